@@ -1,0 +1,1 @@
+"""Everything of the notebooks that is not a control, a chart cell or prose."""

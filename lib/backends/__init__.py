@@ -1,0 +1,168 @@
+"""The one table of the ways to train: it drives the engine, the controls, the tests and the documentation.
+
+This module imports none of the libraries; `load_train` does, inside a worker.
+"""
+
+import importlib
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType
+
+from lib.backends.base import Train
+
+DEVICES = ("cpu", "gpu")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way of training. Backends with the same `worker` share a process: they use the same library."""
+
+    key: str
+    label: str
+    color: str  # one colour on every page; distinguishable without red-green vision, on light and dark
+    worker: str
+    module: str
+    function: str
+    needs: tuple[str, ...]  # modules that must be installed
+    remedy: str
+    devices: tuple[str, ...] = ("cpu",)
+    gpu_needs: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # Several trainings of one shape advance in turns; Keras' `fit` holds a copy of the images, so one at a time.
+    side_by_side: bool = True
+
+
+_TF_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "ERROR"}
+
+BACKENDS: Mapping[str, Backend] = MappingProxyType(
+    {
+        backend.key: backend
+        for backend in (
+            Backend(
+                "jax-epoch", "JAX, one call an epoch", "#0072b2", "jax", "with_jax", "train",
+                ("jax", "jaxlib"), "pip install jax jaxlib", DEVICES, ("jax_cuda12_plugin",),
+            ),
+            Backend(
+                "jax-step", "JAX, one call a step", "#56b4e9", "jax", "with_jax", "train_by_step",
+                ("jax", "jaxlib"), "pip install jax jaxlib", DEVICES, ("jax_cuda12_plugin",),
+            ),
+            Backend(
+                "numpy", "NumPy", "#009e73", "numpy", "with_numpy", "train", ("numpy",), "pip install numpy",
+            ),
+            Backend(
+                "keras-jax", "Keras on JAX", "#cc79a7", "keras-jax", "with_keras", "train",
+                ("keras", "jax"), "pip install keras jax", DEVICES, ("jax_cuda12_plugin",),
+                {"KERAS_BACKEND": "jax"}, side_by_side=False,
+            ),
+            Backend(
+                "keras-tensorflow", "Keras on TensorFlow", "#d55e00", "keras-tensorflow", "with_keras", "train",
+                ("keras", "tensorflow"), "pip install keras tensorflow (Python 3.11 to 3.13)", DEVICES, ("nvidia.cudnn",),
+                {"KERAS_BACKEND": "tensorflow"} | _TF_QUIET, side_by_side=False,
+            ),
+        )
+    }
+)  # fmt: skip
+
+DEFAULT = "jax-epoch"
+
+
+@dataclass(frozen=True, order=True)
+class Way:
+    """A backend on a device: what a training is given to."""
+
+    backend: str = DEFAULT
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise ValueError(f"backend: expected one of {', '.join(BACKENDS)}, got {self.backend!r}; choose one of these")
+        if self.device not in DEVICES:
+            raise ValueError(f"device: expected cpu or gpu, got {self.device!r}; choose one of these")
+
+    @property
+    def label(self) -> str:
+        return BACKENDS[self.backend].label + (", GPU" if self.device == "gpu" else "")
+
+    @property
+    def color(self) -> str:
+        return BACKENDS[self.backend].color
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """Why a way cannot run here, and what to do about it."""
+
+    reason: str
+    remedy: str
+
+
+def all_ways() -> list[Way]:
+    return [Way(backend.key, device) for device in DEVICES for backend in BACKENDS.values() if device in backend.devices]
+
+
+def unavailable(way: Way) -> Unavailable | None:
+    """None where the way can run here. Looks for modules without importing them."""
+    backend = BACKENDS[way.backend]
+    missing = [name for name in backend.needs if not _installed(name)]
+    if missing:
+        return Unavailable(f"{', '.join(missing)} is not installed", backend.remedy)
+    if way.device == "cpu":
+        return None
+    if not nvidia_driver_answers():
+        return Unavailable("no NVIDIA driver answers on this machine", "use a machine with an NVIDIA GPU")
+    missing = [name for name in backend.gpu_needs if not _installed(name)]
+    if missing:
+        return Unavailable(
+            f"there is a GPU, but {', '.join(missing)} (CUDA) is not installed", "run `make install` again, which adds it"
+        )
+    return None
+
+
+@cache
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent package is missing
+        return False
+
+
+@cache
+def nvidia_driver_answers() -> bool:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return False
+    try:
+        answer = subprocess.run([program, "-L"], capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return answer.returncode == 0 and b"GPU" in answer.stdout
+
+
+def worker_environment(way: Way, compilation_cache: str | None) -> dict[str, str]:
+    """What a worker's process must find in its environment before it imports its library."""
+    threads = str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    environment = dict(BACKENDS[way.backend].environment)
+    environment |= {name: threads for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    if way.device == "cpu":
+        environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+    else:
+        # Take GPU memory as needed: several workers share the card.
+        environment |= {"JAX_PLATFORMS": "cuda,cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    if compilation_cache is not None:
+        environment |= {
+            "JAX_COMPILATION_CACHE_DIR": compilation_cache,
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+    return environment
+
+
+def load_train(key: str) -> Train:
+    """Import a backend's library and return its `train`. For workers and tests; never for the notebook's kernel."""
+    backend = BACKENDS[key]
+    return getattr(importlib.import_module(f"lib.backends.{backend.module}"), backend.function)

@@ -1,0 +1,187 @@
+"""Training with JAX in two ways: one call an epoch, and one call a step as the articles do it.
+
+**One call an epoch.** The loop over the batches is compiled too: it slices each batch out of the training
+images, which stay on the device, and gives control back to Python only at the end of an epoch (or every 0.12 s of a
+long one). The first and last step, the learning rate and the order of batches are arguments, so none of them makes XLA
+compile again; only another network or batch size does, and its result is kept on disk.
+
+Several trainings of one shape can share one such program (`train_together`): the first layer of all of them is one
+matrix product, because they see the same images.
+"""
+
+import time
+from collections.abc import Iterator
+from functools import lru_cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lib.backends.base import (
+    CHUNK_S,
+    VALIDATION_SLICE,
+    Epoch,
+    Event,
+    FirstCall,
+    Parameters,
+    Steps,
+    first_non_finite,
+    initial_parameters,
+    next_chunk,
+)
+from lib.data import Data, batch_starts
+from lib.spec import N_PIXELS, Training
+
+TRACES = {"epoch": 0, "step": 0, "evaluate": 0}  # how often each was traced: a test counts them
+
+
+def logits_of(parameters, x):
+    """Forward pass: (batch, 784) → (batch, 10)."""
+    for weights, biases in parameters[:-1]:
+        x = jax.nn.relu(x @ weights + biases)  # (batch, width)
+    weights, biases = parameters[-1]
+    return x @ weights + biases
+
+
+def cross_entropy(logits, labels):
+    """Cross-entropy of each image, (batch,)."""
+    right = jnp.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
+    return jax.nn.logsumexp(logits, axis=1) - right
+
+
+def sgd_step(parameters, x, y, learning_rate):
+    """One step of plain SGD on the mean cross-entropy; returns the new parameters and the loss before the step."""
+    loss, gradients = jax.value_and_grad(lambda p: jnp.mean(cross_entropy(logits_of(p, x), y)))(parameters)
+    return jax.tree.map(lambda p, g: p - learning_rate * g, parameters, gradients), loss
+
+
+@partial(jax.jit, static_argnames="batch_size", donate_argnames=("parameters", "losses"))
+def run_steps(parameters, losses, starts, first, stop, x, y, learning_rate, *, batch_size):
+    """Steps `first` to `stop` of an epoch in one call; `losses` (steps,) is filled in place."""
+    TRACES["epoch"] += 1
+
+    def body(index, state):
+        parameters, losses = state
+        images = jax.lax.dynamic_slice(x, (starts[index], 0), (batch_size, N_PIXELS))
+        labels = jax.lax.dynamic_slice(y, (starts[index],), (batch_size,))
+        parameters, loss = sgd_step(parameters, images, labels, learning_rate)
+        return parameters, losses.at[index].set(loss)
+
+    return jax.lax.fori_loop(first, stop, body, (parameters, losses))
+
+
+@partial(jax.jit, donate_argnames="parameters")
+def one_step(parameters, x, y, learning_rate):
+    TRACES["step"] += 1
+    return sgd_step(parameters, x, y, learning_rate)
+
+
+@jax.jit
+def evaluate(parameters, x, y):
+    """Mean loss and accuracy; in slices, so that wide layers do not need memory for all images at once."""
+    TRACES["evaluate"] += 1
+    n_slices = max(1, len(x) // VALIDATION_SLICE)
+
+    def one(part):
+        images, labels = part
+        logits = logits_of(parameters, images)
+        return jnp.sum(cross_entropy(logits, labels)), jnp.sum(jnp.argmax(logits, axis=1) == labels)
+
+    losses, correct = jax.lax.map(one, (x.reshape(n_slices, -1, N_PIXELS), y.reshape(n_slices, -1)))
+    return jnp.sum(losses) / len(x), jnp.sum(correct) / len(x)
+
+
+@lru_cache(maxsize=2)
+def _on_device(data: Data, device: str):
+    """The images and labels on the device, moved there once; on a processor XLA uses the aligned arrays in place."""
+    arrays = (data.x_train, data.y_train, data.x_validation, data.y_validation)
+    return jax.device_put(arrays, jax.devices(device)[0])
+
+
+def _start(training: Training, data: Data, device: str, parameters: Parameters | None):
+    target = jax.devices(device)[0]
+    start = parameters or initial_parameters(training.network, training.seed)
+    # A copy: the compiled step writes into its arguments' memory, which must not be the caller's.
+    current = jax.device_put(jax.tree.map(lambda array: jnp.array(array, copy=True), start), target)
+    return target, current, _on_device(data, device), jax.device_put(np.float32(training.learning_rate), target)
+
+
+def _to_host(parameters) -> Parameters:
+    return [(np.array(weights), np.array(biases)) for weights, biases in parameters]
+
+
+def train(
+    training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
+) -> Iterator[Event]:
+    """One call an epoch, or one every `CHUNK_S` seconds of a long one. See `lib.backends.base`."""
+    clock = time.perf_counter
+    started = clock()
+    target, current, (x, y, x_validation, y_validation), rate = _start(training, data, device, parameters)
+    n_images, size = len(data.x_train), training.batch_size
+    losses = jax.device_put(jnp.zeros(training.steps_per_epoch(n_images), jnp.float32), target)
+    starts = jax.device_put(batch_starts(n_images, size, training.seed, first_epoch), target)
+    # No steps at all: compiles, or loads what was compiled before, without training anything.
+    current, losses = run_steps(current, losses, starts, 0, 0, x, y, rate, batch_size=size)
+    jax.block_until_ready((losses, evaluate(current, x_validation, y_validation)))
+    yield FirstCall(clock() - started)
+    step_s = None
+    for epoch in range(first_epoch, training.epochs):
+        starts = jax.device_put(batch_starts(n_images, size, training.seed, epoch), target)
+        done, train_s, diverged = 0, 0.0, None
+        while done < len(starts) and diverged is None:
+            stop = done + next_chunk(len(starts) - done, step_s)
+            before = clock()
+            current, losses = run_steps(current, losses, starts, done, stop, x, y, rate, batch_size=size)
+            losses.block_until_ready()
+            chunk_s = clock() - before
+            part = np.asarray(losses)[done:stop].copy()
+            yield Steps(epoch, done, part, chunk_s)
+            bad = first_non_finite(part)
+            diverged = None if bad is None else done + bad
+            train_s, step_s, done = train_s + chunk_s, chunk_s / (stop - done), stop
+        yield _finish_epoch(epoch, done, current, x_validation, y_validation, train_s, diverged)
+        if diverged is not None:
+            return
+
+
+def train_by_step(
+    training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
+) -> Iterator[Event]:
+    """One jitted call a step, fed from host memory by a Python loop, as in the articles. See `lib.backends.base`."""
+    clock = time.perf_counter
+    started = clock()
+    _, current, (_, _, x_validation, y_validation), rate = _start(training, data, device, parameters)
+    size = training.batch_size
+    spare = jax.tree.map(jnp.copy, current)
+    jax.block_until_ready(one_step(spare, data.x_train[:size], data.y_train[:size], rate))
+    jax.block_until_ready(evaluate(current, x_validation, y_validation))
+    yield FirstCall(clock() - started)
+    for epoch in range(first_epoch, training.epochs):
+        starts = batch_starts(len(data.x_train), size, training.seed, epoch).tolist()
+        done, train_s, diverged = 0, 0.0, None
+        while done < len(starts) and diverged is None:
+            losses, before = [], clock()
+            # Steps are dispatched without waiting; the clock is looked at, and the device waited for, once a chunk.
+            while done + len(losses) < len(starts) and clock() - before < CHUNK_S:
+                start = starts[done + len(losses)]
+                current, loss = one_step(
+                    current, data.x_train[start : start + size], data.y_train[start : start + size], rate
+                )
+                losses.append(loss)
+            jax.block_until_ready(current)
+            chunk_s = clock() - before
+            part = np.asarray(jax.device_get(losses), np.float32)
+            yield Steps(epoch, done, part, chunk_s)
+            bad = first_non_finite(part)
+            diverged = None if bad is None else done + bad
+            done, train_s = done + len(part), train_s + chunk_s
+        yield _finish_epoch(epoch, done, current, x_validation, y_validation, train_s, diverged)
+        if diverged is not None:
+            return
+
+
+def _finish_epoch(epoch: int, steps: int, current, x_validation, y_validation, train_s: float, diverged: int | None) -> Epoch:
+    before = time.perf_counter()
+    loss, accuracy = jax.device_get(evaluate(current, x_validation, y_validation))
+    evaluation_s = time.perf_counter() - before
+    return Epoch(epoch, steps, float(loss), float(accuracy), train_s, evaluation_s, lambda: _to_host(current), diverged)

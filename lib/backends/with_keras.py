@@ -1,0 +1,201 @@
+"""Training with Keras' own `fit`, on TensorFlow or on JAX: whichever `KERAS_BACKEND` named before the import.
+
+`fit` is one blocking call, so it runs in a thread, and a list of callbacks hands over the losses now and then. It is
+Keras' own list with its own work untouched; all it adds to a step is one append and a look at the clock. So the
+seconds are those of the `fit` that people write: `SGD`, sparse cross-entropy, accuracy as the metric, validation after
+each epoch.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from queue import Empty, Queue
+
+import keras
+import numpy as np
+
+from lib.backends.base import (
+    Epoch,
+    Event,
+    FirstCall,
+    Parameters,
+    Steps,
+    first_non_finite,
+    initial_parameters,
+)
+from lib.data import Data, batch_starts
+from lib.spec import N_PIXELS, Network, Training
+
+HANDOVER_S = 0.2
+
+
+class _Stopped(Exception):
+    """Raised inside `fit` when nobody asks for more."""
+
+
+def build(network: Network, learning_rate: float, parameters: Parameters) -> keras.Model:
+    """The articles' model: Dense layers with ReLU, softmax at the end, compiled with plain SGD."""
+    layers = [keras.layers.Dense(width, activation="relu") for width in network.hidden]
+    model = keras.Sequential([keras.Input((N_PIXELS,)), *layers, keras.layers.Dense(10, activation="softmax")])
+    model.compile(
+        optimizer=keras.optimizers.SGD(learning_rate=learning_rate),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    model.set_weights([array for layer in parameters for array in layer])
+    return model
+
+
+class _Handover(keras.callbacks.CallbackList):
+    """Keras' list of callbacks, which also notes each step's logs and passes them on every 0.2 s.
+
+    `fit` reports the running mean of the loss; the loss of step k is k·mean(k) - (k-1)·mean(k-1), exact but for
+    float32 rounding (1e-6 in the first steps, 1e-4 after a thousand).
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        super().__init__(None, add_history=True, model=model)
+        self.outbox: Queue = Queue(maxsize=1)
+        self.stop = threading.Event()
+        self._logs: list = []
+        self._done = 0
+        self._total = 0.0
+        self._clock_from = 0.0
+        self._train_s = 0.0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        super().on_epoch_begin(epoch, logs)
+        self._logs, self._done, self._total, self._train_s = [], 0, 0.0, 0.0
+        self._clock_from = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        super().on_train_batch_end(batch, logs)
+        assert logs is not None, "fit reports the loss of each step"
+        self._logs.append(logs["loss"])
+        if time.perf_counter() - self._clock_from > HANDOVER_S:
+            self._hand_over()
+
+    def on_test_begin(self, logs=None):
+        self._hand_over()
+        super().on_test_begin(logs)
+        self._evaluation_from = time.perf_counter()
+
+    def on_test_end(self, logs=None):
+        super().on_test_end(logs)
+        self._evaluation_s = time.perf_counter() - self._evaluation_from
+
+    def on_epoch_end(self, epoch, logs=None):
+        super().on_epoch_end(epoch, logs)
+        assert logs is not None, "fit reports the validation of each epoch"
+        values = float(logs["val_loss"]), float(logs["val_accuracy"])
+        self._put((self._done, *values, self._train_s, self._evaluation_s))
+
+    def _hand_over(self) -> None:
+        """Stop the clock, pass on what is new, wait until it is wanted, start the clock."""
+        if not self._logs:
+            return
+        means = np.array([float(keras.ops.convert_to_numpy(mean)) for mean in self._logs])  # waits for the device
+        elapsed_s = time.perf_counter() - self._clock_from
+        totals = means * np.arange(self._done + 1, self._done + len(means) + 1)
+        losses = np.diff(totals, prepend=self._total).astype(np.float32)
+        first, self._done, self._total = self._done, self._done + len(means), float(totals[-1])
+        self._train_s += elapsed_s
+        self._logs = []
+        self._put((first, losses, elapsed_s))
+        if first_non_finite(losses) is not None:
+            self.model.stop_training = True
+        self._clock_from = time.perf_counter()
+
+    def _put(self, item) -> None:
+        self.outbox.put(item)
+        self.outbox.join()  # taken and done with: the generator was asked for the next
+        if self.stop.is_set():
+            raise _Stopped
+
+
+def train(
+    training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
+) -> Iterator[Event]:
+    """Keras' `fit`, an epoch at a time. See `lib.backends.base`. The worker's environment chose backend and device."""
+    started = time.perf_counter()
+    model = build(
+        training.network, training.learning_rate, parameters or initial_parameters(training.network, training.seed)
+    )
+    size = training.batch_size
+    _warm_up(model, data, size)
+    yield FirstCall(time.perf_counter() - started)
+    for epoch in range(first_epoch, training.epochs):
+        starts = batch_starts(len(data.x_train), size, training.seed, epoch)
+        x, y = _in_order(data.x_train, starts, size), _in_order(data.y_train, starts, size)
+        diverged = None
+        for item in _fit_one_epoch(model, x, y, data, size):
+            if len(item) == 3:
+                first, losses, train_s = item
+                bad = first_non_finite(losses)
+                diverged = first + bad if diverged is None and bad is not None else diverged
+                yield Steps(epoch, first, losses, train_s)
+            else:
+                yield Epoch(epoch, *item, lambda: _parameters(model), diverged)
+        if diverged is not None:
+            return
+
+
+def _fit_one_epoch(model: keras.Model, x: np.ndarray, y: np.ndarray, data: Data, size: int) -> Iterator[tuple]:
+    """Run `fit` for one epoch in a thread; yield what it hands over. Closing the generator ends the `fit`."""
+    handover = _Handover(model)
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            model.fit(
+                x, y, batch_size=size, epochs=1, shuffle=False, verbose=0, callbacks=handover,
+                validation_data=(data.x_validation, data.y_validation),
+            )  # fmt: skip
+        except _Stopped:
+            pass
+        except BaseException as error:  # passed on to the generator's caller
+            failure.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                item = handover.outbox.get(timeout=0.02)
+            except Empty:
+                if not thread.is_alive() and handover.outbox.empty():
+                    break
+                continue
+            yield item
+            handover.outbox.task_done()
+    finally:
+        handover.stop.set()
+        with handover.outbox.all_tasks_done:  # whoever waits for its item to be taken need not any more
+            handover.outbox.unfinished_tasks = 0
+            handover.outbox.all_tasks_done.notify_all()
+        thread.join()
+    if failure:
+        raise failure[0]
+
+
+def _warm_up(model: keras.Model, data: Data, size: int) -> None:
+    """Trace and compile training and evaluation on two batches, at learning rate 0 so that nothing is learnt."""
+    rate = float(keras.ops.convert_to_numpy(model.optimizer.learning_rate))
+    model.optimizer.learning_rate = 0.0
+    n = min(2 * size, len(data.x_train) // size * size)
+    few = slice(0, min(len(data.x_validation), 2 * size))
+    model.fit(
+        data.x_train[:n], data.y_train[:n], batch_size=size, epochs=1, shuffle=False, verbose=0,
+        validation_data=(data.x_validation[few], data.y_validation[few]),
+    )  # fmt: skip
+    model.optimizer.learning_rate = rate
+
+
+def _in_order(array: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
+    """The batches of an epoch one after another, (steps * size, ...): `fit` slices contiguous batches itself."""
+    return np.concatenate([array[start : start + size] for start in starts])
+
+
+def _parameters(model: keras.Model) -> Parameters:
+    flat = model.get_weights()
+    return list(zip(flat[::2], flat[1::2], strict=True))

@@ -1,0 +1,144 @@
+"""Training with NumPy alone: forward, backward and update by hand, into buffers allocated once.
+
+The products go straight to BLAS; what is left of overhead is about twenty NumPy calls a step.
+"""
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from lib.backends.base import (
+    VALIDATION_SLICE,
+    Epoch,
+    Event,
+    FirstCall,
+    Parameters,
+    Steps,
+    first_non_finite,
+    initial_parameters,
+    next_chunk,
+)
+from lib.data import Data, batch_starts
+from lib.spec import Network, Training
+
+
+class Workspace:
+    """Buffers for one batch size: activations, their gradients, and the gradients of the parameters."""
+
+    def __init__(self, network: Network, batch_size: int) -> None:
+        outputs = network.widths[1:]
+        self.activations = [np.empty((batch_size, width), np.float32) for width in outputs]
+        self.deltas = [np.empty((batch_size, width), np.float32) for width in outputs]
+        self.masks = [np.empty((batch_size, width), np.bool_) for width in outputs[:-1]]
+        self.weight_gradients = [np.empty(shape, np.float32) for shape in network.shapes]
+        self.bias_gradients = [np.empty(shape[1], np.float32) for shape in network.shapes]
+        self.rows = np.arange(batch_size)
+        self.column = np.empty((batch_size, 1), np.float32)
+
+
+def forward(parameters: Parameters, x: np.ndarray, activations: list[np.ndarray]) -> np.ndarray:
+    """Fill `activations` layer by layer, ReLU between; return the last, the logits (batch, 10)."""
+    last = len(parameters) - 1
+    for index, ((weights, biases), out) in enumerate(zip(parameters, activations, strict=True)):
+        np.matmul(x, weights, out=out)  # (batch, width)
+        out += biases
+        if index < last:
+            np.maximum(out, 0, out=out)
+        x = out
+    return x
+
+
+def loss_and_gradients(parameters: Parameters, x: np.ndarray, y: np.ndarray, work: Workspace) -> np.float32:
+    """Mean cross-entropy of a batch; leaves the gradients in the workspace."""
+    logits = forward(parameters, x, work.activations)
+    delta = work.deltas[-1]
+    np.subtract(logits, logits.max(axis=1, keepdims=True, out=work.column), out=delta)
+    picked = delta[work.rows, y]  # shifted logit of the right class, (batch,)
+    np.exp(delta, out=delta)
+    np.sum(delta, axis=1, keepdims=True, out=work.column)
+    loss = np.mean(np.log(work.column[:, 0]) - picked)
+    delta /= work.column  # softmax
+    delta[work.rows, y] -= 1
+    delta /= len(x)  # gradient of the mean loss by the logits, (batch, 10)
+    for index in range(len(parameters) - 1, -1, -1):
+        inputs = work.activations[index - 1] if index else x
+        np.matmul(inputs.T, work.deltas[index], out=work.weight_gradients[index])
+        np.sum(work.deltas[index], axis=0, out=work.bias_gradients[index])
+        if index:
+            np.matmul(work.deltas[index], parameters[index][0].T, out=work.deltas[index - 1])
+            np.greater(work.activations[index - 1], 0, out=work.masks[index - 1])
+            work.deltas[index - 1] *= work.masks[index - 1]
+    return loss
+
+
+def update(parameters: Parameters, learning_rate: np.float32, work: Workspace) -> None:
+    """Plain SGD, in place; uses the gradient buffers up."""
+    for (weights, biases), weight_gradient, bias_gradient in zip(
+        parameters, work.weight_gradients, work.bias_gradients, strict=True
+    ):
+        weight_gradient *= learning_rate
+        weights -= weight_gradient
+        bias_gradient *= learning_rate
+        biases -= bias_gradient
+
+
+def evaluate(parameters: Parameters, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Mean loss and accuracy over all images."""
+    loss, correct = 0.0, 0
+    for first in range(0, len(x), VALIDATION_SLICE):
+        images, labels = x[first : first + VALIDATION_SLICE], y[first : first + VALIDATION_SLICE]
+        logits = predict_logits(parameters, images)
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        right = np.take_along_axis(shifted, labels[:, None], axis=1)[:, 0]
+        loss += float(np.sum(np.log(np.exp(shifted).sum(axis=1)) - right, dtype=np.float64))
+        correct += int(np.sum(np.argmax(logits, axis=1) == labels))
+    return loss / len(x), correct / len(x)
+
+
+def predict_logits(parameters: Parameters, x: np.ndarray) -> np.ndarray:
+    """Logits (n, 10) of images (n, 784)."""
+    return forward(parameters, x, [np.empty((len(x), biases.size), np.float32) for _, biases in parameters])
+
+
+def _copy(parameters: Parameters) -> Parameters:
+    return [(weights.copy(), biases.copy()) for weights, biases in parameters]
+
+
+def train(
+    training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
+) -> Iterator[Event]:
+    """See `lib.backends.base`. `device` is always the processor here."""
+    clock = time.perf_counter
+    started = clock()
+    current = _copy(parameters or initial_parameters(training.network, training.seed))
+    work = Workspace(training.network, training.batch_size)
+    rate, size = np.float32(training.learning_rate), training.batch_size
+    yield FirstCall(clock() - started)
+    step_s = None
+    for epoch in range(first_epoch, training.epochs):
+        starts = batch_starts(len(data.x_train), size, training.seed, epoch).tolist()
+        done, train_s, diverged = 0, 0.0, None
+        while done < len(starts) and diverged is None:
+            chunk = starts[done : done + next_chunk(len(starts) - done, step_s)]
+            losses = np.empty(len(chunk), np.float32)
+            # Overflow is an outcome here, not an accident: it is reported as divergence.
+            with np.errstate(all="ignore"):
+                before = clock()
+                for index, start in enumerate(chunk):
+                    stop = start + size
+                    losses[index] = loss_and_gradients(
+                        current, data.x_train[start:stop], data.y_train[start:stop], work
+                    )
+                    update(current, rate, work)
+                chunk_s = clock() - before
+            yield Steps(epoch, done, losses, chunk_s)
+            bad = first_non_finite(losses)
+            diverged = None if bad is None else done + bad
+            done, train_s, step_s = done + len(chunk), train_s + chunk_s, chunk_s / len(chunk)
+        before = clock()
+        with np.errstate(all="ignore"):
+            loss, accuracy = evaluate(current, data.x_validation, data.y_validation)
+        yield Epoch(epoch, done, loss, accuracy, train_s, clock() - before, lambda: _copy(current), diverged)
+        if diverged is not None:
+            return

@@ -1,0 +1,372 @@
+"""Runs trainings in warm worker processes: one a library and device, one thing at a time, for all viewers in turn.
+
+`Engine.run` is a generator of what happens (`Waiting`, `Starting`, `Progress`, `Trained`); it ends when the trainings
+have, raises `WorkerDied` or `TrainingFailed` with a sentence for the person, and stops early when its `cancel` event is set.
+
+Timed work takes turns, first come first served: within this process by `_Turns`, between processes of this machine by a
+lock file. Who is still training after `QUANTUM_S` goes to the end of the queue if others wait, and goes on later where it
+stopped, so nobody starves behind a long run.
+"""
+
+import itertools
+import os
+import tempfile
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from loky import ProcessPoolExecutor
+from loky.backend import get_context
+
+from lib import worker as worker_module
+from lib.backends import BACKENDS, Way, worker_environment
+from lib.backends.base import Event, Parameters
+from lib.paths import CacheUnwritable, cache_dir
+from lib.sources import source_digest
+from lib.spec import Training
+from lib.worker import About, Job
+
+IDLE_S = 600.0
+QUANTUM_S = 3.0
+CANCEL_ANSWER_S = 2.0
+START_LIMIT_S = 360.0  # a first download of the data is part of it
+_POLL_S = 0.02
+
+
+class WorkerDied(RuntimeError):
+    """A worker ended while it trained; the text says what that means and what to do."""
+
+
+class TrainingFailed(RuntimeError):
+    """The backend could not do what was asked; the text says why."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Not started yet: `place` others come first; None where another program on this machine holds the turn."""
+
+    place: int | None
+
+
+@dataclass(frozen=True)
+class Starting:
+    """A worker is being started: importing its library and loading the data."""
+
+    way: Way
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The worker that will train, with its data and versions; comes before the first progress."""
+
+    about: About
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """The worker was replaced; the trainings begin again and their events so far are void."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    index: int
+    event: Event
+
+
+@dataclass(frozen=True)
+class Trained:
+    index: int
+    parameters: Parameters | None
+
+
+Message = Waiting | Starting | Ready | Restarted | Progress | Trained
+
+
+class _Turns:
+    """A queue of whoever wants to train in this process. First come, first served."""
+
+    def __init__(self) -> None:
+        self._queue: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    def join(self) -> object:
+        ticket = object()
+        with self._changed:
+            self._queue.append(ticket)
+        return ticket
+
+    def leave(self, ticket: object) -> None:
+        with self._changed:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+            self._changed.notify_all()
+
+    def place(self, ticket: object, timeout_s: float) -> int:
+        """How many come first; waits for a change, but not longer than the time-out, where it is not 0."""
+        with self._changed:
+            if self._queue[0] is not ticket:
+                self._changed.wait(timeout_s)
+            return self._queue.index(ticket)
+
+    def others_wait(self) -> bool:
+        with self._changed:
+            return len(self._queue) > 1
+
+
+class _Worker:
+    """One process and the pipe to it."""
+
+    def __init__(self, way: Way, idle_s: float) -> None:
+        self.way = way
+        self.sources = source_digest()
+        self.about: About | None = None
+        context = get_context("loky")
+        ours, theirs = context.Pipe()
+        self.connection: Connection = ours
+        try:
+            compilation_cache = str(cache_dir() / "xla")
+        except CacheUnwritable:
+            compilation_cache = None
+        environment = worker_environment(way, compilation_cache)
+        root = str(Path(__file__).resolve().parent.parent)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        self._executor = ProcessPoolExecutor(
+            1, context=context, env=environment, initializer=worker_module.begin, initargs=(theirs,)
+        )
+        self._task: Future = self._executor.submit(worker_module.serve, way.backend, idle_s)
+        # Only then: the process is spawned by submit(), and must have inherited its end first.
+        theirs.close()
+        # At exit loky waits for running tasks, and this one never ends. loky's hook runs before `atexit`, so ours has to be
+        # of the same kind, and registered after the one that loky adds with each pool, to run before it.
+        threading._register_atexit(_close, weakref.ref(self))  # type: ignore[attr-defined]
+
+    @property
+    def usable(self) -> bool:
+        return not self._task.done() and self.sources == source_digest()
+
+    def close(self) -> None:
+        """End it at once; it has nothing to lose."""
+        self.connection.close()  # idle, it ends by itself on this; the kill is for one that is busy
+        self._executor.shutdown(wait=False, kill_workers=True)
+
+    def why_ended(self) -> str:
+        label = BACKENDS[self.way.backend].label
+        return (
+            f"The worker process of “{label}” ended while it trained: it was killed from outside, often by the "
+            "system for want of memory. Nothing else is lost. Move a control or press “Run again”: a new worker starts by itself."
+        )
+
+
+class Engine:
+    """The workers of this process, shared by all its viewers. Cheap until the first run."""
+
+    def __init__(self, idle_s: float = IDLE_S) -> None:
+        self._idle_s = idle_s
+        self._workers: dict[tuple[str, str], _Worker] = {}
+        self._guard = threading.Lock()
+        self._turns = _Turns()
+        self._ids = itertools.count(1)
+        self._machine = FileLock(Path(tempfile.gettempdir()) / "less-overhead-timing.lock", mode=0o666, thread_local=False)
+        self._finalizer = weakref.finalize(self, _close_all, self._workers)
+
+    def warm(self, way: Way) -> None:
+        """Start the way's worker if there is none, without waiting for it."""
+        self._worker(way)
+
+    def pids(self) -> dict[str, int]:
+        """Process ids of the workers that are ready, by library and device."""
+        with self._guard:
+            return {
+                f"{library}/{device}": worker.about.pid
+                for (library, device), worker in self._workers.items()
+                if worker.about is not None and worker.usable
+            }
+
+    def close(self) -> None:
+        """End all workers now."""
+        with self._guard:
+            _close_all(self._workers)
+
+    def run(
+        self,
+        way: Way,
+        trainings: Sequence[Training],
+        cancel: threading.Event,
+        want_parameters: bool = False,
+    ) -> Iterator[Message]:
+        """Train; see the module's text. `cancel` may be set from any thread and takes effect within 0.3 s."""
+        job = Job(next(self._ids), way.backend, way.device, tuple(trainings), want_parameters)
+        started_on: _Worker | None = None
+        while not cancel.is_set():
+            ticket = self._turns.join()
+            try:
+                yield from self._wait(ticket, cancel)
+                if cancel.is_set():
+                    return
+                worker = self._worker(way)
+                if started_on is not None and worker is not started_on:
+                    yield Restarted()
+                yield from self._until_ready(worker, cancel)
+                if cancel.is_set():
+                    return
+                resume = worker is started_on
+                started_on = worker
+                if (yield from self._one_turn(worker, job, resume, cancel)):
+                    return
+            finally:
+                if self._machine.is_locked and not self._turns_behind(ticket):
+                    self._machine.release()
+                self._turns.leave(ticket)
+        if started_on is not None and started_on.usable:
+            started_on.connection.send(("cancel", job.id))  # it waits, paused, in the worker
+
+    def _turns_behind(self, ticket: object) -> bool:
+        """True where this ticket never came first, and so never held the machine's lock."""
+        return self._turns.place(ticket, 0) > 0
+
+    def _wait(self, ticket: object, cancel: threading.Event) -> Iterator[Message]:
+        shown: int | None = -1
+        while (place := self._turns.place(ticket, _POLL_S)) and not cancel.is_set():
+            if place != shown:
+                yield Waiting(shown := place)
+        while not cancel.is_set():
+            try:
+                self._machine.acquire(timeout=0)
+                return
+            except Timeout:
+                if shown is not None:
+                    yield Waiting(shown := None)
+                time.sleep(_POLL_S)
+            except OSError:  # no lock file to be had: better unprotected than not at all
+                return
+
+    def _worker(self, way: Way) -> _Worker:
+        key = (BACKENDS[way.backend].worker, way.device)
+        with self._guard:
+            worker = self._workers.get(key)
+            if worker is not None and not worker.usable:
+                worker.close()
+                worker = None
+            if worker is None:
+                worker = self._workers[key] = _Worker(way, self._idle_s)
+            return worker
+
+    def _until_ready(self, worker: _Worker, cancel: threading.Event) -> Iterator[Message]:
+        if worker.about is None:
+            yield Starting(worker.way)
+            limit = time.monotonic() + START_LIMIT_S
+            while not worker.connection.poll(_POLL_S):
+                if cancel.is_set():
+                    return  # the worker goes on starting: the next run wants it
+                if time.monotonic() > limit:
+                    self._drop(worker)
+                    raise TrainingFailed(f"The worker of “{worker.way.label}” did not start within {START_LIMIT_S:.0f} s.")
+            word, *content = self._receive(worker)
+            if word == "failed":
+                self._drop(worker)
+                raise TrainingFailed(content[0])
+            worker.about = content[0]
+        assert worker.about is not None
+        yield Ready(worker.about)
+
+    def _one_turn(self, worker: _Worker, job: Job, resume: bool, cancel: threading.Event) -> Iterator[Message]:
+        """Train until done (True) or until the turn is over (False). Generator: its value is `yield from`'s."""
+        self._send(worker, ("resume", job.id) if resume else ("run", job))
+        began = time.monotonic()
+        asked: str | None = None  # "pause" or "cancel", once it was sent
+        asked_at = 0.0
+        try:
+            while True:
+                if cancel.is_set() and asked != "cancel":
+                    self._send(worker, ("cancel", job.id))
+                    asked, asked_at = "cancel", time.monotonic()
+                elif asked is None and time.monotonic() - began > QUANTUM_S and self._turns.others_wait():
+                    self._send(worker, ("pause", job.id))
+                    asked = "pause"
+                if not worker.connection.poll(_POLL_S):
+                    if asked == "cancel" and time.monotonic() - asked_at > CANCEL_ANSWER_S:
+                        self._drop(worker)
+                        return True
+                    continue
+                word, job_id, *content = self._receive(worker)
+                if job_id != job.id:
+                    continue  # the rest of a job that was cancelled while it was paused
+                if word in ("done", "stopped"):
+                    return True
+                if word == "paused":
+                    return False
+                if word == "error":
+                    raise TrainingFailed(content[0])
+                if asked == "cancel":
+                    continue
+                yield Trained(*content) if word == "trained" else Progress(*content)
+        except GeneratorExit:  # the caller stopped asking: the same as a cancel, without anybody to tell
+            self._abandon(worker, job)
+            raise
+
+    def _abandon(self, worker: _Worker, job: Job) -> None:
+        limit = time.monotonic() + CANCEL_ANSWER_S
+        try:
+            worker.connection.send(("cancel", job.id))
+            while time.monotonic() < limit:
+                if worker.connection.poll(_POLL_S):
+                    word, job_id, *_ = worker.connection.recv()
+                    if job_id == job.id and word in ("done", "stopped", "error"):
+                        return
+        except (EOFError, OSError):
+            pass
+        self._drop(worker)
+
+    def _send(self, worker: _Worker, message: tuple) -> None:
+        try:
+            worker.connection.send(message)
+        except OSError as error:
+            self._drop(worker)
+            raise WorkerDied(worker.why_ended()) from error
+
+    def _receive(self, worker: _Worker) -> tuple:
+        try:
+            return worker.connection.recv()
+        except (EOFError, OSError) as error:
+            self._drop(worker)
+            raise WorkerDied(worker.why_ended()) from error
+
+    def _drop(self, worker: _Worker) -> None:
+        """Forget a worker and end it; the next run starts another."""
+        with self._guard:
+            for key, other in list(self._workers.items()):
+                if other is worker:
+                    del self._workers[key]
+        worker.close()
+
+
+def _close_all(workers: dict[tuple[str, str], _Worker]) -> None:
+    while workers:
+        workers.popitem()[1].close()
+
+
+def _close(worker: "weakref.ref[_Worker]") -> None:
+    if (alive := worker()) is not None:
+        alive.close()
+
+
+_shared_guard = threading.Lock()
+_shared: Engine | None = None
+
+
+def shared_engine() -> Engine:
+    """The engine of this process. If the editor reloads this module, the old one's workers end with its last run."""
+    global _shared
+    with _shared_guard:
+        if _shared is None:
+            _shared = Engine()
+        return _shared
+
+

@@ -1,0 +1,234 @@
+"""The process at the other end: trains what it is sent, streams what comes out, and never outlives its parent.
+
+Messages are tuples, a word first. To the worker: ("run", Job), ("resume", id), ("pause", id), ("cancel", id). From it:
+("ready", About), ("failed", sentence), and for a job ("event", id, index, Event), ("trained", id, index,
+parameters or None), then one of ("done", id), ("paused", id), ("stopped", id), ("error", id, sentence).
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection
+from queue import Empty, SimpleQueue
+
+from lib import data as data_module
+from lib.backends import BACKENDS, load_train
+from lib.backends.base import Epoch, Event, Parameters
+from lib.data import Data, DataError
+from lib.spec import Training
+
+PARENT_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Job:
+    """Trainings of one shape for one backend."""
+
+    id: int
+    backend: str
+    device: str
+    trainings: tuple[Training, ...]
+    want_parameters: bool = False
+
+
+@dataclass(frozen=True)
+class About:
+    """What a worker says of itself when it is ready."""
+
+    pid: int
+    data_source: str
+    data_digest: str
+    data_note: str
+    versions: str  # of everything that the numbers depend on
+
+
+class _Control:
+    """Reads what the parent sends, in a thread of its own, so that a pause or a cancel is seen between two chunks."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._inbox: SimpleQueue[tuple] = SimpleQueue()
+        self._marks: dict[int, str] = {}
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                message = self._connection.recv()
+            except (EOFError, OSError):
+                os._exit(0)  # the parent closed its end, or died
+            if message[0] in ("pause", "cancel"):
+                self._marks[message[1]] = message[0]
+                message = ("wake",)
+            self._inbox.put(message)
+
+    def next(self, timeout_s: float) -> tuple | None:
+        try:
+            return self._inbox.get(timeout=timeout_s)
+        except Empty:
+            return None
+
+    def mark(self, job_id: int) -> str | None:
+        """`pause` or `cancel` where the parent asked for it, once."""
+        return self._marks.pop(job_id, None)
+
+    def waiting_cancels(self) -> list[int]:
+        return [job_id for job_id, word in list(self._marks.items()) if word == "cancel"]
+
+
+_connection: Connection | None = None
+
+
+def begin(connection: Connection) -> None:
+    """First thing in the process: leave the terminal's process group, and watch the parent."""
+    global _connection
+    _connection = connection
+    if hasattr(os, "setsid"):
+        os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the editor's interrupt button must not end a worker
+    parent = os.getppid()
+
+    def watch() -> None:
+        # The closed pipe usually tells first; this also covers a parent whose pipe another process inherited.
+        while os.getppid() == parent:
+            time.sleep(PARENT_POLL_S)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def serve(backend: str, idle_s: float) -> None:
+    """The worker's one task: answer until idle for `idle_s` seconds."""
+    connection = _connection
+    assert connection is not None, "begin() runs first, as the pool's initializer"
+    control = _Control(connection)
+    try:
+        data = _get_ready(backend)
+    except (DataError, ImportError, MemoryError, OSError) as error:
+        connection.send(("failed", str(error)))
+        return
+    connection.send(("ready", About(os.getpid(), data.source, data.digest, data.note, _versions(backend))))
+    jobs: dict[int, Iterator[tuple]] = {}
+    idle_since = time.monotonic()
+    while time.monotonic() - idle_since < idle_s:
+        message = control.next(timeout_s=min(1.0, idle_s))
+        for job_id in control.waiting_cancels():  # a job that is paused, cancelled where it stands
+            if job_id in jobs:
+                control.mark(job_id)
+                jobs.pop(job_id).close()  # type: ignore[attr-defined]
+                connection.send(("stopped", job_id))
+        if message is None or message[0] == "wake":
+            continue
+        job_id = message[1].id if message[0] == "run" else message[1]
+        if message[0] == "run":
+            jobs[job_id] = _train(message[1], data)
+        if job_id in jobs and _advance(job_id, jobs[job_id], control, connection):
+            del jobs[job_id]
+        idle_since = time.monotonic()
+
+
+def _advance(job_id: int, rows: Iterator[tuple], control: _Control, connection: Connection) -> bool:
+    """Run a job until it ends, is paused or cancelled; True when there is nothing left of it."""
+    try:
+        while True:
+            mark = control.mark(job_id)
+            if mark == "cancel":
+                rows.close()  # type: ignore[attr-defined]
+                connection.send(("stopped", job_id))
+                return True
+            if mark == "pause":
+                connection.send(("paused", job_id))
+                return False
+            row = next(rows, None)
+            if row is None:
+                connection.send(("done", job_id))
+                return True
+            connection.send(row)
+    except MemoryError:
+        connection.send(("error", job_id, "there is not enough memory for this training; choose a smaller network or batch"))
+    except Exception as error:  # any library's: the page gets a sentence, the terminal the traceback
+        traceback.print_exc(file=sys.stderr)
+        connection.send(("error", job_id, _sentence(error)))
+    return True
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error).strip().split("\n")[0][:200]
+    if "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower():
+        return "there is not enough memory for this training; choose a smaller network or batch"
+    return f"the training stopped with {type(error).__name__}: {text}"
+
+
+def _train(job: Job, data: Data) -> Iterator[tuple]:
+    """A job's messages: the trainings advance side by side where the backend allows it, else one after another."""
+    train = load_train(job.backend)
+    trainings = [(index, train(training, data, job.device)) for index, training in enumerate(job.trainings)]
+    parameters: dict[int, Parameters] = {}
+    try:
+        for index, event in take_turns(trainings, BACKENDS[job.backend].side_by_side):
+            if event is None:
+                yield ("trained", job.id, index, parameters.pop(index, None))
+                continue
+            if isinstance(event, Epoch):
+                last = event.epoch + 1 == job.trainings[index].epochs or event.diverged_step is not None
+                if job.want_parameters and last:
+                    parameters[index] = event.parameters()
+                event = replace(event, parameters=None)  # type: ignore[arg-type]  # cannot travel, and is not wanted
+            yield ("event", job.id, index, event)
+    finally:
+        for _, training in trainings:
+            training.close()  # type: ignore[attr-defined]
+
+
+def take_turns(
+    trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool
+) -> Iterator[tuple[int, Event | None]]:
+    """Events of several trainings, each one's own in order; None ends one."""
+    waiting = deque(trainings)
+    while waiting:
+        index, training = waiting.popleft()
+        event = next(training, None)
+        yield index, event
+        if event is not None:
+            (waiting.append if side_by_side else waiting.appendleft)((index, training))
+
+
+def _get_ready(backend: str) -> Data:
+    """Import the library and load the data at the same time: one is Python, the other decompression and hashing."""
+    loaded: list[Data | BaseException] = []
+
+    def load() -> None:
+        try:
+            loaded.append(data_module.load())
+        except BaseException as error:  # raised again below
+            loaded.append(error)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        load_train(backend)
+    finally:
+        thread.join()
+    if isinstance(loaded[0], BaseException):
+        raise loaded[0]
+    return loaded[0]
+
+
+def _versions(backend: str) -> str:
+    names = dict.fromkeys(("numpy", *(need for need in BACKENDS[backend].needs)))
+    found = [f"python {sys.version.split()[0]}"]
+    for name in names:
+        for package in (name, f"{name}-cpu"):
+            try:
+                found.append(f"{name} {version(package)}")
+                break
+            except PackageNotFoundError:
+                continue
+    return ", ".join(found)
