@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -127,6 +127,7 @@ class _Worker:
         self.way = way
         self.sources = source_digest()
         self.about: About | None = None
+        self.guard = threading.Lock()  # several threads may wait for the worker to be ready; one of them reads
         context = get_context("loky")
         ours, theirs = context.Pipe()
         self.connection: Connection = ours
@@ -194,6 +195,16 @@ class Engine:
         with self._guard:
             _close_all(self._workers)
 
+    def data_digest(self, cancel: threading.Event) -> Generator[Message, None, str]:
+        """The digest of the data that the workers train on: from any that is ready, else from the default way's."""
+        with self._guard:
+            ready = [worker.about for worker in self._workers.values() if worker.about is not None and worker.usable]
+        if ready:
+            return ready[0].data_digest
+        worker = self._worker(Way())
+        yield from self._until_ready(worker, cancel)
+        return worker.about.data_digest if worker.about is not None else ""
+
     def run(
         self,
         way: Way,
@@ -214,8 +225,9 @@ class Engine:
                 if started_on is not None and worker is not started_on:
                     yield Restarted()
                 yield from self._until_ready(worker, cancel)
-                if cancel.is_set():
+                if cancel.is_set() or worker.about is None:
                     return
+                yield Ready(worker.about)
                 resume = worker is started_on
                 started_on = worker
                 if (yield from self._one_turn(worker, job, resume, cancel)):
@@ -259,22 +271,24 @@ class Engine:
             return worker
 
     def _until_ready(self, worker: _Worker, cancel: threading.Event) -> Iterator[Message]:
+        limit = time.monotonic() + START_LIMIT_S
         if worker.about is None:
             yield Starting(worker.way)
-            limit = time.monotonic() + START_LIMIT_S
-            while not worker.connection.poll(_POLL_S):
-                if cancel.is_set():
-                    return  # the worker goes on starting: the next run wants it
-                if time.monotonic() > limit:
-                    self._drop(worker)
-                    raise TrainingFailed(f"The worker of “{worker.way.label}” did not start within {START_LIMIT_S:.0f} s.")
-            word, *content = self._receive(worker)
-            if word == "failed":
+        while worker.about is None:
+            with worker.guard:
+                if worker.about is None and worker.connection.poll(0):
+                    word, *content = self._receive(worker)
+                    if word == "failed":
+                        self._drop(worker)
+                        raise TrainingFailed(content[0])
+                    worker.about = content[0]
+                    break
+            if cancel.is_set():
+                return  # the worker goes on starting: the next run wants it
+            if time.monotonic() > limit:
                 self._drop(worker)
-                raise TrainingFailed(content[0])
-            worker.about = content[0]
-        assert worker.about is not None
-        yield Ready(worker.about)
+                raise TrainingFailed(f"The worker of “{worker.way.label}” did not start within {START_LIMIT_S:.0f} s.")
+            time.sleep(_POLL_S)
 
     def _one_turn(self, worker: _Worker, job: Job, resume: bool, cancel: threading.Event) -> Iterator[Message]:
         """Train until done (True) or until the turn is over (False). Generator: its value is `yield from`'s."""

@@ -14,12 +14,11 @@ import traceback
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 
 from lib import data as data_module
-from lib.backends import BACKENDS, load_train
+from lib.backends import BACKENDS, load_train, versions
 from lib.backends.base import Epoch, Event, Parameters
 from lib.data import Data, DataError
 from lib.spec import Training
@@ -114,7 +113,7 @@ def serve(backend: str, idle_s: float) -> None:
     except (DataError, ImportError, MemoryError, OSError) as error:
         connection.send(("failed", str(error)))
         return
-    connection.send(("ready", About(os.getpid(), data.source, data.digest, data.note, _versions(backend))))
+    connection.send(("ready", About(os.getpid(), data.source, data.digest, data.note, versions(backend))))
     jobs: dict[int, Iterator[tuple]] = {}
     idle_since = time.monotonic()
     while time.monotonic() - idle_since < idle_s:
@@ -219,16 +218,3 @@ def _get_ready(backend: str) -> Data:
     if isinstance(loaded[0], BaseException):
         raise loaded[0]
     return loaded[0]
-
-
-def _versions(backend: str) -> str:
-    names = dict.fromkeys(("numpy", *(need for need in BACKENDS[backend].needs)))
-    found = [f"python {sys.version.split()[0]}"]
-    for name in names:
-        for package in (name, f"{name}-cpu"):
-            try:
-                found.append(f"{name} {version(package)}")
-                break
-            except PackageNotFoundError:
-                continue
-    return ", ".join(found)

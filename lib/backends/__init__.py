@@ -6,11 +6,13 @@ This module imports none of the libraries; `load_train` does, inside a worker.
 import importlib
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 
 from lib.backends.base import Train
@@ -160,6 +162,20 @@ def worker_environment(way: Way, compilation_cache: str | None) -> dict[str, str
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
     return environment
+
+
+@cache
+def versions(key: str) -> str:
+    """Python's version and those of the libraries that the backend's numbers depend on, without importing them."""
+    found = [f"python {platform.python_version()}"]
+    for name in dict.fromkeys(("numpy", *BACKENDS[key].needs)):
+        for package in (name, f"{name}-cpu"):
+            try:
+                found.append(f"{name} {version(package)}")
+                break
+            except PackageNotFoundError:
+                continue
+    return ", ".join(found)
 
 
 def load_train(key: str) -> Train:
