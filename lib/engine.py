@@ -152,10 +152,10 @@ class _Worker:
     def usable(self) -> bool:
         return not self._task.done() and self.sources == source_digest()
 
-    def close(self) -> None:
+    def close(self, wait: bool = False) -> None:
         """End it at once; it has nothing to lose."""
         self.connection.close()  # idle, it ends by itself on this; the kill is for one that is busy
-        self._executor.shutdown(wait=False, kill_workers=True)
+        self._executor.shutdown(wait=wait, kill_workers=True)
 
     def why_ended(self) -> str:
         label = BACKENDS[self.way.backend].label
@@ -195,15 +195,15 @@ class Engine:
         with self._guard:
             _close_all(self._workers)
 
-    def data_digest(self, cancel: threading.Event) -> Generator[Message, None, str]:
-        """The digest of the data that the workers train on: from any that is ready, else from the default way's."""
+    def about_data(self, cancel: threading.Event) -> Generator[Message, None, About | None]:
+        """What any ready worker says of the data, else the default way's, once it is ready. None if cancelled."""
         with self._guard:
             ready = [worker.about for worker in self._workers.values() if worker.about is not None and worker.usable]
         if ready:
-            return ready[0].data_digest
+            return ready[0]
         worker = self._worker(Way())
         yield from self._until_ready(worker, cancel)
-        return worker.about.data_digest if worker.about is not None else ""
+        return worker.about
 
     def run(
         self,
@@ -368,7 +368,7 @@ def _close_all(workers: dict[tuple[str, str], _Worker]) -> None:
 
 def _close(worker: "weakref.ref[_Worker]") -> None:
     if (alive := worker()) is not None:
-        alive.close()
+        alive.close(wait=True)
 
 
 _shared_guard = threading.Lock()

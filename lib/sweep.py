@@ -64,9 +64,12 @@ def sweep(
     """
     todo = set(range(len(items)))
     if store is not None and not fresh:
-        digest = yield from engine.data_digest(cancel)
+        about = yield from engine.about_data(cancel)
+        if about is None:
+            return
+        yield Ready(about)
         for index in sorted(todo):
-            if (curve := store.get(_key(items[index], digest))) is not None:
+            if (curve := store.get(_key(items[index], about.data_digest))) is not None:
                 yield Finished(index, curve, kept=True)
                 todo.discard(index)
     for group in grouped(items):

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
@@ -199,6 +200,19 @@ def take_turns(
             (waiting.append if side_by_side else waiting.appendleft)((index, training))
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Drop what native code prints while it is loaded: TensorFlow greets before it can be told not to."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
 def _get_ready(backend: str) -> Data:
     """Import the library and load the data at the same time: one is Python, the other decompression and hashing."""
     loaded: list[Data | BaseException] = []
@@ -212,7 +226,8 @@ def _get_ready(backend: str) -> Data:
     thread = threading.Thread(target=load)
     thread.start()
     try:
-        load_train(backend)
+        with _quiet():
+            load_train(backend)
     finally:
         thread.join()
     if isinstance(loaded[0], BaseException):

@@ -1,0 +1,337 @@
+"""From rows to charts. Never measures, and knows nothing of marimo but the mime type that it shows charts by.
+
+A chart's frame (axes, domains, colours) depends only on what is run, so it is built by Altair once and kept; a new frame of a
+running experiment only exchanges the rows in it. Sizes and domains stay, so nothing jumps while lines grow. Text and
+axes take the page's own text colour, so light and dark need no second chart.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from lib import published
+from lib.experiments import BATCH_SIZES, MAX_RATE, MIN_RATE, Experiment, seconds_to
+from lib.results import CHANCE_ACCURACY, Results
+from lib.spec import N_TRAIN
+
+HEIGHT = 240
+# Cool to warm at nearly one lightness: ordered, told apart without red-green vision, readable on light and on dark.
+_ORDERED = ("#3a72d8", "#7b62d3", "#b04fb4", "#d04a78", "#d1623a", "#b9801c")
+_ERRORS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # axis of accuracy: logarithmic in what is missing to 100 %
+_ERROR_DOMAIN = (0.92, 0.01)
+_LOSS_DOMAIN = (0.02, 8.0)
+_PUBLISHED_COLOR = "#8a8f98"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A Vega-Lite specification that marimo shows."""
+
+    spec: dict
+    title: str
+
+    def _mime_(self) -> tuple[str, str]:
+        return "application/vnd.vegalite.v6+json", json.dumps(self.spec)
+
+
+def ordered_palette(count: int) -> list[str]:
+    """`count` colours along the ordered palette.
+
+    >>> ordered_palette(2)
+    ['#3a72d8', '#b9801c']
+    """
+    anchors = np.array([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in _ORDERED])
+    at = np.linspace(0, len(anchors) - 1, max(count, 2))[:count]
+    mixed = [[int(round(np.interp(x, range(len(anchors)), anchors[:, channel]))) for channel in range(3)] for x in at]
+    return ["#" + "".join(f"{value:02x}" for value in color) for color in mixed]
+
+
+def colors_of(experiment: Experiment) -> tuple[str, ...]:
+    """A colour a line: ordered quantities along the palette, backends by their own."""
+    if experiment.ordered_by == "backend":
+        return tuple(item.way.color for item in experiment.items)
+    return tuple(ordered_palette(experiment.n_compared)) * (1 if len(experiment.items) == experiment.n_compared else 2)
+
+
+def charts(experiment: Experiment, results: Results, target: float = 0.95) -> list[Chart]:
+    """The charts of an experiment, in their order on the page."""
+    kind = experiment.name
+    if kind == "backend":
+        return [backend_bars(experiment, results)]
+    if kind == "batch-size":
+        return [
+            accuracy_by_epoch(experiment, results),
+            accuracy_by_seconds(experiment, results, target),
+            seconds_by_batch_size(experiment, results),
+        ]
+    last = accuracy_by_rate if kind == "learning-rate" else accuracy_by_cost
+    return [loss_by_step(experiment, results), accuracy_by_epoch(experiment, results), last(experiment, results)]
+
+
+def loss_by_step(experiment: Experiment, results: Results) -> Chart:
+    frame = _compared(results.steps_frame(), experiment)
+    frame["y"] = frame["loss"].clip(*_LOSS_DOMAIN)
+    frame["x"] = frame["step"]
+    most = max(results.lines[i].total_steps for i in experiment.compared)
+    frame_of = _line_frame("training loss by step", "step", "loss", (0, most), _LOSS_DOMAIN, "loss", _names(experiment), False)
+    return _filled(frame_of, frame, _LOSS_DOMAIN)
+
+
+def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
+    frame = _with_error(_compared(results.epochs_frame(), experiment))
+    frame["x"] = frame["epoch"].astype(float)
+    most = max(experiment.items[i].training.epochs for i in experiment.compared)
+    title = "validation accuracy by epoch"
+    frame_of = _line_frame(title, "epoch", "accuracy", (0, most), _ERROR_DOMAIN, "accuracy", _names(experiment), True)
+    return _filled(frame_of, frame, _ERROR_DOMAIN)
+
+
+def accuracy_by_seconds(experiment: Experiment, results: Results, target: float) -> Chart:
+    """The same accuracies against the seconds that they cost, with the target drawn in."""
+    frame = _with_error(_compared(results.epochs_frame(), experiment))
+    frame["x"] = frame["spent_s"]
+    spent_s = float(frame["x"].max()) if len(frame) else 1.0
+    title = "the same by seconds of training"
+    frame_of = _line_frame(
+        title, "seconds", "accuracy", (0, nice_above(spent_s)), _ERROR_DOMAIN, "accuracy", _names(experiment), True, round(1 - target, 4)
+    )
+    return _filled(frame_of, frame, _ERROR_DOMAIN)
+
+
+def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
+    """Final accuracy against learning rate; what diverged or did not learn is marked at the bottom."""
+    rows = []
+    for index in experiment.compared:
+        line = results.lines[index]
+        if line.accuracy is None:
+            continue
+        failed = line.diverged_step is not None or (line.curve is not None and line.accuracy <= CHANCE_ACCURACY)
+        outcome = ("diverged" if line.diverged_step is not None else "did not learn") if failed else "learnt"
+        error = _ERROR_DOMAIN[0] if failed else 1 - line.accuracy
+        rows.append({"x": line.item.training.learning_rate, "y": float(np.clip(error, *sorted(_ERROR_DOMAIN))),
+                     "label": experiment.labels[index], "outcome": outcome, "accuracy": line.accuracy})  # fmt: skip
+    return _scatter("accuracy by learning rate", rows, "learning rate", (MIN_RATE, MAX_RATE), _names(experiment), "~g")
+
+
+def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
+    """Final accuracy against the seconds of training: what another layer buys, and costs."""
+    rows = []
+    for index in experiment.compared:
+        line = results.lines[index]
+        if line.accuracy is None or line.curve is None:
+            continue
+        rows.append({"x": line.train_s, "y": float(np.clip(1 - line.accuracy, *sorted(_ERROR_DOMAIN))),
+                     "label": experiment.labels[index], "outcome": "diverged" if line.diverged_step else "learnt",
+                     "accuracy": line.accuracy, "parameters": line.item.training.network.n_parameters})  # fmt: skip
+    most = max((row["x"] for row in rows), default=1.0)
+    return _scatter("accuracy by seconds of training", rows, "seconds", (0, nice_above(most * 1.15)), _names(experiment), "~g")
+
+
+def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
+    """Seconds of one epoch with their quartiles, and the number of steps, against the batch size; both logarithmic."""
+    summary = _compared(results.summary_frame(), experiment)
+    summary = summary[summary["timed_epochs"] > 0]
+    rows = [
+        {"x": row.batch_size, "y": row.epoch_median_s, "low": row.epoch_q1_s, "high": row.epoch_q3_s, "label": row.label,
+         "steps": N_TRAIN // row.batch_size}
+        for row in summary.itertuples()
+    ]  # fmt: skip
+    return Chart(_with_rows(_seconds_frame(_names(experiment)), rows=rows), "seconds an epoch by batch size")
+
+
+def backend_bars(experiment: Experiment, results: Results) -> Chart:
+    """Seconds an epoch by backend with quartiles, and the published figure beside each that has one."""
+    rows, marks = [], []
+    for index in experiment.compared:
+        line = results.lines[index]
+        item, label = line.item, experiment.labels[index]
+        quoted_s = published.epoch_s(item.way.backend, item.way.device, item.training.batch_size)
+        if quoted_s is not None and item.training.network.hidden == (128,):
+            marks.append({"label": label, "y": quoted_s, "text": f"published {quoted_s:g} s"})
+        if len(line.epoch_s):
+            low, middle, high = np.percentile(line.epoch_s, [25, 50, 75])
+            rows.append({"label": label, "y": middle, "low": low, "high": high, "epochs": len(line.epoch_s), "text": f"{middle:.3g} s"})
+    spec = _bars_frame(tuple(experiment.labels), colors_of(experiment))
+    return Chart(_with_rows(spec, rows=rows, published=marks), "seconds an epoch by backend")
+
+
+def nice_above(value: float) -> float:
+    """The next of 1, 2, 5 × 10ⁿ, so that an axis changes rarely while a run goes on.
+
+    >>> nice_above(0.7), nice_above(1.2), nice_above(30)
+    (1.0, 2.0, 50.0)
+    """
+    power = 10.0 ** np.floor(np.log10(max(value, 1e-3)))
+    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= value))
+
+
+def spread_labels(positions: Sequence[float], gap: float) -> list[float]:
+    """Move positions apart to at least `gap`, keeping their order, as little as needed.
+
+    >>> spread_labels([0.5, 0.5, 0.9], 0.1)
+    [0.45, 0.55, 0.9]
+    """
+    order = np.argsort(positions, kind="stable")
+    blocks: list[list[float]] = []  # [sum of wanted first positions, count]
+    for rank, index in enumerate(order):
+        blocks.append([positions[index] - 0.0, 1])
+        while len(blocks) > 1 and _centre(blocks[-2]) + gap * (blocks[-2][1] + blocks[-1][1]) / 2 > _centre(blocks[-1]):
+            last = blocks.pop()
+            blocks[-1] = [blocks[-1][0] + last[0], blocks[-1][1] + last[1]]
+        del rank
+    placed = [_centre(block) + gap * (k - (block[1] - 1) / 2) for block in blocks for k in range(int(block[1]))]
+    result = [0.0] * len(placed)
+    for position, index in zip(placed, order, strict=True):
+        result[index] = round(position, 6)
+    return result
+
+
+def _centre(block: list[float]) -> float:
+    return block[0] / block[1]
+
+
+def _names(experiment: Experiment) -> tuple[tuple[str, str], ...]:
+    return tuple(zip(experiment.labels, colors_of(experiment), strict=True))[: experiment.n_compared]
+
+
+def _compared(frame: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
+    return frame[frame["line"] < experiment.n_compared].copy()
+
+
+def _with_error(frame: pd.DataFrame) -> pd.DataFrame:
+    frame["y"] = (1 - frame["accuracy"].astype(float)).clip(*sorted(_ERROR_DOMAIN))
+    return frame
+
+
+def _filled(template: tuple[dict, str], frame: pd.DataFrame, domain: tuple[float, float]) -> Chart:
+    """Put the rows in, and a label at the end of each line, moved apart where they would overlap."""
+    spec, title = template
+    ends = frame.groupby("line", sort=True).tail(1)
+    low, high = np.log(domain)
+    heights = ((np.log(ends["y"].to_numpy(dtype=float)) - low) / (high - low)).tolist()
+    moved = spread_labels(heights, 13 / HEIGHT)
+    labels = [
+        {"label": end.label, "x": end.x, "y": float(np.exp(low + (high - low) * min(max(height, 0.0), 1.0)))}
+        for end, height in zip(ends.itertuples(), moved, strict=True)
+    ]
+    columns = [name for name in ("label", "x", "y", "loss", "accuracy", "epoch") if name in frame]
+    rows = frame[columns].astype({"x": float, "y": float}).round(6).to_dict("records")
+    return Chart(_with_rows(spec, rows=rows, ends=labels), title)
+
+
+def _with_rows(spec: dict, **datasets: list[dict]) -> dict:
+    return spec | {"datasets": datasets}
+
+
+def _color(names: tuple[tuple[str, str], ...]) -> alt.Color:
+    labels, colors = zip(*names, strict=True)
+    return alt.Color("label:N", scale=alt.Scale(domain=list(labels), range=list(colors)), legend=None)
+
+
+def _axis(**options: object) -> alt.Axis:
+    return alt.Axis(tickCount=5, **options)  # type: ignore[arg-type]
+
+
+def _y(kind: str, domain: tuple[float, float]) -> alt.Y:
+    scale = alt.Scale(type="log", domain=list(domain), nice=False, clamp=True)
+    if kind == "accuracy":
+        axis = alt.Axis(values=list(_ERRORS), labelExpr="format(1 - datum.value, '.0%')")
+    else:
+        axis = alt.Axis(values=[0.03, 0.1, 0.3, 1, 3], format="~g")
+    return alt.Y("y:Q", scale=scale, axis=axis, title=None)
+
+
+@lru_cache(maxsize=128)
+def _line_frame(
+    title: str, x_title: str, y_name: str, x_domain: tuple[float, float], y_domain: tuple[float, float], kind: str,
+    names: tuple[tuple[str, str], ...], points: bool, rule: float | None = None,
+) -> tuple[dict, str]:  # fmt: skip
+    """Lines over a fixed frame, labelled at their ends."""
+    rows, ends = alt.NamedData("rows"), alt.NamedData("ends")
+    tooltip = [alt.Tooltip("label:N"), alt.Tooltip("x:Q", title=x_title, format=",.4~g"), alt.Tooltip(f"{y_name}:Q", format=".3g")]
+    x = alt.X("x:Q", scale=alt.Scale(domain=list(x_domain), nice=False), axis=_axis(format="~s"), title=x_title)
+    if x_title == "epoch":
+        x = alt.X("x:Q", scale=alt.Scale(domain=list(x_domain), nice=False), axis=alt.Axis(tickMinStep=1, format="d", tickCount=6), title=x_title)
+    base = alt.Chart(rows).encode(x=x, y=_y(kind, y_domain), color=_color(names), tooltip=tooltip)
+    layers = [base.mark_line(strokeWidth=1.8, clip=True, point={"size": 28, "filled": True} if points else False)]
+    text = alt.Chart(ends).mark_text(align="left", dx=6, fontSize=11, fontWeight=600)
+    layers.append(text.encode(x=x, y=_y(kind, y_domain), text="label:N", color=_color(names)))
+    if rule is not None:
+        line = alt.Chart(alt.InlineData([{"y": rule}])).mark_rule(strokeDash=[4, 4], color="currentColor", opacity=0.6)
+        layers.append(line.encode(y=_y(kind, y_domain)))
+    return _finished(alt.layer(*layers)), title
+
+
+def _scatter(
+    title: str, rows: list[dict], x_title: str, x_domain: tuple[float, float], names: tuple[tuple[str, str], ...], x_format: str
+) -> Chart:
+    return Chart(_with_rows(_scatter_frame(x_title, x_domain, names, x_format), rows=rows), title)
+
+
+@lru_cache(maxsize=128)
+def _scatter_frame(x_title: str, x_domain: tuple[float, float], names: tuple[tuple[str, str], ...], x_format: str) -> dict:
+    """Points labelled by their name; a cross for what diverged or did not learn."""
+    log = x_domain[0] > 0
+    scale = alt.Scale(type="log" if log else "linear", domain=list(x_domain), nice=False)
+    axis = alt.Axis(values=[1e-4, 1e-3, 1e-2, 0.1, 1, 10], format=x_format) if log else _axis(format=x_format)
+    x = alt.X("x:Q", scale=scale, axis=axis, title=x_title)
+    tooltip = ["label:N", "outcome:N", alt.Tooltip("accuracy:Q", format=".1%"), alt.Tooltip("x:Q", title=x_title, format=".3~g")]
+    base = alt.Chart(alt.NamedData("rows")).encode(x=x, y=_y("accuracy", _ERROR_DOMAIN), color=_color(names), tooltip=tooltip)
+    shape = alt.Shape("outcome:N", scale=alt.Scale(domain=["learnt", "diverged", "did not learn"], range=["circle", "cross", "cross"]), legend=None)
+    points = base.mark_point(filled=True, size=90, opacity=1).encode(shape=shape)
+    text = base.mark_text(dy=-13, fontSize=11, fontWeight=600).encode(text="label:N")
+    failed = base.transform_filter("datum.outcome != 'learnt'").mark_text(dy=-26, fontSize=10).encode(text="outcome:N")
+    return _finished(points + text + failed)
+
+
+@lru_cache(maxsize=32)
+def _seconds_frame(names: tuple[tuple[str, str], ...]) -> dict:
+    x = alt.X("x:Q", scale=alt.Scale(type="log", domain=[0.7, 6000]), axis=alt.Axis(values=list(BATCH_SIZES), labelOverlap=True), title="batch size")
+    scale = alt.Scale(type="log", domain=[0.02, 100], clamp=True)
+    y = alt.Y("y:Q", scale=scale, axis=alt.Axis(values=[0.03, 0.1, 0.3, 1, 3, 10, 30, 100], format="~g"), title=None)
+    tooltip = ["label:N", alt.Tooltip("y:Q", title="median s", format=".3g"), alt.Tooltip("steps:Q", title="steps an epoch", format=",")]
+    base = alt.Chart(alt.NamedData("rows")).encode(x=x, color=_color(names), tooltip=tooltip)
+    spread = base.mark_rule(strokeWidth=5, opacity=0.35).encode(y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q")
+    line = alt.Chart(alt.NamedData("rows")).mark_line(color="currentColor", opacity=0.3).encode(x=x, y=y)
+    points = base.mark_point(filled=True, size=80, opacity=1).encode(y=y)
+    text = base.transform_calculate(text="format(datum.steps, ',') + ' steps'").mark_text(dy=-12, fontSize=11).encode(y=y, text="text:N")
+    return _finished(line + spread + points + text)
+
+
+@lru_cache(maxsize=32)
+def _bars_frame(labels: tuple[str, ...], colors: tuple[str, ...]) -> dict:
+    """Horizontal bars in the table's order; on a log scale a bar has no honest foot, so a dot and its spread are drawn."""
+    names = tuple(zip(labels, colors, strict=True))
+    y = alt.Y("label:N", sort=list(labels), scale=alt.Scale(domain=list(labels)), axis=alt.Axis(labelLimit=190, domain=False, ticks=False), title=None)
+    x = alt.X("y:Q", axis=_axis(format="~g"), title="seconds an epoch, median and quartiles", scale=alt.Scale(zero=True, nice=True))
+    base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=_color(names), tooltip=["label:N", alt.Tooltip("y:Q", title="median s", format=".3g"), alt.Tooltip("low:Q", title="1st quartile", format=".3g"), alt.Tooltip("high:Q", title="3rd quartile", format=".3g"), alt.Tooltip("epochs:Q", title="timed epochs")])
+    bars = base.mark_bar(height=14, opacity=0.85).encode(x=x)
+    spread = base.mark_rule(strokeWidth=3, color="currentColor").encode(x=alt.X("low:Q"), x2="high:Q", color=alt.value("currentColor"))
+    text = base.mark_text(align="left", dx=8, fontSize=11, fontWeight=600).encode(x=x, text="text:N")
+    quoted = alt.Chart(alt.NamedData("published")).encode(y=y, x=x, tooltip=["label:N", "text:N"])
+    ticks = quoted.mark_tick(thickness=2, height=22, color=_PUBLISHED_COLOR)
+    notes = quoted.mark_text(align="right", dx=-6, dy=13, fontSize=10, color=_PUBLISHED_COLOR).encode(text="text:N")
+    return _finished(bars + spread + text + ticks + notes, height=max(120, 44 * len(labels)))
+
+
+def _finished(chart: alt.LayerChart, height: int = HEIGHT) -> dict:
+    """To a specification: as wide as its place on the page, in the page's colours, drawn as SVG."""
+    spec = (
+        chart.properties(width="container", height=height, background="transparent", usermeta={"embedOptions": {"renderer": "svg", "actions": False}})
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor="currentColor", titleColor="currentColor", domainColor="currentColor", tickColor="currentColor",
+            gridColor="currentColor", gridOpacity=0.12, domainOpacity=0.4, tickOpacity=0.4, labelFontSize=11, titleFontSize=11,
+            titleFontWeight="normal", labelFont="inherit", titleFont="inherit",
+        )
+        .configure_text(font="inherit")
+        .configure(padding={"left": 4, "right": 62, "top": 14, "bottom": 4}, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
+    ).to_dict()  # fmt: skip
+    spec["config"]["view"] = {"stroke": None}
+    # The whole specification is checked by Altair when it is built here, once; the rows of each frame are not.
+    return spec

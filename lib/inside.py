@@ -1,0 +1,113 @@
+"""Inside a trained network: what it confuses, where it is most sure and wrong, and what its first layer looks for."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure  # never pyplot: under `marimo run` several threads draw at once
+
+from lib.backends.base import Parameters
+from lib.backends.with_numpy import predict_logits
+from lib.spec import N_CLASSES
+
+N_WRONG = 12
+N_WEIGHTS = 32
+_INK = "#808894"  # readable on light and on dark
+
+
+@dataclass(frozen=True)
+class Inside:
+    """`confusion[true, predicted]` counts; the wrong ones as (index of the test image, predicted, probability)."""
+
+    confusion: np.ndarray
+    wrong: tuple[tuple[int, int, float], ...]
+
+    @property
+    def accuracy(self) -> float:
+        return float(np.trace(self.confusion) / self.confusion.sum())
+
+
+def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> Inside:
+    """Run the test images (n, 28, 28), uint8, through the network."""
+    predicted = np.empty(len(images), np.int64)
+    sure = np.empty(len(images))
+    for first in range(0, len(images), 2_000):
+        part = images[first : first + 2_000].reshape(-1, 784).astype(np.float32) / np.float32(255)
+        logits = predict_logits(parameters, part).astype(np.float64)
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        predicted[first : first + len(part)] = logits.argmax(axis=1)
+        sure[first : first + len(part)] = powers.max(axis=1) / powers.sum(axis=1)
+    confusion = np.zeros((N_CLASSES, N_CLASSES), np.int64)
+    np.add.at(confusion, (labels.astype(np.int64), predicted), 1)
+    missed = np.flatnonzero(predicted != labels)
+    worst = missed[np.argsort(-sure[missed], kind="stable")][:N_WRONG]
+    return Inside(confusion, tuple((int(i), int(predicted[i]), float(sure[i])) for i in worst))
+
+
+def confusion_figure(inside: Inside) -> Figure:
+    """Rows: the true digit; columns: what the network says. Only mistakes are coloured, or the diagonal drowns them."""
+    figure, axes = _figure(4.2, 4.0)
+    mistakes = inside.confusion.copy()
+    np.fill_diagonal(mistakes, 0)
+    axes.imshow(mistakes, cmap="Oranges", vmin=0)
+    top = max(int(mistakes.max()), 1)
+    for true in range(N_CLASSES):
+        for said in range(N_CLASSES):
+            count, diagonal = inside.confusion[true, said], true == said
+            if count:
+                color = _INK if diagonal else ("white" if mistakes[true, said] > 0.6 * top else "#402000")
+                axes.text(said, true, str(count), ha="center", va="center", fontsize=7, color=color)
+            if diagonal:
+                axes.add_patch(_square(said, true))
+    axes.set_xticks(range(N_CLASSES), map(str, range(N_CLASSES)))
+    axes.set_yticks(range(N_CLASSES), map(str, range(N_CLASSES)))
+    axes.set_xlabel("the network says")
+    axes.set_ylabel("it is")
+    return figure
+
+
+def _square(x: int, y: int):
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="#f2f3f5", edgecolor="none", zorder=0.5)
+
+
+def wrong_figure(inside: Inside, images: np.ndarray, labels: np.ndarray) -> Figure:
+    """The test images on which the network was most sure and wrong."""
+    figure = Figure(figsize=(4.6, 4.0), layout="constrained")
+    figure.patch.set_alpha(0)
+    for place, (index, said, probability) in enumerate(inside.wrong):
+        axes = figure.add_subplot(3, 4, place + 1)
+        axes.imshow(images[index], cmap="gray_r", vmin=0, vmax=255)
+        axes.set_title(f"{labels[index]}, says {said}\n{100 * probability:.0f} % sure", fontsize=7, color=_INK)
+        axes.axis("off")
+    return figure
+
+
+def weights_figure(parameters: Parameters) -> Figure:
+    """First-layer weights as images: blue adds to a hidden unit, red takes away; the units with the largest weights first."""
+    weights = parameters[0][0]  # (784, width)
+    strongest = np.argsort(-np.linalg.norm(weights, axis=0))[:N_WEIGHTS]
+    columns = 8
+    rows = -(-len(strongest) // columns)
+    tiles = np.zeros((rows * 30, columns * 30))
+    for place, unit in enumerate(strongest):
+        row, column = divmod(place, columns)
+        scale = float(np.abs(weights[:, unit]).max()) or 1.0
+        tiles[row * 30 + 1 : row * 30 + 29, column * 30 + 1 : column * 30 + 29] = weights[:, unit].reshape(28, 28) / scale
+    figure, axes = _figure(4.8, 0.6 * rows + 0.1)
+    axes.imshow(tiles, cmap="RdBu", vmin=-1, vmax=1)
+    axes.axis("off")
+    return figure
+
+
+def _figure(width: float, height: float):
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.patch.set_alpha(0)
+    axes = figure.add_subplot()
+    axes.patch.set_alpha(0)
+    axes.tick_params(colors=_INK, labelsize=8, length=0)
+    axes.xaxis.label.set_color(_INK)
+    axes.yaxis.label.set_color(_INK)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return figure, axes

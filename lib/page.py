@@ -1,0 +1,225 @@
+"""The notebook's controls, and what stands around the experiments: title line, panels, buttons.
+
+A panel is one `mo.ui.dictionary`: a change of any member re-runs the one cell that reads it. Its values go through
+`*_experiment` below, which raise ValueError with a sentence where they cannot be used.
+"""
+
+import html
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import marimo as mo
+import numpy as np
+
+from lib import experiments
+from lib import inside as inside_module
+from lib.backends import BACKENDS, DEFAULT, Way, unavailable
+from lib.backends.base import Parameters
+from lib.data import load_test
+from lib.experiments import ARTICLE_ARCHITECTURES, BATCH_SIZES, RATE_STEPS, Experiment
+from lib.live import Address, Stage
+from lib.machine import this_machine
+from lib.results import Results
+from lib.store import Store
+from lib.sweep import Item
+from lib.widgets import MAX_PARAMETERS, CopyLink, draw_digit
+
+EPOCHS = tuple(range(1, 21))
+TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
+COUNTS = tuple(range(2, experiments.MAX_LINES + 1))
+_BUTTONS = ("stop", "again")
+
+
+def title(address: Address, store: Store, data_source: str, data_note: str, tools: mo.Html) -> mo.Html:
+    """Title, the machine in one quiet line, the question, and whatever the reader must know before trusting the page."""
+    notes = [*address.problems, *filter(None, [store.trouble, data_note])]
+    problems = "".join(f'<p class="lab-problem" role="alert">{html.escape(note)}</p>' for note in notes)
+    return mo.Html(
+        '<div class="lab-title"><h1>Why is my GPU slower?</h1>'
+        f'<p class="lab-line">{html.escape(" · ".join(filter(None, [this_machine().line, data_source])))}</p></div>'
+        '<p class="lab-question">A small network often trains faster on a processor than on a graphics card, because most of its time is not '
+        "arithmetic but overhead. Move a slider: every line below is being trained now, on this machine.</p>"
+        f'{problems}<div class="lab-tools">{tools.text}</div>'
+    )
+
+
+def _panel(prefix: str, address: Address, stage: Stage, elements: dict) -> mo.ui.dictionary:
+    stop = mo.ui.button(label="Stop", value=0, on_click=lambda presses: stage.stop() or presses + 1, tooltip="Stop this experiment")
+    again = mo.ui.button(label="Run again", value=0, on_click=lambda presses: presses + 1, tooltip="Train and time it anew")
+    save = address.save(prefix)
+    return mo.ui.dictionary(
+        elements | {"stop": stop, "again": again},
+        on_change=lambda values: save({name: value for name, value in values.items() if name not in _BUTTONS}),
+    )
+
+
+def _backend(prefix: str, address: Address) -> mo.ui.dropdown:
+    usable = {backend.label: key for key, backend in BACKENDS.items() if unavailable(Way(key)) is None}
+    chosen = address.choice(f"{prefix}.backend", DEFAULT, list(usable.values()))
+    return mo.ui.dropdown(usable, value=BACKENDS[str(chosen)].label, label="Trained by", full_width=True)
+
+
+def _steps(label: str, name: str, default: float, steps: Sequence[float], address: Address) -> mo.ui.slider:
+    value = address.choice(name, default, steps)
+    return mo.ui.slider(steps=list(steps), value=value, label=label, show_value=True, debounce=False, full_width=True)  # type: ignore[arg-type]
+
+
+def _hidden(name: str, address: Address) -> mo.ui.text:
+    return mo.ui.text(
+        address.text(name, "128"), label="Hidden layers", placeholder="256, 128, 64", debounce=300, max_length=200, full_width=True
+    )
+
+
+def rate_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    ends = address.choices("rate.range", (0.001, 1.0), RATE_STEPS)
+    if len(ends) != 2 or ends[0] > ends[1]:
+        address.problems.append("The address says rate.range: expected two rates, the smaller first. The usual ones are used instead.")
+        ends = [0.001, 1.0]
+    elements = {
+        "range": mo.ui.range_slider(steps=list(RATE_STEPS), value=ends, label="Learning rates", show_value=True, full_width=True),
+        "count": _steps("How many rates", "rate.count", 4, COUNTS, address),
+        "epochs": _steps("Epochs", "rate.epochs", 3, EPOCHS, address),
+        "size": _steps("Batch size", "rate.size", 32, BATCH_SIZES, address),
+        "hidden": _hidden("rate.hidden", address),
+        "backend": _backend("rate", address),
+    }
+    return _panel("rate", address, stage, elements)
+
+
+def rate_experiment(values: dict) -> Experiment:
+    rates = experiments.rates_between(*values["range"], values["count"])
+    return experiments.learning_rate(rates, values["epochs"], values["size"], values["hidden"], values["backend"])
+
+
+def size_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    chosen = address.choices("size.sizes", (1, 32, 256), BATCH_SIZES)
+    options = {str(size): size for size in BATCH_SIZES}
+    elements = {
+        "sizes": mo.ui.multiselect(options, value=[str(size) for size in chosen], label="Batch sizes", full_width=True),
+        "epochs": _steps("Epochs", "size.epochs", 3, EPOCHS, address),
+        "rate": _steps("Learning rate", "size.rate", 0.01, RATE_STEPS, address),
+        "target": _steps("Target accuracy", "size.target", 0.9, TARGETS, address),
+        "hidden": _hidden("size.hidden", address),
+        "backend": _backend("size", address),
+    }
+    return _panel("size", address, stage, elements)
+
+
+def size_experiment(values: dict) -> Experiment:
+    return experiments.batch_size(values["sizes"], values["epochs"], values["rate"], values["hidden"], values["backend"])
+
+
+def depth_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    chosen = address.choices("depth.networks", ARTICLE_ARCHITECTURES, ARTICLE_ARCHITECTURES)
+    elements = {
+        "networks": mo.ui.multiselect(list(ARTICLE_ARCHITECTURES), value=chosen, label="Hidden layers", full_width=True),
+        "own": mo.ui.text(
+            address.text("depth.own", ""), label="Your own", placeholder="256, 128, 64; 512; none", debounce=300, max_length=200, full_width=True
+        ),
+        "epochs": _steps("Epochs", "depth.epochs", 3, EPOCHS, address),
+        "rate": _steps("Learning rate", "depth.rate", 0.1, RATE_STEPS, address),
+        "size": _steps("Batch size", "depth.size", 32, BATCH_SIZES, address),
+        "backend": _backend("depth", address),
+    }
+    return _panel("depth", address, stage, elements)
+
+
+def depth_experiment(values: dict) -> Experiment:
+    return experiments.depth(values["networks"], values["own"], values["epochs"], values["rate"], values["size"], values["backend"])
+
+
+def backend_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    elements = {
+        "size": _steps("Batch size", "backend.size", 32, BATCH_SIZES, address),
+        "epochs": _steps("Epochs, the first not timed", "backend.epochs", 5, EPOCHS[1:], address),
+        "rate": _steps("Learning rate", "backend.rate", 0.1, RATE_STEPS, address),
+        "hidden": _hidden("backend.hidden", address),
+    }
+    return _panel("backend", address, stage, elements)
+
+
+def backend_experiment(values: dict) -> Experiment:
+    return experiments.backends(values["size"], values["epochs"], values["rate"], values["hidden"])
+
+
+def missing_backends(_experiment: Experiment, _results: Results) -> str:
+    """HTML below the bars: what cannot run here, why, and the remedy."""
+    rows = "".join(
+        f"<li><b>{html.escape(way.label)}</b>: {html.escape(reason)}; {html.escape(remedy)}.</li>"
+        for way, reason, remedy in experiments.missing_backends()
+    )
+    source = "Grey marks: published seconds, from “GPU overhead: why our MNIST model trains faster on CPU” (Core i9-10885H), not measured here."
+    return f'<p class="lab-note">{source}</p>' + (f'<ul class="lab-note lab-missing">{rows}</ul>' if rows else "")
+
+
+def controls(panel: mo.ui.dictionary) -> mo.Html:
+    """A panel's elements one below the other, the buttons in a row."""
+    rows = [f"<div>{panel[name].text}</div>" for name in panel.elements if name not in _BUTTONS]
+    buttons = "".join(panel[name].text for name in _BUTTONS)
+    return mo.Html("".join(rows) + f'<div class="lab-buttons">{buttons}</div>')
+
+
+def remember(set_best: Callable, set_data: Callable) -> Callable[[Results], None]:
+    """An `on_done` that keeps the best network for the section that looks inside, and what the workers say of their data."""
+
+    def keep(results: Results) -> None:
+        if results.data is not None:
+            set_data(results.data)
+        if (best := results.best()) is not None:
+            set_best(best)
+
+    return keep
+
+
+def tools(stages: Sequence[Stage], address: Address, set_reset: Callable) -> mo.Html:
+    """Reset, copy the link, stop everything."""
+
+    def reset(presses: int) -> int:
+        address.clear()
+        set_reset(presses + 1)
+        return presses + 1
+
+    def stop(presses: int) -> int:
+        for stage in stages:
+            stage.stop()
+        return presses + 1
+
+    return mo.hstack(
+        [
+            mo.ui.button(label="Reset", value=0, on_click=reset, tooltip="All controls back to the articles' settings"),
+            mo.ui.anywidget(CopyLink()),
+            mo.ui.button(label="Stop all", value=0, on_click=stop, tooltip="Stop every experiment on this page"),
+        ],
+        justify="start", gap=0.5,
+    )  # fmt: skip
+
+
+def inside(item: Item, parameters: Parameters) -> mo.Html:
+    """Confusion matrix, the worst mistakes, first-layer weights, and a canvas to draw on."""
+    images, labels, _ = test_images()
+    seen = inside_module.look(parameters, images, labels)
+    training = item.training
+    lead = (
+        f"{training.network.label}, learning rate {experiments.format_rate(training.learning_rate)}, batch size {training.batch_size}, "
+        f"{training.epochs} epochs: {experiments.percent(seen.accuracy)} of the {len(images):,} test images, which no training saw."
+    )
+    figures = [
+        ("what it takes for what", inside_module.confusion_figure(seen)),
+        ("most sure, and wrong", inside_module.wrong_figure(seen, images, labels)),
+        ("what the first layer looks for", inside_module.weights_figure(parameters)),
+    ]
+    shown = "".join(
+        f'<figure class="lab-figure"><figcaption>{caption}</figcaption>{mo.as_html(figure).text}</figure>' for caption, figure in figures
+    )
+    if training.network.n_parameters > MAX_PARAMETERS:
+        canvas = f'<p class="lab-note">To draw a digit, choose a network of at most {MAX_PARAMETERS:,} parameters; this one is too large for the page.</p>'
+    else:
+        samples = [images[int(np.flatnonzero(labels == digit)[k])] for k in range(2) for digit in range(10)]
+        canvas = mo.ui.anywidget(draw_digit(parameters, samples)).text
+    return mo.Html(f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>{canvas}')
+
+
+@cache
+def test_images() -> tuple[np.ndarray, np.ndarray, str]:
+    """The test images and labels (uint8), loaded once for all viewers."""
+    return load_test()

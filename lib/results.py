@@ -1,0 +1,249 @@
+"""What a run has shown so far, as rows: safe to fill in one thread and to read in others.
+
+Rows are pandas frames with units in the column names. A line is thinned to means over fixed groups of steps, which do not
+move while the line grows.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from lib.backends.base import Epoch, FirstCall, Steps
+from lib.engine import Progress, Ready, Starting, Waiting
+from lib.store import Curve
+from lib.sweep import Finished, Item, Update, Void
+
+POINTS_PER_LINE = 150
+CHANCE_ACCURACY = 0.15  # ten classes: one that did not learn stays near 10 %
+
+# The states that the page tells apart.
+WAITING, RUNNING, STOPPED, KEPT, DIVERGED, FAILED, DONE = (
+    "waiting", "running", "stopped", "from store", "diverged", "failed", "done",
+)  # fmt: skip
+
+
+@dataclass
+class Line:
+    """One item's progress."""
+
+    item: Item
+    losses: list[np.ndarray] = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)
+    n_steps: int = 0
+    train_s: float = 0.0
+    first_call_s: float = 0.0
+    began: float | None = None
+    curve: Curve | None = None
+    kept: bool = False
+
+    @property
+    def total_steps(self) -> int:
+        training = self.item.training
+        return training.steps_per_epoch() * training.epochs
+
+    @property
+    def diverged_step(self) -> int | None:
+        """Number of the step, from 1 over all epochs, whose loss was not finite."""
+        steps = 0
+        for epoch in self.epochs:
+            if epoch.diverged_step is not None:
+                return steps + epoch.diverged_step + 1
+            steps += epoch.steps
+        return None
+
+    @property
+    def accuracy(self) -> float | None:
+        """Validation accuracy after the last epoch so far."""
+        return self.epochs[-1].validation_accuracy if self.epochs else None
+
+    @property
+    def epoch_s(self) -> np.ndarray:
+        """Seconds of each epoch; the first one, still warming up, is left out where there are others."""
+        seconds = np.array([epoch.train_s for epoch in self.epochs])
+        return seconds[1:] if len(seconds) > 1 else seconds
+
+    @property
+    def state(self) -> str:
+        if self.curve is None:
+            return RUNNING if self.began is not None else WAITING
+        if self.diverged_step is not None:
+            return DIVERGED
+        return KEPT if self.kept else DONE
+
+    def add(self, event: FirstCall | Steps | Epoch) -> None:
+        if isinstance(event, FirstCall):
+            self.first_call_s, self.began = event.first_call_s, time.monotonic()
+        elif isinstance(event, Steps):
+            self.losses.append(event.losses)
+            self.n_steps += len(event.losses)
+            self.train_s += event.train_s
+        else:
+            self.epochs.append(event)
+
+    def finish(self, curve: Curve, kept: bool) -> None:
+        self.curve, self.kept = curve, kept
+        self.losses, self.n_steps = [curve.losses], len(curve.losses)
+        self.epochs, self.first_call_s = list(curve.epochs), curve.first_call_s
+        self.train_s = sum(epoch.train_s for epoch in curve.epochs)
+
+    def thinned(self, points: int) -> tuple[np.ndarray, np.ndarray]:
+        """Middle step and mean loss of each group of steps; only finite losses."""
+        losses = np.concatenate(self.losses) if self.losses else np.empty(0, np.float32)
+        width = max(1, -(-self.total_steps // points))
+        if width == 1:
+            steps, means = np.arange(len(losses)) + 1.0, losses.astype(float)
+        else:
+            full = len(losses) // width * width
+            means = losses[:full].reshape(-1, width).mean(axis=1, dtype=float)
+            steps = (np.arange(len(means)) + 0.5) * width
+            if not len(means) and len(losses):  # the first points must not wait for a full group
+                steps, means = np.array([len(losses) / 2]), np.array([losses.mean(dtype=float)])
+        finite = np.isfinite(means)
+        return steps[finite], means[finite]
+
+
+class Results:
+    """The lines of one run, and what is happening to it."""
+
+    def __init__(self, items: Sequence[Item], labels: Sequence[str]) -> None:
+        self.items, self.labels = tuple(items), tuple(labels)
+        self.lines = [Line(item) for item in items]
+        self.place: int | None = 0  # in the queue; None where another program holds the turn
+        self.starting = ""
+        self.state = WAITING
+        self.failure = ""
+        self.version = 0  # grows with each change
+        self.changed = threading.Condition()
+        self._began = time.monotonic()
+        self.first_points_s: float | None = None
+        self.data: tuple[str, str] | None = None  # source of the images, and what there is to say about them
+
+    def add(self, update: Update) -> None:
+        with self.changed:
+            if isinstance(update, Waiting):
+                self.place, self.state = update.place, WAITING
+            elif isinstance(update, Starting):
+                self.starting = update.way.label
+            elif isinstance(update, Void):
+                for index in update.indices:
+                    self.lines[index] = Line(self.items[index])
+            elif isinstance(update, Progress):
+                self.state, self.starting = RUNNING, ""
+                self.lines[update.index].add(update.event)
+                if self.first_points_s is None and isinstance(update.event, Steps):
+                    self.first_points_s = time.monotonic() - self._began
+            elif isinstance(update, Finished):
+                self.lines[update.index].finish(update.curve, update.kept)
+            elif isinstance(update, Ready):
+                self.starting, self.data = "", (update.about.data_source, update.about.data_note)
+            self._tell()
+
+    def end(self, state: str, failure: str = "") -> None:
+        """The run is over: done, stopped or failed."""
+        with self.changed:
+            all_kept = all(line.kept for line in self.lines)
+            self.state = KEPT if state == DONE and all_kept else state
+            self.failure, self.starting = failure, ""
+            self._tell()
+
+    def _tell(self) -> None:
+        self.version += 1
+        self.changed.notify_all()
+
+    @property
+    def over(self) -> bool:
+        return self.state in (DONE, KEPT, STOPPED, FAILED)
+
+    @property
+    def share_done(self) -> float:
+        """Share of all steps, weighed by how long a step takes where that is known (else by its arithmetic)."""
+        costs = [self._step_cost_s(line) for line in self.lines]
+        total = sum(cost * line.total_steps for cost, line in zip(costs, self.lines, strict=True))
+        done = sum(
+            cost * (line.total_steps if line.curve is not None else line.n_steps)
+            for cost, line in zip(costs, self.lines, strict=True)
+        )
+        return done / total if total else 0.0
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds left, from the pace so far; None before there is one."""
+        if not any(line.n_steps for line in self.lines):
+            return None
+        left = sum(
+            self._step_cost_s(line) * (line.total_steps - line.n_steps) for line in self.lines if line.curve is None
+        )
+        return left
+
+    def _step_cost_s(self, line: Line) -> float:
+        """A step's seconds: measured, or guessed from the arithmetic at 50 GFLOP/s and 20 μs a step."""
+        if line.n_steps and line.train_s:
+            return line.train_s / line.n_steps
+        training = line.item.training
+        return 20e-6 + training.network.step_flops(training.batch_size) / 50e9
+
+    def steps_frame(self, points: int = POINTS_PER_LINE) -> pd.DataFrame:
+        """Loss by step: a row a point of the thinned lines."""
+        with self.changed:
+            parts = []
+            for index, line in enumerate(self.lines):
+                steps, losses = line.thinned(points)
+                per_epoch = max(1, line.item.training.steps_per_epoch())
+                parts.append(
+                    pd.DataFrame({"line": index, "label": self.labels[index], "step": steps, "epoch": steps / per_epoch, "loss": losses})
+                )
+        return pd.concat(parts, ignore_index=True)
+
+    def epochs_frame(self) -> pd.DataFrame:
+        """A row an epoch: accuracy and loss on the validation images, seconds of training, evaluation, and both so far."""
+        rows = []
+        with self.changed:
+            for index, line in enumerate(self.lines):
+                spent_s = 0.0
+                for epoch in line.epochs:
+                    spent_s += epoch.train_s + epoch.evaluation_s
+                    rows.append(
+                        {
+                            "line": index, "label": self.labels[index], "epoch": epoch.epoch + 1,
+                            "accuracy": epoch.validation_accuracy, "validation_loss": epoch.validation_loss,
+                            "train_s": epoch.train_s, "evaluation_s": epoch.evaluation_s, "spent_s": spent_s,
+                        }
+                    )  # fmt: skip
+        columns = ["line", "label", "epoch", "accuracy", "validation_loss", "train_s", "evaluation_s", "spent_s"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def summary_frame(self) -> pd.DataFrame:
+        """A row a training: what it was, what came out, and how it was measured."""
+        rows = []
+        with self.changed:
+            for index, line in enumerate(self.lines):
+                training, seconds = line.item.training, line.epoch_s
+                quartiles = np.percentile(seconds, [25, 50, 75]) if len(seconds) else [np.nan] * 3
+                rows.append(
+                    {
+                        "line": index, "label": self.labels[index], "backend": line.item.way.label,
+                        "hidden_layers": training.network.label, "learning_rate": training.learning_rate,
+                        "batch_size": training.batch_size, "epochs": len(line.epochs), "parameters": training.network.n_parameters,
+                        "steps": line.n_steps, "accuracy": line.accuracy if line.accuracy is not None else np.nan,
+                        "loss": line.epochs[-1].validation_loss if line.epochs else np.nan,
+                        "epoch_q1_s": quartiles[0], "epoch_median_s": quartiles[1], "epoch_q3_s": quartiles[2],
+                        "timed_epochs": len(seconds), "train_s": line.train_s, "first_call_s": line.first_call_s,
+                        "diverged_step": line.diverged_step, "state": line.state,
+                        "measured_at": line.curve.measured_at if line.curve else "",
+                    }
+                )  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def best(self) -> Item | None:
+        """The finished item with the highest accuracy."""
+        with self.changed:
+            finished = [line for line in self.lines if line.curve is not None and line.diverged_step is None and line.epochs]
+            if not finished:
+                return None
+            return max(finished, key=lambda line: line.accuracy or 0.0).item
+
+

@@ -1,0 +1,195 @@
+import marimo
+
+app = marimo.App(width="full", app_title="Why is my GPU slower?", css_file="lib/page.css")
+
+with app.setup:
+    import marimo as mo
+
+    from lib.backends import Way
+    from lib.engine import shared_engine
+
+    # Before the heavier imports: the worker imports its own library and loads the images meanwhile.
+    shared_engine().warm(Way())
+
+    from lib import live, page
+    from lib.store import Store
+
+
+@app.cell(hide_code=True)
+def shared_state():
+    address = live.Address(mo.query_params(), mo.cli_args().to_dict())
+    store = Store()
+    get_best, set_best = mo.state(None)
+    get_reset, set_reset = mo.state(0)
+    get_data, set_data = mo.state(("", ""))
+    rate_stage, size_stage, depth_stage, backend_stage, inside_stage = (live.Stage(shared_engine(), store) for _ in range(5))
+    return (
+        address,
+        backend_stage,
+        depth_stage,
+        get_best,
+        get_data,
+        get_reset,
+        inside_stage,
+        rate_stage,
+        set_best,
+        set_data,
+        set_reset,
+        size_stage,
+        store,
+    )
+
+
+@app.cell(hide_code=True)
+def tools(address, backend_stage, depth_stage, inside_stage, rate_stage, set_reset, size_stage):
+    page_tools = page.tools([rate_stage, size_stage, depth_stage, backend_stage, inside_stage], address, set_reset)
+    return (page_tools,)
+
+
+@app.cell(hide_code=True)
+def title(address, get_data, page_tools, store):
+    page.title(address, store, *get_data(), page_tools)
+    return
+
+
+@app.cell(hide_code=True)
+def rate_prose():
+    mo.md(r"""
+    ## 1 · How large a step?
+
+    Each training step moves every weight $w$ against its gradient: $w \leftarrow w - \eta \,\partial L/\partial w$. The learning rate $\eta$ is the
+    length of that step. Too small, and three epochs get nowhere; too large, and the loss jumps about or stops being a number.
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def rate_controls(address, get_reset, rate_stage):
+    get_reset()
+    rate_panel = page.rate_panel(address, rate_stage)
+    return (rate_panel,)
+
+
+@app.cell(hide_code=True)
+def rate_experiment(rate_panel, rate_stage, set_best, set_data):
+    live.show(
+        rate_stage,
+        lambda: page.rate_experiment(rate_panel.value),
+        page.controls(rate_panel),
+        asked=rate_panel.value["again"],
+        on_done=page.remember(set_best, set_data),
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def size_prose():
+    mo.md(r"""
+    ## 2 · How many images a step?
+
+    A step on $B$ images pays its overhead once for all of them, so larger batches make faster epochs. But an epoch of 48,000 images then has
+    only $48{,}000 / B$ steps to learn in. What counts is the time to an accuracy, not the time of an epoch.
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def size_controls(address, get_reset, size_stage):
+    get_reset()
+    size_panel = page.size_panel(address, size_stage)
+    return (size_panel,)
+
+
+@app.cell(hide_code=True)
+def size_experiment(set_best, set_data, size_panel, size_stage):
+    live.show(
+        size_stage,
+        lambda: page.size_experiment(size_panel.value),
+        page.controls(size_panel),
+        asked=size_panel.value["again"],
+        target=size_panel.value["target"],
+        on_done=page.remember(set_best, set_data),
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def depth_prose():
+    mo.md(r"""
+    ## 3 · How many layers?
+
+    More and wider layers have more parameters to fit the digits with, and more arithmetic in each step. Which of them are worth their seconds?
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def depth_controls(address, depth_stage, get_reset):
+    get_reset()
+    depth_panel = page.depth_panel(address, depth_stage)
+    return (depth_panel,)
+
+
+@app.cell(hide_code=True)
+def depth_experiment(depth_panel, depth_stage, set_best, set_data):
+    live.show(
+        depth_stage,
+        lambda: page.depth_experiment(depth_panel.value),
+        page.controls(depth_panel),
+        asked=depth_panel.value["again"],
+        on_done=page.remember(set_best, set_data),
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def backend_prose():
+    mo.md(r"""
+    ## 4 · Trained by what?
+
+    The same parameters, the same batches, the same mathematics, by every library that can run here. They differ in what happens *between* the
+    products: how often Python is asked what to do next, and what each answer costs.
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def backend_controls(address, backend_stage, get_reset):
+    get_reset()
+    backend_panel = page.backend_panel(address, backend_stage)
+    return (backend_panel,)
+
+
+@app.cell(hide_code=True)
+def backend_experiment(backend_panel, backend_stage, set_data):
+    live.show(
+        backend_stage,
+        lambda: page.backend_experiment(backend_panel.value),
+        page.controls(backend_panel),
+        asked=backend_panel.value["again"],
+        after=page.missing_backends,
+        on_done=page.remember(lambda _: None, set_data),
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def inside_prose():
+    mo.md(r"""
+    ## 5 · Look inside
+
+    The best network of the experiment that finished last. Draw a digit: the ten probabilities are computed in this page, at every stroke.
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def look_inside(get_best, inside_stage):
+    live.show_parameters(
+        inside_stage, get_best(), page.inside, "Nothing is trained yet: this fills when the first experiment above is done."
+    )
+    return
+
+
+if __name__ == "__main__":
+    app.run()
