@@ -26,6 +26,7 @@ _ERRORS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # axis of accuracy: logarithmic in 
 _ERROR_DOMAIN = (0.92, 0.01)
 _LOSS_DOMAIN = (0.02, 8.0)
 _PUBLISHED_COLOR = "#8a8f98"
+_FONT = "PT Sans, system-ui, sans-serif"  # the page's
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,8 @@ def backend_bars(experiment: Experiment, results: Results) -> Chart:
         if len(line.epoch_s):
             low, middle, high = np.percentile(line.epoch_s, [25, 50, 75])
             rows.append({"label": label, "y": middle, "low": low, "high": high, "epochs": len(line.epoch_s), "text": f"{middle:.3g} s"})
-    spec = _bars_frame(tuple(experiment.labels), colors_of(experiment))
+    most_s = max((row["y"] for row in rows + marks), default=1.0)
+    spec = _bars_frame(tuple(experiment.labels), colors_of(experiment), nice_above(1.15 * most_s))
     return Chart(_with_rows(spec, rows=rows, published=marks), "seconds an epoch by backend")
 
 
@@ -254,7 +256,7 @@ def _line_frame(
     """Lines over a fixed frame, labelled at their ends."""
     rows, ends = alt.NamedData("rows"), alt.NamedData("ends")
     tooltip = [alt.Tooltip("label:N"), alt.Tooltip("x:Q", title=x_title, format=",.4~g"), alt.Tooltip(f"{y_name}:Q", format=".3g")]
-    x = alt.X("x:Q", scale=alt.Scale(domain=list(x_domain), nice=False), axis=_axis(format="~s"), title=x_title)
+    x = alt.X("x:Q", scale=alt.Scale(domain=list(x_domain), nice=False), axis=_axis(format=","), title=x_title)
     if x_title == "epoch":
         x = alt.X("x:Q", scale=alt.Scale(domain=list(x_domain), nice=False), axis=alt.Axis(tickMinStep=1, format="d", tickCount=6), title=x_title)
     base = alt.Chart(rows).encode(x=x, y=_y(kind, y_domain), color=_color(names), tooltip=tooltip)
@@ -270,6 +272,8 @@ def _line_frame(
 def _scatter(
     title: str, rows: list[dict], x_title: str, x_domain: tuple[float, float], names: tuple[tuple[str, str], ...], x_format: str
 ) -> Chart:
+    for place, row in enumerate(sorted(rows, key=lambda row: row["x"])):
+        row["below"] = bool(place % 2) and x_domain[0] == 0
     return Chart(_with_rows(_scatter_frame(x_title, x_domain, names, x_format), rows=rows), title)
 
 
@@ -284,14 +288,18 @@ def _scatter_frame(x_title: str, x_domain: tuple[float, float], names: tuple[tup
     base = alt.Chart(alt.NamedData("rows")).encode(x=x, y=_y("accuracy", _ERROR_DOMAIN), color=_color(names), tooltip=tooltip)
     shape = alt.Shape("outcome:N", scale=alt.Scale(domain=["learnt", "diverged", "did not learn"], range=["circle", "cross", "cross"]), legend=None)
     points = base.mark_point(filled=True, size=90, opacity=1).encode(shape=shape)
-    text = base.mark_text(dy=-13, fontSize=11, fontWeight=600).encode(text="label:N")
+    # Neighbours in x take turns above and below, so that equal seconds do not print over each other.
+    above, below = (base.transform_filter(f"{sign}datum.below") for sign in ("!", ""))
+    text = above.mark_text(dy=-13, fontSize=11, fontWeight=600).encode(text="label:N") + below.mark_text(
+        dy=14, fontSize=11, fontWeight=600
+    ).encode(text="label:N")
     failed = base.transform_filter("datum.outcome != 'learnt'").mark_text(dy=-26, fontSize=10).encode(text="outcome:N")
     return _finished(points + text + failed)
 
 
 @lru_cache(maxsize=32)
 def _seconds_frame(names: tuple[tuple[str, str], ...]) -> dict:
-    x = alt.X("x:Q", scale=alt.Scale(type="log", domain=[0.7, 6000]), axis=alt.Axis(values=list(BATCH_SIZES), labelOverlap=True), title="batch size")
+    x = alt.X("x:Q", scale=alt.Scale(type="log", domain=[0.4, 9000]), axis=alt.Axis(values=list(BATCH_SIZES), labelOverlap=True), title="batch size")
     scale = alt.Scale(type="log", domain=[0.02, 100], clamp=True)
     y = alt.Y("y:Q", scale=scale, axis=alt.Axis(values=[0.03, 0.1, 0.3, 1, 3, 10, 30, 100], format="~g"), title=None)
     tooltip = ["label:N", alt.Tooltip("y:Q", title="median s", format=".3g"), alt.Tooltip("steps:Q", title="steps an epoch", format=",")]
@@ -304,11 +312,11 @@ def _seconds_frame(names: tuple[tuple[str, str], ...]) -> dict:
 
 
 @lru_cache(maxsize=32)
-def _bars_frame(labels: tuple[str, ...], colors: tuple[str, ...]) -> dict:
-    """Horizontal bars in the table's order; on a log scale a bar has no honest foot, so a dot and its spread are drawn."""
+def _bars_frame(labels: tuple[str, ...], colors: tuple[str, ...], most_s: float) -> dict:
+    """Horizontal bars in the table's order, from 0: a bar's length is its seconds."""
     names = tuple(zip(labels, colors, strict=True))
     y = alt.Y("label:N", sort=list(labels), scale=alt.Scale(domain=list(labels)), axis=alt.Axis(labelLimit=190, domain=False, ticks=False), title=None)
-    x = alt.X("y:Q", axis=_axis(format="~g"), title="seconds an epoch, median and quartiles", scale=alt.Scale(zero=True, nice=True))
+    x = alt.X("y:Q", axis=_axis(format="~g"), title="seconds an epoch, median and quartiles", scale=alt.Scale(domain=[0, most_s], nice=False))
     base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=_color(names), tooltip=["label:N", alt.Tooltip("y:Q", title="median s", format=".3g"), alt.Tooltip("low:Q", title="1st quartile", format=".3g"), alt.Tooltip("high:Q", title="3rd quartile", format=".3g"), alt.Tooltip("epochs:Q", title="timed epochs")])
     bars = base.mark_bar(height=14, opacity=0.85).encode(x=x)
     spread = base.mark_rule(strokeWidth=3, color="currentColor").encode(x=alt.X("low:Q"), x2="high:Q", color=alt.value("currentColor"))
@@ -327,9 +335,9 @@ def _finished(chart: alt.LayerChart, height: int = HEIGHT) -> dict:
         .configure_axis(
             labelColor="currentColor", titleColor="currentColor", domainColor="currentColor", tickColor="currentColor",
             gridColor="currentColor", gridOpacity=0.12, domainOpacity=0.4, tickOpacity=0.4, labelFontSize=11, titleFontSize=11,
-            titleFontWeight="normal", labelFont="inherit", titleFont="inherit",
+            titleFontWeight="normal", labelFont=_FONT, titleFont=_FONT,
         )
-        .configure_text(font="inherit")
+        .configure_text(font=_FONT)
         .configure(padding={"left": 4, "right": 62, "top": 14, "bottom": 4}, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
     ).to_dict()  # fmt: skip
     spec["config"]["view"] = {"stroke": None}

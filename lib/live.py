@@ -113,7 +113,7 @@ def show(
     target: float = 0.95,
     after: Callable[[Experiment, Results], str] | None = None,
     on_done: Callable[[Results], None] | None = None,
-) -> Results | None:
+) -> None:
     """Run the experiment that `make` describes, and draw it into this cell until it is over.
 
     A ValueError of `make` is shown in place of the charts. `after` gives HTML to add below, `on_done` hears of the end.
@@ -124,14 +124,15 @@ def show(
         stage.stop()
         stage.next_showing()
         mo.output.replace(_page(controls.text, f'<p class="lab-state lab-failed" role="alert">{html.escape(_sentence(error))}</p>'))
-        print(_sentence(error), file=sys.stderr) if not streaming() else None
-        return None
+        if not streaming():
+            print(_sentence(error), file=sys.stderr)
+        return
     if not streaming():
         results = _run_in_foreground(experiment, stage, target)
         mo.output.replace(draw(experiment, results, controls.text, target, after))
         if on_done is not None:
             on_done(results)
-        return results
+        return
     run = stage.run(experiment, asked)
     shown, number = stage.next_showing()
     with run.results.changed:
@@ -144,7 +145,6 @@ def show(
     else:
         arguments = (run, controls.text, target, after, on_done, shown, number)
         mo.Thread(target=_paint, args=arguments, daemon=True).start()
-    return run.results
 
 
 def _paint(
