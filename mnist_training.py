@@ -1,5 +1,6 @@
 import marimo
 
+__generated_with = "0.25.2"
 app = marimo.App(width="full", app_title="Why is my GPU slower?", css_file="lib/page.css")
 
 with app.setup:
@@ -22,7 +23,9 @@ def shared_state():
     get_best, set_best = mo.state(None)
     get_reset, set_reset = mo.state(0)
     get_data, set_data = mo.state(("", ""))
-    rate_stage, size_stage, depth_stage, backend_stage, inside_stage = (live.Stage(shared_engine(), store) for _ in range(5))
+    rate_stage, size_stage, depth_stage, backend_stage, inside_stage = (
+        live.Stage(shared_engine(), store) for _ in range(5)
+    )
     return (
         address,
         backend_stage,
@@ -48,7 +51,7 @@ def tools(address, backend_stage, depth_stage, inside_stage, rate_stage, set_res
 
 @app.cell(hide_code=True)
 def title(address, get_data, page_tools, store):
-    page.title(address, store, *get_data(), page_tools)
+    page.title(address, store, get_data(), page_tools)
     return
 
 
@@ -186,7 +189,10 @@ def inside_prose():
 @app.cell(hide_code=True)
 def look_inside(get_best, inside_stage):
     live.show_parameters(
-        inside_stage, get_best(), page.inside, "Nothing is trained yet: this fills when the first experiment above is done."
+        inside_stage,
+        get_best(),
+        page.inside,
+        "Nothing is trained yet: this fills when the first experiment above is done.",
     )
     return
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from lib import published
-from lib.experiments import BATCH_SIZES, MAX_RATE, MIN_RATE, Experiment, seconds_to
+from lib.experiments import BATCH_SIZES, MAX_RATE, MIN_RATE, Experiment
 from lib.results import CHANCE_ACCURACY, Results
 from lib.spec import N_TRAIN
 
@@ -76,10 +76,12 @@ def charts(experiment: Experiment, results: Results, target: float = 0.95) -> li
 
 def loss_by_step(experiment: Experiment, results: Results) -> Chart:
     frame = _compared(results.steps_frame(), experiment)
-    frame["y"] = frame["loss"].clip(*_LOSS_DOMAIN)
+    frame["y"] = frame["loss"].clip(min(_LOSS_DOMAIN), max(_LOSS_DOMAIN))
     frame["x"] = frame["step"]
     most = max(results.lines[i].total_steps for i in experiment.compared)
-    frame_of = _line_frame("training loss by step", "step", "loss", (0, most), _LOSS_DOMAIN, "loss", _names(experiment), False)
+    frame_of = _line_frame(
+        "training loss by step", "step", "loss", (0, most), _LOSS_DOMAIN, "loss", _names(experiment), False
+    )
     return _filled(frame_of, frame, _LOSS_DOMAIN)
 
 
@@ -96,10 +98,18 @@ def accuracy_by_seconds(experiment: Experiment, results: Results, target: float)
     """The same accuracies against the seconds that they cost, with the target drawn in."""
     frame = _with_error(_compared(results.epochs_frame(), experiment))
     frame["x"] = frame["spent_s"]
-    spent_s = float(frame["x"].max()) if len(frame) else 1.0
+    spent_s = float(np.max(frame["x"].to_numpy(dtype=float), initial=0.1))
     title = "the same by seconds of training"
     frame_of = _line_frame(
-        title, "seconds", "accuracy", (0, nice_above(spent_s)), _ERROR_DOMAIN, "accuracy", _names(experiment), True, round(1 - target, 4)
+        title,
+        "seconds",
+        "accuracy",
+        (0, nice_above(spent_s)),
+        _ERROR_DOMAIN,
+        "accuracy",
+        _names(experiment),
+        True,
+        round(1 - target, 4),
     )
     return _filled(frame_of, frame, _ERROR_DOMAIN)
 
@@ -114,7 +124,7 @@ def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
         failed = line.diverged_step is not None or (line.curve is not None and line.accuracy <= CHANCE_ACCURACY)
         outcome = ("diverged" if line.diverged_step is not None else "did not learn") if failed else "learnt"
         error = _ERROR_DOMAIN[0] if failed else 1 - line.accuracy
-        rows.append({"x": line.item.training.learning_rate, "y": float(np.clip(error, *sorted(_ERROR_DOMAIN))),
+        rows.append({"x": line.item.training.learning_rate, "y": float(np.clip(error, min(_ERROR_DOMAIN), max(_ERROR_DOMAIN))),
                      "label": experiment.labels[index], "outcome": outcome, "accuracy": line.accuracy})  # fmt: skip
     return _scatter("accuracy by learning rate", rows, "learning rate", (MIN_RATE, MAX_RATE), _names(experiment), "~g")
 
@@ -126,11 +136,13 @@ def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
         line = results.lines[index]
         if line.accuracy is None or line.curve is None:
             continue
-        rows.append({"x": line.train_s, "y": float(np.clip(1 - line.accuracy, *sorted(_ERROR_DOMAIN))),
+        rows.append({"x": line.train_s, "y": float(np.clip(1 - line.accuracy, min(_ERROR_DOMAIN), max(_ERROR_DOMAIN))),
                      "label": experiment.labels[index], "outcome": "diverged" if line.diverged_step else "learnt",
                      "accuracy": line.accuracy, "parameters": line.item.training.network.n_parameters})  # fmt: skip
     most = max((row["x"] for row in rows), default=1.0)
-    return _scatter("accuracy by seconds of training", rows, "seconds", (0, nice_above(most * 1.15)), _names(experiment), "~g")
+    return _scatter(
+        "accuracy by seconds of training", rows, "seconds", (0, nice_above(most * 1.15)), _names(experiment), "~g"
+    )
 
 
 def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
@@ -156,7 +168,16 @@ def backend_bars(experiment: Experiment, results: Results) -> Chart:
             marks.append({"label": label, "y": quoted_s, "text": f"published {quoted_s:g} s"})
         if len(line.epoch_s):
             low, middle, high = np.percentile(line.epoch_s, [25, 50, 75])
-            rows.append({"label": label, "y": middle, "low": low, "high": high, "epochs": len(line.epoch_s), "text": f"{middle:.3g} s"})
+            rows.append(
+                {
+                    "label": label,
+                    "y": middle,
+                    "low": low,
+                    "high": high,
+                    "epochs": len(line.epoch_s),
+                    "text": f"{middle:.3g} s",
+                }
+            )
     most_s = max((row["y"] for row in rows + marks), default=1.0)
     spec = _bars_frame(tuple(experiment.labels), colors_of(experiment), nice_above(1.15 * most_s))
     return Chart(_with_rows(spec, rows=rows, published=marks), "seconds an epoch by backend")
@@ -180,12 +201,11 @@ def spread_labels(positions: Sequence[float], gap: float) -> list[float]:
     """
     order = np.argsort(positions, kind="stable")
     blocks: list[list[float]] = []  # [sum of wanted first positions, count]
-    for rank, index in enumerate(order):
+    for index in order:
         blocks.append([positions[index] - 0.0, 1])
         while len(blocks) > 1 and _centre(blocks[-2]) + gap * (blocks[-2][1] + blocks[-1][1]) / 2 > _centre(blocks[-1]):
             last = blocks.pop()
             blocks[-1] = [blocks[-1][0] + last[0], blocks[-1][1] + last[1]]
-        del rank
     placed = [_centre(block) + gap * (k - (block[1] - 1) / 2) for block in blocks for k in range(int(block[1]))]
     result = [0.0] * len(placed)
     for position, index in zip(placed, order, strict=True):
@@ -202,11 +222,11 @@ def _names(experiment: Experiment) -> tuple[tuple[str, str], ...]:
 
 
 def _compared(frame: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
-    return frame[frame["line"] < experiment.n_compared].copy()
+    return frame.loc[frame["line"] < experiment.n_compared].copy()
 
 
 def _with_error(frame: pd.DataFrame) -> pd.DataFrame:
-    frame["y"] = (1 - frame["accuracy"].astype(float)).clip(*sorted(_ERROR_DOMAIN))
+    frame["y"] = (1 - frame["accuracy"].astype(float)).clip(min(_ERROR_DOMAIN), max(_ERROR_DOMAIN))
     return frame
 
 
@@ -255,10 +275,19 @@ def _line_frame(
 ) -> tuple[dict, str]:  # fmt: skip
     """Lines over a fixed frame, labelled at their ends."""
     rows, ends = alt.NamedData("rows"), alt.NamedData("ends")
-    tooltip = [alt.Tooltip("label:N"), alt.Tooltip("x:Q", title=x_title, format=",.4~g"), alt.Tooltip(f"{y_name}:Q", format=".3g")]
+    tooltip = [
+        alt.Tooltip("label:N"),
+        alt.Tooltip("x:Q", title=x_title, format=",.4~g"),
+        alt.Tooltip(f"{y_name}:Q", format=".3g"),
+    ]
     x = alt.X("x:Q", scale=alt.Scale(domain=list(x_domain), nice=False), axis=_axis(format=","), title=x_title)
     if x_title == "epoch":
-        x = alt.X("x:Q", scale=alt.Scale(domain=list(x_domain), nice=False), axis=alt.Axis(tickMinStep=1, format="d", tickCount=6), title=x_title)
+        x = alt.X(
+            "x:Q",
+            scale=alt.Scale(domain=list(x_domain), nice=False),
+            axis=alt.Axis(tickMinStep=1, format="d", tickCount=6),
+            title=x_title,
+        )
     base = alt.Chart(rows).encode(x=x, y=_y(kind, y_domain), color=_color(names), tooltip=tooltip)
     layers = [base.mark_line(strokeWidth=1.8, clip=True, point={"size": 28, "filled": True} if points else False)]
     text = alt.Chart(ends).mark_text(align="left", dx=6, fontSize=11, fontWeight=600)
@@ -270,7 +299,12 @@ def _line_frame(
 
 
 def _scatter(
-    title: str, rows: list[dict], x_title: str, x_domain: tuple[float, float], names: tuple[tuple[str, str], ...], x_format: str
+    title: str,
+    rows: list[dict],
+    x_title: str,
+    x_domain: tuple[float, float],
+    names: tuple[tuple[str, str], ...],
+    x_format: str,
 ) -> Chart:
     for place, row in enumerate(sorted(rows, key=lambda row: row["x"])):
         row["below"] = bool(place % 2) and x_domain[0] == 0
@@ -278,15 +312,28 @@ def _scatter(
 
 
 @lru_cache(maxsize=128)
-def _scatter_frame(x_title: str, x_domain: tuple[float, float], names: tuple[tuple[str, str], ...], x_format: str) -> dict:
+def _scatter_frame(
+    x_title: str, x_domain: tuple[float, float], names: tuple[tuple[str, str], ...], x_format: str
+) -> dict:
     """Points labelled by their name; a cross for what diverged or did not learn."""
     log = x_domain[0] > 0
     scale = alt.Scale(type="log" if log else "linear", domain=list(x_domain), nice=False)
     axis = alt.Axis(values=[1e-4, 1e-3, 1e-2, 0.1, 1, 10], format=x_format) if log else _axis(format=x_format)
     x = alt.X("x:Q", scale=scale, axis=axis, title=x_title)
-    tooltip = ["label:N", "outcome:N", alt.Tooltip("accuracy:Q", format=".1%"), alt.Tooltip("x:Q", title=x_title, format=".3~g")]
-    base = alt.Chart(alt.NamedData("rows")).encode(x=x, y=_y("accuracy", _ERROR_DOMAIN), color=_color(names), tooltip=tooltip)
-    shape = alt.Shape("outcome:N", scale=alt.Scale(domain=["learnt", "diverged", "did not learn"], range=["circle", "cross", "cross"]), legend=None)
+    tooltip = [
+        "label:N",
+        "outcome:N",
+        alt.Tooltip("accuracy:Q", format=".1%"),
+        alt.Tooltip("x:Q", title=x_title, format=".3~g"),
+    ]
+    base = alt.Chart(alt.NamedData("rows")).encode(
+        x=x, y=_y("accuracy", _ERROR_DOMAIN), color=_color(names), tooltip=tooltip
+    )
+    shape = alt.Shape(
+        "outcome:N",
+        scale=alt.Scale(domain=["learnt", "diverged", "did not learn"], range=["circle", "cross", "cross"]),
+        legend=None,
+    )
     points = base.mark_point(filled=True, size=90, opacity=1).encode(shape=shape)
     # Neighbours in x take turns above and below, so that equal seconds do not print over each other.
     above, below = (base.transform_filter(f"{sign}datum.below") for sign in ("!", ""))
@@ -299,15 +346,28 @@ def _scatter_frame(x_title: str, x_domain: tuple[float, float], names: tuple[tup
 
 @lru_cache(maxsize=32)
 def _seconds_frame(names: tuple[tuple[str, str], ...]) -> dict:
-    x = alt.X("x:Q", scale=alt.Scale(type="log", domain=[0.4, 9000]), axis=alt.Axis(values=list(BATCH_SIZES), labelOverlap=True), title="batch size")
+    x = alt.X(
+        "x:Q",
+        scale=alt.Scale(type="log", domain=[0.4, 9000]),
+        axis=alt.Axis(values=list(BATCH_SIZES), labelOverlap=True),
+        title="batch size",
+    )
     scale = alt.Scale(type="log", domain=[0.02, 100], clamp=True)
     y = alt.Y("y:Q", scale=scale, axis=alt.Axis(values=[0.03, 0.1, 0.3, 1, 3, 10, 30, 100], format="~g"), title=None)
-    tooltip = ["label:N", alt.Tooltip("y:Q", title="median s", format=".3g"), alt.Tooltip("steps:Q", title="steps an epoch", format=",")]
+    tooltip = [
+        "label:N",
+        alt.Tooltip("y:Q", title="median s", format=".3g"),
+        alt.Tooltip("steps:Q", title="steps an epoch", format=","),
+    ]
     base = alt.Chart(alt.NamedData("rows")).encode(x=x, color=_color(names), tooltip=tooltip)
     spread = base.mark_rule(strokeWidth=5, opacity=0.35).encode(y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q")
     line = alt.Chart(alt.NamedData("rows")).mark_line(color="currentColor", opacity=0.3).encode(x=x, y=y)
     points = base.mark_point(filled=True, size=80, opacity=1).encode(y=y)
-    text = base.transform_calculate(text="format(datum.steps, ',') + ' steps'").mark_text(dy=-12, fontSize=11).encode(y=y, text="text:N")
+    text = (
+        base.transform_calculate(text="format(datum.steps, ',') + ' steps'")
+        .mark_text(dy=-12, fontSize=11)
+        .encode(y=y, text="text:N")
+    )
     return _finished(line + spread + points + text)
 
 
@@ -315,11 +375,34 @@ def _seconds_frame(names: tuple[tuple[str, str], ...]) -> dict:
 def _bars_frame(labels: tuple[str, ...], colors: tuple[str, ...], most_s: float) -> dict:
     """Horizontal bars in the table's order, from 0: a bar's length is its seconds."""
     names = tuple(zip(labels, colors, strict=True))
-    y = alt.Y("label:N", sort=list(labels), scale=alt.Scale(domain=list(labels)), axis=alt.Axis(labelLimit=190, domain=False, ticks=False), title=None)
-    x = alt.X("y:Q", axis=_axis(format="~g"), title="seconds an epoch, median and quartiles", scale=alt.Scale(domain=[0, most_s], nice=False))
-    base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=_color(names), tooltip=["label:N", alt.Tooltip("y:Q", title="median s", format=".3g"), alt.Tooltip("low:Q", title="1st quartile", format=".3g"), alt.Tooltip("high:Q", title="3rd quartile", format=".3g"), alt.Tooltip("epochs:Q", title="timed epochs")])
+    y = alt.Y(
+        "label:N",
+        sort=list(labels),
+        scale=alt.Scale(domain=list(labels)),
+        axis=alt.Axis(labelLimit=190, domain=False, ticks=False),
+        title=None,
+    )
+    x = alt.X(
+        "y:Q",
+        axis=_axis(format="~g"),
+        title="seconds an epoch, median and quartiles",
+        scale=alt.Scale(domain=[0, most_s], nice=False),
+    )
+    base = alt.Chart(alt.NamedData("rows")).encode(
+        y=y,
+        color=_color(names),
+        tooltip=[
+            "label:N",
+            alt.Tooltip("y:Q", title="median s", format=".3g"),
+            alt.Tooltip("low:Q", title="1st quartile", format=".3g"),
+            alt.Tooltip("high:Q", title="3rd quartile", format=".3g"),
+            alt.Tooltip("epochs:Q", title="timed epochs"),
+        ],
+    )
     bars = base.mark_bar(height=14, opacity=0.85).encode(x=x)
-    spread = base.mark_rule(strokeWidth=3, color="currentColor").encode(x=alt.X("low:Q"), x2="high:Q", color=alt.value("currentColor"))
+    spread = base.mark_rule(strokeWidth=3, color="currentColor").encode(
+        x=alt.X("low:Q"), x2="high:Q", color=alt.value("currentColor")
+    )
     text = base.mark_text(align="left", dx=8, fontSize=11, fontWeight=600).encode(x=x, text="text:N")
     quoted = alt.Chart(alt.NamedData("published")).encode(y=y, x=x, tooltip=["label:N", "text:N"])
     ticks = quoted.mark_tick(thickness=2, height=22, color=_PUBLISHED_COLOR)
@@ -327,7 +410,7 @@ def _bars_frame(labels: tuple[str, ...], colors: tuple[str, ...], most_s: float)
     return _finished(bars + spread + text + ticks + notes, height=max(120, 44 * len(labels)))
 
 
-def _finished(chart: alt.LayerChart, height: int = HEIGHT) -> dict:
+def _finished(chart: alt.LayerChart | alt.FacetChart, height: int = HEIGHT) -> dict:
     """To a specification: as wide as its place on the page, in the page's colours, drawn as SVG."""
     spec = (
         chart.properties(width="container", height=height, background="transparent", usermeta={"embedOptions": {"renderer": "svg", "actions": False}})

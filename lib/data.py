@@ -12,6 +12,7 @@ import os
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,11 +105,16 @@ def read_npz(path: Path, where: str) -> Raw:
     if not path.is_file():
         raise DataError(f"{where}: expected a file, got {path}, which does not exist")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here: NumPy leaves its own file open when the archive is damaged.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             raw = {name: archive[name] for name in archive.files if name in ARRAYS}
             raw = raw or {name: np.empty(0) for name in archive.files[:4]}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile, AttributeError) as error:
-        kind = "pickled objects, which are never loaded" if "pickle" in str(error).lower() else f"an unreadable file ({error})"
+        kind = (
+            "pickled objects, which are never loaded"
+            if "pickle" in str(error).lower()
+            else f"an unreadable file ({error})"
+        )
         raise DataError(f"{where}: expected the uint8 arrays {', '.join(ARRAYS)} in {path}, got {kind}") from error
     return check_arrays(raw, f"{where} ({path})")
 
@@ -208,7 +214,9 @@ def _brief(error: Exception) -> str:
 
 
 def _fetch_npz(folder: Path, fetch, retrieve) -> Raw:
-    temporary = Path(retrieve(KERAS_URL, known_hash=None, fname=f"mnist-{os.getpid()}.part", path=folder, downloader=fetch))
+    temporary = Path(
+        retrieve(KERAS_URL, known_hash=None, fname=f"mnist-{os.getpid()}.part", path=folder, downloader=fetch)
+    )
     try:
         return read_npz(temporary, "download")
     finally:
@@ -245,7 +253,9 @@ def save_npz(path: Path, raw: Raw) -> None:
         np.savez(temporary, allow_pickle=False, **raw)  # pyright: ignore[reportArgumentType]
         os.replace(temporary, path)
     except OSError as error:
-        logging.getLogger(__name__).warning("MNIST was not kept in %s: %s; it is downloaded again next time", path, error)
+        logging.getLogger(__name__).warning(
+            "MNIST was not kept in %s: %s; it is downloaded again next time", path, error
+        )
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -261,17 +271,15 @@ def _kept_digits(make: Callable[[], Raw]) -> Raw:
     """The enlarged digits from the cache (making them takes seconds, and every worker needs them), or made anew."""
     try:
         path = cache_dir() / "digits.npz"
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             raw = {name: archive[name] for name in ARRAYS}
             if str(archive["digest"]) == sha256(raw["x_train"]):
                 return raw
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
         pass  # not there yet, damaged or not to be had: all the same, they can be made
     raw = make()
-    try:
+    with suppress(CacheUnwritable):  # already told in the note
         save_npz(cache_dir() / "digits.npz", raw | {"digest": np.array(sha256(raw["x_train"]))})
-    except CacheUnwritable:
-        pass  # already told in the note
     return raw
 
 
@@ -296,7 +304,8 @@ def _labels(classes: np.ndarray) -> np.ndarray:
 
 
 def _prepare(raw: Raw, source: str, note: str) -> Data:
-    assert len(raw["x_train"]) == N_TRAIN + N_VALIDATION and len(raw["x_test"]) == N_TEST, "sizes are checked before"
+    assert len(raw["x_train"]) == N_TRAIN + N_VALIDATION, "sizes are checked before"
+    assert len(raw["x_test"]) == N_TEST, "sizes are checked before"
     return Data(
         x_train=_images(raw["x_train"][:N_TRAIN]),
         y_train=_labels(raw["y_train"][:N_TRAIN]),

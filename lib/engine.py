@@ -17,6 +17,7 @@ import weakref
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -42,6 +43,10 @@ _POLL_S = 0.02
 
 class WorkerDied(RuntimeError):
     """A worker ended while it trained; the text says what that means and what to do."""
+
+
+class _DiedIdle(Exception):
+    """The worker had ended before it answered at all."""
 
 
 class TrainingFailed(RuntimeError):
@@ -142,6 +147,10 @@ class _Worker:
             1, context=context, env=environment, initializer=worker_module.begin, initargs=(theirs,)
         )
         self._task: Future = self._executor.submit(worker_module.serve, way.backend, idle_s)
+        # Idle long enough, or unable to start: its task returns, and the process has no other.
+        self._task.add_done_callback(
+            lambda _, executor=self._executor: executor.shutdown(wait=False, kill_workers=True)
+        )
         # Only then: the process is spawned by submit(), and must have inherited its end first.
         theirs.close()
         # At exit loky waits for running tasks, and this one never ends. loky's hook runs before `atexit`, so ours has to be
@@ -174,7 +183,9 @@ class Engine:
         self._guard = threading.Lock()
         self._turns = _Turns()
         self._ids = itertools.count(1)
-        self._machine = FileLock(Path(tempfile.gettempdir()) / "less-overhead-timing.lock", mode=0o666, thread_local=False)
+        self._machine = FileLock(
+            Path(tempfile.gettempdir()) / "less-overhead-timing.lock", mode=0o666, thread_local=False
+        )
         self._finalizer = weakref.finalize(self, _close_all, self._workers)
 
     def warm(self, way: Way) -> None:
@@ -215,6 +226,7 @@ class Engine:
         """Train; see the module's text. `cancel` may be set from any thread and takes effect within 0.3 s."""
         job = Job(next(self._ids), way.backend, way.device, tuple(trainings), want_parameters)
         started_on: _Worker | None = None
+        died = False
         while not cancel.is_set():
             ticket = self._turns.join()
             try:
@@ -230,14 +242,20 @@ class Engine:
                 yield Ready(worker.about)
                 resume = worker is started_on
                 started_on = worker
-                if (yield from self._one_turn(worker, job, resume, cancel)):
-                    return
+                try:
+                    if (yield from self._one_turn(worker, job, resume, cancel)):
+                        return
+                except _DiedIdle as error:
+                    if died:  # twice in a row is no accident: this training is what kills it
+                        raise WorkerDied(worker.why_ended()) from error
+                    died, started_on = True, None  # it was dead before it began: nothing is lost, start with a new one
             finally:
                 if self._machine.is_locked and not self._turns_behind(ticket):
                     self._machine.release()
                 self._turns.leave(ticket)
         if started_on is not None and started_on.usable:
-            started_on.connection.send(("cancel", job.id))  # it waits, paused, in the worker
+            with suppress(OSError):
+                started_on.connection.send(("cancel", job.id))  # it waits, paused, in the worker
 
     def _turns_behind(self, ticket: object) -> bool:
         """True where this ticket never came first, and so never held the machine's lock."""
@@ -292,7 +310,11 @@ class Engine:
 
     def _one_turn(self, worker: _Worker, job: Job, resume: bool, cancel: threading.Event) -> Iterator[Message]:
         """Train until done (True) or until the turn is over (False). Generator: its value is `yield from`'s."""
-        self._send(worker, ("resume", job.id) if resume else ("run", job))
+        try:
+            self._send(worker, ("resume", job.id) if resume else ("run", job))
+        except WorkerDied as error:
+            raise error if resume else _DiedIdle() from error
+        answered = resume
         began = time.monotonic()
         asked: str | None = None  # "pause" or "cancel", once it was sent
         asked_at = 0.0
@@ -309,7 +331,11 @@ class Engine:
                         self._drop(worker)
                         return True
                     continue
-                word, job_id, *content = self._receive(worker)
+                try:
+                    word, job_id, *content = self._receive(worker)
+                except WorkerDied as error:
+                    raise error if answered else _DiedIdle() from error
+                answered = True
                 if job_id != job.id:
                     continue  # the rest of a job that was cancelled while it was paused
                 if word in ("done", "stopped"):
@@ -382,5 +408,3 @@ def shared_engine() -> Engine:
         if _shared is None:
             _shared = Engine()
         return _shared
-
-

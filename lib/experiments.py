@@ -47,7 +47,9 @@ def rates_between(low: float, high: float, count: int) -> tuple[float, ...]:
     (0.001, 0.01, 0.1, 1.0)
     """
     if not MIN_RATE <= low <= high <= MAX_RATE:
-        raise ValueError(f"learning rates: expected {MIN_RATE:g} to {MAX_RATE:g}, got {low:g} to {high:g}; move the range inside")
+        raise ValueError(
+            f"learning rates: expected {MIN_RATE:g} to {MAX_RATE:g}, got {low:g} to {high:g}; move the range inside"
+        )
     if not 2 <= count <= MAX_LINES:
         raise ValueError(f"number of learning rates: expected 2 to {MAX_LINES}, got {count}; choose one in between")
     if low == high:
@@ -55,7 +57,9 @@ def rates_between(low: float, high: float, count: int) -> tuple[float, ...]:
     return tuple(dict.fromkeys(float(f"{rate:.2g}") for rate in np.geomspace(low, high, count)))
 
 
-def learning_rate(rates: Sequence[float], epochs: int, batch_size: int, hidden: str, backend: str = DEFAULT) -> Experiment:
+def learning_rate(
+    rates: Sequence[float], epochs: int, batch_size: int, hidden: str, backend: str = DEFAULT
+) -> Experiment:
     network = Network.parse(hidden)
     trainings = [Training(network, rate, batch_size, epochs) for rate in rates]
     return _experiment("learning-rate", trainings, [format_rate(rate) for rate in rates], "learning rate", backend)
@@ -74,7 +78,9 @@ def depth(chosen: Sequence[str], own: str, epochs: int, rate: float, size: int, 
     texts = list(chosen) + [text for text in own.split(";") if text.strip()]
     networks = list(dict.fromkeys(Network.parse("" if text.strip().lower() == "none" else text) for text in texts))
     if not networks:
-        raise ValueError("hidden layers: expected at least one network, got none; choose one or write its widths, such as 256, 128, 64")
+        raise ValueError(
+            "hidden layers: expected at least one network, got none; choose one or write its widths, such as 256, 128, 64"
+        )
     if len(networks) > MAX_LINES:
         raise ValueError(f"networks: expected at most {MAX_LINES}, got {len(networks)}; remove some")
     trainings = [Training(network, rate, size, epochs) for network in networks]
@@ -119,7 +125,11 @@ def seconds(value_s: float) -> str:
     """Two digits, with the unit that fits."""
     for limit, factor, unit in ((1e-3, 1e6, "μs"), (1.0, 1e3, "ms")):
         if value_s < limit:
-            return f"{value_s * factor:.2g}\u202f{unit}" if value_s * factor < 100 else f"{value_s * factor:.0f}\u202f{unit}"
+            return (
+                f"{value_s * factor:.2g}\u202f{unit}"
+                if value_s * factor < 100
+                else f"{value_s * factor:.0f}\u202f{unit}"
+            )
     return f"{value_s:.1f}\u202fs" if value_s < 100 else f"{value_s:.0f}\u202fs"
 
 
@@ -147,8 +157,10 @@ def sentence(experiment: Experiment, results: Results, target: float = 0.95) -> 
 
 
 def _tell_rates(done: list[tuple[str, Line]], _target: float) -> str:
-    learnt = [(label, line) for label, line in done if line.diverged_step is None and (line.accuracy or 0) > CHANCE_ACCURACY]
-    parts = []
+    learnt = [
+        (label, line) for label, line in done if line.diverged_step is None and (line.accuracy or 0) > CHANCE_ACCURACY
+    ]
+    parts, best = [], None
     if learnt:
         label, best = max(learnt, key=lambda pair: pair[1].accuracy or 0)
         total_s = sum(line.train_s for _, line in done)
@@ -161,7 +173,7 @@ def _tell_rates(done: list[tuple[str, Line]], _target: float) -> str:
             parts.append(f"{label} diverged: its loss was no longer a number in step {line.diverged_step:,}.")
         elif (line.accuracy or 0) <= CHANCE_ACCURACY:
             parts.append(f"{label} did not learn: {percent(line.accuracy or 0)}, and guessing gives 10\u202f%.")
-    if learnt and learnt[-1][1] is best and done[-1][1] is best and best.item.training.learning_rate < MAX_RATE:
+    if best is not None and done[-1][1] is best and best.item.training.learning_rate < MAX_RATE:
         parts.append("The best is at the upper end: try larger rates.")
     return " ".join(parts)
 
@@ -251,5 +263,3 @@ def published_note(name: str) -> str:
 def _epochs(line: Line) -> str:
     n = len(line.epochs)
     return f"{n} epoch{'s' if n != 1 else ''}"
-
-

@@ -93,7 +93,9 @@ def weights_figure(parameters: Parameters) -> Figure:
     for place, unit in enumerate(strongest):
         row, column = divmod(place, columns)
         scale = float(np.abs(weights[:, unit]).max()) or 1.0
-        tiles[row * 30 + 1 : row * 30 + 29, column * 30 + 1 : column * 30 + 29] = weights[:, unit].reshape(28, 28) / scale
+        tiles[row * 30 + 1 : row * 30 + 29, column * 30 + 1 : column * 30 + 29] = (
+            weights[:, unit].reshape(28, 28) / scale
+        )
     figure, axes = _figure(4.8, 0.6 * rows + 0.1)
     axes.imshow(tiles, cmap="RdBu", vmin=-1, vmax=1)
     axes.axis("off")

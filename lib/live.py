@@ -42,7 +42,9 @@ class Run:
     results: Results
 
     @classmethod
-    def start(cls, experiment: Experiment, engine: Engine, store: Store | None, cancel: threading.Event, fresh: bool) -> "Run":
+    def start(
+        cls, experiment: Experiment, engine: Engine, store: Store | None, cancel: threading.Event, fresh: bool
+    ) -> "Run":
         run = cls(experiment, Results(experiment.items, experiment.labels))
         arguments = (experiment, run.results, cancel, engine, store, fresh)
         threading.Thread(target=fill, args=arguments, daemon=True, name=f"run {experiment.name}").start()
@@ -50,7 +52,12 @@ class Run:
 
 
 def fill(
-    experiment: Experiment, results: Results, cancel: threading.Event, engine: Engine, store: Store | None, fresh: bool = False
+    experiment: Experiment,
+    results: Results,
+    cancel: threading.Event,
+    engine: Engine,
+    store: Store | None,
+    fresh: bool = False,
 ) -> None:
     """Sweep the experiment into the results; whatever goes wrong becomes a sentence in them."""
     try:
@@ -60,7 +67,10 @@ def fill(
     except (WorkerDied, TrainingFailed, MemoryError, OSError) as error:
         results.end(FAILED, str(error))
     except Exception as error:
-        results.end(FAILED, f"The run ended by a fault of this program ({type(error).__name__}: {error}); the terminal has the details.")
+        results.end(
+            FAILED,
+            f"The run ended by a fault of this program ({type(error).__name__}: {error}); the terminal has the details.",
+        )
         raise
 
 
@@ -123,7 +133,9 @@ def show(
     except ValueError as error:
         stage.stop()
         stage.next_showing()
-        mo.output.replace(_page(controls.text, f'<p class="lab-state lab-failed" role="alert">{html.escape(_sentence(error))}</p>'))
+        mo.output.replace(
+            _page(controls.text, f'<p class="lab-state lab-failed" role="alert">{html.escape(_sentence(error))}</p>')
+        )
         if not streaming():
             print(_sentence(error), file=sys.stderr)
         return
@@ -155,7 +167,7 @@ def _paint(
     results, seen, next_frame = run.results, -1, 0.0
     while True:
         with results.changed:
-            results.changed.wait_for(lambda: results.version != seen, 1.0)
+            results.changed.wait_for(lambda seen=seen: results.version != seen, 1.0)
             changed, seen, over = results.version != seen, results.version, results.over
         pause_s = next_frame - time.monotonic()
         if pause_s > 0 and not over:
@@ -171,7 +183,9 @@ def _paint(
             return
 
 
-def show_parameters(stage: Stage, item: Item | None, draw_network: Callable[[Item, Parameters], mo.Html], nothing: str) -> None:
+def show_parameters(
+    stage: Stage, item: Item | None, draw_network: Callable[[Item, Parameters], mo.Html], nothing: str
+) -> None:
     """Train one network again for its parameters (the same ones: training is deterministic), then draw it into this cell."""
     shown, number = stage.next_showing()
     if item is None:
@@ -198,7 +212,9 @@ def show_parameters(stage: Stage, item: Item | None, draw_network: Callable[[Ite
     if not streaming():
         work(lambda: True)
         return
-    mo.output.replace(mo.Html('<p class="lab-state lab-waiting"><b>Waiting</b><span>for the network\'s parameters</span></p>'))
+    mo.output.replace(
+        mo.Html('<p class="lab-state lab-waiting"><b>Waiting</b><span>for the network\'s parameters</span></p>')
+    )
     mo.Thread(target=work, args=(lambda: shown[0] == number,), daemon=True).start()
 
 
@@ -238,7 +254,11 @@ def _run_in_foreground(experiment: Experiment, stage: Stage, target: float) -> R
 
 
 def draw(
-    experiment: Experiment, results: Results, controls: str, target: float, after: Callable[[Experiment, Results], str] | None = None
+    experiment: Experiment,
+    results: Results,
+    controls: str,
+    target: float,
+    after: Callable[[Experiment, Results], str] | None = None,
 ) -> mo.Html:
     """The whole frame: controls left; charts, state, sentence and table right."""
     figures = "".join(
@@ -259,7 +279,9 @@ def draw(
 
 
 def _page(controls: str, result: str) -> mo.Html:
-    return mo.Html(f'<div class="lab"><div class="lab-controls">{controls}</div><div class="lab-result">{result}</div></div>')
+    return mo.Html(
+        f'<div class="lab"><div class="lab-controls">{controls}</div><div class="lab-result">{result}</div></div>'
+    )
 
 
 _STATE_WORDS = {
@@ -283,16 +305,24 @@ def _progress_text(results: Results) -> str:
     if results.state == WAITING:
         if results.place is None:
             return "another program on this machine is timing something; this starts when it has finished"
-        return "" if results.place == 0 else f"number {results.place + 1} in the queue: one training at a time, so that its seconds are true"
+        return (
+            ""
+            if results.place == 0
+            else f"number {results.place + 1} in the queue: one training at a time, so that its seconds are true"
+        )
     if results.state == RUNNING:
         left_s = results.left_s
-        return f"{results.share_done:.0%}" + (f", about {experiments.seconds(max(left_s, 0.1))} left" if left_s is not None else "")
+        return f"{results.share_done:.0%}" + (
+            f", about {experiments.seconds(max(left_s, 0.1))} left" if left_s is not None else ""
+        )
     if results.state == KEPT:
         when = min((line.curve.measured_at for line in results.lines if line.curve), default="")
         return f"trained and timed on this machine {_ago(when)}; “Run again” measures anew"
     if results.state == DONE:
         kept = sum(line.kept for line in results.lines)
-        return f"{len(results.lines)} trainings" + (f", {kept} of them from the store" if kept else ", measured just now")
+        return f"{len(results.lines)} trainings" + (
+            f", {kept} of them from the store" if kept else ", measured just now"
+        )
     return ""
 
 
@@ -319,7 +349,10 @@ def table(experiment: Experiment, results: Results) -> pd.DataFrame:
             "parameters": frame["parameters"].map("{:,}".format),
             "steps": frame["steps"].map("{:,}".format),
             "s an epoch": frame["epoch_median_s"].map(_plain_s),
-            "quartiles": [f"{_plain_s(low)} – {_plain_s(high)}" for low, high in zip(frame["epoch_q1_s"], frame["epoch_q3_s"], strict=True)],
+            "quartiles": [
+                f"{_plain_s(low)} – {_plain_s(high)}"
+                for low, high in zip(frame["epoch_q1_s"], frame["epoch_q3_s"], strict=True)
+            ],
             "timed epochs": frame["timed_epochs"],
             "s of training": frame["train_s"].map(_plain_s),
             "s of first call": frame["first_call_s"].map(_plain_s),
@@ -407,7 +440,9 @@ class Address:
 
         def write(values: dict) -> None:
             for key, value in values.items():
-                text = ",".join(_written(part) for part in value) if isinstance(value, (list, tuple)) else _written(value)
+                text = (
+                    ",".join(_written(part) for part in value) if isinstance(value, (list, tuple)) else _written(value)
+                )
                 name = f"{prefix}.{key}"
                 if self._parameters is not None and self._given.get(name) != text:
                     self._given[name] = text

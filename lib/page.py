@@ -30,8 +30,9 @@ COUNTS = tuple(range(2, experiments.MAX_LINES + 1))
 _BUTTONS = ("stop", "again")
 
 
-def title(address: Address, store: Store, data_source: str, data_note: str, tools: mo.Html) -> mo.Html:
+def title(address: Address, store: Store, data: tuple[str, str], tools: mo.Html) -> mo.Html:
     """Title, the machine in one quiet line, the question, and whatever the reader must know before trusting the page."""
+    data_source, data_note = data
     notes = [*address.problems, *filter(None, [store.trouble, data_note])]
     problems = "".join(f'<p class="lab-problem" role="alert">{html.escape(note)}</p>' for note in notes)
     return mo.Html(
@@ -44,8 +45,12 @@ def title(address: Address, store: Store, data_source: str, data_note: str, tool
 
 
 def _panel(prefix: str, address: Address, stage: Stage, elements: dict) -> mo.ui.dictionary:
-    stop = mo.ui.button(label="Stop", value=0, on_click=lambda presses: stage.stop() or presses + 1, tooltip="Stop this experiment")
-    again = mo.ui.button(label="Run again", value=0, on_click=lambda presses: presses + 1, tooltip="Train and time it anew")
+    stop = mo.ui.button(
+        label="Stop", value=0, on_click=lambda presses: stage.stop() or presses + 1, tooltip="Stop this experiment"
+    )
+    again = mo.ui.button(
+        label="Run again", value=0, on_click=lambda presses: presses + 1, tooltip="Train and time it anew"
+    )
     save = address.save(prefix)
     return mo.ui.dictionary(
         elements | {"stop": stop, "again": again},
@@ -66,17 +71,26 @@ def _steps(label: str, name: str, default: float, steps: Sequence[float], addres
 
 def _hidden(name: str, address: Address) -> mo.ui.text:
     return mo.ui.text(
-        address.text(name, "128"), label="Hidden layers", placeholder="256, 128, 64", debounce=300, max_length=200, full_width=True
+        address.text(name, "128"),
+        label="Hidden layers",
+        placeholder="256, 128, 64",
+        debounce=300,
+        max_length=200,
+        full_width=True,
     )
 
 
 def rate_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     ends = address.choices("rate.range", (0.001, 1.0), RATE_STEPS)
     if len(ends) != 2 or ends[0] > ends[1]:
-        address.problems.append("The address says rate.range: expected two rates, the smaller first. The usual ones are used instead.")
+        address.problems.append(
+            "The address says rate.range: expected two rates, the smaller first. The usual ones are used instead."
+        )
         ends = [0.001, 1.0]
     elements = {
-        "range": mo.ui.range_slider(steps=list(RATE_STEPS), value=ends, label="Learning rates", show_value=True, full_width=True),
+        "range": mo.ui.range_slider(
+            steps=list(RATE_STEPS), value=ends, label="Learning rates", show_value=True, full_width=True
+        ),
         "count": _steps("How many rates", "rate.count", 4, COUNTS, address),
         "epochs": _steps("Epochs", "rate.epochs", 3, EPOCHS, address),
         "size": _steps("Batch size", "rate.size", 32, BATCH_SIZES, address),
@@ -87,7 +101,7 @@ def rate_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 
 
 def rate_experiment(values: dict) -> Experiment:
-    rates = experiments.rates_between(*values["range"], values["count"])
+    rates = experiments.rates_between(values["range"][0], values["range"][1], values["count"])
     return experiments.learning_rate(rates, values["epochs"], values["size"], values["hidden"], values["backend"])
 
 
@@ -106,15 +120,24 @@ def size_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 
 
 def size_experiment(values: dict) -> Experiment:
-    return experiments.batch_size(values["sizes"], values["epochs"], values["rate"], values["hidden"], values["backend"])
+    return experiments.batch_size(
+        values["sizes"], values["epochs"], values["rate"], values["hidden"], values["backend"]
+    )
 
 
 def depth_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     chosen = address.choices("depth.networks", ARTICLE_ARCHITECTURES, ARTICLE_ARCHITECTURES)
     elements = {
-        "networks": mo.ui.multiselect(list(ARTICLE_ARCHITECTURES), value=chosen, label="Hidden layers", full_width=True),
+        "networks": mo.ui.multiselect(
+            list(ARTICLE_ARCHITECTURES), value=chosen, label="Hidden layers", full_width=True
+        ),
         "own": mo.ui.text(
-            address.text("depth.own", ""), label="Your own", placeholder="256, 128, 64; 512; none", debounce=300, max_length=200, full_width=True
+            address.text("depth.own", ""),
+            label="Your own",
+            placeholder="256, 128, 64; 512; none",
+            debounce=300,
+            max_length=200,
+            full_width=True,
         ),
         "epochs": _steps("Epochs", "depth.epochs", 3, EPOCHS, address),
         "rate": _steps("Learning rate", "depth.rate", 0.1, RATE_STEPS, address),
@@ -125,7 +148,9 @@ def depth_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 
 
 def depth_experiment(values: dict) -> Experiment:
-    return experiments.depth(values["networks"], values["own"], values["epochs"], values["rate"], values["size"], values["backend"])
+    return experiments.depth(
+        values["networks"], values["own"], values["epochs"], values["rate"], values["size"], values["backend"]
+    )
 
 
 def backend_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
@@ -209,7 +234,8 @@ def inside(item: Item, parameters: Parameters) -> mo.Html:
         ("what the first layer looks for", inside_module.weights_figure(parameters)),
     ]
     shown = "".join(
-        f'<figure class="lab-figure"><figcaption>{caption}</figcaption>{mo.as_html(figure).text}</figure>' for caption, figure in figures
+        f'<figure class="lab-figure"><figcaption>{caption}</figcaption>{mo.as_html(figure).text}</figure>'
+        for caption, figure in figures
     )
     if training.network.n_parameters > MAX_PARAMETERS:
         canvas = f'<p class="lab-note">To draw a digit, choose a network of at most {MAX_PARAMETERS:,} parameters; this one is too large for the page.</p>'

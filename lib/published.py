@@ -17,9 +17,7 @@ EPOCH_S = MappingProxyType(
 )
 
 # Seconds of the second article's three experiments: NVIDIA L4 (g2-standard-4) and 22 cores (c3-highcpu-22).
-EXPERIMENT_S = MappingProxyType(
-    {"learning-rate": (63.0, 28.0), "batch-size": (423.0, 164.0), "depth": (76.0, 31.0)}
-)
+EXPERIMENT_S = MappingProxyType({"learning-rate": (63.0, 28.0), "batch-size": (423.0, 164.0), "depth": (76.0, 31.0)})
 
 
 def epoch_s(backend: str, device: str, batch_size: int) -> float | None:

@@ -194,7 +194,15 @@ class Results:
                 steps, losses = line.thinned(points)
                 per_epoch = max(1, line.item.training.steps_per_epoch())
                 parts.append(
-                    pd.DataFrame({"line": index, "label": self.labels[index], "step": steps, "epoch": steps / per_epoch, "loss": losses})
+                    pd.DataFrame(
+                        {
+                            "line": index,
+                            "label": self.labels[index],
+                            "step": steps,
+                            "epoch": steps / per_epoch,
+                            "loss": losses,
+                        }
+                    )
                 )
         return pd.concat(parts, ignore_index=True)
 
@@ -241,9 +249,9 @@ class Results:
     def best(self) -> Item | None:
         """The finished item with the highest accuracy."""
         with self.changed:
-            finished = [line for line in self.lines if line.curve is not None and line.diverged_step is None and line.epochs]
+            finished = [
+                line for line in self.lines if line.curve is not None and line.diverged_step is None and line.epochs
+            ]
             if not finished:
                 return None
             return max(finished, key=lambda line: line.accuracy or 0.0).item
-
-

@@ -37,7 +37,9 @@ class Network:
             )
         for width in self.hidden:
             if not 1 <= width <= MAX_WIDTH:
-                raise ValueError(f"width of a hidden layer: expected 1 to {MAX_WIDTH}, got {width}; choose one in between")
+                raise ValueError(
+                    f"width of a hidden layer: expected 1 to {MAX_WIDTH}, got {width}; choose one in between"
+                )
 
     @classmethod
     def parse(cls, text: str) -> "Network":

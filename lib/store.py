@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from lib.backends import Way
-from lib.backends.base import Epoch
+from lib.backends.base import Epoch, no_parameters
 from lib.machine import machine_id
 from lib.paths import CacheUnwritable, cache_dir
 from lib.sources import source_digest
@@ -58,7 +58,14 @@ class Key:
     versions: str
 
     def digest(self) -> str:
-        parts = (asdict(self.training), asdict(self.way), self.data_digest, self.versions, source_digest(), machine_id())
+        parts = (
+            asdict(self.training),
+            asdict(self.way),
+            self.data_digest,
+            self.versions,
+            source_digest(),
+            machine_id(),
+        )
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -84,7 +91,7 @@ class Store:
             ).fetchone()
             if row is None:
                 return None
-            epochs = tuple(Epoch(**epoch, parameters=_nothing) for epoch in json.loads(row[1]))
+            epochs = tuple(Epoch(**epoch, parameters=no_parameters) for epoch in json.loads(row[1]))
             return Curve(row[0], epochs, np.frombuffer(row[2], np.float32), row[3], row[4])
         return None
 
@@ -125,7 +132,9 @@ class Store:
                 entered = True
                 yield database
         except (sqlite3.Error, OSError) as error:
-            self.trouble = f"Results are not kept: {self._path} cannot be used ({error}); free the disk or set MNIST_CACHE_DIR."
+            self.trouble = (
+                f"Results are not kept: {self._path} cannot be used ({error}); free the disk or set MNIST_CACHE_DIR."
+            )
             if not entered:
                 yield None
 
@@ -137,7 +146,9 @@ class Store:
                 raise
             aside = path.with_name(f"{path.name}.damaged-{int(time.time())}")
             os.replace(path, aside)
-            self.trouble = f"The file of kept results was damaged; it was set aside as {aside}, and a new one was begun."
+            self.trouble = (
+                f"The file of kept results was damaged; it was set aside as {aside}, and a new one was begun."
+            )
             return self._prepared(path)
 
     def _prepared(self, path: Path) -> sqlite3.Connection:
@@ -158,8 +169,3 @@ class Store:
             database.close()
             raise
         return database
-
-
-def _nothing() -> list:
-    """Stands for parameters, which are not kept."""
-    return []

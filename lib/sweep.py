@@ -5,7 +5,7 @@ Trainings of one shape share a compiled program and advance side by side, so tha
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class Item:
     """One training, and the backend and device that it is given to."""
 
     training: Training
-    way: Way = Way()
+    way: Way = field(default_factory=Way)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,12 @@ def sweep(
 
 
 def _train_group(
-    items: Sequence[Item], indices: tuple[int, ...], engine: Engine, store: Store | None, cancel: threading.Event, fresh: bool
+    items: Sequence[Item],
+    indices: tuple[int, ...],
+    engine: Engine,
+    store: Store | None,
+    cancel: threading.Event,
+    fresh: bool,
 ) -> Iterator[Update]:
     way = items[indices[0]].way
     parts = [_Collected() for _ in indices]

@@ -20,7 +20,7 @@ from queue import Empty, SimpleQueue
 
 from lib import data as data_module
 from lib.backends import BACKENDS, load_train, versions
-from lib.backends.base import Epoch, Event, Parameters
+from lib.backends.base import Epoch, Event, Parameters, no_parameters
 from lib.data import Data, DataError
 from lib.spec import Training
 
@@ -152,7 +152,9 @@ def _advance(job_id: int, rows: Iterator[tuple], control: _Control, connection: 
                 return True
             connection.send(row)
     except MemoryError:
-        connection.send(("error", job_id, "there is not enough memory for this training; choose a smaller network or batch"))
+        connection.send(
+            ("error", job_id, "there is not enough memory for this training; choose a smaller network or batch")
+        )
     except Exception as error:  # any library's: the page gets a sentence, the terminal the traceback
         traceback.print_exc(file=sys.stderr)
         connection.send(("error", job_id, _sentence(error)))
@@ -180,16 +182,18 @@ def _train(job: Job, data: Data) -> Iterator[tuple]:
                 last = event.epoch + 1 == job.trainings[index].epochs or event.diverged_step is not None
                 if job.want_parameters and last:
                     parameters[index] = event.parameters()
-                event = replace(event, parameters=None)  # type: ignore[arg-type]  # cannot travel, and is not wanted
-            yield ("event", job.id, index, event)
+            yield ("event", job.id, index, _portable(event))
     finally:
         for _, training in trainings:
             training.close()  # type: ignore[attr-defined]
 
 
-def take_turns(
-    trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool
-) -> Iterator[tuple[int, Event | None]]:
+def _portable(event: Event) -> Event:
+    """Without the function that reads the parameters, which cannot travel."""
+    return replace(event, parameters=no_parameters) if isinstance(event, Epoch) else event
+
+
+def take_turns(trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool) -> Iterator[tuple[int, Event | None]]:
     """Events of several trainings, each one's own in order; None ends one."""
     waiting = deque(trainings)
     while waiting:

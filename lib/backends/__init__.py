@@ -82,7 +82,9 @@ class Way:
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
-            raise ValueError(f"backend: expected one of {', '.join(BACKENDS)}, got {self.backend!r}; choose one of these")
+            raise ValueError(
+                f"backend: expected one of {', '.join(BACKENDS)}, got {self.backend!r}; choose one of these"
+            )
         if self.device not in DEVICES:
             raise ValueError(f"device: expected cpu or gpu, got {self.device!r}; choose one of these")
 
@@ -104,7 +106,9 @@ class Unavailable:
 
 
 def all_ways() -> list[Way]:
-    return [Way(backend.key, device) for device in DEVICES for backend in BACKENDS.values() if device in backend.devices]
+    return [
+        Way(backend.key, device) for device in DEVICES for backend in BACKENDS.values() if device in backend.devices
+    ]
 
 
 def unavailable(way: Way) -> Unavailable | None:
@@ -120,7 +124,8 @@ def unavailable(way: Way) -> Unavailable | None:
     missing = [name for name in backend.gpu_needs if not _installed(name)]
     if missing:
         return Unavailable(
-            f"there is a GPU, but {', '.join(missing)} (CUDA) is not installed", "run `make install` again, which adds it"
+            f"there is a GPU, but {', '.join(missing)} (CUDA) is not installed",
+            "run `make install` again, which adds it",
         )
     return None
 
@@ -149,12 +154,16 @@ def worker_environment(way: Way, compilation_cache: str | None) -> dict[str, str
     """What a worker's process must find in its environment before it imports its library."""
     threads = str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     environment = dict(BACKENDS[way.backend].environment)
-    environment |= {name: threads for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)
     if way.device == "cpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
     else:
         # Take GPU memory as needed: several workers share the card.
-        environment |= {"JAX_PLATFORMS": "cuda,cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+        environment |= {
+            "JAX_PLATFORMS": "cuda,cpu",
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+            "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        }
     if compilation_cache is not None:
         environment |= {
             "JAX_COMPILATION_CACHE_DIR": compilation_cache,

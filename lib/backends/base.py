@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lib.spec import Network, Training
+from lib.spec import Network
 
 Layer = tuple[np.ndarray, np.ndarray]  # weights (inputs, outputs), biases (outputs,)
 Parameters = list[Layer]
@@ -71,6 +71,11 @@ def initial_parameters(network: Network, seed: int) -> Parameters:
         )
         for shape in network.shapes
     ]
+
+
+def no_parameters() -> Parameters:
+    """Stands for parameters where they were left behind: in the worker, or in what the store keeps."""
+    return []
 
 
 def first_non_finite(losses: np.ndarray) -> int | None:

@@ -180,7 +180,9 @@ def train_by_step(
             return
 
 
-def _finish_epoch(epoch: int, steps: int, current, x_validation, y_validation, train_s: float, diverged: int | None) -> Epoch:
+def _finish_epoch(
+    epoch: int, steps: int, current, x_validation, y_validation, train_s: float, diverged: int | None
+) -> Epoch:
     before = time.perf_counter()
     loss, accuracy = jax.device_get(evaluate(current, x_validation, y_validation))
     evaluation_s = time.perf_counter() - before

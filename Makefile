@@ -1,0 +1,59 @@
+# make run | test | check | class | bench | install | lock | clean        (PORT=2718, HEADLESS=1)
+PORT ?= 2718
+HEADLESS ?= 0
+VENV := .venv
+BIN := $(VENV)/bin
+# The first Python from 3.11 on; those with a TensorFlow (to 3.13) are preferred.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && exit; done; \
+	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python3)
+# Where an NVIDIA driver answers, the CUDA builds.
+REQUIREMENTS := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU && echo requirements-gpu.txt || echo requirements.txt)
+INSTALLED := $(VENV)/.installed-$(REQUIREMENTS)
+INSTALLED_DEV := $(VENV)/.installed-dev
+
+.PHONY: run class install test check bench lock clean
+.DEFAULT_GOAL := run
+
+run: $(INSTALLED)
+	@$(BIN)/python -m lib.launch edit --port $(PORT) --headless $(HEADLESS)
+
+class: $(INSTALLED)
+	@$(BIN)/python -m lib.launch run --port $(PORT) --headless $(HEADLESS)
+
+install: $(INSTALLED)
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "Expected Python 3.11 or newer, found none; install one, or call: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) could not make a virtual environment; on Debian or Ubuntu: apt install python3-venv"; exit 1; }
+
+$(INSTALLED): $(REQUIREMENTS) | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(REQUIREMENTS)
+	@rm -f $(VENV)/.installed-requirements*; touch $@
+
+$(INSTALLED_DEV): requirements-dev.txt $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+test: $(INSTALLED_DEV)
+	$(BIN)/python -m pytest
+
+check: $(INSTALLED_DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/marimo check --strict --ignore-scripts mnist_training.py notebooks
+
+bench: $(INSTALLED_DEV)
+	$(BIN)/python -m benchmarks $(BENCH)
+
+# One file for Python 3.11 to 3.13 each, without the addresses that they came from.
+LOCK := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 \
+	--no-emit-index-url --no-annotate --no-header
+lock: $(INSTALLED_DEV)
+	$(LOCK) pyproject.toml --extra cpu -o requirements.txt
+	$(LOCK) pyproject.toml --extra gpu -c requirements.txt -o requirements-gpu.txt
+	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
+
+clean:
+	rm -rf $(VENV) benchmarks/out __marimo__ .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,49 @@
+"""Open the notebook: `python -m lib.launch edit|run --port 2718`. Says in one sentence when the port is busy."""
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_NOTEBOOK = Path(__file__).resolve().parent.parent / "mnist_training.py"
+
+
+def port_problem(port: int) -> str:
+    """Why the port cannot be used on this machine's loopback; empty where it can."""
+    if not 1 <= port <= 65535:
+        return f"port: expected 1 to 65535, got {port}; choose another, for example PORT=2718"
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            return f"port: expected a free one, but {port} cannot be used ({error.strerror}); choose another, for example PORT={port % 65535 + 1}"
+    return ""
+
+
+def command(mode: str, port: int, headless: bool) -> list[str]:
+    """marimo's command line. `run` in front of a class has no editor and no token; both listen on this machine only."""
+    words = [sys.executable, "-m", "marimo", mode, str(_NOTEBOOK), "--host", "127.0.0.1", "--port", str(port)]
+    if mode == "edit":
+        words.append("--skip-update-check")
+    return words + (["--headless"] if headless else [])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m lib.launch", description=__doc__)
+    parser.add_argument("mode", choices=("edit", "run"))
+    parser.add_argument("--port", type=int, default=2718)
+    parser.add_argument("--headless", default="0", help="1: do not open a browser")
+    options = parser.parse_args(arguments)
+    if problem := port_problem(options.port):
+        print(problem[:1].upper() + problem[1:] + ".", file=sys.stderr)
+        return 1
+    words = command(options.mode, options.port, options.headless not in ("", "0"))
+    os.chdir(_NOTEBOOK.parent)
+    os.execv(words[0], words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

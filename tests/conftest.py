@@ -1,0 +1,49 @@
+"""What all tests share: a cache folder of their own, real MNIST where it is at hand, one engine for the session."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+# Before anything of lib is imported, and inherited by every worker: tests neither use nor fill the person's own cache.
+_CACHE = tempfile.mkdtemp(prefix="less-overhead-tests-")
+os.environ["MNIST_CACHE_DIR"] = _CACHE
+if not os.environ.get("MNIST_NPZ"):
+    os.environ["MNIST_OFFLINE"] = "1"  # the suite needs no network; downloads are tested against a server of its own
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from lib.data import Data, aligned  # noqa: E402
+from lib.engine import Engine  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_CACHE, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def small_data() -> Data:
+    """640 training, 200 validation and 100 test images of noise around ten random patterns: learnable, and quick."""
+    rng = np.random.default_rng(7)
+    patterns = rng.random((10, 784), np.float32)
+
+    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
+        labels, images = aligned((n,), np.int32), aligned((n, 784), np.float32)
+        labels[:] = rng.integers(0, 10, n)
+        images[:] = np.clip(patterns[labels] + rng.normal(0, 0.3, (n, 784)), 0, 1)
+        return images, labels
+
+    return Data(*draw(640), *draw(200), *draw(100), source="test", digest="test", is_mnist=False)
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    shared = Engine()
+    yield shared
+    shared.close()

@@ -1,0 +1,244 @@
+"""The data: sources in turn, verification, faults, and the offline digits. Downloads come from a server on this machine."""
+
+import gzip
+import http.server
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from lib import data, digits
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def no_sources(monkeypatch, tmp_path):
+    """An empty cache, no MNIST_NPZ, downloads allowed."""
+    monkeypatch.delenv("MNIST_NPZ", raising=False)
+    monkeypatch.delenv("MNIST_OFFLINE", raising=False)
+    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(data, "_offline", lambda why: (small_arrays(), "scikit-learn digits", why))
+    return tmp_path / "cache"
+
+
+def small_arrays() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = {"x_train": (600, 28, 28), "y_train": (600,), "x_test": (100, 28, 28), "y_test": (100,)}
+    return {name: rng.integers(0, 10, shape, np.uint8) for name, shape in shapes.items()}
+
+
+@pytest.fixture
+def small_mnist(monkeypatch):
+    """Pretend that MNIST is small, so that serving and hashing it takes no time; the code under test is the same."""
+    arrays = small_arrays()
+    monkeypatch.setattr(data, "ARRAYS", {name: (array.shape, data.sha256(array)) for name, array in arrays.items()})
+    return arrays
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """Files by path, counted; a value may be bytes or an error code. What is not there answers 404."""
+    files: dict[str, bytes] = {}
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            content = files.get(self.path)
+            if content is None:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            # A path with “cut” loses its connection half-way.
+            self.wfile.write(content[: len(content) // 2] if "cut" in self.path else content)
+
+        def log_message(self, *_):
+            pass
+
+    service = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=service.serve_forever, daemon=True).start()
+    base = f"http://127.0.0.1:{service.server_port}"
+    monkeypatch.setattr(data, "KERAS_URL", f"{base}/mnist.npz")
+    monkeypatch.setattr(data, "IDX_URL", f"{base}/idx/")
+    yield base, files, asked
+    service.shutdown()
+    service.server_close()
+
+
+def npz_bytes(arrays, tmp_path) -> bytes:
+    np.savez(tmp_path / "made.npz", **arrays)
+    return (tmp_path / "made.npz").read_bytes()
+
+
+def idx_bytes(array) -> bytes:
+    header = b"\x00\x00\x08" + bytes([array.ndim]) + b"".join(int(size).to_bytes(4, "big") for size in array.shape)
+    return gzip.compress(header + array.tobytes())
+
+
+def test_a_download_is_verified_and_kept(no_sources, small_mnist, server, tmp_path):
+    _, files, asked = server
+    files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
+    raw, source, _ = data._find(True)
+    np.testing.assert_array_equal(raw["x_test"], small_mnist["x_test"])
+    assert source == "MNIST"
+    assert data._find(True)[1] == "MNIST"
+    assert asked == ["/mnist.npz"], "the second time it comes from the cache"
+    assert sorted(file.name for file in no_sources.iterdir() if file.suffix != ".lock") == ["mnist.npz"], (
+        "nothing partial is left"
+    )
+
+
+def test_the_second_mirror_serves_idx_files(no_sources, small_mnist, server):
+    _, files, asked = server
+    for name, file_name in data.IDX_FILES.items():
+        files[f"/idx/{file_name}"] = idx_bytes(small_mnist[name])
+    raw, source, _ = data._find(True)
+    assert source == "MNIST"
+    np.testing.assert_array_equal(raw["x_train"], small_mnist["x_train"])
+    assert asked[0] == "/mnist.npz"
+
+
+@pytest.mark.parametrize("fault", ["other arrays", "cut", "not an archive"])
+def test_a_bad_download_is_never_used(no_sources, small_mnist, server, tmp_path, monkeypatch, fault):
+    base, files, _ = server
+    content = npz_bytes(small_mnist, tmp_path)
+    if fault == "other arrays":
+        content = npz_bytes(small_mnist | {"y_test": small_mnist["y_test"][::-1]}, tmp_path)
+    elif fault == "not an archive":
+        content = b"<html>Please log in to this network</html>"
+    elif fault == "cut":
+        monkeypatch.setattr(data, "KERAS_URL", f"{base}/cut.npz")
+    files["/cut.npz" if fault == "cut" else "/mnist.npz"] = content
+    _, source, note = data._find(True)
+    assert source == "scikit-learn digits"
+    assert "no copy could be downloaded" in note
+    assert not (no_sources / "mnist.npz").exists()
+    assert not list(no_sources.glob("*.part*"))
+
+
+def test_a_failed_download_is_not_tried_again_at_once(no_sources, small_mnist, server):
+    _, _, asked = server
+    assert data._find(True)[1] == data._find(True)[1] == "scikit-learn digits"
+    assert asked.count("/mnist.npz") == 1
+
+
+def test_a_truncated_cache_is_discarded_and_fetched_again(no_sources, small_mnist, server, tmp_path):
+    _, files, _ = server
+    content = files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
+    no_sources.mkdir()
+    (no_sources / "mnist.npz").write_bytes(content[:1000])
+    assert data._find(True)[1] == "MNIST"
+    assert len((no_sources / "mnist.npz").read_bytes()) >= len(content) - 1000
+
+
+def test_two_processes_download_once(no_sources, small_mnist, server, tmp_path):
+    base, files, asked = server
+    files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
+    np.savez(tmp_path / "expected.npz", **small_mnist)
+    code = f"""
+import numpy as np
+from lib import data
+expected = dict(np.load({str(tmp_path / "expected.npz")!r}))
+data.ARRAYS = {{name: (array.shape, data.sha256(array)) for name, array in expected.items()}}
+data.KERAS_URL = {base + "/mnist.npz"!r}
+print(data._find(True)[1])
+"""
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    assert [process.communicate(timeout=60)[0].strip() for process in both] == ["MNIST", "MNIST"]
+    assert asked == ["/mnist.npz"]
+
+
+def test_no_network_is_told_and_quick(no_sources, monkeypatch):
+    monkeypatch.setattr(data, "KERAS_URL", "http://127.0.0.1:9/mnist.npz")
+    monkeypatch.setattr(data, "IDX_URL", "http://127.0.0.1:9/")
+    before = time.monotonic()
+    _, source, note = data._find(True)
+    assert source == "scikit-learn digits"
+    assert "no connection" in note
+    assert time.monotonic() - before < 10
+
+
+@pytest.mark.parametrize("content", ["missing", "pickle", "other arrays", "text", "folder"])
+def test_a_bad_mnist_npz_is_named(monkeypatch, tmp_path, content):
+    path = tmp_path / "mine.npz"
+    if content == "pickle":
+        np.savez(path, x_train=np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    elif content == "other arrays":
+        np.savez(path, photos=np.zeros(3))
+    elif content == "text":
+        path.write_text("hello")
+    elif content == "folder":
+        path.mkdir()
+    monkeypatch.setenv("MNIST_NPZ", str(path))
+    with pytest.raises(data.DataError, match=r"MNIST_NPZ.*expected.*got.*correct MNIST_NPZ") as caught:
+        data.load()
+    assert str(path) in str(caught.value)
+
+
+def test_an_unwritable_cache_is_a_note_not_a_failure(monkeypatch, no_sources):
+    monkeypatch.setenv("MNIST_CACHE_DIR", "/proc/nowhere/cache")  # not writable even for root
+    _, source, note = data._find(True)
+    assert source == "scikit-learn digits"
+    assert "cannot be written" in note
+    assert "MNIST_CACHE_DIR" in note
+
+
+def test_a_full_disk_loses_only_the_cache(no_sources, tmp_path):
+    """A real limit on the size of files, in a process of its own: the write fails as it does on a full disk."""
+    code = """
+import resource, signal
+import numpy as np
+from pathlib import Path
+from lib import data
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+path = Path("FOLDER") / "mnist.npz"
+data.save_npz(path, {"x": np.zeros(10_000)})
+print(sorted(file.name for file in path.parent.iterdir()))
+""".replace("FOLDER", str(tmp_path))
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "cache" not in answer.stdout.replace("'cache'", "")
+    assert "mnist.npz" not in answer.stdout
+    assert "not kept" in answer.stderr
+
+
+def test_offline_digits_have_mnists_shapes_and_no_shared_originals():
+    raw = digits.enlarged_digits(n_train=3_000, n_test=500)
+    assert raw["x_train"].shape == (3_000, 28, 28)
+    assert raw["x_train"].dtype == np.uint8
+    assert raw["x_train"].max() > 200
+    assert set(raw["y_test"].tolist()) == set(range(10))
+    again = digits.enlarged_digits(n_train=3_000, n_test=500)
+    np.testing.assert_array_equal(raw["x_train"], again["x_train"])
+    counts = np.bincount(raw["y_train"], minlength=10)
+    assert counts.min() > 200, "all classes are there"
+
+
+def test_train_and_test_originals_are_split(monkeypatch):
+    seen: list[set[int]] = []
+    monkeypatch.setattr(
+        digits,
+        "vary",
+        lambda images, picked, rng: seen.append(set(picked.tolist())) or np.zeros((len(picked), 28, 28), np.uint8),
+    )
+    digits.enlarged_digits(n_train=20_000, n_test=5_000)
+    assert seen[0].isdisjoint(seen[1])
+
+
+@pytest.mark.skipif(not os.environ.get("MNIST_NPZ"), reason="needs real MNIST: set MNIST_NPZ")
+def test_real_mnist_is_split_as_in_the_articles():
+    loaded = data.load()
+    assert loaded.is_mnist
+    assert loaded.x_train.shape == (48_000, 784)
+    assert loaded.x_validation.shape == (12_000, 784)
+    assert loaded.x_test.shape == (10_000, 784)
+    assert loaded.x_train.ctypes.data % 64 == 0, "XLA uses it in place"
+    assert loaded.x_train.max() == 1.0

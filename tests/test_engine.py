@@ -1,0 +1,254 @@
+"""Workers: streaming, cancelling, dying, taking turns, ending with their parent. With real processes and real signals."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from lib.backends import BACKENDS, Way
+from lib.backends.base import Epoch, FirstCall, Steps
+from lib.engine import Engine, Progress, Ready, Restarted, Trained, TrainingFailed, Waiting, WorkerDied
+from lib.spec import Network, Training
+from tests.conftest import ROOT
+
+JAX = Way("jax-epoch")
+LONG = Training(batch_size=1, epochs=100, learning_rate=0.01)  # about 50 s: always ended by the test
+
+
+def run(engine, way, trainings, **options):
+    return list(engine.run(way, trainings, threading.Event(), **options))
+
+
+def events_of(messages, kind):
+    return [message.event for message in messages if isinstance(message, Progress) and isinstance(message.event, kind)]
+
+
+def until_steps(messages):
+    for message in messages:
+        if isinstance(message, Progress) and isinstance(message.event, Steps):
+            return
+    raise AssertionError("the run ended before it made a step")
+
+
+@pytest.mark.parametrize("key", list(BACKENDS))
+def test_every_backend_trains_in_its_worker(engine, key):
+    """And all of them to the same accuracy, on the whole data."""
+    messages = run(engine, Way(key), [Training(batch_size=512, epochs=2)])
+    assert len(events_of(messages, FirstCall)) == 1
+    epochs = events_of(messages, Epoch)
+    assert [epoch.epoch for epoch in epochs] == [0, 1]
+    assert sum(len(event.losses) for event in events_of(messages, Steps)) == 2 * 93
+    reference = events_of(run(engine, Way("numpy"), [Training(batch_size=512, epochs=2)]), Epoch)
+    assert epochs[-1].validation_accuracy == pytest.approx(reference[-1].validation_accuracy, abs=0.003)
+    assert epochs[-1].validation_loss == pytest.approx(reference[-1].validation_loss, rel=2e-3)
+
+
+def test_keras_on_tensorflow_agrees_step_by_step(engine):
+    training = Training(Network((16,)), batch_size=128, epochs=1)
+    ours = np.concatenate([e.losses for e in events_of(run(engine, Way("numpy"), [training]), Steps)])
+    theirs = np.concatenate([e.losses for e in events_of(run(engine, Way("keras-tensorflow"), [training]), Steps)])
+    np.testing.assert_allclose(theirs[:20], ours[:20], atol=1e-5)
+    np.testing.assert_allclose(theirs, ours, atol=2e-3)
+
+
+def test_trainings_of_a_job_advance_side_by_side(engine):
+    messages = run(engine, JAX, [Training(learning_rate=rate) for rate in (0.01, 0.1)])
+    first_epochs = [m.index for m in messages if isinstance(m, Progress) and isinstance(m.event, Epoch)][:2]
+    assert sorted(first_epochs) == [0, 1], "both finish their first epoch before one finishes its second"
+    assert sorted(m.index for m in messages if isinstance(m, Trained)) == [0, 1]
+
+
+def test_parameters_come_back_when_asked_for(engine):
+    (trained,) = [
+        m
+        for m in run(engine, JAX, [Training(batch_size=512, epochs=1)], want_parameters=True)
+        if isinstance(m, Trained)
+    ]
+    assert trained.parameters is not None
+    assert [weights.shape for weights, _ in trained.parameters] == [(784, 128), (128, 10)]
+
+
+@pytest.mark.parametrize("key", ["jax-epoch", "jax-step", "numpy", "keras-jax", "keras-tensorflow"])
+def test_a_cancel_takes_effect_within_a_third_of_a_second(engine, key):
+    run(engine, Way(key), [Training(batch_size=4096, epochs=1)])  # the worker is warm
+    times = []
+    for _ in range(3):
+        cancel = threading.Event()
+        messages = engine.run(Way(key), [LONG], cancel)
+        until_steps(messages)
+        cancel.set()
+        before = time.monotonic()
+        assert not [m for m in messages if isinstance(m, Trained)]
+        times.append(time.monotonic() - before)
+    assert np.median(times) < 0.3
+    assert run(engine, Way(key), [Training(batch_size=4096, epochs=1)]), "the worker is still there"
+
+
+def test_closing_the_generator_cancels(engine):
+    messages = engine.run(JAX, [LONG], threading.Event())
+    until_steps(messages)
+    messages.close()
+    before = time.monotonic()
+    run(engine, JAX, [Training(batch_size=4096, epochs=1)])
+    assert time.monotonic() - before < 2
+
+
+def test_a_worker_killed_from_outside_is_a_sentence_and_the_next_run_works(engine):
+    messages = engine.run(JAX, [LONG], threading.Event())
+    until_steps(messages)
+    os.kill(engine.pids()["jax/cpu"], signal.SIGKILL)
+    with pytest.raises(WorkerDied, match=r"ended while it trained.*a new worker starts"):
+        list(messages)
+    assert events_of(run(engine, JAX, [Training(batch_size=4096, epochs=1)]), Epoch)
+
+
+def test_a_worker_killed_while_idle_is_replaced_in_silence(engine):
+    run(engine, JAX, [Training(batch_size=4096, epochs=1)])
+    pid = engine.pids()["jax/cpu"]
+    os.kill(pid, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=5)
+    time.sleep(0.2)
+    assert events_of(run(engine, JAX, [Training(batch_size=4096, epochs=1)]), Epoch)
+    assert engine.pids()["jax/cpu"] != pid
+
+
+def test_a_worker_that_does_not_answer_is_replaced(engine):
+    cancel = threading.Event()
+    messages = engine.run(JAX, [LONG], cancel)
+    until_steps(messages)
+    pid = engine.pids()["jax/cpu"]
+    os.kill(pid, signal.SIGSTOP)  # it hangs
+    before = time.monotonic()
+    cancel.set()
+    list(messages)
+    assert 1.5 < time.monotonic() - before < 3.5
+    assert events_of(run(engine, JAX, [Training(batch_size=4096, epochs=1)]), Epoch)
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_failure_of_the_library_is_a_sentence():
+    """More memory than the machine has: eight layers of 4,096 at a batch of all images, limited by the address space."""
+    with pytest.raises(TrainingFailed, match=r"memory|stopped with"):
+        engine_with_little_memory = Engine()
+        try:
+            list(_limited(engine_with_little_memory))
+        finally:
+            engine_with_little_memory.close()
+
+
+def _limited(engine):
+    run(engine, Way("numpy"), [Training(batch_size=4096, epochs=1)])
+    pid = engine.pids()["numpy/cpu"]
+    in_use = psutil.Process(pid).memory_info().vms
+    psutil.Process(pid).rlimit(psutil.RLIMIT_AS, (in_use + 2**28, in_use + 2**28))
+    return engine.run(Way("numpy"), [Training(Network((4096,) * 8), batch_size=48_000, epochs=1)], threading.Event())
+
+
+def test_waiting_runs_know_their_place_and_nobody_starves():
+    """A short run behind a long one gets its turn after a few seconds, and the long one goes on where it stopped."""
+    engine = Engine()
+    try:
+        run(engine, JAX, [Training(batch_size=4096, epochs=1)])
+        seen: dict[str, list] = {"long": [], "short": []}
+        cancel = threading.Event()
+
+        def go(name, training):
+            seen[name] = list(engine.run(JAX, [training], cancel))
+
+        long = threading.Thread(target=go, args=("long", Training(batch_size=1, epochs=12, learning_rate=0.01)))
+        short = threading.Thread(target=go, args=("short", Training(batch_size=512, epochs=1)))
+        long.start()
+        time.sleep(0.5)
+        before = time.monotonic()
+        short.start()
+        short.join(30)
+        waited_s = time.monotonic() - before
+        assert long.is_alive(), "the short one did not have to wait for the end of the long one"
+        assert waited_s < 6
+        assert Waiting(1) in seen["short"]
+        long.join(60)
+        epochs = events_of(seen["long"], Epoch)
+        assert [epoch.epoch for epoch in epochs] == list(range(12)), "nothing was lost or repeated"
+        assert not [m for m in seen["long"] if isinstance(m, Restarted)]
+        assert len([m for m in seen["long"] if isinstance(m, Ready)]) >= 2, "it had more than one turn"
+    finally:
+        engine.close()
+
+
+def test_two_programs_do_not_time_at_once(engine):
+    """Another process holds the machine's turn: this one says so, waits, and runs when the turn is free."""
+    code = """
+import sys, tempfile, time
+from pathlib import Path
+from filelock import FileLock
+with FileLock(Path(tempfile.gettempdir()) / "less-overhead-timing.lock"):
+    print("held", flush=True)
+    time.sleep(1.5)
+"""
+    run(engine, JAX, [Training(batch_size=4096, epochs=1)])
+    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    assert other.stdout.readline().strip() == "held"
+    before = time.monotonic()
+    messages = run(engine, JAX, [Training(batch_size=4096, epochs=1)])
+    assert Waiting(None) in messages
+    assert time.monotonic() - before > 0.7
+    assert events_of(messages, Epoch)
+    other.communicate(timeout=10)
+
+
+@pytest.mark.parametrize("ending", ["exit", "SIGKILL", "SIGTERM", "SIGINT"])
+def test_no_worker_survives_its_parent(ending):
+    code = """
+import os, signal, sys, threading, time
+from lib.engine import Engine, Progress
+from lib.backends import Way
+from lib.spec import Training
+engine = Engine()
+for message in engine.run(Way("numpy"), [Training(batch_size=1, epochs=100)], threading.Event()):
+    if isinstance(message, Progress):
+        print(engine.pids()["numpy/cpu"], flush=True)
+        if "exit" in sys.argv:
+            break
+        time.sleep(60)
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, ending], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert parent.stdout is not None
+    worker = psutil.Process(int(parent.stdout.readline()))
+    if ending != "exit":
+        parent.send_signal(getattr(signal, ending))
+    parent.communicate(timeout=20)
+    gone, alive = psutil.wait_procs([worker], timeout=5)
+    assert not alive
+
+
+def test_a_worker_ends_when_it_is_idle():
+    engine = Engine(idle_s=1.0)
+    try:
+        run(engine, Way("numpy"), [Training(batch_size=4096, epochs=1)])
+        worker = psutil.Process(engine.pids()["numpy/cpu"])
+        _, alive = psutil.wait_procs([worker], timeout=6)
+        assert not alive
+        assert events_of(run(engine, Way("numpy"), [Training(batch_size=4096, epochs=1)]), Epoch), (
+            "the next run starts another"
+        )
+    finally:
+        engine.close()
+
+
+def test_a_bad_data_file_is_named_by_the_run(monkeypatch, tmp_path):
+    monkeypatch.setenv("MNIST_NPZ", str(tmp_path / "nothing.npz"))
+    engine = Engine()
+    try:
+        with pytest.raises(TrainingFailed, match=r"MNIST_NPZ.*does not exist.*correct MNIST_NPZ"):
+            run(engine, Way("numpy"), [Training()])
+    finally:
+        engine.close()

@@ -1,0 +1,78 @@
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.spec import MAX_WIDTH, Network, Training
+from tests.conftest import ROOT
+
+WIDTHS = st.lists(st.integers(1, MAX_WIDTH), max_size=8)
+
+
+@given(WIDTHS, st.sampled_from([",", ", ", "→", " → ", "->", " ", ";", "–"]))
+def test_widths_are_read_as_people_write_them(widths, separator):
+    assert Network.parse(separator.join(map(str, widths))).hidden == tuple(widths)
+
+
+@given(WIDTHS)
+def test_label_can_be_read_again(widths):
+    network = Network(tuple(widths))
+    assert not widths or Network.parse(network.label) == network
+
+
+@given(st.text(max_size=40))
+def test_any_text_gives_a_network_or_one_sentence(text):
+    try:
+        assert isinstance(Network.parse(text), Network)
+    except ValueError as error:
+        assert "expected" in str(error)
+        assert ", got " in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("128, abc", "“abc”"),
+        ("0", "got 0"),
+        ("5000", "got 5000"),
+        ("-3", "“-3”"),
+        ("1.5", "“1.5”"),
+        ("9," * 9, "at most 8, got 9"),
+    ],
+)
+def test_bad_widths_are_named(text, wanted):
+    with pytest.raises(ValueError, match="expected") as caught:
+        Network.parse(text)
+    assert wanted in str(caught.value)
+
+
+def test_counts_of_the_articles_network():
+    network = Network((128,))
+    assert network.n_parameters == 101_770
+    # 32 × (784·128 × 2 products + 128·10 × 3 products) × 2 operations
+    assert network.step_flops(32) == 2 * 32 * (2 * 784 * 128 + 3 * 128 * 10)
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({"learning_rate": 0.0}, "learning rate"),
+        ({"learning_rate": float("nan")}, "learning rate"),
+        ({"batch_size": 0}, "batch size"),
+        ({"batch_size": 48_001}, "48,001"),
+        ({"epochs": 0}, "epochs"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_bad_trainings_are_refused_with_a_sentence(change, wanted):
+    with pytest.raises(ValueError, match="expected.*got.*choose|expected.*got.*usual") as caught:
+        Training(**change)
+    assert wanted in str(caught.value)
+
+
+def test_the_kernel_loads_neither_tensorflow_nor_jax():
+    code = "import sys; from lib import spec, live, page; print([m for m in ('jax', 'tensorflow', 'keras') if m in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"

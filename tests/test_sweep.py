@@ -1,0 +1,197 @@
+"""Sweeps through the real engine: grouping, serving what is kept, and what a run shows while it goes on."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from lib import charts, experiments
+from lib.backends import Way
+from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.engine import Progress, Waiting
+from lib.results import DIVERGED, DONE, KEPT, STOPPED, Results
+from lib.spec import Network, Training
+from lib.store import Curve, Store
+from lib.sweep import Finished, Item, Void, grouped, sweep
+
+FAST = [Item(Training(Network((8,)), rate, 4096, 1), Way("numpy")) for rate in (0.1, 0.3)]
+
+
+def finished(items, engine, store, **options):
+    updates = list(sweep(items, engine, store, threading.Event(), **options))
+    return updates, {update.index: update for update in updates if isinstance(update, Finished)}
+
+
+def test_what_is_kept_is_served_and_the_rest_trained(engine, tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    _, first = finished(FAST, engine, store)
+    assert [first[i].kept for i in (0, 1)] == [False, False]
+    more = [*FAST, Item(Training(Network((8,)), 0.2, 4096, 1), Way("numpy"))]
+    updates, second = finished(more, engine, store)
+    assert [second[i].kept for i in (0, 1, 2)] == [True, True, False]
+    assert {update.index for update in updates if isinstance(update, Progress)} == {2}
+    np.testing.assert_array_equal(first[1].curve.losses, second[1].curve.losses)
+    assert second[0].curve.measured_at == first[0].curve.measured_at, "a kept time says when it was taken"
+    _, fresh = finished(FAST, engine, store, fresh=True)
+    assert not fresh[0].kept
+    np.testing.assert_array_equal(first[0].curve.losses, fresh[0].curve.losses, err_msg="training is deterministic")
+
+
+def test_two_viewers_train_the_same_once(engine, tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    items = [Item(Training(Network((9,)), 0.1, 32, 3), Way("numpy"))]
+    results: list[dict] = []
+    threads = [threading.Thread(target=lambda: results.append(finished(items, engine, store)[1])) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(result[0].kept for result in results) == [False, True, True]
+
+
+def test_grouping_keeps_everything_once():
+    items = [
+        Item(Training(Network((width,)), batch_size=size)) for width in (4, 8) for size in (1, 32) for _ in range(2)
+    ]
+    assert sorted(index for group in grouped(items) for index in group) == list(range(8))
+    assert len(grouped(items)) == 4
+
+
+def test_a_restart_voids_what_was_streamed():
+    results = Results(FAST, ["a", "b"])
+    results.add(Progress(0, FirstCall(0.1)))
+    results.add(Progress(0, Steps(0, 0, np.ones(3, np.float32), 0.1)))
+    results.add(Progress(1, Steps(0, 0, np.ones(2, np.float32), 0.1)))
+    results.add(Void((0,)))
+    assert [line.n_steps for line in results.lines] == [0, 2]
+
+
+def filled(experiment, accuracies, epoch_s=0.1, diverged=()):
+    """Results as if each line had finished with its accuracy."""
+    results = Results(experiment.items, experiment.labels)
+    for index, accuracy in enumerate(accuracies):
+        training = experiment.items[index].training
+        steps = training.steps_per_epoch()
+        epochs = tuple(
+            Epoch(e, steps, 0.3, accuracy * (0.9 + 0.1 * (e + 1) / training.epochs), epoch_s * (index + 1), 0.01, no_parameters,
+                  4 if index in diverged else None)
+            for e in range(training.epochs)
+        )  # fmt: skip
+        results.add(Finished(index, Curve(0.2, epochs, np.full(steps * training.epochs, 0.3, np.float32)), kept=False))
+    results.end(DONE)
+    return results
+
+
+def test_sentences_say_what_the_rows_show():
+    rates = experiments.learning_rate((0.01, 0.1, 10.0), 3, 32, "128")
+    text = experiments.sentence(rates, filled(rates, (0.9, 0.965, 0.1), diverged=(2,)))
+    assert "Learning rate 0.1 was best: 96.5" in text
+    assert "10 diverged" in text
+    assert "step 5" in text
+    stuck = experiments.sentence(rates, filled(rates, (0.9, 0.95, 0.113)))
+    assert "10 did not learn: 11.3" in stuck
+    sizes = experiments.batch_size((1, 32), 3, 0.01, "128")
+    text = experiments.sentence(sizes, filled(sizes, (0.97, 0.9)), 0.95)
+    assert "To 95.0" in text
+    assert "quickest was batch size 1" in text
+    assert "32 did not reach it" in text
+    depths = experiments.depth(("128", "256"), "", 3, 0.1, 32)
+    assert "one seed cannot tell" in experiments.sentence(depths, filled(depths, (0.965, 0.967)))
+    chosen = experiments.learning_rate((0.01, 0.1), 1, 32, "128", "numpy")
+    text = experiments.sentence(chosen, filled(chosen, (0.9, 0.95, 0.9, 0.95)))
+    assert "NumPy took" in text
+    assert "times as long" in text
+
+
+def test_states_are_told_apart():
+    experiment = experiments.learning_rate((0.1, 1.0), 1, 32, "128")
+    results = filled(experiment, (0.9, 0.1), diverged=(1,))
+    assert [line.state for line in results.lines] == [DONE, DIVERGED]
+    results = Results(experiment.items, experiment.labels)
+    results.add(Waiting(2))
+    assert results.place == 2
+    results.end(STOPPED)
+    assert "Stopped: 0 of 2" in experiments.sentence(experiment, results)
+    kept = Results(experiment.items, experiment.labels)
+    curve = filled(experiment, (0.9, 0.9)).lines[0].curve
+    assert curve is not None
+    for index in (0, 1):
+        kept.add(Finished(index, curve, kept=True))
+    kept.end(DONE)
+    assert kept.state == KEPT
+    assert kept.share_done == 1.0
+
+
+def test_thinned_lines_do_not_move_while_they_grow():
+    results = Results([Item(Training(batch_size=1, epochs=3))], ["1"])
+    rng = np.random.default_rng(0)
+    losses = rng.random(5000).astype(np.float32)
+    results.add(Progress(0, Steps(0, 0, losses[:3000], 0.1)))
+    before = results.steps_frame()
+    results.add(Progress(0, Steps(0, 3000, losses[3000:], 0.1)))
+    after = results.steps_frame().iloc[: len(before)]
+    assert before["step"].tolist() == after["step"].tolist()
+    np.testing.assert_allclose(before["loss"], after["loss"])
+    assert len(results.steps_frame()) <= 150
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        experiments.learning_rate((0.01, 0.1, 10.0), 3, 32, "128"),
+        experiments.batch_size((1, 32, 4096), 3, 0.01, "128"),
+        experiments.depth(("128", "256→128→64"), "none", 3, 0.1, 32),
+        experiments.backends(32, 5, 0.1, "128"),
+    ],
+    ids=lambda experiment: experiment.name,
+)
+def test_charts_of_empty_and_full_results(experiment):
+    empty = charts.charts(experiment, Results(experiment.items, experiment.labels))
+    results = filled(experiment, [0.95] * len(experiment.items), diverged=(2,))
+    full = charts.charts(experiment, results)
+    for before, after in zip(empty, full, strict=True):
+        assert after.spec["datasets"]["rows"]
+        assert before.spec["height"] == after.spec["height"]
+        encodings = [layer.get("encoding", {}).get("y") for layer in before.spec["layer"]]
+        assert encodings == [layer.get("encoding", {}).get("y") for layer in after.spec["layer"]], (
+            "axes stay as the lines grow"
+        )
+    if experiment.name == "learning-rate":
+        outcomes = [row["outcome"] for row in full[-1].spec["datasets"]["rows"]]
+        assert outcomes == ["learnt", "learnt", "diverged"]
+
+
+def test_published_figures_stand_beside_measured_ones():
+    experiment = experiments.backends(32, 2, 0.1, "128")
+    (bars,) = charts.charts(experiment, filled(experiment, [0.95] * len(experiment.items)))
+    quoted = {row["label"]: row["y"] for row in bars.spec["datasets"]["published"]}
+    assert quoted["NumPy"] == 2.71
+    assert quoted["Keras on TensorFlow"] == 11.31
+    (bars,) = charts.charts(*[e := experiments.backends(8, 2, 0.1, "128"), filled(e, [0.95] * len(e.items))])
+    assert bars.spec["datasets"]["published"] == [], "the article has no batch size 8"
+
+
+@pytest.mark.parametrize(
+    ("make", "wanted"),
+    [
+        (lambda: experiments.rates_between(0.1, 0.1, 4), "range"),
+        (lambda: experiments.rates_between(0.001, 1, 1), "2 to 16"),
+        (lambda: experiments.batch_size([], 3, 0.1, "128"), "at least one, got none"),
+        (lambda: experiments.depth([], "", 3, 0.1, 32), "at least one network"),
+        (lambda: experiments.depth([], "12; x", 3, 0.1, 32), "“x”"),
+        (lambda: experiments.learning_rate((0.1, 1.0), 3, 50_000, "128"), "50,000"),
+    ],
+)
+def test_bad_controls_are_one_sentence(make, wanted):
+    with pytest.raises(ValueError, match="expected") as caught:
+        make()
+    assert wanted in str(caught.value)
+
+
+def test_labels_are_spread_and_keep_their_order():
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        wanted = rng.random(rng.integers(1, 12)).tolist()
+        placed = charts.spread_labels(wanted, 0.05)
+        assert np.argsort(placed, kind="stable").tolist() == np.argsort(wanted, kind="stable").tolist()
+        assert (np.diff(np.sort(placed)) >= 0.05 - 1e-5).all()
