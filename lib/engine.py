@@ -125,6 +125,9 @@ class _Turns:
             return len(self._queue) > 1
 
 
+_all_workers: "weakref.WeakSet[_Worker]" = weakref.WeakSet()
+
+
 class _Worker:
     """One process and the pipe to it."""
 
@@ -153,9 +156,10 @@ class _Worker:
         )
         # Only then: the process is spawned by submit(), and must have inherited its end first.
         theirs.close()
-        # At exit loky waits for running tasks, and this one never ends. loky's hook runs before `atexit`, so ours has to be
-        # of the same kind, and registered after the one that loky adds with each pool, to run before it.
-        threading._register_atexit(_close, weakref.ref(self))  # type: ignore[attr-defined]
+        # At exit loky waits for the tasks of all its pools, and these never end. loky's hook runs before `atexit`, so ours
+        # has to be of the same kind, and registered after the one that loky adds with each pool, to run before it.
+        _all_workers.add(self)
+        threading._register_atexit(_close_every_worker)  # type: ignore[attr-defined]
 
     @property
     def usable(self) -> bool:
@@ -392,9 +396,11 @@ def _close_all(workers: dict[tuple[str, str], _Worker]) -> None:
         workers.popitem()[1].close()
 
 
-def _close(worker: "weakref.ref[_Worker]") -> None:
-    if (alive := worker()) is not None:
-        alive.close(wait=True)
+def _close_every_worker() -> None:
+    for worker in list(_all_workers):
+        worker.close()
+    for worker in list(_all_workers):
+        worker.close(wait=True)
 
 
 _shared_guard = threading.Lock()

@@ -402,6 +402,8 @@ class Address:
         self._given = dict(arguments or {})
         if parameters is not None:
             self._given |= parameters.to_dict()
+        # A command line gives 4096 as a number.
+        self._given = {name: _written(value) for name, value in self._given.items()}
         self.problems: list[str] = []
 
     def read(self, name: str, default: object, parse: Callable[[str], object]) -> object:

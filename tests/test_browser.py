@@ -1,0 +1,230 @@
+"""The page in a real browser: it fills, follows its sliders, stops, keeps its address, and says nothing on the console."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.conftest import ROOT
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if CHROMIUM is None and os.environ.get("CI"):
+    pytest.fail("CI has no Chromium: install Debian's package chromium", pytrace=False)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found: install one (on Debian: apt install chromium)"),
+]
+# Chromium's own calls home would fail here and be reported as errors of the page.
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+FIRST = ".lab >> nth=0 >> "
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """`make class` on a free port with a cache of its own; ended with all its children."""
+    port = free_port()
+    environment = os.environ | {"MNIST_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lib.launch", "run", "--port", str(port), "--headless", "1"],
+        cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    base = f"http://127.0.0.1:{port}"
+    for _ in range(200):
+        try:
+            urllib.request.urlopen(f"{base}/health", timeout=1)
+            break
+        except OSError:
+            time.sleep(0.1)
+    yield base, process
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(server, chromium):
+    """A page that fails the test if anything is said on the console."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    tab = context.new_page()
+    said: list[str] = []
+    tab.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    yield tab
+    context.close()
+    # marimo preloads two pictures that this page does not show.
+    assert [text for text in said if "was preloaded using link preload" not in text] == []
+
+
+def open_page(page, server, query=""):
+    page.goto(server[0] + query)
+    page.wait_for_selector(FIRST + ".lab-sentence", timeout=60_000)
+
+
+def wait_over(page, nth=0, timeout=60_000):
+    page.wait_for_function(
+        "n => ['Done', 'From store', 'Stopped', 'Failed'].includes(document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText)",
+        arg=nth, timeout=timeout,
+    )  # fmt: skip
+
+
+def sentence(page, nth=0):
+    return page.locator(f".lab >> nth={nth} >> .lab-sentence").inner_text()
+
+
+def thumb(page, label, nth=0):
+    return page.locator(f".lab >> nth={nth} >> .lab-controls > div", has_text=label).locator("[role=slider]")
+
+
+def test_all_experiments_fill_in_turn(page, server):
+    open_page(page, server)
+    for nth in range(4):
+        wait_over(page, nth, 120_000)
+        assert page.locator(f".lab >> nth={nth} >> .lab-figure svg").count() >= 1
+    assert "was best" in sentence(page, 0)
+    assert "fastest epochs" in sentence(page, 1)
+    assert "parameters" in sentence(page, 2)
+    assert re.search(r"Keras on TensorFlow .* times as long", sentence(page, 3))
+    assert "no NVIDIA driver" in page.locator(".lab-missing").inner_text() or page.locator(".lab-missing").count() == 0
+    page.wait_for_selector(".draw canvas", timeout=60_000)
+
+
+def test_moving_a_slider_trains_anew_and_changes_the_address(page, server):
+    open_page(page, server)
+    wait_over(page)
+    before, chart = sentence(page), page.locator(FIRST + ".lab-figure svg >> nth=0").inner_html()
+    slider = thumb(page, "Epochs")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("old => document.querySelector('.lab .lab-sentence')?.innerText !== old", arg=before, timeout=30_000)
+    wait_over(page)
+    assert "after 4 epochs" in sentence(page) or "4 epochs" in sentence(page)
+    assert "rate.epochs=4" in page.url
+    assert page.locator(FIRST + ".lab-figure svg >> nth=0").inner_html() != chart
+    assert slider.evaluate("element => element.getRootNode().activeElement === element"), "the slider keeps the focus"
+
+
+@pytest.mark.parametrize("label", ["Learning rates", "How many rates", "Epochs", "Batch size"])
+def test_every_slider_of_the_first_experiment(page, server, label):
+    open_page(page, server)
+    wait_over(page)
+    address = page.url
+    thumb(page, label).first.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("old => location.href !== old", arg=address, timeout=10_000)
+    wait_over(page)
+    assert page.locator(FIRST + ".lab-sentence").count() == 1
+
+
+def test_a_link_restores_the_state(page, server):
+    open_page(page, server, "?rate.count=3&rate.range=0.01,1&rate.hidden=64&size.sizes=512,4096")
+    wait_over(page)
+    page.locator(FIRST + "summary", has_text="Table").click()
+    table = page.locator(FIRST + ".lab-table").inner_text()
+    assert [line.split()[0] for line in table.splitlines()[1:4]] == ["0.01", "0.1", "1"]
+    wait_over(page, 1)
+    assert "512" in sentence(page, 1)
+
+
+def test_stop(page, server):
+    page.goto(server[0] + "?rate.size=1&rate.epochs=20&rate.count=8")
+    page.wait_for_function("() => document.querySelector('.lab .lab-state b')?.innerText === 'Training'", timeout=60_000)
+    assert "left" in page.locator(FIRST + ".lab-state").inner_text()
+    page.locator(FIRST + "button", has_text="Stop").click()
+    wait_over(page, timeout=10_000)
+    assert "Stopped" in page.locator(FIRST + ".lab-state").inner_text()
+    assert "Stopped:" in sentence(page)
+
+
+def test_a_bad_text_is_answered_where_the_person_looks(page, server):
+    open_page(page, server)
+    wait_over(page)
+    field = page.locator(FIRST + "input[type=text]").first
+    field.fill("128, many")
+    page.wait_for_selector(FIRST + "p.lab-failed", timeout=10_000)
+    assert "“many”" in page.locator(FIRST + "p.lab-failed").inner_text()
+    field.fill("64")
+    page.wait_for_selector(FIRST + ".lab-sentence", timeout=30_000)
+
+
+def test_a_killed_worker_is_a_message_and_run_again_works(page, server):
+    page.goto(server[0] + "?rate.size=1&rate.epochs=19&rate.count=7")
+    page.wait_for_function("() => document.querySelector('.lab .lab-state b')?.innerText === 'Training'", timeout=60_000)
+    workers = [
+        child for child in psutil.Process(server[1].pid).children(recursive=True) if "popen_loky" in " ".join(child.cmdline())
+    ]
+    for worker in workers:
+        worker.kill()
+    page.wait_for_function("() => document.querySelector('.lab .lab-state b')?.innerText === 'Failed'", timeout=10_000)
+    assert "killed from outside" in sentence(page)
+    thumb(page, "Batch size").focus()
+    for _ in range(8):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.querySelector('.lab .lab-state b')?.innerText === 'Done'", timeout=60_000)
+    assert "was best" in sentence(page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_does_not_scroll_sideways(server, chromium, scheme):
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    page = context.new_page()
+    open_page(page, server)
+    wait_over(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    wide = page.evaluate("[...document.querySelectorAll('.lab, .lab-figure, .lab-title')].map(e => e.getBoundingClientRect().right)")
+    assert max(wide) <= 390
+    context.close()
+
+
+def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
+    open_page(page, server)
+    page.wait_for_selector(".draw canvas", timeout=60_000)
+    page.locator(".draw canvas").scroll_into_view_if_needed()
+    read = "() => { const e = [...document.querySelectorAll('*')].map(e => e.shadowRoot?.querySelector('.draw') ?? e.querySelector?.(':scope > .draw')).find(Boolean); return e.parentElement.dataset.probabilities }"
+    page.locator(".draw button", has_text="Show a test digit").click()
+    shown = json.loads(page.evaluate(read))
+    assert sum(shown) == pytest.approx(1, abs=1e-4)
+    assert int(np.argmax(shown)) == 0, "the first sample is a 0, and the best network knows it"
+    page.locator(".draw button", has_text="Clear").click()
+    box = page.locator(".draw canvas").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 150, box["y"] + 40)
+    page.mouse.down()
+    seen = []
+    for step in range(10):
+        page.mouse.move(box["x"] + 150 - step, box["y"] + 40 + 20 * step)
+        seen.append(page.evaluate(read))
+    page.mouse.up()
+    assert len(set(seen)) > 3, "they change while drawing"
+    assert int(np.argmax(json.loads(seen[-1]))) in (1, 7), "a vertical stroke"

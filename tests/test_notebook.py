@@ -1,0 +1,198 @@
+"""The notebook as an app, as a script and as an export, and its controls without a browser."""
+
+import os
+import subprocess
+import sys
+
+import marimo as mo
+import pytest
+
+from lib import experiments, launch, live, page
+from lib.live import Address, Stage
+from lib.store import Store
+from tests.conftest import ROOT
+
+# The smallest settings that still run every experiment.
+QUICK = {
+    "rate.epochs": "1", "rate.size": "4096", "rate.count": "2", "size.epochs": "1", "size.sizes": "2048,4096",
+    "depth.epochs": "1", "depth.size": "4096", "backend.epochs": "2", "backend.size": "4096",
+}  # fmt: skip
+
+
+def arguments(settings=QUICK):
+    return [word for name, value in settings.items() for word in (f"--{name}", value)]
+
+
+@pytest.fixture
+def stage(engine, tmp_path):
+    return Stage(engine, Store(tmp_path / "results.sqlite"))
+
+
+@pytest.mark.slow
+def test_as_a_script():
+    answer = subprocess.run(
+        [sys.executable, "mnist_training.py", *arguments()], cwd=ROOT, capture_output=True, text=True, timeout=150
+    )
+    assert answer.returncode == 0, answer.stderr
+    for name in ("learning-rate", "batch-size", "depth", "backend"):
+        assert f"\n{name}\n" in answer.stdout
+    for words in ("was best", "fastest epochs", "parameters", "times as long", "Keras on TensorFlow"):
+        assert words in answer.stdout
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.slow
+def test_as_an_export(tmp_path):
+    path = tmp_path / "page.html"
+    answer = subprocess.run(
+        [sys.executable, "-m", "marimo", "export", "html", "mnist_training.py", "-o", str(path), "--", *arguments()],
+        cwd=ROOT, capture_output=True, text=True, timeout=150,
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    content = path.read_text()
+    assert "was best" in content
+    assert "vegalite" in content
+    assert "Traceback" not in content
+
+
+def test_one_cell_by_name(engine, stage):
+    """The notebook's own cell, with controls made here."""
+    import mnist_training
+
+    panel = page.rate_panel(Address(arguments=QUICK), stage)
+    output, _ = mnist_training.rate_experiment.run(
+        rate_panel=panel, rate_stage=stage, set_best=lambda _: None, set_data=lambda _: None
+    )
+    experiment = page.rate_experiment(panel.value)
+    assert experiment.labels == ("0.001", "1")
+    del output
+
+
+def test_the_defaults_are_the_articles(stage):
+    address = Address()
+    rates = page.rate_experiment(page.rate_panel(address, stage).value)
+    assert [item.training.learning_rate for item in rates.items] == [0.001, 0.01, 0.1, 1.0]
+    sizes = page.size_experiment(page.size_panel(address, stage).value)
+    assert [item.training.batch_size for item in sizes.items] == [1, 32, 256]
+    depths = page.depth_experiment(page.depth_panel(address, stage).value)
+    assert depths.labels == ("128", "256", "128→64", "256→128→64")
+    assert {item.training.epochs for e in (rates, sizes, depths) for item in e.items} == {3}
+    assert not address.problems
+
+
+def test_the_address_restores_the_controls_and_names_what_it_cannot_use(stage):
+    given = {"rate.range": "0.01,10", "rate.epochs": "7", "rate.hidden": "256, 64", "rate.backend": "numpy", "size.sizes": "8,4096"}
+    address = Address(arguments=given)
+    values = page.rate_panel(address, stage).value
+    assert (tuple(values["range"]), values["epochs"], values["hidden"], values["backend"]) == ((0.01, 10.0), 7, "256, 64", "numpy")
+    assert page.size_panel(address, stage).value["sizes"] == [8, 4096]
+    bad = Address(arguments={"rate.epochs": "many", "size.sizes": "3", "rate.range": "1,0.01", "depth.backend": "abacus"})
+    assert page.rate_panel(bad, stage).value["epochs"] == 3
+    page.size_panel(bad, stage)
+    page.depth_panel(bad, stage)
+    assert len(bad.problems) == 4
+    assert all("expected" in problem for problem in bad.problems)
+    shown = page.title(bad, Store(), ("MNIST", ""), mo.Html("")).text
+    assert "rate.epochs=many" in shown
+
+
+def test_changes_are_written_into_the_address():
+    class Parameters(dict):
+        def to_dict(self):
+            return dict(self)
+
+    written = Parameters({"rate.epochs": "4"})
+    save = Address(written).save("rate")
+    save({"epochs": 5, "range": [0.001, 10.0], "hidden": "128"})
+    assert written == {"rate.epochs": "5", "rate.range": "0.001,10", "rate.hidden": "128"}
+
+
+def test_offline_digits_are_announced(stage):
+    shown = page.title(Address(), Store(), ("scikit-learn digits", "This is not MNIST but …: no connection."), mo.Html("")).text
+    assert "This is not MNIST" in shown
+    assert "no connection" in shown
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [({"hidden": "128, x"}, "“x”"), ({"hidden": "0"}, "got 0"), ({"hidden": "5000"}, "got 5000"), ({"range": [1.0, 1.0]}, "range")],
+)
+def test_bad_controls_show_a_sentence_in_the_cell(stage, monkeypatch, values, wanted):
+    shown = []
+    monkeypatch.setattr(live.mo.output, "replace", shown.append)
+    usual = page.rate_panel(Address(), stage).value
+    live.show(stage, lambda: page.rate_experiment(usual | values), mo.Html("controls"))
+    assert wanted in shown[-1].text
+    assert 'role="alert"' in shown[-1].text
+    assert "controls" in shown[-1].text, "the controls stay"
+
+
+def test_a_failure_is_shown_in_the_cell(stage, monkeypatch):
+    shown = []
+    monkeypatch.setattr(live.mo.output, "replace", shown.append)
+
+    def broken(*_arguments):
+        raise live.WorkerDied("The worker process ended while it trained. Press “Run again”.")
+        yield
+
+    monkeypatch.setattr(live, "sweep", broken)
+    live.show(stage, lambda: experiments.learning_rate((0.1, 1.0), 1, 4096, "8"), mo.Html(""))
+    assert "lab-failed" in shown[-1].text
+    assert "Press “Run again”" in shown[-1].text
+
+
+def test_look_inside(stage):
+    from lib.backends.base import initial_parameters
+    from lib.spec import Network, Training
+    from lib.sweep import Item
+
+    training = Training(Network((16,)), epochs=1)
+    shown = page.inside(Item(training), initial_parameters(training.network, 0)).text
+    assert shown.count("<figure") == 3
+    assert "of the 10,000 test images" in shown
+    large = Training(Network((2000,)))
+    assert "too large for the page" in page.inside(Item(large), initial_parameters(large.network, 0)).text
+
+
+def test_missing_backends_give_reason_and_remedy():
+    experiment = experiments.backends(32, 2, 0.1, "128")
+    shown = page.missing_backends(experiment, live.Results(experiment.items, experiment.labels))
+    if any(way.device == "gpu" for way, _, _ in experiments.missing_backends()):
+        assert "NVIDIA" in shown
+    assert "published" in shown
+
+
+def test_a_busy_port_is_one_sentence():
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        answer = subprocess.run(
+            [sys.executable, "-m", "lib.launch", "edit", "--port", str(port)], cwd=ROOT, capture_output=True, text=True, timeout=30
+        )
+    assert answer.returncode == 1
+    assert f"{port} cannot be used" in answer.stderr
+    assert "choose another" in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert "expected 1 to 65535" in launch.port_problem(70_000)
+    assert "--headless" in launch.command("run", 2718, True)
+
+
+def test_make_knows_its_commands():
+    answer = subprocess.run(["make", "--dry-run", "class", "PORT=2750", "HEADLESS=1"], cwd=ROOT, capture_output=True, text=True)
+    assert "lib.launch run --port 2750 --headless 1" in answer.stdout
+
+
+def test_locks_hold_no_addresses_and_all_direct_dependencies():
+    import re
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    locked = (ROOT / "requirements.txt").read_text()
+    for need in project["dependencies"]:
+        assert re.search(rf"^{re.split('[><=;]', need)[0].strip()}==", locked, re.M), need
+    for file in ROOT.glob("requirements*.txt"):
+        assert "://" not in file.read_text()
+    assert os.path.getsize(ROOT / "requirements.txt") < 2**20
