@@ -4,6 +4,8 @@ __generated_with = "0.25.2"
 app = marimo.App(width="full", app_title="Why is my GPU slower?", css_file="lib/page.css")
 
 with app.setup:
+    from functools import partial
+
     import marimo as mo
 
     from lib.backends import Way
@@ -14,6 +16,7 @@ with app.setup:
 
     from lib import live, page
     from lib.store import Store
+    from lib.widgets import DrawDigit
 
 
 @app.cell(hide_code=True)
@@ -187,14 +190,21 @@ def inside_prose():
 
 
 @app.cell(hide_code=True)
-def look_inside(get_best, inside_stage):
+def look_inside(canvas, get_best, inside_stage):
     live.show_parameters(
         inside_stage,
         get_best(),
-        page.inside,
+        partial(page.inside, canvas.widget),
         "Nothing is trained yet: this fills when the first experiment above is done.",
     )
     return
+
+
+@app.cell(hide_code=True)
+def draw_a_digit():
+    canvas = mo.ui.anywidget(DrawDigit())
+    canvas
+    return (canvas,)
 
 
 if __name__ == "__main__":

@@ -280,7 +280,7 @@ def _line_frame(
         alt.Tooltip("x:Q", title=x_title, format=",.4~g"),
         alt.Tooltip(f"{y_name}:Q", format=".3g"),
     ]
-    x = alt.X("x:Q", scale=alt.Scale(domain=list(x_domain), nice=False), axis=_axis(format=","), title=x_title)
+    x = alt.X("x:Q", scale=alt.Scale(domain=list(x_domain), nice=False), axis=_axis(format=",.6~g"), title=x_title)
     if x_title == "epoch":
         x = alt.X(
             "x:Q",

@@ -1,6 +1,5 @@
 // A canvas to draw a digit on, and the network's ten probabilities for it, computed here in the page at every stroke.
 const SIDE = 280;
-const KEPT = Symbol.for("less-overhead drawing"); // survives a change of the network
 
 export function decode(network) {
   const bytes = Uint8Array.from(atob(network.values), (c) => c.charCodeAt(0));
@@ -77,6 +76,7 @@ function render({ model, el }) {
   bars.innerHTML = Array.from({ length: 10 }, (_, digit) =>
     `<div role="listitem"><span>${digit}</span><i><b></b></i><em></em></div>`).join("");
   let layers = null;
+  let sample = null; // the test digit that is shown, if any
   let sampleAt = 0;
 
   function show(pixels) {
@@ -87,11 +87,13 @@ function render({ model, el }) {
       row.querySelector("em").textContent = p ? `${(100 * p[digit]).toFixed(1)} %` : "";
       row.classList.toggle("draw-best", digit === best);
     });
-    says.textContent = p ? `${best}, with ${(100 * p[best]).toFixed(1)} %` : "Draw a digit with the mouse or a finger.";
+    says.textContent = p
+      ? `${best}, with ${(100 * p[best]).toFixed(1)} %`
+      : model.get("says") || "Draw a digit with the mouse or a finger.";
     el.dataset.probabilities = p ? JSON.stringify(p) : "";
   }
   function look() {
-    globalThis[KEPT] = canvas;
+    sample = null;
     show(asMnist(canvas));
   }
   let from = null;
@@ -130,16 +132,16 @@ function render({ model, el }) {
     small.getContext("2d").putImageData(image, 0, 0);
     context.clearRect(0, 0, SIDE, SIDE);
     context.drawImage(small, 0, 0, SIDE, SIDE);
-    globalThis[KEPT] = canvas;
-    show(Float32Array.from(bytes, (value) => value / 255)); // already prepared: shown to the network as it is
+    sample = Float32Array.from(bytes, (value) => value / 255); // already prepared: shown to the network as it is
+    show(sample);
   });
   function load() {
     const network = model.get("network");
     layers = network && network.values ? decode(network) : null;
-    look();
+    show(sample ?? asMnist(canvas)); // the drawing stays when the network changes
   }
-  if (globalThis[KEPT]) context.drawImage(globalThis[KEPT], 0, 0);
   model.on("change:network", load);
+  model.on("change:says", load);
   load();
 }
 export default { render };

@@ -94,6 +94,44 @@ class Trained:
 Message = Waiting | Starting | Ready | Restarted | Progress | Trained
 
 
+class _MachineTurn:
+    """The turn between programs of this machine: a lock file, and a file whose age tells the holder that somebody waits."""
+
+    def __init__(self) -> None:
+        folder = Path(tempfile.gettempdir())
+        self._lock = FileLock(folder / "less-overhead-timing.lock", mode=0o666, thread_local=False)
+        self._waiting = folder / "less-overhead-timing.waiting"
+
+    def take(self) -> bool:
+        """True once it is ours. Where no lock file can be had: better unprotected than not at all."""
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            with suppress(OSError):
+                self._waiting.touch()
+            return False
+        except OSError:
+            return True
+        return True
+
+    def release(self) -> None:
+        """Give it back; the next one looks every `_POLL_S`, so wait a little longer before asking again."""
+        if self._lock.is_locked:
+            asked = self.wanted()
+            self._lock.release()
+            if asked:
+                with suppress(OSError):
+                    self._waiting.unlink()
+                time.sleep(5 * _POLL_S)
+
+    def wanted(self) -> bool:
+        """Whether another program asked for it lately."""
+        try:
+            return time.time() - self._waiting.stat().st_mtime < QUANTUM_S
+        except OSError:
+            return False
+
+
 class _Turns:
     """A queue of whoever wants to train in this process. First come, first served."""
 
@@ -187,9 +225,7 @@ class Engine:
         self._guard = threading.Lock()
         self._turns = _Turns()
         self._ids = itertools.count(1)
-        self._machine = FileLock(
-            Path(tempfile.gettempdir()) / "less-overhead-timing.lock", mode=0o666, thread_local=False
-        )
+        self._machine = _MachineTurn()
         self._finalizer = weakref.finalize(self, _close_all, self._workers)
 
     def warm(self, way: Way) -> None:
@@ -240,9 +276,12 @@ class Engine:
                 worker = self._worker(way)
                 if started_on is not None and worker is not started_on:
                     yield Restarted()
-                yield from self._until_ready(worker, cancel)
-                if cancel.is_set() or worker.about is None:
+                # A start takes seconds. Who waits meanwhile goes first; a little noise in a time is better than that wait.
+                yield from self._until_ready(worker, cancel, give_way=True)
+                if cancel.is_set():
                     return
+                if worker.about is None:
+                    continue
                 yield Ready(worker.about)
                 resume = worker is started_on
                 started_on = worker
@@ -254,32 +293,22 @@ class Engine:
                         raise WorkerDied(worker.why_ended()) from error
                     died, started_on = True, None  # it was dead before it began: nothing is lost, start with a new one
             finally:
-                if self._machine.is_locked and not self._turns_behind(ticket):
+                if self._turns.place(ticket, 0) == 0:  # only who came first can hold the machine's turn
                     self._machine.release()
                 self._turns.leave(ticket)
         if started_on is not None and started_on.usable:
             with suppress(OSError):
                 started_on.connection.send(("cancel", job.id))  # it waits, paused, in the worker
 
-    def _turns_behind(self, ticket: object) -> bool:
-        """True where this ticket never came first, and so never held the machine's lock."""
-        return self._turns.place(ticket, 0) > 0
-
     def _wait(self, ticket: object, cancel: threading.Event) -> Iterator[Message]:
         shown: int | None = -1
         while (place := self._turns.place(ticket, _POLL_S)) and not cancel.is_set():
             if place != shown:
                 yield Waiting(shown := place)
-        while not cancel.is_set():
-            try:
-                self._machine.acquire(timeout=0)
-                return
-            except Timeout:
-                if shown is not None:
-                    yield Waiting(shown := None)
-                time.sleep(_POLL_S)
-            except OSError:  # no lock file to be had: better unprotected than not at all
-                return
+        while not cancel.is_set() and not self._machine.take():
+            if shown is not None:
+                yield Waiting(shown := None)
+            time.sleep(_POLL_S)
 
     def _worker(self, way: Way) -> _Worker:
         key = (BACKENDS[way.backend].worker, way.device)
@@ -292,7 +321,7 @@ class Engine:
                 worker = self._workers[key] = _Worker(way, self._idle_s)
             return worker
 
-    def _until_ready(self, worker: _Worker, cancel: threading.Event) -> Iterator[Message]:
+    def _until_ready(self, worker: _Worker, cancel: threading.Event, give_way: bool = False) -> Iterator[Message]:
         limit = time.monotonic() + START_LIMIT_S
         if worker.about is None:
             yield Starting(worker.way)
@@ -305,7 +334,7 @@ class Engine:
                         raise TrainingFailed(content[0])
                     worker.about = content[0]
                     break
-            if cancel.is_set():
+            if cancel.is_set() or (give_way and self._turns.others_wait()):
                 return  # the worker goes on starting: the next run wants it
             if time.monotonic() > limit:
                 self._drop(worker)
@@ -327,7 +356,7 @@ class Engine:
                 if cancel.is_set() and asked != "cancel":
                     self._send(worker, ("cancel", job.id))
                     asked, asked_at = "cancel", time.monotonic()
-                elif asked is None and time.monotonic() - began > QUANTUM_S and self._turns.others_wait():
+                elif asked is None and time.monotonic() - began > QUANTUM_S and self._others_wait():
                     self._send(worker, ("pause", job.id))
                     asked = "pause"
                 if not worker.connection.poll(_POLL_S):
@@ -354,6 +383,9 @@ class Engine:
         except GeneratorExit:  # the caller stopped asking: the same as a cancel, without anybody to tell
             self._abandon(worker, job)
             raise
+
+    def _others_wait(self) -> bool:
+        return self._turns.others_wait() or self._machine.wanted()
 
     def _abandon(self, worker: _Worker, job: Job) -> None:
         limit = time.monotonic() + CANCEL_ANSWER_S

@@ -22,7 +22,7 @@ from lib.machine import this_machine
 from lib.results import Results
 from lib.store import Store
 from lib.sweep import Item
-from lib.widgets import MAX_PARAMETERS, CopyLink, draw_digit
+from lib.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, encode, sample_digits
 
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
@@ -219,8 +219,8 @@ def tools(stages: Sequence[Stage], address: Address, set_reset: Callable) -> mo.
     )  # fmt: skip
 
 
-def inside(item: Item, parameters: Parameters) -> mo.Html:
-    """Confusion matrix, the worst mistakes, first-layer weights, and a canvas to draw on."""
+def inside(canvas: DrawDigit, item: Item, parameters: Parameters) -> mo.Html:
+    """Confusion matrix, the worst mistakes, first-layer weights; and the canvas below gets the network."""
     images, labels, _ = test_images()
     seen = inside_module.look(parameters, images, labels)
     training = item.training
@@ -237,12 +237,11 @@ def inside(item: Item, parameters: Parameters) -> mo.Html:
         f'<figure class="lab-figure"><figcaption>{caption}</figcaption>{mo.as_html(figure).text}</figure>'
         for caption, figure in figures
     )
-    if training.network.n_parameters > MAX_PARAMETERS:
-        canvas = f'<p class="lab-note">To draw a digit, choose a network of at most {MAX_PARAMETERS:,} parameters; this one is too large for the page.</p>'
-    else:
-        samples = [images[int(np.flatnonzero(labels == digit)[k])] for k in range(2) for digit in range(10)]
-        canvas = mo.ui.anywidget(draw_digit(parameters, samples)).text
-    return mo.Html(f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>{canvas}')
+    if not canvas.samples:
+        canvas.samples = sample_digits(images, labels)
+    canvas.network = encode(parameters) if training.network.n_parameters <= MAX_PARAMETERS else {}
+    canvas.says = "" if canvas.network else TOO_LARGE
+    return mo.Html(f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>')
 
 
 @cache

@@ -1,7 +1,6 @@
 """The two things of the page that need code in the browser: a canvas to draw on, and a button that copies the address."""
 
 import base64
-from collections.abc import Sequence
 from pathlib import Path
 
 import anywidget
@@ -10,6 +9,9 @@ import traitlets
 
 from lib.backends.base import Parameters
 
+TOO_LARGE = (
+    f"To draw a digit, choose a network of at most {1_000_000:,} parameters: this one is too large for the page."
+)
 _HERE = Path(__file__).resolve().parent
 MAX_PARAMETERS = 1_000_000  # 4 MB of weights travel to the page; a larger network would make it wait
 
@@ -20,6 +22,7 @@ class DrawDigit(anywidget.AnyWidget):
     _esm = (_HERE / "draw.js").read_text()
     network = traitlets.Dict().tag(sync=True)
     samples = traitlets.List().tag(sync=True)
+    says = traitlets.Unicode("No network is trained yet.").tag(sync=True)
 
 
 class CopyLink(anywidget.AnyWidget):
@@ -28,9 +31,9 @@ class CopyLink(anywidget.AnyWidget):
     _esm = (_HERE / "copy_link.js").read_text()
 
 
-def draw_digit(parameters: Parameters, samples: Sequence[np.ndarray]) -> DrawDigit:
-    """A canvas for a network (at most a million parameters), with test images uint8 (28, 28) to try."""
-    return DrawDigit(network=encode(parameters), samples=[_base64(np.ascontiguousarray(image)) for image in samples])
+def sample_digits(images: np.ndarray, labels: np.ndarray) -> list[str]:
+    """Two test images (uint8, 28×28) of each digit, for those who cannot draw, or would rather not."""
+    return [_base64(images[int(np.flatnonzero(labels == digit)[k])]) for k in range(2) for digit in range(10)]
 
 
 def encode(parameters: Parameters) -> dict:
@@ -40,4 +43,4 @@ def encode(parameters: Parameters) -> dict:
 
 
 def _base64(array: np.ndarray) -> str:
-    return base64.b64encode(array.tobytes()).decode()
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()

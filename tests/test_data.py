@@ -58,7 +58,7 @@ def server(monkeypatch):
             # A path with “cut” loses its connection half-way.
             self.wfile.write(content[: len(content) // 2] if "cut" in self.path else content)
 
-        def log_message(self, *_):
+        def log_message(self, format, *args):
             pass
 
     service = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)

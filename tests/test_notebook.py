@@ -1,3 +1,4 @@
+# pyright: reportArgumentType=false
 """The notebook as an app, as a script and as an export, and its controls without a browser."""
 
 import os
@@ -31,7 +32,12 @@ def stage(engine, tmp_path):
 @pytest.mark.slow
 def test_as_a_script():
     answer = subprocess.run(
-        [sys.executable, "mnist_training.py", *arguments()], cwd=ROOT, capture_output=True, text=True, timeout=150
+        [sys.executable, "mnist_training.py", *arguments()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
     )
     assert answer.returncode == 0, answer.stderr
     for name in ("learning-rate", "batch-size", "depth", "backend"):
@@ -46,7 +52,7 @@ def test_as_an_export(tmp_path):
     path = tmp_path / "page.html"
     answer = subprocess.run(
         [sys.executable, "-m", "marimo", "export", "html", "mnist_training.py", "-o", str(path), "--", *arguments()],
-        cwd=ROOT, capture_output=True, text=True, timeout=150,
+        cwd=ROOT, capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
     assert answer.returncode == 0, answer.stderr
     content = path.read_text()
@@ -60,12 +66,12 @@ def test_one_cell_by_name(engine, stage):
     import mnist_training
 
     panel = page.rate_panel(Address(arguments=QUICK), stage)
-    output, _ = mnist_training.rate_experiment.run(
-        rate_panel=panel, rate_stage=stage, set_best=lambda _: None, set_data=lambda _: None
+    best = []
+    mnist_training.rate_experiment.run(
+        rate_panel=panel, rate_stage=stage, set_best=best.append, set_data=lambda _: None
     )
-    experiment = page.rate_experiment(panel.value)
-    assert experiment.labels == ("0.001", "1")
-    del output
+    assert page.rate_experiment(panel.value).labels == ("0.001", "1")
+    assert [item.training.learning_rate for item in best] == [1.0]
 
 
 def test_the_defaults_are_the_articles(stage):
@@ -81,12 +87,25 @@ def test_the_defaults_are_the_articles(stage):
 
 
 def test_the_address_restores_the_controls_and_names_what_it_cannot_use(stage):
-    given = {"rate.range": "0.01,10", "rate.epochs": "7", "rate.hidden": "256, 64", "rate.backend": "numpy", "size.sizes": "8,4096"}
+    given = {
+        "rate.range": "0.01,10",
+        "rate.epochs": "7",
+        "rate.hidden": "256, 64",
+        "rate.backend": "numpy",
+        "size.sizes": "8,4096",
+    }
     address = Address(arguments=given)
     values = page.rate_panel(address, stage).value
-    assert (tuple(values["range"]), values["epochs"], values["hidden"], values["backend"]) == ((0.01, 10.0), 7, "256, 64", "numpy")
+    assert (tuple(values["range"]), values["epochs"], values["hidden"], values["backend"]) == (
+        (0.01, 10.0),
+        7,
+        "256, 64",
+        "numpy",
+    )
     assert page.size_panel(address, stage).value["sizes"] == [8, 4096]
-    bad = Address(arguments={"rate.epochs": "many", "size.sizes": "3", "rate.range": "1,0.01", "depth.backend": "abacus"})
+    bad = Address(
+        arguments={"rate.epochs": "many", "size.sizes": "3", "rate.range": "1,0.01", "depth.backend": "abacus"}
+    )
     assert page.rate_panel(bad, stage).value["epochs"] == 3
     page.size_panel(bad, stage)
     page.depth_panel(bad, stage)
@@ -108,14 +127,21 @@ def test_changes_are_written_into_the_address():
 
 
 def test_offline_digits_are_announced(stage):
-    shown = page.title(Address(), Store(), ("scikit-learn digits", "This is not MNIST but …: no connection."), mo.Html("")).text
+    shown = page.title(
+        Address(), Store(), ("scikit-learn digits", "This is not MNIST but …: no connection."), mo.Html("")
+    ).text
     assert "This is not MNIST" in shown
     assert "no connection" in shown
 
 
 @pytest.mark.parametrize(
     ("values", "wanted"),
-    [({"hidden": "128, x"}, "“x”"), ({"hidden": "0"}, "got 0"), ({"hidden": "5000"}, "got 5000"), ({"range": [1.0, 1.0]}, "range")],
+    [
+        ({"hidden": "128, x"}, "“x”"),
+        ({"hidden": "0"}, "got 0"),
+        ({"hidden": "5000"}, "got 5000"),
+        ({"range": [1.0, 1.0]}, "range"),
+    ],
 )
 def test_bad_controls_show_a_sentence_in_the_cell(stage, monkeypatch, values, wanted):
     shown = []
@@ -145,13 +171,19 @@ def test_look_inside(stage):
     from lib.backends.base import initial_parameters
     from lib.spec import Network, Training
     from lib.sweep import Item
+    from lib.widgets import DrawDigit
 
+    canvas = DrawDigit()
     training = Training(Network((16,)), epochs=1)
-    shown = page.inside(Item(training), initial_parameters(training.network, 0)).text
+    shown = page.inside(canvas, Item(training), initial_parameters(training.network, 0)).text
+    assert canvas.network["shapes"] == [[784, 16], [16, 10]]
+    assert len(canvas.samples) == 20
     assert shown.count("<figure") == 3
     assert "of the 10,000 test images" in shown
     large = Training(Network((2000,)))
-    assert "too large for the page" in page.inside(Item(large), initial_parameters(large.network, 0)).text
+    page.inside(canvas, Item(large), initial_parameters(large.network, 0))
+    assert canvas.network == {}
+    assert "too large for the page" in canvas.says
 
 
 def test_missing_backends_give_reason_and_remedy():
@@ -170,7 +202,12 @@ def test_a_busy_port_is_one_sentence():
         taken.listen()
         port = taken.getsockname()[1]
         answer = subprocess.run(
-            [sys.executable, "-m", "lib.launch", "edit", "--port", str(port)], cwd=ROOT, capture_output=True, text=True, timeout=30
+            [sys.executable, "-m", "lib.launch", "edit", "--port", str(port)],
+            cwd=ROOT,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=30,
         )
     assert answer.returncode == 1
     assert f"{port} cannot be used" in answer.stderr
@@ -181,7 +218,9 @@ def test_a_busy_port_is_one_sentence():
 
 
 def test_make_knows_its_commands():
-    answer = subprocess.run(["make", "--dry-run", "class", "PORT=2750", "HEADLESS=1"], cwd=ROOT, capture_output=True, text=True)
+    answer = subprocess.run(
+        ["make", "--dry-run", "class", "PORT=2750", "HEADLESS=1"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert "lib.launch run --port 2750 --headless 1" in answer.stdout
 
 

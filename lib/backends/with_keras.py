@@ -18,6 +18,7 @@ import keras
 import numpy as np
 
 from lib.backends.base import (
+    CHUNK_S,
     Epoch,
     Event,
     FirstCall,
@@ -28,8 +29,6 @@ from lib.backends.base import (
 )
 from lib.data import Data, batch_starts
 from lib.spec import N_PIXELS, Network, Training
-
-HANDOVER_S = 0.2
 
 
 class _Stopped(Exception):
@@ -54,7 +53,7 @@ def build(network: Network, learning_rate: float, parameters: Parameters) -> ker
 
 
 class _Handover(keras.callbacks.CallbackList):
-    """Keras' list of callbacks, which also notes each step's logs and passes them on every 0.2 s.
+    """Keras' list of callbacks, which also notes each step's logs and passes them on every 0.12 s.
 
     `fit` reports the running mean of the loss; the loss of step k is k·mean(k) - (k-1)·mean(k-1), exact but for
     float32 rounding (1e-6 in the first steps, 1e-4 after a thousand).
@@ -79,7 +78,7 @@ class _Handover(keras.callbacks.CallbackList):
         super().on_train_batch_end(batch, logs)
         assert logs is not None, "fit reports the loss of each step"
         self._logs.append(logs["loss"])
-        if time.perf_counter() - self._clock_from > HANDOVER_S:
+        if time.perf_counter() - self._clock_from > CHUNK_S:
             self._hand_over()
 
     def on_test_begin(self, logs=None):
