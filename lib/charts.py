@@ -8,7 +8,8 @@ axes take the page's own text colour, so light and dark need no second chart.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -26,6 +27,7 @@ _ERRORS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # axis of accuracy: logarithmic in 
 _ERROR_DOMAIN = (0.92, 0.01)
 _LOSS_DOMAIN = (0.02, 8.0)
 _PUBLISHED_COLOR = "#8a8f98"
+_X_MAX = -987654.0  # stands for the end of an x axis in a frame that is built once
 _FONT = "PT Sans, system-ui, sans-serif"  # the page's
 
 
@@ -79,19 +81,15 @@ def loss_by_step(experiment: Experiment, results: Results) -> Chart:
     frame["y"] = frame["loss"].clip(min(_LOSS_DOMAIN), max(_LOSS_DOMAIN))
     frame["x"] = frame["step"]
     most = max(results.lines[i].total_steps for i in experiment.compared)
-    frame_of = _line_frame(
-        "training loss by step", "step", "loss", (0, most), _LOSS_DOMAIN, "loss", _names(experiment), False
-    )
-    return _filled(frame_of, frame, _LOSS_DOMAIN)
+    return _filled(_line_frame("training loss by step", "step", "loss"), experiment, frame, _LOSS_DOMAIN, most)
 
 
 def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
     frame = _with_error(_compared(results.epochs_frame(), experiment))
     frame["x"] = frame["epoch"].astype(float)
     most = max(experiment.items[i].training.epochs for i in experiment.compared)
-    title = "validation accuracy by epoch"
-    frame_of = _line_frame(title, "epoch", "accuracy", (0, most), _ERROR_DOMAIN, "accuracy", _names(experiment), True)
-    return _filled(frame_of, frame, _ERROR_DOMAIN)
+    template = _line_frame("validation accuracy by epoch", "epoch", "accuracy")
+    return _filled(template, experiment, frame, _ERROR_DOMAIN, most)
 
 
 def accuracy_by_seconds(experiment: Experiment, results: Results, target: float) -> Chart:
@@ -99,19 +97,10 @@ def accuracy_by_seconds(experiment: Experiment, results: Results, target: float)
     frame = _with_error(_compared(results.epochs_frame(), experiment))
     frame["x"] = frame["spent_s"]
     spent_s = float(np.max(frame["x"].to_numpy(dtype=float), initial=0.1))
-    title = "the same by seconds of training"
-    frame_of = _line_frame(
-        title,
-        "seconds",
-        "accuracy",
-        (0, nice_above(spent_s)),
-        _ERROR_DOMAIN,
-        "accuracy",
-        _names(experiment),
-        True,
-        round(1 - target, 4),
-    )
-    return _filled(frame_of, frame, _ERROR_DOMAIN)
+    template = _line_frame("the same by seconds of training", "seconds", "accuracy")
+    chart = _filled(template, experiment, frame, _ERROR_DOMAIN, nice_above(spent_s))
+    chart.spec["datasets"]["rule"] = [{"y": round(1 - target, 4)}]
+    return chart
 
 
 def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
@@ -126,7 +115,7 @@ def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
         error = _ERROR_DOMAIN[0] if failed else 1 - line.accuracy
         rows.append({"x": line.item.training.learning_rate, "y": float(np.clip(error, min(_ERROR_DOMAIN), max(_ERROR_DOMAIN))),
                      "label": experiment.labels[index], "outcome": outcome, "accuracy": line.accuracy})  # fmt: skip
-    return _scatter("accuracy by learning rate", rows, "learning rate", (MIN_RATE, MAX_RATE), _names(experiment), "~g")
+    return _scatter("accuracy by learning rate", experiment, rows, "learning rate", None)
 
 
 def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
@@ -140,9 +129,7 @@ def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
                      "label": experiment.labels[index], "outcome": "diverged" if line.diverged_step else "learnt",
                      "accuracy": line.accuracy, "parameters": line.item.training.network.n_parameters})  # fmt: skip
     most = max((row["x"] for row in rows), default=1.0)
-    return _scatter(
-        "accuracy by seconds of training", rows, "seconds", (0, nice_above(most * 1.15)), _names(experiment), "~g"
-    )
+    return _scatter("accuracy by seconds of training", experiment, rows, "seconds", nice_above(most * 1.15))
 
 
 def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
@@ -154,7 +141,7 @@ def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
          "steps": N_TRAIN // row.batch_size}
         for row in summary.itertuples()
     ]  # fmt: skip
-    return Chart(_with_rows(_seconds_frame(_names(experiment)), rows=rows), "seconds an epoch by batch size")
+    return Chart(_with_rows(_seconds_frame(), experiment, rows=rows), "seconds an epoch by batch size")
 
 
 def backend_bars(experiment: Experiment, results: Results) -> Chart:
@@ -179,8 +166,9 @@ def backend_bars(experiment: Experiment, results: Results) -> Chart:
                 }
             )
     most_s = max((row["y"] for row in rows + marks), default=1.0)
-    spec = _bars_frame(tuple(experiment.labels), colors_of(experiment), nice_above(1.15 * most_s))
-    return Chart(_with_rows(spec, rows=rows, published=marks), "seconds an epoch by backend")
+    spec = _bars_frame(tuple(experiment.labels))
+    filled = _with_rows(spec, experiment, nice_above(1.15 * most_s), rows=rows, published=marks)
+    return Chart(filled, "seconds an epoch by backend")
 
 
 def nice_above(value: float) -> float:
@@ -217,10 +205,6 @@ def _centre(block: list[float]) -> float:
     return block[0] / block[1]
 
 
-def _names(experiment: Experiment) -> tuple[tuple[str, str], ...]:
-    return tuple(zip(experiment.labels, colors_of(experiment), strict=True))[: experiment.n_compared]
-
-
 def _compared(frame: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
     return frame.loc[frame["line"] < experiment.n_compared].copy()
 
@@ -230,7 +214,9 @@ def _with_error(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def _filled(template: tuple[dict, str], frame: pd.DataFrame, domain: tuple[float, float]) -> Chart:
+def _filled(
+    template: tuple[dict, str], experiment: Experiment, frame: pd.DataFrame, domain: tuple[float, float], x_max: float
+) -> Chart:
     """Put the rows in, and a label at the end of each line, moved apart where they would overlap."""
     spec, title = template
     ends = frame.groupby("line", sort=True).tail(1)
@@ -243,16 +229,31 @@ def _filled(template: tuple[dict, str], frame: pd.DataFrame, domain: tuple[float
     ]
     columns = [name for name in ("label", "x", "y", "loss", "accuracy", "epoch") if name in frame]
     rows = frame[columns].astype({"x": float, "y": float}).round(6).to_dict("records")
-    return Chart(_with_rows(spec, rows=rows, ends=labels), title)
+    return Chart(_with_rows(spec, experiment, x_max, rows=rows, ends=labels, rule=[]), title)
 
 
-def _with_rows(spec: dict, **datasets: list[dict]) -> dict:
-    return spec | {"datasets": datasets}
+def _with_rows(spec: dict, experiment: Experiment, x_max: float | None = None, **datasets: list[dict]) -> dict:
+    """The frame with its rows, their colours, and the end of its x axis."""
+    colors = dict(zip(experiment.labels, colors_of(experiment), strict=True))
+    colored = {
+        name: [row | {"color": colors[row["label"]]} if "label" in row else row for row in rows]
+        for name, rows in datasets.items()
+    }
+    return (spec if x_max is None else _replaced(spec, x_max)) | {"datasets": colored}
 
 
-def _color(names: tuple[tuple[str, str], ...]) -> alt.Color:
-    labels, colors = zip(*names, strict=True)
-    return alt.Color("label:N", scale=alt.Scale(domain=list(labels), range=list(colors)), legend=None)
+def _replaced(part: Any, x_max: float) -> Any:
+    """A copy in which `_X_MAX` is the real end of the axis."""
+    if isinstance(part, dict):
+        return {name: _replaced(value, x_max) for name, value in part.items()}
+    if isinstance(part, list):
+        return [_replaced(value, x_max) for value in part]
+    return x_max if part == _X_MAX else part
+
+
+def _color() -> alt.Color:
+    """Each row brings its colour, so that other lines need no other frame."""
+    return alt.Color("color:N", scale=None, legend=None)
 
 
 def _axis(**options: object) -> alt.Axis:
@@ -268,57 +269,41 @@ def _y(kind: str, domain: tuple[float, float]) -> alt.Y:
     return alt.Y("y:Q", scale=scale, axis=axis, title=None)
 
 
-@lru_cache(maxsize=128)
-def _line_frame(
-    title: str, x_title: str, y_name: str, x_domain: tuple[float, float], y_domain: tuple[float, float], kind: str,
-    names: tuple[tuple[str, str], ...], points: bool, rule: float | None = None,
-) -> tuple[dict, str]:  # fmt: skip
-    """Lines over a fixed frame, labelled at their ends."""
+@cache
+def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
+    """Lines over a fixed frame, labelled at their ends; a dashed rule where the rows name one."""
+    y_domain = _LOSS_DOMAIN if y_name == "loss" else _ERROR_DOMAIN
+    x_scale = alt.Scale(domain=[0, _X_MAX], nice=False)
+    y = _y(y_name, y_domain)
     rows, ends = alt.NamedData("rows"), alt.NamedData("ends")
     tooltip = [
         alt.Tooltip("label:N"),
         alt.Tooltip("x:Q", title=x_title, format=",.4~g"),
         alt.Tooltip(f"{y_name}:Q", format=".3g"),
     ]
-    x = alt.X("x:Q", scale=alt.Scale(domain=list(x_domain), nice=False), axis=_axis(format=",.6~g"), title=x_title)
-    if x_title == "epoch":
-        x = alt.X(
-            "x:Q",
-            scale=alt.Scale(domain=list(x_domain), nice=False),
-            axis=alt.Axis(tickMinStep=1, format="d", tickCount=6),
-            title=x_title,
-        )
-    base = alt.Chart(rows).encode(x=x, y=_y(kind, y_domain), color=_color(names), tooltip=tooltip)
-    layers = [base.mark_line(strokeWidth=1.8, clip=True, point={"size": 28, "filled": True} if points else False)]
+    axis = alt.Axis(tickMinStep=1, format="d", tickCount=6) if x_title == "epoch" else _axis(format=",.6~g")
+    x = alt.X("x:Q", scale=x_scale, axis=axis, title=x_title)
+    base = alt.Chart(rows).encode(x=x, y=y, color=_color(), tooltip=tooltip)
+    points = {"size": 28, "filled": True} if y_name == "accuracy" else False
+    line = base.mark_line(strokeWidth=1.8, clip=True, point=points)
     text = alt.Chart(ends).mark_text(align="left", dx=6, fontSize=11, fontWeight=600)
-    layers.append(text.encode(x=x, y=_y(kind, y_domain), text="label:N", color=_color(names)))
-    if rule is not None:
-        line = alt.Chart(alt.InlineData([{"y": rule}])).mark_rule(strokeDash=[4, 4], color="currentColor", opacity=0.6)
-        layers.append(line.encode(y=_y(kind, y_domain)))
-    return _finished(alt.layer(*layers)), title
+    text = text.encode(x=x, y=y, text="label:N", color=_color())
+    rule = alt.Chart(alt.NamedData("rule")).mark_rule(strokeDash=[4, 4], color="currentColor", opacity=0.6).encode(y=y)
+    return _finished(alt.layer(line, text, rule)), title
 
 
-def _scatter(
-    title: str,
-    rows: list[dict],
-    x_title: str,
-    x_domain: tuple[float, float],
-    names: tuple[tuple[str, str], ...],
-    x_format: str,
-) -> Chart:
+def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str, x_max: float | None) -> Chart:
     for place, row in enumerate(sorted(rows, key=lambda row: row["x"])):
-        row["below"] = bool(place % 2) and x_domain[0] == 0
-    return Chart(_with_rows(_scatter_frame(x_title, x_domain, names, x_format), rows=rows), title)
+        row["below"] = bool(place % 2) and x_max is not None
+    return Chart(_with_rows(_scatter_frame(x_title, log=x_max is None), experiment, x_max, rows=rows), title)
 
 
-@lru_cache(maxsize=128)
-def _scatter_frame(
-    x_title: str, x_domain: tuple[float, float], names: tuple[tuple[str, str], ...], x_format: str
-) -> dict:
+@cache
+def _scatter_frame(x_title: str, log: bool) -> dict:
     """Points labelled by their name; a cross for what diverged or did not learn."""
-    log = x_domain[0] > 0
-    scale = alt.Scale(type="log" if log else "linear", domain=list(x_domain), nice=False)
-    axis = alt.Axis(values=[1e-4, 1e-3, 1e-2, 0.1, 1, 10], format=x_format) if log else _axis(format=x_format)
+    x_domain = [MIN_RATE, MAX_RATE] if log else [0, _X_MAX]
+    scale = alt.Scale(type="log" if log else "linear", domain=x_domain, nice=False)
+    axis = alt.Axis(values=[1e-4, 1e-3, 1e-2, 0.1, 1, 10], format="~g") if log else _axis(format="~g")
     x = alt.X("x:Q", scale=scale, axis=axis, title=x_title)
     tooltip = [
         "label:N",
@@ -327,7 +312,7 @@ def _scatter_frame(
         alt.Tooltip("x:Q", title=x_title, format=".3~g"),
     ]
     base = alt.Chart(alt.NamedData("rows")).encode(
-        x=x, y=_y("accuracy", _ERROR_DOMAIN), color=_color(names), tooltip=tooltip
+        x=x, y=_y("accuracy", _ERROR_DOMAIN), color=_color(), tooltip=tooltip
     )
     shape = alt.Shape(
         "outcome:N",
@@ -344,8 +329,8 @@ def _scatter_frame(
     return _finished(points + text + failed)
 
 
-@lru_cache(maxsize=32)
-def _seconds_frame(names: tuple[tuple[str, str], ...]) -> dict:
+@cache
+def _seconds_frame() -> dict:
     x = alt.X(
         "x:Q",
         scale=alt.Scale(type="log", domain=[0.4, 9000]),
@@ -359,7 +344,7 @@ def _seconds_frame(names: tuple[tuple[str, str], ...]) -> dict:
         alt.Tooltip("y:Q", title="median s", format=".3g"),
         alt.Tooltip("steps:Q", title="steps an epoch", format=","),
     ]
-    base = alt.Chart(alt.NamedData("rows")).encode(x=x, color=_color(names), tooltip=tooltip)
+    base = alt.Chart(alt.NamedData("rows")).encode(x=x, color=_color(), tooltip=tooltip)
     spread = base.mark_rule(strokeWidth=5, opacity=0.35).encode(y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q")
     line = alt.Chart(alt.NamedData("rows")).mark_line(color="currentColor", opacity=0.3).encode(x=x, y=y)
     points = base.mark_point(filled=True, size=80, opacity=1).encode(y=y)
@@ -371,10 +356,9 @@ def _seconds_frame(names: tuple[tuple[str, str], ...]) -> dict:
     return _finished(line + spread + points + text)
 
 
-@lru_cache(maxsize=32)
-def _bars_frame(labels: tuple[str, ...], colors: tuple[str, ...], most_s: float) -> dict:
+@cache
+def _bars_frame(labels: tuple[str, ...]) -> dict:
     """Horizontal bars in the table's order, from 0: a bar's length is its seconds."""
-    names = tuple(zip(labels, colors, strict=True))
     y = alt.Y(
         "label:N",
         sort=list(labels),
@@ -386,11 +370,11 @@ def _bars_frame(labels: tuple[str, ...], colors: tuple[str, ...], most_s: float)
         "y:Q",
         axis=_axis(format="~g"),
         title="seconds an epoch, median and quartiles",
-        scale=alt.Scale(domain=[0, most_s], nice=False),
+        scale=alt.Scale(domain=[0, _X_MAX], nice=False),
     )
     base = alt.Chart(alt.NamedData("rows")).encode(
         y=y,
-        color=_color(names),
+        color=_color(),
         tooltip=[
             "label:N",
             alt.Tooltip("y:Q", title="median s", format=".3g"),

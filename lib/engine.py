@@ -94,13 +94,21 @@ class Trained:
 Message = Waiting | Starting | Ready | Restarted | Progress | Trained
 
 
-class _MachineTurn:
+class MachineTurn:
     """The turn between programs of this machine: a lock file, and a file whose age tells the holder that somebody waits."""
 
     def __init__(self) -> None:
         folder = Path(tempfile.gettempdir())
         self._lock = FileLock(folder / "less-overhead-timing.lock", mode=0o666, thread_local=False)
         self._waiting = folder / "less-overhead-timing.waiting"
+
+    def __enter__(self) -> "MachineTurn":
+        while not self.take():
+            time.sleep(_POLL_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def take(self) -> bool:
         """True once it is ours. Where no lock file can be had: better unprotected than not at all."""
@@ -225,7 +233,7 @@ class Engine:
         self._guard = threading.Lock()
         self._turns = _Turns()
         self._ids = itertools.count(1)
-        self._machine = _MachineTurn()
+        self._machine = MachineTurn()
         self._finalizer = weakref.finalize(self, _close_all, self._workers)
 
     def warm(self, way: Way) -> None:

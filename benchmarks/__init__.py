@@ -1,0 +1,1 @@
+"""The figures that README quotes: `python -m benchmarks [epochs] [experiments] [interaction] [memory]`."""

@@ -1,0 +1,41 @@
+"""`python -m benchmarks [names]`: run these benchmarks, or all. Status 0 even where a target is missed, 2 for a wrong name."""
+
+import importlib
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+import psutil
+
+from lib.machine import this_machine
+
+BUSY_PERCENT = 15.0  # of all cores, over two seconds before a benchmark
+NAMES = ("epochs", "experiments", "interaction", "memory")
+
+
+def main(arguments: Sequence[str]) -> int:
+    wrong = [name for name in arguments if name not in NAMES]
+    if wrong:
+        print(f"Benchmark: expected {', '.join(NAMES)}, got {', '.join(wrong)}; leave it out for all.", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ended from outside: servers and workers end too
+    print(this_machine().line)
+    failed = False
+    for name in dict.fromkeys(arguments or NAMES):
+        began = time.monotonic()
+        if (busy := psutil.cpu_percent(interval=2)) > BUSY_PERCENT:
+            print(
+                f"Other programs use {busy:.0f} % of the processor: these seconds will be too long. Close them, and measure again."
+            )
+        try:
+            importlib.import_module(f"benchmarks.{name}").main()
+        except RuntimeError as error:  # one that cannot run here (no browser, say) must not lose the others
+            print(f"\n{name}: {error}", file=sys.stderr)
+            failed = True
+        print(f"({name}: {time.monotonic() - began:.0f} s)", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,188 @@
+"""The notebook in a server and a browser of its own, for the benchmarks that look at the page.
+
+Times are taken in the page, by its own clock: from the key press as the page received it to the animation frame in which
+the page shows what was waited for. So a figure holds to one frame (17 ms at 60 Hz), and Playwright's own delays are not in it.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
+
+from lib import launch
+from lib.data import load_test
+from lib.paths import cache_dir
+
+ROOT = Path(__file__).resolve().parent.parent
+ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+             "--disable-component-update", "--disable-sync")  # fmt: skip
+N_EXPERIMENTS = 4
+START_LIMIT_S = 90
+
+# What the first experiment shows: its state, its sentence, the axis and the lines of its first chart. A line needs two
+# points to be seen, hence the "L" in its path.
+WATCH = """
+window.lab = {
+  look() {
+    const lab = document.querySelector('.lab');
+    if (!lab) return null;
+    const chart = lab.querySelector('.lab-figure marimo-mime-renderer')?.shadowRoot;
+    const lines = chart ? [...chart.querySelectorAll('.mark-line.role-mark path')] : [];
+    return {
+      state: lab.querySelector('.lab-state b')?.textContent ?? '',
+      over: !!lab.querySelector('.lab-sentence'),
+      axis: [...(chart?.querySelectorAll('.role-axis[aria-label]') ?? [])].map(e => e.getAttribute('aria-label')).join('|'),
+      lines: lines.filter(e => e.getAttribute('d')?.includes('L')).length,
+      labels: [...(chart?.querySelectorAll('.mark-text.role-mark text') ?? [])].map(e => e.textContent).join('|'),
+    };
+  },
+  // After the next key press: when the old lines were gone (the new run has another axis of steps), when the new ones'
+  // labels and the lines themselves could be seen.
+  arm() {
+    const before = this.look().axis;
+    this.seen = new Promise(resolve => {
+      addEventListener('keydown', () => {
+        const from = performance.now(), seen = {gone: null, labels: null, points: null};
+        const frame = now => {
+          const at = this.look(), spent = (performance.now() - from) / 1000;
+          if (at && at.axis !== before) {
+            seen.gone ??= spent;
+            if (at.labels) seen.labels ??= spent;
+            if (at.lines > 0 && ['Training', 'Done', 'From store'].includes(at.state)) {
+              seen.points ??= spent;
+              seen.state ??= at.state;
+              if (at.state === 'Training' || at.over) return resolve(seen);
+            }
+          }
+          if (spent > 60) return resolve(seen);
+          requestAnimationFrame(frame);
+        };
+        requestAnimationFrame(frame);
+      }, {once: true, capture: true});
+    });
+  },
+  complete: null,
+};
+(function frame() {
+  const at = window.lab.look();
+  if (at && at.over && at.lines > 0 && ['Done', 'From store'].includes(at.state)) {
+    window.lab.complete = {at: (performance.timeOrigin + performance.now()) / 1000, state: at.state};
+  } else requestAnimationFrame(frame);
+})();
+"""
+
+STATES = "[...document.querySelectorAll('.lab-state b')].map(e => e.textContent)"
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        raise RuntimeError("no browser found: expected chromium, chromium-browser or google-chrome; install one")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        try:
+            yield opened
+        except PlaywrightError as error:
+            raise RuntimeError(f"the page did not show what was waited for: {error}") from error
+        finally:
+            opened.close()
+
+
+@contextmanager
+def fresh_cache() -> Iterator[Path]:
+    """An empty cache folder, for the length of a measurement."""
+    with tempfile.TemporaryDirectory(prefix="less-overhead-bench-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
+    """The editor, as `make run HEADLESS=1` starts it but without a token, and its address. It ends with all its children."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [*launch.command("edit", port, headless=True), "--no-token"]
+    environment = os.environ | {"MNIST_CACHE_DIR": str(cache)} | _images()
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    seen = psutil.Process(process.pid)
+    try:
+        yield seen, f"http://127.0.0.1:{port}/"
+    finally:
+        _end(seen)
+        process.wait(10)
+
+
+def _images() -> dict[str, str]:
+    """Where the images are, so that an empty cache does not mean a download in the middle of a measurement."""
+    if os.environ.get("MNIST_NPZ"):
+        return {}
+    load_test()
+    kept = cache_dir() / "mnist.npz"
+    return {"MNIST_NPZ": str(kept)} if kept.is_file() else {"MNIST_OFFLINE": "1"}
+
+
+def _end(process: psutil.Process) -> None:
+    """End a process and what it started, each by its own id."""
+    with suppress(psutil.NoSuchProcess):
+        family = [*process.children(recursive=True), process]
+        process.terminate()
+        _, alive = psutil.wait_procs(family, timeout=5)
+        for survivor in alive:
+            with suppress(psutil.NoSuchProcess):
+                survivor.kill()
+        psutil.wait_procs(alive, timeout=5)
+
+
+@contextmanager
+def page_of(opened: Browser, address: str) -> Iterator[Page]:
+    """The page, as soon as the server answers; the watcher is in it from its first script on."""
+    context = opened.new_context(viewport={"width": 1400, "height": 1000})
+    page = context.new_page()
+    page.add_init_script(WATCH)
+    try:
+        _open(page, address)
+        yield page
+    finally:
+        context.close()
+
+
+def _open(page: Page, address: str) -> None:
+    where = urlsplit(address)
+    limit = time.monotonic() + START_LIMIT_S
+    while True:
+        try:
+            socket.create_connection((where.hostname or "", where.port or 0), timeout=1).close()
+            page.goto(address, wait_until="commit")
+            return
+        except (OSError, PlaywrightError) as error:
+            if time.monotonic() > limit:
+                raise RuntimeError(f"the server did not answer within {START_LIMIT_S} s ({error})") from error
+            time.sleep(0.02)
+
+
+def first_complete(page: Page) -> tuple[float, str]:
+    """When the first experiment's chart was complete (Unix seconds), and its state: Done or From store."""
+    page.wait_for_function("window.lab.complete", timeout=1000 * START_LIMIT_S)
+    complete = page.evaluate("window.lab.complete")
+    return complete["at"], complete["state"]
+
+
+def wait_until_all_over(page: Page, limit_s: float = 240) -> None:
+    """Until every experiment of the page is done."""
+    ended = f"{STATES}.filter(s => ['Done', 'From store'].includes(s)).length >= {N_EXPERIMENTS}"
+    page.wait_for_function(ended, timeout=1000 * limit_s, polling=500)
+    time.sleep(2)  # what follows on them, the look inside, is drawn too

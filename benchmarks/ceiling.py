@@ -1,0 +1,70 @@
+"""The best float32 product rate of this machine: `python -m benchmarks.ceiling` answers each line on its standard input.
+
+A product of two 2048² matrices by XLA, in a process of its own with the environment of the JAX worker, so that the floor
+and what is held against it use the same library, the same threads and the same instructions.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import environ
+from pathlib import Path
+
+from lib.backends import Way, worker_environment
+
+SIDE = 2048
+REPEATS = 20
+
+
+class Ceiling:
+    """Measures when asked, and remembers the best."""
+
+    def __init__(self, process: subprocess.Popen) -> None:
+        self._process = process
+        self.flops_per_s = 0.0
+
+    def measure(self) -> None:
+        assert self._process.stdin is not None, "opened with pipes"
+        assert self._process.stdout is not None, "opened with pipes"
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError("the process that measures the product rate ended; its message is above")
+        self.flops_per_s = max(self.flops_per_s, float(answer))
+
+
+@contextmanager
+def ceiling() -> Iterator[Ceiling]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.ceiling"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        cwd=Path(__file__).resolve().parent.parent, env=environ | worker_environment(Way(), None),
+    )  # fmt: skip
+    try:
+        yield Ceiling(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _answer() -> None:
+    import jax
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    a, b = (jax.device_put(rng.standard_normal((SIDE, SIDE), np.float32)) for _ in range(2))
+    product = jax.jit(lambda a, b: a @ b)
+    product(a, b).block_until_ready()
+    for _ in sys.stdin:
+        best_s = float("inf")
+        for _ in range(REPEATS):
+            before = time.perf_counter()
+            product(a, b).block_until_ready()
+            best_s = min(best_s, time.perf_counter() - before)
+        print(2 * SIDE**3 / best_s, flush=True)
+
+
+if __name__ == "__main__":
+    _answer()

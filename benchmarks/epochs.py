@@ -1,0 +1,115 @@
+"""Seconds an epoch of 784→128→10 by backend and batch size, against the floor that the matrix products set.
+
+Training alone (`train_s` of the backends: no evaluation, no compilation), the first epoch of each round left out. Two
+rounds over all backends, so that a slow minute of the machine does not meet one of them alone.
+"""
+
+import threading
+import time
+from collections import defaultdict
+
+from benchmarks.ceiling import Ceiling, ceiling
+from benchmarks.report import Row, Target, note, row, show
+from lib.backends import BACKENDS, Way, unavailable
+from lib.backends.base import Epoch, Steps
+from lib.engine import Engine, Progress
+from lib.spec import N_TRAIN, Network, Training
+
+BATCH_SIZES = (1, 32, 128, 512, 1024, 2048, 4096)
+ROUNDS = 2
+EPOCHS = 5  # a round: one not timed, four timed
+BUDGET_S = 5.0  # a slow backend's round ends after this many seconds of training, with two timed epochs at least
+PART_S = 4.0  # Keras at batch size 1 takes a minute an epoch: this much of one is measured a round
+NETWORK = Network((128,))
+FLOOR_RATIO_LIMITS = {32: 2.5, 512: 1.7, 1024: 1.7, 2048: 1.7, 4096: 1.7}
+SMALLEST_STEP_LIMIT_S = 20e-6
+
+
+def main() -> None:
+    ways = [Way(key) for key in BACKENDS if unavailable(Way(key)) is None]
+    seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
+    accuracies: dict[tuple[str, int], float] = {}
+    engine = Engine()
+    try:
+        with ceiling() as product:
+            for number in range(ROUNDS):
+                for batch_size in BATCH_SIZES:
+                    product.measure()
+                    for way in ways:
+                        key = (way.backend, batch_size)
+                        found, accuracy = _measure(engine, way, batch_size)
+                        seconds[key] += found
+                        accuracies[key] = accuracy or accuracies.get(key, 0.0)
+                    note(f"round {number + 1} of {ROUNDS}, batch size {batch_size}")
+            product.measure()
+    finally:
+        engine.close()
+    rows = [_row(way, size, seconds, accuracies, product) for way in ways for size in BATCH_SIZES]
+    print(f"\nBest 2048³ float32 product by XLA: {product.flops_per_s / 1e9:.0f} GFLOP/s")
+    columns = ("backend", "batch_size", "median_s", "q1_s", "q3_s", "best_s", "n", "step_s", "floor_s", "ratio_to_floor",
+               "accuracy", "scaled")  # fmt: skip
+    show("epochs", rows, columns, _targets(rows))
+
+
+def _partly(way: Way, batch_size: int) -> bool:
+    return batch_size == 1 and BACKENDS[way.backend].module == "with_keras"
+
+
+def _measure(engine: Engine, way: Way, batch_size: int) -> tuple[list[float], float | None]:
+    """Seconds of each timed epoch of one round, and the accuracy after the last."""
+    if _partly(way, batch_size):
+        return _measure_part(engine, way, batch_size), None
+    cancel, epochs = threading.Event(), []
+    training = Training(NETWORK, 0.1 if batch_size >= 32 else 0.01, batch_size, EPOCHS)
+    for message in engine.run(way, [training], cancel):
+        if isinstance(message, Progress) and isinstance(message.event, Epoch):
+            epochs.append(message.event)
+            if len(epochs) >= 3 and sum(epoch.train_s for epoch in epochs) > BUDGET_S:
+                cancel.set()
+    return [epoch.train_s for epoch in epochs[1:]], epochs[-1].validation_accuracy
+
+
+def _measure_part(engine: Engine, way: Way, batch_size: int) -> list[float]:
+    """An epoch's seconds, extrapolated from each second of steps; the first hand-over is left out as warming up."""
+    cancel, found = threading.Event(), []
+    steps, train_s, parts = 0, 0.0, 0
+    until = time.monotonic() + 10 * PART_S
+    for message in engine.run(way, [Training(NETWORK, 0.01, batch_size, 1)], cancel):
+        if not (isinstance(message, Progress) and isinstance(message.event, Steps)):
+            continue
+        parts += 1
+        if parts == 1:
+            continue
+        steps, train_s = steps + len(message.event.losses), train_s + message.event.train_s
+        if train_s >= 1.0:
+            found.append(train_s / steps * (N_TRAIN // batch_size))
+            steps, train_s = 0, 0.0
+        if len(found) >= PART_S or time.monotonic() > until:
+            cancel.set()
+    return found
+
+
+def _row(way: Way, batch_size: int, seconds: dict, accuracies: dict, product: Ceiling) -> Row:
+    steps = N_TRAIN // batch_size
+    floor_s = NETWORK.step_flops(batch_size) * steps / product.flops_per_s
+    result = row("epochs", seconds[way.backend, batch_size], way.backend, batch_size)
+    median_s = result["median_s"]
+    assert isinstance(median_s, float), "each cell has timed epochs"
+    return result | {
+        "best_s": min(seconds[way.backend, batch_size]), "step_s": median_s / steps, "floor_s": floor_s, "ratio_to_floor": median_s / floor_s,
+        "accuracy": accuracies[way.backend, batch_size] or None, "scaled": _partly(way, batch_size),
+        "product_flops_per_s": product.flops_per_s,
+    }  # fmt: skip
+
+
+def _targets(rows: list[Row]) -> list[Target]:
+    ours = {r["batch_size"]: r for r in rows if r["backend"] == "jax-epoch"}
+    if not ours:
+        return []
+    targets = [
+        Target(f"jax-epoch, batch size {size}, times the floor", ours[size]["ratio_to_floor"], limit)  # pyright: ignore[reportArgumentType]
+        for size, limit in FLOOR_RATIO_LIMITS.items()
+    ]
+    step_s = ours[1]["step_s"]
+    assert isinstance(step_s, float), "a number in every row"
+    return [*targets, Target("jax-epoch, batch size 1, a step", 1e6 * step_s, 1e6 * SMALLEST_STEP_LIMIT_S, "μs")]

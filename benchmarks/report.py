@@ -1,0 +1,90 @@
+"""Rows, tables and targets: what all benchmarks share. Rows go to `benchmarks/out/<name>.json`, tables to the terminal."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lib.backends import versions
+from lib.data import load_test
+from lib.machine import this_machine
+
+OUT = Path(__file__).resolve().parent / "out"
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A promise of the design: `figure` is to be at most `limit` (at least, where `at_least`). None: not measured."""
+
+    what: str
+    figure: float | None
+    limit: float
+    unit: str = ""
+    at_least: bool = False
+
+    def __str__(self) -> str:
+        sign = "≥" if self.at_least else "≤"
+        unit = f" {self.unit}" if self.unit else ""
+        if self.figure is None:
+            return f"  not measured  {self.what}: {sign} {self.limit:g}{unit}"
+        met = self.figure >= self.limit if self.at_least else self.figure <= self.limit
+        return f"  {'met   ' if met else 'MISSED'}  {self.what}: {self.figure:.3g}{unit} (target {sign} {self.limit:g}{unit})"
+
+
+def row(name: str, seconds: Sequence[float], backend: str | None = None, batch_size: int | None = None, **more) -> Row:
+    """A row with the median and quartiles of `seconds`; quartiles need two values, the median one."""
+    median_s = statistics.median(seconds) if seconds else None
+    q1_s = q3_s = None
+    if len(seconds) > 1:
+        q1_s, _, q3_s = statistics.quantiles(seconds, n=4, method="inclusive")
+    return {
+        "name": name, "backend": backend, "batch_size": batch_size,
+        "median_s": median_s, "q1_s": q1_s, "q3_s": q3_s, "n": len(seconds) or None,
+    } | more  # fmt: skip
+
+
+def show(name: str, rows: Sequence[Row], columns: Sequence[str], targets: Sequence[Target]) -> None:
+    """Print the table and the targets, and write the rows with what they were measured on."""
+    print(f"\n{name}")
+    cells = [[_text(r.get(column)) for column in columns] for r in rows]
+    widths = [max(len(line[i]) for line in [list(columns), *cells]) for i in range(len(columns))]
+    for line in [list(columns), *cells]:
+        print("  " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    print("Targets:" if targets else "No targets.")
+    for target in targets:
+        print(target)
+    OUT.mkdir(exist_ok=True)
+    path = OUT / f"{name}.json"
+    common = measured_on()
+    path.write_text(json.dumps([r | common for r in rows], indent=1, ensure_ascii=False) + "\n")
+    print(f"Rows: benchmarks/out/{path.name}", flush=True)
+
+
+def measured_on() -> Row:
+    """What every row carries: the images, the machine, the libraries, the time."""
+    libraries = dict.fromkeys(part for key in ("keras-tensorflow", "jax-epoch") for part in versions(key).split(", "))
+    return {
+        "data": load_test()[2],
+        "machine": this_machine().line,
+        "versions": ", ".join(libraries),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def note(text: str) -> None:
+    """A line of progress."""
+    print(f"  … {text}", flush=True)
