@@ -32,6 +32,7 @@ from lib.backends.base import (
 from lib.data import Data, batch_starts
 from lib.spec import N_PIXELS, Training
 
+_evaluated: set[tuple] = set()  # shapes whose evaluation is compiled
 TRACES = {"epoch": 0, "step": 0, "evaluate": 0}  # how often each was traced: a test counts them
 
 
@@ -122,7 +123,12 @@ def train(
     starts = jax.device_put(batch_starts(n_images, size, training.seed, first_epoch), target)
     # No steps at all: compiles, or loads what was compiled before, without training anything.
     current, losses = run_steps(current, losses, starts, 0, 0, x, y, rate, batch_size=size)
-    jax.block_until_ready((losses, evaluate(current, x_validation, y_validation)))
+    if (
+        shape := (training.network, size, target)
+    ) not in _evaluated:  # the evaluation too, but only once: it takes 7 ms
+        jax.block_until_ready(evaluate(current, x_validation, y_validation))
+        _evaluated.add(shape)
+    losses.block_until_ready()
     yield FirstCall(clock() - started)
     step_s = None
     for epoch in range(first_epoch, training.epochs):
