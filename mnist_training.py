@@ -3,7 +3,7 @@ import marimo
 __generated_with = "0.25.2"
 app = marimo.App(width="full", app_title="Why is my GPU slower?", css_file="lib/page.css")
 
-with app.setup:
+with app.setup(hide_code=True):
     from functools import partial
 
     import marimo as mo
