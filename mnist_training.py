@@ -9,26 +9,30 @@ with app.setup(hide_code=True):
     import marimo as mo
 
     from lib.backends import Way
+    from lib.data import recognised
     from lib.engine import shared_engine
 
-    # Before the heavier imports: the worker imports its own library and loads the images meanwhile.
-    shared_engine().warm(Way())
+    # Where nothing can be kept yet, before the heavier imports: the worker imports its own library meanwhile.
+    if recognised() is None:
+        shared_engine().warm(Way())
 
     from lib import live, page
+    from lib.address import Address
     from lib.store import Store
     from lib.widgets import DrawDigit
 
 
 @app.cell(hide_code=True)
 def shared_state():
-    address = live.Address(mo.query_params(), mo.cli_args().to_dict())
+    address = Address(mo.query_params(), mo.cli_args().to_dict())
     store = Store()
     get_best, set_best = mo.state(None)
     get_reset, set_reset = mo.state(0)
-    get_data, set_data = mo.state(("", ""))
+    get_data, set_data = mo.state(None)
     rate_stage, size_stage, depth_stage, backend_stage, inside_stage = (
-        live.Stage(shared_engine(), store) for _ in range(5)
+        live.Stage(shared_engine(), store, viewer=address) for _ in range(5)
     )
+    page_tools = page.tools([rate_stage, size_stage, depth_stage, backend_stage, inside_stage], address, set_reset)
     return (
         address,
         backend_stage,
@@ -37,19 +41,13 @@ def shared_state():
         get_data,
         get_reset,
         inside_stage,
+        page_tools,
         rate_stage,
         set_best,
         set_data,
-        set_reset,
         size_stage,
         store,
     )
-
-
-@app.cell(hide_code=True)
-def tools(address, backend_stage, depth_stage, inside_stage, rate_stage, set_reset, size_stage):
-    page_tools = page.tools([rate_stage, size_stage, depth_stage, backend_stage, inside_stage], address, set_reset)
-    return (page_tools,)
 
 
 @app.cell(hide_code=True)
@@ -59,20 +57,15 @@ def title(address, get_data, page_tools, store):
 
 
 @app.cell(hide_code=True)
-def rate_prose():
+def rate_question(address, get_reset, rate_stage):
+    get_reset()
+    rate_panel = page.rate_panel(address, rate_stage)
     mo.md(r"""
     ## 1 · How large a step?
 
     Each training step moves every weight $w$ against its gradient: $w \leftarrow w - \eta \,\partial L/\partial w$. The learning rate $\eta$ is the
     length of that step. Too small, and three epochs get nowhere; too large, and the loss jumps about or stops being a number.
     """)
-    return
-
-
-@app.cell(hide_code=True)
-def rate_controls(address, get_reset, rate_stage):
-    get_reset()
-    rate_panel = page.rate_panel(address, rate_stage)
     return (rate_panel,)
 
 
@@ -89,20 +82,15 @@ def rate_experiment(rate_panel, rate_stage, set_best, set_data):
 
 
 @app.cell(hide_code=True)
-def size_prose():
+def size_question(address, get_reset, size_stage):
+    get_reset()
+    size_panel = page.size_panel(address, size_stage)
     mo.md(r"""
     ## 2 · How many images a step?
 
     A step on $B$ images pays its overhead once for all of them, so larger batches make faster epochs. But an epoch of 48,000 images then has
     only $48{,}000 / B$ steps to learn in. What counts is the time to an accuracy, not the time of an epoch.
     """)
-    return
-
-
-@app.cell(hide_code=True)
-def size_controls(address, get_reset, size_stage):
-    get_reset()
-    size_panel = page.size_panel(address, size_stage)
     return (size_panel,)
 
 
@@ -120,19 +108,14 @@ def size_experiment(set_best, set_data, size_panel, size_stage):
 
 
 @app.cell(hide_code=True)
-def depth_prose():
+def depth_question(address, depth_stage, get_reset):
+    get_reset()
+    depth_panel = page.depth_panel(address, depth_stage)
     mo.md(r"""
     ## 3 · How many layers?
 
     More and wider layers have more parameters to fit the digits with, and more arithmetic in each step. Which of them are worth their seconds?
     """)
-    return
-
-
-@app.cell(hide_code=True)
-def depth_controls(address, depth_stage, get_reset):
-    get_reset()
-    depth_panel = page.depth_panel(address, depth_stage)
     return (depth_panel,)
 
 
@@ -149,20 +132,15 @@ def depth_experiment(depth_panel, depth_stage, set_best, set_data):
 
 
 @app.cell(hide_code=True)
-def backend_prose():
+def backend_question(address, backend_stage, get_reset):
+    get_reset()
+    backend_panel = page.backend_panel(address, backend_stage)
     mo.md(r"""
     ## 4 · Trained by what?
 
     The same parameters, the same batches, the same mathematics, by every library that can run here. They differ in what happens *between* the
     products: how often Python is asked what to do next, and what each answer costs.
     """)
-    return
-
-
-@app.cell(hide_code=True)
-def backend_controls(address, backend_stage, get_reset):
-    get_reset()
-    backend_panel = page.backend_panel(address, backend_stage)
     return (backend_panel,)
 
 

@@ -5,6 +5,8 @@ running experiment only exchanges the rows in it. Sizes and domains stay, so not
 axes take the page's own text colour, so light and dark need no second chart.
 """
 
+import csv
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +39,11 @@ class Chart:
 
     spec: dict
     title: str
+
+    @property
+    def height_px(self) -> int:
+        """Of the drawn chart: what keeps its place until it is there."""
+        return self.spec["height"]
 
     def _mime_(self) -> tuple[str, str]:
         return "application/vnd.vegalite.v6+json", json.dumps(self.spec)
@@ -227,9 +234,21 @@ def _filled(
         {"label": end.label, "x": end.x, "y": float(np.exp(low + (high - low) * min(max(height, 0.0), 1.0)))}
         for end, height in zip(ends.itertuples(), moved, strict=True)
     ]
-    columns = [name for name in ("label", "x", "y", "loss", "accuracy", "epoch") if name in frame]
-    rows = frame[columns].astype({"x": float, "y": float}).round(6).to_dict("records")
-    return Chart(_with_rows(spec, experiment, x_max, rows=rows, ends=labels, rule=[]), title)
+    filled = _with_rows(spec, experiment, x_max, ends=labels, rule=[])
+    filled["datasets"]["rows"] = _as_csv(frame, experiment)
+    return Chart(filled, title)
+
+
+def _as_csv(frame: pd.DataFrame, experiment: Experiment) -> str:
+    """The points of the lines. As JSON in an HTML attribute they would be ten times as long, and be parsed at every frame."""
+    value = "loss" if "loss" in frame else "accuracy"
+    colors = dict(zip(experiment.labels, colors_of(experiment), strict=True))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("label", "color", "x", "y", value))
+    for label, x, y, shown in zip(*(frame[name].tolist() for name in ("label", "x", "y", value)), strict=True):
+        writer.writerow((label, colors[label], f"{x:.6g}", f"{y:.4g}", f"{shown:.4g}"))
+    return text.getvalue()
 
 
 def _with_rows(spec: dict, experiment: Experiment, x_max: float | None = None, **datasets: list[dict]) -> dict:
@@ -275,7 +294,7 @@ def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
     y_domain = _LOSS_DOMAIN if y_name == "loss" else _ERROR_DOMAIN
     x_scale = alt.Scale(domain=[0, _X_MAX], nice=False)
     y = _y(y_name, y_domain)
-    rows, ends = alt.NamedData("rows"), alt.NamedData("ends")
+    rows, ends = alt.NamedData("rows", format=alt.CsvDataFormat(type="csv")), alt.NamedData("ends")
     tooltip = [
         alt.Tooltip("label:N"),
         alt.Tooltip("x:Q", title=x_title, format=",.4~g"),

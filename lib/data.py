@@ -7,6 +7,7 @@ the data says so. The arrays are verified, not the files: public copies hold the
 
 import gzip
 import hashlib
+import json
 import logging
 import os
 import time
@@ -49,6 +50,15 @@ class DataError(ValueError):
     """A data file that the person named, and that cannot be used; the text says what was expected and what to do."""
 
 
+@dataclass(frozen=True)
+class Facts:
+    """Which data it is: where it came from, its digest, and what there is to tell about it (usually nothing)."""
+
+    source: str
+    digest: str
+    note: str = ""
+
+
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity: arrays cannot be
 class Data:
     """Images as float32 in [0, 1], shape (n, 784), aligned for zero-copy use by XLA; labels as int32, shape (n,)."""
@@ -63,6 +73,10 @@ class Data:
     digest: str
     is_mnist: bool
     note: str = ""  # why this is not MNIST, or what went wrong on the way; empty when there is nothing to tell
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(self.source, self.digest, self.note)
 
 
 def batch_starts(n_images: int, batch_size: int, seed: int, epoch: int) -> np.ndarray:
@@ -122,7 +136,45 @@ def read_npz(path: Path, where: str) -> Raw:
 def load(allow_download: bool | None = None) -> Data:
     """The data, from the first source that has it. Raises DataError only for a file that `MNIST_NPZ` names."""
     raw, source, note = _find(_downloads_allowed() if allow_download is None else allow_download)
+    if source == "MNIST":
+        _remember_verified(_expected_file())
     return _prepare(raw, source, note)
+
+
+def recognised() -> Facts | None:
+    """The facts of a file that was verified before and has not been touched since, without reading it; else None.
+
+    Enough to look up what is kept of trainings on it. Whoever trains verifies the arrays each time.
+    """
+    try:
+        path = _expected_file()
+        stamp = json.loads(_stamp_file().read_text())
+        return Facts("MNIST", MNIST_DIGEST) if stamp == _stamp(path) else None
+    except (CacheUnwritable, OSError, ValueError):
+        return None
+
+
+def _remember_verified(path: Path) -> None:
+    with suppress(CacheUnwritable, OSError):
+        text = json.dumps(_stamp(path))
+        if not _stamp_file().exists() or _stamp_file().read_text() != text:
+            temporary = _stamp_file().with_suffix(f".{os.getpid()}")
+            temporary.write_text(text)
+            os.replace(temporary, _stamp_file())
+
+
+def _expected_file() -> Path:
+    named = os.environ.get("MNIST_NPZ")
+    return Path(named) if named else cache_dir() / "mnist.npz"
+
+
+def _stamp_file() -> Path:
+    return cache_dir() / "verified.json"
+
+
+def _stamp(path: Path) -> list:
+    status = path.stat()
+    return [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino, MNIST_DIGEST]
 
 
 def load_test() -> tuple[np.ndarray, np.ndarray, str]:

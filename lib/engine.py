@@ -3,42 +3,37 @@
 `Engine.run` is a generator of what happens (`Waiting`, `Starting`, `Progress`, `Trained`); it ends when the trainings
 have, raises `WorkerDied` or `TrainingFailed` with a sentence for the person, and stops early when its `cancel` event is set.
 
-Timed work takes turns, first come first served: within this process by `_Turns`, between processes of this machine by a
-lock file. Who is still training after `QUANTUM_S` goes to the end of the queue if others wait, and goes on later where it
-stopped, so nobody starves behind a long run.
+Timed work takes turns (`lib.turns`): a run that has to give way is paused in its worker and goes on later where it stopped.
 """
 
 import itertools
 import os
-import tempfile
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from loky import ProcessPoolExecutor
 from loky.backend import get_context
 
 from lib import worker as worker_module
 from lib.backends import BACKENDS, Way, worker_environment
 from lib.backends.base import Event, Parameters
+from lib.data import Facts, recognised
 from lib.paths import CacheUnwritable, cache_dir
 from lib.sources import source_digest
 from lib.spec import Training
+from lib.turns import POLL_S, QUANTUM_S, Claim, MachineTurn, Ticket, Turns
 from lib.worker import About, Job
 
 IDLE_S = 600.0
-QUANTUM_S = 3.0
 CANCEL_ANSWER_S = 2.0
 START_LIMIT_S = 360.0  # a first download of the data is part of it
-_POLL_S = 0.02
 
 
 class WorkerDied(RuntimeError):
@@ -69,9 +64,9 @@ class Starting:
 
 @dataclass(frozen=True)
 class Ready:
-    """The worker that will train, with its data and versions; comes before the first progress."""
+    """The worker that will train is there; comes before the first progress, and says what data it has."""
 
-    about: About
+    data: Facts
 
 
 @dataclass(frozen=True)
@@ -92,83 +87,6 @@ class Trained:
 
 
 Message = Waiting | Starting | Ready | Restarted | Progress | Trained
-
-
-class MachineTurn:
-    """The turn between programs of this machine: a lock file, and a file whose age tells the holder that somebody waits."""
-
-    def __init__(self) -> None:
-        folder = Path(tempfile.gettempdir())
-        self._lock = FileLock(folder / "less-overhead-timing.lock", mode=0o666, thread_local=False)
-        self._waiting = folder / "less-overhead-timing.waiting"
-
-    def __enter__(self) -> "MachineTurn":
-        while not self.take():
-            time.sleep(_POLL_S)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def take(self) -> bool:
-        """True once it is ours. Where no lock file can be had: better unprotected than not at all."""
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            with suppress(OSError):
-                self._waiting.touch()
-            return False
-        except OSError:
-            return True
-        return True
-
-    def release(self) -> None:
-        """Give it back; the next one looks every `_POLL_S`, so wait a little longer before asking again."""
-        if self._lock.is_locked:
-            asked = self.wanted()
-            self._lock.release()
-            if asked:
-                with suppress(OSError):
-                    self._waiting.unlink()
-                time.sleep(5 * _POLL_S)
-
-    def wanted(self) -> bool:
-        """Whether another program asked for it lately."""
-        try:
-            return time.time() - self._waiting.stat().st_mtime < QUANTUM_S
-        except OSError:
-            return False
-
-
-class _Turns:
-    """A queue of whoever wants to train in this process. First come, first served."""
-
-    def __init__(self) -> None:
-        self._queue: deque[object] = deque()
-        self._changed = threading.Condition()
-
-    def join(self) -> object:
-        ticket = object()
-        with self._changed:
-            self._queue.append(ticket)
-        return ticket
-
-    def leave(self, ticket: object) -> None:
-        with self._changed:
-            if ticket in self._queue:
-                self._queue.remove(ticket)
-            self._changed.notify_all()
-
-    def place(self, ticket: object, timeout_s: float) -> int:
-        """How many come first; waits for a change, but not longer than the time-out, where it is not 0."""
-        with self._changed:
-            if self._queue[0] is not ticket:
-                self._changed.wait(timeout_s)
-            return self._queue.index(ticket)
-
-    def others_wait(self) -> bool:
-        with self._changed:
-            return len(self._queue) > 1
 
 
 _all_workers: "weakref.WeakSet[_Worker]" = weakref.WeakSet()
@@ -231,7 +149,7 @@ class Engine:
         self._idle_s = idle_s
         self._workers: dict[tuple[str, str], _Worker] = {}
         self._guard = threading.Lock()
-        self._turns = _Turns()
+        self._turns = Turns()
         self._ids = itertools.count(1)
         self._machine = MachineTurn()
         self._finalizer = weakref.finalize(self, _close_all, self._workers)
@@ -254,15 +172,17 @@ class Engine:
         with self._guard:
             _close_all(self._workers)
 
-    def about_data(self, cancel: threading.Event) -> Generator[Message, None, About | None]:
-        """What any ready worker says of the data, else the default way's, once it is ready. None if cancelled."""
+    def data_facts(self, cancel: threading.Event) -> Generator[Message, None, Facts | None]:
+        """Which data the workers have: known from before, or from a ready worker, else from the default way's. None if cancelled."""
+        if (known := recognised()) is not None:
+            return known
         with self._guard:
             ready = [worker.about for worker in self._workers.values() if worker.about is not None and worker.usable]
         if ready:
-            return ready[0]
+            return ready[0].data
         worker = self._worker(Way())
-        yield from self._until_ready(worker, cancel)
-        return worker.about
+        yield from self._until_ready(worker, cancel.is_set)
+        return worker.about.data if worker.about is not None else None
 
     def run(
         self,
@@ -270,53 +190,58 @@ class Engine:
         trainings: Sequence[Training],
         cancel: threading.Event,
         want_parameters: bool = False,
+        claim: Claim | None = None,
     ) -> Iterator[Message]:
         """Train; see the module's text. `cancel` may be set from any thread and takes effect within 0.3 s."""
         job = Job(next(self._ids), way.backend, way.device, tuple(trainings), want_parameters)
         started_on: _Worker | None = None
         died = False
-        while not cancel.is_set():
-            ticket = self._turns.join()
-            try:
+        ticket = self._turns.join(claim or Claim())
+        try:
+            while not cancel.is_set():
                 yield from self._wait(ticket, cancel)
                 if cancel.is_set():
-                    return
+                    break
                 worker = self._worker(way)
                 if started_on is not None and worker is not started_on:
                     yield Restarted()
-                # A start takes seconds. Who waits meanwhile goes first; a little noise in a time is better than that wait.
-                yield from self._until_ready(worker, cancel, give_way=True)
-                if cancel.is_set():
-                    return
-                if worker.about is None:
-                    continue
-                yield Ready(worker.about)
-                resume = worker is started_on
-                started_on = worker
-                try:
-                    if (yield from self._one_turn(worker, job, resume, cancel)):
-                        return
-                except _DiedIdle as error:
-                    if died:  # twice in a row is no accident: this training is what kills it
-                        raise WorkerDied(worker.why_ended()) from error
-                    died, started_on = True, None  # it was dead before it began: nothing is lost, start with a new one
-            finally:
-                if self._turns.place(ticket, 0) == 0:  # only who came first can hold the machine's turn
-                    self._machine.release()
-                self._turns.leave(ticket)
+                # A start takes seconds. Other viewers go first meanwhile; a little noise in a time is better than that wait.
+                yield from self._until_ready(
+                    worker, lambda: cancel.is_set() or self._turns.must_give_way(ticket, quantum_s=0)
+                )
+                if worker.about is not None and not cancel.is_set():
+                    yield Ready(worker.about.data)
+                    resume = worker is started_on
+                    started_on = worker
+                    try:
+                        if (yield from self._one_turn(worker, job, resume, cancel, ticket)):
+                            return
+                    except _DiedIdle as error:
+                        if died:  # twice in a row is no accident: this training is what kills it
+                            raise WorkerDied(worker.why_ended()) from error
+                        died, started_on = (True, None)  # dead before it began: nothing is lost, start with a new one
+                self._give_back(ticket)
+        finally:
+            self._give_back(ticket)
+            self._turns.leave(ticket)
         if started_on is not None and started_on.usable:
             with suppress(OSError):
                 started_on.connection.send(("cancel", job.id))  # it waits, paused, in the worker
 
-    def _wait(self, ticket: object, cancel: threading.Event) -> Iterator[Message]:
+    def _give_back(self, ticket: Ticket) -> None:
+        if self._turns.holds(ticket):  # only who has this process's turn can hold the machine's
+            self._machine.release()
+            self._turns.give_back(ticket)
+
+    def _wait(self, ticket: Ticket, cancel: threading.Event) -> Iterator[Message]:
         shown: int | None = -1
-        while (place := self._turns.place(ticket, _POLL_S)) and not cancel.is_set():
+        while (place := self._turns.take(ticket, POLL_S)) and not cancel.is_set():
             if place != shown:
                 yield Waiting(shown := place)
         while not cancel.is_set() and not self._machine.take():
             if shown is not None:
                 yield Waiting(shown := None)
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
 
     def _worker(self, way: Way) -> _Worker:
         key = (BACKENDS[way.backend].worker, way.device)
@@ -329,7 +254,7 @@ class Engine:
                 worker = self._workers[key] = _Worker(way, self._idle_s)
             return worker
 
-    def _until_ready(self, worker: _Worker, cancel: threading.Event, give_way: bool = False) -> Iterator[Message]:
+    def _until_ready(self, worker: _Worker, stop: Callable[[], bool]) -> Iterator[Message]:
         limit = time.monotonic() + START_LIMIT_S
         if worker.about is None:
             yield Starting(worker.way)
@@ -342,21 +267,22 @@ class Engine:
                         raise TrainingFailed(content[0])
                     worker.about = content[0]
                     break
-            if cancel.is_set() or (give_way and self._turns.others_wait()):
+            if stop():
                 return  # the worker goes on starting: the next run wants it
             if time.monotonic() > limit:
                 self._drop(worker)
                 raise TrainingFailed(f"The worker of “{worker.way.label}” did not start within {START_LIMIT_S:.0f} s.")
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
 
-    def _one_turn(self, worker: _Worker, job: Job, resume: bool, cancel: threading.Event) -> Iterator[Message]:
+    def _one_turn(
+        self, worker: _Worker, job: Job, resume: bool, cancel: threading.Event, ticket: Ticket
+    ) -> Iterator[Message]:
         """Train until done (True) or until the turn is over (False). Generator: its value is `yield from`'s."""
         try:
             self._send(worker, ("resume", job.id) if resume else ("run", job))
         except WorkerDied as error:
             raise error if resume else _DiedIdle() from error
         answered = resume
-        began = time.monotonic()
         asked: str | None = None  # "pause" or "cancel", once it was sent
         asked_at = 0.0
         try:
@@ -364,10 +290,10 @@ class Engine:
                 if cancel.is_set() and asked != "cancel":
                     self._send(worker, ("cancel", job.id))
                     asked, asked_at = "cancel", time.monotonic()
-                elif asked is None and time.monotonic() - began > QUANTUM_S and self._others_wait():
+                elif asked is None and self._must_give_way(ticket):
                     self._send(worker, ("pause", job.id))
                     asked = "pause"
-                if not worker.connection.poll(_POLL_S):
+                if not worker.connection.poll(POLL_S):
                     if asked == "cancel" and time.monotonic() - asked_at > CANCEL_ANSWER_S:
                         self._drop(worker)
                         return True
@@ -392,15 +318,15 @@ class Engine:
             self._abandon(worker, job)
             raise
 
-    def _others_wait(self) -> bool:
-        return self._turns.others_wait() or self._machine.wanted()
+    def _must_give_way(self, ticket: Ticket) -> bool:
+        return self._turns.must_give_way(ticket) or (self._turns.held_s() > QUANTUM_S and self._machine.wanted())
 
     def _abandon(self, worker: _Worker, job: Job) -> None:
         limit = time.monotonic() + CANCEL_ANSWER_S
         try:
             worker.connection.send(("cancel", job.id))
             while time.monotonic() < limit:
-                if worker.connection.poll(_POLL_S):
+                if worker.connection.poll(POLL_S):
                     word, job_id, *_ = worker.connection.recv()
                     if job_id == job.id and word in ("done", "stopped", "error"):
                         return

@@ -11,13 +11,14 @@ from functools import cache
 import marimo as mo
 import numpy as np
 
-from lib import experiments
+from lib import experiments, live
 from lib import inside as inside_module
+from lib.address import Address
 from lib.backends import BACKENDS, DEFAULT, Way, unavailable
 from lib.backends.base import Parameters
-from lib.data import load_test
+from lib.data import Facts, load_test, recognised
 from lib.experiments import ARTICLE_ARCHITECTURES, BATCH_SIZES, RATE_STEPS, Experiment
-from lib.live import Address, Stage
+from lib.live import Stage
 from lib.machine import this_machine
 from lib.results import Results
 from lib.store import Store
@@ -30,14 +31,14 @@ COUNTS = tuple(range(2, experiments.MAX_LINES + 1))
 _BUTTONS = ("stop", "again")
 
 
-def title(address: Address, store: Store, data: tuple[str, str], tools: mo.Html) -> mo.Html:
+def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) -> mo.Html:
     """Title, the machine in one quiet line, the question, and whatever the reader must know before trusting the page."""
-    data_source, data_note = data
-    notes = [*address.problems, *filter(None, [store.trouble, data_note])]
+    data = data or recognised() or Facts("", "")
+    notes = [*address.problems, *filter(None, [store.trouble, data.note])]
     problems = "".join(f'<p class="lab-problem" role="alert">{html.escape(note)}</p>' for note in notes)
     return mo.Html(
         '<div class="lab-title"><h1>Why is my GPU slower?</h1>'
-        f'<p class="lab-line">{html.escape(" · ".join(filter(None, [this_machine().line, data_source])))}</p></div>'
+        f'<p class="lab-line">{html.escape(" · ".join(filter(None, [this_machine().line, data.source])))}</p></div>'
         '<p class="lab-question">A small network often trains faster on a processor than on a graphics card, because most of its time is not '
         "arithmetic but overhead. Move a slider: every line below is being trained now, on this machine.</p>"
         f'{problems}<div class="lab-tools">{tools.text}</div>'
@@ -191,6 +192,9 @@ def remember(set_best: Callable, set_data: Callable) -> Callable[[Results], None
         if results.data is not None:
             set_data(results.data)
         if (best := results.best()) is not None:
+            if results.parameters is not None:
+                index, parameters = results.parameters
+                live.remember(results.items[index], parameters)
             set_best(best)
 
     return keep
@@ -201,6 +205,8 @@ def tools(stages: Sequence[Stage], address: Address, set_reset: Callable) -> mo.
 
     def reset(presses: int) -> int:
         address.clear()
+        for stage in stages:
+            stage.opening = True
         set_reset(presses + 1)
         return presses + 1
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from lib.backends.base import Epoch, FirstCall, Steps
+from lib.backends.base import Epoch, FirstCall, Parameters, Steps
+from lib.data import Facts
 from lib.engine import Progress, Ready, Starting, Waiting
 from lib.store import Curve
-from lib.sweep import Finished, Item, Update, Void
+from lib.sweep import Finished, Item, ToTrain, Update, Void
 
 POINTS_PER_LINE = 150
 CHANCE_ACCURACY = 0.15  # ten classes: one that did not learn stays near 10 %
@@ -97,11 +98,11 @@ class Line:
         if width == 1:
             steps, means = np.arange(len(losses)) + 1.0, losses.astype(float)
         else:
+            if 2 <= len(losses) < 2 * width:  # a line can be seen from two points on, and the first must not wait
+                width = len(losses) // 2
             full = len(losses) // width * width
             means = losses[:full].reshape(-1, width).mean(axis=1, dtype=float)
             steps = (np.arange(len(means)) + 0.5) * width
-            if not len(means) and len(losses):  # the first points must not wait for a full group
-                steps, means = np.array([len(losses) / 2]), np.array([losses.mean(dtype=float)])
         finite = np.isfinite(means)
         return steps[finite], means[finite]
 
@@ -118,9 +119,9 @@ class Results:
         self.failure = ""
         self.version = 0  # grows with each change
         self.changed = threading.Condition()
-        self._began = time.monotonic()
-        self.first_points_s: float | None = None
-        self.data: tuple[str, str] | None = None  # source of the images, and what there is to say about them
+        self.to_train: tuple[int, ...] | None = None  # known once the store was asked
+        self.parameters: tuple[int, Parameters] | None = None  # of the best item so far, where they came with it
+        self.data: Facts | None = None
 
     def add(self, update: Update) -> None:
         with self.changed:
@@ -134,12 +135,13 @@ class Results:
             elif isinstance(update, Progress):
                 self.state, self.starting = RUNNING, ""
                 self.lines[update.index].add(update.event)
-                if self.first_points_s is None and isinstance(update.event, Steps):
-                    self.first_points_s = time.monotonic() - self._began
             elif isinstance(update, Finished):
                 self.lines[update.index].finish(update.curve, update.kept)
+                self._keep_the_best_parameters(update)
+            elif isinstance(update, ToTrain):
+                self.to_train = update.indices
             elif isinstance(update, Ready):
-                self.starting, self.data = "", (update.about.data_source, update.about.data_note)
+                self.starting, self.data = "", update.data
             self._tell()
 
     def end(self, state: str, failure: str = "") -> None:
@@ -150,6 +152,10 @@ class Results:
             self.failure, self.starting = failure, ""
             self._tell()
 
+    def _keep_the_best_parameters(self, update: Finished) -> None:
+        if self._best() == update.index:
+            self.parameters = (update.index, update.parameters) if update.parameters else None
+
     def _tell(self) -> None:
         self.version += 1
         self.changed.notify_all()
@@ -157,6 +163,11 @@ class Results:
     @property
     def over(self) -> bool:
         return self.state in (DONE, KEPT, STOPPED, FAILED)
+
+    @property
+    def worth_showing(self) -> bool:
+        """Whether all that is kept and a first line of what is trained can be seen, or there is nothing to wait for."""
+        return self.over or any(self.lines[index].n_steps >= 2 for index in self.to_train or ())
 
     @property
     def share_done(self) -> float:
@@ -249,9 +260,13 @@ class Results:
     def best(self) -> Item | None:
         """The finished item with the highest accuracy."""
         with self.changed:
-            finished = [
-                line for line in self.lines if line.curve is not None and line.diverged_step is None and line.epochs
-            ]
-            if not finished:
-                return None
-            return max(finished, key=lambda line: line.accuracy or 0.0).item
+            index = self._best()
+            return None if index is None else self.items[index]
+
+    def _best(self) -> int | None:
+        finished = [
+            index
+            for index, line in enumerate(self.lines)
+            if line.curve is not None and line.diverged_step is None and line.epochs
+        ]
+        return max(finished, key=lambda index: self.lines[index].accuracy or 0.0, default=None)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lib.backends import Way, versions
-from lib.backends.base import Epoch, FirstCall, Steps
+from lib.backends.base import Epoch, FirstCall, Parameters, Steps
 from lib.engine import Engine, Message, Progress, Ready, Restarted, Trained
 from lib.spec import Training
 from lib.store import Curve, Key, Store
+from lib.turns import Claim
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,19 @@ class Item:
 
 @dataclass(frozen=True)
 class Finished:
-    """Item `index` is done; `kept` where its curve came from the store."""
+    """Item `index` is done; `kept` where its curve came from the store, without its parameters."""
 
     index: int
     curve: Curve
     kept: bool
+    parameters: Parameters | None = None
+
+
+@dataclass(frozen=True)
+class ToTrain:
+    """The items that are not kept, and will be trained now."""
+
+    indices: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,9 @@ class Void:
     indices: tuple[int, ...]
 
 
-Update = Message | Finished | Void
+Update = Message | Finished | ToTrain | Void
+
+MAX_PARAMETERS = 2_000_000  # larger networks' parameters stay in the worker: 8 MB each are enough to send
 
 
 def grouped(items: Sequence[Item]) -> list[tuple[int, ...]]:
@@ -56,7 +67,12 @@ def grouped(items: Sequence[Item]) -> list[tuple[int, ...]]:
 
 
 def sweep(
-    items: Sequence[Item], engine: Engine, store: Store | None, cancel: threading.Event, fresh: bool = False
+    items: Sequence[Item],
+    engine: Engine,
+    store: Store | None,
+    cancel: threading.Event,
+    fresh: bool = False,
+    claim: Claim | None = None,
 ) -> Iterator[Update]:
     """Yield what happens until every item is `Finished`, or `cancel` is set. `fresh` trains even what is kept.
 
@@ -64,18 +80,19 @@ def sweep(
     """
     todo = set(range(len(items)))
     if store is not None and not fresh:
-        about = yield from engine.about_data(cancel)
-        if about is None:
+        facts = yield from engine.data_facts(cancel)
+        if facts is None:
             return
-        yield Ready(about)
+        yield Ready(facts)
         for index in sorted(todo):
-            if (curve := store.get(_key(items[index], about.data_digest))) is not None:
+            if (curve := store.get(_key(items[index], facts.digest))) is not None:
                 yield Finished(index, curve, kept=True)
                 todo.discard(index)
+    yield ToTrain(tuple(sorted(todo)))
     for group in grouped(items):
         indices = tuple(index for index in group if index in todo)
         if indices and not cancel.is_set():
-            yield from _train_group(items, indices, engine, store, cancel, fresh)
+            yield from _train_group(items, indices, engine, store, cancel, fresh, claim or Claim())
 
 
 def _train_group(
@@ -85,14 +102,17 @@ def _train_group(
     store: Store | None,
     cancel: threading.Event,
     fresh: bool,
+    claim: Claim,
 ) -> Iterator[Update]:
     way = items[indices[0]].way
     parts = [_Collected() for _ in indices]
     digest = ""
-    messages = engine.run(way, [items[index].training for index in indices], cancel)
+    trainings = [items[index].training for index in indices]
+    small = trainings[0].network.n_parameters <= MAX_PARAMETERS
+    messages = engine.run(way, trainings, cancel, want_parameters=small, claim=claim)
     for message in messages:
         if isinstance(message, Ready):
-            digest = message.about.data_digest
+            digest = message.data.digest
             if store is not None and not fresh and not any(part.epochs for part in parts):
                 # Its turn has come; meanwhile another viewer may have trained the very same.
                 kept = [store.get(_key(items[index], digest)) for index in indices]
@@ -111,7 +131,7 @@ def _train_group(
             index, curve = indices[message.index], parts[message.index].curve()
             if store is not None:
                 curve = store.put(_key(items[index], digest), curve)
-            yield Finished(index, curve, kept=False)
+            yield Finished(index, curve, kept=False, parameters=message.parameters)
         else:
             yield message
 

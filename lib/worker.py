@@ -20,8 +20,8 @@ from queue import Empty, SimpleQueue
 
 from lib import data as data_module
 from lib.backends import BACKENDS, load_train, versions
-from lib.backends.base import Epoch, Event, Parameters, no_parameters
-from lib.data import Data, DataError
+from lib.backends.base import Epoch, Event, FirstCall, Parameters, no_parameters
+from lib.data import Data, DataError, Facts
 from lib.spec import Training
 
 PARENT_POLL_S = 0.5
@@ -43,9 +43,7 @@ class About:
     """What a worker says of itself when it is ready."""
 
     pid: int
-    data_source: str
-    data_digest: str
-    data_note: str
+    data: Facts
     versions: str  # of everything that the numbers depend on
 
 
@@ -114,7 +112,7 @@ def serve(backend: str, idle_s: float) -> None:
     except (DataError, ImportError, MemoryError, OSError) as error:
         connection.send(("failed", str(error)))
         return
-    connection.send(("ready", About(os.getpid(), data.source, data.digest, data.note, versions(backend))))
+    connection.send(("ready", About(os.getpid(), data.facts, versions(backend))))
     jobs: dict[int, Iterator[tuple]] = {}
     idle_since = time.monotonic()
     while time.monotonic() - idle_since < idle_s:
@@ -201,7 +199,9 @@ def take_turns(trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool)
         event = next(training, None)
         yield index, event
         if event is not None:
-            (waiting.append if side_by_side else waiting.appendleft)((index, training))
+            # After its first call a training goes on: whoever watches waits for the first steps, not for all first calls.
+            to_the_end = side_by_side and not isinstance(event, FirstCall)
+            (waiting.append if to_the_end else waiting.appendleft)((index, training))
 
 
 @contextmanager

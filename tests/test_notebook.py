@@ -9,7 +9,9 @@ import marimo as mo
 import pytest
 
 from lib import experiments, launch, live, page
-from lib.live import Address, Stage
+from lib.address import Address
+from lib.data import Facts
+from lib.live import Stage
 from lib.store import Store
 from tests.conftest import ROOT
 
@@ -128,7 +130,7 @@ def test_changes_are_written_into_the_address():
 
 def test_offline_digits_are_announced(stage):
     shown = page.title(
-        Address(), Store(), ("scikit-learn digits", "This is not MNIST but …: no connection."), mo.Html("")
+        Address(), Store(), Facts("scikit-learn digits", "0", "This is not MNIST but …: no connection."), mo.Html("")
     ).text
     assert "This is not MNIST" in shown
     assert "no connection" in shown

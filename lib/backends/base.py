@@ -19,7 +19,7 @@ Layer = tuple[np.ndarray, np.ndarray]  # weights (inputs, outputs), biases (outp
 Parameters = list[Layer]
 
 # A pause, a cancel and a new point on the chart all wait for the end of a chunk of steps.
-CHUNK_S = 0.12
+CHUNK_S = 0.06
 VALIDATION_SLICE = 2_000  # bounds the memory of an evaluation: 4,096 activations of 12,000 images are 200 MB
 
 
@@ -88,7 +88,7 @@ def next_chunk(steps_left: int, step_s: float | None) -> int:
     """How many steps to take before looking up again: a few to learn the pace, then equal parts of what is left.
 
     >>> next_chunk(1500, None), next_chunk(1500, 60e-6), next_chunk(48000, 10e-6)
-    (16, 1500, 12000)
+    (16, 750, 6000)
     """
     if step_s is None:
         return min(16, steps_left)

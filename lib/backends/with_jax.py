@@ -1,7 +1,7 @@
 """Training with JAX in two ways: one call an epoch, and one call a step as the articles do it.
 
 **One call an epoch.** The loop over the batches is compiled too: it slices each batch out of the training
-images, which stay on the device, and gives control back to Python only at the end of an epoch (or every 0.12 s of a
+images, which stay on the device, and gives control back to Python only at the end of an epoch (or every `CHUNK_S` of a
 long one). The first and last step, the learning rate and the order of batches are arguments, so none of them makes XLA
 compile again; only another network or batch size does, and its result is kept on disk.
 

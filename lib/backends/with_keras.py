@@ -53,7 +53,7 @@ def build(network: Network, learning_rate: float, parameters: Parameters) -> ker
 
 
 class _Handover(keras.callbacks.CallbackList):
-    """Keras' list of callbacks, which also notes each step's logs and passes them on every 0.12 s.
+    """Keras' list of callbacks, which also notes each step's logs and passes them on every `CHUNK_S`.
 
     `fit` reports the running mean of the loss; the loss of step k is k·mean(k) - (k-1)·mean(k-1), exact but for
     float32 rounding (1e-6 in the first steps, 1e-4 after a thousand).

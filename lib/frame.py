@@ -1,0 +1,167 @@
+"""The frame of an experiment as HTML: controls, charts, state, sentence, table. Draws what it is given, runs nothing."""
+
+import html
+from collections.abc import Callable
+
+import marimo as mo
+import pandas as pd
+
+from lib import charts as charts_module
+from lib import experiments
+from lib.experiments import Experiment
+from lib.results import DIVERGED, DONE, FAILED, KEPT, RUNNING, STOPPED, WAITING, Results
+
+
+def draw(
+    experiment: Experiment,
+    results: Results,
+    controls: str,
+    target: float,
+    after: Callable[[Experiment, Results], str] | None = None,
+) -> mo.Html:
+    """The whole frame: controls left; charts, state, sentence and table right."""
+    figures = "".join(
+        f'<figure class="lab-figure"><figcaption>{html.escape(chart.title)}</figcaption>{mo.as_html(chart).text}</figure>'
+        for chart in charts_module.charts(experiment, results, target)
+    )
+    parts = [f'<div class="lab-charts lab-{experiment.name}">{figures}</div>', _state_line(results)]
+    sentence = experiments.sentence(experiment, results, target)
+    if sentence:
+        parts.append(f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>')
+    if results.over and (note := experiments.published_note(experiment.name)):
+        parts.append(f'<p class="lab-note">{html.escape(note)}</p>')
+    if after is not None:
+        parts.append(after(experiment, results))
+    if results.over:
+        parts.append(_details(experiment, results))
+    return _page(controls, "".join(parts))
+
+
+def blank(experiment: Experiment, results: Results, controls: str, target: float) -> mo.Html:
+    """The frame before there is anything to show: the charts' places, without charts."""
+    figures = "".join(
+        f'<figure class="lab-figure"><figcaption>{html.escape(chart.title)}</figcaption>'
+        f'<div class="lab-blank" style="height:{chart.height_px}px"></div></figure>'
+        for chart in charts_module.charts(experiment, results, target)
+    )
+    return _page(controls, f'<div class="lab-charts lab-{experiment.name}">{figures}</div>{_state_line(results)}')
+
+
+def refused(controls: str, error: ValueError) -> mo.Html:
+    """The controls, and in place of the charts what is wrong with what they say."""
+    return _page(controls, failed(sentence_of(error)).text)
+
+
+def failed(sentence: str) -> mo.Html:
+    return mo.Html(f'<p class="lab-state lab-failed" role="alert">{html.escape(sentence)}</p>')
+
+
+def note(sentence: str) -> mo.Html:
+    return mo.Html(f'<p class="lab-note">{html.escape(sentence)}</p>')
+
+
+def sentence_of(error: ValueError) -> str:
+    """An error's text as a sentence."""
+    text = str(error)
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def _page(controls: str, result: str) -> mo.Html:
+    return mo.Html(
+        f'<div class="lab"><div class="lab-controls">{controls}</div><div class="lab-result">{result}</div></div>'
+    )
+
+
+_STATE_WORDS = {
+    WAITING: "Waiting", RUNNING: "Training", STOPPED: "Stopped", KEPT: "From store", DONE: "Done", FAILED: "Failed", DIVERGED: "Diverged",
+}  # fmt: skip
+
+
+def _state_line(results: Results) -> str:
+    """State, progress and time left; the bar keeps its place when it is full."""
+    share = 1.0 if results.state in (DONE, KEPT) else results.share_done
+    kind = results.state.replace(" ", "-")
+    return (
+        f'<div class="lab-state lab-{kind}"><b>{_STATE_WORDS[results.state]}</b>'
+        f'<progress max="1" value="{share:.3f}" aria-label="progress"></progress><span>{html.escape(progress_text(results))}</span></div>'
+    )
+
+
+def progress_text(results: Results) -> str:
+    if results.starting:
+        return f"starting the worker of {results.starting}: it imports its library and loads the images"
+    if results.state == WAITING:
+        if results.place is None:
+            return "another program on this machine is timing something; this starts when it has finished"
+        return (
+            ""
+            if results.place == 0
+            else f"number {results.place + 1} in the queue: one training at a time, so that its seconds are true"
+        )
+    if results.state == RUNNING:
+        left_s = results.left_s
+        return f"{results.share_done:.0%}" + (
+            f", about {experiments.seconds(max(left_s, 0.1))} left" if left_s is not None else ""
+        )
+    if results.state == KEPT:
+        when = min((line.curve.measured_at for line in results.lines if line.curve), default="")
+        return f"trained and timed on this machine {_ago(when)}; “Run again” measures anew"
+    if results.state == DONE:
+        kept = sum(line.kept for line in results.lines)
+        return f"{len(results.lines)} trainings" + (
+            f", {kept} of them from the store" if kept else ", measured just now"
+        )
+    return ""
+
+
+def _ago(iso: str) -> str:
+    """A time in words, from ISO 8601 in UTC."""
+    if not iso:
+        return "earlier"
+    passed_s = (pd.Timestamp.now("UTC") - pd.Timestamp(iso)).total_seconds()
+    if passed_s < 90:
+        return "a moment ago"
+    for limit_s, unit_s, word in ((5400, 60, "minutes"), (129600, 3600, "hours")):
+        if passed_s < limit_s:
+            return f"{passed_s / unit_s:.0f} {word} ago"
+    return f"on {iso[:10]}"
+
+
+def table(experiment: Experiment, results: Results) -> pd.DataFrame:
+    """The summary as people read it."""
+    frame = results.summary_frame()
+    shown = pd.DataFrame(
+        {
+            experiment.ordered_by: frame["label"],
+            "accuracy": frame["accuracy"].map(lambda value: experiments.percent(value) if value == value else "–"),
+            "parameters": frame["parameters"].map("{:,}".format),
+            "steps": frame["steps"].map("{:,}".format),
+            "s an epoch": frame["epoch_median_s"].map(_plain_s),
+            "quartiles": [
+                f"{_plain_s(low)} – {_plain_s(high)}"
+                for low, high in zip(frame["epoch_q1_s"], frame["epoch_q3_s"], strict=True)
+            ],
+            "timed epochs": frame["timed_epochs"],
+            "s of training": frame["train_s"].map(_plain_s),
+            "s of first call": frame["first_call_s"].map(_plain_s),
+            "state": frame["state"],
+        }
+    )
+    return shown
+
+
+def _plain_s(value: float) -> str:
+    return "–" if value != value else f"{value:.3g}"
+
+
+def _details(experiment: Experiment, results: Results) -> str:
+    rows = table(experiment, results).to_html(index=False, border=0, classes="lab-table", escape=True)
+    how = (
+        "Seconds are wall time of the training alone, on a monotonic clock, with the device waited for at the end of each chunk; evaluation, "
+        "compilation (“first call”) and waiting are left out. An epoch's seconds are the median and quartiles of all but the first. One training "
+        "runs at a time on this machine. Accuracy is on the 12,000 validation images, with one seed: gaps below half a point can be chance."
+    )
+    return (
+        f'<details class="lab-details"><summary>Table</summary><div class="lab-scroll">{rows}</div></details>'
+        f'<details class="lab-details"><summary>How this was measured</summary><p>{how}</p></details>'
+    )
