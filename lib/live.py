@@ -28,7 +28,9 @@ from lib.store import Store
 from lib.sweep import Item
 from lib.turns import Claim, Urgency
 
-FRAME_S = 0.15  # six or seven frames a second are enough for an eye, and leave the processor to the training
+# The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and the
+# training that is being timed wants that core.
+FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
 AT_ONCE_S = 0.12  # what is kept, and a warm worker's first points, are shown without an empty frame before them
 QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
 
@@ -147,7 +149,8 @@ def show(
 
 def _paint(view: _View, results: Results, drawn: int, latest: Callable[[], bool], first: bool) -> None:
     """After state number `drawn`, draw each new state, at most every `FRAME_S`, until the run is over or another showing took the place."""
-    seen, next_frame = drawn, time.monotonic() + FRAME_S
+    seen, frame_s = drawn, FRAME_S
+    next_frame = time.monotonic() + frame_s
     while not (results.over and seen == results.version):
         with results.changed:
             results.changed.wait_for(lambda seen=seen: results.version != seen, 1.0)
@@ -161,7 +164,8 @@ def _paint(view: _View, results: Results, drawn: int, latest: Callable[[], bool]
             if changed:
                 mo.output.replace(frame.blank(view.experiment, results, view.controls, view.target))
         elif changed or not over:
-            next_frame = time.monotonic() + FRAME_S
+            frame_s = min(SLOWER * frame_s, LATER_FRAME_S)
+            next_frame = time.monotonic() + frame_s
             view.draw(results)
     view.done_when_quiet(results, latest)
 

@@ -29,26 +29,40 @@ class Urgency(IntEnum):
     LATER = 2  # it follows from another result
 
 
+_count = itertools.count(1)  # of claims, tickets and turns: what came before what
+
+
 @dataclass(frozen=True)
 class Claim:
-    """Who asks, and how urgently. By default everyone is a viewer of their own."""
+    """Who asks, and how urgently. By default everyone is a viewer of their own.
+
+    Claims are in the order in which they were made, whenever their runs come to want a turn.
+    """
 
     viewer: Hashable = field(default_factory=object)
     urgency: Urgency = Urgency.IN_ORDER
+    number: int = field(default_factory=lambda: next(_count))
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Among the same viewer's claims the smallest comes first."""
+        return self.urgency, -self.number if self.urgency is Urgency.NOW else self.number
 
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
     """A place in the queue."""
 
-    viewer: Hashable
-    urgency: Urgency
+    claim: Claim
     number: int
 
     @property
+    def viewer(self) -> Hashable:
+        return self.claim.viewer
+
+    @property
     def order(self) -> tuple[int, int]:
-        """Among the same viewer's tickets the smallest comes first."""
-        return self.urgency, -self.number if self.urgency is Urgency.NOW else self.number
+        return self.claim.order
 
 
 class Turns:
@@ -59,13 +73,12 @@ class Turns:
         self._waiting: list[Ticket] = []
         self._holder: Ticket | None = None
         self._held_since = 0.0
-        self._count = itertools.count(1)
-        self._served: dict[Hashable, int] = {}  # when each viewer's last turn began, on the same count as the tickets
+        self._served: dict[Hashable, int] = {}  # when each viewer's last turn ended
 
     def join(self, claim: Claim) -> Ticket:
         """Get in line."""
         with self._changed:
-            ticket = Ticket(claim.viewer, claim.urgency, next(self._count))
+            ticket = Ticket(claim, next(_count))
             self._waiting.append(ticket)
             return ticket
 
@@ -78,14 +91,13 @@ class Turns:
             if place == 0 and self._holder is not ticket:
                 self._waiting.remove(ticket)
                 self._holder, self._held_since = ticket, time.monotonic()
-                self._served[ticket.viewer] = next(self._count)
             return place
 
     def give_back(self, ticket: Ticket) -> None:
         """End the turn, and stay in line for the next one."""
         with self._changed:
             if self._holder is ticket:
-                self._holder = None
+                self._end_turn(ticket)
                 self._waiting.append(ticket)
                 self._changed.notify_all()
 
@@ -93,7 +105,7 @@ class Turns:
         """Want no more turns."""
         with self._changed:
             if self._holder is ticket:
-                self._holder = None
+                self._end_turn(ticket)
             else:
                 self._waiting.remove(ticket)
             if all(other.viewer != ticket.viewer for other in self._all()):
@@ -118,6 +130,10 @@ class Turns:
                 other.order < ticket.order if other.viewer == ticket.viewer else long_held for other in self._waiting
             )
 
+    def _end_turn(self, ticket: Ticket) -> None:
+        self._holder = None
+        self._served[ticket.viewer] = next(_count)
+
     def _all(self) -> list[Ticket]:
         return self._waiting + ([self._holder] if self._holder else [])
 
@@ -131,11 +147,10 @@ class Turns:
         queues: dict[Hashable, list[Ticket]] = {}
         for ticket in sorted(self._waiting, key=lambda ticket: ticket.order):
             queues.setdefault(ticket.viewer, []).append(ticket)
-        last = {
-            viewer: max(self._served.get(viewer, 0), min(ticket.number for ticket in queue))
-            for viewer, queue in queues.items()
-        }
+        last = {v: max(self._served.get(v, 0), min(ticket.number for ticket in queue)) for v, queue in queues.items()}
         turn = itertools.count(max(last.values(), default=0) + 1)
+        if self._holder is not None and self._holder.viewer in last:
+            last[self._holder.viewer] = next(turn)
         line = []
         while queues:
             viewer = min(queues, key=last.__getitem__)

@@ -113,7 +113,7 @@ def test_the_address_restores_the_controls_and_names_what_it_cannot_use(stage):
     page.depth_panel(bad, stage)
     assert len(bad.problems) == 4
     assert all("expected" in problem for problem in bad.problems)
-    shown = page.title(bad, Store(), ("MNIST", ""), mo.Html("")).text
+    shown = page.title(bad, Store(), Facts("MNIST", ""), mo.Html("")).text
     assert "rate.epochs=many" in shown
 
 

@@ -66,3 +66,13 @@ def test_a_viewer_who_comes_back_has_no_advantage(turns):
     again = turns.join(Claim("me", Urgency.NOW))
     assert turns.take(again, 0) == 1
     assert turns.take(theirs, 0) == 0
+
+
+def test_claims_keep_their_order_when_a_later_one_is_ready_first(turns):
+    first, second = Claim("me"), Claim("me")
+    early = turns.join(second)
+    assert turns.take(early, 0) == 0
+    late = turns.join(first)
+    assert turns.must_give_way(early), "the page's first experiment begins, whoever was ready first"
+    turns.give_back(early)
+    assert turns.take(late, 0) == 0
