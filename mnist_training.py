@@ -23,34 +23,6 @@ with app.setup(hide_code=True):
 
 
 @app.cell(hide_code=True)
-def shared_state():
-    address = Address(mo.query_params(), mo.cli_args().to_dict())
-    store = Store()
-    get_best, set_best = mo.state(None)
-    get_reset, set_reset = mo.state(0)
-    get_data, set_data = mo.state(None)
-    rate_stage, size_stage, depth_stage, backend_stage, inside_stage = (
-        live.Stage(shared_engine(), store, viewer=address) for _ in range(5)
-    )
-    page_tools = page.tools([rate_stage, size_stage, depth_stage, backend_stage, inside_stage], address, set_reset)
-    return (
-        address,
-        backend_stage,
-        depth_stage,
-        get_best,
-        get_data,
-        get_reset,
-        inside_stage,
-        page_tools,
-        rate_stage,
-        set_best,
-        set_data,
-        size_stage,
-        store,
-    )
-
-
-@app.cell(hide_code=True)
 def title(address, get_data, page_tools, store):
     page.title(address, store, get_data(), page_tools)
     return
@@ -183,6 +155,34 @@ def draw_a_digit():
     canvas = mo.ui.anywidget(DrawDigit())
     canvas
     return (canvas,)
+
+
+@app.cell(hide_code=True)
+def shared_state():
+    address = Address(mo.query_params(), mo.cli_args().to_dict())
+    store = Store()
+    get_best, set_best = mo.state(None)
+    get_reset, set_reset = mo.state(0)
+    get_data, set_data = mo.state(None)
+    rate_stage, size_stage, depth_stage, backend_stage, inside_stage = (
+        live.Stage(shared_engine(), store, viewer=address) for _ in range(5)
+    )
+    page_tools = page.tools([rate_stage, size_stage, depth_stage, backend_stage, inside_stage], address, set_reset)
+    return (
+        address,
+        backend_stage,
+        depth_stage,
+        get_best,
+        get_data,
+        get_reset,
+        inside_stage,
+        page_tools,
+        rate_stage,
+        set_best,
+        set_data,
+        size_stage,
+        store,
+    )
 
 
 if __name__ == "__main__":

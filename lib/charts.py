@@ -226,17 +226,21 @@ def _filled(
 ) -> Chart:
     """Put the rows in, and a label at the end of each line, moved apart where they would overlap."""
     spec, title = template
-    ends = frame.groupby("line", sort=True).tail(1)
-    low, high = np.log(domain)
-    heights = ((np.log(ends["y"].to_numpy(dtype=float)) - low) / (high - low)).tolist()
-    moved = spread_labels(heights, 13 / HEIGHT)
-    labels = [
-        {"label": end.label, "x": end.x, "y": float(np.exp(low + (high - low) * min(max(height, 0.0), 1.0)))}
-        for end, height in zip(ends.itertuples(), moved, strict=True)
-    ]
+    labels = _apart(frame.groupby("line", sort=True).tail(1)[["label", "x", "y"]].to_dict("records"), domain)
     filled = _with_rows(spec, experiment, x_max, ends=labels, rule=[])
     filled["datasets"]["rows"] = _as_csv(frame, experiment)
     return Chart(filled, title)
+
+
+def _apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
+    """Labels beside the points (label, x, y), moved up and down on the logarithmic axis so that none covers another."""
+    low, high = np.log(domain)
+    heights = [float((np.log(point["y"]) - low) / (high - low)) for point in points]
+    moved = spread_labels(heights, 13 / HEIGHT)
+    return [
+        {"label": point["label"], "x": point["x"], "y": float(np.exp(low + (high - low) * min(max(height, 0.0), 1.0)))}
+        for point, height in zip(points, moved, strict=True)
+    ]
 
 
 def _as_csv(frame: pd.DataFrame, experiment: Experiment) -> str:
@@ -312,9 +316,8 @@ def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
 
 
 def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str, x_max: float | None) -> Chart:
-    for place, row in enumerate(sorted(rows, key=lambda row: row["x"])):
-        row["below"] = bool(place % 2) and x_max is not None
-    return Chart(_with_rows(_scatter_frame(x_title, log=x_max is None), experiment, x_max, rows=rows), title)
+    ends = _apart(rows, _ERROR_DOMAIN)
+    return Chart(_with_rows(_scatter_frame(x_title, log=x_max is None), experiment, x_max, rows=rows, ends=ends), title)
 
 
 @cache
@@ -339,11 +342,11 @@ def _scatter_frame(x_title: str, log: bool) -> dict:
         legend=None,
     )
     points = base.mark_point(filled=True, size=90, opacity=1).encode(shape=shape)
-    # Neighbours in x take turns above and below, so that equal seconds do not print over each other.
-    above, below = (base.transform_filter(f"{sign}datum.below") for sign in ("!", ""))
-    text = above.mark_text(dy=-13, fontSize=11, fontWeight=600).encode(text="label:N") + below.mark_text(
-        dy=14, fontSize=11, fontWeight=600
-    ).encode(text="label:N")
+    if log:  # many, each at its own rate: above its point
+        text = base.mark_text(dy=-13, fontSize=11, fontWeight=600).encode(text="label:N")
+    else:  # few, often at nearly the same seconds: to the right, moved apart
+        beside = alt.Chart(alt.NamedData("ends")).mark_text(align="left", dx=9, fontSize=11, fontWeight=600)
+        text = beside.encode(x=x, y=_y("accuracy", _ERROR_DOMAIN), text="label:N", color=_color())
     failed = base.transform_filter("datum.outcome != 'learnt'").mark_text(dy=-26, fontSize=10).encode(text="outcome:N")
     return _finished(points + text + failed)
 
@@ -413,19 +416,36 @@ def _bars_frame(labels: tuple[str, ...]) -> dict:
     return _finished(bars + spread + text + ticks + notes, height=max(120, 44 * len(labels)))
 
 
+_AXIS = {
+    "labelColor": "currentColor", "titleColor": "currentColor", "domainColor": "currentColor", "tickColor": "currentColor",
+    "gridColor": "currentColor", "gridOpacity": 0.12, "domainOpacity": 0.4, "tickOpacity": 0.4, "labelFontSize": 11,
+    "titleFontSize": 11, "titleFontWeight": "normal", "labelFont": _FONT, "titleFont": _FONT,
+}  # fmt: skip
+
+
+def _style(part: Any) -> None:
+    """Write our style into every axis and text: as `config` the page's own dark theme would override it."""
+    if isinstance(part, list):
+        for one in part:
+            _style(one)
+    elif isinstance(part, dict):
+        for name, value in part.items():
+            if name == "axis" and isinstance(value, dict):
+                part[name] = _AXIS | value
+            elif name == "mark" and isinstance(value, dict) and value.get("type") == "text":
+                part[name] = {"font": _FONT} | value
+            else:
+                _style(value)
+
+
 def _finished(chart: alt.LayerChart | alt.FacetChart, height: int = HEIGHT) -> dict:
     """To a specification: as wide as its place on the page, in the page's colours, drawn as SVG."""
     spec = (
         chart.properties(width="container", height=height, background="transparent", usermeta={"embedOptions": {"renderer": "svg", "actions": False}})
         .configure_view(stroke=None)
-        .configure_axis(
-            labelColor="currentColor", titleColor="currentColor", domainColor="currentColor", tickColor="currentColor",
-            gridColor="currentColor", gridOpacity=0.12, domainOpacity=0.4, tickOpacity=0.4, labelFontSize=11, titleFontSize=11,
-            titleFontWeight="normal", labelFont=_FONT, titleFont=_FONT,
-        )
-        .configure_text(font=_FONT)
         .configure(padding={"left": 4, "right": 62, "top": 14, "bottom": 4}, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
     ).to_dict()  # fmt: skip
     spec["config"]["view"] = {"stroke": None}
+    _style(spec)
     # The whole specification is checked by Altair when it is built here, once; the rows of each frame are not.
     return spec

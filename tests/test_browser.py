@@ -138,19 +138,70 @@ def test_moving_a_slider_trains_anew_and_changes_the_address(page, server):
     assert slider.evaluate("element => element.getRootNode().activeElement === element"), "the slider keeps the focus"
 
 
-@pytest.mark.parametrize("label", ["Learning rates", "How many rates", "Epochs", "Batch size"])
-def test_every_slider_of_the_first_experiment(page, server, label):
-    open_page(page, server)
-    wait_over(page)
-    address = page.url
-    thumb(page, label).first.focus()
-    page.keyboard.press("ArrowRight")
-    page.wait_for_function("old => location.href !== old", arg=address, timeout=10_000)
-    page.wait_for_function(
-        "() => { const lab = document.querySelector('.lab'); return lab.querySelector('.lab-sentence') "
-        "&& ['Done', 'From store'].includes(lab.querySelector('.lab-state b')?.innerText) }",
-        timeout=60_000,
+# Small settings, so that each move is trained quickly; the first two of an experiment's lines are enough.
+QUICK = "&".join((
+    "rate.count=2&rate.size=512&rate.epochs=2", "size.sizes=512,4096&size.epochs=2",
+    "depth.networks=128,256&depth.size=512&depth.epochs=2", "backend.size=2048&backend.epochs=2",
+))  # fmt: skip
+SLIDERS = (
+    (0, "rate", ("Learning rates", "How many rates", "Epochs", "Batch size")),
+    (1, "size", ("Epochs", "Learning rate", "Target accuracy")),
+    (2, "depth", ("Epochs", "Learning rate", "Batch size")),
+    (3, "backend", ("Batch size", "Epochs", "Learning rate")),
+)
+
+
+@pytest.mark.parametrize(("nth", "name", "labels"), SLIDERS, ids=[name for _, name, _ in SLIDERS])
+def test_every_slider_changes_the_chart_the_sentence_and_the_address(page, server, nth, name, labels):
+    open_page(page, server, "?" + QUICK)
+    wait_over(page, nth, 90_000)
+    for label in labels:
+        address, before = page.url, look(page, nth)
+        thumb(page, label, nth).first.focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("old => location.href !== old", arg=address, timeout=10_000)
+        assert f"{name}." in page.url
+        page.wait_for_function(
+            "([nth, old]) => { const lab = document.querySelectorAll('.lab')[nth]; return lab.querySelector('.lab-sentence')"
+            " && ['Done', 'From store'].includes(lab.querySelector('.lab-state b')?.innerText)"
+            " && lab.querySelector('.lab-result').innerText !== old }",
+            arg=[nth, before["text"]], timeout=90_000,
+        )  # fmt: skip
+        page.wait_for_timeout(300)  # the charts follow their frame
+        after = look(page, nth)
+        assert after["charts"] != before["charts"], label
+        assert after["sentence"] != before["sentence"], label
+
+
+def look(page, nth):
+    """What an experiment shows: all its text, its sentence, its charts."""
+    return page.evaluate(
+        """nth => { const lab = document.querySelectorAll('.lab')[nth];
+        const charts = [...lab.querySelectorAll('marimo-mime-renderer')].map(e => e.shadowRoot?.querySelector('svg')?.innerHTML);
+        return {text: lab.querySelector('.lab-result').innerText, sentence: lab.querySelector('.lab-sentence')?.innerText,
+                charts: charts.join('')} }""",
+        nth,
     )
+
+
+def test_a_moved_slider_does_not_wait_for_the_experiments_below(page, server):
+    """While the fourth experiment trains for many seconds, the first answers at once, and the fourth goes on afterwards."""
+    open_page(
+        page, server, "?" + QUICK.replace("backend.size=2048&backend.epochs=2", "backend.size=32&backend.epochs=12")
+    )
+    state = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"
+    page.wait_for_function(f"() => ({state})(3) === 'Training'", timeout=120_000)
+    before = sentence(page)
+    thumb(page, "Batch size").focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function(
+        "old => document.querySelector('.lab .lab-sentence') && document.querySelector('.lab .lab-sentence').innerText !== old",
+        arg=before, timeout=8_000,
+    )  # fmt: skip
+    assert page.evaluate(state, 3) in ("Waiting", "Training"), "the fourth is not over yet"
+    page.wait_for_function(f"() => ({state})(3) === 'Training'", timeout=10_000)
+    page.locator(".lab >> nth=3 >> button", has_text="Stop").click()
+    wait_over(page, 3, 10_000)
 
 
 def test_a_link_restores_the_state(page, server):
