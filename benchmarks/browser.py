@@ -5,10 +5,12 @@ the page shows what was waited for. So a figure holds to one frame (17 ms at 60 
 """
 
 import os
+import re
 import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
 from lib import launch
@@ -109,9 +111,7 @@ def fresh_cache() -> Iterator[Path]:
 @contextmanager
 def server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
     """The editor, as `make run HEADLESS=1` starts it but without a token, and its address. It ends with all its children."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [*launch.command("edit", port, headless=True), "--no-token"]
     environment = os.environ | {"MNIST_CACHE_DIR": str(cache)} | _images()
     process = subprocess.Popen(
@@ -124,6 +124,36 @@ def server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
     finally:
         _end(seen)
         process.wait(10)
+
+
+@contextmanager
+def make_run(cache: Path, port: int) -> Iterator[str]:
+    """`make run HEADLESS=1`, all of it, and the address that it prints once it serves. It ends with all its children."""
+    environment = os.environ | {"MNIST_CACHE_DIR": str(cache), "PYTHONUNBUFFERED": "1"} | _images()
+    process = subprocess.Popen(
+        ["make", "run", "HEADLESS=1", f"PORT={port}"], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if found := re.search(rf"http://[\w.]+:{port}\S*", line):
+                threading.Thread(target=process.stdout.read, daemon=True).start()  # it must not fill the pipe
+                yield found.group()
+                return
+        raise RuntimeError(f"`make run` ended before it printed an address: {''.join(said)[-500:]}")
+    finally:
+        _end(psutil.Process(process.pid))
+        process.wait(10)
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def _images() -> dict[str, str]:
@@ -139,7 +169,9 @@ def _end(process: psutil.Process) -> None:
     """End a process and what it started, each by its own id."""
     with suppress(psutil.NoSuchProcess):
         family = [*process.children(recursive=True), process]
-        process.terminate()
+        for member in family:
+            with suppress(psutil.NoSuchProcess):
+                member.terminate()
         _, alive = psutil.wait_procs(family, timeout=5)
         for survivor in alive:
             with suppress(psutil.NoSuchProcess):
@@ -148,16 +180,25 @@ def _end(process: psutil.Process) -> None:
 
 
 @contextmanager
-def page_of(opened: Browser, address: str) -> Iterator[Page]:
-    """The page, as soon as the server answers; the watcher is in it from its first script on."""
+def visitor(opened: Browser) -> Iterator[BrowserContext]:
+    """A browser profile of its own; what it has loaded once, it need not load again."""
     context = opened.new_context(viewport={"width": 1400, "height": 1000})
+    context.add_init_script(WATCH)
+    try:
+        yield context
+    finally:
+        context.close()
+
+
+@contextmanager
+def page_of(context: BrowserContext, address: str) -> Iterator[Page]:
+    """The page, as soon as the server answers; the watcher is in it from its first script on."""
     page = context.new_page()
-    page.add_init_script(WATCH)
     try:
         _open(page, address)
         yield page
     finally:
-        context.close()
+        page.close()
 
 
 def _open(page: Page, address: str) -> None:

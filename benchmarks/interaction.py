@@ -5,8 +5,8 @@ first-points    a position not seen before → two points of a new line can be s
 cached          a position seen before → its complete chart and its sentence, from the store
 cancelled       moved while 16 trainings of 10 or 20 epochs are running → two points of a new line can be seen, so the worker has
                 given up the old run and begun the new one; `cancelled-gone` is when the old lines are gone
-page-cold       from starting the server to the first experiment's complete chart, nothing compiled, nothing kept
-page-warm       the same a second time
+page-cold       from `make run` to the first experiment's complete chart: nothing compiled, nothing kept, a new browser profile
+page-warm       the same person a second time; `page-warm-new-browser`: with a browser that has never seen the page
 """
 
 import time
@@ -15,7 +15,17 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Browser, Page
 
-from benchmarks.browser import browser, first_complete, fresh_cache, page_of, server, wait_until_all_over
+from benchmarks.browser import (
+    browser,
+    first_complete,
+    free_port,
+    fresh_cache,
+    make_run,
+    page_of,
+    server,
+    visitor,
+    wait_until_all_over,
+)
 from benchmarks.report import Row, Target, note, row, show
 
 PRESSES = 20
@@ -72,18 +82,20 @@ def _presses(opened: Browser, seconds: dict[str, list[float]]) -> None:
 def _starts(opened: Browser, seconds: dict[str, list[float]]) -> None:
     for _ in range(STARTS):
         with fresh_cache() as cache:
-            for name in ("page-cold", "page-warm"):
-                began = time.time()
-                with server(cache) as (_, address), page_of(opened, address) as page:
-                    at, state = first_complete(page)
-                    seconds.setdefault(name, []).append(at - began)
-                    note(f"{name}: {at - began:.1f} s ({state})")
+            port = free_port()
+            with visitor(opened) as person, visitor(opened) as stranger:
+                for name, who in (("page-cold", person), ("page-warm", person), ("page-warm-new-browser", stranger)):
+                    began = time.time()
+                    with make_run(cache, port) as address, page_of(who, address) as page:
+                        at, state = first_complete(page)
+                        seconds.setdefault(name, []).append(at - began)
+                        note(f"{name}: {at - began:.1f} s ({state})")
 
 
 @contextmanager
 def _ready(opened: Browser, cache) -> Iterator[Page]:
     """A page on which everything has run, so that nothing but the slider's own run is measured."""
-    with server(cache) as (_, address), page_of(opened, address) as page:
+    with server(cache) as (_, address), visitor(opened) as person, page_of(person, address) as page:
         wait_until_all_over(page)
         yield page
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import psutil
 
-from benchmarks.browser import browser, fresh_cache, page_of, server, wait_until_all_over
+from benchmarks.browser import browser, fresh_cache, page_of, server, visitor, wait_until_all_over
 from benchmarks.report import Row, Target, row, show
 
 LIMITS_BYTES = {"kernel": 400e6, "jax": 700e6}
@@ -14,7 +14,7 @@ WAIT_S = 3  # the look inside has its own training and its own pictures
 
 def main() -> None:
     with browser() as opened, fresh_cache() as cache, server(cache) as (process, address):
-        with page_of(opened, address) as page:
+        with visitor(opened) as person, page_of(person, address) as page:
             wait_until_all_over(page)
             time.sleep(WAIT_S)
             rows = _rows(process)
