@@ -5,8 +5,7 @@ images, which stay on the device, and gives control back to Python only at the e
 long one). The first and last step, the learning rate and the order of batches are arguments, so none of them makes XLA
 compile again; only another network or batch size does, and its result is kept on disk.
 
-Several trainings of one shape can share one such program (`train_together`): the first layer of all of them is one
-matrix product, because they see the same images.
+Trainings of one shape share the compiled program, so only the first of them waits for it.
 """
 
 import time
