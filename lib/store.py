@@ -1,4 +1,7 @@
-"""Learning curves already computed, kept in SQLite and served again at once.
+"""Learning curves and measurements, kept in SQLite: the curves are served again at once, the measurements are a record.
+
+    python -m lib.store export FILE.json
+    python -m lib.store import FILE.json
 
 A training is deterministic for its key (training, backend and device, data, source of `lib`, versions), so its curve may be
 served again. Its seconds are a measurement: they come back with the machine and the time that they were taken.
@@ -11,10 +14,11 @@ import hashlib
 import json
 import os
 import sqlite3
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,19 +26,30 @@ import numpy as np
 
 from lib.backends import Way
 from lib.backends.base import Epoch, no_parameters
-from lib.machine import machine_id
+from lib.machine import machine_id, this_machine
 from lib.paths import CacheUnwritable, cache_dir
 from lib.sources import source_digest
 from lib.spec import Training
+from lib.timing import Ended, Measurement
 
-SCHEMA_VERSION = 1
 MAX_BYTES = 256 * 2**20
-_SCHEMA = """
+BUSY_S = 5.0  # how long one writer waits for another
+# From each version to the next. Two programs may migrate at once: the second finds the tables there.
+_MIGRATIONS = (
+    """
 CREATE TABLE IF NOT EXISTS curves (
     key TEXT PRIMARY KEY, training TEXT NOT NULL, backend TEXT NOT NULL, device TEXT NOT NULL, data TEXT NOT NULL,
     sources TEXT NOT NULL, versions TEXT NOT NULL, machine TEXT NOT NULL, measured_at TEXT NOT NULL,
     first_call_s REAL NOT NULL, epochs TEXT NOT NULL, losses BLOB NOT NULL, n_bytes INTEGER NOT NULL, used_at REAL NOT NULL
-)"""
+)""",
+    """
+CREATE TABLE IF NOT EXISTS measurements (
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, subject TEXT NOT NULL, machine TEXT NOT NULL, machine_line TEXT NOT NULL,
+    sources TEXT NOT NULL, versions TEXT NOT NULL, measured_at TEXT NOT NULL, block_s TEXT NOT NULL,
+    steps_per_block INTEGER NOT NULL, ended TEXT NOT NULL, warnings TEXT NOT NULL
+)""",
+)
+SCHEMA_VERSION = len(_MIGRATIONS)
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,80 @@ class Curve:
     losses: np.ndarray
     measured_at: str = ""  # ISO 8601, UTC
     machine: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measurement, with everything that is needed to judge it years later."""
+
+    kind: str  # which table it belongs to: "race", "anatomy", "ceiling"
+    subject: Mapping[str, str | int | float]  # what was measured: backend, device, batch_size, …
+    block_s: tuple[float, ...]  # seconds of each block, as they came
+    steps_per_block: int
+    ended: str
+    warnings: tuple[str, ...] = ()
+    versions: str = ""
+    machine: str = field(default_factory=machine_id)
+    machine_line: str = field(default_factory=lambda: this_machine().line)
+    sources: str = field(default_factory=source_digest)
+    measured_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+
+    @classmethod
+    def of(
+        cls, kind: str, subject: Mapping[str, str | int | float], measured: Measurement, versions: str = ""
+    ) -> "Record":
+        return cls(
+            kind,
+            dict(subject),
+            measured.block_s,
+            measured.steps_per_block,
+            measured.ended.name,
+            measured.warnings,
+            versions,
+        )
+
+    @property
+    def measurement(self) -> Measurement:
+        return Measurement(self.block_s, self.steps_per_block, Ended[self.ended], warnings=self.warnings)
+
+    @property
+    def id(self) -> str:
+        """The same content has the same id on every machine."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _use_wal(database: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log. SQLite does not wait for its busy time-out here, so two that create a file at once must."""
+    limit = time.monotonic() + BUSY_S
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > limit:
+                raise
+            time.sleep(0.01)
+
+
+_RECORD_COLUMNS = "id, kind, subject, machine, machine_line, sources, versions, measured_at, block_s, steps_per_block, ended, warnings"
+_INSERT_RECORD = f"INSERT OR IGNORE INTO measurements ({_RECORD_COLUMNS}) VALUES ({', '.join('?' * 12)})"
+
+
+def _record_row(record: Record) -> tuple:
+    return (
+        record.id, record.kind, json.dumps(dict(record.subject), sort_keys=True), record.machine, record.machine_line, record.sources,
+        record.versions, record.measured_at, json.dumps(record.block_s), record.steps_per_block, record.ended,
+        json.dumps(record.warnings),
+    )  # fmt: skip
+
+
+def _record_of(row: tuple) -> Record:
+    _, kind, subject, machine, line, sources, versions, measured_at, block_s, steps, ended, warnings = row
+    return Record(
+        kind, json.loads(subject), tuple(json.loads(block_s)), steps, ended, tuple(json.loads(warnings)), versions, machine, line,
+        sources, measured_at,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -112,6 +201,48 @@ class Store:
                 self.trouble = ""
         return curve
 
+    def add(self, record: Record) -> None:
+        """Keep a measurement; the same one a second time changes nothing. Whole or not at all, whatever ends the process."""
+        with self._open() as database:
+            if database is not None:
+                database.execute(_INSERT_RECORD, _record_row(record))
+
+    def records(self, kind: str | None = None) -> list[Record]:
+        """The measurements kept, all or of one kind, in the order of their ids (which says nothing)."""
+        with self._open() as database:
+            if database is None:
+                return []
+            where, values = ("", ()) if kind is None else (" WHERE kind = ?", (kind,))
+            return [
+                _record_of(row)
+                for row in database.execute(f"SELECT {_RECORD_COLUMNS} FROM measurements{where} ORDER BY id", values)
+            ]
+        return []
+
+    def rows(self, table: str) -> list[dict]:
+        """All rows of a table as they lie there, in the order of their key: for the export."""
+        with self._open() as database:
+            if database is None:
+                return []
+            cursor = database.execute(f"SELECT * FROM {table} ORDER BY 1")
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+        return []
+
+    def merge(self, table: str, rows: Sequence[dict]) -> int:
+        """Add rows that are not there yet, all or none; returns how many were new."""
+        with self._open() as database:
+            if database is None:
+                return 0
+            before = database.total_changes
+            for row in rows:
+                marks = ", ".join("?" * len(row))
+                database.execute(
+                    f"INSERT OR IGNORE INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values())
+                )
+            return database.total_changes - before
+        return 0
+
     def _make_room(self, database: sqlite3.Connection) -> None:
         """Forget the oldest curves beyond 256 MB."""
         database.execute(
@@ -152,9 +283,9 @@ class Store:
             return self._prepared(path)
 
     def _prepared(self, path: Path) -> sqlite3.Connection:
-        database = sqlite3.connect(path, timeout=5)
+        database = sqlite3.connect(path, timeout=BUSY_S)
         try:
-            database.execute("PRAGMA journal_mode = WAL")
+            _use_wal(database)
             database.execute("PRAGMA synchronous = NORMAL")
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version > SCHEMA_VERSION:
@@ -162,10 +293,18 @@ class Store:
                     f"it was written by a newer version (schema {version}, this one knows {SCHEMA_VERSION})"
                 )
             if version < SCHEMA_VERSION:
-                database.execute(_SCHEMA)
+                database.execute("BEGIN IMMEDIATE")  # who comes second waits, and finds the tables there
+                for migration in _MIGRATIONS[version:]:
+                    database.execute(migration)
                 database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
                 database.commit()
         except BaseException:
             database.close()
             raise
         return database
+
+
+if __name__ == "__main__":
+    from lib.exchange import main
+
+    sys.exit(main())

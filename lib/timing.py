@@ -1,0 +1,406 @@
+"""How long a step takes, and how sure that is. Knows nothing of machine learning or of machines.
+
+A measurement is a row of blocks. A block is as many steps as it takes for the clock's own cost not to matter, started and
+ended with the device waited for. Blocks are repeated until their spread is small, or until a hard cap; which of the
+two it was is kept, and so is every block's time. The rules follow torch.utils.benchmark, nvbench and pyperf.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import numpy as np
+
+Step = Callable[[], object]
+Sync = Callable[[object], object]  # waits for what a step returned, as `jax.block_until_ready` does
+Clock = Callable[[], float]
+
+
+def no_wait(result: object) -> object:
+    """The `sync` of a step that is over when it returns."""
+    return result
+
+
+MAX_BLOCKS = 10_000  # ends a measurement on a clock that stands still
+EMPTY_STEP_S = 0.5e-6
+
+
+@dataclass(frozen=True)
+class Config:
+    """When to stop. Seconds are wall time."""
+
+    warm_up_s: float = 0.1  # by time, not by count: clocks of processors and graphics cards rise with time
+    min_blocks: int = 9
+    min_time_s: float = 0.3
+    spread_target: float = 0.02  # interquartile range over median
+    max_time_s: float = 10.0  # of warm-up and blocks together
+    min_block_s: float = 1e-3
+    clock_share: float = 1e-3  # a block is at least so much longer than reading the clock
+    max_steps_per_block: int = 1_000_000
+    same_within: float = 0.03  # two steps whose ratio is surely within this are the same
+
+    def __post_init__(self) -> None:
+        if self.min_blocks < 3:
+            raise ValueError(f"min_blocks: expected 3 or more, for quartiles, got {self.min_blocks}")
+        if not 0 < self.min_time_s <= self.max_time_s:
+            raise ValueError(f"expected 0 < min_time_s <= max_time_s, got {self.min_time_s} and {self.max_time_s}")
+
+
+class Ended(Enum):
+    """What ended a measurement."""
+
+    SPREAD = "the spread was small enough"
+    CAP = "the time was up"
+
+
+class Verdict(Enum):
+    """Of a comparison: the first beside the second."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "the same"
+    UNCLEAR = "unclear"
+
+
+class ClockWentBack(RuntimeError):
+    """The clock showed an earlier time at the end of a block than at its start."""
+
+
+class StepFailed(RuntimeError):
+    """A step raised; `measured` holds what was measured before, or None."""
+
+    def __init__(self, sentence: str, measured: "Measurement | None") -> None:
+        super().__init__(sentence)
+        self.measured = measured
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Seconds a step, from blocks of equally many steps."""
+
+    block_s: tuple[float, ...]  # of whole blocks, in the order in which they ran
+    steps_per_block: int
+    ended: Ended
+    warm_up_steps: int = 0
+    clock_s: float = 0.0  # what reading the clock costs
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def step_s(self) -> np.ndarray:
+        """Seconds a step, one for each block, (blocks,)."""
+        return np.array(self.block_s) / self.steps_per_block
+
+    @property
+    def median_s(self) -> float:
+        return float(np.median(self.step_s))
+
+    @property
+    def quartiles_s(self) -> tuple[float, float]:
+        low, high = np.percentile(self.step_s, [25, 75])
+        return float(low), float(high)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range over median."""
+        low, high = self.quartiles_s
+        return (high - low) / self.median_s if self.median_s else math.inf
+
+    @property
+    def text(self) -> str:
+        """The median with no more digits than its spread justifies."""
+        return justified(self.median_s, self.spread * self.median_s)
+
+
+def justified(seconds: float, uncertainty_s: float) -> str:
+    """A time in words: the last digit shown is about as large as the uncertainty.
+
+    >>> justified(0.0123456, 0.0004), justified(0.0123456, 0.000001), justified(4.2e-6, 1e-6), justified(81.0, 30.0)
+    ('12.3 ms', '12.346 ms', '4 μs', '80 s')
+    """
+    units = ((0.9995e-6, 1e-9, "ns"), (0.9995e-3, 1e-6, "μs"), (0.9995, 1e-3, "ms"), (math.inf, 1.0, "s"))
+    _, unit_s, unit = next(row for row in units if abs(seconds) < row[0])
+    value, off = seconds / unit_s, abs(uncertainty_s) / unit_s
+    decimals = 3 if off == 0 or not math.isfinite(off) else -math.floor(math.log10(off))
+    if value and off < math.inf:  # at least one digit, at most five
+        first = -math.floor(math.log10(abs(value)))
+        decimals = min(max(decimals, first), first + 4)
+    return f"{round(value, decimals):.{max(decimals, 0)}f} {unit}"
+
+
+def measure(
+    step: Step, *, sync: Sync = no_wait, config: Config | None = None, clock: Clock = time.perf_counter
+) -> Measurement:
+    """Measure the steady step: warm up, find the block's size, and repeat blocks until the spread is small or the time is up.
+
+    `sync` waits for what the last step of a block returned; the clock stops after it. Raises `StepFailed` with what was
+    measured so far where a step raises, and `ClockWentBack`.
+    """
+    return _Meter(step, sync, config or Config(), clock).run()
+
+
+def measure_dispatch(
+    step: Step, *, sync: Sync, config: Config | None = None, clock: Clock = time.perf_counter
+) -> Measurement:
+    """Measure how long a step takes to *return*: the clock stops before `sync`, which then runs untimed.
+
+    What is missing to `measure` is the waiting. Blocks are short, so that no queue fills up.
+    """
+    config = replace(config or Config(), max_steps_per_block=16)
+    return _Meter(step, sync, config, clock, wait_in_block=False).run()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The first step's time over the second's, with a 95 % interval of the median ratio of neighbouring blocks."""
+
+    verdict: Verdict
+    ratio: float
+    low: float
+    high: float
+    first: Measurement
+    second: Measurement
+
+    @property
+    def text(self) -> str:
+        """A ratio with its interval, never a bare percentage."""
+        times = f"{self.ratio:.3g} times the time ({self.low:.3g} to {self.high:.3g})"
+        return f"{self.verdict.value}: {times}"
+
+
+def compare(
+    first: Step,
+    second: Step,
+    *,
+    sync: Sync | tuple[Sync, Sync] = no_wait,
+    config: Config | None = None,
+    clock: Clock = time.perf_counter,
+) -> Comparison:
+    """Measure two steps in turns, A B A B, so that a drifting machine changes both; see `Comparison`."""
+    config = config or Config()
+    syncs = sync if isinstance(sync, tuple) else (sync, sync)
+    meters = [_Meter(step, wait, config, clock) for step, wait in zip((first, second), syncs, strict=True)]
+    began = clock()
+    for meter in meters:
+        meter.warm_up()
+        meter.find_block_size()
+    while True:
+        for meter in meters:
+            meter.block()
+        spent_s = clock() - began
+        enough = len(meters[0].blocks) >= config.min_blocks and spent_s >= config.min_time_s
+        low, high = median_interval(_ratios(meters))
+        if enough and (_decided(low, high, config) or max(m.spread for m in meters) <= config.spread_target):
+            ended = Ended.SPREAD
+            break
+        if spent_s >= 2 * config.max_time_s:
+            ended = Ended.CAP
+            break
+    one, two = (meter.measurement(ended) for meter in meters)
+    ratios = _ratios(meters)
+    low, high = median_interval(ratios)
+    return Comparison(verdict_of(low, high, config), float(np.median(ratios)), low, high, one, two)
+
+
+def verdict_of(low: float, high: float, config: Config | None = None) -> Verdict:
+    """What an interval of the ratio of times allows to say.
+
+    >>> [verdict_of(*interval).value for interval in ((0.4, 0.5), (0.99, 1.01), (1.2, 1.5), (0.8, 1.2))]
+    ['faster', 'the same', 'slower', 'unclear']
+    """
+    within = (config or Config()).same_within
+    if low >= 1 / (1 + within) and high <= 1 + within:
+        return Verdict.SAME
+    if high < 1:
+        return Verdict.FASTER
+    return Verdict.SLOWER if low > 1 else Verdict.UNCLEAR
+
+
+def median_interval(values: Sequence[float] | np.ndarray, coverage: float = 0.95) -> tuple[float, float]:
+    """A confidence interval of the median from order statistics: no assumption about the distribution, no random numbers.
+
+    The k-th smallest and k-th largest of n enclose the median with probability 1 − 2·P(Binomial(n, ½) < k) (any textbook of
+    nonparametric statistics, as the sign test's inversion). With fewer than six values 95 % cannot be had: (0, inf).
+
+    >>> median_interval([1, 2, 3, 4, 5, 6, 7, 8, 9])
+    (2.0, 8.0)
+    """
+    ordered = np.sort(np.asarray(values, dtype=float))
+    n = len(ordered)
+    k, below = 0, 0.0
+    while k < n // 2 and 2 * (below + math.comb(n, k) / 2**n) <= 1 - coverage:
+        below += math.comb(n, k) / 2**n
+        k += 1
+    if k == 0:
+        return 0.0, math.inf
+    return float(ordered[k - 1]), float(ordered[n - k])
+
+
+@dataclass(frozen=True)
+class Phases:
+    """What a training pays once, and what each step costs: results that must not be mixed."""
+
+    set_up_s: float  # building the model
+    transfer_s: float  # moving the data to the device
+    first_call_s: float  # tracing and compiling, or loading what was compiled
+    step: Measurement  # steady, waited for
+    dispatch: Measurement  # until the call returns
+
+
+def measure_phases(
+    set_up: Callable[[], object],
+    transfer: Callable[[], object],
+    step: Step,
+    *,
+    sync: Sync,
+    config: Config | None = None,
+    clock: Clock = time.perf_counter,
+) -> Phases:
+    """Measure each phase by itself; each ends with the device waited for."""
+
+    def once(work: Callable[[], object]) -> float:
+        before = clock()
+        sync(work())
+        return clock() - before
+
+    set_up_s, transfer_s, first_call_s = once(set_up), once(transfer), once(step)
+    steady = measure(step, sync=sync, config=config, clock=clock)
+    dispatch = measure_dispatch(step, sync=sync, config=config, clock=clock)
+    return Phases(set_up_s, transfer_s, first_call_s, steady, dispatch)
+
+
+@dataclass
+class _Meter:
+    """One step being measured."""
+
+    step: Step
+    sync: Sync
+    config: Config
+    clock: Clock
+    wait_in_block: bool = True
+    blocks: list[float] = field(default_factory=list)
+    steps_per_block: int = 1
+    warm_up_steps: int = 0
+    clock_s: float = 0.0
+
+    def run(self) -> Measurement:
+        began = self.clock()
+        self.warm_up()
+        self.find_block_size()
+        while True:
+            self.block()
+            spent_s = self.clock() - began
+            enough = len(self.blocks) >= self.config.min_blocks and sum(self.blocks) >= self.config.min_time_s
+            if enough and self.spread <= self.config.spread_target:
+                return self.measurement(Ended.SPREAD)
+            if spent_s >= self.config.max_time_s or len(self.blocks) >= MAX_BLOCKS:
+                return self.measurement(Ended.CAP)
+
+    @property
+    def spread(self) -> float:
+        low, middle, high = np.percentile(self.blocks, [25, 50, 75])
+        return float((high - low) / middle) if middle else math.inf
+
+    def warm_up(self) -> None:
+        reads = [self.clock() for _ in range(32)]
+        self.clock_s = float(np.median(np.diff(reads)))
+        began = self.clock()
+        while True:
+            self._steps(1)
+            self.warm_up_steps += 1
+            if self.clock() - began >= self.config.warm_up_s:
+                return
+
+    def find_block_size(self) -> None:
+        """Grow the block until neither the clock's cost nor its resolution matters."""
+        wanted_s = max(self.config.min_block_s, self.clock_s / self.config.clock_share)
+        while (block_s := self._timed(self.steps_per_block)) < wanted_s:
+            if self.steps_per_block >= self.config.max_steps_per_block:
+                return
+            factor = min(max(1.2 * wanted_s / block_s, 2.0), 10.0) if block_s > 0 else 10.0
+            self.steps_per_block = min(math.ceil(self.steps_per_block * factor), self.config.max_steps_per_block)
+
+    def block(self) -> None:
+        self.blocks.append(self._timed(self.steps_per_block))
+
+    def _timed(self, steps: int) -> float:
+        before = self.clock()
+        after = self._steps(steps)
+        if after < before:
+            raise ClockWentBack(
+                f"the clock went back by {before - after:.3g} s during a block: expected a monotonic clock, such as "
+                "time.perf_counter; nothing measured with it can be used"
+            )
+        return after - before
+
+    def _steps(self, steps: int) -> float:
+        """Run them, wait for the last one's result, and return the time at which the block is over."""
+        result: object = None
+        try:
+            for _ in range(steps):
+                result = self.step()
+            after = self.clock()
+            self.sync(result)
+        except Exception as error:
+            measured = self.measurement(Ended.CAP) if self.blocks else None
+            kept = (
+                f"{len(self.blocks)} blocks were measured before and are kept" if measured else "nothing was measured"
+            )
+            sentence = f"the step raised {type(error).__name__}: {error}; {kept}; correct the step and measure again"
+            raise StepFailed(sentence, measured) from error
+        return self.clock() if self.wait_in_block else after
+
+    def measurement(self, ended: Ended) -> Measurement:
+        plain = Measurement(tuple(self.blocks), self.steps_per_block, ended, self.warm_up_steps, self.clock_s)
+        return replace(plain, warnings=tuple(self._warnings(plain)))
+
+    def _warnings(self, measured: Measurement) -> list[str]:
+        found = []
+        if self.wait_in_block and measured.median_s < EMPTY_STEP_S:
+            found.append(
+                f"the step returns at once ({measured.median_s * 1e9:.0f} ns, hardly more than calling a function): does it work "
+                "lazily, or leave its work to a device that `sync` does not wait for?"
+            )
+        elif self.wait_in_block and min(self.blocks) < self.config.min_block_s:
+            found.append(
+                "blocks are shorter than a millisecond: the clock is part of the figure; measure more steps at once"
+            )
+        if len(self.blocks) < self.config.min_blocks:
+            found.append(
+                f"only {len(self.blocks)} blocks instead of {self.config.min_blocks}, because one takes "
+                f"{max(self.blocks):.3g} s: raise max_time_s, or measure a smaller step"
+            )
+        if len(self.blocks) >= 3 and measured.spread > 0.1:
+            found.append(
+                f"the spread is {measured.spread:.0%}: something else uses the machine, or its clock changes; close other "
+                "programs and measure again"
+            )
+        if drift := _drift(self.blocks):
+            found.append(
+                f"later blocks took {drift:+.0%} of the time of early ones: the machine warms up or slows down; compare only "
+                "what is measured in turns"
+            )
+        return found
+
+
+def _drift(blocks: Sequence[float]) -> float:
+    """Change from the first to the last third, where it is more than the blocks' own spread and 5 %; else 0."""
+    third = len(blocks) // 3
+    if third < 3:
+        return 0.0
+    early, late = np.array(blocks[:third]), np.array(blocks[-third:])
+    change = float(np.median(late) / np.median(early) - 1) if np.median(early) else 0.0
+    apart = late.min() > early.max() or late.max() < early.min()
+    return change if apart and abs(change) > 0.05 else 0.0
+
+
+def _ratios(meters: Sequence[_Meter]) -> np.ndarray:
+    first, second = (np.array(meter.blocks) / meter.steps_per_block for meter in meters)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(second > 0, first / second, np.inf)
+
+
+def _decided(low: float, high: float, config: Config) -> bool:
+    """Whether more blocks would hardly change the verdict, and the ratio is known to a tenth."""
+    return verdict_of(low, high, config) is not Verdict.UNCLEAR and high <= 1.1 * low

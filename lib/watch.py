@@ -1,0 +1,98 @@
+"""What disturbed a measurement: looks at the machine before and after, and says what others took of it meanwhile."""
+
+import time
+from dataclasses import dataclass
+
+import psutil
+
+STEAL_SHARE = 0.02
+OTHERS_CORES = 0.25
+SWAP_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What happened on the machine between two moments, apart from the measured processes."""
+
+    seconds: float
+    steal_share: float  # of all processor time, taken by other virtual machines of the host
+    others_cores: float  # processors that other programs kept busy, on average
+    swapped_bytes: int
+
+    @property
+    def flags(self) -> list[str]:
+        """A sentence for each thing that a figure must not be trusted after."""
+        found = []
+        if self.steal_share > STEAL_SHARE:
+            found.append(
+                f"other virtual machines took {self.steal_share:.0%} of the processor: measure again, or on a machine of your own"
+            )
+        if self.others_cores > OTHERS_CORES:
+            found.append(f"other programs kept {self.others_cores:.1f} cores busy: close them, and measure again")
+        if self.swapped_bytes > SWAP_BYTES:
+            found.append(
+                f"{self.swapped_bytes / 2**20:.0f} MiB were swapped: free memory, or measure something smaller"
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class _Moment:
+    at_s: float
+    busy_s: float  # by all programs, without steal and waiting
+    total_s: float
+    steal_s: float
+    own_s: float
+    swapped_bytes: int
+
+
+class Watch:
+    """`with Watch() as watch: ...`, then `watch.disturbance`. Counts this process, its children, and those named as its own."""
+
+    def __init__(self, *pids: int) -> None:
+        self._pids = pids
+        self.disturbance: Disturbance | None = None
+
+    def __enter__(self) -> "Watch":
+        self._before = self._look()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        before, after = self._before, self._look()
+        seconds, total_s = after.at_s - before.at_s, after.total_s - before.total_s
+        others_s = max(0.0, (after.busy_s - before.busy_s) - max(0.0, after.own_s - before.own_s))
+        self.disturbance = Disturbance(
+            seconds,
+            (after.steal_s - before.steal_s) / total_s if total_s > 0 else 0.0,
+            others_s / seconds if seconds > 0 else 0.0,
+            after.swapped_bytes - before.swapped_bytes,
+        )
+
+    def _look(self) -> _Moment:
+        times = psutil.cpu_times()
+        steal_s = getattr(times, "steal", 0.0)
+        # guest time is part of user time, and waiting for a disk keeps no core busy
+        idle_s = times.idle + getattr(times, "iowait", 0.0)
+        total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        swap = psutil.swap_memory()
+        return _Moment(
+            time.perf_counter(), total_s - idle_s - steal_s, total_s, steal_s, self._own_s(), swap.sin + swap.sout
+        )
+
+    def _own_s(self) -> float:
+        spent_s = 0.0
+        for pid in {psutil.Process().pid, *self._pids}:
+            try:
+                process = psutil.Process(pid)
+                family = [process, *process.children(recursive=True)]
+            except psutil.NoSuchProcess:
+                continue
+            for member in family:
+                try:
+                    times = member.cpu_times()
+                except psutil.NoSuchProcess:
+                    continue
+                spent_s += times.user + times.system
+                # of children that ended meanwhile; those still there are counted themselves
+                spent_s += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+        return spent_s

@@ -1,0 +1,178 @@
+"""Measurements survive their writers; exports are portable, stable, and refused by name where they are not ours."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from lib.backends import Way
+from lib.backends.base import Epoch, no_parameters
+from lib.exchange import NoExport, export_to, import_from, main
+from lib.spec import Training
+from lib.store import SCHEMA_VERSION, Curve, Key, Record, Store
+from lib.timing import Ended, Measurement
+from tests.conftest import ROOT
+
+MEASURED = Measurement((0.01, 0.012, 0.011), 100, Ended.SPREAD, warnings=("too few",))
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results.sqlite")
+
+
+def filled(store):
+    store.add(Record.of("race", {"backend": "numpy", "batch_size": 32}, MEASURED, "numpy 2"))
+    store.add(Record.of("anatomy", {"part": "product"}, MEASURED))
+    epoch = Epoch(0, 3, 0.5, 0.9, 0.1, 0.01, no_parameters)
+    store.put(Key(Training(), Way(), "data", "versions"), Curve(0.1, (epoch,), np.arange(3, dtype=np.float32)))
+    return store
+
+
+def test_a_measurement_comes_back_whole(store):
+    filled(store)
+    (record,) = store.records("race")
+    assert record.subject == {"backend": "numpy", "batch_size": 32}
+    assert record.measurement.block_s == MEASURED.block_s
+    assert record.measurement.median_s == pytest.approx(1.1e-4)
+    assert record.measurement.ended is Ended.SPREAD
+    assert record.measurement.warnings == ("too few",)
+    assert record.machine_line
+    assert record.measured_at
+    assert len(store.records()) == 2
+
+
+def test_export_and_import_give_the_same_rows_once(store, tmp_path):
+    first, second, other = tmp_path / "a.json", tmp_path / "b.json", Store(tmp_path / "other.sqlite")
+    assert export_to(first, filled(store)) == 3
+    assert import_from(first, other) == (3, 3)
+    assert import_from(first, other) == (3, 0)
+    export_to(second, other)
+    assert first.read_text() == second.read_text(), "stable order, nothing lost"
+    curve = other.get(Key(Training(), Way(), "data", "versions"))
+    assert curve is not None
+    np.testing.assert_array_equal(curve.losses, [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be|can be read"),
+        ('{"format": "less-overhead results", "vers', "cut off.*export it again"),
+        ("[1, 2]", "another kind of file"),
+        ('{"format": "something else"}', "another kind of file"),
+        ('{"format": "less-overhead results", "version": 99}', "newer version.*update"),
+        ('{"format": "less-overhead results", "version": 2, "measurements": [{"id": "x"}]}', "expected the columns"),
+        ('{"format": "less-overhead results", "version": 2, "measurements": [7]}', "got int"),
+    ],
+)
+def test_what_is_no_export_is_refused_and_changes_nothing(store, tmp_path, content, words):
+    filled(store)
+    path = tmp_path / "file.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(NoExport, match=words):
+        import_from(path, store)
+    assert len(store.records()) == 2
+
+
+def test_a_damaged_row_is_refused_with_all_others(store, tmp_path):
+    path = tmp_path / "a.json"
+    export_to(path, filled(store))
+    content = json.loads(path.read_text())
+    content["curves"][0]["losses"] = "%%%"
+    path.write_text(json.dumps(content))
+    empty = Store(tmp_path / "empty.sqlite")
+    with pytest.raises(NoExport, match=r"losses.*damaged"):
+        import_from(path, empty)
+    assert empty.records() == []
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
+    filled(Store())
+    assert main(["export", str(tmp_path / "all.json")]) == 0
+    assert main(["import", str(tmp_path / "all.json")]) == 0
+    assert "3 rows read" in capsys.readouterr().out
+    assert main(["import", str(tmp_path / "nothing.json")]) == 1
+    assert "correct the name" in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "no folder" / "all.json")]) == 1
+
+
+def test_a_store_of_the_first_version_is_migrated(tmp_path):
+    path = tmp_path / "results.sqlite"
+    filled(Store(path))
+    with sqlite3.connect(path) as database:  # as the first version left it
+        database.execute("DROP TABLE measurements")
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+    store = Store(path)
+    assert store.get(Key(Training(), Way(), "data", "versions")) is not None, "the curves are still there"
+    store.add(Record.of("race", {}, MEASURED))
+    assert len(store.records()) == 1
+    with sqlite3.connect(path) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+    database.close()
+
+
+def test_a_store_on_a_read_only_disk_says_so_and_nothing_fails(tmp_path):
+    path = tmp_path / "folder" / "results.sqlite"  # a folder that is not there: SQLite cannot open it, even for root
+    store = Store(path)
+    store.add(Record.of("race", {}, MEASURED))
+    assert "cannot be used" in store.trouble
+    assert store.records() == []
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from lib.store import Record, Store
+store = Store(Path(sys.argv[1]))
+for number in range(100_000):
+    store.add(Record("kill", {"writer": sys.argv[2], "number": number}, (0.1,), 1, "SPREAD"))
+    print(number, flush=True)
+"""
+
+
+def writer(path, name):
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), name],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_fifty_killed_writers_lose_no_committed_row(tmp_path):
+    """Two write at once, each is killed at some moment; what a writer said it had committed is there."""
+    path = tmp_path / "results.sqlite"
+    rng = np.random.default_rng(0)
+    committed: dict[str, int] = {}
+    for pair in range(25):
+        both = {f"{pair}{side}": writer(path, f"{pair}{side}") for side in "ab"}
+        for process in both.values():
+            assert process.stdout is not None
+            process.stdout.readline()
+        time.sleep(float(rng.uniform(0, 0.05)))
+        for process in both.values():
+            os.kill(process.pid, signal.SIGKILL)
+        for name, process in both.items():
+            said = process.communicate()[0].split("\n")
+            committed[name] = max([0, *(int(line) for line in said[:-1] if line)])  # the last line may be half
+    store = Store(path)
+    found: dict[str, set[int]] = {}
+    for record in store.records("kill"):
+        found.setdefault(str(record.subject["writer"]), set()).add(int(record.subject["number"]))
+    assert len(committed) == 50
+    for name, last in committed.items():
+        assert set(range(last + 1)) <= found[name]
+        assert len(found[name]) <= last + 3, "at most the row being written is more than was said"
+    assert store.trouble == ""

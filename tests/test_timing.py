@@ -1,0 +1,261 @@
+"""The statistics on literal numbers, and the loop on a clock that only the step moves. Nothing sleeps."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.timing import (
+    ClockWentBack,
+    Config,
+    Ended,
+    Measurement,
+    StepFailed,
+    Verdict,
+    compare,
+    justified,
+    measure,
+    measure_dispatch,
+    measure_phases,
+    median_interval,
+    verdict_of,
+)
+from tests.conftest import ROOT
+
+
+class World:
+    """A clock that costs 50 ns to read, and steps that move it."""
+
+    def __init__(self, read_s=50e-9):
+        self.now, self.read_s, self.pending = 0.0, read_s, 0.0
+
+    def clock(self):
+        self.now += self.read_s
+        return self.now
+
+    def step(self, seconds, jitter=(0.0,)):
+        """A step of these seconds, with relative jitters in turn."""
+        count = 0
+
+        def run():
+            nonlocal count
+            self.now += seconds * (1 + jitter[count % len(jitter)])
+            count += 1
+
+        return run
+
+    def asynchronous(self, dispatch_s, work_s):
+        """A step that returns after its dispatch; `sync` waits for the work."""
+
+        def run():
+            self.now += dispatch_s
+            self.pending = max(self.pending, self.now) + work_s
+            return "array"
+
+        def sync(result):
+            assert result in ("array", None)
+            self.now = max(self.now, self.pending)
+
+        return run, sync
+
+
+def test_a_steady_step():
+    world = World()
+    measured = measure(world.step(10e-6), clock=world.clock)
+    assert measured.median_s == pytest.approx(10e-6, rel=2e-3)
+    assert measured.ended is Ended.SPREAD
+    assert len(measured.block_s) >= 9
+    assert sum(measured.block_s) >= 0.3
+    assert min(measured.block_s) >= 1e-3, "blocks long enough that the clock does not matter"
+    assert measured.warm_up_steps >= 0.1 / 11e-6
+    assert measured.warnings == ()
+
+
+def test_the_block_grows_with_the_cost_of_the_clock():
+    cheap, dear = World(50e-9), World(50e-6)
+    small = measure(cheap.step(1e-6), clock=cheap.clock)
+    large = measure(dear.step(1e-6), clock=dear.clock)
+    assert large.steps_per_block > 10 * small.steps_per_block
+    assert large.median_s == pytest.approx(1e-6, rel=5e-3)
+
+
+def test_a_restless_step_ends_at_the_cap_and_says_so():
+    world = World()
+    jitter = tuple(np.random.default_rng(1).uniform(-0.5, 0.5, 997))
+    measured = measure(world.step(0.05, jitter), clock=world.clock, config=Config(max_time_s=5))
+    assert measured.ended is Ended.CAP
+    assert any("spread" in warning and "close other programs" in warning for warning in measured.warnings)
+    assert world.now < 6
+
+
+def test_a_step_longer_than_the_cap_is_measured_once():
+    world = World()
+    measured = measure(world.step(30.0), clock=world.clock)
+    assert measured.ended is Ended.CAP
+    assert len(measured.block_s) == 1
+    assert any(
+        "only 1 blocks instead of 9" in warning and "raise max_time_s" in warning for warning in measured.warnings
+    )
+
+
+def test_a_step_that_returns_at_once_is_noticed():
+    """On the real clock: an empty function."""
+    measured = measure(lambda: None, config=Config(max_time_s=0.3, min_time_s=0.05, warm_up_s=0.01))
+    assert any("returns at once" in warning and "lazily" in warning for warning in measured.warnings)
+
+
+def test_a_clock_that_stands_still_does_not_hang():
+    config = Config(warm_up_s=0, max_steps_per_block=2)
+    assert measure(lambda: None, clock=lambda: 1.0, config=config).ended is Ended.CAP
+
+
+def test_a_clock_that_goes_back_is_refused():
+    world = World()
+
+    def step():
+        world.now -= 1.0
+
+    with pytest.raises(ClockWentBack, match=r"went back by 1 s.*monotonic"):
+        measure(step, clock=world.clock, config=Config(warm_up_s=-1e9))
+
+
+def test_a_step_that_raises_loses_nothing():
+    world, calls = World(), 0
+
+    def step():
+        nonlocal calls
+        calls += 1
+        world.now += 0.02
+        if calls == 20:
+            raise ValueError("no more")
+
+    with pytest.raises(
+        StepFailed, match=r"raised ValueError: no more; \d+ blocks were measured before and are kept"
+    ) as caught:
+        measure(step, clock=world.clock)
+    assert caught.value.measured is not None
+    assert caught.value.measured.median_s == pytest.approx(0.02, rel=1e-3)
+    with pytest.raises(StepFailed, match="nothing was measured"):
+        measure(lambda: 1 / 0, clock=world.clock)
+
+
+def test_waiting_is_part_of_a_step_and_not_of_its_dispatch():
+    world = World()
+    step, sync = world.asynchronous(dispatch_s=20e-6, work_s=500e-6)
+    assert measure(step, sync=sync, clock=world.clock).median_s == pytest.approx(500e-6, rel=0.05)
+    assert measure_dispatch(step, sync=sync, clock=world.clock).median_s == pytest.approx(20e-6, rel=0.02)
+
+
+def test_without_sync_only_the_dispatch_is_seen():
+    """The trap: this is why every measurement takes a `sync`."""
+    world = World()
+    step, _ = world.asynchronous(dispatch_s=20e-6, work_s=500e-6)
+    assert measure(step, clock=world.clock).median_s == pytest.approx(20e-6, rel=0.02)
+
+
+def test_phases_are_separate_results():
+    world, called = World(), []
+
+    def step():
+        world.now += 1.0 if not called else 0.01
+        called.append(1)
+
+    def spend(seconds):
+        return lambda: setattr(world, "now", world.now + seconds)
+
+    phases = measure_phases(spend(3.0), spend(0.5), step, sync=lambda _: None, clock=world.clock)
+    assert phases.set_up_s == pytest.approx(3.0, rel=1e-6)
+    assert phases.transfer_s == pytest.approx(0.5, rel=1e-6)
+    assert phases.first_call_s == pytest.approx(1.0, rel=1e-6)
+    assert phases.step.median_s == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"), [(0.5e-3, Verdict.FASTER), (2e-3, Verdict.SLOWER), (1.01e-3, Verdict.SAME)]
+)
+def test_comparisons(seconds, verdict):
+    world = World()
+    jitter = tuple(np.random.default_rng(3).normal(0, 0.01, 101))
+    comparison = compare(world.step(seconds, jitter), world.step(1e-3, jitter), clock=world.clock)
+    assert comparison.verdict is verdict
+    assert comparison.low <= seconds / 1e-3 <= comparison.high or verdict is Verdict.SAME
+    assert comparison.ratio == pytest.approx(seconds / 1e-3, rel=0.02)
+
+
+def test_noise_larger_than_the_difference_is_seldom_taken_for_one():
+    """Two steps 1 % apart under noise of a factor of two: a 95 % interval may be wrong once in twenty, not more often."""
+    config, decided = Config(max_time_s=0.6, min_block_s=1e-4), 0
+    for seed in range(60):
+        world, rng = World(), np.random.default_rng(seed)
+        noisy = [tuple(rng.lognormal(0, 0.8, 997) - 1) for _ in range(2)]
+        comparison = compare(world.step(0.01, noisy[0]), world.step(0.0101, noisy[1]), clock=world.clock, config=config)
+        decided += comparison.verdict is not Verdict.UNCLEAR
+        if comparison.verdict is Verdict.UNCLEAR:
+            assert comparison.low < 1.03
+            assert comparison.high > 1 / 1.03
+    assert decided <= 6
+
+
+def test_a_drifting_machine_does_not_pose_as_a_difference():
+    """Everything becomes twice as slow while it is measured: one after the other this would look like a factor."""
+    world = World()
+
+    def step():
+        world.now += 1e-3 * (1 + world.now)
+
+    config = Config(warm_up_s=0.01, min_time_s=0.5, max_time_s=0.5, spread_target=1e-9)
+    comparison = compare(step, step, clock=world.clock, config=config)
+    assert comparison.verdict is Verdict.SAME
+    alone = measure(step, clock=world.clock, config=config)
+    assert any("in turns" in warning for warning in alone.warnings)
+
+
+def test_quartiles_and_digits_on_literal_numbers():
+    measured = Measurement((10.0, 12.0, 11.0, 14.0, 13.0), 1000, Ended.SPREAD)
+    assert measured.median_s == 0.012
+    assert measured.quartiles_s == (0.011, 0.013)
+    assert measured.spread == pytest.approx(1 / 6)
+    assert measured.text == "12 ms"
+
+
+@given(st.lists(st.floats(1e-6, 1e3), min_size=6, max_size=60))
+def test_the_interval_encloses_the_median(values):
+    low, high = median_interval(values)
+    assert min(values) <= low <= np.median(values) <= high <= max(values)
+
+
+def test_the_interval_covers_as_often_as_it_says():
+    rng = np.random.default_rng(11)
+    inside = 0
+    for _ in range(2000):
+        low, high = median_interval(rng.exponential(1.0, 15))
+        inside += low <= math.log(2) <= high
+    assert 0.95 <= inside / 2000 <= 0.985
+
+
+def test_five_values_are_too_few_for_an_interval():
+    assert median_interval([1, 2, 3, 4, 5]) == (0.0, math.inf)
+    assert verdict_of(0.0, math.inf) is Verdict.UNCLEAR
+
+
+@given(st.floats(1e-9, 1e4), st.floats(0, 1))
+def test_the_justified_text_is_within_its_uncertainty(seconds, share):
+    number, unit = justified(seconds, share * seconds).split()
+    shown = float(number) * {"ns": 1e-9, "μs": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
+    assert shown == pytest.approx(seconds, abs=max(share * seconds, 1e-4 * seconds) * 5 + 1e-15)
+
+
+@pytest.mark.parametrize("options", [{"min_blocks": 2}, {"min_time_s": 5.0, "max_time_s": 1.0}])
+def test_a_config_that_makes_no_sense_is_refused(options):
+    with pytest.raises(ValueError, match="expected"):
+        Config(**options)
+
+
+def test_the_instrument_loads_no_framework():
+    code = "import sys; import lib.timing, lib.spec, lib.roofline; print(sorted({'tensorflow', 'jax', 'keras', 'marimo', 'pandas'} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
