@@ -1,6 +1,7 @@
-# make run | test | check | class | bench | install | lock | clean        (PORT=2718, HEADLESS=1)
+# make run | test | check | class | bench | install | lock | clean        (PORT=2718, HEADLESS=1, NOTEBOOK=notebooks/backend_race.py)
 PORT ?= 2718
 HEADLESS ?= 0
+NOTEBOOK ?= mnist_training.py
 VENV := .venv
 BIN := $(VENV)/bin
 # The first Python from 3.11 on; those with a TensorFlow (to 3.13) are preferred.
@@ -16,10 +17,10 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
-	@$(BIN)/python -m lib.launch edit --port $(PORT) --headless $(HEADLESS)
+	@$(BIN)/python -m lib.launch edit --port $(PORT) --headless $(HEADLESS) --notebook $(NOTEBOOK)
 
 class: $(INSTALLED)
-	@$(BIN)/python -m lib.launch run --port $(PORT) --headless $(HEADLESS)
+	@$(BIN)/python -m lib.launch run --port $(PORT) --headless $(HEADLESS) --notebook $(NOTEBOOK)
 
 install: $(INSTALLED)
 

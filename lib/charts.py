@@ -312,7 +312,7 @@ def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
     text = alt.Chart(ends).mark_text(align="left", dx=6, fontSize=11, fontWeight=600)
     text = text.encode(x=x, y=y, text="label:N", color=_color())
     rule = alt.Chart(alt.NamedData("rule")).mark_rule(strokeDash=[4, 4], color="currentColor", opacity=0.6).encode(y=y)
-    return _finished(alt.layer(line, text, rule)), title
+    return styled(alt.layer(line, text, rule)), title
 
 
 def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str, x_max: float | None) -> Chart:
@@ -348,7 +348,7 @@ def _scatter_frame(x_title: str, log: bool) -> dict:
         beside = alt.Chart(alt.NamedData("ends")).mark_text(align="left", dx=9, fontSize=11, fontWeight=600)
         text = beside.encode(x=x, y=_y("accuracy", _ERROR_DOMAIN), text="label:N", color=_color())
     failed = base.transform_filter("datum.outcome != 'learnt'").mark_text(dy=-26, fontSize=10).encode(text="outcome:N")
-    return _finished(points + text + failed)
+    return styled(points + text + failed)
 
 
 @cache
@@ -375,7 +375,7 @@ def _seconds_frame() -> dict:
         .mark_text(dy=-12, fontSize=11)
         .encode(y=y, text="text:N")
     )
-    return _finished(line + spread + points + text)
+    return styled(line + spread + points + text)
 
 
 @cache
@@ -413,7 +413,7 @@ def _bars_frame(labels: tuple[str, ...]) -> dict:
     quoted = alt.Chart(alt.NamedData("published")).encode(y=y, x=x, tooltip=["label:N", "text:N"])
     ticks = quoted.mark_tick(thickness=2, height=22, color=_PUBLISHED_COLOR)
     notes = quoted.mark_text(align="right", dx=-6, dy=13, fontSize=10, color=_PUBLISHED_COLOR).encode(text="text:N")
-    return _finished(bars + spread + text + ticks + notes, height=max(120, 44 * len(labels)))
+    return styled(bars + spread + text + ticks + notes, height=max(120, 44 * len(labels)))
 
 
 _AXIS = {
@@ -438,8 +438,8 @@ def _style(part: Any) -> None:
                 _style(value)
 
 
-def _finished(chart: alt.LayerChart | alt.FacetChart, height: int = HEIGHT) -> dict:
-    """To a specification: as wide as its place on the page, in the page's colours, drawn as SVG."""
+def styled(chart: alt.LayerChart | alt.FacetChart, height: int = HEIGHT) -> dict:
+    """An Altair chart as a specification: as wide as its place on the page, in the page's colours, drawn as SVG."""
     spec = (
         chart.properties(width="container", height=height, background="transparent", usermeta={"embedOptions": {"renderer": "svg", "actions": False}})
         .configure_view(stroke=None)

@@ -13,9 +13,37 @@ from lib.store import SCHEMA_VERSION, Store
 FORMAT = "less-overhead results"
 # Which columns each table must have; what a file lacks or has beside them makes it no export of ours.
 COLUMNS = {
-    "curves": ["key", "training", "backend", "device", "data", "sources", "versions", "machine", "measured_at", "first_call_s", "epochs", "losses", "n_bytes", "used_at"],
+    "curves": [
+        "key",
+        "training",
+        "backend",
+        "device",
+        "data",
+        "sources",
+        "versions",
+        "machine",
+        "measured_at",
+        "first_call_s",
+        "epochs",
+        "losses",
+        "n_bytes",
+        "used_at",
+    ],
     "measurements": (
-        ["id", "kind", "subject", "machine", "machine_line", "sources", "versions", "measured_at", "block_s", "steps_per_block", "ended", "warnings"]
+        [
+            "id",
+            "kind",
+            "subject",
+            "machine",
+            "machine_line",
+            "sources",
+            "versions",
+            "measured_at",
+            "block_s",
+            "steps_per_block",
+            "ended",
+            "warnings",
+        ]
     ),
 }
 

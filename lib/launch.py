@@ -1,4 +1,4 @@
-"""Open the notebook: `python -m lib.launch edit|run --port 2718`. Says in one sentence when the port is busy."""
+"""Open a notebook: `python -m lib.launch edit|run --port 2718`. Says in one sentence when the port is busy."""
 
 import argparse
 import os
@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-_NOTEBOOK = Path(__file__).resolve().parent.parent / "mnist_training.py"
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOK = "mnist_training.py"
 
 
 def port_problem(port: int) -> str:
@@ -23,9 +24,19 @@ def port_problem(port: int) -> str:
     return ""
 
 
-def command(mode: str, port: int, headless: bool) -> list[str]:
+def notebook_problem(notebook: str) -> str:
+    """Why this is not one of the project's notebooks; empty where it is."""
+    known = [NOTEBOOK, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "notebooks").glob("*.py"))]
+    return (
+        ""
+        if notebook in known
+        else f"notebook: expected one of {', '.join(known)}, got {notebook}; choose one of these"
+    )
+
+
+def command(mode: str, port: int, headless: bool, notebook: str = NOTEBOOK) -> list[str]:
     """marimo's command line. `run` in front of a class has no editor and no token; both listen on this machine only."""
-    words = [sys.executable, "-m", "marimo", mode, str(_NOTEBOOK), "--host", "127.0.0.1", "--port", str(port)]
+    words = [sys.executable, "-m", "marimo", mode, str(ROOT / notebook), "--host", "127.0.0.1", "--port", str(port)]
     if mode == "edit":
         words.append("--skip-update-check")
     return words + (["--headless"] if headless else [])
@@ -36,12 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("mode", choices=("edit", "run"))
     parser.add_argument("--port", type=int, default=2718)
     parser.add_argument("--headless", default="0", help="1: do not open a browser")
+    parser.add_argument("--notebook", default=NOTEBOOK, help="one of notebooks/*.py")
     options = parser.parse_args(arguments)
-    if problem := port_problem(options.port):
+    if problem := notebook_problem(options.notebook) or port_problem(options.port):
         print(problem[:1].upper() + problem[1:] + ".", file=sys.stderr)
         return 1
-    words = command(options.mode, options.port, options.headless not in ("", "0"))
-    os.chdir(_NOTEBOOK.parent)
+    words = command(options.mode, options.port, options.headless not in ("", "0"), options.notebook)
+    os.chdir(ROOT)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     os.execv(words[0], words)
 
 

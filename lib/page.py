@@ -45,6 +45,14 @@ def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) ->
     )
 
 
+def plain_title(heading: str, question: str) -> mo.Html:
+    """Title, machine and question of a notebook that has one question."""
+    return mo.Html(
+        f'<div class="lab-title"><h1>{html.escape(heading)}</h1><p class="lab-line">{html.escape(this_machine().line)}</p></div>'
+        f'<p class="lab-question">{html.escape(question)}</p>'
+    )
+
+
 def _panel(prefix: str, address: Address, stage: Stage, elements: dict) -> mo.ui.dictionary:
     stop = mo.ui.button(
         label="Stop", value=0, on_click=lambda presses: stage.stop() or presses + 1, tooltip="Stop this experiment"

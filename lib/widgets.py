@@ -1,4 +1,4 @@
-"""The two things of the page that need code in the browser: a canvas to draw on, and a button that copies the address."""
+"""What needs code of its own in the browser: a canvas to draw on, a button that copies the address, a table to choose from."""
 
 import base64
 from pathlib import Path
@@ -29,6 +29,14 @@ class CopyLink(anywidget.AnyWidget):
     """A button that copies the page's address."""
 
     _esm = (_HERE / "copy_link.js").read_text()
+
+
+class RaceTable(anywidget.AnyWidget):
+    """A table of cells that can be chosen; `table` is what `race_view.table` returns, `selected` the chosen cell's key."""
+
+    _esm = (_HERE / "race_table.js").read_text()
+    table = traitlets.Dict().tag(sync=True)
+    selected = traitlets.Unicode("").tag(sync=True)
 
 
 def sample_digits(images: np.ndarray, labels: np.ndarray) -> list[str]:

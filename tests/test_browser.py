@@ -41,11 +41,20 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
+    yield from serve(tmp_path_factory, "mnist_training.py")
+
+
+@pytest.fixture(scope="module")
+def race_server(tmp_path_factory):
+    yield from serve(tmp_path_factory, "notebooks/backend_race.py")
+
+
+def serve(tmp_path_factory, notebook):
     """`make class` on a free port with a cache of its own; ended with all its children."""
     port = free_port()
     environment = os.environ | {"MNIST_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
     process = subprocess.Popen(
-        [sys.executable, "-m", "lib.launch", "run", "--port", str(port), "--headless", "1"],
+        [sys.executable, "-m", "lib.launch", "run", "--port", str(port), "--headless", "1", "--notebook", notebook],
         cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     base = f"http://127.0.0.1:{port}"
@@ -294,3 +303,40 @@ def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
     page.mouse.up()
     assert len(set(seen)) > 3, "they change while drawing"
     assert int(np.argmax(json.loads(seen[-1]))) in (1, 7), "a vertical stroke"
+
+
+def measured(page):
+    """How many visits the race's line tells of."""
+    return int(page.locator(".lab-state span").inner_text().split()[0])
+
+
+def test_the_race_fills_cell_by_cell_stops_and_resumes(page, race_server):
+    page.goto(race_server[0])
+    page.wait_for_selector("button:has-text('Race')", timeout=60_000)
+    assert "6.26 s" in page.locator(".race-published").first.inner_text(), (
+        "the published figures are there from the start"
+    )
+    assert measured(page) == 0
+    page.get_by_role("button", name="Race", exact=True).click()
+    page.wait_for_function("() => document.querySelector('.lab-state span')?.innerText.match(/^[2-9]/)", timeout=90_000)
+    page.wait_for_selector("button.race-cell", timeout=10_000)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Stopped'", timeout=20_000)
+    kept = measured(page)
+    assert kept >= 2
+    assert page.locator("button.race-cell").count() >= 2
+    chosen = page.locator("button.race-cell").first
+    chosen.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".race-detail svg", timeout=20_000)
+    assert "quartiles" in page.locator(".race-detail").inner_text()
+    assert chosen.get_attribute("aria-pressed") == "true"
+    page.locator(".race-controls select").first.select_option(label="times faster than …")
+    page.wait_for_function("() => location.search.includes('race.view=speed-up')", timeout=10_000)
+    page.locator(".race-published").first.wait_for(state="detached", timeout=10_000)
+    assert "×" in page.locator("button.race-cell").first.inner_text() or page.locator(".race-waiting").count() > 0
+    page.reload()
+    page.wait_for_selector(".lab-state span", timeout=60_000)
+    assert measured(page) == kept, "what was measured is kept"
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

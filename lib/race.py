@@ -1,0 +1,188 @@
+"""The race: seconds an epoch of every way of training at every batch size, in turns, kept, and resumed where it stopped.
+
+A visit measures one cell once: a short training whose first epoch warms up and is left out, and whose later epochs are the blocks.
+Where an epoch takes long, a part of it is measured and scaled, and the cell says so. All cells are visited once in a random
+order before any is visited again, so that a slow minute of the machine does not meet one of them alone.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lib.backends import Way, versions
+from lib.backends.base import Epoch, Steps
+from lib.engine import Engine, Progress
+from lib.machine import machine_id
+from lib.sources import source_digest
+from lib.spec import N_TRAIN, Network, Training
+from lib.store import Record, Store
+from lib.timing import Ended, Measurement
+from lib.turns import Claim
+from lib.verdict import Finding, Observed, findings
+from lib.watch import Disturbance, Watch
+
+KIND = "race"
+NETWORK = Network((128,))
+BATCH_SIZES = (1, 32, 128, 512, 1024, 2048, 4096)
+ROUNDS = 3
+EPOCHS = 4  # a visit: one not timed, three timed
+BUDGET_S = 3.0  # of training in a visit, once two epochs are timed
+PART_S = 0.5  # of steps, where a whole epoch would take longer than the budget
+PARTS = 3
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """A way at a batch size."""
+
+    way: Way
+    batch_size: int
+
+    @property
+    def training(self) -> Training:
+        return Training(NETWORK, 0.1 if self.batch_size >= 32 else 0.01, self.batch_size, EPOCHS)
+
+    @property
+    def subject(self) -> dict[str, str | int | float]:
+        hidden = NETWORK.label
+        return {"backend": self.way.backend, "device": self.way.device, "batch_size": self.batch_size, "hidden": hidden}
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What one visit of a cell gave."""
+
+    cell: Cell
+    record: Record
+    disturbance: Disturbance
+
+
+def plan(cells: Sequence[Cell], kept: Sequence[Record], rounds: int = ROUNDS, seed: int = 0) -> list[Cell]:
+    """The visits still to make, round by round in random order, without those that are kept already."""
+    done = {cell: len(records_of(cell, kept)) for cell in cells}
+    rng = np.random.default_rng(seed)
+    order = [[cells[i] for i in rng.permutation(len(cells))] for _ in range(rounds)]
+    return [cell for number, turn in enumerate(order) for cell in turn if done[cell] <= number]
+
+
+def records_of(cell: Cell, records: Sequence[Record]) -> list[Record]:
+    """The visits of a cell that still count: this machine, this code, these versions."""
+    here = (machine_id(), source_digest(), versions(cell.way.backend))
+    return [
+        record
+        for record in records
+        if (record.machine, record.sources, record.versions) == here
+        and all(record.subject.get(name) == value for name, value in cell.subject.items())
+    ]
+
+
+def race(
+    visits: Sequence[Cell], engine: Engine, store: Store, cancel: threading.Event, claim: Claim
+) -> Iterator[Visit]:
+    """Make the visits; each is kept as soon as it is made, so a stop loses at most the one that is running."""
+    for cell in visits:
+        with Watch(*engine.pids().values()) as watch:
+            epoch_s, scaled = _epochs_s(cell, engine, cancel, claim)
+        if cancel.is_set() or not epoch_s:
+            return
+        assert watch.disturbance is not None, "set at the end of the block"
+        warnings = tuple(watch.disturbance.flags)
+        measured = Measurement(tuple(epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=warnings)
+        record = Record.of(KIND, cell.subject | {"scaled": int(scaled)}, measured, versions(cell.way.backend))
+        store.add(record)
+        yield Visit(cell, record, watch.disturbance)
+
+
+def _epochs_s(cell: Cell, engine: Engine, cancel: threading.Event, claim: Claim) -> tuple[list[float], bool]:
+    """Seconds of each timed epoch of one visit, and whether they are scaled from parts."""
+    enough = threading.Event()
+    stop = _Either(cancel, enough)
+    epochs: list[float] = []
+    parts: list[float] = []
+    steps, part_s, chunks, train_s = 0, 0.0, 0, 0.0
+    for message in engine.run(cell.way, [cell.training], stop, claim=claim):
+        event = message.event if isinstance(message, Progress) else None
+        if isinstance(event, Steps):
+            chunks, train_s = chunks + 1, train_s + event.train_s
+            if chunks > 1:  # the first hand-over warms up
+                steps, part_s = steps + len(event.losses), part_s + event.train_s
+            if part_s >= PART_S:
+                parts.append(part_s / steps * (N_TRAIN // cell.batch_size))
+                steps, part_s = 0, 0.0
+            long = len(parts) >= PARTS and parts[-1] > BUDGET_S
+        elif isinstance(event, Epoch):
+            epochs.append(event.train_s)
+            long = len(epochs) >= 3 and train_s > BUDGET_S
+        else:
+            continue
+        if long:
+            enough.set()
+    return (epochs[1:], False) if len(epochs) > 1 else (parts, True)
+
+
+class _Either(threading.Event):
+    """Set once one of the two is."""
+
+    def __init__(self, first: threading.Event, second: threading.Event) -> None:
+        super().__init__()
+        self._events = (first, second)
+
+    def is_set(self) -> bool:
+        return any(event.is_set() for event in self._events)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """All visits of a cell together."""
+
+    cell: Cell
+    epoch_s: tuple[float, ...]
+    scaled: bool
+    visits: int
+    warnings: tuple[str, ...]
+    measured_at: str
+
+    @property
+    def quartiles_s(self) -> tuple[float, float, float]:
+        low, middle, high = np.percentile(self.epoch_s, [25, 50, 75])
+        return float(low), float(middle), float(high)
+
+    @property
+    def spread(self) -> float:
+        low, middle, high = self.quartiles_s
+        return (high - low) / middle
+
+    def findings(self, floor_s: float | None = None) -> list[Finding]:
+        """What is to be said of this cell. `floor_s`: the least seconds of an epoch's arithmetic on this device."""
+        steps = N_TRAIN // self.cell.batch_size
+        step_s = self.quartiles_s[1] / steps
+        arithmetic_s = None if floor_s is None else floor_s / steps
+        return findings(Observed(self.cell.way.device, step_s=step_s, arithmetic_s=arithmetic_s, spread=self.spread))
+
+
+def standings(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, Standing]:
+    """What is known of each cell that was visited."""
+    found = {}
+    for cell in cells:
+        visits = sorted(records_of(cell, records), key=lambda record: record.measured_at)
+        if visits:
+            seconds = tuple(second for visit in visits for second in visit.block_s)
+            warnings = tuple(dict.fromkeys(warning for visit in visits for warning in visit.warnings))
+            scaled = any(visit.subject.get("scaled") for visit in visits)
+            found[cell] = Standing(cell, seconds, scaled, len(visits), warnings, visits[-1].measured_at)
+    return found
+
+
+def all_cells(ways: Sequence[Way], batch_sizes: Sequence[int] = BATCH_SIZES) -> list[Cell]:
+    return [Cell(way, size) for way in ways for size in batch_sizes]
+
+
+def time_left_s(visits: Sequence[Cell], known: dict[Cell, Standing]) -> float | None:
+    """What the visits will take, from those made so far; None before there is one."""
+    if not known:
+        return None
+    spent = {cell: min(EPOCHS * standing.quartiles_s[1], BUDGET_S + PART_S) + 0.3 for cell, standing in known.items()}
+    usual = float(np.median(list(spent.values())))
+    return sum(spent.get(cell, usual) for cell in visits)

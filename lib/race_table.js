@@ -1,0 +1,57 @@
+// A table whose cells can be chosen. Everything shown is computed in Python; a chosen cell goes back as its key.
+function render({ model, el }) {
+  const table = document.createElement("table");
+  table.className = "race";
+  const scroll = document.createElement("div");
+  scroll.className = "race-scroll";
+  scroll.append(table);
+  el.append(scroll);
+
+  function cellOf(cell) {
+    const td = document.createElement("td");
+    const button = document.createElement(cell.key ? "button" : "span");
+    button.className = "race-cell race-" + cell.state;
+    button.title = cell.title;
+    if (cell.level !== null) button.style.setProperty("--level", cell.level);
+    button.append(cell.text);
+    if (cell.key) {
+      button.setAttribute("aria-pressed", String(model.get("selected") === cell.key));
+      button.addEventListener("click", () => {
+        model.set("selected", cell.key);
+        model.save_changes();
+      });
+    }
+    td.append(button);
+    return td;
+  }
+
+  function draw() {
+    const { columns, rows, corner } = model.get("table");
+    if (!columns) return;
+    const held = document.activeElement?.shadowRoot?.activeElement ?? document.activeElement;
+    const focused = held?.closest?.("td") && table.contains(held) ? [held.closest("tr").rowIndex, held.closest("td").cellIndex] : null;
+    const head = document.createElement("tr");
+    for (const text of [corner, ...columns]) {
+      const th = document.createElement("th");
+      th.scope = "col";
+      th.textContent = text;
+      head.append(th);
+    }
+    const body = rows.map((row) => {
+      const tr = document.createElement("tr");
+      if (row.published) tr.className = "race-published";
+      const th = document.createElement("th");
+      th.scope = "row";
+      th.textContent = row.label;
+      tr.append(th, ...row.cells.map(cellOf));
+      return tr;
+    });
+    table.replaceChildren(head, ...body);
+    if (focused) table.rows[focused[0]]?.cells[focused[1]]?.querySelector("button")?.focus();
+  }
+
+  model.on("change:table", draw);
+  model.on("change:selected", draw);
+  draw();
+}
+export default { render };
