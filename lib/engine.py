@@ -28,6 +28,7 @@ from lib.data import Facts, recognised
 from lib.paths import CacheUnwritable, cache_dir
 from lib.sources import source_digest
 from lib.spec import Training
+from lib.timing import Measurement
 from lib.turns import POLL_S, QUANTUM_S, Claim, MachineTurn, Ticket, Turns
 from lib.worker import About, Job
 
@@ -86,7 +87,16 @@ class Trained:
     parameters: Parameters | None
 
 
-Message = Waiting | Starting | Ready | Restarted | Progress | Trained
+@dataclass(frozen=True)
+class Probed:
+    """One ceiling: `work` operations, bytes or calls a step, and the step's measurement."""
+
+    name: str
+    measurement: Measurement
+    work: float
+
+
+Message = Probed | Waiting | Starting | Ready | Restarted | Progress | Trained
 
 
 _all_workers: "weakref.WeakSet[_Worker]" = weakref.WeakSet()
@@ -194,6 +204,13 @@ class Engine:
     ) -> Iterator[Message]:
         """Train; see the module's text. `cancel` may be set from any thread and takes effect within 0.3 s."""
         job = Job(next(self._ids), way.backend, way.device, tuple(trainings), want_parameters)
+        yield from self._perform(way, job, cancel, claim)
+
+    def probe(self, way: Way, cancel: threading.Event, claim: Claim | None = None) -> Iterator[Message]:
+        """Measure the ceilings of the way's library, in its worker, as a run of its own: `Probed` for each."""
+        yield from self._perform(way, Job(next(self._ids), way.backend, way.device, (), probe=True), cancel, claim)
+
+    def _perform(self, way: Way, job: Job, cancel: threading.Event, claim: Claim | None) -> Iterator[Message]:
         started_on: _Worker | None = None
         died = False
         ticket = self._turns.join(claim or Claim())
@@ -313,7 +330,7 @@ class Engine:
                     raise TrainingFailed(content[0])
                 if asked == "cancel":
                     continue
-                yield Trained(*content) if word == "trained" else Progress(*content)
+                yield {"trained": Trained, "probed": Probed}.get(word, Progress)(*content)
         except GeneratorExit:  # the caller stopped asking: the same as a cancel, without anybody to tell
             self._abandon(worker, job)
             raise

@@ -10,10 +10,13 @@ import marimo as mo
 from lib import race_view
 from lib.address import Address
 from lib.backends import Way, all_ways, unavailable
+from lib.ceilings import ceilings, measure_ceilings
 from lib.charts import Chart
 from lib.engine import Engine, TrainingFailed, WorkerDied
 from lib.experiments import missing_backends, seconds
-from lib.race import BATCH_SIZES, KIND, Cell, Standing, all_cells, plan, race, standings, time_left_s
+from lib.race import BATCH_SIZES, KIND, NETWORK, Cell, Standing, all_cells, plan, race, standings, time_left_s
+from lib.roofline import step_floor
+from lib.spec import N_TRAIN
 from lib.store import Store
 from lib.turns import Claim, Urgency
 from lib.widgets import RaceTable
@@ -41,6 +44,7 @@ class RaceRun:
 
     def _fill(self, engine: Engine, store: Store, cancel: threading.Event) -> None:
         try:
+            measure_ceilings(usable_ways(), engine, store, cancel)
             for visit in race(list(self.left), engine, store, cancel, Claim(urgency=Urgency.NOW)):
                 with self.changed:
                     self.records.append(visit.record)
@@ -198,7 +202,11 @@ def detail(store: Store, key: str) -> mo.Html:
     cells = all_cells(usable_ways())
     chosen = next((cell for cell in cells if race_view.key_of(cell) == key), None)
     standing = standings([chosen], store.records(KIND)).get(chosen) if chosen is not None else None
-    text = race_view.detail(standing)
+    floor = None
+    if chosen is not None and (known := ceilings(chosen.way, store)) is not None:
+        calls = 1.0 if chosen.way.backend != "jax-epoch" else chosen.batch_size / N_TRAIN
+        floor = step_floor(NETWORK, chosen.batch_size, known, chosen.way.backend, calls)
+    text = race_view.detail(standing, floor)
     if standing is not None:
         text += (
             f'<figure class="lab-figure">{mo.as_html(Chart(race_view.blocks_chart(standing), "epochs")).text}</figure>'

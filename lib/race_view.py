@@ -12,6 +12,8 @@ from lib.backends import BACKENDS, Way
 from lib.charts import styled
 from lib.experiments import seconds
 from lib.race import Cell, Standing
+from lib.roofline import Ceiling, Floor
+from lib.spec import N_TRAIN
 from lib.timing import justified
 
 VIEWS = {
@@ -116,7 +118,7 @@ def sentence(known: Mapping[Cell, Standing]) -> str:
     return " ".join(parts)
 
 
-def detail(standing: Standing | None) -> str:
+def detail(standing: Standing | None, floor: Floor | None = None) -> str:
     """One cell in full, as HTML: its figure, its warnings, its verdict."""
     if standing is None:
         return '<p class="lab-note">Choose a cell of the table to see its epochs, their spread and a verdict.</p>'
@@ -125,9 +127,20 @@ def detail(standing: Standing | None) -> str:
         f"<b>{html.escape(standing.cell.way.label)}</b>, batch size {standing.cell.batch_size:,}: {justified(middle, high - low)} an epoch "
         f"(quartiles {seconds(low)} to {seconds(high)}, {len(standing.epoch_s)} epochs in {_visits(standing)}, last {standing.measured_at[:16]} UTC)."
     ]
+    if floor is not None:
+        steps = N_TRAIN // standing.cell.batch_size
+        lines.append(
+            f"The least that this machine could take is {seconds(steps * floor.seconds)} an epoch, set by {floor.by.value}: the cell stands at "
+            f"{middle / (steps * floor.seconds):.2g} times that; the rest is overhead."
+        )
     if standing.scaled:
         lines.append("An epoch takes so long here that half a second of steps was measured at a time, and scaled.")
-    lines += [html.escape(finding.text) for finding in standing.findings()]
+    lines += [
+        html.escape(finding.text)
+        for finding in standing.findings(
+            None if floor is None else floor.parts_s[Ceiling.PRODUCT] * (N_TRAIN // standing.cell.batch_size)
+        )
+    ]
     lines += [html.escape(warning[:1].upper() + warning[1:] + ".") for warning in standing.warnings]
     return "".join(f'<p class="lab-note">{line}</p>' for line in lines)
 

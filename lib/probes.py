@@ -1,0 +1,92 @@
+"""What each library's ceilings are measured with: one large product, one large copy, one empty call.
+
+Runs in a worker, because the ceiling must have the same library, threads and instructions as what is held against it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lib.backends import BACKENDS
+from lib.timing import Config, Measurement, Step, Sync, measure, no_wait
+
+SIDE = 2048
+COPY_BYTES = 256 * 2**20  # far beyond any processor's cache
+CONFIG = Config(warm_up_s=0.1, min_time_s=0.2, max_time_s=0.6, spread_target=0.05)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A step and how much it does: operations, bytes, or one call."""
+
+    step: Step
+    sync: Sync
+    work: float
+
+
+def probe(backend: str, device: str) -> Iterator[tuple[str, Measurement, float]]:
+    """Measure what this backend's library can be asked for: name, measurement, and the work of one step."""
+    make = _MAKERS.get(BACKENDS[backend].worker)
+    for name, one in make(device).items() if make else ():
+        yield name, measure(one.step, sync=one.sync, config=CONFIG), one.work
+
+
+def _numpy(_device: str) -> dict[str, Probe]:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((SIDE, SIDE), np.float32) for _ in range(2))
+    out = np.empty_like(a)
+    source, target = np.ones(COPY_BYTES // 4, np.float32), np.empty(COPY_BYTES // 4, np.float32)
+    small = np.ones(1, np.float32)
+    return {
+        "product": Probe(lambda: np.matmul(a, b, out=out), no_wait, 2.0 * SIDE**3),
+        "copy": Probe(lambda: np.copyto(target, source), no_wait, 2.0 * COPY_BYTES),
+        "dispatch": Probe(lambda: np.add(small, small, out=small), no_wait, 1.0),
+    }
+
+
+def _jax(device: str) -> dict[str, Probe]:
+    import jax
+
+    target = jax.devices(device)[0]
+    rng = np.random.default_rng(0)
+    a, b = (jax.device_put(rng.standard_normal((SIDE, SIDE), np.float32), target) for _ in range(2))
+    source = jax.device_put(np.ones(COPY_BYTES // 4, np.float32), target)
+    small = jax.device_put(np.float32(1), target)
+    product, copy, empty = jax.jit(lambda a, b: a @ b), jax.jit(lambda x: x + 1), jax.jit(lambda x: x + 1)
+    return {
+        "product": Probe(lambda: product(a, b), jax.block_until_ready, 2.0 * SIDE**3),
+        "copy": Probe(lambda: copy(source), jax.block_until_ready, 2.0 * COPY_BYTES),
+        "dispatch": Probe(lambda: jax.block_until_ready(empty(small)), no_wait, 1.0),
+    }
+
+
+def _tensorflow(device: str) -> dict[str, Probe]:
+    import tensorflow as tf
+
+    with tf.device(f"/{device.upper()}:0"):
+        small = tf.constant(1.0)
+    empty = tf.function(lambda x: x + 1)
+    return {"dispatch": Probe(lambda: empty(small).numpy(), no_wait, 1.0)}
+
+
+_MAKERS: dict[str, Callable[[str], dict[str, Probe]]] = {
+    "numpy": _numpy,
+    "jax": _jax,
+    "keras-jax": _jax,
+    "keras-tensorflow": _tensorflow,
+}
+
+
+def last_level_cache_bytes() -> int:
+    """Of the processor, from Linux; 0 where it cannot be told."""
+    sizes = [0]
+    for level in range(5):
+        try:
+            text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{level}/size").read_text().strip()
+        except OSError:
+            continue
+        units = {"K": 2**10, "M": 2**20}
+        sizes.append(int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text))
+    return max(sizes)

@@ -1,0 +1,76 @@
+"""The ceilings are measured in the workers, by each library once, and kept."""
+
+import os
+import subprocess
+import threading
+
+import pytest
+
+from lib.backends import BACKENDS, Way
+from lib.ceilings import KIND, ceilings, measure_ceilings
+from lib.engine import Probed
+from lib.roofline import step_floor
+from lib.spec import Network
+from lib.store import Store
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results.sqlite")
+
+
+@pytest.mark.parametrize("key", ["numpy", "jax-epoch", "keras-tensorflow"])
+def test_a_library_is_probed_in_its_worker(engine, key):
+    found = [message for message in engine.probe(Way(key), threading.Event()) if isinstance(message, Probed)]
+    names = ["product", "copy", "dispatch"] if key != "keras-tensorflow" else ["dispatch"]
+    assert [probed.name for probed in found] == names
+    by_name = {probed.name: probed for probed in found}
+    assert 1e-8 < by_name["dispatch"].measurement.median_s < 5e-3
+    if "product" in by_name:
+        assert 1e9 < by_name["product"].work / by_name["product"].measurement.median_s < 1e13
+        assert 1e8 < by_name["copy"].work / by_name["copy"].measurement.median_s < 1e12
+
+
+def test_they_are_measured_once_and_make_a_floor(engine, store):
+    ways = [Way("numpy"), Way("jax-epoch"), Way("jax-step")]
+    assert ceilings(ways[0], store) is None
+    measure_ceilings(ways, engine, store, threading.Event())
+    assert len(store.records(KIND)) == 6, "two libraries, three probes each; both ways of JAX share one"
+    measure_ceilings(ways, engine, store, threading.Event())
+    assert len(store.records(KIND)) == 6
+    known = ceilings(ways[1], store)
+    assert known is not None
+    assert set(known.dispatch_s) == {"numpy", "jax-epoch", "jax-step"}
+    one = step_floor(Network((128,)), 32, known, "jax-step", calls_per_step=1)
+    assert 1e-7 < one.seconds < 1e-2
+    assert one.seconds >= step_floor(Network((128,)), 32, known, "jax-epoch", calls_per_step=1 / 1500).seconds
+
+
+def test_a_stop_keeps_what_is_done(engine, store):
+    cancel = threading.Event()
+    cancel.set()
+    measure_ceilings([Way("numpy")], engine, store, cancel)
+    assert store.records(KIND) == []
+
+
+def test_every_library_has_its_probes():
+    from lib.probes import _MAKERS
+
+    assert set(_MAKERS) == {backend.worker for backend in BACKENDS.values()}
+
+
+@pytest.mark.parametrize(("answer", "wanted"), [("GPU 0: NVIDIA L4", "requirements-gpu.txt"), ("", "requirements.txt")])
+def test_where_a_driver_answers_the_cuda_builds_are_installed(tmp_path, answer, wanted):
+    """`make -n install` in a folder without a virtual environment, with an nvidia-smi that answers, or does not."""
+    for name in ("Makefile", "requirements.txt", "requirements-gpu.txt"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    fake = tmp_path / "bin" / "nvidia-smi"
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/sh\n{f'echo {answer}' if answer else 'exit 9'}\n")
+    fake.chmod(0o755)
+    environment = os.environ | {"PATH": f"{fake.parent}:{os.environ['PATH']}"}
+    said = subprocess.run(
+        ["make", "-n", "install"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert f"-r {wanted}\n" in said
