@@ -31,6 +31,7 @@ from lib.turns import Claim, Urgency
 # The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and the
 # training that is being timed wants that core.
 FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
+TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom from the start
 AT_ONCE_S = 0.12  # what is kept, and a warm worker's first points, are shown without an empty frame before them
 QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
 
@@ -148,8 +149,9 @@ def show(
 
 
 def _paint(view: _View, results: Results, drawn: int, latest: Callable[[], bool], first: bool) -> None:
-    """After state number `drawn`, draw each new state, at most every `FRAME_S`, until the run is over or another showing took the place."""
-    seen, frame_s = drawn, FRAME_S
+    """After state number `drawn`, draw new states until the run is over or another showing took the place."""
+    timed = view.experiment.ordered_by == "backend"
+    seen, frame_s = drawn, TIMED_FRAME_S if timed else FRAME_S
     next_frame = time.monotonic() + frame_s
     while not (results.over and seen == results.version):
         with results.changed:
@@ -157,14 +159,15 @@ def _paint(view: _View, results: Results, drawn: int, latest: Callable[[], bool]
             changed, seen, over = results.version != seen, results.version, results.over
         pause_s = next_frame - time.monotonic()
         if pause_s > 0 and not over:
-            time.sleep(pause_s)
+            with results.changed:  # the end does not wait for its frame
+                results.changed.wait_for(lambda: results.over, pause_s)
         if not latest() or mo.current_thread().should_exit:
             return
         if first and not results.worth_showing:
             if changed:
                 mo.output.replace(frame.blank(view.experiment, results, view.controls, view.target))
         elif changed or not over:
-            frame_s = min(SLOWER * frame_s, LATER_FRAME_S)
+            frame_s = frame_s if timed else min(SLOWER * frame_s, LATER_FRAME_S)
             next_frame = time.monotonic() + frame_s
             view.draw(results)
     view.done_when_quiet(results, latest)
