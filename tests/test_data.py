@@ -242,3 +242,30 @@ def test_real_mnist_is_split_as_in_the_articles():
     assert loaded.x_test.shape == (10_000, 784)
     assert loaded.x_train.ctypes.data % 64 == 0, "XLA uses it in place"
     assert loaded.x_train.max() == 1.0
+
+
+def test_a_verified_file_is_recognised_until_it_changes(tmp_path, monkeypatch):
+    """What is kept can be looked up without reading 50 MB; a file that was touched is verified again before it is believed."""
+    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "mnist.npz"
+    monkeypatch.setenv("MNIST_NPZ", str(path))
+    assert data.recognised() is None, "no such file"
+    path.write_bytes(b"arrays")
+    assert data.recognised() is None, "never verified"
+    data._remember_verified(path)
+    assert data.recognised() == data.Facts("MNIST", data.MNIST_DIGEST)
+    path.write_bytes(b"other arrays")
+    assert data.recognised() is None, "changed since"
+    data._remember_verified(path)
+    other = tmp_path / "copy.npz"
+    other.write_bytes(path.read_bytes())
+    monkeypatch.setenv("MNIST_NPZ", str(other))
+    assert data.recognised() is None, "another file"
+
+
+def test_a_damaged_note_of_what_was_verified_is_no_proof(tmp_path, monkeypatch):
+    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("MNIST_NPZ", raising=False)
+    (tmp_path / "mnist.npz").write_bytes(b"arrays")
+    (tmp_path / "verified.json").write_text("[half")
+    assert data.recognised() is None

@@ -1,11 +1,13 @@
 """The race: order, resuming, scaling, its table and sentence; once with a real worker, and once in a real browser."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
 from lib import launch
@@ -130,3 +132,39 @@ def test_keys_are_unique():
     cells = all_cells([NUMPY, JAX, KERAS])
     assert len({key_of(cell) for cell in cells}) == len(cells)
     assert all(re.fullmatch(r"[a-z-]+/(cpu|gpu)/\d+", key_of(cell)) for cell in cells)
+
+
+VISITS = """
+import json, sys, threading
+from pathlib import Path
+from lib.backends import Way
+from lib.engine import Engine
+from lib.race import Cell, race
+from lib.store import Store
+from lib.turns import Claim
+engine, found = Engine(), []
+cell = Cell(Way("numpy"), 512)
+for visit in race([cell] * 4, engine, Store(Path(sys.argv[1])), threading.Event(), Claim()):
+    found += visit.record.block_s
+engine.close()
+print(json.dumps(found))
+"""
+
+
+def visits(path):
+    return subprocess.Popen([sys.executable, "-c", VISITS, str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_two_programs_that_measure_at_once_do_not_disturb_each_other(tmp_path):
+    """They take turns by the machine's lock: together each finds what one finds alone, within the spread. (Unguarded, on two
+    cores, each would take about twice as long.)"""
+    alone = json.loads(visits(tmp_path / "alone.sqlite").communicate(timeout=100)[0])
+    pair = [visits(tmp_path / "both.sqlite") for _ in range(2)]
+    both = [json.loads(process.communicate(timeout=100)[0]) for process in pair]
+    low, middle, high = np.percentile(alone, [25, 50, 75])
+    for found in both:
+        assert len(found) == 12
+        allowed = max(3 * (high - low) / middle, 0.4)
+        assert np.median(found) / middle < 1 + allowed
+    assert len(Store(tmp_path / "both.sqlite").records(KIND)) == 8, "both wrote into one file"
