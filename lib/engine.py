@@ -121,7 +121,7 @@ class _Worker:
         root = str(Path(__file__).resolve().parent.parent)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         self._executor = ProcessPoolExecutor(
-            1, context=context, env=environment, initializer=worker_module.begin, initargs=(theirs,)
+            1, context=context, env=environment, initializer=worker_module.begin, initargs=(theirs, os.getpid())
         )
         self._task: Future = self._executor.submit(worker_module.serve, way.backend, idle_s)
         # Idle long enough, or unable to start: its task returns, and the process has no other.

@@ -85,14 +85,13 @@ class _Control:
 _connection: Connection | None = None
 
 
-def begin(connection: Connection) -> None:
-    """First thing in the process: leave the terminal's process group, and watch the parent."""
+def begin(connection: Connection, parent: int) -> None:
+    """First thing in the process: leave the terminal's process group, and watch the parent (which may be dead already)."""
     global _connection
     _connection = connection
     if hasattr(os, "setsid"):
         os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the editor's interrupt button must not end a worker
-    parent = os.getppid()
 
     def watch() -> None:
         # The closed pipe usually tells first; this also covers a parent whose pipe another process inherited.

@@ -231,6 +231,55 @@ for message in engine.run(Way("numpy"), [Training(batch_size=1, epochs=100)], th
     assert not alive
 
 
+@pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.1, 0.2, 0.4])
+def test_no_worker_survives_a_parent_that_dies_while_it_starts(delay_s):
+    code = """
+import os, signal, sys, time
+import psutil
+from lib.engine import Engine
+from lib.backends import Way
+engine = Engine()
+engine.warm(Way("numpy"))
+print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)
+time.sleep(float(sys.argv[1]))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(delay_s)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert parent.stdout is not None
+    children = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+    assert children
+    parent.wait(10)
+    parent.stdout.close()
+    _, alive = psutil.wait_procs(children, timeout=8)
+    for process in alive:
+        process.kill()
+    assert not alive
+
+
+def test_a_worker_whose_parent_was_dead_before_it_began_ends():
+    """Started, but its parent died before any task came: nothing is left to tell it so but the parent's id."""
+    code = """
+import sys, time
+from multiprocessing import Pipe
+from lib.worker import begin
+begin(Pipe()[0], int(sys.argv[1]))
+time.sleep(30)
+"""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    worker = subprocess.Popen([sys.executable, "-c", code, str(gone.pid)], cwd=ROOT)
+    try:
+        assert worker.wait(10) == 0
+    finally:
+        worker.kill()
+
+
 def test_a_worker_ends_when_it_is_idle():
     engine = Engine(idle_s=1.0)
     try:
