@@ -38,9 +38,10 @@ class RaceRun:
         if self.left:
             threading.Thread(target=self._fill, args=(engine, store, cancel), daemon=True, name="race").start()
 
-    @property
-    def over(self) -> bool:
-        return self.state != "Training"
+    def over_at(self, version: int) -> bool:
+        """Whether the race is over, and this version shows it."""
+        with self.changed:
+            return self.state != "Training" and self.version == version
 
     def _fill(self, engine: Engine, store: Store, cancel: threading.Event) -> None:
         try:
@@ -122,6 +123,13 @@ def _number(text: str) -> float:
     return value
 
 
+def controls(panel: mo.ui.dictionary) -> mo.Html:
+    """The panel in a row. It has a cell of its own: a frame that replaces a button while it is pressed swallows the press."""
+    return mo.Html(
+        '<div class="race-controls">' + "".join(f"<div>{e.text}</div>" for e in panel.elements.values()) + "</div>"
+    )
+
+
 def follow(stage: Stage, widget: RaceTable, panel: mo.ui.dictionary) -> None:
     """Show what is kept; where “Race” was pressed, race on and fill the table while cells come."""
     values = panel.value
@@ -129,39 +137,40 @@ def follow(stage: Stage, widget: RaceTable, panel: mo.ui.dictionary) -> None:
     if values["start"] != stage.starts:
         stage.starts = values["start"]
         stage.begin()
-    paint = _Painter(widget, values, "".join(f"<div>{element.text}</div>" for element in panel.elements.values()))
+    paint = _Painter(widget, values)
     if stage.race is None:
         cells = all_cells(usable_ways())
         records = stage.store.records(KIND)
         paint(standings(cells, records), "Not running", plan(cells, records))
     else:
-        paint.race(stage.race)
-        if not stage.race.over:
-            mo.Thread(target=_keep_painting, args=(stage.race, paint, latest), daemon=True).start()
+        painted = paint.race(stage.race)
+        if not stage.race.over_at(painted):  # it may have ended while it was painted
+            mo.Thread(target=_keep_painting, args=(stage.race, paint, latest, painted), daemon=True).start()
 
 
-def _keep_painting(run: RaceRun, paint: "_Painter", latest: Callable[[], bool]) -> None:
-    seen = -1
-    while not (run.over and seen == run.version):
+def _keep_painting(run: RaceRun, paint: "_Painter", latest: Callable[[], bool], painted: int) -> None:
+    while not run.over_at(painted):
         with run.changed:
-            run.changed.wait_for(lambda seen=seen: run.version != seen, 1.0)
-            changed, seen = run.version != seen, run.version
+            changed = run.changed.wait_for(lambda painted=painted: run.version != painted, 1.0)
         if not latest() or mo.current_thread().should_exit:
             return
         if changed:
-            paint.race(run)
+            painted = paint.race(run)
 
 
 class _Painter:
     """Draws a state of the race into the table and the cell."""
 
-    def __init__(self, widget: RaceTable, values: dict, controls: str) -> None:
-        self._widget, self._values, self._controls = widget, values, controls
+    def __init__(self, widget: RaceTable, values: dict) -> None:
+        self._widget, self._values = widget, values
 
-    def race(self, run: RaceRun) -> None:
+    def race(self, run: RaceRun) -> int:
+        """Draw what is known now; the version that was drawn."""
         with run.changed:
-            known, state, left, problem = standings(run.cells, run.records), run.state, list(run.left), run.problem
-        self(known, state, left, problem)
+            version, records = run.version, list(run.records)
+            state, left, problem = run.state, list(run.left), run.problem
+        self(standings(run.cells, records), state, left, problem)
+        return version
 
     def __call__(self, known: dict[Cell, Standing], state: str, left: list[Cell], problem: str = "") -> None:
         backend, _, device = str(self._values["beside"]).partition("/")
@@ -187,7 +196,6 @@ class _Painter:
             for way, reason, remedy in missing_backends()
         )
         parts = [
-            f'<div class="race-controls">{self._controls}</div>',
             f'<div class="lab-state lab-{kind}"><b>{state}</b><progress max="1" value="{1 - len(left) / total:.3f}" aria-label="progress">'
             f"</progress><span>{words}</span></div>",
             f'<p class="lab-problem" role="alert">{html.escape(problem)}</p>' if problem else "",

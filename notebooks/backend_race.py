@@ -26,6 +26,7 @@ def title():
 @app.cell(hide_code=True)
 def controls(address, stage):
     panel = live_race.panel(address, stage)
+    live_race.controls(panel)
     return (panel,)
 
 
