@@ -3,10 +3,10 @@
 import threading
 from collections.abc import Sequence
 
+from lib.anatomy import Examination
 from lib.backends import BACKENDS, Way, versions
-from lib.engine import Engine, Probed
-from lib.machine import machine_id
-from lib.probes import last_level_cache_bytes
+from lib.engine import Engine, Measured
+from lib.machine import last_level_cache_bytes, machine_id
 from lib.roofline import Ceilings
 from lib.store import Record, Store
 from lib.turns import Claim
@@ -22,8 +22,8 @@ def measure_ceilings(
     for way in {(BACKENDS[way.backend].worker, way.device): way for way in ways}.values():
         if cancel.is_set() or _of(way, kept):
             continue
-        for message in engine.probe(way, cancel, claim):
-            if isinstance(message, Probed):
+        for message in engine.examine(way, Examination("ceilings"), cancel, claim):
+            if isinstance(message, Measured):
                 subject = _subject(way) | {"name": message.name, "work": message.work}
                 store.add(Record.of(KIND, subject, message.measurement, versions(way.backend)))
 

@@ -22,6 +22,7 @@ from loky import ProcessPoolExecutor
 from loky.backend import get_context
 
 from lib import worker as worker_module
+from lib.anatomy import Examination
 from lib.backends import BACKENDS, Way, worker_environment
 from lib.backends.base import Event, Parameters
 from lib.data import Facts, recognised
@@ -88,15 +89,15 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Probed:
-    """One ceiling: `work` operations, bytes or calls a step, and the step's measurement."""
+class Measured:
+    """One row of an examination; `work`: what a measured step stands for (operations, bytes, calls, or training steps)."""
 
     name: str
     measurement: Measurement
     work: float
 
 
-Message = Probed | Waiting | Starting | Ready | Restarted | Progress | Trained
+Message = Measured | Waiting | Starting | Ready | Restarted | Progress | Trained
 
 
 _all_workers: "weakref.WeakSet[_Worker]" = weakref.WeakSet()
@@ -206,9 +207,12 @@ class Engine:
         job = Job(next(self._ids), way.backend, way.device, tuple(trainings), want_parameters)
         yield from self._perform(way, job, cancel, claim)
 
-    def probe(self, way: Way, cancel: threading.Event, claim: Claim | None = None) -> Iterator[Message]:
-        """Measure the ceilings of the way's library, in its worker, as a run of its own: `Probed` for each."""
-        yield from self._perform(way, Job(next(self._ids), way.backend, way.device, (), probe=True), cancel, claim)
+    def examine(
+        self, way: Way, examination: Examination, cancel: threading.Event, claim: Claim | None = None
+    ) -> Iterator[Message]:
+        """Measure something other than a training, in the way's worker, as a run of its own: `Measured` for each row."""
+        job = Job(next(self._ids), way.backend, way.device, (), examination=examination)
+        yield from self._perform(way, job, cancel, claim)
 
     def _perform(self, way: Way, job: Job, cancel: threading.Event, claim: Claim | None) -> Iterator[Message]:
         started_on: _Worker | None = None
@@ -330,7 +334,7 @@ class Engine:
                     raise TrainingFailed(content[0])
                 if asked == "cancel":
                     continue
-                yield {"trained": Trained, "probed": Probed}.get(word, Progress)(*content)
+                yield {"trained": Trained, "measured": Measured}.get(word, Progress)(*content)
         except GeneratorExit:  # the caller stopped asking: the same as a cancel, without anybody to tell
             self._abandon(worker, job)
             raise

@@ -34,7 +34,7 @@ def draw(
         parts.append(after(experiment, results))
     if results.over:
         parts.append(_details(experiment, results))
-    return _page(controls, "".join(parts))
+    return page(controls, "".join(parts))
 
 
 def blank(experiment: Experiment, results: Results, controls: str, target: float) -> mo.Html:
@@ -44,12 +44,12 @@ def blank(experiment: Experiment, results: Results, controls: str, target: float
         f'<div class="lab-blank" style="height:{chart.height_px}px"></div></figure>'
         for chart in charts_module.charts(experiment, results, target)
     )
-    return _page(controls, f'<div class="lab-charts lab-{experiment.name}">{figures}</div>{_state_line(results)}')
+    return page(controls, f'<div class="lab-charts lab-{experiment.name}">{figures}</div>{_state_line(results)}')
 
 
 def refused(controls: str, error: ValueError) -> mo.Html:
     """The controls, and in place of the charts what is wrong with what they say."""
-    return _page(controls, failed(sentence_of(error)).text)
+    return page(controls, failed(sentence_of(error)).text)
 
 
 def failed(sentence: str) -> mo.Html:
@@ -66,7 +66,7 @@ def sentence_of(error: ValueError) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def _page(controls: str, result: str) -> mo.Html:
+def page(controls: str, result: str) -> mo.Html:
     return mo.Html(
         f'<div class="lab"><div class="lab-controls">{controls}</div><div class="lab-result">{result}</div></div>'
     )

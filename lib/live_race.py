@@ -2,8 +2,10 @@
 
 import html
 import threading
-import weakref
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
 
 import marimo as mo
 
@@ -12,12 +14,16 @@ from lib.address import Address
 from lib.backends import Way, all_ways, unavailable
 from lib.ceilings import ceilings, measure_ceilings
 from lib.charts import Chart
-from lib.engine import Engine, TrainingFailed, WorkerDied
+from lib.engine import Engine
 from lib.experiments import missing_backends, seconds
+from lib.filling import MEASURING, Filling, Note
+from lib.frames import records_frame
+from lib.live_filling import Stage, paint_while_it_fills, state_line
 from lib.race import BATCH_SIZES, KIND, NETWORK, Cell, Standing, all_cells, plan, race, standings, time_left_s
 from lib.roofline import step_floor
-from lib.spec import N_TRAIN
-from lib.store import Store
+from lib.spec import N_TRAIN, Training
+from lib.store import Record, Store
+from lib.targets import TARGETS, Trained, learn, learned, trials
 from lib.turns import Claim, Urgency
 from lib.widgets import RaceTable
 
@@ -26,71 +32,45 @@ def usable_ways() -> list[Way]:
     return [way for way in all_ways() if unavailable(way) is None]
 
 
-class RaceRun:
-    """A race in a thread, and what is known so far. The thread does not hold the stage, whose end is what cancels it."""
-
-    def __init__(self, engine: Engine, store: Store, cancel: threading.Event) -> None:
-        self.cells = all_cells(usable_ways())
-        self.records = store.records(KIND)
-        self.left = plan(self.cells, self.records)
-        self.state, self.problem, self.version = "Training" if self.left else "Done", "", 0
-        self.changed = threading.Condition()
-        if self.left:
-            threading.Thread(target=self._fill, args=(engine, store, cancel), daemon=True, name="race").start()
-
-    def over_at(self, version: int) -> bool:
-        """Whether the race is over, and this version shows it."""
-        with self.changed:
-            return self.state != "Training" and self.version == version
-
-    def _fill(self, engine: Engine, store: Store, cancel: threading.Event) -> None:
-        try:
-            measure_ceilings(usable_ways(), engine, store, cancel)
-            for visit in race(list(self.left), engine, store, cancel, Claim(urgency=Urgency.NOW)):
-                with self.changed:
-                    self.records.append(visit.record)
-                    self.left = self.left[1:]
-                    self._tell()
-            self._end("Stopped" if cancel.is_set() else "Done")
-        except (WorkerDied, TrainingFailed, OSError) as error:
-            self._end("Failed", str(error))
-        except Exception as error:
-            self._end("Failed", f"The race ended by a fault of this program ({type(error).__name__}: {error}).")
-            raise
-
-    def _end(self, state: str, problem: str = "") -> None:
-        with self.changed:
-            self.state, self.problem = state, problem
-            self._tell()
-
-    def _tell(self) -> None:
-        self.version += 1
-        self.changed.notify_all()
+def fill(
+    begun: "Plan", engine: Engine, store: Store, cancel: threading.Event, claim: Claim
+) -> Iterator[Record | Trained | Note]:
+    """Measure the ceilings once, make the visits, then count the epochs that accuracies need."""
+    yield Note("measuring this machine's ceilings")
+    measure_ceilings(usable_ways(), engine, store, cancel)
+    for visit in race(begun.left, engine, store, cancel, claim):
+        yield visit.record
+    if begun.trials and not cancel.is_set():
+        yield from learn(begun.trials, engine, store, cancel, claim)
 
 
-class Stage:
-    """One viewer's race: begun by a button, stopped by another or by the end of the session."""
+@dataclass(frozen=True)
+class Plan:
+    """What a race began with."""
 
-    def __init__(self, engine: Engine, store: Store) -> None:
-        self.engine, self.store = engine, store
-        self.race: RaceRun | None = None
-        self.starts = 0
-        self._cancel = threading.Event()
-        self._shown = [0]
+    cells: list[Cell]
+    records: list[Record]
+    left: list[Cell]
+    learned: dict[Training, tuple[float, ...]]
 
-    def stop(self) -> None:
-        self._cancel.set()
+    @classmethod
+    def now(cls, store: Store) -> "Plan":
+        cells, records = all_cells(usable_ways()), store.records(KIND)
+        return cls(cells, records, plan(cells, records), learned(store, NETWORK))
 
-    def begin(self) -> None:
-        self._cancel.set()
-        self._cancel = threading.Event()
-        weakref.finalize(self, self._cancel.set)
-        self.race = RaceRun(self.engine, self.store, self._cancel)
+    @property
+    def trials(self) -> list[Training]:
+        """Trainings that are still to make."""
+        return [training for training in trials(NETWORK) if training not in self.learned]
 
-    def next_showing(self) -> Callable[[], bool]:
-        self._shown[0] += 1
-        shown, number = self._shown, self._shown[0]
-        return lambda: shown[0] == number
+    def after(self, items: Sequence[Record | Trained]) -> "Plan":
+        """The same with what has come since."""
+        records = [item for item in items if isinstance(item, Record)]
+        trained = {item.training: item.accuracies for item in items if isinstance(item, Trained)}
+        return Plan(self.cells, [*self.records, *records], self.left[len(records) :], self.learned | trained)
+
+
+_SAVED = ("view", "beside", "target", "price", "dated")
 
 
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
@@ -100,16 +80,18 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     beside = str(address.choice("race.beside", "keras-tensorflow/cpu", list(ways.values())))
     named = {value: label for label, value in ways.items()}
     save = address.save("race")
+    target = float(str(address.choice("race.target", 0.95, TARGETS)))
+    dated = str(address.read("race.dated", date.today().isoformat(), lambda text: date.fromisoformat(text).isoformat()))
     elements = {
         "view": mo.ui.dropdown(race_view.VIEWS, value=next(k for k, v in race_view.VIEWS.items() if v == view), label="Show"),
         "beside": mo.ui.dropdown(ways, value=named.get(beside, next(iter(ways))), label="… than"),
+        "target": mo.ui.dropdown({f"{t:.0%}": t for t in TARGETS}, value=f"{target:.0%}", label="Target accuracy"),
         "price": mo.ui.number(0, 1000, step=0.001, value=_price(address), label="$ an hour for this machine"),
+        "dated": mo.ui.date(value=dated, label="price of"),
         "start": mo.ui.button(label="Race", value=0, on_click=lambda n: n + 1, tooltip="Measure all cells, or go on where it stopped"),
         "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
     }  # fmt: skip
-    return mo.ui.dictionary(
-        elements, on_change=lambda values: save({name: values[name] for name in ("view", "beside", "price")})
-    )
+    return mo.ui.dictionary(elements, on_change=lambda values: save({name: values[name] for name in _SAVED}))
 
 
 def _price(address: Address) -> float:
@@ -133,29 +115,19 @@ def controls(panel: mo.ui.dictionary) -> mo.Html:
 def follow(stage: Stage, widget: RaceTable, panel: mo.ui.dictionary) -> None:
     """Show what is kept; where “Race” was pressed, race on and fill the table while cells come."""
     values = panel.value
-    latest = stage.next_showing()
-    if values["start"] != stage.starts:
-        stage.starts = values["start"]
-        stage.begin()
+    starts = int(str(values["start"]))
     paint = _Painter(widget, values)
-    if stage.race is None:
-        cells = all_cells(usable_ways())
-        records = stage.store.records(KIND)
-        paint(standings(cells, records), "Not running", plan(cells, records))
+    if starts and stage.asked != (starts,):
+        begun = Plan.now(stage.store)
+        engine, store, claim = stage.engine, stage.store, Claim(urgency=Urgency.NOW)
+        stage.asked, stage.began_with = (starts,), (begun,)
+        stage.begin(lambda cancel: fill(begun, engine, store, cancel, claim))
+    if stage.filling is None:
+        stage.next_showing()
+        begun = Plan.now(stage.store)
+        paint(begun, "Not running")
     else:
-        painted = paint.race(stage.race)
-        if not stage.race.over_at(painted):  # it may have ended while it was painted
-            mo.Thread(target=_keep_painting, args=(stage.race, paint, latest, painted), daemon=True).start()
-
-
-def _keep_painting(run: RaceRun, paint: "_Painter", latest: Callable[[], bool], painted: int) -> None:
-    while not run.over_at(painted):
-        with run.changed:
-            changed = run.changed.wait_for(lambda painted=painted: run.version != painted, 1.0)
-        if not latest() or mo.current_thread().should_exit:
-            return
-        if changed:
-            painted = paint.race(run)
+        paint_while_it_fills(stage, stage.filling, partial(paint.race, stage.filling, *stage.began_with))
 
 
 class _Painter:
@@ -164,42 +136,39 @@ class _Painter:
     def __init__(self, widget: RaceTable, values: dict) -> None:
         self._widget, self._values = widget, values
 
-    def race(self, run: RaceRun) -> int:
+    def race(self, filling: Filling[Record | Trained], begun: Plan) -> int:
         """Draw what is known now; the version that was drawn."""
-        with run.changed:
-            version, records = run.version, list(run.records)
-            state, left, problem = run.state, list(run.left), run.problem
-        self(standings(run.cells, records), state, left, problem)
-        return version
+        now = filling.view()
+        self(begun.after(now.items), now.state, now.problem, now.note)
+        return now.version
 
-    def __call__(self, known: dict[Cell, Standing], state: str, left: list[Cell], problem: str = "") -> None:
+    def __call__(self, plan: Plan, state: str, problem: str = "", note: str = "") -> None:
+        known = standings(plan.cells, plan.records)
         backend, _, device = str(self._values["beside"]).partition("/")
-        running = left[0] if left and state == "Training" else None
-        self._widget.table = race_view.table(
-            usable_ways(),
-            BATCH_SIZES,
-            known,
-            self._values["view"],
-            Way(backend, device),
-            float(self._values["price"] or 0),
-            running,
-        )
-        mo.output.replace(mo.Html(self._head(known, state, left, problem)))
+        shown = race_view.Shown(
+            str(self._values["view"]), Way(backend, device), float(str(self._values["price"] or 0)), str(self._values["dated"] or ""),
+            float(str(self._values["target"])), plan.learned,
+        )  # fmt: skip
+        running = plan.left[0] if plan.left and state == MEASURING else None
+        self._widget.table = race_view.table(usable_ways(), BATCH_SIZES, known, shown, running)
+        mo.output.replace(mo.Html(self._head(plan, known, shown, state, problem, note)))
 
-    def _head(self, known: dict[Cell, Standing], state: str, left: list[Cell], problem: str) -> str:
-        total = len(plan(all_cells(usable_ways()), []))
-        left_s = time_left_s(left, known) if state == "Training" else None
-        words = f"{total - len(left)} of {total} visits" + (f", about {seconds(left_s)} left" if left_s else "")
-        kind = {"Not running": "waiting"}.get(state, state.lower())
+    def _head(
+        self, at: Plan, known: dict[Cell, Standing], shown: race_view.Shown, state: str, problem: str, note: str
+    ) -> str:
+        visits, trainings = len(plan(at.cells, [])), len(trials(NETWORK))
+        left_s = time_left_s(at.left, known) if state == MEASURING else None
+        words = f"{visits - len(at.left)} of {visits} visits, {len(at.learned)} of {trainings} trainings to an accuracy"
+        words += f", about {seconds(left_s)} left" if left_s else ""
+        words += f", {note}" if note else ""
+        done, total = visits - len(at.left) + len(at.learned), visits + trainings
         missing = "".join(
             f"<li><b>{html.escape(way.label)}</b>: {html.escape(reason)}; {html.escape(remedy)}.</li>"
             for way, reason, remedy in missing_backends()
         )
         parts = [
-            f'<div class="lab-state lab-{kind}"><b>{state}</b><progress max="1" value="{1 - len(left) / total:.3f}" aria-label="progress">'
-            f"</progress><span>{words}</span></div>",
-            f'<p class="lab-problem" role="alert">{html.escape(problem)}</p>' if problem else "",
-            f'<p class="lab-sentence" aria-live="polite">{html.escape(race_view.sentence(known))}</p>',
+            state_line(state, done, total, words, problem),
+            f'<p class="lab-sentence" aria-live="polite">{html.escape(race_view.sentence(known, shown))}</p>',
             f'<ul class="lab-note lab-missing">{missing}</ul>' if missing else "",
         ]
         return "".join(parts)
@@ -220,3 +189,15 @@ def detail(store: Store, key: str) -> mo.Html:
             f'<figure class="lab-figure">{mo.as_html(Chart(race_view.blocks_chart(standing), "epochs")).text}</figure>'
         )
     return mo.Html(f'<div class="race-detail">{text}</div>')
+
+
+def record(store: Store) -> mo.Html:
+    """All that was ever measured for a race on this machine and those imported, as a table that is made when it is opened."""
+    return mo.accordion(
+        {
+            "the record: every visit that was kept": lambda: mo.ui.table(
+                records_frame(store.records(KIND)), selection=None
+            )
+        },
+        lazy=True,
+    )

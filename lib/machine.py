@@ -1,4 +1,4 @@
-"""What this machine is, in one line and as a stable id. Imports nothing heavy."""
+"""What this machine is: in one line, in detail, and as a stable id. Imports nothing heavy."""
 
 import hashlib
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from lib.backends import nvidia_driver_answers
+from lib.gpu import gpus
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,62 @@ def this_machine() -> Machine:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     processor = cpuinfo.get("model name") or platform.processor() or platform.machine()
     return Machine(processor, cores, psutil.virtual_memory().total, vectors, _gpu_name())
+
+
+def details() -> dict[str, str]:
+    """All that explains a time, by name: caches, BLAS and its threads, load, and what NVML says of the cards."""
+    machine = this_machine()
+    found = {
+        "processor": " · ".join(filter(None, (machine.processor, machine.vectors))),
+        "cores for this program": str(machine.cores),
+        "caches": ", ".join(f"{name} {_binary(size)}" for name, size in caches().items()) or "unknown",
+        "memory": _binary(machine.memory_bytes),
+        "products by": ", ".join(f"{name}, {threads} threads" for name, threads in _blas()) or "unknown",
+        "load, last minute": f"{psutil.getloadavg()[0]:.1f} of {os.cpu_count() or 1} processors",
+        "graphics cards": "; ".join(gpu.line for gpu in gpus()) or machine.gpu or "none",
+        "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        "machine id": machine_id(),
+    }
+    return found
+
+
+@cache
+def caches() -> dict[str, int]:
+    """Bytes of each cache of one core, by name (L1 data, L2, L3), as Linux tells it; empty elsewhere."""
+    found = {}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+            if kind != "Instruction":
+                found[f"L{level}" + (" data" if kind == "Data" else "")] = int(size[:-1]) * _UNITS[size[-1]]
+        except (OSError, KeyError, ValueError):
+            continue
+    return found
+
+
+def last_level_cache_bytes() -> int:
+    """Of the largest cache; 0 where it cannot be told."""
+    return max(caches().values(), default=0)
+
+
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def _binary(n_bytes: int) -> str:
+    unit, name = next(((u, n) for u, n in ((2**30, "GiB"), (2**20, "MiB")) if n_bytes >= u), (2**10, "KiB"))
+    return f"{n_bytes / unit:.4g} {name}"
+
+
+def _blas() -> list[tuple[str, int]]:
+    """The libraries for products that this process has loaded, with their threads."""
+    import threadpoolctl
+
+    infos = [info for info in threadpoolctl.threadpool_info() if info["user_api"] == "blas"]
+    named = [
+        (f"{info['internal_api']} {info['version']} ({info.get('architecture', '?')})", info["num_threads"])
+        for info in infos
+    ]
+    return list(dict.fromkeys(named))
 
 
 @cache

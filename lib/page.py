@@ -19,7 +19,7 @@ from lib.backends.base import Parameters
 from lib.data import Facts, load_test, recognised
 from lib.experiments import ARTICLE_ARCHITECTURES, BATCH_SIZES, RATE_STEPS, Experiment
 from lib.live import Stage
-from lib.machine import this_machine
+from lib.machine import details, this_machine
 from lib.results import Results
 from lib.store import Store
 from lib.sweep import Item
@@ -47,9 +47,14 @@ def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) ->
 
 def plain_title(heading: str, question: str) -> mo.Html:
     """Title, machine and question of a notebook that has one question."""
+    rows = "".join(
+        f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(value)}</td></tr>'
+        for name, value in details().items()
+    )
     return mo.Html(
         f'<div class="lab-title"><h1>{html.escape(heading)}</h1><p class="lab-line">{html.escape(this_machine().line)}</p></div>'
         f'<p class="lab-question">{html.escape(question)}</p>'
+        f'<details class="lab-details"><summary>this machine</summary><div class="lab-scroll"><table class="lab-table lab-machine">{rows}</table></div></details>'
     )
 
 

@@ -5,7 +5,6 @@ Runs in a worker, because the ceiling must have the same library, threads and in
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -77,16 +76,3 @@ _MAKERS: dict[str, Callable[[str], dict[str, Probe]]] = {
     "keras-jax": _jax,
     "keras-tensorflow": _tensorflow,
 }
-
-
-def last_level_cache_bytes() -> int:
-    """Of the processor, from Linux; 0 where it cannot be told."""
-    sizes = [0]
-    for level in range(5):
-        try:
-            text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{level}/size").read_text().strip()
-        except OSError:
-            continue
-        units = {"K": 2**10, "M": 2**20}
-        sizes.append(int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text))
-    return max(sizes)

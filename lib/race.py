@@ -13,9 +13,8 @@ import numpy as np
 
 from lib.backends import Way, versions
 from lib.backends.base import Epoch, Steps
+from lib.current import current
 from lib.engine import Engine, Progress
-from lib.machine import machine_id
-from lib.sources import source_digest
 from lib.spec import N_TRAIN, Network, Training
 from lib.store import Record, Store
 from lib.timing import Ended, Measurement
@@ -69,13 +68,7 @@ def plan(cells: Sequence[Cell], kept: Sequence[Record], rounds: int = ROUNDS, se
 
 def records_of(cell: Cell, records: Sequence[Record]) -> list[Record]:
     """The visits of a cell that still count: this machine, this code, these versions."""
-    here = (machine_id(), source_digest(), versions(cell.way.backend))
-    return [
-        record
-        for record in records
-        if (record.machine, record.sources, record.versions) == here
-        and all(record.subject.get(name) == value for name, value in cell.subject.items())
-    ]
+    return current(records, cell.subject, cell.way.backend)
 
 
 def race(
@@ -83,23 +76,33 @@ def race(
 ) -> Iterator[Visit]:
     """Make the visits; each is kept as soon as it is made, so a stop loses at most the one that is running."""
     for cell in visits:
-        with Watch(*engine.pids().values()) as watch:
-            epoch_s, scaled = _epochs_s(cell, engine, cancel, claim)
-        if cancel.is_set() or not epoch_s:
+        with Watch(*engine.pids().values(), gpu=cell.way.device == "gpu") as watch:
+            timed = _timed(cell, engine, cancel, claim)
+        if cancel.is_set() or not timed.epoch_s:
             return
         assert watch.disturbance is not None, "set at the end of the block"
         warnings = tuple(watch.disturbance.flags)
-        measured = Measurement(tuple(epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=warnings)
-        record = Record.of(KIND, cell.subject | {"scaled": int(scaled)}, measured, versions(cell.way.backend))
+        measured = Measurement(tuple(timed.epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=warnings)
+        subject = cell.subject | {"scaled": int(timed.scaled), "evaluation_s": timed.evaluation_s}
+        record = Record.of(KIND, subject, measured, versions(cell.way.backend))
         store.add(record)
         yield Visit(cell, record, watch.disturbance)
 
 
-def _epochs_s(cell: Cell, engine: Engine, cancel: threading.Event, claim: Claim) -> tuple[list[float], bool]:
-    """Seconds of each timed epoch of one visit, and whether they are scaled from parts."""
+@dataclass(frozen=True)
+class _Timed:
+    """Seconds of each timed epoch of one visit, whether they are scaled from parts, and of one evaluation (0: none was made)."""
+
+    epoch_s: list[float]
+    scaled: bool
+    evaluation_s: float
+
+
+def _timed(cell: Cell, engine: Engine, cancel: threading.Event, claim: Claim) -> _Timed:
     enough = threading.Event()
     stop = _Either(cancel, enough)
     epochs: list[float] = []
+    evaluations: list[float] = []
     parts: list[float] = []
     steps, part_s, chunks, train_s = 0, 0.0, 0, 0.0
     for message in engine.run(cell.way, [cell.training], stop, claim=claim):
@@ -114,12 +117,14 @@ def _epochs_s(cell: Cell, engine: Engine, cancel: threading.Event, claim: Claim)
             long = len(parts) >= PARTS and parts[-1] > BUDGET_S
         elif isinstance(event, Epoch):
             epochs.append(event.train_s)
+            evaluations.append(event.evaluation_s)
             long = len(epochs) >= 3 and train_s > BUDGET_S
         else:
             continue
         if long:
             enough.set()
-    return (epochs[1:], False) if len(epochs) > 1 else (parts, True)
+    evaluation_s = float(np.median(evaluations)) if evaluations else 0.0
+    return _Timed(epochs[1:], False, evaluation_s) if len(epochs) > 1 else _Timed(parts, True, evaluation_s)
 
 
 class _Either(threading.Event):
@@ -143,6 +148,7 @@ class Standing:
     visits: int
     warnings: tuple[str, ...]
     measured_at: str
+    evaluation_s: float = 0.0  # of one pass over the validation images; 0: not measured
 
     @property
     def quartiles_s(self) -> tuple[float, float, float]:
@@ -166,12 +172,14 @@ def standings(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, St
     """What is known of each cell that was visited."""
     found = {}
     for cell in cells:
-        visits = sorted(records_of(cell, records), key=lambda record: record.measured_at)
+        visits = records_of(cell, records)
         if visits:
             seconds = tuple(second for visit in visits for second in visit.block_s)
             warnings = tuple(dict.fromkeys(warning for visit in visits for warning in visit.warnings))
             scaled = any(visit.subject.get("scaled") for visit in visits)
-            found[cell] = Standing(cell, seconds, scaled, len(visits), warnings, visits[-1].measured_at)
+            evaluations = [s for visit in visits if (s := float(visit.subject.get("evaluation_s", 0.0)))]
+            evaluation_s = float(np.median(evaluations)) if evaluations else 0.0
+            found[cell] = Standing(cell, seconds, scaled, len(visits), warnings, visits[-1].measured_at, evaluation_s)
     return found
 
 

@@ -1,7 +1,8 @@
 """The race as people see it: a table of cells by view, one cell in full, and a sentence. Measures nothing."""
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import altair as alt
 import numpy as np
@@ -14,12 +15,16 @@ from lib.experiments import seconds
 from lib.race import Cell, Standing
 from lib.roofline import Ceiling, Floor
 from lib.spec import N_TRAIN
+from lib.targets import Learned, needed
 from lib.timing import justified
+from lib.verdict import Observed, findings
 
 VIEWS = {
     "seconds an epoch": "seconds",
+    "seconds to the target accuracy": "target",
     "times faster than …": "speed-up",
     "cost of 1,000 epochs": "cost",
+    "cost to the target accuracy": "target-cost",
 }
 _PUBLISHED = {
     ("keras-tensorflow", "gpu"): "Keras on TensorFlow, Quadro RTX 5000",
@@ -27,6 +32,18 @@ _PUBLISHED = {
     ("numpy", "cpu"): "NumPy, CPU",
     ("jax-step", "cpu"): "JAX, one call a step, CPU",
 }
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is shown of the cells, and what it is held against."""
+
+    view: str = "seconds"
+    beside: Way | None = None
+    price_per_h: float = 0.0
+    price_date: str = ""
+    target: float = 0.95
+    learned: Learned = field(default_factory=dict)
 
 
 def key_of(cell: Cell) -> str:
@@ -37,58 +54,103 @@ def table(
     ways: Sequence[Way],
     batch_sizes: Sequence[int],
     known: Mapping[Cell, Standing],
-    view: str = "seconds",
-    beside: Way | None = None,
-    price_per_h: float = 0.0,
+    shown: Shown | None = None,
     running: Cell | None = None,
 ) -> dict:
     """Columns and rows for the widget: measured rows first, the article's published ones below them, in the same form."""
+    shown = shown or Shown()
     rows = []
     for way in ways:
-        cells = [_cell(Cell(way, size), known, view, beside, price_per_h, running) for size in batch_sizes]
+        cells = [_cell(Cell(way, size), known, shown, running) for size in batch_sizes]
         rows.append({"label": way.label, "published": False, "cells": cells})
-    if view == "seconds":
+    if shown.view == "seconds":
         for (backend, device), by_size in published.EPOCH_S.items():
             cells = [_published_cell(by_size.get(size)) for size in batch_sizes]
             rows.append({"label": f"published: {_PUBLISHED[backend, device]}", "published": True, "cells": cells})
     return {"corner": "batch size", "columns": [f"{size:,}" for size in batch_sizes], "rows": rows}
 
 
-def _cell(
-    cell: Cell, known: Mapping[Cell, Standing], view: str, beside: Way | None, price_per_h: float, running: Cell | None
-) -> dict:
+def _cell(cell: Cell, known: Mapping[Cell, Standing], shown: Shown, running: Cell | None) -> dict:
     standing = known.get(cell)
-    state = "running" if cell == running else "waiting" if standing is None else "scaled" if standing.scaled else "done"
     if standing is None:
-        return {
-            "text": "…" if cell == running else "–",
-            "title": "not measured yet",
-            "state": state,
-            "level": None,
-            "key": "",
-        }
+        state, text = ("running", "…") if cell == running else ("waiting", "–")
+        return {"text": text, "title": "not measured yet", "state": state, "level": None, "key": ""}
+    text, title, value = _FIGURES[shown.view](standing, known, shown)
+    state = "waiting" if value is None else "running" if cell == running else "scaled" if standing.scaled else "done"
+    # 0.05 s light, 100 s dark
+    level = None if value is None else float(np.clip((np.log10(max(value, 1e-3)) + 1.3) / 3.3, 0, 1))
+    level = None if level is None else round(level, 3)
+    return {"text": text, "title": title, "state": state, "level": level, "key": key_of(cell)}
+
+
+Figure = tuple[str, str, float | None]  # text, explanation, value that sets the ground's strength
+
+
+def _epoch(standing: Standing, _known: Mapping[Cell, Standing], _shown: Shown) -> Figure:
     low, middle, high = standing.quartiles_s
     title = f"{seconds(middle)} an epoch ({seconds(low)} to {seconds(high)}), {len(standing.epoch_s)} epochs in {_visits(standing)}"
-    text, value = justified(middle, max(high - low, 0.01 * middle)), middle
-    if view == "cost":
-        dollars = 1000 * middle / 3600 * price_per_h
-        text = f"${dollars:.3g}" if price_per_h else "set a price"
-    elif view == "speed-up":
-        other = known.get(Cell(beside, cell.batch_size)) if beside is not None else None
-        if other is None:
-            return {
-                "text": "–",
-                "title": "the other one is not measured yet",
-                "state": "waiting",
-                "level": None,
-                "key": key_of(cell),
-            }
-        value = middle / other.quartiles_s[1]
-        ratios = (other.quartiles_s[0] / high, other.quartiles_s[1] / middle, other.quartiles_s[2] / low)
-        text = f"{ratios[1]:.2g} ×"
-        title = f"{ratios[1]:.3g} times faster ({ratios[0]:.3g} to {ratios[2]:.3g}, from the quartiles of both)"
-    level = float(np.clip((np.log10(max(value, 1e-3)) + 1.3) / 3.3, 0, 1))  # 0.05 s light, 100 s dark
-    return {"text": text, "title": title, "state": state, "level": round(level, 3), "key": key_of(cell)}
+    return justified(middle, max(high - low, 0.01 * middle)), title, middle
+
+
+def _speed_up(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) -> Figure:
+    other = known.get(Cell(shown.beside, standing.cell.batch_size)) if shown.beside is not None else None
+    if other is None:
+        return "–", "the other one is not measured yet", None
+    low, middle, high = standing.quartiles_s
+    ratios = (other.quartiles_s[0] / high, other.quartiles_s[1] / middle, other.quartiles_s[2] / low)
+    title = f"{ratios[1]:.3g} times faster ({ratios[0]:.3g} to {ratios[2]:.3g}, from the quartiles of both)"
+    return f"{ratios[1]:.2g} ×", title, middle / other.quartiles_s[1]
+
+
+def _to_target(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) -> Figure:
+    """Epochs of the runs that got there, times the seconds of an epoch with its evaluation."""
+    counted = needed(shown.learned, standing.cell.training.network, standing.cell.batch_size, shown.target)
+    if counted is None:
+        return "–", "the epochs that it needs are not counted yet: they come after the race", None
+    words = f"{shown.target:.0%} accuracy: {counted.words}"
+    if not counted.reached:
+        return "not reached", words, None
+    low, middle, high = standing.quartiles_s
+    evaluation_s = _evaluation_s(standing, known)
+    epochs = counted.reached[len(counted.reached) // 2]
+    value = epochs * (middle + evaluation_s)
+    ends = counted.reached[0] * (low + evaluation_s), counted.reached[-1] * (high + evaluation_s)
+    share = "" if len(counted.reached) == len(counted.epochs) else f" ({len(counted.reached)} of {len(counted.epochs)})"
+    counts = (
+        f"{seconds(value)} ({seconds(ends[0])} to {seconds(ends[1])}); evaluation after each epoch is counted; {words}"
+    )
+    return justified(value, max(ends[1] - ends[0], 0.01 * value)) + share, counts, value
+
+
+def _evaluation_s(standing: Standing, known: Mapping[Cell, Standing]) -> float:
+    """Of this cell, or of the same way at another batch size, which evaluation does not depend on."""
+    same_way = [
+        other.evaluation_s for cell, other in known.items() if cell.way == standing.cell.way and other.evaluation_s
+    ]
+    return standing.evaluation_s or (float(np.median(same_way)) if same_way else 0.0)
+
+
+def _priced(figure: Figure, times: float, what: str, shown: Shown) -> Figure:
+    text, title, value = figure
+    if value is None:
+        return text, title, None
+    if not shown.price_per_h:
+        return "set a price", title, value
+    dated = f"at {shown.price_per_h:g} $ an hour" + (f", price of {shown.price_date}" if shown.price_date else "")
+    return f"${times * value / 3600 * shown.price_per_h:.3g}", f"{what} {dated}; {title}", value
+
+
+def _cost(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) -> Figure:
+    return _priced(_epoch(standing, known, shown), 1000, "1,000 epochs", shown)
+
+
+def _target_cost(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) -> Figure:
+    return _priced(_to_target(standing, known, shown), 1, "one training", shown)
+
+
+_FIGURES: dict[str, Callable[[Standing, Mapping[Cell, Standing], Shown], Figure]] = {
+    "seconds": _epoch, "target": _to_target, "speed-up": _speed_up, "cost": _cost, "target-cost": _target_cost,
+}  # fmt: skip
 
 
 def _published_cell(value_s: float | None) -> dict:
@@ -100,10 +162,11 @@ def _visits(standing: Standing) -> str:
     return f"{standing.visits} visit{'s' if standing.visits != 1 else ''}"
 
 
-def sentence(known: Mapping[Cell, Standing]) -> str:
+def sentence(known: Mapping[Cell, Standing], shown: Shown | None = None) -> str:
     """What the race says so far, from its rows."""
     if not known:
         return ""
+    shown = shown or Shown()
     best = min(known.values(), key=lambda standing: standing.quartiles_s[1])
     parts = [
         f"Fastest so far: {best.cell.way.label} at batch size {best.cell.batch_size:,}, {seconds(best.quartiles_s[1])} an epoch."
@@ -114,7 +177,16 @@ def sentence(known: Mapping[Cell, Standing]) -> str:
         parts.append(
             f"At batch size 32 the same epoch takes Keras on TensorFlow {ratio:.1f} times as long as JAX in one call."
         )
-    parts.append("Larger batches make faster epochs with fewer steps: they need more of them for the same accuracy.")
+    to_target = {cell: value for cell, one in known.items() if (value := _to_target(one, known, shown)[2]) is not None}
+    if to_target:
+        cell = min(to_target, key=to_target.__getitem__)
+        parts.append(
+            f"To {shown.target:.0%} accuracy the fastest is {cell.way.label} at batch size {cell.batch_size:,}: {seconds(to_target[cell])}, which is "
+            "what counts."
+        )
+    else:
+        remarks = findings(Observed(batch_sizes=tuple({cell.batch_size for cell in known})))
+        parts += [finding.text for finding in remarks]
     return " ".join(parts)
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from lib.gpu import gpus
+
 STEAL_SHARE = 0.02
 OTHERS_CORES = 0.25
 SWAP_BYTES = 2**20
@@ -18,6 +20,7 @@ class Disturbance:
     steal_share: float  # of all processor time, taken by other virtual machines of the host
     others_cores: float  # processors that other programs kept busy, on average
     swapped_bytes: int
+    throttled_by: tuple[str, ...] = ()  # what slowed a graphics card at the end
 
     @property
     def flags(self) -> list[str]:
@@ -33,6 +36,10 @@ class Disturbance:
             found.append(
                 f"{self.swapped_bytes / 2**20:.0f} MiB were swapped: free memory, or measure something smaller"
             )
+        if self.throttled_by:
+            found.append(
+                f"the graphics card was slowed by {' and '.join(self.throttled_by)}: let it cool, or name its clock with the figure"
+            )
         return found
 
 
@@ -47,10 +54,13 @@ class _Moment:
 
 
 class Watch:
-    """`with Watch() as watch: ...`, then `watch.disturbance`. Counts this process, its children, and those named as its own."""
+    """`with Watch() as watch: ...`, then `watch.disturbance`. Counts this process, its children, and those named as its own.
 
-    def __init__(self, *pids: int) -> None:
-        self._pids = pids
+    `gpu`: whether a card took part, and is asked what slowed it.
+    """
+
+    def __init__(self, *pids: int, gpu: bool = False) -> None:
+        self._pids, self._gpu = pids, gpu
         self.disturbance: Disturbance | None = None
 
     def __enter__(self) -> "Watch":
@@ -66,6 +76,7 @@ class Watch:
             (after.steal_s - before.steal_s) / total_s if total_s > 0 else 0.0,
             others_s / seconds if seconds > 0 else 0.0,
             after.swapped_bytes - before.swapped_bytes,
+            tuple(dict.fromkeys(reason for gpu in gpus() for reason in gpu.throttled_by)) if self._gpu else (),
         )
 
     def _look(self) -> _Moment:

@@ -2,7 +2,7 @@
 
 Messages are tuples, a word first. To the worker: ("run", Job), ("resume", id), ("pause", id), ("cancel", id). From it:
 ("ready", About), ("failed", sentence), and for a job ("event", id, index, Event), ("trained", id, index,
-parameters or None), ("probed", id, name, Measurement, work), then one of ("done", id), ("paused", id), ("stopped", id), ("error", id, sentence).
+parameters or None), ("measured", id, name, Measurement, work), then one of ("done", id), ("paused", id), ("stopped", id), ("error", id, sentence).
 """
 
 import os
@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 
 from lib import data as data_module
+from lib.anatomy import Examination
 from lib.backends import BACKENDS, load_train, versions
 from lib.backends.base import Epoch, Event, FirstCall, Parameters, no_parameters
 from lib.data import Data, DataError, Facts
@@ -36,7 +37,7 @@ class Job:
     device: str
     trainings: tuple[Training, ...]
     want_parameters: bool = False
-    probe: bool = False  # measure the library's ceilings instead of training
+    examination: Examination | None = None  # something to measure instead of training
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def serve(backend: str, idle_s: float) -> None:
             continue
         job_id = message[1].id if message[0] == "run" else message[1]
         if message[0] == "run":
-            jobs[job_id] = _probe(message[1]) if message[1].probe else _train(message[1], data)
+            jobs[job_id] = _examine(message[1], data) if message[1].examination else _train(message[1], data)
         if job_id in jobs and _advance(job_id, jobs[job_id], control, connection):
             del jobs[job_id]
         idle_since = time.monotonic()
@@ -186,11 +187,12 @@ def _train(job: Job, data: Data) -> Iterator[tuple]:
             training.close()  # type: ignore[attr-defined]
 
 
-def _probe(job: Job) -> Iterator[tuple]:
-    from lib.probes import probe  # only when asked for
+def _examine(job: Job, data: Data) -> Iterator[tuple]:
+    from lib.anatomy.experiments import examine  # only when asked for
 
-    for name, measured, work in probe(job.backend, job.device):
-        yield ("probed", job.id, name, measured, work)
+    assert job.examination is not None, "asked for"
+    for name, measured, work in examine(job.backend, job.device, job.examination, data):
+        yield ("measured", job.id, name, measured, work)
 
 
 def _portable(event: Event) -> Event:

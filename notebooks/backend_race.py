@@ -9,6 +9,7 @@ with app.setup(hide_code=True):
     from lib import live_race, page
     from lib.address import Address
     from lib.engine import shared_engine
+    from lib.live_filling import Stage
     from lib.store import Store
     from lib.widgets import RaceTable
 
@@ -51,10 +52,16 @@ def one_cell(shown, store):
 
 
 @app.cell(hide_code=True)
+def the_record(store):
+    live_race.record(store)
+    return
+
+
+@app.cell(hide_code=True)
 def shared_state():
     address = Address(mo.query_params(), mo.cli_args().to_dict())
     store = Store()
-    stage = live_race.Stage(shared_engine(), store)
+    stage = Stage(shared_engine(), store)
     return address, stage, store
 
 

@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
+from lib.anatomy import Examination
 from lib.backends import BACKENDS, Way
 from lib.ceilings import KIND, ceilings, measure_ceilings
-from lib.engine import Probed
+from lib.engine import Measured
 from lib.roofline import step_floor
 from lib.spec import Network
 from lib.store import Store
@@ -22,7 +23,11 @@ def store(tmp_path):
 
 @pytest.mark.parametrize("key", ["numpy", "jax-epoch", "keras-tensorflow"])
 def test_a_library_is_probed_in_its_worker(engine, key):
-    found = [message for message in engine.probe(Way(key), threading.Event()) if isinstance(message, Probed)]
+    found = [
+        message
+        for message in engine.examine(Way(key), Examination("ceilings"), threading.Event())
+        if isinstance(message, Measured)
+    ]
     names = ["product", "copy", "dispatch"] if key != "keras-tensorflow" else ["dispatch"]
     assert [probed.name for probed in found] == names
     by_name = {probed.name: probed for probed in found}

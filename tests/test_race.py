@@ -13,7 +13,7 @@ import pytest
 from lib import launch
 from lib.backends import Way, versions
 from lib.race import BATCH_SIZES, KIND, ROUNDS, Cell, all_cells, plan, race, records_of, standings, time_left_s
-from lib.race_view import detail, key_of, sentence, table
+from lib.race_view import Shown, detail, key_of, sentence, table
 from lib.store import Record, Store
 from lib.timing import Ended, Measurement
 from lib.turns import Claim
@@ -72,11 +72,12 @@ def test_the_table_shows_what_is_known_and_what_was_published():
     published = [row for row in seconds["rows"] if row["published"]]
     assert len(published) == 4
     assert "6.26 s" in [cell["text"] for cell in published[0]["cells"]]
-    faster = table([JAX, KERAS], BATCH_SIZES, known, "speed-up", KERAS)
+    faster = table([JAX, KERAS], BATCH_SIZES, known, Shown("speed-up", KERAS))
     assert [row["cells"][1]["text"] for row in faster["rows"]] == ["10 ×", "1 ×"]
-    cost = table([JAX], BATCH_SIZES, known, "cost", price_per_h=0.936)
+    cost = table([JAX], BATCH_SIZES, known, Shown("cost", price_per_h=0.936, price_date="2026-11-01"))
     assert cost["rows"][0]["cells"][1]["text"] == "$0.052"
-    assert table([JAX], BATCH_SIZES, known, "cost")["rows"][0]["cells"][1]["text"] == "set a price"
+    assert "price of 2026-11-01" in cost["rows"][0]["cells"][1]["title"]
+    assert table([JAX], BATCH_SIZES, known, Shown("cost"))["rows"][0]["cells"][1]["text"] == "set a price"
     assert "10.0 times as long" in sentence(known)
     assert sentence({}) == ""
     assert time_left_s(cells, {}) is None
@@ -115,7 +116,10 @@ def test_a_stopped_race_keeps_what_is_done(engine, tmp_path):
 
 @pytest.mark.parametrize("name", ["notebooks/nothing.py", "lib/page.py", "../elsewhere.py"])
 def test_only_the_projects_notebooks_are_opened(name):
-    assert "expected one of mnist_training.py, notebooks/backend_race.py" in launch.notebook_problem(name)
+    assert (
+        "expected one of mnist_training.py, notebooks/anatomy_of_a_step.py, notebooks/backend_race.py"
+        in launch.notebook_problem(name)
+    )
     assert launch.notebook_problem("notebooks/backend_race.py") == ""
 
 

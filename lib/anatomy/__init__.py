@@ -1,0 +1,17 @@
+"""A training step taken apart: operation by operation (`operations`), and into the parts of its time (`parts`).
+
+The experiments run in the workers, each with its own library: `with_numpy`, `with_jax`, `with_keras`.
+"""
+
+from dataclasses import dataclass, field
+
+from lib.spec import Network
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What a worker is asked to measure other than a training: `ceilings`, `operations`, `parts` or `traps`."""
+
+    kind: str
+    network: Network = field(default_factory=Network)
+    batch_size: int = 32

@@ -1,0 +1,86 @@
+"""Measurements that come one by one in a thread, and whoever watches them come. Knows nothing of pages."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from lib.engine import Message, Starting, TrainingFailed, Waiting, WorkerDied
+
+T = TypeVar("T")
+MEASURING, DONE, STOPPED, FAILED = "Measuring", "Done", "Stopped", "Failed"
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is happening meanwhile, in words; empty: nothing to say."""
+
+    text: str
+
+
+def note_of(message: Message) -> Note | None:
+    """What a message of the engine says to somebody who waits."""
+    if isinstance(message, Starting):
+        return Note(f"starting {message.way.label}")
+    if isinstance(message, Waiting):
+        others = f"{message.place} before this" if message.place else "another program measures"
+        return Note(f"waiting, {others}")
+    return None
+
+
+@dataclass(frozen=True)
+class View(Generic[T]):
+    """A filling at one moment."""
+
+    items: list[T]
+    state: str
+    problem: str
+    note: str
+    version: int
+
+
+class Filling(Generic[T]):
+    """Takes what `make` yields, in a thread, until it ends or `cancel` is set. The thread holds neither page nor stage."""
+
+    def __init__(self, make: Callable[[], Iterator[T | Note]], cancel: threading.Event) -> None:
+        self.changed = threading.Condition()
+        self._items: list[T] = []
+        self._state, self._problem, self._note, self._version = MEASURING, "", "", 0
+        self.thread = threading.Thread(target=self._fill, args=(make, cancel), daemon=True, name="filling")
+        self.thread.start()
+
+    def view(self) -> View[T]:
+        with self.changed:
+            return View(list(self._items), self._state, self._problem, self._note, self._version)
+
+    def over_at(self, version: int) -> bool:
+        """Whether it is over, and this version shows it."""
+        with self.changed:
+            return self._state != MEASURING and self._version == version
+
+    def wait_for_news(self, version: int, timeout_s: float) -> bool:
+        """Wait until there is a later version than this one, but not longer than the time-out; whether there is."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self._version != version, timeout_s)
+
+    def _fill(self, make: Callable[[], Iterator[T | Note]], cancel: threading.Event) -> None:
+        try:
+            for item in make():
+                self._tell(item=item)
+            self._tell(STOPPED if cancel.is_set() else DONE)
+        except (WorkerDied, TrainingFailed, OSError) as error:
+            self._tell(FAILED, str(error))
+        except Exception as error:
+            self._tell(FAILED, f"It ended by a fault of this program ({type(error).__name__}: {error}).")
+            raise
+
+    def _tell(self, state: str = MEASURING, problem: str = "", item: T | Note | None = None) -> None:
+        with self.changed:
+            if isinstance(item, Note):
+                self._note = item.text
+            elif item is not None:
+                self._items.append(item)
+                self._note = ""
+            self._state, self._problem = state, problem
+            self._version += 1
+            self.changed.notify_all()

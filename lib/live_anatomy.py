@@ -1,0 +1,94 @@
+"""Where marimo and the anatomy of a step meet: two sliders, what is measured for them, and how it is drawn."""
+
+import html
+from functools import partial
+
+import marimo as mo
+
+from lib import anatomy_view as view
+from lib import frame
+from lib.address import Address
+from lib.anatomy.measuring import KIND, Task, measure_tasks, tasks
+from lib.backends import Way, all_ways, unavailable
+from lib.experiments import BATCH_SIZES
+from lib.filling import DONE, Filling
+from lib.live_filling import Stage, paint_while_it_fills, say, state_line
+from lib.spec import Network
+from lib.turns import Claim, Urgency
+
+WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
+ARTICLE = (32, 128)  # batch size and width of the published table
+
+
+def usable_ways() -> list[Way]:
+    return [way for way in all_ways() if unavailable(way) is None]
+
+
+def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    """Batch size, width, and the two buttons."""
+    save = address.save("step")
+    size = int(str(address.choice("step.size", ARTICLE[0], BATCH_SIZES)))
+    width = int(str(address.choice("step.width", ARTICLE[1], WIDTHS)))
+    elements = {
+        "size": mo.ui.slider(steps=list(BATCH_SIZES), value=size, label="Batch size", show_value=True, debounce=True, full_width=True),
+        "width": mo.ui.slider(steps=list(WIDTHS), value=width, label="Neurons of the hidden layer", show_value=True, debounce=True, full_width=True),
+        "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
+        "again": mo.ui.button(label="Measure again", value=0, on_click=lambda n: n + 1, tooltip="Measure all of it anew"),
+    }  # fmt: skip
+    return mo.ui.dictionary(elements, on_change=lambda values: save({name: values[name] for name in ("size", "width")}))
+
+
+def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
+    """Show what is kept for these sliders, and measure what is missing."""
+    values = panel.value
+    size, width = int(str(values["size"])), int(str(values["width"]))
+    wanted = tasks(usable_ways(), Network((width,)), size)
+    asked = (size, width, values["again"])
+    again = bool(stage.asked) and stage.asked[-1] != values["again"]
+    if stage.filling is None or stage.asked != asked:
+        stage.asked = asked
+        kept = stage.store.records(KIND)
+        missing = wanted if again else [task for task in wanted if not task.complete(kept)]
+        claim = Claim(urgency=Urgency.NOW)
+        store, engine = stage.store, stage.engine
+        filling = stage.begin(lambda cancel: measure_tasks(missing, engine, store, cancel, claim))
+        stage.began_with = (kept, not missing)
+    else:
+        filling = stage.filling
+    kept, complete = stage.began_with
+    paint = partial(_paint, filling, wanted, kept, complete, size, width, controls.text)
+    paint_while_it_fills(stage, filling, paint)
+
+
+def _paint(
+    filling: Filling, wanted: list[Task], kept: list, complete: bool, size: int, width: int, controls: str
+) -> int:
+    now = filling.view()
+    records = [*kept, *now.items]
+    operations = [task for task in wanted if task.examination.kind == "operations"]
+    parts = [task for task in wanted if task.examination.kind == "parts"]
+    known = view.splits(parts, records)
+    done = sum(task.complete(records) for task in wanted)
+    words = now.note or f"{done} of {len(wanted)} examinations"
+    state = "From store" if complete and now.state == DONE else now.state
+    when = f", measured {max(r.measured_at for r in records)[:16]} UTC" if complete and records else ""
+    sentence = view.sentence(known, size)
+    figure = view.parts_chart(known, [task.way for task in parts])
+    result = "".join(
+        (
+            f'<figure class="lab-figure"><figcaption>where a step goes; the mark is the step as it was measured</figcaption>{mo.as_html(figure).text}</figure>',
+            state_line(state, done, len(wanted), words + when, now.problem),
+            f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else "",
+            f'<details class="lab-details"><summary>the parts, and how each is known</summary>{view.experiments_table(parts, records)}</details>' if known else "",
+        )
+    )  # fmt: skip
+    table = view.operations_table(operations, parts, records, (size, width) == ARTICLE)
+    mo.output.replace(
+        mo.Html(
+            frame.page(controls, result).text
+            + f'<h3>Operation by operation</h3><p class="lab-note">One call after another, each waited for; medians, with quartiles on hover.</p>{table}'
+        )
+    )
+    if state != "Measuring":
+        say(sentence)
+    return now.version

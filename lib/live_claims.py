@@ -1,0 +1,108 @@
+"""Where marimo and the claims meet: the table, and a button that measures what it still needs."""
+
+import html
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+import marimo as mo
+
+from lib.anatomy.measuring import measure_tasks
+from lib.backends import unavailable
+from lib.claims import CELLS, CLAIMS, GPU_CELLS, Verdict, anatomy_tasks, known
+from lib.engine import Engine
+from lib.filling import Filling, Note
+from lib.live_anatomy import usable_ways
+from lib.live_filling import Stage, paint_while_it_fills, say, state_line
+from lib.race import Cell, plan, race
+from lib.store import Record, Store
+from lib.turns import Claim, Urgency
+
+_CSS = {Verdict.HOLDS: "holds", Verdict.NOT_HERE: "not-here", Verdict.WRONG: "wrong", Verdict.OPEN: "open", Verdict.NO_GPU: "open"}  # fmt: skip
+
+
+def buttons(stage: Stage) -> mo.ui.dictionary:
+    return mo.ui.dictionary(
+        {
+            "start": mo.ui.button(label="Measure what is missing", value=0, on_click=lambda n: n + 1, tooltip="About two minutes"),
+            "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
+        }
+    )  # fmt: skip
+
+
+def cells_to_visit(records: list[Record]) -> list[Cell]:
+    """The race's cells that a claim stands on, and that can be measured here: one visit each."""
+    cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.way) is None]
+    return plan(cells, [record for record in records if record.kind == "race"], rounds=1)
+
+
+def measure_missing(engine: Engine, store: Store, cancel: threading.Event, claim: Claim) -> Iterator[Record | Note]:
+    """What the claims need and the store does not have."""
+    records = store.records()
+    cells = cells_to_visit(records)
+    for cell, visit in zip(cells, race(cells, engine, store, cancel, claim), strict=False):
+        yield visit.record
+        yield Note(f"{cell.way.label}, batch size {cell.batch_size}")
+    todo = [task for task in anatomy_tasks(usable_ways()) if not task.complete(records)]
+    yield from measure_tasks(todo, engine, store, cancel, claim)
+
+
+def show(stage: Stage, panel: mo.ui.dictionary) -> None:
+    """The table, and while it is measured the state above it."""
+    starts = int(str(panel.value["start"]))
+    if starts and stage.asked != (starts,):
+        stage.asked, stage.began_with = (starts,), (stage.store.records(),)
+        engine, store, claim = stage.engine, stage.store, Claim(urgency=Urgency.NOW)
+        stage.begin(lambda cancel: measure_missing(engine, store, cancel, claim))
+    if stage.filling is None:
+        stage.next_showing()
+        _draw(stage.store.records(), "")
+    else:
+        paint_while_it_fills(stage, stage.filling, partial(_paint, stage.filling, *stage.began_with))
+
+
+def _paint(filling: Filling[Record], began_with: list[Record]) -> int:
+    now = filling.view()
+    records = [*began_with, *now.items]
+    _draw(records, state_line(now.state, *_progress(records), now.note, now.problem))
+    return now.version
+
+
+def _progress(records: list[Record]) -> tuple[int, int]:
+    """How much of what the claims need is there, and how much that is."""
+    wanted = anatomy_tasks(usable_ways())
+    cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.way) is None]
+    left = len(cells_to_visit(records)) + sum(not task.complete(records) for task in wanted)
+    total = len(cells) + len(wanted)
+    return total - left, total
+
+
+def _draw(records: list[Record], state: str) -> None:
+    done, total = _progress(records)
+    here = known(usable_ways(), records)
+    rows, counts = [], dict.fromkeys(Verdict, 0)
+    for claim in CLAIMS:
+        judged = claim.judge(here)
+        counts[judged.verdict] += 1
+        rows.append(
+            f'<tr><td class="claim-text">{_inline(claim.text)}<br><small>{html.escape(claim.source)}</small></td><td>{_inline(judged.measured)}</td>'
+            f'<td><span class="claim claim-{_CSS[judged.verdict]}">{judged.verdict.value}</span></td><td class="claim-why">{_inline(judged.why)}</td></tr>'
+        )
+    words = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)
+    state = state or state_line(
+        "From store" if done == total else "Not running", done, total, f"{done} of {total} measurements are there"
+    )
+    mo.output.replace(
+        mo.Html(
+            f'{state}<p class="lab-sentence" aria-live="polite">Of {len(CLAIMS)} claims: {words}.</p><div class="lab-scroll"><table class="lab-table claims">'
+            "<tr><th>claimed</th><th>measured here, or corrected</th><th>verdict</th><th>why</th></tr>"
+            f"{''.join(rows)}</table></div>"
+        )
+    )
+    say(f"Of {len(CLAIMS)} claims: {words}.")
+
+
+def _inline(text: str) -> str:
+    """Escaped, with `code` set as such."""
+    parts = html.escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))

@@ -1,0 +1,89 @@
+"""Where marimo and a `Filling` meet: begun and stopped by buttons or controls, painted into a cell while it fills."""
+
+import html
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import marimo as mo
+
+from lib.engine import Engine
+from lib.filling import MEASURING, Filling, Note
+from lib.live import streaming
+from lib.store import Store
+
+FRAME_S = 0.25
+
+
+class Stage:
+    """One viewer's place for one filling: it ends when another is begun, by a button, or with the session."""
+
+    def __init__(self, engine: Engine, store: Store) -> None:
+        self.engine, self.store = engine, store
+        self.filling: Filling | None = None
+        self.streams = streaming()
+        self.asked: tuple = ()  # what the present filling was begun for, and what was known then
+        self.began_with: tuple = ()
+        self._cancel = threading.Event()
+        self._shown = [0]
+
+    def stop(self) -> None:
+        self._cancel.set()
+
+    def begin(self, make: Callable[[threading.Event], Iterator[Any | Note]]) -> Filling:
+        """Start `make(cancel)` in a thread, in place of what ran."""
+        self._cancel.set()
+        self._cancel = cancel = threading.Event()
+        weakref.finalize(self, cancel.set)
+        self.filling = Filling(lambda: make(cancel), cancel)
+        return self.filling
+
+    def next_showing(self) -> Callable[[], bool]:
+        """Begin a showing; the answer says whether it is still the latest. It does not hold the stage."""
+        self._shown[0] += 1
+        shown, number = self._shown, self._shown[0]
+        return lambda: shown[0] == number
+
+
+def paint_while_it_fills(stage: Stage, filling: Filling, paint: Callable[[], int]) -> None:
+    """Paint now, and again whenever there is news, until the end is painted or another showing took the place.
+
+    `paint` draws what is there and returns the version that it drew. Where nobody watches, it is painted once, at the end.
+    """
+    latest = stage.next_showing()
+    if not stage.streams:
+        filling.thread.join()
+        paint()
+        return
+    painted = paint()
+    if not filling.over_at(painted):  # it may have ended while it was painted
+        mo.Thread(target=_keep_painting, args=(filling, paint, latest, painted), daemon=True).start()
+
+
+def _keep_painting(filling: Filling, paint: Callable[[], int], latest: Callable[[], bool], painted: int) -> None:
+    while not filling.over_at(painted):
+        news = filling.wait_for_news(painted, 1.0)
+        if not latest() or mo.current_thread().should_exit:
+            return
+        if news:
+            painted = paint()
+            threading.Event().wait(FRAME_S)  # drawing takes a core that the measurement wants
+
+
+def state_line(state: str, done: int, total: int, words: str, problem: str = "") -> str:
+    """State, progress and what is happening, as HTML; a problem below it."""
+    kind = {MEASURING: "training", "Not running": "waiting", "From store": "from-store"}.get(state, state.lower())
+    share = done / total if total else 1.0
+    line = (
+        f'<div class="lab-state lab-{kind}"><b>{state}</b><progress max="1" value="{share:.3f}" aria-label="progress"></progress>'
+        f"<span>{html.escape(words)}</span></div>"
+    )
+    return line + (f'<p class="lab-problem" role="alert">{html.escape(problem)}</p>' if problem else "")
+
+
+def say(text: str) -> None:
+    """To the terminal of who runs a notebook as a script."""
+    if mo.app_meta().mode == "script":
+        print(text, file=sys.stdout)

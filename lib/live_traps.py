@@ -1,0 +1,89 @@
+"""Where marimo and the traps meet."""
+
+import html
+from functools import partial
+
+import marimo as mo
+
+from lib import frame
+from lib import traps_view as view
+from lib.address import Address
+from lib.anatomy import Examination
+from lib.anatomy.measuring import KIND, Task, measure_tasks
+from lib.backends import DEFAULT, Way, unavailable
+from lib.ceilings import ceilings, measure_ceilings
+from lib.experiments import BATCH_SIZES
+from lib.filling import DONE, Filling
+from lib.live_filling import Stage, paint_while_it_fills, say, state_line
+from lib.machine import this_machine
+from lib.spec import Network
+from lib.turns import Claim, Urgency
+
+NETWORK = Network((128,))
+
+
+def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    """Batch size, device where there are two, and the two buttons."""
+    save = address.save("traps")
+    devices = [device for device in ("cpu", "gpu") if unavailable(Way(DEFAULT, device)) is None]
+    elements = {
+        "size": mo.ui.slider(steps=list(BATCH_SIZES), value=int(str(address.choice("traps.size", 32, BATCH_SIZES))), label="Batch size", show_value=True, debounce=True, full_width=True),
+        "device": mo.ui.dropdown(devices, value=str(address.choice("traps.device", "cpu", devices)), label="Device"),
+        "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
+        "again": mo.ui.button(label="Measure again", value=0, on_click=lambda n: n + 1, tooltip="Measure all of it anew"),
+    }  # fmt: skip
+    return mo.ui.dictionary(
+        elements, on_change=lambda values: save({name: values[name] for name in ("size", "device")})
+    )
+
+
+def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
+    """Show the traps for this batch size: what is kept, or what is measured now."""
+    values = panel.value
+    task = Task(Way(DEFAULT, str(values["device"])), Examination("traps", NETWORK, int(str(values["size"]))))
+    asked = (task, values["again"])
+    again = bool(stage.asked) and stage.asked[-1] != values["again"]
+    if stage.filling is None or stage.asked != asked:
+        kept = stage.store.records(KIND)
+        complete = len(view.pairs(_measurements(task, kept))) == len(view.TRAPS) and not again
+        stage.asked, stage.began_with = asked, (kept, complete)
+        engine, store, claim = stage.engine, stage.store, Claim(urgency=Urgency.NOW)
+
+        def work(cancel):
+            measure_ceilings([task.way], engine, store, cancel, claim)
+            yield from measure_tasks([] if complete else [task], engine, store, cancel, claim)
+
+        stage.begin(work)
+    assert stage.filling is not None, "begun above"
+    paint_while_it_fills(stage, stage.filling, partial(_paint, stage, stage.filling, task, controls.text))
+
+
+def _measurements(task: Task, records: list) -> dict:
+    return {name: record.measurement for name, record in task.found(records).items()}
+
+
+def _paint(stage: Stage, filling: Filling, task: Task, controls: str) -> int:
+    now = filling.view()
+    kept, complete = stage.began_with
+    known = view.pairs(_measurements(task, [*kept, *now.items]))
+    state = "From store" if complete and now.state == DONE else now.state
+    words = now.note or f"{len(known)} of {len(view.TRAPS)} traps"
+    ceiling = ceilings(task.way, stage.store)
+    sentence = view.sentence(known)
+    table = view.traps_table(
+        known,
+        NETWORK,
+        task.examination.batch_size,
+        ceiling.product_flops_per_s if ceiling else None,
+        this_machine().cores,
+    )
+    figure = mo.as_html(view.traps_chart(known)).text
+    result = (
+        f'<figure class="lab-figure"><figcaption>one step of 784→128→10 by JAX: every sample, and the median</figcaption>{figure}</figure>'
+        + state_line(state, len(known), len(view.TRAPS), words, now.problem)
+        + (f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else "")
+    )
+    mo.output.replace(mo.Html(frame.page(controls, result).text + (table if known else "")))
+    if state != "Measuring":
+        say(sentence)
+    return now.version

@@ -1,0 +1,54 @@
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="full", app_title="What was claimed, and what is so", css_file="../lib/page.css")
+
+with app.setup(hide_code=True):
+    import marimo as mo
+
+    from lib import live_claims, page
+    from lib.engine import shared_engine
+    from lib.live_filling import Stage
+    from lib.store import Store
+
+
+@app.cell(hide_code=True)
+def title():
+    page.plain_title(
+        "What was claimed, and what is so?",
+        "Two articles say why a small network trains faster on a processor. Most of what they say is right. Here is each figure beside the one that this "
+        "machine gives, and, where an article contradicts itself, the arithmetic.",
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def buttons(stage):
+    panel = live_claims.buttons(stage)
+    mo.hstack(list(panel.elements.values()), justify="start", gap=0.5)
+    return (panel,)
+
+
+@app.cell(hide_code=True)
+def the_claims(panel, stage):
+    live_claims.show(stage, panel)
+    return
+
+
+@app.cell(hide_code=True)
+def what_next():
+    mo.md(r"""
+    **Try next.** `notebooks/backend_race.py` measures every batch size by every backend; `notebooks/anatomy_of_a_step.py` takes one step apart; `notebooks/traps.py`
+    shows how such figures go wrong.
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def shared_state():
+    stage = Stage(shared_engine(), Store())
+    return (stage,)
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,53 @@
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="full", app_title="How to mistime a training step", css_file="../lib/page.css")
+
+with app.setup(hide_code=True):
+    import marimo as mo
+
+    from lib import live_traps, page
+    from lib.address import Address
+    from lib.engine import shared_engine
+    from lib.live_filling import Stage
+    from lib.store import Store
+
+
+@app.cell(hide_code=True)
+def title():
+    page.plain_title(
+        "How wrong can a stopwatch be?",
+        "One training step, one machine, one program, and six honest-looking ways to time it wrongly. Each stands beside the right one, both measured now.",
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def controls(address, stage):
+    panel = live_traps.panel(address, stage)
+    return (panel,)
+
+
+@app.cell(hide_code=True)
+def the_traps(panel, stage):
+    live_traps.show(stage, panel, page.controls(panel))
+    return
+
+
+@app.cell(hide_code=True)
+def what_next():
+    mo.md(r"""
+    **Try next.** Batch size 1, where a step is shortest: which mistakes grow? Batch size 4,096: which ones vanish?
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def shared_state():
+    address = Address(mo.query_params(), mo.cli_args().to_dict())
+    stage = Stage(shared_engine(), Store())
+    return address, stage
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,224 @@
+"""A step taken apart: the same values by every library, every NumPy call caught, parts from literal figures, and real workers."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from lib.anatomy import Examination
+from lib.anatomy.experiments import examine
+from lib.anatomy.measuring import KIND, Task, measure_tasks, tasks
+from lib.anatomy.operations import ALL, COMPILED, LIBRARIES, OPERATIONS, PRODUCT, forward_and_backward, steps
+from lib.anatomy.parts import PARTS, split
+from lib.anatomy.recorder import recorded_calls
+from lib.anatomy.subject import Subject, loop, nothing
+from lib.anatomy_view import experiments_table, operations_table, parts_chart, sentence, splits
+from lib.backends import BACKENDS, Way, versions
+from lib.backends.base import initial_parameters
+from lib.filling import Note
+from lib.spec import Network
+from lib.store import Record, Store
+from lib.timing import Ended, Measurement
+from lib.turns import Claim
+from tests.conftest import ROOT
+from tests.reference import loss_and_gradients
+
+NETWORK = Network((16,))
+FOUND = {
+    "step": 200e-6, "busy": 195e-6, "returns": 20e-6, "transfer": 12e-6, "transfer-base": 2e-6, "python": 1e-6,
+    "many": 125e-6, "many-tiny": 5e-6, "call": 160e-6,
+}  # fmt: skip
+
+
+@pytest.fixture
+def subject(small_data):
+    return Subject(NETWORK, 32, small_data, "cpu")
+
+
+@pytest.mark.parametrize("worker", ["numpy", "jax"])
+def test_the_operations_are_those_of_a_step(subject, worker):
+    """Their gradients are the reference's, in float64 and by other formulas."""
+    library = LIBRARIES[worker]("cpu")
+    x, y = subject.batch
+    (w1, b1), (w2, b2) = subject.parameters
+    onehot = np.eye(10, dtype=np.float32)[y]
+    values = forward_and_backward(
+        library, library.move(x), library.move(onehot), [library.move(one) for one in (w1, b1, w2, b2)]
+    )
+    loss, gradients = loss_and_gradients(subject.parameters, x, y)
+    assert float(values["loss"]) == pytest.approx(loss, rel=1e-5)
+    for name, expected in zip(("dw1", "db1", "dw2", "db2"), [g for layer in gradients for g in layer], strict=True):
+        np.testing.assert_allclose(np.asarray(values[name]), expected, rtol=1e-3, atol=1e-6)
+
+
+def test_each_operation_of_the_table_is_measured(subject):
+    named = {operation.key for operation in OPERATIONS}
+    assert set(steps(LIBRARIES["numpy"]("cpu"), subject)) == named | {ALL, PRODUCT}
+    assert set(steps(LIBRARIES["jax"]("cpu"), subject)) == named | {ALL, PRODUCT, COMPILED}
+
+
+def test_measuring_an_update_again_and_again_does_not_run_away(subject):
+    parameters = subject.parameters
+    calls = steps(LIBRARIES["numpy"]("cpu"), subject)
+    for _ in range(1000):
+        calls["update"]()
+    assert np.isfinite(calls["hidden"]()).all()
+    assert all((a == b).all() for a, b in zip(parameters[0], subject.parameters[0], strict=True)), "the caller's stay"
+
+
+def test_numpys_calls_are_caught_and_can_be_repeated(subject):
+    calls = recorded_calls(NETWORK, subject.parameters, subject.batch)
+    results = [call() for call in calls]
+    products = [r for r in results if isinstance(r, np.ndarray) and r.shape in {(784, 16), (16, 10)}]
+    assert len(products) >= 2 + 4, "two gradients of weights, and the updates of both"
+    assert 25 <= len(calls) <= 60
+    for one, again in zip(results, [call() for call in calls], strict=True):
+        np.testing.assert_array_equal(one, again, "repeating changes nothing")
+    assert all(np.isfinite(one).all() for one in results if isinstance(one, np.ndarray))
+
+
+def test_the_loop_goes_round(subject):
+    seen = []
+    step = loop(subject, lambda x, y: seen.append((x.shape, len(y))))
+    for _ in range(len(subject.starts) + 1):
+        step()
+    assert set(seen) == {((32, 784), 32)}
+    loop(subject, nothing)()
+
+
+def test_parts_add_up_from_literal_figures():
+    known = split("jax-step", FOUND)
+    assert known is not None
+    assert {name: round(1e6 * value) for name, value in known.parts_s.items()} == {
+        "arithmetic": 120, "transfer": 10, "launch and wait": 20, "dispatch": 20, "Python": 1, "idle": 0,
+    }  # fmt: skip
+    assert known.unexplained_s == pytest.approx(29e-6)
+    assert known.adds_up
+    assert list(known.parts_s) == [part.name for part in PARTS]
+
+
+def test_what_overlaps_is_less_than_nothing_and_is_said():
+    known = split("jax-step", FOUND | {"step": 100e-6, "busy": 100e-6})
+    assert known is not None
+    assert known.unexplained_s < 0
+    assert not known.adds_up
+    assert known.drawn_s == pytest.approx(171e-6)
+    assert sum(known.share(part.name) for part in PARTS) == pytest.approx(1)
+    assert "more than 15% off" in sentence({Way("jax-step"): known}, 32)
+
+
+def test_idle_is_what_no_core_worked_beyond_the_wait():
+    known = split("jax-step", FOUND | {"busy": 150e-6})
+    assert known is not None
+    assert known.parts_s["idle"] == pytest.approx(30e-6), "200 of wall, 150 busy, 20 of them waiting for the launch"
+
+
+def test_one_call_an_epoch_and_keras_have_experiments_of_their_own():
+    one_call = split("jax-epoch", {name: value for name, value in FOUND.items() if name != "call"})
+    assert one_call is not None
+    assert one_call.parts_s["launch and wait"] == pytest.approx(5e-6), "what an operation costs inside the call"
+    keras = split(
+        "keras-jax", {k: v for k, v in FOUND.items() if k != "python"} | {"fit-tiny": 90e-6, "call-tiny": 30e-6}
+    )
+    assert keras is not None
+    assert keras.parts_s["Python"] == pytest.approx(60e-6)
+
+
+@pytest.mark.parametrize("missing", sorted(FOUND.keys() - {"transfer-base"}))
+def test_nothing_is_split_before_all_is_measured(missing):
+    assert split("jax-step", {name: value for name, value in FOUND.items() if name != missing}) is None
+
+
+def test_libraries_are_asked_once_and_every_way_is_split():
+    ways = [Way("jax-epoch"), Way("jax-step"), Way("numpy"), Way("keras-jax"), Way("keras-tensorflow")]
+    made = tasks(ways, NETWORK, 32)
+    operations = [task for task in made if task.examination.kind == "operations"]
+    assert [BACKENDS[task.way.backend].worker for task in operations] == ["numpy", "jax", "keras-tensorflow"]
+    assert [task.way for task in made if task.examination.kind == "parts"] == ways
+
+
+def kept(task, seconds):
+    """Records as a worker would have made them."""
+    return [
+        Record.of(KIND, task.subject | {"name": name, "work": 1.0}, Measurement((s, s, 1.02 * s), 1, Ended.SPREAD), versions(task.way.backend))
+        for name, s in seconds.items()
+    ]  # fmt: skip
+
+
+def test_the_table_and_the_chart_show_what_is_kept():
+    operations, parts = tasks([Way("numpy")], Network((128,)), 32)
+    assert "–" in operations_table([operations], [parts], [], True)
+    records = kept(operations, dict.fromkeys([*(o.key for o in OPERATIONS), ALL, PRODUCT], 10e-6)) + kept(parts, FOUND)
+    table = operations_table([operations], [parts], records, True)
+    for text in (">50.0 μs", ">100 μs", "541", "751", "quartiles"):
+        assert text in table, text
+    assert "other sizes" in operations_table([operations], [parts], records, False)
+    known = splits([parts], records)
+    assert "unexplained" in experiments_table([parts], records)
+    spec = parts_chart(known, [Way("numpy")]).spec
+    drawn = [row for rows in spec["datasets"].values() for row in rows if "part" in row]
+    assert sum(row["us"] for row in drawn) == pytest.approx(200)
+    assert "60%" in sentence(known, 32)
+    assert sentence({}, 32) == ""
+
+
+def test_real_experiments_by_numpy_and_jax(small_data):
+    for backend in ("numpy", "jax-step", "jax-epoch"):
+        rows = {
+            name: m.median_s / work
+            for name, m, work in examine(backend, "cpu", Examination("parts", NETWORK, 32), small_data)
+        }
+        known = split(backend, rows)
+        assert known is not None, f"{backend}: {sorted(rows)}"
+        assert known.step_s > 0
+        assert known.parts_s["arithmetic"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["keras-tensorflow", "keras-jax"])
+def test_keras_in_its_worker(engine, tmp_path, backend):
+    store = Store(tmp_path / "r.sqlite")
+    todo = [Task(Way(backend), Examination("parts", NETWORK, 256))]
+    told = list(measure_tasks(todo, engine, store, threading.Event(), Claim()))
+    records = [one for one in told if isinstance(one, Record)]
+    assert todo[0].complete(records)
+    assert sorted(store.records(KIND), key=lambda r: r.id) == sorted(records, key=lambda r: r.id)
+    assert any(isinstance(one, Note) and "parts" in one.text for one in told)
+
+
+def test_a_stop_keeps_what_is_done(engine, tmp_path):
+    store, cancel = Store(tmp_path / "r.sqlite"), threading.Event()
+    todo = tasks([Way("numpy")], NETWORK, 32)
+    for told in measure_tasks(todo, engine, store, cancel, Claim()):
+        if isinstance(told, Record):
+            cancel.set()
+    assert 1 <= len(store.records(KIND)) < 5
+
+
+@pytest.mark.slow
+def test_the_notebook_as_a_script(tmp_path):
+    answer = subprocess.run(
+        [sys.executable, "notebooks/anatomy_of_a_step.py", "--", "--step.size", "256", "--step.width", "16"],
+        cwd=ROOT, capture_output=True, text=True, timeout=200, check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "MNIST_CACHE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    assert "A step on 256 images takes" in answer.stdout
+
+
+def test_the_compiled_step_is_not_one_kernel():
+    """A claim of `lib.claims`: XLA leaves the products alone and fuses what is between them."""
+    import jax
+
+    from lib.backends.with_jax import sgd_step
+
+    parameters = initial_parameters(Network((128,)), 0)
+    x, y = np.zeros((32, 784), np.float32), np.zeros(32, np.int32)
+    text = jax.jit(sgd_step).lower(parameters, x, y, np.float32(0.1)).compile().as_text() or ""
+    assert len(re.findall(r" dot\(", text)) == 5, "two forward, three backward: each stays a product of its own"
+    launched = re.findall(r" (?:fusion|dot|custom-call)\(", text[text.index("ENTRY") :])
+    assert len(launched) > 5 + 10

@@ -1,0 +1,73 @@
+"""A filling tells all that came, how it ended, and never before."""
+
+import threading
+
+import pytest
+
+from lib.engine import WorkerDied
+from lib.filling import DONE, FAILED, MEASURING, STOPPED, Filling, Note
+
+
+def finished(make, cancel=None):
+    filling = Filling(make, cancel or threading.Event())
+    filling.thread.join(5)
+    return filling
+
+
+def test_items_notes_and_the_end():
+    def make():
+        yield Note("starting")
+        yield 1
+        yield 2
+        yield Note("almost")
+
+    now = finished(make).view()
+    assert (now.items, now.state, now.note, now.version) == ([1, 2], DONE, "almost", 5)
+
+
+def test_a_note_is_gone_when_something_came():
+    now = finished(lambda: iter([Note("starting"), 1])).view()
+    assert now.note == ""
+
+
+def test_a_stop_is_no_end():
+    cancel = threading.Event()
+
+    def make():
+        yield 1
+        cancel.set()
+
+    assert finished(make, cancel).view().state == STOPPED
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    ("error", "words"), [(WorkerDied("it was killed"), "it was killed"), (KeyError("x"), "fault of this program")]
+)
+def test_what_came_before_a_failure_stays(error, words):
+    def make():
+        yield 1
+        raise error
+
+    now = finished(make).view()
+    assert (now.items, now.state) == ([1], FAILED)
+    assert words in now.problem
+
+
+def test_it_is_over_only_for_who_has_seen_the_end():
+    """A painter that draws while the last thing happens must draw once more."""
+    go = threading.Event()
+
+    def make():
+        yield 1
+        go.wait(5)
+
+    filling = Filling(make, threading.Event())
+    assert filling.wait_for_news(0, 5)
+    seen = filling.view()
+    assert seen.state == MEASURING
+    go.set()
+    filling.thread.join(5)
+    assert not filling.over_at(seen.version)
+    assert filling.over_at(filling.view().version)
+    assert not filling.wait_for_news(filling.view().version, 0.01)
