@@ -11,7 +11,7 @@ from lib.anatomy.measuring import Task, seconds_of
 from lib.anatomy.operations import ALL, COMPILED, OPERATIONS, PRODUCT
 from lib.anatomy.parts import EXPLAINED, PARTS, Split
 from lib.backends import BACKENDS, Way
-from lib.charts import Chart, styled
+from lib.charts import Chart, nice_above, styled
 from lib.experiments import seconds
 from lib.store import Record
 from lib.timing import justified
@@ -116,6 +116,7 @@ def parts_chart(known: Mapping[Way, Split], ways: Sequence[Way]) -> Chart:
         {"label": way.label, "us": 1e6 * one.step_s, "end": 1e6 * one.drawn_s, "step": seconds(one.step_s)}
         for way, one in known.items()
     ]
+    most_us = nice_above(1.1e6 * max((one.drawn_s for one in known.values()), default=1e-3))
     names = [part.name for part in PARTS] + [UNEXPLAINED]
     y = alt.Y("label:N", sort=labels, scale=alt.Scale(domain=labels), title=None, axis=alt.Axis(labelLimit=170))
     color = alt.Color(
@@ -132,7 +133,13 @@ def parts_chart(known: Mapping[Way, Split], ways: Sequence[Way]) -> Chart:
         alt.Chart(pd.DataFrame(rows, columns=["label", "part", "us", "share", "order"]))
         .mark_bar(height=18)
         .encode(
-            x=alt.X("us:Q", stack="zero", title="μs a step", axis=alt.Axis(tickCount=5)),
+            x=alt.X(
+                "us:Q",
+                stack="zero",
+                title="μs a step",
+                axis=alt.Axis(tickCount=5),
+                scale=alt.Scale(domain=[0, most_us]),
+            ),
             y=y,
             color=color,
             order="order:Q",

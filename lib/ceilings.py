@@ -1,11 +1,12 @@
 """This machine's ceilings, measured once by each library and kept: what `lib.roofline` takes a floor from."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from lib.anatomy import Examination
 from lib.backends import BACKENDS, Way, versions
 from lib.engine import Engine, Measured
+from lib.filling import Note, note_of
 from lib.machine import last_level_cache_bytes, machine_id
 from lib.roofline import Ceilings
 from lib.store import Record, Store
@@ -16,13 +17,16 @@ KIND = "ceiling"
 
 def measure_ceilings(
     ways: Sequence[Way], engine: Engine, store: Store, cancel: threading.Event, claim: Claim | None = None
-) -> None:
-    """Measure what is not kept yet, each library once; a stop keeps what is done."""
+) -> Iterator[Note]:
+    """Measure what is not kept yet, each library once; says what it waits for. A stop keeps what is done."""
     kept = store.records(KIND)
     for way in {(BACKENDS[way.backend].worker, way.device): way for way in ways}.values():
         if cancel.is_set() or _of(way, kept):
             continue
+        yield Note(f"measuring this machine's ceilings by {way.label}")
         for message in engine.examine(way, Examination("ceilings"), cancel, claim):
+            if (note := note_of(message)) is not None:
+                yield note
             if isinstance(message, Measured):
                 subject = _subject(way) | {"name": message.name, "work": message.work}
                 store.add(Record.of(KIND, subject, message.measurement, versions(way.backend)))

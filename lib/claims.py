@@ -40,6 +40,12 @@ class Verdict(Enum):
     NO_GPU = "needs a GPU"
 
 
+MANY = {
+    Verdict.HOLDS: "hold", Verdict.NOT_HERE: "do not hold here", Verdict.WRONG: "were wrong", Verdict.OPEN: "are not measured yet",
+    Verdict.NO_GPU: "need a GPU",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Judgement:
     """The verdict, the figure measured here (or the corrected one), and why."""
@@ -88,6 +94,19 @@ def known(ways: Sequence[Way], records: Sequence[Record]) -> Known:
         if task.examination.kind == "operations" and task.complete(anatomy)
     }
     return Known(standings([*CELLS, *GPU_CELLS], race), splits, operations)
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """How many claims became what.
+
+    >>> summary([Verdict.WRONG, Verdict.HOLDS, Verdict.HOLDS])
+    'Of 3 claims: 2 hold, 1 was wrong.'
+    """
+    one = MANY | {Verdict.HOLDS: "holds", Verdict.NOT_HERE: "does not hold here", Verdict.WRONG: "was wrong",
+                  Verdict.OPEN: "is not measured yet", Verdict.NO_GPU: "needs a GPU"}  # fmt: skip
+    counts = {verdict: verdicts.count(verdict) for verdict in Verdict}
+    words = ", ".join(f"{n} {(one if n == 1 else MANY)[verdict]}" for verdict, n in counts.items() if n)
+    return f"Of {len(verdicts)} claims: {words}."
 
 
 def anatomy_tasks(ways: Sequence[Way]) -> list[Task]:

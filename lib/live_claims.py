@@ -9,7 +9,7 @@ import marimo as mo
 
 from lib.anatomy.measuring import measure_tasks
 from lib.backends import unavailable
-from lib.claims import CELLS, CLAIMS, GPU_CELLS, Verdict, anatomy_tasks, known
+from lib.claims import CELLS, CLAIMS, GPU_CELLS, Verdict, anatomy_tasks, known, summary
 from lib.engine import Engine
 from lib.filling import Filling, Note
 from lib.live_anatomy import usable_ways
@@ -80,26 +80,29 @@ def _progress(records: list[Record]) -> tuple[int, int]:
 def _draw(records: list[Record], state: str) -> None:
     done, total = _progress(records)
     here = known(usable_ways(), records)
-    rows, counts = [], dict.fromkeys(Verdict, 0)
+    rows, verdicts, source = [], [], ""
     for claim in CLAIMS:
         judged = claim.judge(here)
-        counts[judged.verdict] += 1
+        verdicts.append(judged.verdict)
+        if claim.source != source:
+            source = claim.source
+            rows.append(f'<tr class="claim-source"><th colspan="4" scope="colgroup">{html.escape(source)}</th></tr>')
         rows.append(
-            f'<tr><td class="claim-text">{_inline(claim.text)}<br><small>{html.escape(claim.source)}</small></td><td>{_inline(judged.measured)}</td>'
+            f'<tr><td class="claim-text">{_inline(claim.text)}</td><td>{_inline(judged.measured)}</td>'
             f'<td><span class="claim claim-{_CSS[judged.verdict]}">{judged.verdict.value}</span></td><td class="claim-why">{_inline(judged.why)}</td></tr>'
         )
-    words = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)
+    words = summary(verdicts)
     state = state or state_line(
         "From store" if done == total else "Not running", done, total, f"{done} of {total} measurements are there"
     )
     mo.output.replace(
         mo.Html(
-            f'{state}<p class="lab-sentence" aria-live="polite">Of {len(CLAIMS)} claims: {words}.</p><div class="lab-scroll"><table class="lab-table claims">'
+            f'{state}<p class="lab-sentence" aria-live="polite">{words}</p><div class="lab-scroll"><table class="lab-table claims">'
             "<tr><th>claimed</th><th>measured here, or corrected</th><th>verdict</th><th>why</th></tr>"
             f"{''.join(rows)}</table></div>"
         )
     )
-    say(f"Of {len(CLAIMS)} claims: {words}.")
+    say(words)
 
 
 def _inline(text: str) -> str:

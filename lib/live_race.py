@@ -36,8 +36,7 @@ def fill(
     begun: "Plan", engine: Engine, store: Store, cancel: threading.Event, claim: Claim
 ) -> Iterator[Record | Trained | Note]:
     """Measure the ceilings once, make the visits, then count the epochs that accuracies need."""
-    yield Note("measuring this machine's ceilings")
-    measure_ceilings(usable_ways(), engine, store, cancel)
+    yield from measure_ceilings(usable_ways(), engine, store, cancel, claim)
     for visit in race(begun.left, engine, store, cancel, claim):
         yield visit.record
     if begun.trials and not cancel.is_set():

@@ -50,7 +50,7 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
         engine, store, claim = stage.engine, stage.store, Claim(urgency=Urgency.NOW)
 
         def work(cancel):
-            measure_ceilings([task.way], engine, store, cancel, claim)
+            yield from measure_ceilings([task.way], engine, store, cancel, claim)
             yield from measure_tasks([] if complete else [task], engine, store, cancel, claim)
 
         stage.begin(work)

@@ -64,7 +64,14 @@ def traps_chart(known: Mapping[str, tuple[Measurement, Measurement]]) -> Chart:
     order = [f"{trap.key}: {way}" for trap in TRAPS for way in ("wrong", "right")]
     y = alt.Y("label:N", sort=order, scale=alt.Scale(domain=order), title=None, axis=alt.Axis(labelLimit=190))
     color = alt.Color("way:N", scale=alt.Scale(domain=["wrong", "right"], range=[WRONG, RIGHT]), legend=None)
-    x = alt.X("us:Q", scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=5), title="μs a step, logarithmic")
+    # From what is there, or, before anything is, a usual range: a logarithmic axis needs an end above zero.
+    values = [row["us"] for row in rows + medians] or [10.0, 10_000.0]
+    x = alt.X(
+        "us:Q",
+        scale=alt.Scale(type="log", domain=[0.9 * min(values), 1.1 * max(values)]),
+        axis=alt.Axis(tickCount=5),
+        title="μs a step, logarithmic",
+    )
     points = alt.Chart(pd.DataFrame(rows, columns=["label", "us", "way"])).mark_point(
         filled=True, size=22, opacity=0.35
     )

@@ -1,9 +1,6 @@
 """A step taken apart: the same values by every library, every NumPy call caught, parts from literal figures, and real workers."""
 
-import os
 import re
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -24,7 +21,6 @@ from lib.spec import Network
 from lib.store import Record, Store
 from lib.timing import Ended, Measurement
 from lib.turns import Claim
-from tests.conftest import ROOT
 from tests.reference import loss_and_gradients
 
 NETWORK = Network((16,))
@@ -197,17 +193,6 @@ def test_a_stop_keeps_what_is_done(engine, tmp_path):
         if isinstance(told, Record):
             cancel.set()
     assert 1 <= len(store.records(KIND)) < 5
-
-
-@pytest.mark.slow
-def test_the_notebook_as_a_script(tmp_path):
-    answer = subprocess.run(
-        [sys.executable, "notebooks/anatomy_of_a_step.py", "--", "--step.size", "256", "--step.width", "16"],
-        cwd=ROOT, capture_output=True, text=True, timeout=200, check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "MNIST_CACHE_DIR": str(tmp_path)},
-    )  # fmt: skip
-    assert answer.returncode == 0, answer.stderr
-    assert "A step on 256 images takes" in answer.stdout
 
 
 def test_the_compiled_step_is_not_one_kernel():

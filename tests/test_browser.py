@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import psutil
@@ -41,18 +42,21 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    yield from serve(tmp_path_factory, "mnist_training.py")
+    with serving(tmp_path_factory.mktemp("cache"), "mnist_training.py") as served:
+        yield served
 
 
 @pytest.fixture(scope="module")
 def race_server(tmp_path_factory):
-    yield from serve(tmp_path_factory, "notebooks/backend_race.py")
+    with serving(tmp_path_factory.mktemp("cache"), "notebooks/backend_race.py") as served:
+        yield served
 
 
-def serve(tmp_path_factory, notebook):
-    """`make class` on a free port with a cache of its own; ended with all its children."""
+@contextmanager
+def serving(cache, notebook):
+    """`make class` on a free port with this folder as its cache; ended with all its children."""
     port = free_port()
-    environment = os.environ | {"MNIST_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
+    environment = os.environ | {"MNIST_CACHE_DIR": str(cache)}
     process = subprocess.Popen(
         [sys.executable, "-m", "lib.launch", "run", "--port", str(port), "--headless", "1", "--notebook", notebook],
         cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -64,12 +68,14 @@ def serve(tmp_path_factory, notebook):
             break
         except OSError:
             time.sleep(0.1)
-    yield base, process
-    process.send_signal(signal.SIGINT)
     try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
+        yield base, process
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -338,5 +344,82 @@ def test_the_race_fills_cell_by_cell_stops_and_resumes(page, race_server):
     page.reload()
     page.wait_for_selector(".lab-state span", timeout=60_000)
     assert measured(page) == kept, "what was measured is kept"
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.fixture(scope="module")
+def measured_step(tmp_path_factory):
+    """A cache folder in which one step was taken apart, by the notebook as a script."""
+    folder = tmp_path_factory.mktemp("anatomy")
+    answer = subprocess.run(
+        [sys.executable, "notebooks/anatomy_of_a_step.py", "--", "--step.size", "256", "--step.width", "16"],
+        cwd=ROOT, capture_output=True, text=True, timeout=200, check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "MNIST_CACHE_DIR": str(folder)},
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    assert "A step on 256 images takes" in answer.stdout
+    return folder
+
+
+@pytest.fixture
+def opened():
+    """Start a server on a notebook and a cache folder; its address. It ends with the test."""
+    with ExitStack() as stack:
+        yield lambda cache, notebook: stack.enter_context(serving(cache, notebook))[0]
+
+
+def test_the_anatomy_is_served_from_the_store_and_measured_for_a_moved_slider(page, opened, measured_step):
+    base = opened(measured_step, "notebooks/anatomy_of_a_step.py")
+    page.goto(f"{base}/?step.size=256&step.width=16")
+    state = "() => document.querySelector('.lab-state b')?.innerText"
+    page.wait_for_function(f"() => ({state})() === 'From store'", timeout=60_000)
+    assert "A step on 256 images takes" in page.locator(".lab-sentence").inner_text()
+    rows = page.locator("table.anatomy tr.anatomy-sum")
+    assert rows.count() >= 7
+    assert "751" in page.locator("table.anatomy").last.inner_text(), "the published total stands beside"
+    assert page.locator(".lab-figure svg").count() == 1
+    page.locator("summary", has_text="the parts, and how each is known").click()
+    assert "unexplained" in page.locator("details[open] table.anatomy").inner_text()
+    before = page.locator(".lab-sentence").inner_text()
+    slider = page.get_by_role("slider").first
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(f"() => ({state})() === 'Measuring'", timeout=20_000)
+    page.wait_for_function(
+        "() => /[1-9] of \\d+ exam|μs/.test(document.querySelector('table.anatomy')?.innerText)", timeout=60_000
+    )
+    page.wait_for_function("() => location.search.includes('step.size=')", timeout=10_000)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.wait_for_function(f"() => ({state})() === 'Stopped'", timeout=20_000)
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function(f"() => ({state})() === 'From store'", timeout=20_000)
+    assert page.locator(".lab-sentence").inner_text() == before, "a position seen before is not measured again"
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_traps_are_measured_and_told(page, opened, measured_step):
+    base = opened(measured_step, "notebooks/traps.py")
+    page.goto(f"{base}/?traps.size=512")
+    page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Done'", timeout=90_000)
+    assert page.locator("table.claims tr").count() == 1 + 6
+    assert "Largest mistake here" in page.locator(".lab-sentence").inner_text()
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_claims_stand_at_once_and_are_measured_on_request(page, opened, measured_step):
+    base = opened(measured_step, "notebooks/claims.py")
+    page.goto(base)
+    page.wait_for_selector("table.claims", timeout=60_000)
+    assert page.locator(".claim-wrong").count() >= 10, "corrections are arithmetic, and need no measurement"
+    assert page.locator(".claim", has_text="not measured yet").count() >= 4
+    page.get_by_role("button", name="Measure what is missing").click()
+    page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Measuring'", timeout=20_000)
+    page.wait_for_function("() => document.querySelector('.lab-state progress')?.value > 0.1", timeout=90_000)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Stopped'", timeout=20_000)
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -40,9 +40,9 @@ def test_a_library_is_probed_in_its_worker(engine, key):
 def test_they_are_measured_once_and_make_a_floor(engine, store):
     ways = [Way("numpy"), Way("jax-epoch"), Way("jax-step")]
     assert ceilings(ways[0], store) is None
-    measure_ceilings(ways, engine, store, threading.Event())
+    list(measure_ceilings(ways, engine, store, threading.Event()))
     assert len(store.records(KIND)) == 6, "two libraries, three probes each; both ways of JAX share one"
-    measure_ceilings(ways, engine, store, threading.Event())
+    list(measure_ceilings(ways, engine, store, threading.Event()))
     assert len(store.records(KIND)) == 6
     known = ceilings(ways[1], store)
     assert known is not None
@@ -55,7 +55,7 @@ def test_they_are_measured_once_and_make_a_floor(engine, store):
 def test_a_stop_keeps_what_is_done(engine, store):
     cancel = threading.Event()
     cancel.set()
-    measure_ceilings([Way("numpy")], engine, store, cancel)
+    list(measure_ceilings([Way("numpy")], engine, store, cancel))
     assert store.records(KIND) == []
 
 
