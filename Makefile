@@ -45,7 +45,14 @@ check: $(INSTALLED_DEV)
 	$(BIN)/pyright
 	$(BIN)/marimo check --strict --ignore-scripts mnist_training.py notebooks
 
-bench: $(INSTALLED_DEV)
+# The peers of the benchmark of that name are installed when it is asked for, or all are. Each by itself: one that cannot be
+# had here must not cost the others, and the benchmark says which are missing.
+INSTALLED_PEERS := $(VENV)/.installed-peers
+$(INSTALLED_PEERS): requirements-peers.txt $(INSTALLED)
+	@xargs -n 1 $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(REQUIREMENTS) < requirements-peers.txt \
+		&& touch $@ || echo "Some peers could not be installed; the benchmark runs without them."
+
+bench: $(INSTALLED_DEV) $(if $(BENCH),$(if $(filter peers,$(BENCH)),$(INSTALLED_PEERS)),$(INSTALLED_PEERS))
 	$(BIN)/python -m benchmarks $(BENCH)
 
 # One file for Python 3.11 to 3.13 each, without the addresses that they came from.

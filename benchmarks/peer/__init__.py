@@ -1,0 +1,92 @@
+"""The participants of the benchmark `peers`: our ways of training and other people's, in one table.
+
+Each trains by the contract of `lib.backends.base`, in a process of its own (`process.py` asks, `__main__.py` answers). This
+module imports none of the libraries.
+"""
+
+import importlib.util
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
+
+from lib.backends import BACKENDS, Unavailable
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One participant: the function that trains, and what it needs."""
+
+    key: str
+    label: str
+    module: str
+    function: str
+    needs: tuple[str, ...]  # modules that must be installed
+    ours: bool = False
+    programs: tuple[str, ...] = ()  # one of these must be there: the library compiles at run time
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def versions(self) -> str:
+        """Of the libraries that its seconds depend on, without importing them."""
+        found = []
+        for name in self.needs:
+            for package in (name, {"sklearn": "scikit-learn"}.get(name, f"{name}-cpu")):
+                try:
+                    found.append(f"{name} {version(package)}")
+                    break
+                except PackageNotFoundError:
+                    continue
+        return ", ".join(found)
+
+
+def _keras(backend: str, label: str, needs: tuple[str, ...]) -> Peer:
+    known = BACKENDS.get(f"keras-{backend}")
+    environment = {"KERAS_BACKEND": backend} | dict(known.environment if known else {})
+    return Peer(f"keras-{backend}", label, "benchmarks.peer.with_keras", "train", needs, environment=environment)
+
+
+_OURS = [
+    Peer(b.key, b.label, f"lib.backends.{b.module}", b.function, b.needs, ours=True, environment=b.environment)
+    for b in BACKENDS.values()
+    if b.module != "with_keras"
+]
+_COMPILERS = ("c++", "g++", "clang++")
+
+PEERS: Mapping[str, Peer] = MappingProxyType(
+    {
+        peer.key: peer
+        for peer in (
+            *_OURS,
+            _keras("tensorflow", "Keras on TensorFlow", ("keras", "tensorflow")),
+            _keras("jax", "Keras on JAX", ("keras", "jax")),
+            _keras("torch", "Keras on PyTorch", ("keras", "torch")),
+            Peer("torch-eager", "PyTorch, eager", "benchmarks.peer.with_torch", "train", ("torch",)),
+            Peer(
+                "torch-compiled", "PyTorch, compiled model", "benchmarks.peer.with_torch", "train_compiled", ("torch",),
+                programs=_COMPILERS,
+            ),
+            Peer(
+                "torch-step", "PyTorch, compiled step", "benchmarks.peer.with_torch", "train_compiled_step", ("torch",),
+                programs=_COMPILERS,
+            ),
+            Peer("sklearn", "scikit-learn", "benchmarks.peer.with_sklearn", "train", ("sklearn",)),
+            Peer("flax", "Flax and Optax", "benchmarks.peer.with_flax", "train", ("flax", "optax")),
+            Peer(
+                "tinygrad", "tinygrad", "benchmarks.peer.with_tinygrad", "train", ("tinygrad",), programs=("clang",),
+                environment={"DEV": "CPU"},
+            ),
+        )
+    }
+)  # fmt: skip
+
+
+def unavailable(peer: Peer) -> Unavailable | None:
+    """None where the peer can run here. Looks for modules without importing them."""
+    missing = [name for name in peer.needs if importlib.util.find_spec(name) is None]
+    if missing:
+        return Unavailable(f"{', '.join(missing)} is not installed", "make bench BENCH=peers, which installs it")
+    if peer.programs and not any(map(shutil.which, peer.programs)):
+        return Unavailable(f"it compiles with {' or '.join(peer.programs)}, which is not installed", "install one")
+    return None

@@ -1,0 +1,105 @@
+"""PyTorch in three ways: eager; the model compiled, as its introduction to `torch.compile` shows; the whole step compiled.
+
+The images are one tensor and a batch is a slice of it: nothing is copied, and no loader stands between.
+"""
+
+# pyright: reportMissingImports=false
+# It is installed for its benchmark only.
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import nn
+from torch.func import functional_call, grad_and_value
+
+from benchmarks.peer.loop import by_step
+from lib.backends.base import Event, Layer, Parameters, initial_parameters
+from lib.data import Data
+from lib.spec import Network, Training
+
+Step = Callable[[int], torch.Tensor]
+
+
+def build(network: Network, parameters: Parameters) -> nn.Sequential:
+    """Linear layers with ReLU between; PyTorch keeps weights as (outputs, inputs)."""
+    layers: list[nn.Module] = []
+    for weights, biases in parameters:
+        linear = nn.Linear(*weights.shape)
+        with torch.no_grad():
+            linear.weight.copy_(torch.from_numpy(weights.T))
+            linear.bias.copy_(torch.from_numpy(biases))
+        layers += [linear, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def train(training: Training, data: Data) -> Iterator[Event]:
+    """Eager: every operation is a call from Python."""
+    model = _model(training)
+    yield from _run(training, data, _usual_step(model, model, training, data), list(model.parameters()))
+
+
+def train_compiled(training: Training, data: Data) -> Iterator[Event]:
+    """The model alone is compiled, with its backward pass; loss and optimiser stay eager."""
+    model = _model(training)
+    compiled = torch.compile(model, dynamic=False)
+    yield from _run(training, data, _usual_step(model, compiled, training, data), list(model.parameters()))
+
+
+def train_compiled_step(training: Training, data: Data) -> Iterator[Event]:
+    """Loss, gradients and update in one compiled function, by `torch.func`: the least overhead that PyTorch has here."""
+    model = _model(training)
+    names = [name for name, _ in model.named_parameters()]
+    current = [parameter.detach().clone() for parameter in model.parameters()]
+    loss_of, rate, size = nn.CrossEntropyLoss(), training.learning_rate, training.batch_size
+    x, y = _tensors(data)
+
+    def one_step(values: list[torch.Tensor], images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        def loss(values: list[torch.Tensor]) -> torch.Tensor:
+            return loss_of(functional_call(model, dict(zip(names, values, strict=True)), (images,)), labels)
+
+        gradients, value = grad_and_value(loss)(values)
+        for parameter, gradient in zip(values, gradients, strict=True):
+            parameter.sub_(gradient, alpha=rate)
+        return value
+
+    compiled = torch.compile(one_step, dynamic=False)
+
+    def step(start: int) -> torch.Tensor:
+        return compiled(current, x[start : start + size], y[start : start + size])
+
+    yield from _run(training, data, step, current)
+
+
+def _model(training: Training) -> nn.Sequential:
+    torch.compiler.reset()  # else it would compile the second batch size for all sizes, which is slower
+    return build(training.network, initial_parameters(training.network, training.seed))
+
+
+def _tensors(data: Data) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.from_numpy(data.x_train), torch.from_numpy(data.y_train).long()
+
+
+def _usual_step(model: nn.Module, called: Callable, training: Training, data: Data) -> Step:
+    """The step of PyTorch's tutorials; `called` is the model or what was compiled of it."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=training.learning_rate)
+    loss_of, size = nn.CrossEntropyLoss(), training.batch_size
+    x, y = _tensors(data)
+
+    def step(start: int) -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(called(x[start : start + size]), y[start : start + size])
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def _run(training: Training, data: Data, step: Step, current: list[torch.Tensor]) -> Iterator[Event]:
+    def layer(weights: torch.Tensor, biases: torch.Tensor) -> Layer:
+        return weights.detach().numpy().T.copy(), biases.detach().numpy().copy()
+
+    def parameters() -> Parameters:
+        return [layer(*pair) for pair in zip(current[::2], current[1::2], strict=True)]
+
+    yield from by_step(training, data, step, lambda losses: torch.stack(list(losses)).numpy(), parameters)

@@ -1,0 +1,222 @@
+"""Our ways of training against other people's, each in a process of its own: same network, images, order and precision.
+
+In turns: in each round every participant trains one epoch, in an order drawn anew, while the others wait idle. So a
+ratio is taken within a round, where the machine was the same for both, and its interval is that of the median of the
+rounds' ratios. The first epoch, with what is compiled in it, is left out. Only `train_s` counts: no evaluation.
+"""
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import psutil
+
+from benchmarks.peer import PEERS, unavailable
+from benchmarks.peer.process import PeerFailed, PeerProcess
+from benchmarks.report import Row, Target, note, row, show
+from lib.spec import MAX_EPOCHS, N_TRAIN, Network, Training
+from lib.timing import median_interval
+from lib.turns import MachineTurn
+
+NETWORK = Network((128,))
+ROUNDS = {32: 9, 512: 12, 4096: 12}  # nine are the least whose interval leaves the extremes out
+LEARNING_RATE = 0.1
+REFERENCE = "numpy"  # whose losses and accuracies the others' are held against
+SAME_LOSS, SAME_ACCURACY = 1e-3, 0.01
+SETTLE_S = 0.1  # the threads of most libraries look for more work for a while after their last
+IDLE_SHARE = 0.05  # of one core, by all who wait: more than this is worth telling
+READY_LIMIT_S, FIRST_LIMIT_S, VISIT_LIMIT_S = 180, 240, 60
+BEST_TARGETS = {32: 2.0, 512: 1.6, 4096: 1.0}
+KERAS_TARGET = 8.0
+
+
+class Asked(Protocol):
+    """What the rounds need of a participant's process."""
+
+    def ask(self, question: Mapping[str, object], limit_s: float) -> dict: ...
+
+
+@dataclass
+class Record:
+    """What one participant did at one batch size."""
+
+    epoch_s: list[float] = field(default_factory=list)  # one a round
+    scaled: bool = False  # some were scaled up from a part of an epoch
+    losses: list[float] = field(default_factory=list)  # of the first steps
+    accuracies: dict[int, float] = field(default_factory=dict)  # by epoch
+    busy_others: list[float] = field(default_factory=list)  # cores that the waiting ones used meanwhile
+    failed: str | None = None
+
+
+def main() -> None:
+    gaps = {key: gap for key, peer in PEERS.items() if (gap := unavailable(peer)) is not None}
+    missing = {key: f"{gap.reason}; {gap.remedy}" for key, gap in gaps.items()}
+    note(f"{len(PEERS) - len(missing)} participants are starting")
+    rows: list[Row] = []
+    with MachineTurn(), _started([key for key in PEERS if key not in missing]) as (field, failed):
+        missing |= failed
+        for batch_size, rounds in ROUNDS.items():
+            records = measure(field, batch_size, rounds, np.random.default_rng(batch_size))
+            rows += rows_of(records, missing, batch_size)
+            note(f"batch size {batch_size}: {rounds} rounds")
+    columns = ("peer", "batch_size", "median_s", "q1_s", "q3_s", "n", "scaled", "ratio", "ratio_low", "ratio_high",
+               "accuracy", "epochs", "loss_difference", "same", "busy_others")  # fmt: skip
+    show("peers", rows, columns, targets(rows))
+    for line in remarks(rows):
+        print(f"  {line}")
+
+
+@contextmanager
+def _started(keys: Sequence[str]) -> Iterator[tuple[dict[str, PeerProcess], dict[str, str]]]:
+    """The participants that could be started, together because that takes seconds of each, and why the others could not."""
+    with ExitStack() as stack:
+        processes = {key: PeerProcess(PEERS[key]) for key in keys}
+        for process in processes.values():
+            stack.callback(process.close)
+        failed = {}
+        for key, process in processes.items():
+            try:
+                process.answer(READY_LIMIT_S)
+            except PeerFailed as error:
+                failed[key] = str(error)
+        yield {key: process for key, process in processes.items() if key not in failed}, failed
+
+
+def measure(field: Mapping[str, Asked], batch_size: int, rounds: int, rng: np.random.Generator) -> dict[str, Record]:
+    """Train in turns. Whoever fails is taken out of the field of this batch size, and the others go on."""
+    training = Training(NETWORK, LEARNING_RATE, batch_size, MAX_EPOCHS)
+    start = {
+        "do": "start", "hidden": training.network.hidden, "learning_rate": training.learning_rate,
+        "batch_size": batch_size, "epochs": training.epochs, "seed": training.seed,
+    }  # fmt: skip
+    records = {key: Record() for key in field}
+    for key, record in records.items():
+        _visit(field, key, record, start, FIRST_LIMIT_S)
+    steps_per_epoch = training.steps_per_epoch(N_TRAIN)
+    for _ in range(rounds):
+        for key in rng.permutation(sorted(field)):
+            record = records[key]
+            if record.failed is None and (answer := _visit(field, key, record, {"do": "go"}, VISIT_LIMIT_S)):
+                record.epoch_s.append(answer["train_s"] / answer["steps"] * steps_per_epoch)
+                record.scaled |= answer["steps"] != steps_per_epoch
+    return records
+
+
+def _visit(
+    field: Mapping[str, Asked], key: str, record: Record, question: Mapping[str, object], limit_s: float
+) -> dict | None:
+    """One question to one participant; None where it failed."""
+    time.sleep(SETTLE_S)
+    others = [process.pid for other, process in field.items() if other != key and isinstance(process, PeerProcess)]
+    before, busy_s = time.perf_counter(), _processor_s(others)
+    try:
+        answer = field[key].ask(question, limit_s)
+    except PeerFailed as error:
+        record.failed = str(error)
+        return None
+    record.busy_others.append((_processor_s(others) - busy_s) / max(time.perf_counter() - before, 1e-9))
+    if question["do"] == "start":
+        record.losses = answer["losses"]
+    if answer["epoch"] is not None:
+        record.accuracies[answer["epoch"]] = answer["accuracy"]
+    return answer
+
+
+def _processor_s(pids: Sequence[int]) -> float:
+    """Processor seconds that these processes have used; one that has ended uses none."""
+    total_s = 0.0
+    for pid in pids:
+        try:
+            times = psutil.Process(pid).cpu_times()
+        except psutil.Error:
+            continue
+        total_s += times.user + times.system
+    return total_s
+
+
+def best_of_ours(records: Mapping[str, Record]) -> str | None:
+    """Ours with the smallest median, among those that finished every round that anybody did."""
+    most = max((len(record.epoch_s) for record in records.values()), default=0)
+    ours = [key for key, r in records.items() if PEERS[key].ours and r.epoch_s and len(r.epoch_s) == most]
+    return min(ours, key=lambda key: statistics.median(records[key].epoch_s), default=None)
+
+
+def ratio_of(peer_s: Sequence[float], ours_s: Sequence[float]) -> tuple[float, float, float]:
+    """Median of the rounds' ratios, peer to ours, and its interval. A peer that failed has fewer rounds: those count."""
+    ratios = [peer / ours for peer, ours in zip(peer_s, ours_s, strict=False)]
+    return (float(statistics.median(ratios)), *median_interval(ratios))
+
+
+def rows_of(records: Mapping[str, Record], missing: Mapping[str, str], batch_size: int) -> list[Row]:
+    """A row for each participant, those that could not run included."""
+    best = best_of_ours(records)
+    rows = []
+    for key, peer in PEERS.items():
+        record = records.get(key, Record(failed=missing.get(key, "it did not take part")))
+        facts = row("peers", record.epoch_s, None, batch_size)
+        facts |= {
+            "peer": key, "label": peer.label, "ours": peer.ours, "best_of_ours": key == best, "scaled": record.scaled,
+            "unavailable": record.failed, "peer_versions": peer.versions, "epoch_s": record.epoch_s,
+            "busy_others": statistics.median(record.busy_others) if record.busy_others else None,
+        }  # fmt: skip
+        if record.epoch_s and best is not None:
+            names = ("ratio", "ratio_low", "ratio_high")
+            facts |= dict(zip(names, ratio_of(record.epoch_s, records[best].epoch_s), strict=True))
+        rows.append(facts | sameness(record, records.get(REFERENCE)))
+    return rows
+
+
+def sameness(record: Record, reference: Record | None) -> Row:
+    """How far losses and accuracy are from the reference's after the same steps, and whether that is the same training."""
+    epoch = max(record.accuracies, default=None)
+    accuracy = None if epoch is None else record.accuracies[epoch]
+    facts: Row = {"accuracy": accuracy, "epochs": None if epoch is None else epoch + 1}
+    common = [e for e in record.accuracies if reference is not None and e in reference.accuracies]
+    if reference is None or not common or not record.losses:
+        return facts | {"loss_difference": None, "accuracy_difference": None, "same": None}
+    loss = max(abs(a - b) for a, b in zip(record.losses, reference.losses, strict=False))
+    difference = record.accuracies[max(common)] - reference.accuracies[max(common)]
+    same = loss <= SAME_LOSS and abs(difference) <= SAME_ACCURACY
+    return facts | {"loss_difference": loss, "accuracy_difference": difference, "same": same}
+
+
+def targets(rows: Sequence[Row]) -> list[Target]:
+    """What the design promises, against the peer that comes nearest."""
+    found = []
+    for batch_size, limit in BEST_TARGETS.items():
+        ratio, peer = min(
+            ((r["ratio"], r["label"]) for r in rows if r["batch_size"] == batch_size and not r["ours"] and r.get("ratio")),
+            default=(None, "none measured"),
+        )  # fmt: skip
+        found.append(Target(f"batch size {batch_size}, our best over the best peer ({peer})", ratio, limit, "×", True))  # pyright: ignore[reportArgumentType]
+    keras = next(
+        (r["ratio"] for r in rows if (r["peer"], r["batch_size"]) == ("keras-tensorflow", 32) and "ratio" in r), None
+    )
+    found.append(Target("batch size 32, our best over Keras on TensorFlow", keras, KERAS_TARGET, "×", True))  # pyright: ignore[reportArgumentType]
+    return found
+
+
+def remarks(rows: Sequence[Row]) -> list[str]:
+    """Who was our best, who is missing and why, and what would make a figure doubtful."""
+    found = [f"Our best at batch size {r['batch_size']}: {r['label']}" for r in rows if r["best_of_ours"]]
+    failures: dict[tuple[object, object], list[str]] = {}
+    for r in rows:
+        if r["unavailable"]:
+            failures.setdefault((r["label"], r["unavailable"]), []).append(str(r["batch_size"]))
+        if r["same"] is False:
+            found.append(
+                f"{r['label']}, batch size {r['batch_size']}: not the same training (loss {r['loss_difference']:.2g}, "
+                f"accuracy {r['accuracy_difference']:+.2g} from {REFERENCE}'s); its seconds cannot be compared"
+            )
+        if isinstance(busy := r["busy_others"], float) and busy > IDLE_SHARE:
+            found.append(
+                f"{r['label']}, batch size {r['batch_size']}: those who waited used {busy:.2f} cores meanwhile"
+            )
+    found += [f"{label}, batch size {', '.join(sizes)}: {why}" for (label, why), sizes in failures.items()]
+    if any(r["scaled"] for r in rows):
+        found.append("scaled: an epoch took longer than a visit; its seconds are scaled up from a part")
+    return found
