@@ -199,9 +199,9 @@ def test_the_compiled_step_is_not_one_kernel():
     """A claim of `lib.claims`: XLA leaves the products alone and fuses what is between them."""
     import jax
 
-    from lib.backends.with_jax import sgd_step
+    from lib.backends.with_jax import packed, sgd_step
 
-    parameters = initial_parameters(Network((128,)), 0)
+    parameters = packed(initial_parameters(Network((128,)), 0))
     x, y = np.zeros((32, 784), np.float32), np.zeros(32, np.int32)
     text = jax.jit(sgd_step).lower(parameters, x, y, np.float32(0.1)).compile().as_text() or ""
     assert len(re.findall(r" dot\(", text)) == 5, "two forward, three backward: each stays a product of its own"

@@ -8,7 +8,7 @@ import numpy as np
 
 from lib.anatomy.subject import CONFIG, IN_ONE_CALL, Row, Subject, loop, measured, nothing
 from lib.backends.base import CHUNK_S
-from lib.backends.with_jax import one_step, run_steps, sgd_step
+from lib.backends.with_jax import one_step, packed, run_steps, sgd_step
 from lib.spec import N_PIXELS
 from lib.timing import Step, measure, measure_dispatch
 
@@ -90,7 +90,6 @@ def many_steps(subject: Subject) -> Iterator[Row]:
 
 
 def on_device(subject: Subject):
-    """Parameters (a copy, because compiled steps take their memory) and learning rate."""
+    """Parameters, as the compiled steps want them, and the learning rate."""
     target = jax.devices(subject.device)[0]
-    copies = jax.tree.map(lambda array: jnp.array(array, copy=True), subject.parameters)
-    return jax.device_put((copies, np.float32(subject.training.learning_rate)), target)
+    return jax.device_put((packed(subject.parameters), np.float32(subject.training.learning_rate)), target)

@@ -6,6 +6,10 @@ long one). The first and last step, the learning rate and the order of batches a
 compile again; only another network or batch size does, and its result is kept on disk.
 
 Trainings of one shape share the compiled program, so only the first of them waits for it.
+
+**Layout.** On the device weights lie as (outputs, inputs), and the loss picks its logit by comparing instead of indexing: then no
+product of the step is of a kind that XLA does slowly on a processor, and nothing is gathered or scattered. It is worth 6 % at
+batch sizes 32 and 512 and a fifth at 1.
 """
 
 import time
@@ -35,18 +39,33 @@ _evaluated: set[tuple] = set()  # shapes whose evaluation is compiled
 TRACES = {"epoch": 0, "step": 0, "evaluate": 0}  # how often each was traced: a test counts them
 
 
+def packed(parameters: Parameters):
+    """As the functions below want them: weights (outputs, inputs). Copies, because compiled steps write into their arguments."""
+    return [(np.ascontiguousarray(weights.T), biases.copy()) for weights, biases in parameters]
+
+
+def unpacked(parameters) -> Parameters:
+    """The contract's: weights (inputs, outputs), on the host."""
+    return [(np.ascontiguousarray(np.asarray(weights).T), np.array(biases)) for weights, biases in parameters]
+
+
 def logits_of(parameters, x):
     """Forward pass: (batch, 784) → (batch, 10)."""
     for weights, biases in parameters[:-1]:
-        x = jax.nn.relu(x @ weights + biases)  # (batch, width)
+        x = jax.nn.relu(_times(x, weights) + biases)  # (batch, width)
     weights, biases = parameters[-1]
-    return x @ weights + biases
+    return _times(x, weights) + biases
+
+
+def _times(x, weights):
+    """(batch, inputs) by (outputs, inputs) → (batch, outputs)."""
+    return jax.lax.dot_general(x, weights, (((1,), (1,)), ((), ())))
 
 
 def cross_entropy(logits, labels):
     """Cross-entropy of each image, (batch,)."""
-    right = jnp.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
-    return jax.nn.logsumexp(logits, axis=1) - right
+    is_right = labels[:, None] == jnp.arange(logits.shape[1])  # (batch, 10)
+    return jax.nn.logsumexp(logits, axis=1) - jnp.sum(jnp.where(is_right, logits, 0), axis=1)
 
 
 def sgd_step(parameters, x, y, learning_rate):
@@ -101,13 +120,8 @@ def _on_device(data: Data, device: str):
 def _start(training: Training, data: Data, device: str, parameters: Parameters | None):
     target = jax.devices(device)[0]
     start = parameters or initial_parameters(training.network, training.seed)
-    # A copy: the compiled step writes into its arguments' memory, which must not be the caller's.
-    current = jax.device_put(jax.tree.map(lambda array: jnp.array(array, copy=True), start), target)
+    current = jax.device_put(packed(start), target)
     return target, current, _on_device(data, device), jax.device_put(np.float32(training.learning_rate), target)
-
-
-def _to_host(parameters) -> Parameters:
-    return [(np.array(weights), np.array(biases)) for weights, biases in parameters]
 
 
 def train(
@@ -191,4 +205,4 @@ def _finish_epoch(
     before = time.perf_counter()
     loss, accuracy = jax.device_get(evaluate(current, x_validation, y_validation))
     evaluation_s = time.perf_counter() - before
-    return Epoch(epoch, steps, float(loss), float(accuracy), train_s, evaluation_s, lambda: _to_host(current), diverged)
+    return Epoch(epoch, steps, float(loss), float(accuracy), train_s, evaluation_s, lambda: unpacked(current), diverged)

@@ -27,7 +27,7 @@ from lib.backends.base import (
     first_non_finite,
     initial_parameters,
 )
-from lib.data import Data, batch_starts
+from lib.data import Data, aligned, batch_starts
 from lib.spec import N_PIXELS, Network, Training
 
 
@@ -198,8 +198,14 @@ def _warm_up(model: keras.Model, data: Data, size: int) -> None:
 
 
 def _in_order(array: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
-    """The batches of an epoch one after another, (steps * size, ...): `fit` slices contiguous batches itself."""
-    return np.concatenate([array[start : start + size] for start in starts])
+    """The batches of an epoch one after another, (steps * size, ...): `fit` slices contiguous batches itself.
+
+    Aligned as the data are, so that XLA takes a batch where it lies instead of copying it (a quarter of a step at 4,096).
+    """
+    out = aligned((len(starts) * size, *array.shape[1:]), array.dtype)
+    for index, start in enumerate(starts):
+        out[index * size : (index + 1) * size] = array[start : start + size]
+    return out
 
 
 def _parameters(model: keras.Model) -> Parameters:
