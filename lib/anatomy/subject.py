@@ -14,6 +14,8 @@ from lib.timing import Config, Ended, Measurement, Step, Sync, measure, no_wait
 
 TINY = Network((1,))
 CONFIG = Config(warm_up_s=0.03, min_time_s=0.1, max_time_s=0.4, spread_target=0.05)
+# Steps that are not waited for one by one: a block as long as a chunk of training, or filling and draining the queue would count.
+IN_A_ROW = replace(CONFIG, min_block_s=0.04, max_time_s=0.8)
 REAL_S = 0.5  # of real training
 IN_ONE_CALL = 64  # steps of the compiled loop
 
@@ -53,8 +55,8 @@ class Subject:
         return self.data.x_train[: self.batch_size], self.data.y_train[: self.batch_size]
 
 
-def measured(name: str, step: Step, sync: Sync = no_wait, steps: float = 1.0) -> Row:
-    return name, measure(step, sync=sync, config=CONFIG), steps
+def measured(name: str, step: Step, sync: Sync = no_wait, steps: float = 1.0, config: Config = CONFIG) -> Row:
+    return name, measure(step, sync=sync, config=config), steps
 
 
 def loop(subject: Subject, call: Callable[[np.ndarray, np.ndarray], object]) -> Step:

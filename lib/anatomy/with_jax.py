@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lib.anatomy.subject import CONFIG, IN_ONE_CALL, Row, Subject, loop, measured, nothing
+from lib.anatomy.subject import CONFIG, IN_A_ROW, IN_ONE_CALL, Row, Subject, loop, measured, nothing
 from lib.backends.base import CHUNK_S
 from lib.backends.with_jax import one_step, packed, run_steps, sgd_step
 from lib.spec import N_PIXELS
@@ -24,11 +24,11 @@ def experiments(backend: str, subject: Subject) -> Iterator[Row]:
 def _step_by_step(subject: Subject) -> Iterator[Row]:
     yield measured("python", loop(subject, nothing))
     yield "returns", measure_dispatch(one_call(subject.tiny), sync=_wait, config=CONFIG), 1.0
-    yield measured("call", one_call(subject), _wait)  # waited for once a block, as in training
+    yield measured("call", one_call(subject), _wait, config=IN_A_ROW)  # waited for once a block, as in training
     taken = jax.jit(lambda x, y: x[0, 0] + y[0])  # takes a batch from host memory, and does nothing with it
     with jax.default_device(jax.devices(subject.device)[0]):
-        yield measured("transfer", loop(subject, taken), _wait)
-        yield measured("transfer-base", loop(subject.tiny, taken), _wait)
+        yield measured("transfer", loop(subject, taken), _wait, config=IN_A_ROW)
+        yield measured("transfer-base", loop(subject.tiny, taken), _wait, config=IN_A_ROW)
 
 
 def one_call(subject: Subject) -> Step:

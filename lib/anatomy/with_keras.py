@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import keras
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-from lib.anatomy.subject import CONFIG, IN_ONE_CALL, Row, Subject, measured, real_steps
+from lib.anatomy.subject import CONFIG, IN_A_ROW, IN_ONE_CALL, Row, Subject, measured, real_steps
 from lib.backends.with_keras import build
 from lib.timing import Measurement, Step, Sync, measure, measure_dispatch
 
@@ -22,8 +22,10 @@ def experiments(backend: str, subject: Subject) -> Iterator[Row]:
     make = _tensorflow_step if on_tensorflow else _jax_step
     step, wait = make(subject.tiny)
     yield "returns", measure_dispatch(step, sync=wait, config=CONFIG), 1.0
-    yield measured("call-tiny", step, wait)  # waited for once a block: `fit` does not wait for each step either
-    yield measured("call", *make(subject))
+    yield measured(
+        "call-tiny", step, wait, config=IN_A_ROW
+    )  # waited for once a block: `fit` does not wait for each step either
+    yield measured("call", *make(subject), config=IN_A_ROW)
     yield "fit-tiny", real_steps(backend, subject.tiny, TINY_FIT_S)[0], 1.0
     yield "transfer", *_fetched(subject, on_tensorflow)
     yield "transfer-base", *_fetched(subject.tiny, on_tensorflow)
@@ -73,8 +75,10 @@ def _fetched(subject: Subject, on_tensorflow: bool) -> tuple[Measurement, float]
         subject.data.x_train[:n], subject.data.y_train[:n], batch_size=subject.batch_size, shuffle=False
     )
 
+    dataset = adapter.get_tf_dataset() if on_tensorflow else None  # made once: it copies the images
+
     def all_batches() -> None:
-        for _ in adapter.get_tf_dataset() if on_tensorflow else adapter.get_jax_iterator():
+        for _ in dataset if dataset is not None else adapter.get_jax_iterator():
             pass
 
     return measure(all_batches, config=CONFIG), n / subject.batch_size

@@ -57,6 +57,10 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 "numpy", "NumPy", "#009e73", "numpy", "with_numpy", "train", ("numpy",), "pip install numpy",
             ),
             Backend(
+                "torch", "PyTorch, eager", "#b07d00", "torch", "with_torch", "train",
+                ("torch",), "make torch", DEVICES, ("nvidia.cudnn",),
+            ),
+            Backend(
                 "keras-jax", "Keras on JAX", "#cc79a7", "keras-jax", "with_keras", "train",
                 ("keras", "jax"), "pip install keras jax", DEVICES, ("jax_cuda12_plugin",),
                 {"KERAS_BACKEND": "jax"}, side_by_side=False,

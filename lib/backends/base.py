@@ -8,12 +8,14 @@ nothing left to train: the epoch is marked and the generator ends.
 The clock runs only while training: `train_s` excludes evaluation, compilation and any time that the generator waits.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from lib.spec import Network
+from lib.data import batch_starts
+from lib.spec import Network, Training
 
 Layer = tuple[np.ndarray, np.ndarray]  # weights (inputs, outputs), biases (outputs,)
 Parameters = list[Layer]
@@ -82,6 +84,40 @@ def first_non_finite(losses: np.ndarray) -> int | None:
     """Index of the first NaN or infinity, if any."""
     bad = np.flatnonzero(~np.isfinite(losses))
     return int(bad[0]) if bad.size else None
+
+
+Chunk = Callable[[int, np.ndarray, int, float | None], tuple[np.ndarray, float]]
+
+
+def epochs(
+    training: Training,
+    n_images: int,
+    first_epoch: int,
+    chunk: Chunk,
+    evaluate: Callable[[], tuple[float, float]],
+    parameters: Callable[[], Parameters],
+) -> Iterator[Event]:
+    """The loop that all backends share which are asked for a few steps at a time.
+
+    `chunk(epoch, starts, done, step_s)` takes the next steps of an epoch, whose batches begin at `starts`, and returns their
+    losses and seconds; `step_s` is what a step took last. `evaluate()` gives validation loss and accuracy.
+    """
+    step_s = None
+    for epoch in range(first_epoch, training.epochs):
+        starts = batch_starts(n_images, training.batch_size, training.seed, epoch)
+        done, train_s, diverged = 0, 0.0, None
+        while done < len(starts) and diverged is None:
+            losses, chunk_s = chunk(epoch, starts, done, step_s)
+            yield Steps(epoch, done, losses, chunk_s)
+            bad = first_non_finite(losses)
+            diverged = None if bad is None else done + bad
+            done, train_s, step_s = done + len(losses), train_s + chunk_s, chunk_s / len(losses)
+        before = time.perf_counter()
+        loss, accuracy = evaluate()
+        evaluation_s = time.perf_counter() - before
+        yield Epoch(epoch, done, loss, accuracy, train_s, evaluation_s, parameters, diverged)
+        if diverged is not None:
+            return
 
 
 def next_chunk(steps_left: int, step_s: float | None) -> int:

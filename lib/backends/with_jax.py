@@ -13,7 +13,7 @@ batch sizes 32 and 512 and a fifth at 1.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 
 import jax
@@ -23,12 +23,10 @@ import numpy as np
 from lib.backends.base import (
     CHUNK_S,
     VALIDATION_SLICE,
-    Epoch,
     Event,
     FirstCall,
     Parameters,
-    Steps,
-    first_non_finite,
+    epochs,
     initial_parameters,
     next_chunk,
 )
@@ -143,24 +141,21 @@ def train(
         _evaluated.add(shape)
     losses.block_until_ready()
     yield FirstCall(clock() - started)
-    step_s = None
-    for epoch in range(first_epoch, training.epochs):
-        starts = jax.device_put(batch_starts(n_images, size, training.seed, epoch), target)
-        done, train_s, diverged = 0, 0.0, None
-        while done < len(starts) and diverged is None:
-            stop = done + next_chunk(len(starts) - done, step_s)
-            before = clock()
-            current, losses = run_steps(current, losses, starts, done, stop, x, y, rate, batch_size=size)
-            losses.block_until_ready()
-            chunk_s = clock() - before
-            part = np.asarray(losses)[done:stop].copy()
-            yield Steps(epoch, done, part, chunk_s)
-            bad = first_non_finite(part)
-            diverged = None if bad is None else done + bad
-            train_s, step_s, done = train_s + chunk_s, chunk_s / (stop - done), stop
-        yield _finish_epoch(epoch, done, current, x_validation, y_validation, train_s, diverged)
-        if diverged is not None:
-            return
+    held = (-1, starts)  # an epoch's batches are sent to the device once
+
+    def chunk(epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
+        nonlocal current, losses, held
+        if held[0] != epoch:
+            held = (epoch, jax.device_put(starts, target))
+        stop = done + next_chunk(len(starts) - done, step_s)
+        before = clock()
+        current, losses = run_steps(current, losses, held[1], done, stop, x, y, rate, batch_size=size)
+        losses.block_until_ready()
+        chunk_s = clock() - before
+        return np.asarray(losses)[done:stop].copy(), chunk_s
+
+    validate = partial(_validate, lambda: current, x_validation, y_validation)
+    yield from epochs(training, n_images, first_epoch, chunk, validate, lambda: unpacked(current))
 
 
 def train_by_step(
@@ -175,34 +170,25 @@ def train_by_step(
     jax.block_until_ready(one_step(spare, data.x_train[:size], data.y_train[:size], rate))
     jax.block_until_ready(evaluate(current, x_validation, y_validation))
     yield FirstCall(clock() - started)
-    for epoch in range(first_epoch, training.epochs):
-        starts = batch_starts(len(data.x_train), size, training.seed, epoch).tolist()
-        done, train_s, diverged = 0, 0.0, None
-        while done < len(starts) and diverged is None:
-            losses, before = [], clock()
-            # Steps are dispatched without waiting; the clock is looked at, and the device waited for, once a chunk.
-            while done + len(losses) < len(starts) and clock() - before < CHUNK_S:
-                start = starts[done + len(losses)]
-                current, loss = one_step(
-                    current, data.x_train[start : start + size], data.y_train[start : start + size], rate
-                )
-                losses.append(loss)
-            jax.block_until_ready(current)
-            chunk_s = clock() - before
-            part = np.asarray(jax.device_get(losses), np.float32)
-            yield Steps(epoch, done, part, chunk_s)
-            bad = first_non_finite(part)
-            diverged = None if bad is None else done + bad
-            done, train_s = done + len(part), train_s + chunk_s
-        yield _finish_epoch(epoch, done, current, x_validation, y_validation, train_s, diverged)
-        if diverged is not None:
-            return
+
+    def chunk(_epoch: int, starts: np.ndarray, done: int, _step_s: float | None) -> tuple[np.ndarray, float]:
+        nonlocal current
+        part, losses, before = starts[done:].tolist(), [], clock()
+        # Steps are dispatched without waiting; the clock is looked at, and the device waited for, once a chunk.
+        for start in part:
+            stop = start + size
+            current, loss = one_step(current, data.x_train[start:stop], data.y_train[start:stop], rate)
+            losses.append(loss)
+            if clock() - before >= CHUNK_S:
+                break
+        jax.block_until_ready(current)
+        chunk_s = clock() - before
+        return np.asarray(jax.device_get(losses), np.float32), chunk_s
+
+    validate = partial(_validate, lambda: current, x_validation, y_validation)
+    yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: unpacked(current))
 
 
-def _finish_epoch(
-    epoch: int, steps: int, current, x_validation, y_validation, train_s: float, diverged: int | None
-) -> Epoch:
-    before = time.perf_counter()
-    loss, accuracy = jax.device_get(evaluate(current, x_validation, y_validation))
-    evaluation_s = time.perf_counter() - before
-    return Epoch(epoch, steps, float(loss), float(accuracy), train_s, evaluation_s, lambda: unpacked(current), diverged)
+def _validate(current: Callable[[], object], x_validation, y_validation) -> tuple[float, float]:
+    loss, accuracy = jax.device_get(evaluate(current(), x_validation, y_validation))
+    return float(loss), float(accuracy)

@@ -10,16 +10,14 @@ import numpy as np
 
 from lib.backends.base import (
     VALIDATION_SLICE,
-    Epoch,
     Event,
     FirstCall,
     Parameters,
-    Steps,
-    first_non_finite,
+    epochs,
     initial_parameters,
     next_chunk,
 )
-from lib.data import Data, batch_starts
+from lib.data import Data
 from lib.spec import Network, Training
 
 
@@ -115,30 +113,21 @@ def train(
     work = Workspace(training.network, training.batch_size)
     rate, size = np.float32(training.learning_rate), training.batch_size
     yield FirstCall(clock() - started)
-    step_s = None
-    for epoch in range(first_epoch, training.epochs):
-        starts = batch_starts(len(data.x_train), size, training.seed, epoch).tolist()
-        done, train_s, diverged = 0, 0.0, None
-        while done < len(starts) and diverged is None:
-            chunk = starts[done : done + next_chunk(len(starts) - done, step_s)]
-            losses = np.empty(len(chunk), np.float32)
-            # Overflow is an outcome here, not an accident: it is reported as divergence.
-            with np.errstate(all="ignore"):
-                before = clock()
-                for index, start in enumerate(chunk):
-                    stop = start + size
-                    losses[index] = loss_and_gradients(
-                        current, data.x_train[start:stop], data.y_train[start:stop], work
-                    )
-                    update(current, rate, work)
-                chunk_s = clock() - before
-            yield Steps(epoch, done, losses, chunk_s)
-            bad = first_non_finite(losses)
-            diverged = None if bad is None else done + bad
-            done, train_s, step_s = done + len(chunk), train_s + chunk_s, chunk_s / len(chunk)
-        before = clock()
+
+    def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
+        part = starts[done : done + next_chunk(len(starts) - done, step_s)].tolist()
+        losses = np.empty(len(part), np.float32)
+        # Overflow is an outcome here, not an accident: it is reported as divergence.
         with np.errstate(all="ignore"):
-            loss, accuracy = evaluate(current, data.x_validation, data.y_validation)
-        yield Epoch(epoch, done, loss, accuracy, train_s, clock() - before, lambda: _copy(current), diverged)
-        if diverged is not None:
-            return
+            before = clock()
+            for index, start in enumerate(part):
+                stop = start + size
+                losses[index] = loss_and_gradients(current, data.x_train[start:stop], data.y_train[start:stop], work)
+                update(current, rate, work)
+            return losses, clock() - before
+
+    def validate() -> tuple[float, float]:
+        with np.errstate(all="ignore"):
+            return evaluate(current, data.x_validation, data.y_validation)
+
+    yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: _copy(current))
