@@ -332,7 +332,7 @@ class Engine:
                     return False
                 if word == "error":
                     raise TrainingFailed(content[0])
-                if asked == "cancel":
+                if asked == "cancel" or word == "tick":
                     continue
                 yield {"trained": Trained, "measured": Measured}.get(word, Progress)(*content)
         except GeneratorExit:  # the caller stopped asking: the same as a cancel, without anybody to tell

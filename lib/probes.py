@@ -3,6 +3,9 @@
 Runs in a worker, because the ceiling must have the same library, threads and instructions as what is held against it.
 """
 
+# pyright: reportMissingImports=false
+# PyTorch is optional.
+
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -70,9 +73,29 @@ def _tensorflow(device: str) -> dict[str, Probe]:
     return {"dispatch": Probe(lambda: empty(small).numpy(), no_wait, 1.0)}
 
 
+def _torch(device: str) -> dict[str, Probe]:
+    import torch
+
+    from lib.backends.with_torch import torch_device, wait
+
+    target = torch_device(device)
+    a, b = torch.randn(SIDE, SIDE, device=target), torch.randn(SIDE, SIDE, device=target)
+    source, small = torch.ones(COPY_BYTES // 4, device=target), torch.ones(1, device=target)
+
+    def done(_: object) -> None:
+        wait(device)
+
+    return {
+        "product": Probe(lambda: a @ b, done, 2.0 * SIDE**3),
+        "copy": Probe(source.clone, done, 2.0 * COPY_BYTES),
+        "dispatch": Probe(lambda: done(small + 1), no_wait, 1.0),
+    }
+
+
 _MAKERS: dict[str, Callable[[str], dict[str, Probe]]] = {
     "numpy": _numpy,
     "jax": _jax,
+    "torch": _torch,
     "keras-jax": _jax,
     "keras-tensorflow": _tensorflow,
 }

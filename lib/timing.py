@@ -137,7 +137,7 @@ def measure(
     `sync` waits for what the last step of a block returned; the clock stops after it. Raises `StepFailed` with what was
     measured so far where a step raises, and `ClockWentBack`.
     """
-    return _Meter(step, sync, config or Config(), clock).run()
+    return Meter(step, sync, config or Config(), clock).run()
 
 
 def measure_dispatch(
@@ -148,7 +148,7 @@ def measure_dispatch(
     What is missing to `measure` is the waiting. Blocks are short, so that no queue fills up.
     """
     config = replace(config or Config(), max_steps_per_block=16)
-    return _Meter(step, sync, config, clock, wait_in_block=False).run()
+    return Meter(step, sync, config, clock, wait_in_block=False).run()
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def compare(
     """Measure two steps in turns, A B A B, so that a drifting machine changes both; see `Comparison`."""
     config = config or Config()
     syncs = sync if isinstance(sync, tuple) else (sync, sync)
-    meters = [_Meter(step, wait, config, clock) for step, wait in zip((first, second), syncs, strict=True)]
+    meters = [Meter(step, wait, config, clock) for step, wait in zip((first, second), syncs, strict=True)]
     began = clock()
     for meter in meters:
         meter.warm_up()
@@ -271,8 +271,8 @@ def measure_phases(
 
 
 @dataclass
-class _Meter:
-    """One step being measured."""
+class Meter:
+    """One step being measured, block by block: for whoever measures several in turns. See `measure` and `compare`."""
 
     step: Step
     sync: Sync
@@ -395,7 +395,7 @@ def _drift(blocks: Sequence[float]) -> float:
     return change if apart and abs(change) > 0.05 else 0.0
 
 
-def _ratios(meters: Sequence[_Meter]) -> np.ndarray:
+def _ratios(meters: Sequence[Meter]) -> np.ndarray:
     first, second = (np.array(meter.blocks) / meter.steps_per_block for meter in meters)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(second > 0, first / second, np.inf)

@@ -2,7 +2,7 @@
 
 Messages are tuples, a word first. To the worker: ("run", Job), ("resume", id), ("pause", id), ("cancel", id). From it:
 ("ready", About), ("failed", sentence), and for a job ("event", id, index, Event), ("trained", id, index,
-parameters or None), ("measured", id, name, Measurement, work), then one of ("done", id), ("paused", id), ("stopped", id), ("error", id, sentence).
+parameters or None), ("measured", id, name, Measurement, work), ("tick", id) where it can be stopped, then one of ("done", id), ("paused", id), ("stopped", id), ("error", id, sentence).
 """
 
 import os
@@ -191,8 +191,8 @@ def _examine(job: Job, data: Data) -> Iterator[tuple]:
     from lib.anatomy.experiments import examine  # only when asked for
 
     assert job.examination is not None, "asked for"
-    for name, measured, work in examine(job.backend, job.device, job.examination, data):
-        yield ("measured", job.id, name, measured, work)
+    for row in examine(job.backend, job.device, job.examination, data):
+        yield ("tick", job.id) if row is None else ("measured", job.id, *row)
 
 
 def _portable(event: Event) -> Event:

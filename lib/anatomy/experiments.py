@@ -1,5 +1,7 @@
 """Which experiments take a step apart, and what runs them in a worker. `lib.anatomy.parts` puts their results together.
 
+All experiments on a backend are measured in turns, block by block, so that a machine that drifts drifts for all of them.
+
 * `step`: the training as it is, from the backend's own loop; `busy`: processor seconds of all cores in it, a step.
 * `python`: the loop and what it does around the library's call, with that call left out.
 * `call`: the library's call for a step, on one batch that is there already, again and again; waited for only as training does.
@@ -14,24 +16,21 @@ import importlib
 from collections.abc import Iterator
 
 from lib.anatomy import Examination
-from lib.anatomy.subject import Row, Subject, real_steps
+from lib.anatomy.subject import Experiment, Row, Subject, Trained, in_turns
 from lib.backends import BACKENDS
 from lib.data import Data
+from lib.timing import Ended, Measurement
 
 
-def examine(backend: str, device: str, examination: Examination, data: Data) -> Iterator[Row]:
-    """Measure what is asked, one row after another."""
+def examine(backend: str, device: str, examination: Examination, data: Data) -> Iterator[Row | None]:
+    """Measure what is asked, one row after another; None where it can be stopped."""
     subject = Subject(examination.network, examination.batch_size, data, device)
     if examination.kind == "ceilings":
         from lib.probes import probe
 
         yield from probe(backend, device)
     elif examination.kind == "parts":
-        wall, busy = real_steps(backend, subject)
-        yield "step", wall, 1.0
-        yield "busy", busy, 1.0
-        module = importlib.import_module(f"lib.anatomy.{BACKENDS[backend].module}")
-        yield from module.experiments(backend, subject)
+        yield from _parts(backend, subject)
     elif examination.kind == "operations":
         from lib.anatomy.operations import measure_operations
 
@@ -40,3 +39,16 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
         from lib.anatomy.traps import measure_traps
 
         yield from measure_traps(subject)
+
+
+def _parts(backend: str, subject: Subject) -> Iterator[Row | None]:
+    module = importlib.import_module(f"lib.anatomy.{BACKENDS[backend].module}")
+    training = Trained(backend, subject)
+    experiments: dict[str, Experiment] = {"step": training, **module.experiments(backend, subject)}
+    try:
+        yield from in_turns(experiments)
+        yield "busy", Measurement(tuple(training.busy_s[1:]), 1, Ended.CAP), 1.0
+    finally:
+        for experiment in experiments.values():
+            if isinstance(experiment, Trained):
+                experiment.close()

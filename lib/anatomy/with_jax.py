@@ -1,34 +1,35 @@
 """The experiments on the two ways of training with JAX."""
 
-from collections.abc import Iterator
+import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lib.anatomy.subject import CONFIG, IN_A_ROW, IN_ONE_CALL, Row, Subject, loop, measured, nothing
+from lib.anatomy.subject import IN_A_ROW, Experiment, InOneCall, Repeated, Subject, loop, nothing
 from lib.backends.base import CHUNK_S
 from lib.backends.with_jax import one_step, packed, run_steps, sgd_step
 from lib.spec import N_PIXELS
-from lib.timing import Step, measure, measure_dispatch
+from lib.timing import Step
 
 _wait = jax.block_until_ready
 
 
-def experiments(backend: str, subject: Subject) -> Iterator[Row]:
+def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
     """See `lib.anatomy.experiments`."""
-    yield from (_whole_epoch if backend == "jax-epoch" else _step_by_step)(subject)
-    yield from many_steps(subject)
+    return (_whole_epoch if backend == "jax-epoch" else _step_by_step)(subject) | many_steps(subject)
 
 
-def _step_by_step(subject: Subject) -> Iterator[Row]:
-    yield measured("python", loop(subject, nothing))
-    yield "returns", measure_dispatch(one_call(subject.tiny), sync=_wait, config=CONFIG), 1.0
-    yield measured("call", one_call(subject), _wait, config=IN_A_ROW)  # waited for once a block, as in training
-    taken = jax.jit(lambda x, y: x[0, 0] + y[0])  # takes a batch from host memory, and does nothing with it
-    with jax.default_device(jax.devices(subject.device)[0]):
-        yield measured("transfer", loop(subject, taken), _wait, config=IN_A_ROW)
-        yield measured("transfer-base", loop(subject.tiny, taken), _wait, config=IN_A_ROW)
+def _step_by_step(subject: Subject) -> dict[str, Experiment]:
+    # Takes a batch from host memory, and does nothing with it.
+    taken = jax.jit(lambda x, y: x[0, 0] + y[0])
+    return {
+        "python": Repeated(loop(subject, nothing)),
+        "returns": Repeated(one_call(subject.tiny), _wait, returns=True),
+        "call": Repeated(one_call(subject), _wait, config=IN_A_ROW),  # waited for once a block, as in training
+        "transfer": Repeated(loop(subject, taken), _wait, config=IN_A_ROW),
+        "transfer-base": Repeated(loop(subject.tiny, taken), _wait, config=IN_A_ROW),
+    }
 
 
 def one_call(subject: Subject) -> Step:
@@ -43,14 +44,14 @@ def one_call(subject: Subject) -> Step:
     return step
 
 
-def _whole_epoch(subject: Subject) -> Iterator[Row]:
+def _whole_epoch(subject: Subject) -> dict[str, Experiment]:
     target = jax.devices(subject.device)[0]
     x, y, starts = jax.device_put((subject.data.x_train, subject.data.y_train, np.array(subject.starts)), target)
     n = len(starts)
 
     def epoch(of: Subject, steps: int) -> Step:
         current, rate = on_device(of)
-        losses = jax.device_put(jnp.zeros(len(starts), jnp.float32), target)
+        losses = jax.device_put(jnp.zeros(n, jnp.float32), target)
 
         def call() -> object:
             nonlocal current, losses
@@ -59,13 +60,22 @@ def _whole_epoch(subject: Subject) -> Iterator[Row]:
 
         return call
 
-    epoch_s = measure(epoch(subject, n), sync=_wait, config=CONFIG).median_s
-    steps = max(1.0, min(1.0, CHUNK_S / epoch_s) * n)  # that one call makes in training
+    steps = _steps_of_one_call(epoch(subject, n), n)
     empty = epoch(subject.tiny, 0)  # the call alone, without any step
-    yield measured("python", loop(subject, nothing), steps=steps)
-    yield "returns", measure_dispatch(empty, sync=_wait, config=CONFIG), steps
     slot = jax.device_put(jnp.zeros((subject.batch_size, N_PIXELS), jnp.float32), target)
-    yield measured("transfer", lambda: _slices(x, starts, slot), _wait, n)
+    return {
+        "python": Repeated(loop(subject, nothing), steps=steps),
+        "returns": Repeated(empty, _wait, steps, returns=True),
+        "transfer": Repeated(lambda: _slices(x, starts, slot), _wait, n),
+    }
+
+
+def _steps_of_one_call(epoch: Step, n: int) -> float:
+    """How many steps training makes in one call."""
+    _wait(epoch())
+    before = time.perf_counter()
+    _wait(epoch())
+    return max(1.0, min(1.0, CHUNK_S / (time.perf_counter() - before)) * n)
 
 
 @jax.jit
@@ -76,17 +86,19 @@ def _slices(x, starts, slot):
     )
 
 
-def many_steps(subject: Subject) -> Iterator[Row]:
+def many_steps(subject: Subject) -> dict[str, Experiment]:
     """Steps on one batch in a compiled loop."""
 
     @jax.jit
-    def many(parameters, x, y, rate):
-        return jax.lax.fori_loop(0, IN_ONE_CALL, lambda _, p: sgd_step(p, x, y, rate)[0], parameters)
+    def many(parameters, x, y, rate, n):
+        return jax.lax.fori_loop(0, n, lambda _, p: sgd_step(p, x, y, rate)[0], parameters)
 
-    for name, of in (("many", subject), ("many-tiny", subject.tiny)):
+    def one(of: Subject) -> Experiment:
         parameters, rate = on_device(of)
         x, y = jax.device_put(of.batch, jax.devices(of.device)[0])
-        yield measured(name, lambda arguments=(parameters, x, y, rate): many(*arguments), _wait, IN_ONE_CALL)
+        return InOneCall(lambda n: many(parameters, x, y, rate, n), _wait)
+
+    return {"many": one(subject), "many-tiny": one(subject.tiny)}
 
 
 def on_device(subject: Subject):

@@ -3,38 +3,35 @@
 # pyright: reportArgumentType=false, reportIndexIssue=false, reportOptionalCall=false
 # Keras annotates what `fit` sets up as optional.
 
-from collections.abc import Iterator
-
 import keras
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-from lib.anatomy.subject import CONFIG, IN_A_ROW, IN_ONE_CALL, Row, Subject, measured, real_steps
+from lib.anatomy.subject import IN_A_ROW, Experiment, InOneCall, Repeated, Subject, Trained
 from lib.backends.with_keras import build
-from lib.timing import Measurement, Step, Sync, measure, measure_dispatch
+from lib.timing import Step, Sync, no_wait
 
-TINY_FIT_S = 0.3
 BATCHES = 200  # fetched at a time
 
 
-def experiments(backend: str, subject: Subject) -> Iterator[Row]:
+def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
     """See `lib.anatomy.experiments`. Keras' own compiled step is called without the `fit` around it."""
     on_tensorflow = backend == "keras-tensorflow"
     make = _tensorflow_step if on_tensorflow else _jax_step
-    step, wait = make(subject.tiny)
-    yield "returns", measure_dispatch(step, sync=wait, config=CONFIG), 1.0
-    yield measured(
-        "call-tiny", step, wait, config=IN_A_ROW
-    )  # waited for once a block: `fit` does not wait for each step either
-    yield measured("call", *make(subject), config=IN_A_ROW)
-    yield "fit-tiny", real_steps(backend, subject.tiny, TINY_FIT_S)[0], 1.0
-    yield "transfer", *_fetched(subject, on_tensorflow)
-    yield "transfer-base", *_fetched(subject.tiny, on_tensorflow)
+    tiny, wait = make(subject.tiny)
+    found: dict[str, Experiment] = {
+        # TensorFlow returns on a processor when it is done; elsewhere there is a queue, which must not fill up.
+        "returns": Repeated(tiny, wait, config=IN_A_ROW, returns=not on_tensorflow or subject.device == "gpu"),
+        "call-tiny": Repeated(tiny, wait, config=IN_A_ROW),  # `fit` does not wait for each step either
+        "call": Repeated(*make(subject), config=IN_A_ROW),
+        "fit-tiny": Trained(backend, subject.tiny),
+        "transfer": _fetched(subject, on_tensorflow),
+        "transfer-base": _fetched(subject.tiny, on_tensorflow),
+    }
     if on_tensorflow:
-        yield from _many_steps(subject)
-    else:
-        from lib.anatomy.with_jax import many_steps
+        return found | {"many": _many_steps(subject), "many-tiny": _many_steps(subject.tiny)}
+    from lib.anatomy.with_jax import many_steps
 
-        yield from many_steps(subject)
+    return found | many_steps(subject)
 
 
 def _model(subject: Subject) -> keras.Model:
@@ -68,33 +65,31 @@ def _jax_step(subject: Subject) -> tuple[Step, Sync]:
     return step, jax.block_until_ready
 
 
-def _fetched(subject: Subject, on_tensorflow: bool) -> tuple[Measurement, float]:
+def _fetched(subject: Subject, on_tensorflow: bool) -> Experiment:
     """Batches fetched as `fit` fetches them, without a step in between."""
     n = min(len(subject.starts), BATCHES) * subject.batch_size
     adapter = ArrayDataAdapter(
         subject.data.x_train[:n], subject.data.y_train[:n], batch_size=subject.batch_size, shuffle=False
     )
-
     dataset = adapter.get_tf_dataset() if on_tensorflow else None  # made once: it copies the images
 
     def all_batches() -> None:
         for _ in dataset if dataset is not None else adapter.get_jax_iterator():
             pass
 
-    return measure(all_batches, config=CONFIG), n / subject.batch_size
+    return Repeated(all_batches, steps=n / subject.batch_size)
 
 
-def _many_steps(subject: Subject) -> Iterator[Row]:
+def _many_steps(subject: Subject) -> Experiment:
     import tensorflow as tf
 
-    for name, of in (("many", subject), ("many-tiny", subject.tiny)):
-        model = _model(of)
-        x, y = (tf.constant(array) for array in of.batch)
+    model = _model(subject)
+    x, y = (tf.constant(array) for array in subject.batch)
 
-        @tf.function
-        def many(model=model, x=x, y=y):
-            for _ in tf.range(IN_ONE_CALL):
-                model.train_step((x, y))
-            return tf.identity(model.trainable_variables[-1])
+    @tf.function
+    def many(n):
+        for _ in tf.range(n):
+            model.train_step((x, y))
+        return tf.identity(model.trainable_variables[-1])
 
-        yield measured(name, lambda many=many: many().numpy(), steps=IN_ONE_CALL)
+    return InOneCall(lambda n: many(tf.constant(n)).numpy(), no_wait)

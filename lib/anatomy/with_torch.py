@@ -4,35 +4,34 @@
 # It is optional: `make torch` installs it.
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
-import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lib.anatomy.subject import CONFIG, IN_A_ROW, Row, Subject, loop, measured, nothing
+from lib.anatomy.subject import IN_A_ROW, Experiment, OneByOne, Repeated, Subject, loop, nothing
 from lib.backends.with_torch import build, one_step, tensors, torch_device, wait
-from lib.timing import Ended, Measurement, Step, measure, measure_dispatch
-
-_SHORT = replace(CONFIG, warm_up_s=0.003, min_time_s=0.01, max_time_s=0.05)  # of each of some thirty operations
+from lib.timing import Step
 
 
-def experiments(_backend: str, subject: Subject) -> Iterator[Row]:
+def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
     """See `lib.anatomy.experiments`."""
 
     def done(_: object) -> None:
         wait(subject.device)
 
-    yield measured("python", loop(subject, nothing))
-    yield "returns", measure_dispatch(_one_call(subject.tiny), sync=done, config=CONFIG), 1.0
-    yield measured("call", _one_call(subject), done, config=IN_A_ROW)
     x, size = tensors(subject.data, subject.device)[0], subject.batch_size
-    slot, starts = x[:size].clone(), iter(_for_ever(subject.starts))
-    # The next batch comes from main memory; the same batch again is in the cache.
-    yield measured("transfer", lambda: slot.copy_(x[(start := next(starts)) : start + size]), done)
-    yield measured("transfer-base", lambda: slot.copy_(x[:size]), done)
-    yield "many", _one_by_one(subject, done), 1.0
-    yield "many-tiny", _one_by_one(subject.tiny, done), 1.0
+    slot, starts = x[:size].clone(), _for_ever(subject.starts)
+    return {
+        "python": Repeated(loop(subject, nothing)),
+        # On a processor it returns when it is done; a card has a queue, which must not fill up.
+        "returns": Repeated(_one_call(subject.tiny), done, config=IN_A_ROW, returns=subject.device == "gpu"),
+        "call": Repeated(_one_call(subject), done, config=IN_A_ROW),
+        # The next batch comes from main memory; the same batch again is in the cache.
+        "transfer": Repeated(lambda: slot.copy_(x[(start := next(starts)) : start + size]), done),
+        "transfer-base": Repeated(lambda: slot.copy_(x[:size]), done),
+        "many": OneByOne(recorded_calls(subject), done),
+        "many-tiny": OneByOne(recorded_calls(subject.tiny), done),
+    }
 
 
 def _for_ever(starts: list[int]) -> Iterator[int]:
@@ -57,7 +56,7 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         keywords = kwargs or {}
-        self.calls.append(lambda: func(*args, **keywords))
+        self.calls.append(torch.no_grad()(lambda: func(*args, **keywords)))
         return func(*args, **keywords)
 
 
@@ -67,11 +66,3 @@ def recorded_calls(subject: Subject) -> list[Callable[[], object]]:
     with torch.enable_grad(), _Recorder() as recorder:
         step()
     return recorder.calls
-
-
-@torch.no_grad()
-def _one_by_one(subject: Subject, done: Callable[[object], None]) -> Measurement:
-    """The operations of one step, each repeated by itself, and their times added."""
-    found = [measure(call, sync=done, config=_SHORT) for call in recorded_calls(subject)]
-    blocks = min(len(one.block_s) for one in found)
-    return Measurement(tuple(np.sum([one.step_s[:blocks] for one in found], axis=0).tolist()), 1, Ended.CAP)
