@@ -29,21 +29,27 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     save = address.save("step")
     size = int(str(address.choice("step.size", ARTICLE[0], BATCH_SIZES)))
     width = int(str(address.choice("step.width", ARTICLE[1], WIDTHS)))
+    ways = {way.label: f"{way.backend}/{way.device}" for way in usable_ways()}
+    chosen = address.choices("step.by", list(ways.values()), list(ways.values()))
     elements = {
         "size": mo.ui.slider(steps=list(BATCH_SIZES), value=size, label="Batch size", show_value=True, debounce=True, full_width=True),
         "width": mo.ui.slider(steps=list(WIDTHS), value=width, label="Neurons of the hidden layer", show_value=True, debounce=True, full_width=True),
+        "by": mo.ui.multiselect(ways, value=[label for label, key in ways.items() if key in chosen], label="Trained by", full_width=True),
         "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
         "again": mo.ui.button(label="Measure again", value=0, on_click=lambda n: n + 1, tooltip="Measure all of it anew"),
     }  # fmt: skip
-    return mo.ui.dictionary(elements, on_change=lambda values: save({name: values[name] for name in ("size", "width")}))
+    return mo.ui.dictionary(
+        elements, on_change=lambda values: save({name: values[name] for name in ("size", "width", "by")})
+    )
 
 
 def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     """Show what is kept for these sliders, and measure what is missing."""
     values = panel.value
     size, width = int(str(values["size"])), int(str(values["width"]))
-    wanted = tasks(usable_ways(), Network((width,)), size)
-    asked = (size, width, values["again"])
+    chosen = [Way(*str(key).split("/")) for key in values["by"]]  # type: ignore[attr-defined]
+    wanted = tasks(chosen, Network((width,)), size)
+    asked = (size, width, tuple(chosen), values["again"])
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
     if stage.filling is None or stage.asked != asked:
         stage.asked = asked
@@ -69,7 +75,7 @@ def _paint(
     parts = [task for task in wanted if task.examination.kind == "parts"]
     known = view.splits(parts, records)
     done = sum(task.complete(records) for task in wanted)
-    words = now.note or f"{done} of {len(wanted)} examinations"
+    words = now.note or (f"{done} of {len(wanted)} examinations" if wanted else "choose at least one backend")
     state = "From store" if complete and now.state == DONE else now.state
     when = f", measured {max(r.measured_at for r in records)[:16]} UTC" if complete and records else ""
     sentence = view.sentence(known, size)

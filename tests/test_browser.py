@@ -353,7 +353,7 @@ def measured_step(tmp_path_factory):
     """A cache folder in which one step was taken apart, by the notebook as a script."""
     folder = tmp_path_factory.mktemp("anatomy")
     answer = subprocess.run(
-        [sys.executable, "notebooks/anatomy_of_a_step.py", "--", "--step.size", "256", "--step.width", "16"],
+        [sys.executable, "notebooks/anatomy_of_a_step.py", "--", "--step.size", "256", "--step.width", "16", "--step.by", "numpy/cpu,jax-epoch/cpu"],
         cwd=ROOT, capture_output=True, text=True, timeout=200, check=False,
         env=os.environ | {"PYTHONPATH": str(ROOT), "MNIST_CACHE_DIR": str(folder)},
     )  # fmt: skip
@@ -369,9 +369,9 @@ def opened():
         yield lambda cache, notebook: stack.enter_context(serving(cache, notebook))[0]
 
 
-def test_the_anatomy_is_served_from_the_store_and_measured_for_a_moved_slider(page, opened, measured_step):
+def test_the_anatomy_is_served_from_the_store_and_measured_for_a_moved_slider(opened, page, measured_step):
     base = opened(measured_step, "notebooks/anatomy_of_a_step.py")
-    page.goto(f"{base}/?step.size=256&step.width=16")
+    page.goto(f"{base}/?step.size=256&step.width=16&step.by=numpy/cpu,jax-epoch/cpu")
     state = "() => document.querySelector('.lab-state b')?.innerText"
     page.wait_for_function(f"() => ({state})() === 'From store'", timeout=60_000)
     assert "A step on 256 images takes" in page.locator(".lab-sentence").inner_text()
@@ -400,7 +400,7 @@ def test_the_anatomy_is_served_from_the_store_and_measured_for_a_moved_slider(pa
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_the_traps_are_measured_and_told(page, opened, measured_step):
+def test_the_traps_are_measured_and_told(opened, page, measured_step):
     base = opened(measured_step, "notebooks/traps.py")
     page.goto(f"{base}/?traps.size=512")
     page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Done'", timeout=90_000)
@@ -410,7 +410,7 @@ def test_the_traps_are_measured_and_told(page, opened, measured_step):
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_the_claims_stand_at_once_and_are_measured_on_request(page, opened, measured_step):
+def test_the_claims_stand_at_once_and_are_measured_on_request(opened, page, measured_step):
     base = opened(measured_step, "notebooks/claims.py")
     page.goto(base)
     page.wait_for_selector("table.claims", timeout=60_000)
