@@ -147,8 +147,8 @@ def parts_chart(known: Mapping[Way, Split], ways: Sequence[Way]) -> Chart:
         )
     )
     marks = alt.Chart(pd.DataFrame(steps, columns=["label", "us", "end", "step"]))
-    tick = marks.mark_tick(thickness=3, size=26, color="#111827").encode(x="us:Q", y=y)
-    text = marks.mark_text(align="left", dx=6).encode(x="end:Q", y=y, text="step:N")
+    tick = marks.mark_tick(thickness=3, size=26, color="currentColor").encode(x="us:Q", y=y)
+    text = marks.mark_text(align="left", dx=6, color="currentColor").encode(x="end:Q", y=y, text="step:N")
     spec = styled(bars + tick + text, height=44 * max(1, len(labels)))
     return Chart(spec, "where a step goes")
 

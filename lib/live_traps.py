@@ -65,11 +65,12 @@ def _measurements(task: Task, records: list) -> dict:
 def _paint(stage: Stage, filling: Filling, task: Task, controls: str) -> int:
     now = filling.view()
     kept, complete = stage.began_with
-    known = view.pairs(_measurements(task, [*kept, *now.items]))
+    found = _measurements(task, [*kept, *now.items])
+    known = view.pairs(found)
     state = "From store" if complete and now.state == DONE else now.state
     words = now.note or f"{len(known)} of {len(view.TRAPS)} traps"
     ceiling = ceilings(task.way, stage.store)
-    sentence = view.sentence(known)
+    sentence = " ".join(filter(None, [view.sentence(known), view.occupancy(found, task.way.device) if known else ""]))
     table = view.traps_table(
         known,
         NETWORK,

@@ -31,7 +31,7 @@ TRAPS = (
     Trap("synchronisation", "the clock stops when the call returns", "the clock stops when the result is there",
          "A call puts its work into a queue and returns."),
     Trap("first call counted", "the average of five epochs of 200 steps, the first included", "the first left out",
-         "The first call traces and compiles. A whole training pays that once, and a benchmark of few steps each time."),
+         "A whole training pays it once; a benchmark of few steps, each time."),
     Trap("one sample", "one step, timed once: any of these", "blocks of many steps, median and quartiles",
          "A single step is shorter than what a scheduler, a clock change or a waking thread adds to it."),
     Trap("best of n", "the smallest of sixty", "the median of the same sixty, with quartiles",
@@ -51,6 +51,26 @@ def pairs(found: Mapping[str, Measurement]) -> dict[str, tuple[Measurement, Meas
         for trap in TRAPS
         if {f"{trap.key}/wrong", f"{trap.key}/right"} <= found.keys()
     }
+
+
+def occupancy(found: Mapping[str, Measurement], device: str) -> str:
+    """What a card's monitor shows beside what its counters say; empty on a processor."""
+    if device != "gpu":
+        return ""
+    shown, activity, warps = (found.get(f"occupancy/{name}") for name in ("utilisation", "activity", "warps"))
+    text = (
+        f"nvidia-smi shows {_share(shown)} utilisation meanwhile"
+        if shown
+        else "nvidia-smi shows no utilisation on this card"
+    )
+    if activity and warps:
+        return f"{text}; the chip's counters say that {_share(activity)} of its multiprocessors had work, with {_share(warps)} of the warps they hold."
+    return f"{text}; true occupancy is not reported by this chip (NVML's GPM, from Hopper on)."
+
+
+def _share(measured: Measurement) -> str:
+    """A share, which travels as a measurement's value."""
+    return f"{100 * measured.median_s:.3g} %"
 
 
 def traps_chart(known: Mapping[str, tuple[Measurement, Measurement]]) -> Chart:
@@ -95,7 +115,7 @@ def traps_table(
             continue
         wrong, right = known[trap.key]
         off = f"{_factor(wrong, right):.2g} ×"
-        why = " ".join([trap.why, *_verdicts(trap.key, wrong, right)])
+        why = " ".join(filter(None, [trap.why, *_verdicts(trap.key, wrong, right)]))
         if trap.key == "busy is not working" and product_flops_per_s:
             share = network.step_flops(batch_size) / product_flops_per_s / right.median_s
             off = f"{wrong.median_s / right.median_s / cores:.0%} busy, {share:.0%} of the arithmetic it could do"
@@ -104,7 +124,7 @@ def traps_table(
             f"<td>{_with_quartiles(right)}<br><small>{html.escape(trap.right)}</small></td><td>{off}</td>"
             f'<td class="claim-why">{html.escape(why)}</td></tr>'
         )
-    return f'<div class="lab-scroll"><table class="lab-table claims">{"".join(lines)}</table></div>'
+    return f'<div class="lab-scroll"><table class="lab-table claims traps">{"".join(lines)}</table></div>'
 
 
 def _factor(wrong: Measurement, right: Measurement) -> float:

@@ -11,7 +11,7 @@ from lib.filling import Note
 from lib.spec import Network
 from lib.store import Store
 from lib.timing import Ended, Measurement
-from lib.traps_view import TRAPS, pairs, sentence, traps_chart, traps_table
+from lib.traps_view import TRAPS, occupancy, pairs, sentence, traps_chart, traps_table
 from lib.turns import Claim
 
 NETWORK = Network((128,))
@@ -55,6 +55,20 @@ def test_without_a_ceiling_busy_is_a_factor():
 def test_the_largest_mistake_is_named():
     assert sentence(pairs(FOUND)).startswith("Largest mistake here: synchronisation, by a factor of 10.")
     assert sentence({}) == ""
+
+
+def test_a_cards_utilisation_stands_beside_its_occupancy():
+    counted = {
+        "occupancy/utilisation": measured(0.98, 0.97, 0.98),
+        "occupancy/activity": measured(0.035),
+        "occupancy/warps": measured(0.0125),
+    }
+    text = occupancy(counted, "gpu")
+    assert "98 % utilisation" in text
+    assert "3.5 % of its multiprocessors" in text
+    assert "1.25 % of the warps" in text
+    assert "not reported by this chip" in occupancy({"occupancy/utilisation": measured(1.0)}, "gpu"), "an L4, say"
+    assert occupancy(counted, "cpu") == ""
 
 
 def test_the_chart_shows_every_sample():

@@ -13,11 +13,13 @@ import numpy as np
 from lib.anatomy.subject import CONFIG, Row, Subject
 from lib.anatomy.with_jax import on_device, one_call
 from lib.backends.with_jax import sgd_step
+from lib.gpu import gpus, watched_activity
 from lib.timing import Ended, Measurement, Step, measure, measure_dispatch
 
 SAMPLES = 60
 EPOCHS = 5  # that a first call is averaged with
 STEPS = 200  # of such an epoch
+BUSY_S = 1.5  # nvidia-smi's share is of the last second or less
 _wait = jax.block_until_ready
 
 
@@ -91,3 +93,19 @@ def _busy_is_not_working(subject: Subject) -> Iterator[Row]:
     busy = measure(step, sync=_wait, config=CONFIG, clock=time.process_time)
     yield "busy is not working/wrong", busy, 1.0
     yield "busy is not working/right", wall, 1.0
+    if subject.device == "gpu":
+        yield from _occupancy(step)
+
+
+def _occupancy(step: Step) -> Iterator[Row]:
+    """Shares, not seconds: what `nvidia-smi` shows while steps run, and what the chip's own counters say (from Hopper on)."""
+    utilisations, until = [], time.perf_counter() + BUSY_S
+    with watched_activity() as found:
+        while time.perf_counter() < until:
+            _wait([step() for _ in range(STEPS)])
+            utilisations += [gpu.utilisation for gpu in gpus()[:1] if gpu.utilisation is not None]
+    if utilisations:
+        yield "occupancy/utilisation", Measurement(tuple(utilisations), 1, Ended.CAP), 1.0
+    for activity in found:
+        yield "occupancy/activity", Measurement((activity.sm_activity,), 1, Ended.CAP), 1.0
+        yield "occupancy/warps", Measurement((activity.sm_occupancy,), 1, Ended.CAP), 1.0
