@@ -213,7 +213,7 @@ def _tensorflow(device: str) -> Library:
 
 
 def _torch(device: str) -> Library:
-    import torch
+    import torch  # pyright: ignore[reportMissingImports] (optional)
 
     target = torch.device("cuda" if device == "gpu" else "cpu")
 
