@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +17,18 @@ if not os.environ.get("MNIST_NPZ"):
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+from lib.backends import Way, unavailable  # noqa: E402
 from lib.data import Data, aligned  # noqa: E402
 from lib.engine import Engine  # noqa: E402
+
+
+def where_installed(keys: Iterable[str]) -> list:
+    """Backends as parameters of a test; the optional ones that are not installed are skipped by name."""
+    return [
+        pytest.param(key, marks=pytest.mark.skipif(unavailable(Way(key)) is not None, reason=f"{key} is not installed"))
+        for key in keys
+    ]
+
 
 ROOT = Path(__file__).resolve().parent.parent
 

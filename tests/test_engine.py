@@ -15,7 +15,7 @@ from lib.backends import BACKENDS, Way
 from lib.backends.base import Epoch, FirstCall, Steps
 from lib.engine import Engine, Progress, Ready, Restarted, Trained, TrainingFailed, Waiting, WorkerDied
 from lib.spec import Network, Training
-from tests.conftest import ROOT
+from tests.conftest import ROOT, where_installed
 
 JAX = Way("jax-epoch")
 LONG = Training(batch_size=1, epochs=100, learning_rate=0.01)  # about 50 s: always ended by the test
@@ -36,7 +36,7 @@ def until_steps(messages):
     raise AssertionError("the run ended before it made a step")
 
 
-@pytest.mark.parametrize("key", list(BACKENDS))
+@pytest.mark.parametrize("key", where_installed(BACKENDS))
 def test_every_backend_trains_in_its_worker(engine, key):
     """And all of them to the same accuracy, on the whole data."""
     messages = run(engine, Way(key), [Training(batch_size=512, epochs=2)])
