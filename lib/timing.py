@@ -123,9 +123,9 @@ def justified(seconds: float, uncertainty_s: float) -> str:
     _, unit_s, unit = next(row for row in units if abs(seconds) < row[0])
     value, off = seconds / unit_s, abs(uncertainty_s) / unit_s
     decimals = 3 if off == 0 or not math.isfinite(off) else -math.floor(math.log10(off))
-    if value and off < math.inf:  # at least one digit, at most five
+    if value and off < math.inf:  # at least one digit, at most five, and five where nothing is uncertain
         first = -math.floor(math.log10(abs(value)))
-        decimals = min(max(decimals, first), first + 4)
+        decimals = first + 4 if off == 0 else min(max(decimals, first), first + 4)
     return f"{round(value, decimals):.{max(decimals, 0)}f} {unit}"
 
 

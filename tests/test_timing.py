@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lib.timing import (
@@ -242,6 +242,7 @@ def test_five_values_are_too_few_for_an_interval():
     assert verdict_of(0.0, math.inf) is Verdict.UNCLEAR
 
 
+@example(0.0009995, 0.0)
 @given(st.floats(1e-9, 1e4), st.floats(0, 1))
 def test_the_justified_text_is_within_its_uncertainty(seconds, share):
     number, unit = justified(seconds, share * seconds).split()
