@@ -124,7 +124,7 @@ def thumb(page, label, nth=0):
 
 
 def test_all_experiments_fill_in_turn(page, server):
-    open_page(page, server)
+    open_page(page, server, "?backend.size=256")  # at 32 Keras alone takes half a minute
     for nth in range(4):
         wait_over(page, nth, 120_000)
         assert page.locator(f".lab >> nth={nth} >> .lab-figure svg").count() >= 1
