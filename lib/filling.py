@@ -81,6 +81,7 @@ class Filling(Generic[T]):
             elif item is not None:
                 self._items.append(item)
                 self._note = ""
+            self._note = self._note if state == MEASURING else ""
             self._state, self._problem = state, problem
             self._version += 1
             self.changed.notify_all()

@@ -64,7 +64,9 @@ def show(stage: Stage, panel: mo.ui.dictionary) -> None:
 def _paint(filling: Filling[Record], began_with: list[Record]) -> int:
     now = filling.view()
     records = [*began_with, *now.items]
-    _draw(records, state_line(now.state, *_progress(records), now.note, now.problem))
+    done, total = _progress(records)
+    words = now.note or f"{done} of {total} measurements are there"
+    _draw(records, state_line(now.state, done, total, words, now.problem))
     return now.version
 
 

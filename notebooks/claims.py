@@ -16,8 +16,8 @@ with app.setup(hide_code=True):
 def title():
     page.plain_title(
         "What was claimed, and what is so?",
-        "Two articles say why a small network trains faster on a processor. Most of what they say is right. Here is each figure beside the one that this "
-        "machine gives, and, where an article contradicts itself, the arithmetic.",
+        "Two articles say why a small network trains faster on a processor. The reason that they give, overhead, holds; many of their figures do not. Here "
+        "is each beside the one that this machine gives, and, where an article contradicts itself, the arithmetic.",
     )
     return
 

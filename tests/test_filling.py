@@ -22,7 +22,7 @@ def test_items_notes_and_the_end():
         yield Note("almost")
 
     now = finished(make).view()
-    assert (now.items, now.state, now.note, now.version) == ([1, 2], DONE, "almost", 5)
+    assert (now.items, now.state, now.note, now.version) == ([1, 2], DONE, "", 5), "at the end nothing is going on"
 
 
 def test_a_note_is_gone_when_something_came():
