@@ -103,6 +103,7 @@ class Trained:
     backend: str
     subject: "Subject"
     busy_s: list[float] = field(default_factory=list)  # processor seconds of all cores, a step, of each block
+    _events: Iterator[Event] | None = None  # none before it is prepared: it may be stopped before that
 
     def prepare(self) -> None:
         self._events = self._begin()
@@ -116,6 +117,7 @@ class Trained:
             yield from load_train(self.backend)(self.subject.training, self.subject.data, self.subject.device)
 
     def _advance(self, limit_s: float) -> float:
+        assert self._events is not None, "prepared first"
         train_s, steps, busy_s, used_s = 0.0, 0, 0.0, time.process_time()
         while not steps or train_s < limit_s:
             event, now_s = next(self._events), time.process_time()
@@ -126,7 +128,8 @@ class Trained:
         return train_s / steps
 
     def close(self) -> None:
-        self._events.close()  # type: ignore[attr-defined]
+        if self._events is not None:
+            self._events.close()  # type: ignore[attr-defined]
 
 
 def in_turns(experiments: Mapping[str, Experiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
