@@ -30,7 +30,7 @@ class Trap:
 TRAPS = (
     Trap("synchronisation", "the clock stops when the call returns", "the clock stops when the result is there",
          "A call puts its work into a queue and returns."),
-    Trap("first call counted", "the average of five epochs of 200 steps, the first included", "the first left out",
+    Trap("first call counted", "the average of five short epochs, the first included", "the first left out",
          "A whole training pays it once; a benchmark of few steps, each time."),
     Trap("one sample", "one step, timed once: any of these", "blocks of many steps, median and quartiles",
          "A single step is shorter than what a scheduler, a clock change or a waking thread adds to it."),

@@ -18,7 +18,8 @@ from lib.timing import Ended, Measurement, Step, measure, measure_dispatch
 
 SAMPLES = 60
 EPOCHS = 5  # that a first call is averaged with
-STEPS = 200  # of such an epoch
+EPOCH_S = 0.05  # of such an epoch: short, so that a stop does not wait for it
+IN_A_ROW = 50  # steps between two looks at the card
 BUSY_S = 1.5  # nvidia-smi's share is of the last second or less
 _wait = jax.block_until_ready
 
@@ -30,7 +31,7 @@ def measure_traps(subject: Subject) -> Iterator[Row]:
     yield "synchronisation/wrong", measure_dispatch(step, sync=_wait, config=CONFIG), 1.0
     steady = measure(lambda: _wait(step()), config=CONFIG)
     yield "synchronisation/right", steady, 1.0
-    yield from _first_call(subject)
+    yield from _first_call(subject, max(4, round(EPOCH_S / steady.median_s)))
     samples = _singles(step)
     yield "one sample/wrong", samples, 1.0
     yield "one sample/right", steady, 1.0
@@ -41,7 +42,7 @@ def measure_traps(subject: Subject) -> Iterator[Row]:
     yield from _busy_is_not_working(subject)
 
 
-def _first_call(subject: Subject) -> Iterator[Row]:
+def _first_call(subject: Subject, steps: int) -> Iterator[Row]:
     """Short epochs of a program that was never compiled before: with the first one, and without it."""
     fresh = float(time.time_ns() % 1_000_003) * 1e-12  # a constant of its own: no cache knows this program
     parameters, rate = on_device(subject)
@@ -50,10 +51,10 @@ def _first_call(subject: Subject) -> Iterator[Row]:
     epochs_s = []
     for _ in range(EPOCHS):
         began = time.perf_counter()
-        for _ in range(STEPS):
+        for _ in range(steps):
             parameters = step(parameters)
         _wait(parameters)
-        epochs_s.append((time.perf_counter() - began) / STEPS)
+        epochs_s.append((time.perf_counter() - began) / steps)
     yield "first call counted/wrong", Measurement((float(np.mean(epochs_s)),), 1, Ended.CAP), 1.0
     yield "first call counted/right", Measurement(tuple(epochs_s[1:]), 1, Ended.CAP), 1.0
 
@@ -102,7 +103,7 @@ def _occupancy(step: Step) -> Iterator[Row]:
     utilisations, until = [], time.perf_counter() + BUSY_S
     with watched_activity() as found:
         while time.perf_counter() < until:
-            _wait([step() for _ in range(STEPS)])
+            _wait([step() for _ in range(IN_A_ROW)])
             utilisations += [gpu.utilisation for gpu in gpus()[:1] if gpu.utilisation is not None]
     if utilisations:
         yield "occupancy/utilisation", Measurement(tuple(utilisations), 1, Ended.CAP), 1.0
