@@ -9,7 +9,7 @@ from lib import anatomy_view as view
 from lib import frame
 from lib.address import Address
 from lib.anatomy.measuring import KIND, Task, measure_tasks, tasks
-from lib.backends import Way, all_ways, unavailable
+from lib.backends import Way, usable_ways
 from lib.experiments import BATCH_SIZES
 from lib.filling import DONE, Filling
 from lib.live_filling import Stage, paint_while_it_fills, say, state_line
@@ -18,10 +18,6 @@ from lib.turns import Claim, Urgency
 
 WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
 ARTICLE = (32, 128)  # batch size and width of the published table
-
-
-def usable_ways() -> list[Way]:
-    return [way for way in all_ways() if unavailable(way) is None]
 
 
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:

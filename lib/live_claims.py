@@ -8,11 +8,10 @@ from functools import partial
 import marimo as mo
 
 from lib.anatomy.measuring import measure_tasks
-from lib.backends import unavailable
+from lib.backends import unavailable, usable_ways
 from lib.claims import CELLS, CLAIMS, GPU_CELLS, Verdict, anatomy_tasks, known, summary
 from lib.engine import Engine
 from lib.filling import Filling, Note
-from lib.live_anatomy import usable_ways
 from lib.live_filling import Stage, paint_while_it_fills, say, state_line
 from lib.race import Cell, plan, race
 from lib.store import Record, Store

@@ -11,7 +11,7 @@ import marimo as mo
 
 from lib import race_view
 from lib.address import Address
-from lib.backends import Way, all_ways, unavailable
+from lib.backends import Way, usable_ways
 from lib.ceilings import ceilings, measure_ceilings
 from lib.charts import Chart
 from lib.engine import Engine
@@ -26,10 +26,6 @@ from lib.store import Record, Store
 from lib.targets import TARGETS, Trained, learn, learned, trials
 from lib.turns import Claim, Urgency
 from lib.widgets import RaceTable
-
-
-def usable_ways() -> list[Way]:
-    return [way for way in all_ways() if unavailable(way) is None]
 
 
 def fill(

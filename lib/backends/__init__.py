@@ -134,6 +134,11 @@ def unavailable(way: Way) -> Unavailable | None:
     return None
 
 
+def usable_ways() -> list[Way]:
+    """Those that can run here."""
+    return [way for way in all_ways() if unavailable(way) is None]
+
+
 @cache
 def _installed(name: str) -> bool:
     try:
