@@ -14,22 +14,11 @@ from torch.func import functional_call, grad_and_value
 
 from benchmarks.peer.loop import by_step
 from lib.backends.base import Event, Layer, Parameters, initial_parameters
+from lib.backends.with_torch import build, torch_device
 from lib.data import Data
-from lib.spec import Network, Training
+from lib.spec import Training
 
 Step = Callable[[int], torch.Tensor]
-
-
-def build(network: Network, parameters: Parameters) -> nn.Sequential:
-    """Linear layers with ReLU between; PyTorch keeps weights as (outputs, inputs)."""
-    layers: list[nn.Module] = []
-    for weights, biases in parameters:
-        linear = nn.Linear(*weights.shape)
-        with torch.no_grad():
-            linear.weight.copy_(torch.from_numpy(weights.T))
-            linear.bias.copy_(torch.from_numpy(biases))
-        layers += [linear, nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
 
 
 def train(training: Training, data: Data) -> Iterator[Event]:
@@ -72,7 +61,8 @@ def train_compiled_step(training: Training, data: Data) -> Iterator[Event]:
 
 def _model(training: Training) -> nn.Sequential:
     torch.compiler.reset()  # else it would compile the second batch size for all sizes, which is slower
-    return build(training.network, initial_parameters(training.network, training.seed))
+    start = initial_parameters(training.network, training.seed)
+    return build(training.network, start, torch_device("cpu"))
 
 
 def _tensors(data: Data) -> tuple[torch.Tensor, torch.Tensor]:
