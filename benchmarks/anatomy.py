@@ -1,0 +1,41 @@
+"""Whether the parts of a step add up: every backend at four batch sizes, as `notebooks/anatomy_of_a_step.py` takes them apart."""
+
+import threading
+
+from benchmarks.report import Row, Target, note, show
+from lib.anatomy import Examination
+from lib.anatomy.parts import EXPLAINED, PARTS, split
+from lib.backends import Way, usable_ways
+from lib.engine import Engine, Measured
+from lib.spec import Network
+
+BATCH_SIZES = (1, 32, 512, 4096)
+NETWORK = Network((128,))
+
+
+def main() -> None:
+    engine = Engine()
+    try:
+        rows = [_row(engine, way, size) for size in BATCH_SIZES for way in usable_ways()]
+    finally:
+        engine.close()
+    within = sum(abs(float(row["ratio"]) - 1) <= EXPLAINED for row in rows)  # pyright: ignore[reportArgumentType]
+    columns = ("backend", "batch_size", "step_s", "ratio", *(part.name for part in PARTS))
+    show(
+        "anatomy",
+        rows,
+        columns,
+        [Target(f"splits within {EXPLAINED:.0%} of the measured step", within, len(rows), "", True)],
+    )
+
+
+def _row(engine: Engine, way: Way, batch_size: int) -> Row:
+    examination = Examination("parts", NETWORK, batch_size)
+    messages = engine.examine(way, examination, threading.Event())
+    found = {m.name: m.measurement.median_s / m.work for m in messages if isinstance(m, Measured)}
+    known = split(way.backend, found)
+    assert known is not None, "every experiment ran"
+    note(f"{way.label}, batch size {batch_size}")
+    ratio = sum(known.parts_s.values()) / known.step_s
+    return {"name": "anatomy", "backend": way.backend, "device": way.device, "batch_size": batch_size,
+            "step_s": known.step_s, "ratio": ratio, **known.parts_s}  # fmt: skip
