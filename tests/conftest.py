@@ -37,8 +37,7 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(_CACHE, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
-def small_data() -> Data:
+def make_small_data() -> Data:
     """640 training, 200 validation and 100 test images of noise around ten random patterns: learnable, and quick."""
     rng = np.random.default_rng(7)
     patterns = rng.random((10, 784), np.float32)
@@ -50,6 +49,11 @@ def small_data() -> Data:
         return images, labels
 
     return Data(*draw(640), *draw(200), *draw(100), source="test", digest="test", is_mnist=False)
+
+
+@pytest.fixture(scope="session")
+def small_data() -> Data:
+    return make_small_data()
 
 
 @pytest.fixture(scope="session")

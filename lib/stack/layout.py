@@ -1,0 +1,173 @@
+"""How many networks lie in one program: which share it, how they are padded to one shape, and what that wastes.
+
+**Padding.** Networks of different widths and depths share a program if each hidden layer is as wide as the widest of them. What
+a network does not use is zero, and stays exactly zero: a padded neuron sees zeros, ReLU passes no gradient at zero, and its
+outgoing weights get gradients of `delta × 0`.
+
+**Depth.** A shallower network leaves early: the output layer reads every hidden layer at which some network of the stack
+ends, through weights that are zero for all others (their gradient is masked).
+
+**Places.** A stack is a grid: a row for each order of batches (a seed), a column for each network that is trained in that
+order. The networks of one row read the same images, so their first layers are one product.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lib.spec import N_CLASSES, N_PIXELS, Network, Training
+
+VACANT = -1
+MAX_WASTE = (
+    0.4  # share of the arithmetic that padding may waste: stacking gains no more than a factor of two on a processor
+)
+MAX_VACANT = 0.25  # share of places without a network, beyond which each network gets a row of its own
+ACTIVATION_COPIES = 4  # a layer's values, their gradients, and what XLA keeps of both
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the networks of a stack are padded to."""
+
+    widths: tuple[int, ...]  # of each hidden layer
+    exits: tuple[int, ...]  # after how many hidden layers some network ends
+
+    @classmethod
+    def of(cls, networks: Sequence[Network]) -> "Shape":
+        """The smallest shape that holds all of them.
+
+        >>> Shape.of([Network((128,)), Network((64, 32))])
+        Shape(widths=(128, 32), exits=(1, 2))
+        """
+        depth = max(len(network.hidden) for network in networks)
+        widths = tuple(max(network.hidden[d] for network in networks if len(network.hidden) > d) for d in range(depth))
+        return cls(widths, tuple(sorted({len(network.hidden) for network in networks})))
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """What each hidden layer reads, and each exit may read."""
+        return (N_PIXELS, *self.widths)
+
+    @property
+    def n_parameters(self) -> int:
+        """Of one place, padding included."""
+        hidden = sum(inputs * width + width for inputs, width in zip(self.inputs, self.widths, strict=False))
+        return hidden + N_CLASSES + N_CLASSES * sum(self.inputs[depth] for depth in self.exits)
+
+    @property
+    def step_flops(self) -> int:
+        """Floating-point operations of one image's step in one place; counted as `Network.step_flops` does."""
+        first = N_PIXELS * (self.widths[0] if self.widths else 0) + (N_PIXELS * N_CLASSES if 0 in self.exits else 0)
+        inner = sum(inputs * width for inputs, width in zip(self.widths, self.widths[1:], strict=False))
+        outputs = N_CLASSES * sum(self.inputs[depth] for depth in self.exits if depth)
+        return 2 * (2 * first + 3 * (inner + outputs))
+
+    def place_bytes(self, batch_size: int) -> int:
+        """Memory of one network in a program: three copies of its parameters (values, gradients, what is read out), and activations."""
+        activations = ACTIVATION_COPIES * batch_size * (sum(self.widths) + N_CLASSES * len(self.exits))
+        return 4 * (3 * self.n_parameters + activations)
+
+
+def waste(networks: Sequence[Network]) -> float:
+    """Share of a stack's arithmetic that is padding.
+
+    >>> waste([Network((128,)), Network((128,))]), round(waste([Network((128,)), Network((64,))]), 2)
+    (0.0, 0.25)
+    """
+    useful = sum(network.step_flops(1) for network in networks)
+    return 1 - useful / (len(networks) * Shape.of(networks).step_flops)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where each training lies: `places[row][column]` is its index, or VACANT. Equal columns in all rows."""
+
+    places: tuple[tuple[int, ...], ...]
+    split_rows: bool  # which axis is divided among the devices
+
+    @property
+    def n_places(self) -> int:
+        return len(self.places) * len(self.places[0])
+
+    @property
+    def where(self) -> dict[int, tuple[int, int]]:
+        """Row and column of each training."""
+        return {
+            index: (row, column)
+            for row, of_row in enumerate(self.places)
+            for column, index in enumerate(of_row)
+            if index != VACANT
+        }
+
+
+def arrange(seeds: Sequence[int], n_devices: int = 1) -> Grid:
+    """A grid for trainings with these seeds, in as few places as `n_devices` equal parts allow.
+
+    >>> arrange([0, 0, 0]).places, arrange([0, 0, 0], 2).places
+    (((0, 1, 2),), ((0, 1, 2, -1),))
+    >>> arrange([1, 2, 3, 1, 2, 3]).places, arrange([5, 6], 2)
+    (((0, 3), (1, 4), (2, 5)), Grid(places=((0,), (1,)), split_rows=True))
+    """
+    by_seed: dict[int, list[int]] = {}
+    for index, seed in enumerate(seeds):
+        by_seed.setdefault(seed, []).append(index)
+    rows = list(by_seed.values())
+    columns = max(map(len, rows))
+    if len(rows) * columns * (1 - MAX_VACANT) > len(seeds):
+        rows, columns = [[index] for index in range(len(seeds))], 1
+    more_rows, more_columns = _up(len(rows), n_devices), _up(columns, n_devices)
+    split_rows = n_devices > 1 and more_rows * columns < len(rows) * more_columns
+    if split_rows:
+        rows += [[] for _ in range(more_rows - len(rows))]
+    else:
+        columns = more_columns
+    return Grid(tuple(tuple(row + [VACANT] * (columns - len(row))) for row in rows), split_rows)
+
+
+def _up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
+
+
+def stacks(trainings: Sequence[Training], indices: Sequence[int], max_waste: float) -> list[tuple[int, ...]]:
+    """Indices of trainings that may share a program: one batch size, and padding wastes at most `max_waste` of the arithmetic.
+
+    Greedy over the networks in the order of their widths. Networks without a hidden layer stay among themselves: a hidden
+    layer would be all padding to them.
+    """
+    groups: list[tuple[int, ...]] = []
+    order = sorted(indices, key=lambda i: (trainings[i].batch_size, trainings[i].network.hidden))
+    for index in order:
+        training = trainings[index]
+        last = groups[-1] if groups else ()
+        alike = bool(last) and _alike(trainings[last[0]], training)
+        if alike and waste([trainings[i].network for i in (*last, index)]) <= max_waste:
+            groups[-1] = (*last, index)
+        else:
+            groups.append((index,))
+    return groups
+
+
+def _alike(one: Training, other: Training) -> bool:
+    return one.batch_size == other.batch_size and bool(one.network.hidden) == bool(other.network.hidden)
+
+
+def chunks(
+    trainings: Sequence[Training], group: Sequence[int], memory_bytes: float, cache_bytes: float, n_devices: int
+) -> list[tuple[int, ...]]:
+    """A group in parts that fit: into the memory, and with their parameters into the caches of the devices; even sizes.
+
+    Raises MemoryError, with a sentence, where not even one network fits.
+    """
+    shape = Shape.of([trainings[i].network for i in group])
+    place_bytes = shape.place_bytes(trainings[group[0]].batch_size)
+    in_memory = int(memory_bytes // place_bytes)
+    if in_memory < 1:
+        raise MemoryError(
+            f"a network of {trainings[group[0]].network.label} at batch size {trainings[group[0]].batch_size:,} needs "
+            f"{place_bytes / 1e6:,.0f} MB to train, and {memory_bytes / 1e6:,.0f} MB are free; choose a smaller one, or close other programs"
+        )
+    in_caches = n_devices * max(1, int(cache_bytes // (4 * shape.n_parameters)))
+    n_parts = -(-len(group) // min(in_memory, in_caches))
+    size = -(-len(group) // n_parts)
+    size = min(_up(size, n_devices), in_memory) if n_parts > 1 else size
+    whole = tuple(group)
+    return [whole[first : first + size] for first in range(0, len(group), size)]
