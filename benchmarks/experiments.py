@@ -19,7 +19,7 @@ from lib import experiments
 from lib.backends import Way, unavailable
 from lib.engine import Engine, MachineTurn
 from lib.experiments import ARTICLE_ARCHITECTURES, Experiment
-from lib.sweep import Finished, sweep
+from lib.sweep import Finished, Options, updates
 
 EPOCHS = 3
 REPEATS = 5
@@ -82,7 +82,7 @@ def _ours() -> dict[str, Row]:
 def _run(engine: Engine, experiment: Experiment) -> tuple[float, float]:
     """Wall seconds of the sweep, and the best validation accuracy in it."""
     began, finished = time.perf_counter(), []
-    for update in sweep(experiment.items, engine, None, threading.Event()):
+    for update in updates(experiment.items, engine, None, threading.Event(), Options(experiment.strategy)):
         if isinstance(update, Finished):
             finished.append(update.curve.epochs[-1].validation_accuracy)
     spent_s = time.perf_counter() - began

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,12 +26,13 @@ from lib.anatomy import Examination
 from lib.backends import BACKENDS, Way, worker_environment
 from lib.backends.base import Event, Parameters
 from lib.data import Facts, recognised
+from lib.endings import close_at_exit
 from lib.paths import CacheUnwritable, cache_dir
 from lib.sources import source_digest
 from lib.spec import Training
 from lib.timing import Measurement
 from lib.turns import POLL_S, QUANTUM_S, Claim, MachineTurn, Ticket, Turns
-from lib.worker import About, Job
+from lib.worker import About, How, Job
 
 IDLE_S = 600.0
 CANCEL_ANSWER_S = 2.0
@@ -89,6 +90,15 @@ class Trained:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """A training's parameters after so many epochs, while it goes on: what it can begin again from."""
+
+    index: int
+    epochs: int
+    parameters: Parameters
+
+
+@dataclass(frozen=True)
 class Measured:
     """One row of an examination; `work`: what a measured step stands for (operations, bytes, calls, or training steps)."""
 
@@ -97,10 +107,18 @@ class Measured:
     work: float
 
 
-Message = Measured | Waiting | Starting | Ready | Restarted | Progress | Trained
+Message = Measured | Kept | Waiting | Starting | Ready | Restarted | Progress | Trained
 
 
-_all_workers: "weakref.WeakSet[_Worker]" = weakref.WeakSet()
+def complete_environment(way: Way, threads: int | None = None) -> dict[str, str]:
+    """A worker's environment: its library's, this project on its path, and where compiled programs are kept."""
+    try:
+        compilation_cache = str(cache_dir() / "xla")
+    except CacheUnwritable:
+        compilation_cache = None
+    root = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return worker_environment(way, compilation_cache, threads) | {"PYTHONPATH": path}
 
 
 class _Worker:
@@ -114,13 +132,7 @@ class _Worker:
         context = get_context("loky")
         ours, theirs = context.Pipe()
         self.connection: Connection = ours
-        try:
-            compilation_cache = str(cache_dir() / "xla")
-        except CacheUnwritable:
-            compilation_cache = None
-        environment = worker_environment(way, compilation_cache)
-        root = str(Path(__file__).resolve().parent.parent)
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        environment = complete_environment(way)
         self._executor = ProcessPoolExecutor(
             1, context=context, env=environment, initializer=worker_module.begin, initargs=(theirs, os.getpid())
         )
@@ -131,10 +143,7 @@ class _Worker:
         )
         # Only then: the process is spawned by submit(), and must have inherited its end first.
         theirs.close()
-        # At exit loky waits for the tasks of all its pools, and these never end. loky's hook runs before `atexit`, so ours
-        # has to be of the same kind, and registered after the one that loky adds with each pool, to run before it.
-        _all_workers.add(self)
-        threading._register_atexit(_close_every_worker)  # type: ignore[attr-defined]
+        close_at_exit(self)
 
     @property
     def usable(self) -> bool:
@@ -151,6 +160,25 @@ class _Worker:
             f"The worker process of “{label}” ended while it trained: it was killed from outside, often by the "
             "system for want of memory. Nothing else is lost. Move a control or press “Run again”: a new worker starts by itself."
         )
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A place in an engine's queue. See `Engine.turn`."""
+
+    _engine: "Engine"
+    _ticket: Ticket
+
+    def take(self, cancel: threading.Event) -> Iterator[Message]:
+        """Wait until the turn is ours, or `cancel` is set."""
+        yield from self._engine._wait(self._ticket, cancel)
+
+    def must_give_way(self) -> bool:
+        return self._engine._must_give_way(self._ticket)
+
+    def give_back(self) -> None:
+        """End the turn, and stay in line for the next one."""
+        self._engine._give_back(self._ticket)
 
 
 class Engine:
@@ -200,11 +228,11 @@ class Engine:
         way: Way,
         trainings: Sequence[Training],
         cancel: threading.Event,
-        want_parameters: bool = False,
+        how: How | None = None,
         claim: Claim | None = None,
     ) -> Iterator[Message]:
         """Train; see the module's text. `cancel` may be set from any thread and takes effect within 0.3 s."""
-        job = Job(next(self._ids), way.backend, way.device, tuple(trainings), want_parameters)
+        job = Job(next(self._ids), way.backend, way.device, tuple(trainings), how or How())
         yield from self._perform(way, job, cancel, claim)
 
     def examine(
@@ -213,6 +241,16 @@ class Engine:
         """Measure something other than a training, in the way's worker, as a run of its own: `Measured` for each row."""
         job = Job(next(self._ids), way.backend, way.device, (), examination=examination)
         yield from self._perform(way, job, cancel, claim)
+
+    @contextmanager
+    def turn(self, claim: Claim | None = None) -> Iterator["Turn"]:
+        """For timed work outside this engine's workers: a place in the queue, left at the end."""
+        ticket = self._turns.join(claim or Claim())
+        try:
+            yield Turn(self, ticket)
+        finally:
+            self._give_back(ticket)
+            self._turns.leave(ticket)
 
     def _perform(self, way: Way, job: Job, cancel: threading.Event, claim: Claim | None) -> Iterator[Message]:
         started_on: _Worker | None = None
@@ -334,7 +372,7 @@ class Engine:
                     raise TrainingFailed(content[0])
                 if asked == "cancel" or word == "tick":
                     continue
-                yield {"trained": Trained, "measured": Measured}.get(word, Progress)(*content)
+                yield {"trained": Trained, "kept": Kept, "measured": Measured}.get(word, Progress)(*content)
         except GeneratorExit:  # the caller stopped asking: the same as a cancel, without anybody to tell
             self._abandon(worker, job)
             raise
@@ -381,13 +419,6 @@ class Engine:
 def _close_all(workers: dict[tuple[str, str], _Worker]) -> None:
     while workers:
         workers.popitem()[1].close()
-
-
-def _close_every_worker() -> None:
-    for worker in list(_all_workers):
-        worker.close()
-    for worker in list(_all_workers):
-        worker.close(wait=True)
 
 
 _shared_guard = threading.Lock()

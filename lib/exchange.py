@@ -28,6 +28,8 @@ COLUMNS = {
         "losses",
         "n_bytes",
         "used_at",
+        "every",
+        "together",
     ],
     "measurements": (
         [
@@ -46,6 +48,10 @@ COLUMNS = {
         ]
     ),
 }
+
+
+# Columns that older versions did not have, and what they stood for.
+ADDED = {3: {"curves": {"every": 1, "together": 1}}}
 
 
 class NoExport(ValueError):
@@ -68,7 +74,13 @@ def export_to(path: Path, store: Store) -> int:
 def import_from(path: Path, store: Store) -> tuple[int, int]:
     """Add a file's rows to the store; returns how many there were, and how many of them were new. Raises NoExport."""
     content = _read(path)
-    tables = {name: [_checked(name, row, path) for row in content.get(name, [])] for name in COLUMNS}
+    added = {
+        name: value for since, tables in ADDED.items() if content["version"] < since for name, value in tables.items()
+    }
+    tables = {
+        name: [_checked(name, _migrated(row, added.get(name, {})), path) for row in content.get(name, [])]
+        for name in COLUMNS
+    }
     new = sum(store.merge(name, rows) for name, rows in tables.items())
     return sum(map(len, tables.values())), new
 
@@ -94,7 +106,11 @@ def _read(path: Path) -> dict:
     return content
 
 
-def _checked(table: str, row: dict, path: Path) -> dict:
+def _migrated(row: object, added: dict) -> object:
+    return added | row if isinstance(row, dict) else row
+
+
+def _checked(table: str, row: object, path: Path) -> dict:
     if not isinstance(row, dict) or sorted(row) != sorted(COLUMNS[table]):
         got = ", ".join(sorted(row)) if isinstance(row, dict) else type(row).__name__
         raise NoExport(

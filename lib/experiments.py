@@ -12,6 +12,7 @@ from lib.backends import BACKENDS, DEFAULT, Way, all_ways, unavailable
 from lib.published import EXPERIMENT_S
 from lib.results import CHANCE_ACCURACY, FAILED, STOPPED, Line, Results
 from lib.spec import Network, Training
+from lib.strategies import AUTO
 from lib.sweep import Item
 
 MIN_RATE, MAX_RATE = 1e-4, 10.0
@@ -30,6 +31,7 @@ class Experiment:
     labels: tuple[str, ...]
     ordered_by: str
     n_compared: int  # the lines after these are the same trainings by the default way, for their seconds
+    strategy: str = "sequential"  # of the sweep: where seconds are shown side by side, each is trained by itself
 
     @property
     def compared(self) -> range:
@@ -62,7 +64,9 @@ def learning_rate(
 ) -> Experiment:
     network = Network.parse(hidden)
     trainings = [Training(network, rate, batch_size, epochs) for rate in rates]
-    return _experiment("learning-rate", trainings, [format_rate(rate) for rate in rates], "learning rate", backend)
+    return _experiment(
+        "learning-rate", trainings, [format_rate(rate) for rate in rates], "learning rate", backend, AUTO
+    )
 
 
 def batch_size(sizes: Sequence[int], epochs: int, rate: float, hidden: str, backend: str = DEFAULT) -> Experiment:
@@ -100,7 +104,9 @@ def missing_backends() -> list[tuple[Way, str, str]]:
     return [(way, gap.reason, gap.remedy) for way in all_ways() if (gap := unavailable(way)) is not None]
 
 
-def _experiment(name: str, trainings: list[Training], labels: list[str], ordered_by: str, backend: str) -> Experiment:
+def _experiment(
+    name: str, trainings: list[Training], labels: list[str], ordered_by: str, backend: str, strategy: str = "sequential"
+) -> Experiment:
     if len(labels) != len(set(labels)):
         raise ValueError(f"{ordered_by}: expected different values, got {', '.join(labels)}; widen the range")
     way = Way(backend)
@@ -110,7 +116,8 @@ def _experiment(name: str, trainings: list[Training], labels: list[str], ordered
     if backend != DEFAULT:  # the same trainings by the default way, for the seconds side by side
         items += tuple(Item(training, Way()) for training in trainings)
         labels = labels + [f"{label} ({BACKENDS[DEFAULT].label})" for label in labels]
-    return Experiment(name, items, tuple(labels), ordered_by, len(trainings))
+        strategy = "sequential"
+    return Experiment(name, items, tuple(labels), ordered_by, len(trainings), strategy)
 
 
 # Sentences. Each is computed from the rows, and says only what they show.

@@ -19,7 +19,7 @@ import marimo as mo
 from lib import experiments, frame
 from lib.backends import Way
 from lib.backends.base import Parameters
-from lib.engine import Engine, Trained, TrainingFailed, WorkerDied
+from lib.engine import Engine, How, Trained, TrainingFailed, WorkerDied
 from lib.experiments import Experiment
 from lib.results import KEPT, Results
 from lib.runs import Run
@@ -219,7 +219,7 @@ def remember(item: Item, parameters: Parameters) -> None:
 def _train_for_parameters(
     engine: Engine, training: Training, cancel: threading.Event, claim: Claim
 ) -> Parameters | None:
-    for message in engine.run(Way(), [training], cancel, want_parameters=True, claim=claim):
+    for message in engine.run(Way(), [training], cancel, how=How(want_parameters=True), claim=claim):
         if isinstance(message, Trained) and message.parameters is not None:
             remember(Item(training), message.parameters)
             return message.parameters

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from lib.backends import nvidia_driver_answers
+from lib.backends import nvidia_driver_answers, usable_cores
 from lib.gpu import gpus
 
 
@@ -38,7 +38,7 @@ def this_machine() -> Machine:
     cpuinfo = _cpuinfo()
     flags = cpuinfo.get("flags", "")
     vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags.split()), "")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     processor = cpuinfo.get("model name") or platform.processor() or platform.machine()
     return Machine(processor, cores, psutil.virtual_memory().total, vectors, _gpu_name())
 

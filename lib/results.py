@@ -16,7 +16,7 @@ from lib.backends.base import Epoch, FirstCall, Parameters, Steps
 from lib.data import Facts
 from lib.engine import Progress, Ready, Starting, Waiting
 from lib.store import Curve
-from lib.sweep import Finished, Item, ToTrain, Update, Void
+from lib.sweep import Continued, Finished, Item, Picked, ToTrain, Update, Void
 
 POINTS_PER_LINE = 150
 CHANCE_ACCURACY = 0.15  # ten classes: one that did not learn stays near 10 %
@@ -85,6 +85,12 @@ class Line:
         else:
             self.epochs.append(event)
 
+    def go_on(self, curve: Curve) -> None:
+        """Begin where a shorter training, which is kept, had ended."""
+        self.losses, self.n_steps = [curve.losses], len(curve.losses)
+        self.epochs = list(curve.epochs)
+        self.train_s = sum(epoch.train_s for epoch in curve.epochs)
+
     def finish(self, curve: Curve, kept: bool) -> None:
         self.curve, self.kept = curve, kept
         self.losses, self.n_steps = [curve.losses], len(curve.losses)
@@ -122,6 +128,7 @@ class Results:
         self.to_train: tuple[int, ...] | None = None  # known once the store was asked
         self.parameters: tuple[int, Parameters] | None = None  # of the best item so far, where they came with it
         self.data: Facts | None = None
+        self.picked: Picked | None = None  # how the sweep is made
 
     def add(self, update: Update) -> None:
         with self.changed:
@@ -132,6 +139,10 @@ class Results:
             elif isinstance(update, Void):
                 for index in update.indices:
                     self.lines[index] = Line(self.items[index])
+            elif isinstance(update, Continued):
+                self.lines[update.index].go_on(update.curve)
+            elif isinstance(update, Picked):
+                self.picked = update
             elif isinstance(update, Progress):
                 self.state, self.starting = RUNNING, ""
                 self.lines[update.index].add(update.event)

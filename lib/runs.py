@@ -7,8 +7,12 @@ from lib.engine import Engine, TrainingFailed, WorkerDied
 from lib.experiments import Experiment
 from lib.results import DONE, FAILED, STOPPED, Results
 from lib.store import Store
-from lib.sweep import sweep
+from lib.sweep import Options, updates
 from lib.turns import Claim
+
+WORTH_S = (
+    4.0  # before that, no strategy beats one after another by more than it costs to find out, and lines begin at once
+)
 
 
 @dataclass
@@ -52,7 +56,8 @@ def _fill(
 ) -> None:
     """Sweep the experiment into the results; whatever goes wrong becomes a sentence in them."""
     try:
-        for update in sweep(experiment.items, engine, store, cancel, fresh, claim):
+        options = Options(experiment.strategy, worth_s=WORTH_S, fresh=fresh)
+        for update in updates(experiment.items, engine, store, cancel, options, claim):
             results.add(update)
         results.end(STOPPED if cancel.is_set() else DONE)
     except (WorkerDied, TrainingFailed, MemoryError, OSError) as error:

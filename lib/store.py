@@ -25,14 +25,14 @@ from pathlib import Path
 import numpy as np
 
 from lib.backends import Way
-from lib.backends.base import Epoch, no_parameters
+from lib.backends.base import Epoch, Parameters, no_parameters
 from lib.machine import machine_id, this_machine
 from lib.paths import CacheUnwritable, cache_dir
 from lib.sources import source_digest
 from lib.spec import Training
 from lib.timing import Ended, Measurement
 
-MAX_BYTES = 256 * 2**20
+MAX_BYTES = 256 * 2**20  # of losses, and as much again of parameters
 BUSY_S = 5.0  # how long one writer waits for another
 # From each version to the next. Two programs may migrate at once: the second finds the tables there.
 _MIGRATIONS = (
@@ -48,19 +48,48 @@ CREATE TABLE IF NOT EXISTS measurements (
     sources TEXT NOT NULL, versions TEXT NOT NULL, measured_at TEXT NOT NULL, block_s TEXT NOT NULL,
     steps_per_block INTEGER NOT NULL, ended TEXT NOT NULL, warnings TEXT NOT NULL
 )""",
+    """
+ALTER TABLE curves ADD COLUMN every INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE curves ADD COLUMN together INTEGER NOT NULL DEFAULT 1;
+CREATE TABLE parameters (
+    key TEXT PRIMARY KEY, epochs INTEGER NOT NULL, content BLOB NOT NULL, n_bytes INTEGER NOT NULL, used_at REAL NOT NULL
+)""",
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One finished training: its epochs, its losses (all steps, float32), and when and where it was timed."""
+    """One training: its epochs, its losses (float32; of each step, or means of `every` steps), and when and where it was timed."""
 
     first_call_s: float
     epochs: tuple[Epoch, ...]
     losses: np.ndarray
     measured_at: str = ""  # ISO 8601, UTC
     machine: str = ""
+    every: int = 1
+    together: int = 1  # networks trained in the same seconds, of which this one's are an equal share
+
+    def cut(self, n_epochs: int) -> "Curve":
+        """The same as if it had ended after so many epochs: training is deterministic."""
+        steps = sum(epoch.steps for epoch in self.epochs[:n_epochs])
+        return replace(self, epochs=self.epochs[:n_epochs], losses=self.losses[: -(-steps // self.every)])
+
+    def thinned(self, points: int) -> "Curve":
+        """With the means of groups of losses, at most so many; for sweeps of which nobody looks at each step."""
+        width = -(-len(self.losses) // points)
+        if width <= 1:
+            return self
+        full = len(self.losses) // width * width
+        with np.errstate(over="ignore"):
+            means = self.losses[:full].reshape(-1, width).mean(axis=1)
+        rest = self.losses[full:]
+        means = np.append(means, rest.mean()).astype(np.float32) if rest.size else means
+        return replace(self, losses=means, every=width * self.every)
+
+    def lasts(self, n_epochs: int) -> bool:
+        """Whether it says all that a training of so many epochs would: it is as long, or it diverged before."""
+        return len(self.epochs) >= n_epochs or (bool(self.epochs) and self.epochs[-1].diverged_step is not None)
 
 
 @dataclass(frozen=True)
@@ -139,7 +168,7 @@ def _record_of(row: tuple) -> Record:
 
 @dataclass(frozen=True)
 class Key:
-    """Everything that a curve depends on."""
+    """Everything that a curve depends on. The number of epochs is not part of it: a shorter training is the start of a longer one."""
 
     training: Training
     way: Way
@@ -148,7 +177,7 @@ class Key:
 
     def digest(self) -> str:
         parts = (
-            asdict(self.training),
+            {name: value for name, value in asdict(self.training).items() if name != "epochs"},
             asdict(self.way),
             self.data_digest,
             self.versions,
@@ -171,21 +200,30 @@ class Store:
                 self.trouble = f"Results are not kept: {error}."
 
     def get(self, key: Key) -> Curve | None:
-        """The curve kept under the key, if any."""
+        """The curve of the key's training, if as many epochs of it are kept."""
+        curve = self.begun(key)
+        return curve.cut(key.training.epochs) if curve is not None and curve.lasts(key.training.epochs) else None
+
+    def begun(self, key: Key) -> Curve | None:
+        """The curve kept under the key, however many epochs it has."""
         with self._open() as database:
             if database is None:
                 return None
             row = database.execute(
-                "SELECT first_call_s, epochs, losses, measured_at, machine FROM curves WHERE key = ?", (key.digest(),)
+                "SELECT first_call_s, epochs, losses, measured_at, machine, every, together FROM curves WHERE key = ?",
+                (key.digest(),),
             ).fetchone()
             if row is None:
                 return None
             epochs = tuple(Epoch(**epoch, parameters=no_parameters) for epoch in json.loads(row[1]))
-            return Curve(row[0], epochs, np.frombuffer(row[2], np.float32), row[3], row[4])
+            return Curve(row[0], epochs, np.frombuffer(row[2], np.float32), *row[3:])
         return None
 
-    def put(self, key: Key, curve: Curve) -> Curve:
-        """Keep a curve, replacing an older one; returns it with the time and machine filled in."""
+    def put(self, key: Key, curve: Curve, parameters: Parameters | None = None) -> Curve:
+        """Keep a curve, replacing an older one; returns it with the time and machine filled in.
+
+        `parameters` are those after its last epoch: from them the training can go on.
+        """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         curve = replace(curve, measured_at=now, machine=machine_id())
         epochs = json.dumps([{k: v for k, v in vars(epoch).items() if k != "parameters"} for epoch in curve.epochs])
@@ -193,13 +231,37 @@ class Store:
         row = (
             key.digest(), json.dumps(asdict(key.training)), key.way.backend, key.way.device, key.data_digest,
             source_digest(), key.versions, curve.machine, now, curve.first_call_s, epochs, losses, len(losses), time.time(),
+            curve.every, curve.together,
         )  # fmt: skip
         with self._open() as database:
             if database is not None:
                 database.execute(f"INSERT OR REPLACE INTO curves VALUES ({','.join('?' * len(row))})", row)
-                self._make_room(database)
+                self._make_room(database, "curves")
+                if parameters:
+                    content = b"".join(np.ascontiguousarray(part).tobytes() for layer in parameters for part in layer)
+                    kept = (key.digest(), len(curve.epochs), content, len(content), time.time())
+                    database.execute("INSERT OR REPLACE INTO parameters VALUES (?, ?, ?, ?, ?)", kept)
+                    self._make_room(database, "parameters")
                 self.trouble = ""
         return curve
+
+    def parameters(self, key: Key) -> tuple[int, Parameters] | None:
+        """Epochs after which a training's parameters are kept, and these, float32."""
+        with self._open() as database:
+            if database is None:
+                return None
+            row = database.execute("SELECT epochs, content FROM parameters WHERE key = ?", (key.digest(),)).fetchone()
+            network = key.training.network
+            if row is None or len(row[1]) != network.parameter_bytes:
+                return None
+            values, first, layers = np.frombuffer(row[1], np.float32), 0, []
+            for inputs, outputs in network.shapes:
+                weights = values[first : first + inputs * outputs].reshape(inputs, outputs)
+                first += inputs * outputs
+                layers.append((weights, values[first : first + outputs]))
+                first += outputs
+            return row[0], layers
+        return None
 
     def add(self, record: Record) -> None:
         """Keep a measurement; the same one a second time changes nothing. Whole or not at all, whatever ends the process."""
@@ -243,11 +305,11 @@ class Store:
             return database.total_changes - before
         return 0
 
-    def _make_room(self, database: sqlite3.Connection) -> None:
-        """Forget the oldest curves beyond 256 MB."""
+    def _make_room(self, database: sqlite3.Connection, table: str) -> None:
+        """Forget the oldest beyond 256 MB."""
         database.execute(
-            "DELETE FROM curves WHERE key IN (SELECT key FROM (SELECT key, SUM(n_bytes) OVER (ORDER BY used_at DESC) AS total"
-            " FROM curves) WHERE total > ?)",
+            f"DELETE FROM {table} WHERE key IN (SELECT key FROM (SELECT key, SUM(n_bytes) OVER (ORDER BY used_at DESC) AS total"
+            f" FROM {table}) WHERE total > ?)",
             (MAX_BYTES,),
         )
 
@@ -294,8 +356,11 @@ class Store:
                 )
             if version < SCHEMA_VERSION:
                 database.execute("BEGIN IMMEDIATE")  # who comes second waits, and finds the tables there
+                # Who waited for the other's migration finds it made.
+                (version,) = database.execute("PRAGMA user_version").fetchone()
                 for migration in _MIGRATIONS[version:]:
-                    database.execute(migration)
+                    for statement in migration.split(";"):
+                        database.execute(statement)
                 database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
                 database.commit()
         except BaseException:

@@ -15,7 +15,7 @@ from lib.engine import Engine
 from lib.filling import Note, note_of
 from lib.spec import Network, Training
 from lib.store import Key, Store
-from lib.sweep import Finished, Item, sweep
+from lib.sweep import Finished, Item, updates
 from lib.turns import Claim
 
 TUNED_ON = 0
@@ -76,7 +76,7 @@ def learn(
     todo: list[Training], engine: Engine, store: Store, cancel: threading.Event, claim: Claim
 ) -> Iterator[Trained | Note]:
     """Train what is missing; each is kept as soon as it is done."""
-    for update in sweep([Item(training) for training in todo], engine, store, cancel, claim=claim):
+    for update in updates([Item(training) for training in todo], engine, store, cancel, claim=claim):
         if isinstance(update, Finished):
             training = todo[update.index]
             yield Trained(training, tuple(epoch.validation_accuracy for epoch in update.curve.epochs))

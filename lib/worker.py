@@ -1,8 +1,9 @@
 """The process at the other end: trains what it is sent, streams what comes out, and never outlives its parent.
 
 Messages are tuples, a word first. To the worker: ("run", Job), ("resume", id), ("pause", id), ("cancel", id). From it:
-("ready", About), ("failed", sentence), and for a job ("event", id, index, Event), ("trained", id, index,
-parameters or None), ("measured", id, name, Measurement, work), ("tick", id) where it can be stopped, then one of ("done", id), ("paused", id), ("stopped", id), ("error", id, sentence).
+("ready", About), ("failed", sentence), and for a job ("event", id, index, Event), ("kept", id, index, epochs, parameters) now and
+then, ("trained", id, index, parameters or None), ("measured", id, name, Measurement, work), ("tick", id) where it can be stopped, then
+one of ("done", id), ("paused", id), ("stopped", id), ("error", id, sentence).
 """
 
 import os
@@ -12,31 +13,44 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 
 from lib import data as data_module
 from lib.anatomy import Examination
 from lib.backends import BACKENDS, load_train, versions
-from lib.backends.base import Epoch, Event, FirstCall, Parameters, no_parameters
+from lib.backends.base import Epoch, Event, FirstCall, Parameters, Steps, no_parameters
 from lib.data import Data, DataError, Facts
 from lib.spec import Training
 
 PARENT_POLL_S = 0.5
+KEEP_S = 5.0  # between two times that a training's parameters are sent while it goes on
+
+
+@dataclass(frozen=True)
+class How:
+    """How a job's trainings are made, beyond what they are."""
+
+    devices: int = 0  # that a stack is divided among: all trainings in one program; 0: each by itself
+    in_turns: bool = True  # each by itself, but side by side where the backend allows it; else one after another
+    first_epoch: int = 0
+    start: Mapping[int, Parameters] = field(default_factory=dict)  # what they go on from, where it is not their seed
+    want_parameters: bool = False  # at the end, and every `KEEP_S` seconds
+    probe_s: float = 0.0  # end after so many seconds of steps: to see how fast they go
 
 
 @dataclass(frozen=True)
 class Job:
-    """Trainings of one shape for one backend."""
+    """Trainings for one backend; of one batch size if they are a stack."""
 
     id: int
     backend: str
     device: str
     trainings: tuple[Training, ...]
-    want_parameters: bool = False
+    how: How = field(default_factory=How)
     examination: Examination | None = None  # something to measure instead of training
 
 
@@ -90,6 +104,11 @@ def begin(connection: Connection, parent: int) -> None:
     """First thing in the process: leave the terminal's process group, and watch the parent (which may be dead already)."""
     global _connection
     _connection = connection
+    follow(parent)
+
+
+def follow(parent: int) -> None:
+    """Leave the terminal's process group, and end with the parent."""
     if hasattr(os, "setsid"):
         os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the editor's interrupt button must not end a worker
@@ -168,20 +187,59 @@ def _sentence(error: Exception) -> str:
 
 
 def _train(job: Job, data: Data) -> Iterator[tuple]:
-    """A job's messages: the trainings advance side by side where the backend allows it, else one after another."""
-    train = load_train(job.backend)
-    trainings = [(index, train(training, data, job.device)) for index, training in enumerate(job.trainings)]
+    """A job's messages; None of a training's events: it is over."""
     parameters: dict[int, Parameters] = {}
+    kept_at = dict.fromkeys(range(len(job.trainings)), time.monotonic())
+    stepped_s = 0.0
     try:
-        for index, event in take_turns(trainings, BACKENDS[job.backend].side_by_side):
+        for told in _events(job, data):
+            if told is not None and isinstance(told[1], Steps):
+                stepped_s += told[1].train_s
+            if (
+                job.how.probe_s
+                and stepped_s > job.how.probe_s
+                and not (job.how.devices and told and isinstance(told[1], Steps))
+            ):
+                return  # a stack tells the steps of all its trainings first
+            if told is None:
+                yield ("tick", job.id)
+                continue
+            index, event = told
             if event is None:
                 yield ("trained", job.id, index, parameters.pop(index, None))
                 continue
-            if isinstance(event, Epoch):
-                last = event.epoch + 1 == job.trainings[index].epochs or event.diverged_step is not None
-                if job.want_parameters and last:
-                    parameters[index] = event.parameters()
             yield ("event", job.id, index, _portable(event))
+            if isinstance(event, Epoch) and job.how.want_parameters:
+                last = event.epoch + 1 == job.trainings[index].epochs or event.diverged_step is not None
+                if last:
+                    parameters[index] = event.parameters()
+                elif time.monotonic() - kept_at[index] > KEEP_S:
+                    kept_at[index] = time.monotonic()
+                    yield ("kept", job.id, index, event.epoch + 1, event.parameters())
+    finally:
+        parameters.clear()
+
+
+def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
+    """What the trainings yield, by index; None in place of an event ends one, None by itself is a place to stop."""
+    how = job.how
+    if how.devices:
+        from lib.stack.train import train_stack  # JAX only
+
+        for told in train_stack(job.trainings, data, job.device, how.devices, how.start, how.first_epoch):
+            yield told
+            if told is not None and isinstance(told[1], Epoch):
+                index, event = told
+                if event.epoch + 1 == job.trainings[index].epochs or event.diverged_step is not None:
+                    yield index, None
+        return
+    train = load_train(job.backend)
+    trainings = [
+        (index, train(training, data, job.device, how.start.get(index), how.first_epoch))
+        for index, training in enumerate(job.trainings)
+    ]
+    try:
+        yield from take_turns(trainings, how.in_turns and BACKENDS[job.backend].side_by_side)
     finally:
         for _, training in trainings:
             training.close()  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ import pytest
 
 from lib.backends import BACKENDS, Way
 from lib.backends.base import Epoch, FirstCall, Steps
-from lib.engine import Engine, Progress, Ready, Restarted, Trained, TrainingFailed, Waiting, WorkerDied
+from lib.engine import Engine, How, Progress, Ready, Restarted, Trained, TrainingFailed, Waiting, WorkerDied
 from lib.spec import Network, Training
 from tests.conftest import ROOT, where_installed
 
@@ -67,7 +67,7 @@ def test_trainings_of_a_job_advance_side_by_side(engine):
 def test_parameters_come_back_when_asked_for(engine):
     (trained,) = [
         m
-        for m in run(engine, JAX, [Training(batch_size=512, epochs=1)], want_parameters=True)
+        for m in run(engine, JAX, [Training(batch_size=512, epochs=1)], how=How(want_parameters=True))
         if isinstance(m, Trained)
     ]
     assert trained.parameters is not None

@@ -31,7 +31,7 @@ def filled(store):
     store.add(Record.of("race", {"backend": "numpy", "batch_size": 32}, MEASURED, "numpy 2"))
     store.add(Record.of("anatomy", {"part": "product"}, MEASURED))
     epoch = Epoch(0, 3, 0.5, 0.9, 0.1, 0.01, no_parameters)
-    store.put(Key(Training(), Way(), "data", "versions"), Curve(0.1, (epoch,), np.arange(3, dtype=np.float32)))
+    store.put(Key(Training(epochs=1), Way(), "data", "versions"), Curve(0.1, (epoch,), np.arange(3, dtype=np.float32)))
     return store
 
 
@@ -55,7 +55,7 @@ def test_export_and_import_give_the_same_rows_once(store, tmp_path):
     assert import_from(first, other) == (3, 0)
     export_to(second, other)
     assert first.read_text() == second.read_text(), "stable order, nothing lost"
-    curve = other.get(Key(Training(), Way(), "data", "versions"))
+    curve = other.get(Key(Training(epochs=1), Way(), "data", "versions"))
     assert curve is not None
     np.testing.assert_array_equal(curve.losses, [0, 1, 2])
 
@@ -94,6 +94,18 @@ def test_a_damaged_row_is_refused_with_all_others(store, tmp_path):
     assert empty.records() == []
 
 
+def test_an_export_of_an_earlier_version_is_read(store, tmp_path):
+    path = tmp_path / "a.json"
+    export_to(path, filled(store))
+    content = json.loads(path.read_text())
+    for row in content["curves"]:
+        del row["every"], row["together"]
+    path.write_text(json.dumps(content | {"version": 2}))
+    empty = Store(tmp_path / "empty.sqlite")
+    assert import_from(path, empty) == (3, 3)
+    assert empty.rows("curves") == store.rows("curves")
+
+
 def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
     filled(Store())
@@ -105,17 +117,22 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert main(["export", str(tmp_path / "no folder" / "all.json")]) == 1
 
 
-def test_a_store_of_the_first_version_is_migrated(tmp_path):
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_store_of_an_earlier_version_is_migrated(tmp_path, version):
     path = tmp_path / "results.sqlite"
     filled(Store(path))
-    with sqlite3.connect(path) as database:  # as the first version left it
-        database.execute("DROP TABLE measurements")
-        database.execute("PRAGMA user_version = 1")
+    with sqlite3.connect(path) as database:  # as that version left it
+        database.execute("DROP TABLE parameters")
+        for column in ("every", "together"):
+            database.execute(f"ALTER TABLE curves DROP COLUMN {column}")
+        if version == 1:
+            database.execute("DROP TABLE measurements")
+        database.execute(f"PRAGMA user_version = {version}")
     database.close()
     store = Store(path)
-    assert store.get(Key(Training(), Way(), "data", "versions")) is not None, "the curves are still there"
+    assert store.get(Key(Training(epochs=1), Way(), "data", "versions")) is not None, "the curves are still there"
     store.add(Record.of("race", {}, MEASURED))
-    assert len(store.records()) == 1
+    assert len(store.records("race")) == version, "those that were there, and the new one"
     with sqlite3.connect(path) as database:
         assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
     database.close()

@@ -12,14 +12,14 @@ from lib.engine import Progress, Waiting
 from lib.results import DIVERGED, DONE, KEPT, STOPPED, Results
 from lib.spec import Network, Training
 from lib.store import Curve, Store
-from lib.sweep import Finished, Item, Void, grouped, sweep
+from lib.sweep import Finished, Item, Options, Void, updates
 
 FAST = [Item(Training(Network((8,)), rate, 4096, 1), Way("numpy")) for rate in (0.1, 0.3)]
 
 
 def finished(items, engine, store, **options):
-    updates = list(sweep(items, engine, store, threading.Event(), **options))
-    return updates, {update.index: update for update in updates if isinstance(update, Finished)}
+    told = list(updates(items, engine, store, threading.Event(), Options(**options)))
+    return told, {update.index: update for update in told if isinstance(update, Finished)}
 
 
 def test_what_is_kept_is_served_and_the_rest_trained(engine, tmp_path):
@@ -27,9 +27,9 @@ def test_what_is_kept_is_served_and_the_rest_trained(engine, tmp_path):
     _, first = finished(FAST, engine, store)
     assert [first[i].kept for i in (0, 1)] == [False, False]
     more = [*FAST, Item(Training(Network((8,)), 0.2, 4096, 1), Way("numpy"))]
-    updates, second = finished(more, engine, store)
+    told, second = finished(more, engine, store)
     assert [second[i].kept for i in (0, 1, 2)] == [True, True, False]
-    assert {update.index for update in updates if isinstance(update, Progress)} == {2}
+    assert {update.index for update in told if isinstance(update, Progress)} == {2}
     np.testing.assert_array_equal(first[1].curve.losses, second[1].curve.losses)
     assert second[0].curve.measured_at == first[0].curve.measured_at, "a kept time says when it was taken"
     _, fresh = finished(FAST, engine, store, fresh=True)
@@ -47,14 +47,6 @@ def test_two_viewers_train_the_same_once(engine, tmp_path):
     for thread in threads:
         thread.join(60)
     assert sorted(result[0].kept for result in results) == [False, True, True]
-
-
-def test_grouping_keeps_everything_once():
-    items = [
-        Item(Training(Network((width,)), batch_size=size)) for width in (4, 8) for size in (1, 32) for _ in range(2)
-    ]
-    assert sorted(index for group in grouped(items) for index in group) == list(range(8))
-    assert len(grouped(items)) == 4
 
 
 def test_a_restart_voids_what_was_streamed():

@@ -147,23 +147,44 @@ def _installed(name: str) -> bool:
         return False
 
 
-@cache
 def nvidia_driver_answers() -> bool:
+    return bool(nvidia_cards())
+
+
+@cache
+def nvidia_cards() -> tuple[str, ...]:
+    """A line for each card that the driver lists; empty without a driver."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return False
+        return ()
     try:
-        answer = subprocess.run([program, "-L"], capture_output=True, timeout=10, check=False)
+        answer = subprocess.run([program, "-L"], capture_output=True, timeout=10, check=False, text=True)
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return answer.returncode == 0 and b"GPU" in answer.stdout
+        return ()
+    return tuple(line for line in answer.stdout.splitlines() if "GPU" in line) if answer.returncode == 0 else ()
 
 
-def worker_environment(way: Way, compilation_cache: str | None) -> dict[str, str]:
-    """What a worker's process must find in its environment before it imports its library."""
-    threads = str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def device_count(device: str) -> int:
+    """Devices that a JAX worker has: graphics cards, or, on a processor, one for each core (see `worker_environment`)."""
+    return usable_cores() if device == "cpu" else len(nvidia_cards())
+
+
+def worker_environment(way: Way, compilation_cache: str | None, threads: int | None = None) -> dict[str, str]:
+    """What a worker's process must find in its environment before it imports its library. `threads`: if not all cores."""
     environment = dict(BACKENDS[way.backend].environment)
-    environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)
+    n_threads = str(threads or usable_cores())
+    environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), n_threads)
+    environment |= dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), n_threads) if threads else {}
+    environment |= {"NPROC": n_threads} if threads else {}  # what XLA takes for the number of cores
+    if BACKENDS[way.backend].worker == "jax" and way.device == "cpu" and not threads:
+        # A stack of networks is divided among devices: make each core one. A single training uses the first, with all threads.
+        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={usable_cores()}"
+        environment |= {"XLA_FLAGS": flags.strip()}
     if way.device == "cpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
     else:

@@ -1,0 +1,279 @@
+"""Trainings in other processes: a local pool of one-threaded ones, or whatever `concurrent.futures.Executor` is given.
+
+A task is a picklable `Task`, performed by `perform`: the process loads the data itself, trains, and sends back curves. A process
+that dies costs only the tasks that it had, which run again; one of other versions refuses by name.
+"""
+
+import os
+import platform
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+from loky import ProcessPoolExecutor
+from loky.backend import get_context
+
+from lib.backends import BACKENDS, Way, load_train, usable_cores, versions
+from lib.backends.base import Epoch, FirstCall, Parameters, Steps, no_parameters
+from lib.data import Data, load
+from lib.endings import close_at_exit
+from lib.engine import complete_environment
+from lib.sources import source_digest
+from lib.spec import Training
+from lib.store import Curve
+from lib.worker import follow
+
+IDLE_S = 120.0
+POLL_S = 0.05
+MAX_DEATHS = 3  # of processes, while a task was under way: then the task itself is what kills them
+
+
+class OtherVersions(RuntimeError):
+    """A worker would not compute what the others do; the text names it, the difference and the remedy."""
+
+
+class TaskFailed(RuntimeError):
+    """A task could not be done; the text says why."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What every worker must agree on, so that its curves are those that this program would have computed."""
+
+    versions: str
+    sources: str
+    data_digest: str
+
+    @classmethod
+    def here(cls, way: Way, data_digest: str) -> "Expected":
+        return cls(versions(way.backend), source_digest(), data_digest)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Trainings for one process, one after another, or together as a stack."""
+
+    way: Way
+    trainings: tuple[Training, ...]
+    expected: Expected
+    first_epoch: int = 0
+    start: tuple[Parameters | None, ...] = ()
+    stacked: bool = False
+    want_parameters: bool = False
+    points: int = 0  # thin losses to so many, where they are to be thinned
+    probe_s: float = 0.0  # only see how fast the steps go
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A task's curves, in the order of its trainings; the parameters where they were wanted."""
+
+    curves: tuple[Curve, ...]
+    parameters: tuple[Parameters | None, ...]
+    worker: str  # host and process
+    step_s: float = 0.0  # of a probe
+
+
+@dataclass
+class Collected:
+    """The events of one training, until it is finished."""
+
+    first_call_s: float = 0.0
+    losses: list = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)
+
+    def add(self, event: FirstCall | Steps | Epoch) -> None:
+        if isinstance(event, FirstCall):
+            self.first_call_s = event.first_call_s
+        elif isinstance(event, Steps):
+            self.losses.append(event.losses)
+        else:
+            self.epochs.append(replace(event, parameters=no_parameters))
+
+    def curve(self, together: int = 1) -> Curve:
+        losses = np.concatenate(self.losses) if self.losses else np.empty(0, np.float32)
+        return Curve(self.first_call_s, tuple(self.epochs), losses, together=together)
+
+
+@cache
+def _data() -> Data:
+    """The images, loaded once a process."""
+    return load()
+
+
+def name_of_process() -> str:
+    return f"{platform.node()}, process {os.getpid()}"
+
+
+def perform(task: Task) -> Outcome:
+    """In a worker: check, load, train. Raises `OtherVersions` and what the backend raises."""
+    refuse_if_other(task.expected, task.way)
+    data = _data()
+    if task.expected.data_digest and data.digest != task.expected.data_digest:
+        raise OtherVersions(
+            f"worker {name_of_process()} has other training images than this program (digest {data.digest[:8]}, expected "
+            f"{task.expected.data_digest[:8]}); set MNIST_NPZ there to the same file"
+        )
+    if task.probe_s:
+        return Outcome((), (), name_of_process(), _probe(task, data))
+    collected = [Collected() for _ in task.trainings]
+    parameters: list[Parameters | None] = [None] * len(task.trainings)
+    for index, event in _events(task, data):
+        collected[index].add(event)
+        if isinstance(event, Epoch) and task.want_parameters:
+            last = event.epoch + 1 == task.trainings[index].epochs or event.diverged_step is not None
+            parameters[index] = event.parameters() if last else None
+    together = len(task.trainings) if task.stacked else 1
+    curves = [one.curve(together) for one in collected]
+    thinned = [curve.thinned(task.points) for curve in curves] if task.points else curves
+    return Outcome(tuple(thinned), tuple(parameters), name_of_process())
+
+
+def refuse_if_other(expected: Expected, way: Way) -> None:
+    """Raise `OtherVersions` where this process would not compute the same."""
+    here = Expected.here(way, expected.data_digest)
+    if here.versions != expected.versions:
+        raise OtherVersions(
+            f"worker {name_of_process()} has {here.versions}, expected {expected.versions}; install the same requirements there"
+        )
+    if here.sources != expected.sources:
+        raise OtherVersions(
+            f"worker {name_of_process()} has another state of this project's code; copy this one there and restart it"
+        )
+
+
+def _events(task: Task, data: Data) -> Iterator[tuple[int, FirstCall | Steps | Epoch]]:
+    start = dict(enumerate(task.start))
+    if task.stacked:
+        from lib.stack.train import train_stack
+
+        known = {index: parameters for index, parameters in start.items() if parameters}
+        told = train_stack(task.trainings, data, task.way.device, 1, known, task.first_epoch)
+        yield from (one for one in told if one is not None)
+        return
+    train = load_train(task.way.backend)
+    for index, training in enumerate(task.trainings):
+        for event in train(training, data, task.way.device, start.get(index), task.first_epoch):
+            yield index, event
+
+
+def _probe(task: Task, data: Data) -> float:
+    """Seconds a step of the first training, the first chunk left out."""
+    spent_s, steps = 0.0, 0
+    events = load_train(task.way.backend)(task.trainings[0], data, task.way.device)
+    seen = 0
+    for event in events:
+        if isinstance(event, Steps):
+            seen += 1
+            spent_s, steps = (spent_s + event.train_s, steps + len(event.losses)) if seen > 1 else (0.0, 0)
+            if spent_s > task.probe_s:
+                break
+    events.close()  # type: ignore[attr-defined]
+    return spent_s / max(steps, 1)
+
+
+class LocalPool:
+    """Processes of this machine, as many as cores, one thread each; they end when idle, with this program, or by `close`."""
+
+    def __init__(self, way: Way) -> None:
+        self.n = usable_cores()
+        environment = complete_environment(way, threads=1)
+        self.executor = ProcessPoolExecutor(
+            self.n, context=get_context("loky"), env=environment, timeout=IDLE_S, initializer=follow, initargs=(os.getpid(),)
+        )  # fmt: skip
+        self._registered = False
+
+    def submit(self, function: Callable, *arguments) -> Future:
+        future = self.executor.submit(function, *arguments)
+        if not self._registered:
+            close_at_exit(self)
+            self._registered = True
+        return future
+
+    def close(self, wait: bool = False) -> None:
+        self.executor.shutdown(wait=wait, kill_workers=True)
+
+
+_pools: dict[tuple[str, str], LocalPool] = {}
+_guard = threading.Lock()
+
+
+def local_pool(way: Way, fresh: bool = False) -> LocalPool:
+    """This program's pool for the way's library; `fresh`: another in its place, because it broke or is busy with what nobody wants."""
+    key = (BACKENDS[way.backend].worker, way.device)
+    with _guard:
+        if fresh and key in _pools:
+            _pools.pop(key).close()
+        if key not in _pools:
+            _pools[key] = LocalPool(way)
+        return _pools[key]
+
+
+def is_warm(way: Way) -> bool:
+    """Whether the pool's processes have been started."""
+    with _guard:
+        return (BACKENDS[way.backend].worker, way.device) in _pools
+
+
+@dataclass(frozen=True)
+class Died:
+    """Processes died; these tasks run again."""
+
+    tasks: tuple[int, ...]
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    executor: Executor | LocalPool,
+    n_workers: int,
+    cancel: threading.Event,
+    renew: Callable[[], Executor | LocalPool] | None = None,
+    pause: Callable[[], bool] = lambda: False,
+) -> Iterator[tuple[int, Outcome] | Died | None]:
+    """Yield each task's outcome as it comes, and None at every look meanwhile; ends early when `cancel` is set, or, once what
+    is under way is done, when `pause()` says so.
+
+    No more tasks are handed over than twice the workers, so that little is lost and nothing piles up. `renew` makes a new
+    executor for one that broke. Raises `TaskFailed` when all others are done, `OtherVersions` at once.
+    """
+    waiting, running = list(reversed(range(len(tasks)))), {}
+    deaths, failed = [0] * len(tasks), []
+    try:
+        while (waiting or running) and not cancel.is_set():
+            pausing = pause()
+            if pausing and not running:
+                return
+            while waiting and len(running) < 2 * n_workers and not pausing:
+                index = waiting.pop()
+                running[executor.submit(perform, tasks[index])] = index
+            done, _ = wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
+            yield None
+            again = []
+            for future in done:
+                index = running.pop(future)
+                try:
+                    yield index, future.result()
+                except OtherVersions:
+                    raise
+                except (BrokenExecutor, CancelledError) as error:
+                    again.append(index)
+                    deaths[index] += 1
+                    if deaths[index] >= MAX_DEATHS or renew is None:
+                        failed.append(f"its process ended {deaths[index]} times ({error})")
+                        again.remove(index)
+                except Exception as error:  # any library's
+                    failed.append(f"{type(error).__name__}: {error}")
+            if again and renew is not None:
+                again += [index for index in running.values()]  # a broken executor gives nothing back
+                running.clear()
+                executor = renew()
+                waiting += sorted(again, reverse=True)
+                yield Died(tuple(sorted(again)))
+        if failed and not cancel.is_set():
+            raise TaskFailed(f"{len(failed)} of {len(tasks)} tasks failed, the others are done and kept: {failed[0]}")
+    finally:
+        for future in running:
+            future.cancel()

@@ -1,0 +1,278 @@
+"""Which strategy will be quickest: a few measured steps of each, on this machine, and arithmetic.
+
+What is measured is kept with the other records and not measured again. A sweep that is over in seconds anyway is not
+worth measuring for: then it is one after another.
+"""
+
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lib.backends import Way, device_count, usable_cores, versions
+from lib.backends.base import FirstCall, Steps
+from lib.current import current
+from lib.engine import Engine, How, Message, Progress
+from lib.pool import Expected, LocalPool, Task, is_warm, local_pool, run_tasks
+from lib.spec import N_TRAIN, N_VALIDATION, Training
+from lib.stack.layout import Shape, arrange
+from lib.store import Record, Store
+from lib.strategies import STRATEGIES, Limits, Part, parts
+from lib.timing import Ended, Measurement
+from lib.turns import Claim
+
+KIND = "pace"
+PROBE_S = 0.08  # of steps
+MAX_PROBES = 3  # programs of a strategy that are measured; the others are taken to have the same speed
+WORTH_S = 1.5  # a sweep that one after another is over sooner is not worth measuring for
+POOL_START_S = 4.0  # starting processes that import their library and load the images
+POOL_WORTH_S = 15.0  # such a start is not made just to see how fast it would be
+COMPILED_S = 0.1  # loading a program that was compiled before
+
+Subject = dict[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What one program takes."""
+
+    step_s: float
+    first_call_s: float
+
+
+@dataclass(frozen=True)
+class Picked:
+    """What was chosen, and what each strategy was expected to take."""
+
+    strategy: str
+    expected_s: Mapping[str, float]
+    why: str
+
+
+def program_of(part: Part, trainings: Sequence[Training]) -> Subject:
+    """What identifies the program that trains a part: parts with the same take the same time a step."""
+    first = trainings[part.indices[0]]
+    if not part.devices:
+        return {"by": "alone", "hidden": first.network.label, "batch_size": first.batch_size}
+    shape = Shape.of([trainings[i].network for i in part.indices])
+    grid = arrange([trainings[i].seed for i in part.indices], part.devices)
+    return {
+        "by": "stack", "hidden": "→".join(map(str, shape.widths)), "exits": ",".join(map(str, shape.exits)), "batch_size": first.batch_size,
+        "rows": len(grid.places), "columns": len(grid.places[0]), "devices": part.devices,
+    }  # fmt: skip
+
+
+def step_flops(part: Part, trainings: Sequence[Training]) -> float:
+    """Arithmetic of one step of a part, padding included."""
+    first = trainings[part.indices[0]]
+    if not part.devices:
+        return first.network.step_flops(first.batch_size)
+    shape = Shape.of([trainings[i].network for i in part.indices])
+    n_places = arrange([trainings[i].seed for i in part.indices], part.devices).n_places
+    return shape.step_flops * first.batch_size * n_places
+
+
+def steps_of(part: Part, trainings: Sequence[Training]) -> int:
+    """Steps that the part's program makes: of all its trainings one by one, or of the longest of a stack."""
+    steps = [trainings[i].epochs * trainings[i].steps_per_epoch() for i in part.indices]
+    return max(steps) if part.devices else sum(steps)
+
+
+def evaluation_flops(part: Part, trainings: Sequence[Training]) -> float:
+    """Arithmetic of all evaluations of a part: a third of a step's, on the validation images."""
+    an_epoch = step_flops(part, trainings) / trainings[part.indices[0]].batch_size / 3 * N_VALIDATION
+    epochs = [trainings[i].epochs for i in part.indices]
+    return an_epoch * (max(epochs) if part.devices else sum(epochs))
+
+
+def nominal_s(trainings: Sequence[Training], indices: Sequence[int]) -> float:
+    """Seconds one after another, before anything is measured: 15 μs a step and 150 GFLOP/s."""
+    return sum(
+        trainings[i].epochs
+        * trainings[i].steps_per_epoch()
+        * (15e-6 + trainings[i].network.step_flops(trainings[i].batch_size) / 150e9)
+        for i in indices
+    )
+
+
+def pick(
+    trainings: Sequence[Training],
+    indices: Sequence[int],
+    limits: Limits,
+    way: Way,
+    engine: Engine,
+    store: Store | None,
+    cancel: threading.Event,
+    claim: Claim,
+    worth_s: float = WORTH_S,
+) -> Generator[Message, None, Picked | None]:
+    """Measure what is missing, and choose. None: cancelled."""
+    nominal = nominal_s(trainings, indices)
+    if len(indices) == 1 or nominal < worth_s:
+        what = "one training" if len(indices) == 1 else f"about {nominal:.1f} s of work"
+        return Picked("sequential", {"sequential": nominal}, f"{what}: nothing else would pay for its start")
+    paces = _Paces(engine, store, way, cancel, claim)
+    expected: dict[str, float] = {}
+    for key in candidates(trainings, indices, limits):
+        plan = parts(STRATEGIES[key], trainings, indices, limits)
+        found = yield from paces.of(plan, trainings)
+        if cancel.is_set():
+            return None
+        expected[key] = expected_s(plan, trainings, found)
+    if (pooled := (yield from paces.pooled_s(trainings, indices, min(expected.values())))) is not None:
+        expected["processes"] = pooled
+    if cancel.is_set():
+        return None
+    best = min(expected, key=expected.__getitem__)
+    return Picked(best, expected, in_words(best, expected))
+
+
+def candidates(trainings: Sequence[Training], indices: Sequence[int], limits: Limits) -> list[str]:
+    """The strategies in the engine's workers that differ for these trainings."""
+    found, seen = [], []
+    for key in ("sequential", "vmap", "padded", "sharded"):
+        plan = {(part.indices, part.devices) for part in parts(STRATEGIES[key], trainings, indices, limits)}
+        if key == "sequential" or (plan not in seen and any(devices for _, devices in plan)):
+            found.append(key)
+            seen.append(plan)
+    return found
+
+
+def expected_s(plan: Sequence[Part], trainings: Sequence[Training], paces: Mapping[int, Pace]) -> float:
+    """Seconds of a plan; `paces` by position of the part. A program that was not measured is as fast as the largest that was."""
+    largest = max(paces, key=lambda p: step_flops(plan[p], trainings) * steps_of(plan[p], trainings))
+    flops_per_s = max(step_flops(plan[p], trainings) / pace.step_s for p, pace in paces.items())
+    programs, total_s = set(), 0.0
+    for position, part in enumerate(plan):
+        flops = step_flops(part, trainings)
+        pace = paces.get(position)
+        step_s = pace.step_s if pace else paces[largest].step_s * flops / step_flops(plan[largest], trainings)
+        total_s += steps_of(part, trainings) * step_s + evaluation_flops(part, trainings) / flops_per_s
+        if (program := tuple(program_of(part, trainings).items())) not in programs:
+            programs.add(program)
+            total_s += COMPILED_S if pace else paces[largest].first_call_s
+    return total_s
+
+
+def in_words(best: str, expected: Mapping[str, float]) -> str:
+    """The choice and its reason in a sentence."""
+    others = ", ".join(
+        f"{STRATEGIES[key].label} {s:.1f} s" for key, s in sorted(expected.items(), key=lambda kv: kv[1]) if key != best
+    )
+    return f"{STRATEGIES[best].label}: {expected[best]:.1f} s expected from measured steps" + (
+        f"; {others}" if others else ""
+    )
+
+
+@dataclass(frozen=True)
+class _Paces:
+    """Measures programs in the way's worker, or remembers them."""
+
+    engine: Engine
+    store: Store | None
+    way: Way
+    cancel: threading.Event
+    claim: Claim
+
+    def of(self, plan: Sequence[Part], trainings: Sequence[Training]) -> Generator[Message, None, dict[int, Pace]]:
+        """Paces of the plan's programs by position of a part: of those known, and of the `MAX_PROBES` that weigh most."""
+        weight = {p: step_flops(part, trainings) * steps_of(part, trainings) for p, part in enumerate(plan)}
+        by_program: dict[tuple, list[int]] = {}
+        for position, part in enumerate(plan):
+            by_program.setdefault(tuple(program_of(part, trainings).items()), []).append(position)
+        heaviest = sorted(by_program, key=lambda program: -sum(weight[p] for p in by_program[program]))
+        found: dict[int, Pace] = {}
+        for rank, program in enumerate(heaviest):
+            pace = self._remembered(dict(program))
+            if pace is None and rank < MAX_PROBES and not self.cancel.is_set():
+                pace = yield from self._measured(dict(program), plan[by_program[program][0]], trainings)
+            found |= dict.fromkeys(by_program[program], pace) if pace else {}
+        return found
+
+    def _subject(self, program: Subject) -> Subject:
+        return program | {"device": self.way.device}
+
+    def _remembered(self, program: Subject) -> Pace | None:
+        if self.store is None:
+            return None
+        known = current(self.store.records(KIND), self._subject(program), self.way.backend)
+        return Pace(known[-1].measurement.median_s, float(known[-1].subject["first_call_s"])) if known else None
+
+    def _measured(
+        self, program: Subject, part: Part, trainings: Sequence[Training]
+    ) -> Generator[Message, None, Pace | None]:
+        """Begin the part, and end it after a few steps."""
+        chosen = [trainings[i] for i in (part.indices if part.devices else part.indices[:1])]
+        first_call_s, told = 0.0, []  # told: step, seconds
+        how = How(devices=part.devices, probe_s=PROBE_S)
+        for message in self.engine.run(self.way, chosen, self.cancel, how, self.claim):
+            if not isinstance(message, Progress):
+                yield message
+            elif isinstance(message.event, FirstCall):
+                first_call_s += message.event.first_call_s
+            elif isinstance(message.event, Steps):
+                told.append((message.event.first_step, len(message.event.losses), message.event.train_s))
+        if not told:
+            return None
+        later = [row for row in told if row[0] > 0] or told  # the first steps after compiling are slower
+        steps = sum({first: n for first, n, _ in later}.values())
+        spent_s = sum(seconds for _, _, seconds in later)
+        if self.store is not None:
+            subject = self._subject(program) | {"first_call_s": first_call_s}
+            measured = Measurement((spent_s,), steps, Ended.CAP)
+            self.store.add(Record.of(KIND, subject, measured, versions(self.way.backend)))
+        return Pace(spent_s / steps, first_call_s)
+
+    def pooled_s(
+        self, trainings: Sequence[Training], indices: Sequence[int], best_s: float
+    ) -> Generator[Message, None, float | None]:
+        """Seconds by processes; None where that is not known, and finding out is not worth it."""
+        warm, n = is_warm(self.way), usable_cores()
+        shapes = {(trainings[i].network, trainings[i].batch_size): trainings[i] for i in indices}
+        start_s = 0.0 if warm else POOL_START_S
+        if n < 2 or best_s < POOL_WORTH_S * (not warm):
+            return None
+        step_s: dict[tuple, float] = {}
+        heaviest = sorted(shapes, key=lambda key: -key[0].step_flops(key[1]) * N_TRAIN / key[1])
+        with self.engine.turn(self.claim) as turn:
+            yield from turn.take(self.cancel)
+            for key in heaviest[:MAX_PROBES]:
+                step_s[key] = self._pooled_step_s(shapes[key], n)
+        if self.cancel.is_set() or not all(step_s.values()):
+            return None
+        known_s = sum(step_s.values()) / sum(key[0].step_flops(key[1]) for key in step_s)
+        cost_s = [
+            trainings[i].epochs * trainings[i].steps_per_epoch() * step_s.get(
+                (trainings[i].network, trainings[i].batch_size), known_s * trainings[i].network.step_flops(trainings[i].batch_size)
+            )
+            for i in indices
+        ]  # fmt: skip
+        return start_s + makespan(cost_s, n)
+
+    def _pooled_step_s(self, training: Training, n: int) -> float:
+        """A step's seconds while all processes train; 0 where they could not."""
+        task = Task(self.way, (training,), Expected.here(self.way, ""), probe_s=PROBE_S)
+        pool = local_pool(self.way)
+        found: list[float] = []
+        for _ in range(2):  # the first time compiles, and the processes start one after the other
+            found = [one[1].step_s for one in self._outcomes([task] * n, pool, n)]
+        return max(found, default=0.0)
+
+    def _outcomes(self, tasks: list[Task], pool: LocalPool, n: int) -> Iterator:
+        return (one for one in run_tasks(tasks, pool, n, self.cancel) if isinstance(one, tuple))
+
+
+def makespan(cost_s: Sequence[float], n: int) -> float:
+    """Seconds until the last of `n` processes is done, the longest trainings first.
+
+    >>> makespan([3, 3, 2, 2, 2], 2)
+    7
+    """
+    ends = [0.0] * n
+    for seconds in sorted(cost_s, reverse=True):
+        ends[ends.index(min(ends))] += seconds
+    return max(ends)
+
+
+def limits_of(way: Way, free_bytes: float, cache_bytes: float) -> Limits:
+    """What a stack may use here."""
+    return Limits(free_bytes, cache_bytes, max(1, device_count(way.device)))
