@@ -1,0 +1,280 @@
+"""Charts and sentences of large sweeps: against numpy's own quantiles and histograms, and searches whose truth is known."""
+
+import csv
+import doctest
+import io
+import json
+import subprocess
+import sys
+import time
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib import density, search_view
+from lib.charts import _LOSS_DOMAIN
+from lib.importance import Dimension, importance, settled
+
+DIMENSIONS = (
+    Dimension("learning_rate", 1e-3, 1, log=True),
+    Dimension("batch_size", 8, 512, log=True, whole=True),
+    Dimension("width", 16, 512, log=True, whole=True),
+    Dimension("depth", 1, 4, whole=True, label="hidden layers"),
+)
+
+
+def curves(models, points, seed=0):
+    """Losses (models, points) that fall from 2.3, and the frame of them."""
+    rng = np.random.default_rng(seed)
+    steps = (np.arange(points) + 0.5) * 25
+    loss = 2.3 / (1 + steps * rng.lognormal(0, 1, (models, 1)) / 60) * rng.lognormal(0, 0.05, (models, points))
+    return loss, as_frame(steps, loss)
+
+
+def as_frame(steps, loss):
+    return pd.DataFrame(
+        {"model": np.repeat(np.arange(len(loss)), len(steps)), "step": np.tile(steps, len(loss)), "loss": loss.ravel()}
+    )
+
+
+def search(seed, error, n=64):
+    """A random search whose error is a function of its frame."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({one.column: one.low * (one.high / one.low) ** rng.random(n) for one in DIMENSIONS})
+    for one in DIMENSIONS[1:]:
+        frame[one.column] = frame[one.column].round().astype(int)
+    frame["accuracy"] = 1 - np.clip(error(frame, rng), 0.01, 0.9)
+    frame["diverged"] = False
+    return frame
+
+
+def only_rate_matters(frame, rng):
+    return 10 ** (-1.5 + 0.4 * np.abs(np.log10(frame["learning_rate"]) + 1) + rng.normal(0, 0.05, len(frame)))
+
+
+def nothing_matters(frame, rng):
+    return 10 ** rng.normal(-1.3, 0.15, len(frame))
+
+
+def rows_of(chart, name):
+    return [
+        {key: float(value) for key, value in row.items()}
+        for row in csv.DictReader(io.StringIO(chart.spec["datasets"][name]))
+    ]
+
+
+@pytest.mark.parametrize("models", [1, 7, 40, 333])
+def test_quantiles_are_numpys(models):
+    loss, frame = curves(models, 50)
+    chart = search_view.curves_density(frame.sample(frac=1, random_state=1))
+    rows = rows_of(chart, "quantiles")
+    for quantile in density.QUANTILES:
+        found = [row["y"] for row in rows if row["quantile"] == quantile]
+        wanted = np.quantile(loss, quantile, axis=0, method="inverted_cdf").clip(*_LOSS_DOMAIN)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_cells_hold_the_share_of_models():
+    loss, frame = curves(500, 120)  # two points a column: the mean of both counts
+    chart = search_view.curves_density(frame)
+    means = loss.reshape(500, 60, 2).mean(axis=2).clip(*_LOSS_DOMAIN)
+    bounds = np.geomspace(*_LOSS_DOMAIN, density.LOSS_ROWS + 1)
+    bounds[-1] *= 1.001
+    for column in (0, 20, 59):
+        wanted = np.histogram(means[:, column], bounds)[0] / 500
+        found = [row for row in rows_of(chart, "cells") if row["x"] == pytest.approx(column * 50)]
+        assert [row["share"] for row in found] == pytest.approx(wanted[wanted > 0].tolist())
+        assert [row["y"] for row in found] == pytest.approx(bounds[:-1][wanted > 0].tolist(), rel=1e-5)
+
+
+def test_diverged_models_are_counted_and_not_drawn_as_fine():
+    loss, frame = curves(100, 60)
+    loss[:30, 20] = np.nan
+    loss[:10, 20] = np.inf
+    chart = search_view.curves_density(frame.assign(loss=loss.ravel()))
+    assert "30 diverged" in chart.title
+    assert "diverged" not in search_view.curves_density(frame).title
+    cells = pd.DataFrame(rows_of(chart, "cells")).groupby("x")["share"].sum()
+    assert cells.iloc[:20].to_numpy() == pytest.approx(1)
+    assert cells.iloc[20:].to_numpy() == pytest.approx(0.7), "once not finite, a model does not come back"
+    ends = pd.DataFrame(rows_of(chart, "quantiles")).groupby("quantile")["x"].count()
+    assert ends.to_dict() == {0.05: 60, 0.25: 60, 0.5: 60, 0.75: 20, 0.95: 20}
+    ordered = np.sort(np.where(np.isfinite(loss[:, 20]), loss[:, 20], np.inf))
+    median = [row for row in rows_of(chart, "quantiles") if row["quantile"] == 0.5][20]
+    assert median["y"] == pytest.approx(ordered[49], rel=1e-5), "the median of all, not of those that survived"
+
+
+def test_what_is_still_to_come_counts_nowhere():
+    _, frame = curves(10, 60)
+    chart = search_view.curves_density(frame.query("model < 5 or step < 500"), total_steps=3000)
+    assert pd.DataFrame(rows_of(chart, "cells")).groupby("x")["share"].sum().to_numpy() == pytest.approx(1)
+    assert "diverged" not in chart.title
+    assert "[0, 3000.0]" in json.dumps(chart.spec), "the axis ends where the training will"
+
+
+@pytest.mark.parametrize("models", [100, 1000])
+def test_a_thousand_curves_are_quick_and_small(models):
+    _, frame = curves(models, 150)
+    search_view.curves_density(frame)  # builds the frame of the chart, once
+    began = time.perf_counter()
+    chart = search_view.curves_density(frame)
+    assert time.perf_counter() - began < 0.5, "0.015 s on an idle machine"
+    datasets = chart.spec["datasets"]
+    assert len(rows_of(chart, "cells")) <= density.MAX_COLUMNS * density.LOSS_ROWS
+    assert len(rows_of(chart, "quantiles")) <= len(density.QUANTILES) * density.MAX_COLUMNS
+    assert len(json.dumps(datasets)) < 120_000, "bytes to the page, whatever the number of models"
+
+
+def charts_of(frame):
+    found = importance(frame, DIMENSIONS)
+    return [search_view.parallel_coordinates(frame, DIMENSIONS), search_view.importance_chart(found)]
+
+
+def test_specifications_are_valid_with_and_without_rows():
+    full = search(0, only_rate_matters)
+    full.loc[:4, "diverged"] = True
+    full.loc[:4, "accuracy"] = np.nan
+    _, losses = curves(20, 30)
+    for chart in (*charts_of(full), search_view.curves_density(losses)):
+        alt.Chart.from_dict(chart.spec).to_dict()
+    for chart in (
+        *charts_of(full),
+        *charts_of(full.head(0)),
+        *charts_of(full.head(5)),
+        search_view.curves_density(losses),
+        search_view.curves_density(losses.head(0)),
+        search_view.curves_density(losses.head(1)),
+    ):
+        assert chart.height_px > 0
+        assert "NaN" not in json.dumps(chart.spec), "JSON has none"
+        assert "Infinity" not in json.dumps(chart.spec)
+
+
+def test_frames_are_built_once_and_rows_exchanged():
+    _, losses = curves(20, 30)
+    charts = [search_view.curves_density(losses), search_view.curves_density(losses.query("model < 9"))]
+    frames = [{name: part for name, part in chart.spec.items() if name != "datasets"} for chart in charts]
+    assert frames[0] == frames[1]
+    assert charts[0].spec["datasets"] != charts[1].spec["datasets"]
+
+
+def test_parallel_axes_are_in_real_units():
+    frame = search(0, only_rate_matters)
+    frame.loc[3, ["accuracy", "diverged"]] = [np.nan, True]
+    chart = search_view.parallel_coordinates(frame, DIMENSIONS)
+    ticks = pd.DataFrame(chart.spec["datasets"]["ticks"])
+    rates = ticks[ticks["x"] == "learning rate"]
+    np.testing.assert_allclose(rates["y"], (np.log10(rates["text"].astype(float)) + 3) / 3, atol=1e-9)
+    best = {row["x"]: row["text"] for row in chart.spec["datasets"]["best"]}
+    top = frame.loc[frame["accuracy"].idxmax()]
+    assert best["batch size"] == f"{top['batch_size']:.0f}"
+    assert best["accuracy"] == f"{100 * top['accuracy']:.1f}\u202f%"
+    rows = pd.read_csv(io.StringIO(chart.spec["datasets"]["rows"]))
+    assert len(rows) == 64 * 5
+    (bad,) = rows[rows["outcome"] == "diverged"]["setting"].unique()
+    at_end = rows[rows["x"] == "accuracy"].set_index("setting")["y"]
+    assert at_end.loc[bad] < 0, "what diverged has no place on the axis of accuracy"
+    assert at_end.drop(bad).is_monotonic_increasing, "the best is drawn last, on top"
+
+
+def test_the_one_dimension_that_matters_is_ranked_first():
+    for seed in range(3):
+        found = importance(search(seed, only_rate_matters), DIMENSIONS)
+        assert found["dimension"].tolist()[0] == "learning rate"
+        low, middle, high = (found[name].to_numpy() for name in ("low", "importance", "high"))
+        assert low[0] > high[1:].max()
+        assert (low <= middle).all()
+        assert (middle <= high).all()
+        assert found.attrs["out_of_bag_r2"] > 0.5
+    text = search_view.search_sentence(search(0, only_rate_matters), DIMENSIONS)
+    assert "learning rate mattered most" in text
+
+
+def test_out_of_bag_score_is_scikit_learns():
+    from sklearn.ensemble import RandomForestRegressor
+
+    frame = search(0, only_rate_matters)
+    inputs = np.stack([one.height(frame[one.column].to_numpy()) for one in DIMENSIONS], axis=1)
+    forest = RandomForestRegressor(200, min_samples_leaf=2, random_state=0, oob_score=True)
+    forest.fit(inputs, np.log10(settled(frame)["error"]))
+    assert importance(frame, DIMENSIONS).attrs["out_of_bag_r2"] == pytest.approx(forest.oob_score_)
+
+
+def test_noise_is_said_to_tell_nothing():
+    said = [search_view.search_sentence(search(seed, nothing_matters), DIMENSIONS) for seed in range(6)]
+    assert all("cannot be told from so few" in text for text in said)
+    found = importance(search(0, nothing_matters), DIMENSIONS)
+    assert "cannot be told" in search_view.importance_chart(found).title
+
+
+def test_equal_outcomes_tell_nothing():
+    frame = search(0, nothing_matters).assign(accuracy=0.9)
+    assert "cannot be told" in search_view.search_sentence(frame, DIMENSIONS)
+
+
+def test_few_settings_have_no_importance():
+    assert importance(search(0, only_rate_matters, n=15), DIMENSIONS).empty
+    unfinished = search(0, only_rate_matters)
+    unfinished.loc[10:, "accuracy"] = np.nan
+    assert importance(unfinished, DIMENSIONS).empty, "what has no outcome does not count"
+    assert list(importance(unfinished, DIMENSIONS).columns) == ["dimension", "importance", "low", "high"]
+
+
+def test_importance_is_the_same_each_time_and_quick():
+    frame = search(0, only_rate_matters)
+    first = importance(frame, DIMENSIONS)  # imports scikit-learn
+    began = time.perf_counter()
+    pd.testing.assert_frame_equal(first, importance(frame, DIMENSIONS))
+    assert time.perf_counter() - began < 1.5, "0.2 s on an idle machine"
+
+
+def test_scikit_learn_is_imported_only_for_importance():
+    code = "import sys, lib.search_view; assert not [name for name in sys.modules if name.startswith('sklearn')]"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_sentence_says_what_the_rows_show():
+    frame = pd.DataFrame(
+        {
+            "learning_rate": [0.32, 0.1, 3.0, 0.001, 0.2],
+            "batch_size": [16, 32, 8, 512, 64],
+            "width": [256, 64, 32, 16, 128],
+            "depth": [2, 1, 3, 1, 2],
+            "accuracy": [0.971, 0.94, np.nan, 0.1, np.nan],
+            "diverged": [False, False, True, False, False],
+        }
+    )
+    assert search_view.search_sentence(frame, DIMENSIONS) == (
+        "Best of 4: 97.1\u202f% with learning rate 0.32, batch size 16, 2 hidden layers of 256; "
+        "which setting mattered cannot be told from so few; 1 diverged; 1 did not learn."
+    ), "the fifth has no outcome yet"
+    assert search_view.search_sentence(frame.iloc[2:4], DIMENSIONS) == (
+        "None of 2 learnt; 1 diverged; 1 did not learn."
+    )
+    assert search_view.search_sentence(frame.iloc[4:], DIMENSIONS) == ""
+
+
+def test_rivals_are_named():
+    found = pd.DataFrame(
+        {"dimension": ["width", "depth"], "importance": [0.5, 0.4], "low": [0.3, 0.2], "high": [0.7, 0.6]}
+    )
+    found.attrs["out_of_bag_r2"] = 0.4
+    text = search_view.search_sentence(search(0, nothing_matters), DIMENSIONS, found)
+    assert "width seems to have mattered most" in text
+    assert "but depth may have mattered as much" in text
+
+
+def test_bad_ranges_are_one_sentence():
+    with pytest.raises(ValueError, match=r"learning_rate: expected 0 < low < high.*got 0 to 1; widen"):
+        Dimension("learning_rate", 0, 1, log=True)
+    with pytest.raises(ValueError, match="expected low < high"):
+        Dimension("depth", 3, 3)
+
+
+@pytest.mark.parametrize("name", ["search_view", "importance"])
+def test_examples_in_docstrings_hold(name):
+    failed, tried = doctest.testmod(sys.modules[f"lib.{name}"])
+    assert tried > 0
+    assert failed == 0
