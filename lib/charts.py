@@ -25,12 +25,12 @@ from lib.spec import N_TRAIN
 HEIGHT = 240
 # Cool to warm at nearly one lightness: ordered, told apart without red-green vision, readable on light and on dark.
 _ORDERED = ("#3a72d8", "#7b62d3", "#b04fb4", "#d04a78", "#d1623a", "#b9801c")
-_ERRORS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # axis of accuracy: logarithmic in what is missing to 100 %
-_ERROR_DOMAIN = (0.92, 0.01)
-_LOSS_DOMAIN = (0.02, 8.0)
+ERRORS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # axis of accuracy: logarithmic in what is missing to 100 %
+ERROR_DOMAIN = (0.92, 0.01)
+LOSS_DOMAIN = (0.02, 8.0)
 _PUBLISHED_COLOR = "#8a8f98"
-_X_MAX = -987654.0  # stands for the end of an x axis in a frame that is built once
-_FONT = "PT Sans, system-ui, sans-serif"  # the page's
+X_MAX = -987654.0  # stands for the end of an x axis in a frame that is built once
+FONT = "PT Sans, system-ui, sans-serif"  # the page's
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ def charts(experiment: Experiment, results: Results, target: float = 0.95) -> li
 
 def loss_by_step(experiment: Experiment, results: Results) -> Chart:
     frame = _compared(results.steps_frame(), experiment)
-    frame["y"] = frame["loss"].clip(min(_LOSS_DOMAIN), max(_LOSS_DOMAIN))
+    frame["y"] = frame["loss"].clip(min(LOSS_DOMAIN), max(LOSS_DOMAIN))
     frame["x"] = frame["step"]
     most = max(results.lines[i].total_steps for i in experiment.compared)
-    return _filled(_line_frame("training loss by step", "step", "loss"), experiment, frame, _LOSS_DOMAIN, most)
+    return _filled(_line_frame("training loss by step", "step", "loss"), experiment, frame, LOSS_DOMAIN, most)
 
 
 def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
@@ -96,7 +96,7 @@ def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
     frame["x"] = frame["epoch"].astype(float)
     most = max(experiment.items[i].training.epochs for i in experiment.compared)
     template = _line_frame("validation accuracy by epoch", "epoch", "accuracy")
-    return _filled(template, experiment, frame, _ERROR_DOMAIN, most)
+    return _filled(template, experiment, frame, ERROR_DOMAIN, most)
 
 
 def accuracy_by_seconds(experiment: Experiment, results: Results, target: float) -> Chart:
@@ -105,7 +105,7 @@ def accuracy_by_seconds(experiment: Experiment, results: Results, target: float)
     frame["x"] = frame["spent_s"]
     spent_s = float(np.max(frame["x"].to_numpy(dtype=float), initial=0.1))
     template = _line_frame("the same by seconds of training", "seconds", "accuracy")
-    chart = _filled(template, experiment, frame, _ERROR_DOMAIN, nice_above(spent_s))
+    chart = _filled(template, experiment, frame, ERROR_DOMAIN, nice_above(spent_s))
     chart.spec["datasets"]["rule"] = [{"y": round(1 - target, 4)}]
     return chart
 
@@ -119,8 +119,8 @@ def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
             continue
         failed = line.diverged_step is not None or (line.curve is not None and line.accuracy <= CHANCE_ACCURACY)
         outcome = ("diverged" if line.diverged_step is not None else "did not learn") if failed else "learnt"
-        error = _ERROR_DOMAIN[0] if failed else 1 - line.accuracy
-        rows.append({"x": line.item.training.learning_rate, "y": float(np.clip(error, min(_ERROR_DOMAIN), max(_ERROR_DOMAIN))),
+        error = ERROR_DOMAIN[0] if failed else 1 - line.accuracy
+        rows.append({"x": line.item.training.learning_rate, "y": float(np.clip(error, min(ERROR_DOMAIN), max(ERROR_DOMAIN))),
                      "label": experiment.labels[index], "outcome": outcome, "accuracy": line.accuracy})  # fmt: skip
     return _scatter("accuracy by learning rate", experiment, rows, "learning rate", None)
 
@@ -132,7 +132,7 @@ def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
         line = results.lines[index]
         if line.accuracy is None or line.curve is None:
             continue
-        rows.append({"x": line.train_s, "y": float(np.clip(1 - line.accuracy, min(_ERROR_DOMAIN), max(_ERROR_DOMAIN))),
+        rows.append({"x": line.train_s, "y": float(np.clip(1 - line.accuracy, min(ERROR_DOMAIN), max(ERROR_DOMAIN))),
                      "label": experiment.labels[index], "outcome": "diverged" if line.diverged_step else "learnt",
                      "accuracy": line.accuracy, "parameters": line.item.training.network.n_parameters})  # fmt: skip
     most = max((row["x"] for row in rows), default=1.0)
@@ -217,7 +217,7 @@ def _compared(frame: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
 
 
 def _with_error(frame: pd.DataFrame) -> pd.DataFrame:
-    frame["y"] = (1 - frame["accuracy"].astype(float)).clip(min(_ERROR_DOMAIN), max(_ERROR_DOMAIN))
+    frame["y"] = (1 - frame["accuracy"].astype(float)).clip(min(ERROR_DOMAIN), max(ERROR_DOMAIN))
     return frame
 
 
@@ -226,13 +226,13 @@ def _filled(
 ) -> Chart:
     """Put the rows in, and a label at the end of each line, moved apart where they would overlap."""
     spec, title = template
-    labels = _apart(frame.groupby("line", sort=True).tail(1)[["label", "x", "y"]].to_dict("records"), domain)
+    labels = moved_apart(frame.groupby("line", sort=True).tail(1)[["label", "x", "y"]].to_dict("records"), domain)
     filled = _with_rows(spec, experiment, x_max, ends=labels, rule=[])
     filled["datasets"]["rows"] = _as_csv(frame, experiment)
     return Chart(filled, title)
 
 
-def _apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
+def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
     """Labels beside the points (label, x, y), moved up and down on the logarithmic axis so that none covers another."""
     low, high = np.log(domain)
     heights = [float((np.log(point["y"]) - low) / (high - low)) for point in points]
@@ -262,16 +262,16 @@ def _with_rows(spec: dict, experiment: Experiment, x_max: float | None = None, *
         name: [row | {"color": colors[row["label"]]} if "label" in row else row for row in rows]
         for name, rows in datasets.items()
     }
-    return (spec if x_max is None else _replaced(spec, x_max)) | {"datasets": colored}
+    return (spec if x_max is None else with_x_max(spec, x_max)) | {"datasets": colored}
 
 
-def _replaced(part: Any, x_max: float) -> Any:
-    """A copy in which `_X_MAX` is the real end of the axis."""
+def with_x_max(part: Any, x_max: float) -> Any:
+    """A copy in which `X_MAX` is the real end of the axis."""
     if isinstance(part, dict):
-        return {name: _replaced(value, x_max) for name, value in part.items()}
+        return {name: with_x_max(value, x_max) for name, value in part.items()}
     if isinstance(part, list):
-        return [_replaced(value, x_max) for value in part]
-    return x_max if part == _X_MAX else part
+        return [with_x_max(value, x_max) for value in part]
+    return x_max if part == X_MAX else part
 
 
 def _color() -> alt.Color:
@@ -283,10 +283,10 @@ def _axis(**options: object) -> alt.Axis:
     return alt.Axis(tickCount=5, **options)  # type: ignore[arg-type]
 
 
-def _y(kind: str, domain: tuple[float, float]) -> alt.Y:
+def y_of(kind: str, domain: tuple[float, float]) -> alt.Y:
     scale = alt.Scale(type="log", domain=list(domain), nice=False, clamp=True)
     if kind == "accuracy":
-        axis = alt.Axis(values=list(_ERRORS), labelExpr="format(1 - datum.value, '.0%')")
+        axis = alt.Axis(values=list(ERRORS), labelExpr="format(1 - datum.value, '.0%')")
     else:
         axis = alt.Axis(values=[0.03, 0.1, 0.3, 1, 3], format="~g")
     return alt.Y("y:Q", scale=scale, axis=axis, title=None)
@@ -295,9 +295,9 @@ def _y(kind: str, domain: tuple[float, float]) -> alt.Y:
 @cache
 def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
     """Lines over a fixed frame, labelled at their ends; a dashed rule where the rows name one."""
-    y_domain = _LOSS_DOMAIN if y_name == "loss" else _ERROR_DOMAIN
-    x_scale = alt.Scale(domain=[0, _X_MAX], nice=False)
-    y = _y(y_name, y_domain)
+    y_domain = LOSS_DOMAIN if y_name == "loss" else ERROR_DOMAIN
+    x_scale = alt.Scale(domain=[0, X_MAX], nice=False)
+    y = y_of(y_name, y_domain)
     rows, ends = alt.NamedData("rows", format=alt.CsvDataFormat(type="csv")), alt.NamedData("ends")
     tooltip = [
         alt.Tooltip("label:N"),
@@ -316,14 +316,14 @@ def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
 
 
 def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str, x_max: float | None) -> Chart:
-    ends = _apart(rows, _ERROR_DOMAIN)
+    ends = moved_apart(rows, ERROR_DOMAIN)
     return Chart(_with_rows(_scatter_frame(x_title, log=x_max is None), experiment, x_max, rows=rows, ends=ends), title)
 
 
 @cache
 def _scatter_frame(x_title: str, log: bool) -> dict:
     """Points labelled by their name; a cross for what diverged or did not learn."""
-    x_domain = [MIN_RATE, MAX_RATE] if log else [0, _X_MAX]
+    x_domain = [MIN_RATE, MAX_RATE] if log else [0, X_MAX]
     scale = alt.Scale(type="log" if log else "linear", domain=x_domain, nice=False)
     axis = alt.Axis(values=[1e-4, 1e-3, 1e-2, 0.1, 1, 10], format="~g") if log else _axis(format="~g")
     x = alt.X("x:Q", scale=scale, axis=axis, title=x_title)
@@ -334,7 +334,7 @@ def _scatter_frame(x_title: str, log: bool) -> dict:
         alt.Tooltip("x:Q", title=x_title, format=".3~g"),
     ]
     base = alt.Chart(alt.NamedData("rows")).encode(
-        x=x, y=_y("accuracy", _ERROR_DOMAIN), color=_color(), tooltip=tooltip
+        x=x, y=y_of("accuracy", ERROR_DOMAIN), color=_color(), tooltip=tooltip
     )
     shape = alt.Shape(
         "outcome:N",
@@ -346,7 +346,7 @@ def _scatter_frame(x_title: str, log: bool) -> dict:
         text = base.mark_text(dy=-13, fontSize=11, fontWeight=600).encode(text="label:N")
     else:  # few, often at nearly the same seconds: to the right, moved apart
         beside = alt.Chart(alt.NamedData("ends")).mark_text(align="left", dx=9, fontSize=11, fontWeight=600)
-        text = beside.encode(x=x, y=_y("accuracy", _ERROR_DOMAIN), text="label:N", color=_color())
+        text = beside.encode(x=x, y=y_of("accuracy", ERROR_DOMAIN), text="label:N", color=_color())
     failed = base.transform_filter("datum.outcome != 'learnt'").mark_text(dy=-26, fontSize=10).encode(text="outcome:N")
     return styled(points + text + failed)
 
@@ -392,7 +392,7 @@ def _bars_frame(labels: tuple[str, ...]) -> dict:
         "y:Q",
         axis=_axis(format="~g"),
         title="seconds an epoch, median and quartiles",
-        scale=alt.Scale(domain=[0, _X_MAX], nice=False),
+        scale=alt.Scale(domain=[0, X_MAX], nice=False),
     )
     base = alt.Chart(alt.NamedData("rows")).encode(
         y=y,
@@ -419,7 +419,7 @@ def _bars_frame(labels: tuple[str, ...]) -> dict:
 _AXIS = {
     "labelColor": "currentColor", "titleColor": "currentColor", "domainColor": "currentColor", "tickColor": "currentColor",
     "gridColor": "currentColor", "gridOpacity": 0.12, "domainOpacity": 0.4, "tickOpacity": 0.4, "labelFontSize": 11,
-    "titleFontSize": 11, "titleFontWeight": "normal", "labelFont": _FONT, "titleFont": _FONT,
+    "titleFontSize": 11, "titleFontWeight": "normal", "labelFont": FONT, "titleFont": FONT,
 }  # fmt: skip
 
 
@@ -433,7 +433,7 @@ def _style(part: Any) -> None:
             if name == "axis" and isinstance(value, dict):
                 part[name] = _AXIS | value
             elif name == "mark" and isinstance(value, dict) and value.get("type") == "text":
-                part[name] = {"font": _FONT} | value
+                part[name] = {"font": FONT} | value
             else:
                 _style(value)
 

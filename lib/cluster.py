@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lib.backends import Way
+from lib.engine import TrainingFailed
 from lib.pool import Expected, OtherVersions, refuse_if_other
 
 ADDRESS = "DASK_SCHEDULER_ADDRESS"
@@ -17,7 +18,7 @@ ANSWER_S = 4.0  # a scheduler that has not answered by then does not count on be
 LOCAL = "or choose another strategy: all of them train on this machine"
 
 
-class NoCluster(RuntimeError):
+class NoCluster(TrainingFailed):
     """There is no cluster to be had; the text says why and what to do."""
 
 

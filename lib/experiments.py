@@ -140,7 +140,7 @@ def seconds(value_s: float) -> str:
     return f"{value_s:.1f}\u202fs" if value_s < 100 else f"{value_s:.0f}\u202fs"
 
 
-def _and(parts: Sequence[str]) -> str:
+def listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
@@ -198,7 +198,7 @@ def _tell_sizes(done: list[tuple[str, Line]], target: float) -> str:
     label, spent = min(reached, key=lambda pair: pair[1])
     text += f" To {percent(target)} the quickest was batch size {label}, in {seconds(spent)}"
     missed = [label for label, line in done if seconds_to(line, target) is None]
-    return text + (f"; {_and(missed)} did not reach it." if missed else ".")
+    return text + (f"; {listed(missed)} did not reach it." if missed else ".")
 
 
 def _tell_depths(done: list[tuple[str, Line]], _target: float) -> str:
@@ -216,7 +216,7 @@ def _tell_depths(done: list[tuple[str, Line]], _target: float) -> str:
             + ("; one seed cannot tell such a gap from chance." if gap < 0.5 else ".")
         )
     diverged = [label for label, line in done if line.diverged_step is not None]
-    return text + (f" {_and(diverged)} diverged." if diverged else "")
+    return text + (f" {listed(diverged)} diverged." if diverged else "")
 
 
 def _tell_backends(done: list[tuple[str, Line]], _target: float) -> str:

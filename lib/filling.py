@@ -68,7 +68,7 @@ class Filling(Generic[T]):
             for item in make():
                 self._tell(item=item)
             self._tell(STOPPED if cancel.is_set() else DONE)
-        except (WorkerDied, TrainingFailed, OSError) as error:
+        except (WorkerDied, TrainingFailed, MemoryError, OSError) as error:
             self._tell(FAILED, str(error))
         except Exception as error:
             self._tell(FAILED, f"It ended by a fault of this program ({type(error).__name__}: {error}).")

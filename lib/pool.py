@@ -267,7 +267,7 @@ def run_tasks(
                 except Exception as error:  # any library's
                     failed.append(f"{type(error).__name__}: {error}")
             if again and renew is not None:
-                again += [index for index in running.values()]  # a broken executor gives nothing back
+                again += list(running.values())  # a broken executor gives nothing back
                 running.clear()
                 executor = renew()
                 waiting += sorted(again, reverse=True)

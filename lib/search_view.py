@@ -14,20 +14,20 @@ import pandas as pd
 
 from lib import density
 from lib.charts import (
-    _ERROR_DOMAIN,
-    _ERRORS,
-    _FONT,
-    _LOSS_DOMAIN,
-    _X_MAX,
+    ERROR_DOMAIN,
+    ERRORS,
+    FONT,
+    LOSS_DOMAIN,
+    X_MAX,
     Chart,
-    _apart,
-    _replaced,
-    _y,
+    moved_apart,
     nice_above,
     ordered_palette,
     styled,
+    with_x_max,
+    y_of,
 )
-from lib.experiments import _and, percent
+from lib.experiments import listed, percent
 from lib.importance import ACCURACY, MIN_SETTINGS, Dimension, importance, settled, tells
 from lib.results import CHANCE_ACCURACY
 
@@ -49,12 +49,12 @@ def curves_density(losses: pd.DataFrame, total_steps: float | None = None) -> Ch
     """
     steps, table = density.by_model(losses)
     edges, middles, means = density.in_columns(steps, table)
-    lines = density.quantile_rows(middles, means, _LOSS_DOMAIN)
-    spec = _replaced(_density_frame(), float(total_steps or edges[-1]))
+    lines = density.quantile_rows(middles, means, LOSS_DOMAIN)
+    spec = with_x_max(_density_frame(), float(total_steps or edges[-1]))
     spec["datasets"] = {
-        "cells": _csv(density.cell_rows(edges, means, _LOSS_DOMAIN)),
+        "cells": _csv(density.cell_rows(edges, means, LOSS_DOMAIN)),
         "quantiles": _csv(lines),
-        "ends": _apart(_ends(lines, float(edges[-1])), _LOSS_DOMAIN),
+        "ends": moved_apart(_ends(lines, float(edges[-1])), LOSS_DOMAIN),
     }
     n_diverged = int(np.isposinf(table).any(axis=1).sum())
     title = f"training loss by step: share of {len(table):,} models at each loss, and quantiles"
@@ -77,17 +77,17 @@ def _density_frame() -> dict:
     """Cells whose opacity is the share of models, under quantile lines in the colour of the text."""
     x = alt.X(
         "x:Q",
-        scale=alt.Scale(domain=[0, _X_MAX], nice=False),
+        scale=alt.Scale(domain=[0, X_MAX], nice=False),
         axis=alt.Axis(tickCount=5, format=",.6~g"),
         title="step",
     )
-    y = _y("loss", _LOSS_DOMAIN)
+    y = y_of("loss", LOSS_DOMAIN)
     # By the root, because the eye sees a difference between 1 and 4 % that matters more than that between 21 and 24 %.
     shade = alt.Scale(type="sqrt", domain=[0, 0.25], range=[0, 1], clamp=True)
     legend = alt.Legend(
         orient="bottom-left", title="share of models", values=[0.01, 0.05, 0.25], format=".0%", direction="horizontal",
         symbolType="square", symbolStrokeWidth=0, symbolSize=120, symbolFillColor=_HUE,
-        labelFont=_FONT, titleFont=_FONT, labelColor="currentColor", titleColor="currentColor", titleFontWeight="normal", padding=4,
+        labelFont=FONT, titleFont=FONT, labelColor="currentColor", titleColor="currentColor", titleFontWeight="normal", padding=4,
     )  # fmt: skip
     tooltip = [
         alt.Tooltip("share:Q", title="share of models", format=".2~%"),
@@ -177,8 +177,8 @@ def _line_rows(known: pd.DataFrame, dimensions: tuple[Dimension, ...]) -> pd.Dat
 
 def _accuracy_height(accuracy: np.ndarray) -> np.ndarray:
     """Place on the axis of accuracy, logarithmic in what is missing to 100 %."""
-    low, high = np.log(_ERROR_DOMAIN)
-    missing = np.clip(1 - accuracy, min(_ERROR_DOMAIN), max(_ERROR_DOMAIN))
+    low, high = np.log(ERROR_DOMAIN)
+    missing = np.clip(1 - accuracy, min(ERROR_DOMAIN), max(ERROR_DOMAIN))
     return (np.log(missing) - low) / (high - low)
 
 
@@ -189,10 +189,10 @@ def _tick_rows(dimensions: tuple[Dimension, ...], best: list[dict], n_diverged: 
         for one in dimensions
         for value, y in zip(_ticks(one), one.height(np.array(_ticks(one))), strict=True)
     ]
-    heights = _accuracy_height(1 - np.array(_ERRORS))
+    heights = _accuracy_height(1 - np.array(ERRORS))
     rows += [
         {"x": ACCURACY, "y": float(y), "text": f"{100 * (1 - error):.0f}\u202f%"}
-        for y, error in zip(heights, _ERRORS, strict=True)
+        for y, error in zip(heights, ERRORS, strict=True)
     ]
     rows += [{"x": ACCURACY, "y": _BELOW, "text": "diverged"}] if n_diverged else []
     taken = {row["x"]: (row["y"], row["text"]) for row in best}
@@ -335,4 +335,6 @@ def _what_mattered(found: pd.DataFrame) -> str:
     rivals = found["dimension"][1:][found["high"][1:] >= first["low"]].tolist()
     if not rivals:
         return f"{first['dimension']} mattered most {evidence}"
-    return f"{first['dimension']} seems to have mattered most {evidence}, but {_and(rivals)} may have mattered as much"
+    return (
+        f"{first['dimension']} seems to have mattered most {evidence}, but {listed(rivals)} may have mattered as much"
+    )

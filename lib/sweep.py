@@ -89,7 +89,7 @@ class Void:
 Update = Message | Finished | ToTrain | Picked | Continued | Refused | Void
 
 MAX_PARAMETERS = 2_000_000  # larger networks' parameters stay in the worker: 8 MB each are enough to send
-MAX_PARAMETER_BYTES = 128 * 2**20  # … and those of more networks than this: a large sweep's are not all held anywhere
+MAX_PARAMETER_BYTES = 256 * 2**20  # … and those of more networks than this, which is what the store holds
 MANY = 64  # more trainings than that keep thinned losses: nobody looks at each step of a thousand
 POINTS = 1_000
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from lib import density, search_view
-from lib.charts import _LOSS_DOMAIN
+from lib.charts import LOSS_DOMAIN
 from lib.importance import Dimension, importance, settled
 
 DIMENSIONS = (
@@ -72,15 +72,15 @@ def test_quantiles_are_numpys(models):
     rows = rows_of(chart, "quantiles")
     for quantile in density.QUANTILES:
         found = [row["y"] for row in rows if row["quantile"] == quantile]
-        wanted = np.quantile(loss, quantile, axis=0, method="inverted_cdf").clip(*_LOSS_DOMAIN)
+        wanted = np.quantile(loss, quantile, axis=0, method="inverted_cdf").clip(*LOSS_DOMAIN)
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 def test_cells_hold_the_share_of_models():
     loss, frame = curves(500, 120)  # two points a column: the mean of both counts
     chart = search_view.curves_density(frame)
-    means = loss.reshape(500, 60, 2).mean(axis=2).clip(*_LOSS_DOMAIN)
-    bounds = np.geomspace(*_LOSS_DOMAIN, density.LOSS_ROWS + 1)
+    means = loss.reshape(500, 60, 2).mean(axis=2).clip(*LOSS_DOMAIN)
+    bounds = np.geomspace(*LOSS_DOMAIN, density.LOSS_ROWS + 1)
     bounds[-1] *= 1.001
     for column in (0, 20, 59):
         wanted = np.histogram(means[:, column], bounds)[0] / 500
