@@ -4,7 +4,7 @@ import html
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import marimo as mo
@@ -20,8 +20,9 @@ FRAME_S = 0.25
 class Stage:
     """One viewer's place for one filling: it ends when another is begun, by a button, or with the session."""
 
-    def __init__(self, engine: Engine, store: Store) -> None:
+    def __init__(self, engine: Engine, store: Store, viewer: Hashable = None) -> None:
         self.engine, self.store = engine, store
+        self.viewer = viewer or object()  # stages of one page share it: their runs then keep the page's order
         self.filling: Filling | None = None
         self.streams = streaming()
         self.asked: tuple = ()  # what the present filling was begun for, and what was known then

@@ -1,0 +1,99 @@
+"""How much slower the strategy that `auto` picks is than the best one, on twenty different sweeps.
+
+Each strategy makes each sweep once to be warm and then in turns; its time is the shorter of two. What was picked is judged by
+that strategy's own time; what choosing took the first time, with measuring, stands beside.
+"""
+
+import random
+import statistics
+import threading
+import time
+from collections.abc import Sequence
+
+from benchmarks.report import Row, Target, note, row, show
+from benchmarks.sweeps import timed
+from lib.engine import Engine
+from lib.spec import Network, Training
+from lib.sweep import Item, Options, Picked, updates
+
+STRATEGIES = ("sequential", "vmap", "padded", "sharded", "processes")
+ROUNDS = 2
+SWEEPS = 20
+
+
+def sweeps(seed: int = 0) -> list[list[Training]]:
+    """Twenty sweeps of seconds each: few or many networks, alike or mixed, of small or large batches."""
+    rng = random.Random(seed)
+    found = []
+    for number in range(SWEEPS):
+        count = (2, 4, 8, 16, 32)[number % 5]
+        size = (32, 512, 128, 2048)[number % 4]
+        widths = (16, 64, 128, 256)[: 1 + number % 4] if number % 2 else ((32, 128, 256)[number % 3],)
+        depths = (1, 2) if number % 3 == 0 else (1,)
+        sizes = (size, 256) if number % 7 == 6 else (size,)
+        seeds = (0, 1) if number % 5 == 4 else (0,)
+        trainings = [
+            Training(Network((rng.choice(widths),) * rng.choice(depths)), 10 ** rng.uniform(-2, -0.5), rng.choice(sizes), 1, rng.choice(seeds))
+            for _ in range(count)
+        ]  # fmt: skip
+        found.append([_longer(training, 1 + 16 // count) for training in trainings])
+    return found
+
+
+def _longer(training: Training, epochs: int) -> Training:
+    return Training(training.network, training.learning_rate, training.batch_size, epochs, training.seed)
+
+
+def main() -> None:
+    engine, rows = Engine(), []
+    try:
+        timed(engine, [Training(epochs=1)] * 2, "processes")
+        for number, trainings in enumerate(sweeps()):
+            rows.append(_regret(engine, number, trainings))
+            note(
+                f"sweep {number + 1}: picked {rows[-1]['picked']}, best {rows[-1]['best']}, regret {rows[-1]['regret']:.2f}"
+            )
+    finally:
+        engine.close()
+    regrets = [float(r["regret"]) for r in rows]  # type: ignore[arg-type]
+    columns = (
+        "number",
+        "networks",
+        "shapes",
+        "picked",
+        "best",
+        "regret",
+        "choosing_s",
+        *(f"{s}_s" for s in STRATEGIES),
+    )
+    targets = [
+        Target("median regret", statistics.median(regrets), 1.1),
+        Target("worst regret", max(regrets), 1.5),
+    ]
+    show("regret", rows, columns, targets)
+
+
+def _regret(engine: Engine, number: int, trainings: Sequence[Training]) -> Row:
+    picked, choosing_s = _picked(engine, trainings)
+    seconds: dict[str, list[float]] = {strategy: [] for strategy in STRATEGIES}
+    for turn in range(ROUNDS + 1):
+        for strategy in STRATEGIES:
+            spent_s, _, _ = timed(engine, trainings, strategy)
+            seconds[strategy] += [spent_s] if turn else []
+    best_s = {strategy: min(spent) for strategy, spent in seconds.items()}
+    best = min(best_s, key=best_s.__getitem__)
+    return row(
+        "regret", [best_s[best]], "jax-epoch", trainings[0].batch_size, number=number + 1, networks=len(trainings),
+        shapes=len({(t.network, t.batch_size) for t in trainings}), picked=picked, best=best, regret=best_s[picked] / best_s[best],
+        choosing_s=choosing_s, **{f"{strategy}_s": spent for strategy, spent in best_s.items()},
+    )  # fmt: skip
+
+
+def _picked(engine: Engine, trainings: Sequence[Training]) -> tuple[str, float]:
+    """What `auto` says, and what it took to say it: measuring included, trainings not."""
+    cancel, began = threading.Event(), time.perf_counter()
+    for update in updates([Item(training) for training in trainings], engine, None, cancel, Options()):
+        if isinstance(update, Picked):
+            cancel.set()
+            return update.strategy, time.perf_counter() - began
+    raise RuntimeError("nothing was picked")

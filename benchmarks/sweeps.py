@@ -1,0 +1,177 @@
+"""Sweeps by each strategy: beside the article's two loops, by the number of networks, and with padding.
+
+Ours are whole and warm: programs compiled, processes started, nothing from the store. The articles' loops run once, whole.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from benchmarks.article_sweep import EPOCHS, RATES
+from benchmarks.report import Row, Target, note, row, show
+from lib.backends import Way, unavailable
+from lib.engine import Engine, MachineTurn
+from lib.experiments import ARTICLE_ARCHITECTURES
+from lib.spec import Network, Training
+from lib.stack.layout import Shape
+from lib.sweep import Finished, Item, Options, Picked, updates
+
+ROUNDS = 3
+COUNTS = (1, 4, 16, 64, 256)
+STRATEGIES = ("sequential", "processes", "vmap", "sharded")
+LIMIT_S = 900
+ARTICLE = [Training(learning_rate=rate, batch_size=32, epochs=EPOCHS) for rate in RATES]
+DEPTHS = [Training(Network.parse(text), 0.1, 32, 3) for text in ARTICLE_ARCHITECTURES]
+
+
+def main() -> None:
+    engine = Engine()
+    try:
+        article = [*_article(engine), *_theirs()]
+        by_count = _by_count(engine)
+        padded = _rounds(engine, "padded", DEPTHS, ("sequential", "padded", "sharded", "processes", "auto"), 1.0)
+    finally:
+        engine.close()
+    columns = (
+        "name",
+        "method",
+        "networks",
+        "median_s",
+        "q1_s",
+        "q3_s",
+        "n",
+        "picked",
+        "best_accuracy",
+        "per_s",
+        "extra_mb_each",
+    )
+    show("sweeps", [*article, *by_count, *padded], columns, _targets(article, by_count, padded))
+
+
+def timed(
+    engine: Engine, trainings: Sequence[Training], strategy: str, max_waste: float | None = None
+) -> tuple[float, str, float]:
+    """Wall seconds of a sweep, the strategy that made it, and the best accuracy."""
+    options = Options(strategy) if max_waste is None else Options(strategy, max_waste=max_waste)
+    began, picked, best = time.perf_counter(), strategy, 0.0
+    for update in updates([Item(training) for training in trainings], engine, None, threading.Event(), options):
+        if isinstance(update, Picked):
+            # Choosing is part of the sweep's time.
+            picked = update.strategy
+        if isinstance(update, Finished):
+            best = max(best, update.curve.epochs[-1].validation_accuracy)
+    return time.perf_counter() - began, picked, best
+
+
+def _rounds(
+    engine: Engine, name: str, trainings: Sequence[Training], methods: Sequence[str], max_waste: float | None = None
+) -> list[Row]:
+    """Each method once to be warm, then all in turns."""
+    found: dict[str, list[tuple[float, str, float]]] = {method: [] for method in methods}
+    for turn in range(ROUNDS + 1):
+        for method in methods:
+            once = timed(engine, trainings, method, max_waste)
+            if turn:
+                found[method].append(once)
+    note(f"{name}: {', '.join(methods)}")
+    return [
+        row(name, [s for s, _, _ in runs], "jax-epoch", 32, method=method, networks=len(trainings),
+            picked=", ".join(dict.fromkeys(p for _, p, _ in runs)), best_accuracy=max(b for _, _, b in runs))
+        for method, runs in found.items()
+    ]  # fmt: skip
+
+
+def _article(engine: Engine) -> list[Row]:
+    return _rounds(engine, "article", ARTICLE, ("sequential", "processes", "vmap", "sharded", "auto"))
+
+
+def _theirs() -> list[Row]:
+    if unavailable(Way("keras-tensorflow")) is not None:
+        return []
+    found = []
+    for method in ("sequential", "pool"):
+        note(f"the article's sweep, {method}: minutes")
+        command = [sys.executable, "-m", "benchmarks.article_sweep", method]
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}  # fmt: skip
+        with MachineTurn():  # one timed thing at a time on this machine
+            done = subprocess.run(
+                command, cwd=Path(__file__).resolve().parent.parent, env=environment, capture_output=True, text=True, timeout=LIMIT_S,
+                check=False,
+            )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"the article's sweep ended with status {done.returncode}: {done.stderr[-500:]}")
+        answer = json.loads(done.stdout.splitlines()[-1])
+        best = max(answer["accuracies"].values())
+        found.append(row("article", [answer["wall_s"]], "keras-tensorflow", 32, method=f"keras-{method}", networks=len(RATES), best_accuracy=best))  # fmt: skip
+    return found
+
+
+def _by_count(engine: Engine) -> list[Row]:
+    """Networks a second, one epoch at batch size 32, and how much memory each one more takes at the peak."""
+    found = []
+    for strategy in STRATEGIES:
+        first_bytes = 0.0
+        for count in COUNTS:
+            trainings = [Training(learning_rate=float(rate), epochs=1) for rate in np.geomspace(0.01, 0.3, count)]
+            timed(engine, trainings[: min(count, 16)], strategy)
+            with _peak_memory() as peak:
+                seconds, _, best = timed(engine, trainings, strategy)
+            first_bytes = first_bytes or peak[0]
+            each = (peak[0] - first_bytes) / (count - 1) / 1e6 if count > 1 else None
+            found.append(
+                row("count", [seconds], "jax-epoch", 32, method=strategy, networks=count, per_s=count / seconds, best_accuracy=best, extra_mb_each=each)
+            )  # fmt: skip
+        note(f"1 to {COUNTS[-1]} networks, {strategy}")
+    return found
+
+
+@contextmanager
+def _peak_memory() -> Iterator[list[float]]:
+    """Most resident bytes of this process and all that it started, seen ten times a second."""
+    peak, over = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.1):
+            total = 0
+            for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+                try:
+                    total += process.memory_info().rss
+                except psutil.Error:
+                    continue
+            peak[0] = max(peak[0], total)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        thread.join()
+
+
+def _targets(article: Sequence[Row], by_count: Sequence[Row], padded: Sequence[Row]) -> list[Target]:
+    seconds = {str(r["method"]): float(r["median_s"]) for r in article}  # type: ignore[arg-type]
+    ours = seconds["auto"]
+
+    def times(other: str) -> float | None:
+        return seconds[other] / ours if other in seconds else None
+
+    allowed = Shape.of([Network((128,))]).place_bytes(32) / 1e6
+    most = max(float(r["extra_mb_each"]) for r in by_count if r["networks"] == COUNTS[-1])  # type: ignore[arg-type]
+    of_padded = {str(r["method"]): float(r["median_s"]) for r in padded}  # type: ignore[arg-type]
+    fixed = {method: s for method, s in of_padded.items() if method != "auto"}
+    return [
+        Target("auto beside Keras one after another", times("keras-sequential"), 15, "×", True),
+        Target("auto beside Keras by multiprocessing.Pool", times("keras-pool"), 5, "×", True),
+        Target(f"memory of each of {COUNTS[-1]} networks more", most, allowed, "MB"),
+        Target("four architectures: what auto picked beside the best", of_padded["auto"] / min(fixed.values()), 1.5),
+    ]
