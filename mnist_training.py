@@ -16,7 +16,7 @@ with app.setup(hide_code=True):
     if recognised() is None:
         shared_engine().warm(Way())
 
-    from lib import live, page
+    from lib import live, live_filling, live_search, page
     from lib.address import Address
     from lib.store import Store
     from lib.widgets import DrawDigit
@@ -130,9 +130,28 @@ def backend_experiment(backend_panel, backend_stage, set_data):
 
 
 @app.cell(hide_code=True)
+def search_question(address, get_reset, search_stage):
+    get_reset()
+    search_panel = live_search.panel(address, search_stage)
+    mo.md(r"""
+    ## 5 · All of it at once?
+
+    Rate, batch size, width and depth act on each other, so one cannot be chosen after the other. A random search draws settings from all of them; trained
+    together in a few programs, many cost little more than one after another would for a few. Which of the settings matters at all?
+    """)
+    return (search_panel,)
+
+
+@app.cell(hide_code=True)
+def random_search(search_panel, search_stage):
+    live_search.show(search_stage, search_panel, page.controls(search_panel))
+    return
+
+
+@app.cell(hide_code=True)
 def inside_prose():
     mo.md(r"""
-    ## 5 · Look inside
+    ## 6 · Look inside
 
     The best network of the experiment that finished last. Draw a digit: the ten probabilities are computed in this page, at every stroke.
     """)
@@ -167,7 +186,10 @@ def shared_state():
     rate_stage, size_stage, depth_stage, backend_stage, inside_stage = (
         live.Stage(shared_engine(), store, viewer=address) for _ in range(5)
     )
-    page_tools = page.tools([rate_stage, size_stage, depth_stage, backend_stage, inside_stage], address, set_reset)
+    search_stage = live_filling.Stage(shared_engine(), store, address)
+    page_tools = page.tools(
+        [rate_stage, size_stage, depth_stage, backend_stage, search_stage, inside_stage], address, set_reset
+    )
     return (
         address,
         backend_stage,
@@ -178,6 +200,7 @@ def shared_state():
         inside_stage,
         page_tools,
         rate_stage,
+        search_stage,
         set_best,
         set_data,
         size_stage,

@@ -19,6 +19,7 @@ from lib.backends.base import Parameters
 from lib.data import Facts, load_test, recognised
 from lib.experiments import ARTICLE_ARCHITECTURES, BATCH_SIZES, RATE_STEPS, Experiment
 from lib.live import Stage
+from lib.live_filling import Stage as FillingStage
 from lib.machine import details, this_machine
 from lib.results import Results
 from lib.store import Store
@@ -213,13 +214,14 @@ def remember(set_best: Callable, set_data: Callable) -> Callable[[Results], None
     return keep
 
 
-def tools(stages: Sequence[Stage], address: Address, set_reset: Callable) -> mo.Html:
+def tools(stages: Sequence[Stage | FillingStage], address: Address, set_reset: Callable) -> mo.Html:
     """Reset, copy the link, stop everything."""
 
     def reset(presses: int) -> int:
         address.clear()
         for stage in stages:
-            stage.opening = True
+            if isinstance(stage, Stage):
+                stage.opening = True
         set_reset(presses + 1)
         return presses + 1
 

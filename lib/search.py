@@ -1,13 +1,22 @@
 """Random search: settings drawn from ranges, and what became of them as rows. Knows nothing of pages."""
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from lib.results import Line
+from lib.backends.base import Epoch
+from lib.data import recognised
+from lib.engine import Engine, Progress
+from lib.filling import Note, note_of
+from lib.halving import cost_epochs, halved, rungs
 from lib.spec import Network, Training
+from lib.store import Curve, Store
+from lib.sweep import Continued, Finished, Item, Options, Picked, ToTrain, key_of, updates
+from lib.turns import Claim
 
 DIMENSIONS = ("learning_rate", "batch_size", "width", "depth")
 
@@ -49,20 +58,81 @@ def draw(space: Space, settings: int, epochs: int, seed: int) -> list[Training]:
     return list(found)
 
 
-def search_frame(lines: Sequence[Line]) -> pd.DataFrame:
+def kept(trainings: Sequence[Training], store: Store) -> Iterator[Finished]:
+    """What is in the store already; nothing is trained."""
+    facts = recognised()
+    for index, training in enumerate(trainings if facts is not None else ()):
+        assert facts is not None, "asked above"
+        if (curve := store.get(key_of(Item(training), facts.digest))) is not None:
+            yield Finished(index, curve, kept=True)
+
+
+def search(
+    trainings: Sequence[Training],
+    engine: Engine,
+    store: Store,
+    cancel: threading.Event,
+    claim: Claim,
+    strategy: str,
+    halving: bool,
+) -> Iterator[Finished | Picked | Note]:
+    """Train the settings, all for all epochs or by successive halving; notes say how far it is."""
+    items, options = [Item(training) for training in trainings], Options(strategy)
+    make = halved if halving else updates
+    plan = rungs(len(items), trainings[0].epochs)
+    total = cost_epochs(plan) if halving else sum(training.epochs for training in trainings)
+    done, began = 0, time.monotonic()
+    for update in make(items, engine, store, cancel, options, claim):
+        if isinstance(update, Finished | Picked):
+            yield update
+        if (isinstance(update, Finished) and update.kept and not halving) or (
+            isinstance(update, Continued) and not halving
+        ):
+            done += len(update.curve.epochs)
+        elif isinstance(update, Progress) and isinstance(update.event, Epoch):
+            done += 1
+            yield Note(_how_far(done, total, time.monotonic() - began))
+        elif isinstance(update, ToTrain):
+            began = time.monotonic()
+        elif not isinstance(update, Finished | Picked) and (note := note_of(update)) is not None:  # type: ignore[arg-type]
+            yield note
+
+
+def _how_far(done: int, total: int, spent_s: float) -> str:
+    left_s = spent_s / done * (total - done)
+    return f"{done:,} of {total:,} epochs" + (f", about {left_s:.0f} s left" if spent_s > 1 and done < total else "")
+
+
+def search_frame(trainings: Sequence[Training], found: Mapping[int, Curve]) -> pd.DataFrame:
     """A row a finished setting: its four numbers, epochs, accuracy, and whether it diverged."""
     rows = []
-    for index, line in enumerate(lines):
-        training = line.item.training
-        if line.curve is None:
-            continue
+    for index, curve in sorted(found.items()):
+        training, last = trainings[index], curve.epochs[-1]
         hidden = training.network.hidden
         rows.append(
             {
                 "line": index, "learning_rate": training.learning_rate, "batch_size": training.batch_size, "width": max(hidden, default=0),
-                "depth": len(hidden), "epochs": len(line.epochs), "accuracy": line.accuracy, "diverged": line.diverged_step is not None,
-                "train_s": line.train_s,
+                "depth": len(hidden), "epochs": len(curve.epochs), "accuracy": last.validation_accuracy,
+                "diverged": last.diverged_step is not None, "train_s": sum(epoch.train_s for epoch in curve.epochs),
             }
         )  # fmt: skip
     columns = ["line", *DIMENSIONS, "epochs", "accuracy", "diverged", "train_s"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def losses_frame(trainings: Sequence[Training], found: Mapping[int, Curve], points: int = 60) -> pd.DataFrame:
+    """Losses of all settings at common places: (model, step, loss), the steps as epochs of the longest training.
+
+    Each loss is the mean over its part of the training; what is not finite stays so, what was not trained is missing.
+    """
+    longest = max((training.epochs for training in trainings), default=1)
+    parts = []
+    for index, curve in sorted(found.items()):
+        n_epochs = len(curve.epochs)
+        n_points = max(1, round(points * n_epochs / longest))
+        edges = np.linspace(0, len(curve.losses), n_points + 1).round().astype(int)
+        sums = np.add.reduceat(np.append(curve.losses, 0.0).astype(float), edges[:-1])
+        counts = np.maximum(np.diff(edges), 1)
+        steps = (np.arange(n_points) + 0.5) * longest / points
+        parts.append(pd.DataFrame({"model": index, "step": steps, "loss": sums / counts}))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["model", "step", "loss"])

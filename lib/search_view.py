@@ -39,25 +39,25 @@ _PAPER = "var(--background, Canvas)"  # the page's own, so that a halo of it par
 # Many learning curves.
 
 
-def curves_density(losses: pd.DataFrame, total_steps: float | None = None) -> Chart:
+def curves_density(losses: pd.DataFrame, total_steps: float | None = None, unit: str = "step") -> Chart:
     """Learning curves of many models: the share of models at each loss, and the quantiles over the models.
 
     `losses` has a row a point (model, step, loss), all models at the same steps. From its first loss that is not finite a
     model counts as above every other: it has a share in no cell, and raises the quantiles. Points that are not there yet
-    count nowhere; `total_steps` ends the axis, so that it stays while they come. To the page go at most
+    count nowhere; `total_steps` ends the axis, so that it stays while they come; `unit` is what steps are counted in. To the page go at most
     `density.MAX_COLUMNS` × `density.LOSS_ROWS` cells, and a point a quantile and column.
     """
     steps, table = density.by_model(losses)
     edges, middles, means = density.in_columns(steps, table)
     lines = density.quantile_rows(middles, means, LOSS_DOMAIN)
-    spec = with_x_max(_density_frame(), float(total_steps or edges[-1]))
+    spec = with_x_max(_density_frame(unit), float(total_steps or edges[-1]))
     spec["datasets"] = {
         "cells": _csv(density.cell_rows(edges, means, LOSS_DOMAIN)),
         "quantiles": _csv(lines),
         "ends": moved_apart(_ends(lines, float(edges[-1])), LOSS_DOMAIN),
     }
     n_diverged = int(np.isposinf(table).any(axis=1).sum())
-    title = f"training loss by step: share of {len(table):,} models at each loss, and quantiles"
+    title = f"training loss by {unit}: share of {len(table):,} models at each loss, and quantiles"
     if n_diverged:
         title += f"; {n_diverged:,} diverged, counted as above the chart"
     return Chart(spec, title)
@@ -73,13 +73,13 @@ def _ends(lines: pd.DataFrame, x_end: float) -> list[dict]:
 
 
 @cache
-def _density_frame() -> dict:
+def _density_frame(unit: str) -> dict:
     """Cells whose opacity is the share of models, under quantile lines in the colour of the text."""
     x = alt.X(
         "x:Q",
         scale=alt.Scale(domain=[0, X_MAX], nice=False),
         axis=alt.Axis(tickCount=5, format=",.6~g"),
-        title="step",
+        title=unit,
     )
     y = y_of("loss", LOSS_DOMAIN)
     # By the root, because the eye sees a difference between 1 and 4 % that matters more than that between 21 and 24 %.
@@ -91,8 +91,8 @@ def _density_frame() -> dict:
     )  # fmt: skip
     tooltip = [
         alt.Tooltip("share:Q", title="share of models", format=".2~%"),
-        alt.Tooltip("x:Q", title="from step", format=",.0f"),
-        alt.Tooltip("x2:Q", title="to step", format=",.0f"),
+        alt.Tooltip("x:Q", title=f"from {unit}", format=",.3~g" if unit == "epoch" else ",.0f"),
+        alt.Tooltip("x2:Q", title=f"to {unit}", format=",.3~g" if unit == "epoch" else ",.0f"),
         alt.Tooltip("y:Q", title="loss from", format=".2~g"),
         alt.Tooltip("y2:Q", title="loss to", format=".2~g"),
     ]

@@ -214,13 +214,13 @@ class _Sweep:
     def _kept(self, index: int, digest: str) -> Curve | None:
         if self.store is None or self.options.fresh:
             return None
-        return self.store.get(_key(self.items[index], digest))
+        return self.store.get(key_of(self.items[index], digest))
 
     def _go_on(self, index: int, digest: str) -> Iterator[Continued]:
         """Where fewer epochs are kept, with their parameters: begin there."""
         if self.store is None or self.options.fresh:
             return
-        key = _key(self.items[index], digest)
+        key = key_of(self.items[index], digest)
         curve, known = self.store.begun(key), self.store.parameters(key)
         if curve is not None and known is not None and len(curve.epochs) >= known[0] and curve.every == 1:
             self.begun[index] = (curve.cut(known[0]), known[0])
@@ -285,7 +285,7 @@ class _Sweep:
     def _start(self, index: int, digest: str) -> Parameters | None:
         if index not in self.begun or self.store is None:
             return None
-        known = self.store.parameters(_key(self.items[index], digest))
+        known = self.store.parameters(key_of(self.items[index], digest))
         return known[1] if known is not None and known[0] == self.begun[index][1] else None
 
     def _train_part(self, way: Way, part: Part, first_epoch: int) -> Iterator[Update]:
@@ -345,7 +345,7 @@ class _Sweep:
 
     def _keep(self, index: int, curve: Curve, parameters: Parameters | None, digest: str) -> Curve:
         curve = curve.thinned(self.points) if self.points else curve
-        return curve if self.store is None else self.store.put(_key(self.items[index], digest), curve, parameters)
+        return curve if self.store is None else self.store.put(key_of(self.items[index], digest), curve, parameters)
 
     def _elsewhere(self, way: Way, todo: list[int], facts: Facts) -> Iterator[Update]:
         """In processes of this machine, or by an executor, as tasks whose results come back whole."""
@@ -440,5 +440,6 @@ class _Sweep:
         return collected.curve(curve.together)
 
 
-def _key(item: Item, data_digest: str) -> Key:
+def key_of(item: Item, data_digest: str) -> Key:
+    """Under what an item's curve is kept."""
     return Key(item.training, item.way, data_digest, versions(item.way.backend))

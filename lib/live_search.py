@@ -1,0 +1,164 @@
+"""Where marimo and the random search meet: its ranges, its button, and what is drawn while settings come."""
+
+import html
+from functools import partial
+
+import marimo as mo
+
+from lib import frame, search, search_view
+from lib.address import Address
+from lib.backends import DEFAULT, Way, device_count
+from lib.experiments import BATCH_SIZES, RATE_STEPS
+from lib.filling import Filling
+from lib.halving import cost_epochs, rungs
+from lib.importance import Dimension, importance
+from lib.live_filling import Stage, paint_while_it_fills, say, state_line
+from lib.spec import Training
+from lib.strategies import AUTO, STRATEGIES
+from lib.sweep import Finished, Picked
+from lib.turns import Claim, Urgency
+
+COUNTS = (16, 32, 64, 128, 256, 512, 1024)
+EPOCHS = (1, 2, 3, 4, 6, 8, 16)
+WIDTHS = (16, 32, 64, 128, 256, 512)
+DEPTHS = (1, 2, 3, 4)
+_SAVED = ("count", "epochs", "rates", "sizes", "widths", "depths", "seed", "halving", "strategy")
+
+
+def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    """What is drawn from, how many, how they are trained, and the two buttons."""
+    usual, save = search.Space(), address.save("search")
+    ends = address.choices("search.rates", usual.rates, RATE_STEPS)
+    if len(ends) != 2 or ends[0] >= ends[1]:
+        address.problems.append("The address says search.rates: expected two rates, the smaller first. The usual ones are used instead.")  # fmt: skip
+        ends = list(usual.rates)
+
+    def several(label: str, name: str, default: tuple, options: tuple) -> mo.ui.multiselect:
+        chosen = address.choices(f"search.{name}", default, options)
+        named = {str(option): option for option in options}
+        return mo.ui.multiselect(named, value=[str(option) for option in chosen], label=label, full_width=True)
+
+    def slider(label: str, name: str, default: int, steps: tuple) -> mo.ui.slider:
+        value = int(str(address.choice(f"search.{name}", default, steps)))
+        return mo.ui.slider(
+            steps=list(steps), value=value, label=label, show_value=True, debounce=True, full_width=True
+        )  # type: ignore[arg-type]
+
+    strategies = {"chosen by measuring": AUTO} | {s.label: key for key, s in STRATEGIES.items() if key != "cluster"}
+    if device_count("cpu") < 2:
+        strategies = {label: key for label, key in strategies.items() if key not in ("sharded", "processes")}
+    strategy = str(address.choice("search.strategy", AUTO, list(strategies.values())))
+    elements = {
+        "count": slider("Settings", "count", 64, COUNTS),
+        "epochs": slider("Epochs", "epochs", 3, EPOCHS),
+        "rates": mo.ui.range_slider(steps=list(RATE_STEPS), value=ends, label="Learning rates", show_value=True, full_width=True),
+        "sizes": several("Batch sizes", "sizes", usual.batch_sizes, BATCH_SIZES),
+        "widths": several("Neurons of a layer", "widths", usual.widths, WIDTHS),
+        "depths": several("Hidden layers", "depths", usual.depths, DEPTHS),
+        "seed": mo.ui.number(0, 9999, step=1, value=int(str(address.read("search.seed", 0, int))), label="Drawn with seed"),
+        "strategy": mo.ui.dropdown(strategies, value=next(k for k, v in strategies.items() if v == strategy), label="Trained", full_width=True),
+        "halving": mo.ui.checkbox(value=address.choice("search.halving", False, (False, True)) is True, label="Stop the worst early"),
+        "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is trained is kept"),
+        "again": mo.ui.button(label="Search", value=0, on_click=lambda n: n + 1, tooltip="Train the settings that are not kept yet"),
+    }  # fmt: skip
+    return mo.ui.dictionary(elements, on_change=lambda values: save({name: values[name] for name in _SAVED}))
+
+
+def settings(values: dict) -> list[Training]:
+    """What the controls ask for. Raises ValueError with a sentence."""
+    space = search.Space(
+        (values["rates"][0], values["rates"][1]), tuple(values["sizes"]), tuple(values["widths"]), tuple(values["depths"])
+    )  # fmt: skip
+    return search.draw(space, values["count"], values["epochs"], int(values["seed"] or 0))
+
+
+def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
+    """Show what is kept of these settings; train the rest when asked."""
+    values = dict(panel.value)
+    pressed = values.pop("again")
+    values.pop("stop")
+    try:
+        trainings = settings(values)
+    except ValueError as error:
+        stage.stop()
+        stage.next_showing()
+        mo.output.replace(frame.refused(controls.text, error))
+        return
+    asked = (repr(sorted(values.items(), key=str)), pressed)
+    if stage.filling is None or stage.asked != asked:
+        trains = (bool(stage.asked) and pressed != stage.asked[1]) or not stage.streams
+        stage.asked, stage.began_with = asked, (trains,)
+        engine, store, claim = stage.engine, stage.store, Claim(stage.viewer, Urgency.NOW)
+        strategy, halving = str(values["strategy"]), bool(values["halving"])
+        if trains:
+            stage.begin(lambda cancel: search.search(trainings, engine, store, cancel, claim, strategy, halving))
+        else:
+            stage.begin(lambda _: search.kept(trainings, store))
+    assert stage.filling is not None, "begun above"
+    paint_while_it_fills(stage, stage.filling, partial(_paint, stage, stage.filling, trainings, values, controls.text))
+
+
+def _dimensions(values: dict) -> list[Dimension]:
+    """Those of which more than one value is drawn."""
+    found = [("learning_rate", list(values["rates"]), True, False, "learning rate"), ("batch_size", values["sizes"], True, True, "batch size"),
+             ("width", values["widths"], True, True, "neurons"), ("depth", values["depths"], False, True, "hidden layers")]  # fmt: skip
+    return [
+        Dimension(column, min(options), max(options), log, whole, label)
+        for column, options, log, whole, label in found
+        if min(options) < max(options)
+    ]
+
+
+def _paint(stage: Stage, filling: Filling, trainings: list[Training], values: dict, controls: str) -> int:
+    now = filling.view()
+    done = {item.index: item.curve for item in now.items if isinstance(item, Finished)}
+    picked = next((item for item in now.items if isinstance(item, Picked)), None)
+    (trains,) = stage.began_with
+    over = now.state != "Measuring"
+    state = now.state
+    if not trains:
+        state = "From store" if len(done) == len(trainings) else "Not running"
+    words = now.note or f"{len(done):,} of {len(trainings):,} settings" + ("" if trains or len(done) == len(trainings) else ": press “Search”")  # fmt: skip
+    line = state_line(state, len(done), len(trainings), words, now.problem)
+    if picked is not None:
+        line += f'<p class="lab-note">{html.escape(_how(picked, values, len(trainings)))}</p>'
+    rows, dimensions = search.search_frame(trainings, done), _dimensions(values)
+    found = importance(rows, dimensions) if over and dimensions else None
+    sentence = search_view.search_sentence(rows, dimensions, found) if len(rows) and found is not None else ""
+    mo.output.replace(mo.Html(_page(controls, line, sentence, rows, dimensions, found, trainings, done, over)))
+    if over:
+        say(sentence)
+    return now.version
+
+
+def _page(controls, line, sentence, rows, dimensions, found, trainings, done, over) -> str:
+    """HTML of the section: controls left; lines of all settings, what mattered and the learning curves right."""
+    figures = []
+    if dimensions:
+        figures.append(("each line a setting; colour is its accuracy", search_view.parallel_coordinates(rows, dimensions)))  # fmt: skip
+    figures_below = []
+    if found is not None and len(found):
+        figures_below.append(("how much each setting mattered", search_view.importance_chart(found)))
+    if len(done) > 1 and over:
+        density = search_view.curves_density(search.losses_frame(trainings, done), trainings[0].epochs, "epoch")
+        figures_below.append((density.title, density))
+    drawn, below = (
+        "".join(f'<figure class="lab-figure"><figcaption>{html.escape(caption)}</figcaption>{mo.as_html(chart).text}</figure>' for caption, chart in part)
+        for part in (figures, figures_below)
+    )  # fmt: skip
+    said = f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else ""
+    pair = f'<div class="lab-pair">{below}</div>' if below else ""
+    return frame.page(controls, drawn + line + said + pair).text
+
+
+def _how(picked: Picked, values: dict, count: int) -> str:
+    """How the settings are trained, and why so."""
+    text = picked.why if values["strategy"] == AUTO else STRATEGIES[picked.strategy].says
+    if values["halving"]:
+        plan = rungs(count, values["epochs"])
+        stages = ", ".join(f"{rung.settings:,} for {rung.epochs}" for rung in plan)
+        saved = count * values["epochs"] / cost_epochs(plan)
+        text = (
+            f"Successive halving, settings for epochs: {stages}; {saved:.1f} times fewer epochs than all. First: {text}"
+        )
+    return f"{text}. {Way(DEFAULT).label}."

@@ -1,0 +1,96 @@
+"""Random search: what is drawn, what is told of it, and that a stopped early one is on the same rows."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lib.backends.base import Epoch, no_parameters
+from lib.filling import Note
+from lib.search import DIMENSIONS, Space, draw, kept, losses_frame, search, search_frame
+from lib.spec import Network, Training
+from lib.store import Curve, Store
+from lib.sweep import Finished, Picked
+from lib.turns import Claim
+
+
+def test_a_draw_is_repeatable_and_a_longer_one_begins_with_it():
+    space = Space()
+    drawn = draw(space, 64, 3, 0)
+    assert drawn == draw(space, 64, 3, 0)
+    assert draw(space, 128, 3, 0)[:64] == drawn
+    assert draw(space, 64, 3, 1) != drawn
+    assert len(set(drawn)) == 64
+    for training in drawn:
+        assert space.rates[0] <= training.learning_rate <= space.rates[1]
+        assert training.batch_size in space.batch_sizes
+        assert set(training.network.hidden) <= set(space.widths)
+        assert len(training.network.hidden) in space.depths
+    rates = np.log([training.learning_rate for training in draw(space, 1000, 1, 2)])
+    share = np.mean(rates < np.mean(np.log(space.rates)))
+    assert 0.45 < share < 0.55, "even on the logarithmic scale"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"rates": (1.0, 0.1)}, "the smaller first"),
+        ({"widths": ()}, "widths: expected at least one"),
+        ({"batch_sizes": ()}, "batch sizes: expected at least one"),
+    ],
+)
+def test_bad_ranges_are_one_sentence(values, words):
+    with pytest.raises(ValueError, match=words):
+        Space(**values)
+
+
+def curve(n_epochs=2, steps=30, diverged=None):
+    epochs = tuple(Epoch(e, steps, 0.4, 0.9, 0.1, 0.01, no_parameters, diverged) for e in range(n_epochs))
+    losses = np.linspace(2, 1, steps * n_epochs).astype(np.float32)
+    return Curve(0.1, epochs, losses)
+
+
+def test_rows_say_what_was_trained():
+    trainings = [Training(Network((64, 64)), 0.3, 128, 4), Training(Network((32,)), 0.1, 32, 4)]
+    frame = search_frame(trainings, {0: curve(4), 1: curve(1, diverged=7)})
+    assert frame[list(DIMENSIONS)].to_numpy().tolist() == [[0.3, 128, 64, 2], [0.1, 32, 32, 1]]
+    assert frame["epochs"].tolist() == [4, 1]
+    assert frame["diverged"].tolist() == [False, True]
+    assert search_frame(trainings, {}).empty
+
+
+def test_losses_of_unlike_trainings_lie_at_common_places():
+    trainings = [Training(batch_size=32, epochs=4), Training(batch_size=512, epochs=4)]
+    bad = curve(1, 30)
+    bad = replace(bad, losses=np.where(np.arange(30) > 20, np.nan, bad.losses).astype(np.float32))
+    frame = losses_frame(trainings, {0: curve(4, 1500), 1: bad}, points=40)
+    whole, stopped = frame[frame["model"] == 0], frame[frame["model"] == 1]
+    assert whole["step"].tolist() == [0.05 + 0.1 * k for k in range(40)] or np.allclose(
+        whole["step"], 0.05 + 0.1 * np.arange(40)
+    )
+    np.testing.assert_allclose(whole["loss"], curve(4, 1500).losses.reshape(40, -1).mean(axis=1), rtol=1e-5)
+    assert len(stopped) == 10, "a quarter of the epochs, a quarter of the places"
+    assert np.isnan(stopped["loss"].to_numpy()[-2:]).all(), "what is not finite is not smoothed away"
+    assert losses_frame(trainings, {}).empty
+
+
+def test_a_search_is_kept_and_served(engine, tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    trainings = draw(Space(batch_sizes=(2048, 4096), widths=(8, 16)), 6, 1, 0)
+    assert list(kept(trainings, store)) == []
+    told = list(search(trainings, engine, store, threading.Event(), Claim(), "padded", halving=False))
+    assert sorted(one.index for one in told if isinstance(one, Finished)) == list(range(6))
+    assert [one.strategy for one in told if isinstance(one, Picked)] == ["padded"]
+    assert any(isinstance(one, Note) and "6 of 6 epochs" in one.text for one in told)
+    assert sorted(one.index for one in kept(trainings, store)) == list(range(6))
+
+
+def test_a_search_that_stops_the_worst_early(engine, tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    trainings = draw(Space(batch_sizes=(4096,), widths=(8, 16), depths=(1,)), 8, 4, 0)
+    told = list(search(trainings, engine, store, threading.Event(), Claim(), "padded", halving=True))
+    epochs = sorted(len(one.curve.epochs) for one in told if isinstance(one, Finished))
+    assert epochs == [1] * 6 + [4] * 2
+    last = [one.text for one in told if isinstance(one, Note) and "epochs" in one.text][-1]
+    assert last.startswith("14 of 14 epochs"), "8 for one, and 2 of them for three more"

@@ -1,0 +1,106 @@
+"""The notebook on sweeps: what is measured for it, and what its sentences and charts say of that."""
+
+import threading
+
+import pytest
+
+from lib import sweep_lab, sweep_lab_view
+from lib.filling import Note
+from lib.spec import Network
+from lib.store import Record, Store
+from lib.sweep_lab import Compared, Mixed, Point, compare, compared, different, methods, mixed, saturates_at, saturation
+from lib.turns import Claim
+
+
+def jax_method(key):
+    return next(method for method in methods() if method.key == key)
+
+
+def test_a_sweep_is_timed_whole_and_kept(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep_lab, "RATES", (0.1, 0.3))
+    store = Store(tmp_path / "results.sqlite")
+    told = list(compare([jax_method("vmap")], 1, engine, store, threading.Event(), Claim()))
+    (one,) = [item for item in told if isinstance(item, Compared)]
+    assert one.method == "vmap"
+    assert 0 < one.record.measurement.median_s < 60
+    assert any(isinstance(item, Note) and "%" in item.text for item in told)
+    assert compared(store, 1)["vmap"].id == one.record.id
+    assert compared(store, 2) == {}
+
+
+def test_points_for_more_and_more_networks_are_measured_once(engine, tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+
+    def points(most):
+        told = saturation(most, 4096, engine, store, threading.Event(), Claim(), "cpu", 1e10)
+        return [item for item in told if isinstance(item, Point)]
+
+    first = points(4)
+    assert {(p.strategy, p.count) for p in first} >= {("sequential", 1), ("vmap", 2), ("vmap", 4)}
+    assert all(p.low_s <= p.each_s <= p.high_s for p in first)
+    n_records = len(store.records("pace"))
+    again = points(4)
+    undisturbed = {record.id for record in store.records("pace") if not record.warnings}
+    if len(undisturbed) == n_records:
+        assert len(store.records("pace")) == n_records
+        assert [p.each_s for p in again] == [p.each_s for p in first]
+
+
+def test_what_does_not_fit_into_memory_is_said(engine, tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    told = saturation(4, 4096, engine, store, threading.Event(), Claim(), "cpu", 5e7)
+    points = [item for item in told if isinstance(item, Point)]
+    refused = [p for p in points if p.why_not]
+    assert refused
+    assert "GB free" in refused[0].why_not
+    assert "Not tried" in sweep_lab_view.saturation_sentence(points)
+
+
+def test_eight_networks_from_alike_to_different(engine, tmp_path):
+    assert len({n.hidden for n in different(0.0)}) == 1
+    assert [different(1.0)[0].hidden, different(1.0)[-1].hidden] == [(16,), (512,)]
+    store = Store(tmp_path / "results.sqlite")
+    found = [item for item in mixed(0.2, 4096, engine, store, threading.Event(), Claim()) if isinstance(item, Mixed)]
+    assert [m.strategy for m in found][:3] == ["sequential", "vmap", "padded"]
+    assert 0 < found[2].wasted < 0.5
+    assert found[2].programs == 1
+    assert all(m.all_s > 0 for m in found)
+
+
+def test_sentences_say_what_the_figures_show():
+    def record(seconds):
+        return Record("sweep", {}, (seconds,), 1, "CAP")
+
+    known = {"sequential": record(10.0), "vmap": record(5.0), "keras-sequential": record(100.0), "keras-processes": record(50.0)}  # fmt: skip
+    text = sweep_lab_view.comparison_sentence(known, 3)
+    assert "Quickest: vmap, 5.0\u202fs" in text
+    assert "20.0 times faster than Keras one after another" in text
+    assert "10.0 times faster than Keras in a process a core" in text
+    assert "JAX one after another is 10.0 times faster already" in text
+    assert "2.0 times faster still" in text
+    assert "20.0 ×" in sweep_lab_view.published_table(known)
+    assert "not measured yet" in sweep_lab_view.published_table({})
+    points = [Point("sequential", "cpu", 1, 0.2, 0), Point("vmap", "cpu", 2, 0.1, 0), Point("vmap", "cpu", 4, 0.16, 0)]
+    text = sweep_lab_view.saturation_sentence(points)
+    assert "Vmap is 2 times faster than one after another and gains nothing beyond 2 networks" in text
+    assert "of 4 each takes 1.6 times as long as at best" in text
+    assert saturates_at(points[1:]) == 2
+    text = sweep_lab_view.mixed_sentence([Mixed("sequential", 1.0, 8, 0.0), Mixed("padded", 2.0, 1, 0.5)])
+    assert text == "Padding is 50% of the arithmetic, and one padded program is 2 times slower than one network after another."  # fmt: skip
+    assert sweep_lab_view.mixed_sentence([]) == sweep_lab_view.saturation_sentence([]) == ""
+
+
+@pytest.mark.parametrize("flags", [[], ["other programs kept 1.5 cores busy: close them", "other programs kept 2.0 cores busy: close them"]])  # fmt: skip
+def test_disturbance_is_said_once(flags):
+    assert sweep_lab_view.disturbance(flags).count("Disturbed") == min(len(flags), 1)
+
+
+def test_charts_of_nothing_and_of_something():
+    for points in ([], [Point("vmap", "cpu", 2, 0.1, 0, "", 0.09, 0.2), Point("sequential", "cpu", 1, 0.2, 0, "", 0.2, 0.2)]):  # fmt: skip
+        assert sweep_lab_view.saturation_chart(points, 64).spec["layer"]
+    for found in ([], [Mixed("padded", 1.0, 1, 0.2)]):
+        assert sweep_lab_view.mixed_chart(found).spec["layer"]
+    assert sweep_lab_view.comparison_chart(methods(), {}).spec["layer"]
+    figure = sweep_lab_view.shapes_figure([Network((64,)), Network((128,))])
+    assert "width:50.0%" in figure
+    assert "padded to 128" in figure
