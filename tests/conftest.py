@@ -23,6 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from lib.backends import Way, unavailable  # noqa: E402
 from lib.data import Data, aligned  # noqa: E402
 from lib.engine import Engine  # noqa: E402
+from tests.browser import browsing, tab  # noqa: E402
 
 
 def where_installed(keys: Iterable[str]) -> list:
@@ -60,3 +61,15 @@ def engine() -> Iterator[Engine]:
     shared = Engine()
     yield shared
     shared.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    with browsing() as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(browser) -> Iterator:
+    with tab(browser) as opened:
+        yield opened
