@@ -7,6 +7,11 @@ from contextlib import ExitStack
 
 import pytest
 
+from lib import ceilings
+from lib.backends import BACKENDS, usable_ways, versions
+from lib.race import all_cells, plan
+from lib.store import Record, Store
+from lib.timing import Ended, Measurement
 from tests.browser import MARKS, PHONE, serving
 from tests.conftest import ROOT
 
@@ -15,8 +20,21 @@ pytestmark = MARKS
 
 @pytest.fixture(scope="module")
 def race_server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("cache"), "notebooks/backend_race.py") as served:
+    folder = tmp_path_factory.mktemp("cache")
+    keep_ceilings(Store(folder / "results.sqlite"))
+    with serving(folder, "notebooks/backend_race.py") as served:
         yield served
+
+
+def keep_ceilings(store):
+    """As if all libraries had been probed before but those of the race's first two visits: no other worker is needed for these."""
+    first = {BACKENDS[cell.way.backend].worker for cell in plan(all_cells(usable_ways()), [])[:2]}
+    for way in usable_ways():
+        library = BACKENDS[way.backend].worker
+        if library not in first:
+            subject = {"library": library, "device": way.device, "name": "dispatch", "work": 1.0}
+            measured = Measurement((1e-6,) * 3, 1, Ended.SPREAD)
+            store.add(Record.of(ceilings.KIND, subject, measured, versions(way.backend)))
 
 
 def measured(page):
