@@ -63,7 +63,7 @@ def test_moving_a_slider_trains_anew_and_changes_the_address(page, server):
 # Small settings, so that each move is trained quickly; the first two of an experiment's lines are enough.
 QUICK = "&".join((
     "rate.count=2&rate.size=512&rate.epochs=2", "size.sizes=512,4096&size.epochs=2",
-    "depth.networks=128,256&depth.size=512&depth.epochs=2", "backend.size=2048&backend.epochs=2",
+    "depth.networks=128,256&depth.size=512&depth.epochs=2", "backend.hidden=16&backend.size=2048&backend.epochs=2",
 ))  # fmt: skip
 SLIDERS = (
     (0, "rate", ("Learning rates", "How many rates", "Epochs", "Batch size")),
