@@ -28,7 +28,6 @@ FLAGS = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 FIRST = ".lab >> nth=0 >> "
-WIDE = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 
 
@@ -73,7 +72,7 @@ def browsing() -> Iterator:
         pytest.fail(MISSING, pytrace=False)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser.new_context(viewport=WIDE)
+        yield browser.new_context(viewport={"width": 1280, "height": 900})
         browser.close()
 
 
