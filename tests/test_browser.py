@@ -65,11 +65,12 @@ QUICK = "&".join((
     "rate.count=2&rate.size=512&rate.epochs=2", "size.sizes=512,4096&size.epochs=2",
     "depth.networks=128,256&depth.size=512&depth.epochs=2", "backend.hidden=16&backend.size=2048&backend.epochs=2",
 ))  # fmt: skip
+# The backends first: their workers are still there then, and the others find all of this page in the store.
 SLIDERS = (
+    (3, "backend", ("Batch size", "Epochs", "Learning rate")),
     (0, "rate", ("Learning rates", "How many rates", "Epochs", "Batch size")),
     (1, "size", ("Epochs", "Learning rate", "Target accuracy")),
     (2, "depth", ("Epochs", "Learning rate", "Batch size")),
-    (3, "backend", ("Batch size", "Epochs", "Learning rate")),
 )
 
 # What an experiment shows: its state, all its text, its sentence, its charts.
