@@ -12,6 +12,9 @@ import pytest
 # Before anything of lib is imported, and inherited by every worker: tests neither use nor fill the person's own cache.
 _CACHE = tempfile.mkdtemp(prefix="less-overhead-tests-")
 os.environ["MNIST_CACHE_DIR"] = _CACHE
+# The lock between the programs of a machine is in the temporary folder: a notebook that is open elsewhere neither delays a
+# test past its limit nor waits for one. Between the programs of the tests themselves it holds as ever.
+os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(dir=_CACHE)
 if not os.environ.get("MNIST_NPZ"):
     os.environ["MNIST_OFFLINE"] = "1"  # the suite needs no network; downloads are tested against a server of its own
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -20,6 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from lib.backends import Way, unavailable  # noqa: E402
 from lib.data import Data, aligned  # noqa: E402
 from lib.engine import Engine  # noqa: E402
+from tests.browser import browsing, tab  # noqa: E402
 
 
 def where_installed(keys: Iterable[str]) -> list:
@@ -61,3 +65,15 @@ def engine() -> Iterator[Engine]:
     shared = Engine()
     yield shared
     shared.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    with browsing() as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(browser) -> Iterator:
+    with tab(browser) as opened:
+        yield opened

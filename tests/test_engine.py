@@ -36,17 +36,25 @@ def until_steps(messages):
     raise AssertionError("the run ended before it made a step")
 
 
+WHOLE = Training(batch_size=512, epochs=2)
+
+
+@pytest.fixture(scope="module")
+def expected(engine):
+    """The last epoch of NumPy's training, which all others are held against."""
+    return events_of(run(engine, Way("numpy"), [WHOLE]), Epoch)[-1]
+
+
 @pytest.mark.parametrize("key", where_installed(BACKENDS))
-def test_every_backend_trains_in_its_worker(engine, key):
+def test_every_backend_trains_in_its_worker(engine, key, expected):
     """And all of them to the same accuracy, on the whole data."""
-    messages = run(engine, Way(key), [Training(batch_size=512, epochs=2)])
+    messages = run(engine, Way(key), [WHOLE])
     assert len(events_of(messages, FirstCall)) == 1
     epochs = events_of(messages, Epoch)
     assert [epoch.epoch for epoch in epochs] == [0, 1]
     assert sum(len(event.losses) for event in events_of(messages, Steps)) == 2 * 93
-    reference = events_of(run(engine, Way("numpy"), [Training(batch_size=512, epochs=2)]), Epoch)
-    assert epochs[-1].validation_accuracy == pytest.approx(reference[-1].validation_accuracy, abs=0.003)
-    assert epochs[-1].validation_loss == pytest.approx(reference[-1].validation_loss, rel=2e-3)
+    assert epochs[-1].validation_accuracy == pytest.approx(expected.validation_accuracy, abs=0.003)
+    assert epochs[-1].validation_loss == pytest.approx(expected.validation_loss, rel=2e-3)
 
 
 def test_keras_on_tensorflow_agrees_step_by_step(engine):

@@ -1,0 +1,151 @@
+"""The other notebooks in a real browser: they fill, stop, keep what they measured, and say nothing on the console."""
+
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import pytest
+
+from lib import ceilings
+from lib.backends import BACKENDS, usable_ways, versions
+from lib.race import all_cells, plan
+from lib.store import Record, Store
+from lib.timing import Ended, Measurement
+from tests.browser import MARKS, PHONE, serving
+from tests.conftest import ROOT
+
+pytestmark = MARKS
+
+
+@pytest.fixture(scope="module")
+def race_server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cache")
+    keep_ceilings(Store(folder / "results.sqlite"))
+    with serving(folder, "notebooks/backend_race.py") as served:
+        yield served
+
+
+def keep_ceilings(store):
+    """As if all libraries had been probed before but those of the race's first two visits: no other worker is needed for these."""
+    first = {BACKENDS[cell.way.backend].worker for cell in plan(all_cells(usable_ways()), [])[:2]}
+    for way in usable_ways():
+        library = BACKENDS[way.backend].worker
+        if library not in first:
+            subject = {"library": library, "device": way.device, "name": "dispatch", "work": 1.0}
+            measured = Measurement((1e-6,) * 3, 1, Ended.SPREAD)
+            store.add(Record.of(ceilings.KIND, subject, measured, versions(way.backend)))
+
+
+def measured(page):
+    """How many visits the race's line tells of."""
+    return int(page.locator(".lab-state span").inner_text().split()[0])
+
+
+def test_the_race_fills_cell_by_cell_stops_and_resumes(page, race_server):
+    page.goto(race_server[0])
+    page.wait_for_selector("button:has-text('Race')", timeout=60_000)
+    assert "6.26 s" in page.locator(".race-published").first.inner_text(), (
+        "the published figures are there from the start"
+    )
+    assert measured(page) == 0
+    page.get_by_role("button", name="Race", exact=True).click()
+    page.wait_for_function("() => document.querySelector('.lab-state span')?.innerText.match(/^[2-9]/)", timeout=90_000)
+    page.wait_for_selector("button.race-cell", timeout=10_000)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Stopped'", timeout=20_000)
+    kept = measured(page)
+    assert kept >= 2
+    assert page.locator("button.race-cell").count() >= 2
+    chosen = page.locator("button.race-cell").first
+    chosen.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".race-detail svg", timeout=20_000)
+    assert "quartiles" in page.locator(".race-detail").inner_text()
+    assert chosen.get_attribute("aria-pressed") == "true"
+    page.locator(".race-controls select").first.select_option(label="times faster than …")
+    page.wait_for_function("() => location.search.includes('race.view=speed-up')", timeout=10_000)
+    page.locator(".race-published").first.wait_for(state="detached", timeout=10_000)
+    assert "×" in page.locator("button.race-cell").first.inner_text() or page.locator(".race-waiting").count() > 0
+    page.reload()
+    page.wait_for_selector(".lab-state span", timeout=60_000)
+    assert measured(page) == kept, "what was measured is kept"
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.fixture(scope="module")
+def measured_step(tmp_path_factory):
+    """A cache folder in which one step was taken apart, by the notebook as a script."""
+    folder = tmp_path_factory.mktemp("anatomy")
+    answer = subprocess.run(
+        [sys.executable, "notebooks/anatomy_of_a_step.py", "--", "--step.size", "256", "--step.width", "16", "--step.by", "numpy/cpu,jax-epoch/cpu"],
+        cwd=ROOT, capture_output=True, text=True, timeout=200, check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "MNIST_CACHE_DIR": str(folder)},
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    assert "A step on 256 images takes" in answer.stdout
+    return folder
+
+
+@pytest.fixture
+def opened():
+    """Start a server on a notebook and a cache folder; its address. It ends with the test."""
+    with ExitStack() as stack:
+        yield lambda cache, notebook: stack.enter_context(serving(cache, notebook))[0]
+
+
+def test_the_anatomy_is_served_from_the_store_and_measured_for_a_moved_slider(opened, page, measured_step):
+    base = opened(measured_step, "notebooks/anatomy_of_a_step.py")
+    page.goto(f"{base}/?step.size=256&step.width=16&step.by=numpy/cpu,jax-epoch/cpu")
+    state = "() => document.querySelector('.lab-state b')?.innerText"
+    page.wait_for_function(f"() => ({state})() === 'From store'", timeout=60_000)
+    assert "A step on 256 images takes" in page.locator(".lab-sentence").inner_text()
+    rows = page.locator("table.anatomy tr.anatomy-sum")
+    assert rows.count() >= 7
+    assert "751" in page.locator("table.anatomy").last.inner_text(), "the published total stands beside"
+    assert page.locator(".lab-figure svg").count() == 1
+    page.locator("summary", has_text="the parts, and how each is known").click()
+    assert "unexplained" in page.locator("details[open] table.anatomy").inner_text()
+    before = page.locator(".lab-sentence").inner_text()
+    slider = page.get_by_role("slider").first
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(f"() => ({state})() === 'Measuring'", timeout=20_000)
+    page.wait_for_function(
+        "() => /[1-9] of \\d+ exam|μs/.test(document.querySelector('table.anatomy')?.innerText)", timeout=60_000
+    )
+    page.wait_for_function("() => location.search.includes('step.size=')", timeout=10_000)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.wait_for_function(f"() => ({state})() === 'Stopped'", timeout=20_000)
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function(f"() => ({state})() === 'From store'", timeout=20_000)
+    assert page.locator(".lab-sentence").inner_text() == before, "a position seen before is not measured again"
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_traps_are_measured_and_told(opened, page, measured_step):
+    base = opened(measured_step, "notebooks/traps.py")
+    page.goto(f"{base}/?traps.size=512")
+    page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Done'", timeout=90_000)
+    assert page.locator("table.claims tr").count() == 1 + 6
+    assert "Largest mistake here" in page.locator(".lab-sentence").inner_text()
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_claims_stand_at_once_and_are_measured_on_request(opened, page, measured_step):
+    base = opened(measured_step, "notebooks/claims.py")
+    page.goto(base)
+    page.wait_for_selector("table.claims", timeout=60_000)
+    assert page.locator(".claim-wrong").count() >= 10, "corrections are arithmetic, and need no measurement"
+    assert page.locator(".claim", has_text="not measured yet").count() >= 4
+    page.get_by_role("button", name="Measure what is missing").click()
+    page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Measuring'", timeout=20_000)
+    page.wait_for_function("() => document.querySelector('.lab-state progress')?.value > 0.1", timeout=90_000)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Stopped'", timeout=20_000)
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
