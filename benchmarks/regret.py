@@ -1,23 +1,28 @@
 """How much slower the strategy that `auto` picks is than the best one, on twenty different sweeps.
 
-Each strategy makes each sweep once to be warm and then in turns; its time is the shorter of two. What was picked is judged by
-that strategy's own time; what choosing took the first time, with measuring, stands beside.
+Each strategy makes each sweep twice, in turns; its time is the shorter of the two. What was picked is judged by that strategy's own
+time; what choosing took the first time, with measuring, stands beside. Sweeps of less than `lib.predict.WORTH_S` are not among
+them: for these `auto` does not choose, but trains one after another.
 """
 
+import math
 import random
 import statistics
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from benchmarks.report import Row, Target, note, row, show
 from benchmarks.sweeps import timed
 from lib.engine import Engine
-from lib.spec import Network, Training
+from lib.predict import nominal_s
+from lib.spec import MAX_EPOCHS, Network, Training
 from lib.sweep import Item, Options, Picked, updates
 
 STRATEGIES = ("sequential", "vmap", "padded", "sharded", "processes")
 ROUNDS = 2
+NOMINAL_S = 1.7  # of each sweep one after another, before anything is measured
 SWEEPS = 20
 
 
@@ -36,12 +41,9 @@ def sweeps(seed: int = 0) -> list[list[Training]]:
             Training(Network((rng.choice(widths),) * rng.choice(depths)), 10 ** rng.uniform(-2, -0.5), rng.choice(sizes), 1, rng.choice(seeds))
             for _ in range(count)
         ]  # fmt: skip
-        found.append([_longer(training, 1 + 16 // count) for training in trainings])
+        epochs = math.ceil(NOMINAL_S / nominal_s(trainings, range(count)))
+        found.append([replace(training, epochs=min(epochs, MAX_EPOCHS)) for training in trainings])
     return found
-
-
-def _longer(training: Training, epochs: int) -> Training:
-    return Training(training.network, training.learning_rate, training.batch_size, epochs, training.seed)
 
 
 def main() -> None:
@@ -50,8 +52,10 @@ def main() -> None:
         timed(engine, [Training(epochs=1)] * 2, "processes")
         for number, trainings in enumerate(sweeps()):
             rows.append(_regret(engine, number, trainings))
+            last = rows[-1]
+            times = ", ".join(f"{strategy} {last[f'{strategy}_s']:.2f}" for strategy in STRATEGIES)
             note(
-                f"sweep {number + 1}: picked {rows[-1]['picked']}, best {rows[-1]['best']}, regret {rows[-1]['regret']:.2f}"
+                f"sweep {number + 1} of {SWEEPS}: picked {last['picked']}, regret {last['regret']:.2f}; seconds by {times}"
             )
     finally:
         engine.close()
@@ -76,10 +80,9 @@ def main() -> None:
 def _regret(engine: Engine, number: int, trainings: Sequence[Training]) -> Row:
     picked, choosing_s = _picked(engine, trainings)
     seconds: dict[str, list[float]] = {strategy: [] for strategy in STRATEGIES}
-    for turn in range(ROUNDS + 1):
+    for _ in range(ROUNDS):
         for strategy in STRATEGIES:
-            spent_s, _, _ = timed(engine, trainings, strategy)
-            seconds[strategy] += [spent_s] if turn else []
+            seconds[strategy].append(timed(engine, trainings, strategy)[0])
     best_s = {strategy: min(spent) for strategy, spent in seconds.items()}
     best = min(best_s, key=best_s.__getitem__)
     return row(

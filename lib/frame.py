@@ -161,7 +161,19 @@ def _details(experiment: Experiment, results: Results) -> str:
         "compilation (“first call”) and waiting are left out. An epoch's seconds are the median and quartiles of all but the first. One training "
         "runs at a time on this machine. Accuracy is on the 12,000 validation images, with one seed: gaps below half a point can be chance."
     )
+    how += _how_swept(results)
     return (
         f'<details class="lab-details"><summary>Table</summary><div class="lab-scroll">{rows}</div></details>'
         f'<details class="lab-details"><summary>How this was measured</summary><p>{how}</p></details>'
     )
+
+
+def _how_swept(results: Results) -> str:
+    """How the trainings were made: alone, or together in the same seconds."""
+    together = max((line.curve.together for line in results.lines if line.curve is not None), default=1)
+    text = f" These were trained by: {html.escape(results.picked.why)}." if results.picked is not None else ""
+    if together > 1:
+        text += (
+            f" Up to {together} were trained in one program; the seconds of each are its equal share of the program's."
+        )
+    return text

@@ -213,3 +213,29 @@ def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
     page.mouse.up()
     assert len(set(seen)) > 3, "they change while drawing"
     assert int(np.argmax(json.loads(seen[-1]))) in (1, 7), "a vertical stroke"
+
+
+def test_a_search_is_made_on_request_kept_and_told(page, server):
+    """It waits for its button; what it trained is there when the page is opened again."""
+    query = FILLED + "&search.count=16&search.epochs=1&search.sizes=4096&search.widths=16,32"
+    open_page(page, server, query)
+    page.get_by_role("button", name="Stop all").click()  # the experiments above are other tests'
+    line = page.locator(".lab >> nth=4 >> .lab-state")
+    line.wait_for(timeout=60_000)
+    assert "press “Search”" in line.inner_text()
+    page.get_by_role("button", name="Search", exact=True).click()
+    wait_over(page, 4, 60_000)
+    page.wait_for_function(
+        "() => document.querySelectorAll('.lab')[4].querySelector('.lab-state b').innerText === 'Done'", timeout=60_000
+    )
+    told = sentence(page, 4)
+    assert "Best of 16" in told
+    assert page.locator(".lab >> nth=4 >> .lab-figure svg").count() == 3, (
+        "lines, importance and the density of the curves"
+    )
+    page.reload()
+    page.wait_for_function(
+        "() => document.querySelectorAll('.lab')[4]?.querySelector('.lab-state b')?.innerText === 'From store'",
+        timeout=60_000,
+    )
+    assert sentence(page, 4) == told

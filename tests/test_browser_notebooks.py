@@ -149,3 +149,39 @@ def test_the_claims_stand_at_once_and_are_measured_on_request(opened, page, meas
     page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Stopped'", timeout=20_000)
     page.set_viewport_size(PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_sweeps_fill_move_stop_and_are_kept(opened, page, tmp_path):
+    base = opened(tmp_path, "notebooks/parallel_sweeps.py")
+    query = "?compare.epochs=1&count.most=4&count.size=4096&mixed.spread=0.2&mixed.size=4096"
+    page.goto(base + query)
+    state = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"
+    for nth in range(3):
+        page.wait_for_function(f"n => ({state})(n) === 'Done'", arg=nth, timeout=120_000)
+    sentences = page.locator(".lab-sentence")
+    assert "Quickest:" in sentences.nth(0).inner_text()
+    assert "one after another" in sentences.nth(1).inner_text()
+    assert "Padding is" in sentences.nth(2).inner_text()
+    assert "about 4 ×" in page.locator(".lab-table", has_text="published").inner_text(), (
+        "the article's figures stand beside"
+    )
+    assert page.locator(".shapes > div").count() == 8
+    padding = sentences.nth(2).inner_text()
+    page.get_by_role("slider").nth(3).focus()  # how different
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => location.search.includes('mixed.spread=0.3')", timeout=10_000)
+    page.wait_for_function(f"n => ({state})(n) === 'Done'", arg=2, timeout=60_000)
+    page.wait_for_function(
+        "before => document.querySelectorAll('.lab-sentence')[2]?.innerText !== before", arg=padding, timeout=20_000
+    )
+    page.get_by_role("slider").nth(1).focus()  # how many
+    for _ in range(6):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => location.search.includes('count.most=256')", timeout=10_000)
+    page.wait_for_function(f"n => ({state})(n) === 'Measuring'", arg=1, timeout=20_000)
+    page.get_by_role("button", name="Stop", exact=True).nth(1).click()
+    page.wait_for_function(f"n => ({state})(n) === 'Stopped'", arg=1, timeout=20_000)
+    page.reload()
+    page.wait_for_function(f"n => ({state})(n) === 'From store'", arg=0, timeout=60_000)
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

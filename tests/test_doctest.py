@@ -3,10 +3,18 @@ import importlib
 
 import pytest
 
+from tests.conftest import ROOT
 
-@pytest.mark.parametrize("name", ["backends.base", "charts", "experiments", "sweep"])
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "lib").rglob("*.py")
+    if ">>> " in path.read_text()
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_hold(name):
-    module = importlib.import_module(f"lib.{name}")
+    module = importlib.import_module(name)
     failed, tried = doctest.testmod(module)
     assert tried > 0
     assert failed == 0

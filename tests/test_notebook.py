@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 QUICK = {
     "rate.epochs": "1", "rate.size": "4096", "rate.count": "2", "size.epochs": "1", "size.sizes": "2048,4096",
     "depth.epochs": "1", "depth.size": "4096", "backend.epochs": "2", "backend.size": "4096",
+    "search.count": "16", "search.epochs": "1", "search.sizes": "4096", "search.widths": "16,32",
 }  # fmt: skip
 
 
@@ -44,7 +45,7 @@ def test_as_a_script():
     assert answer.returncode == 0, answer.stderr
     for name in ("learning-rate", "batch-size", "depth", "backend"):
         assert f"\n{name}\n" in answer.stdout
-    for words in ("was best", "fastest epochs", "parameters", "times as long", "Keras on TensorFlow"):
+    for words in ("was best", "Best of 16", "fastest epochs", "parameters", "times as long", "Keras on TensorFlow"):
         assert words in answer.stdout
     assert "Traceback" not in answer.stderr
 
@@ -59,6 +60,7 @@ def test_as_an_export(tmp_path):
     assert answer.returncode == 0, answer.stderr
     content = path.read_text()
     assert "was best" in content
+    assert "Best of 16" in content
     assert "vegalite" in content
     assert "Traceback" not in content
 

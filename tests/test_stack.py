@@ -18,6 +18,7 @@ from lib.stack import program as program_module
 from lib.stack import train as train_module
 from lib.stack.layout import VACANT, Shape, arrange, chunks, stacks, waste
 from lib.stack.train import train_stack
+from tests.browser import free_port
 from tests.conftest import ROOT
 
 hidden_layers = st.lists(st.integers(1, 12), max_size=3).map(tuple)
@@ -258,3 +259,33 @@ def test_devices_exchange_nothing_while_they_train(small_data):
                  small_data.x_train, small_data.y_train, np.ones((1, 2), np.float32))  # fmt: skip
     text = compiled.steps.lower(*arguments).as_text()  # type: ignore[attr-defined]
     assert not any(word in text for word in ("all_reduce", "all_gather", "collective_permute", "all_to_all"))
+
+
+JOB = """
+import json, sys
+import jax
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", num_processes=2, process_id=int(sys.argv[2]))
+from tests.test_stack import DIVIDED, noise, trained
+assert len(jax.devices()) == 4 and len(jax.local_devices()) == 2
+losses, epochs, last = trained(DIVIDED, noise(), n_devices=4)
+print(json.dumps({str(i): [losses[i].tolist(), float(sum(w.sum() for w, _ in last[i]))] for i in losses}))
+"""
+
+
+def test_two_processes_of_a_job_are_the_same_as_one(small_data):
+    port = free_port()
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    job = [
+        subprocess.Popen([sys.executable, "-c", JOB, str(port), number], cwd=ROOT, env=environment, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True)
+        for number in "01"
+    ]  # fmt: skip
+    answers = [process.communicate(timeout=120) for process in job]
+    assert [process.returncode for process in job] == [0, 0], answers
+    first, second = (json.loads(said.splitlines()[-1]) for said, _ in answers)
+    assert repr(first) == repr(second), "both are told the same"
+    losses, _, _ = trained(DIVIDED, small_data)
+    for index in range(len(DIVIDED)):
+        if np.isfinite(losses[index]).all():
+            np.testing.assert_allclose(first[str(index)][0], losses[index], atol=TOLERANCE, rtol=TOLERANCE)

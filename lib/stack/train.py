@@ -79,10 +79,19 @@ class _Loaded:
 
     def host(self) -> Weights:
         """A copy of all parameters in host memory."""
-        return jax.tree.map(np.array, self.current)
+        return jax.tree.map(whole, self.current)
 
     def put_starts(self, starts: np.ndarray) -> jax.Array:
         return jax.device_put(starts, self.program.by_row)
+
+
+def whole(array: jax.Array) -> np.ndarray:
+    """A copy in host memory; of a job of several processes, the parts of all of them."""
+    if array.is_fully_addressable:
+        return np.array(array)
+    from jax.experimental.multihost_utils import process_allgather
+
+    return np.asarray(process_allgather(array, tiled=True))
 
 
 def _load(
@@ -120,6 +129,9 @@ def train_stack(
     """Train all of them at once: events of each, by its index; None where it can be paused or stopped.
 
     All have one batch size. `parameters` holds those that do not start from their seed, by index, as after `first_epoch` epochs.
+
+    In a job of several JAX processes (`jax.distributed`), each calls this with the same arguments and all devices of the job, and is
+    told the same events.
     """
     run = _Run(trainings, data, devices_of(device, n_devices), first_epoch)
     yield from run.begin(dict(parameters or {}))
@@ -139,6 +151,8 @@ class _Run:
         self.n_steps = trainings[0].steps_per_epoch(len(data.x_train))
         self.alive = [i for i, training in enumerate(trainings) if training.epochs > first_epoch]
         self.step_s: float | None = None
+        # Processes of one job must take the same decisions, so none may depend on what each measured: whole epochs, and no shrinking.
+        self.in_step = len({device.process_index for device in devices}) > 1
 
     def begin(self, start: dict[int, Parameters]) -> Iterator[tuple[int, Event] | None]:
         """Load and compile; no steps yet."""
@@ -184,7 +198,7 @@ class _Run:
         self.taken = dict.fromkeys(self.alive, 0)
         done, told, train_s, untold_s = 0, 0, 0.0, 0.0
         while done < self.n_steps and len(self.diverged) < len(self.alive):
-            stop = done + next_chunk(self.n_steps - done, self.step_s)
+            stop = self.n_steps if self.in_step else done + next_chunk(self.n_steps - done, self.step_s)
             before = time.perf_counter()
             loaded.current, losses = self._steps(losses, starts, done, stop)
             losses.block_until_ready()
@@ -193,10 +207,10 @@ class _Run:
             train_s, untold_s = train_s + chunk_s, untold_s + chunk_s
             yield None
             if untold_s >= max(CHUNK_S, REPORT_S * len(self.alive)) or done == self.n_steps:
-                yield from self._tell(epoch, np.asarray(losses)[told:done], told, untold_s, places)
+                yield from self._tell(epoch, whole(losses)[told:done], told, untold_s, places)
                 told, untold_s = done, 0.0
         before = time.perf_counter()
-        found = jax.device_get(loaded.program.evaluate(loaded.current, *self.images[2:]))
+        found = jax.tree.map(whole, loaded.program.evaluate(loaded.current, *self.images[2:]))
         evaluation_s = (time.perf_counter() - before) / len(self.alive)
         yield from self._end(epoch, found, places, train_s / len(self.alive), evaluation_s)
 
@@ -234,7 +248,7 @@ class _Run:
     def let_go(self, epoch: int) -> None:
         """After an epoch: those that are done leave, and the program shrinks if that saves more than it costs."""
         self.alive = [i for i in self.alive if i not in self.diverged and self.trainings[i].epochs > epoch + 1]
-        if not self.alive or self.step_s is None:
+        if not self.alive or self.step_s is None or self.in_step:
             return
         loaded = self.loaded
         left = max(self.trainings[i].epochs for i in self.alive) - epoch - 1
