@@ -302,7 +302,7 @@ def makespan(cost_s: Sequence[float], n: int) -> float:
     """Seconds until the last of `n` processes is done, the longest trainings first.
 
     >>> makespan([3, 3, 2, 2, 2], 2)
-    7
+    7.0
     """
     ends = [0.0] * n
     for seconds in sorted(cost_s, reverse=True):
