@@ -136,8 +136,8 @@ def search_question(address, get_reset, search_stage):
     mo.md(r"""
     ## 5 · All of it at once?
 
-    Rate, batch size, width and depth act on each other, so one cannot be chosen after the other. A random search draws settings from all of them; trained
-    together in a few programs, many cost little more than one after another would for a few. Which of the settings matters at all?
+    Rate, batch size, width and depth act on each other, so one cannot be chosen after the other. A random search draws settings from all of them, and
+    they are trained in whatever way a few measured steps show to be quickest here. Which of the settings matters at all?
     """)
     return (search_panel,)
 

@@ -12,7 +12,6 @@ import multiprocessing
 import sys
 import time
 
-import keras
 import numpy as np
 
 RATES = (0.001, 0.01, 0.1, 1.0, 10.0)
@@ -27,6 +26,8 @@ def images() -> tuple[np.ndarray, np.ndarray]:
 
 
 def train_one(arguments: tuple[float, np.ndarray, np.ndarray]) -> tuple[float, float]:
+    import keras  # loaded by `main` before the processes are forked, as in the article
+
     rate, x, y = arguments
     model = keras.Sequential([keras.layers.Dense(128, activation="relu"), keras.layers.Dense(10, activation="softmax")])
     model.compile(
@@ -37,6 +38,8 @@ def train_one(arguments: tuple[float, np.ndarray, np.ndarray]) -> tuple[float, f
 
 
 def main() -> None:
+    import keras  # noqa: F401
+
     x, y = images()
     work = [(rate, x, y) for rate in RATES]
     began = time.perf_counter()

@@ -172,6 +172,11 @@ def _how_swept(results: Results) -> str:
     """How the trainings were made: alone, or together in the same seconds."""
     together = max((line.curve.together for line in results.lines if line.curve is not None), default=1)
     text = f" These were trained by: {html.escape(results.picked.why)}." if results.picked is not None else ""
+    earlier = max((line.kept_epochs for line in results.lines), default=0)
+    if earlier:
+        text += (
+            f" Up to {earlier} epochs of a training were kept and gone on from: their seconds are of an earlier time."
+        )
     if together > 1:
         text += (
             f" Up to {together} were trained in one program; the seconds of each are its equal share of the program's."

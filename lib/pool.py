@@ -7,6 +7,7 @@ that dies costs only the tasks that it had, which run again; one of other versio
 import os
 import platform
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from lib.worker import follow
 
 IDLE_S = 120.0
 POLL_S = 0.05
+GRACE_S = 0.2  # for what is under way when somebody else's turn has come
 MAX_DEATHS = 3  # of processes, while a task was under way: then the task itself is what kills them
 
 
@@ -184,9 +186,15 @@ class LocalPool:
         self.executor = ProcessPoolExecutor(
             self.n, context=get_context("loky"), env=environment, timeout=IDLE_S, initializer=follow, initargs=(os.getpid(),)
         )  # fmt: skip
-        self._registered = False
+        self._registered, self._used_at = False, 0.0
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether its processes have been started, and have not ended for want of work."""
+        return bool(self._used_at) and time.monotonic() - self._used_at < IDLE_S
 
     def submit(self, function: Callable, *arguments) -> Future:
+        self._used_at = time.monotonic()
         future = self.executor.submit(function, *arguments)
         if not self._registered:
             close_at_exit(self)
@@ -213,9 +221,10 @@ def local_pool(way: Way, fresh: bool = False) -> LocalPool:
 
 
 def is_warm(way: Way) -> bool:
-    """Whether the pool's processes have been started."""
+    """Whether the way's pool has its processes."""
     with _guard:
-        return (BACKENDS[way.backend].worker, way.device) in _pools
+        pool = _pools.get((BACKENDS[way.backend].worker, way.device))
+        return pool is not None and pool.is_warm
 
 
 @dataclass(frozen=True)
@@ -233,17 +242,21 @@ def run_tasks(
     renew: Callable[[], Executor | LocalPool] | None = None,
     pause: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[int, Outcome] | Died | None]:
-    """Yield each task's outcome as it comes, and None at every look meanwhile; ends early when `cancel` is set, or, once what
-    is under way is done, when `pause()` says so.
+    """Yield each task's outcome as it comes, and None at every look meanwhile; ends early when `cancel` is set or `pause()` says so.
+    What is not done `GRACE_S` after that is lost where there is a `renew`: somebody waits for the machine.
 
     No more tasks are handed over than twice the workers, so that little is lost and nothing piles up. `renew` makes a new
     executor for one that broke. Raises `TaskFailed` when all others are done, `OtherVersions` at once.
     """
     waiting, running = list(reversed(range(len(tasks)))), {}
-    deaths, failed = [0] * len(tasks), []
+    deaths, failed, asked_at = [0] * len(tasks), [], 0.0
     try:
         while (waiting or running) and not cancel.is_set():
             pausing = pause()
+            asked_at = (asked_at or time.monotonic()) if pausing else 0.0
+            if pausing and renew is not None and running and time.monotonic() - asked_at > GRACE_S:
+                renew()
+                return
             if pausing and not running:
                 return
             while waiting and len(running) < 2 * n_workers and not pausing:

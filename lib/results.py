@@ -40,6 +40,7 @@ class Line:
     began: float | None = None
     curve: Curve | None = None
     kept: bool = False
+    kept_epochs: int = 0  # that were trained earlier, and gone on from
 
     @property
     def total_steps(self) -> int:
@@ -87,6 +88,7 @@ class Line:
 
     def go_on(self, curve: Curve) -> None:
         """Begin where a shorter training, which is kept, had ended."""
+        self.kept_epochs = len(curve.epochs)
         self.losses, self.n_steps = [curve.losses], len(curve.losses)
         self.epochs = list(curve.epochs)
         self.train_s = sum(epoch.train_s for epoch in curve.epochs)

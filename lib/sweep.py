@@ -163,6 +163,8 @@ def updates(
             twins.setdefault(first[item], []).append(index)
     run = _Sweep(items, sorted(first.values()), engine, store, cancel, options or Options(), claim or Claim())
     for update in run.updates():
+        if isinstance(update, ToTrain | Void):
+            update = replace(update, indices=(*update.indices, *(t for i in update.indices for t in twins.get(i, ()))))
         yield update
         if isinstance(update, (Progress, Finished, Continued)):  # equal trainings are made once and told of twice
             yield from (replace(update, index=twin) for twin in twins.get(update.index, ()))
@@ -319,7 +321,7 @@ class _Sweep:
             elif isinstance(message, Progress):
                 collected[message.index].add(message.event)
                 yield Progress(indices[message.index], message.event)
-            elif isinstance(message, Kept):
+            elif isinstance(message, Kept) and not self.options.fresh:  # a whole curve is not replaced by half of one
                 curve = collected[message.index].curve(len(indices) if part.devices else 1)
                 self._keep(indices[message.index], curve, message.parameters, digest)
             elif isinstance(message, Trained):
@@ -328,7 +330,7 @@ class _Sweep:
                 collected[message.index] = Collected()  # a thousand curves are not held until the last is done
                 curve = self._keep(index, curve, message.parameters, digest)
                 yield Finished(index, curve, False, message.parameters, self.strategy)
-            else:
+            elif not isinstance(message, Kept):
                 yield message
 
     def _all_kept(self, indices: Sequence[int], digest: str) -> list[Curve]:
@@ -379,19 +381,14 @@ class _Sweep:
     def _as_tasks(self, way: Way, todo: list[int], facts: Facts, executor, n_workers: int, renew) -> Iterator[Update]:
         groups = self._task_groups(way, todo, n_workers)
         expected = Expected.here(way, facts.digest)
-        tasks = [
-            Task(
-                way, tuple(self.trainings[i] for i in group), expected, self._first_epoch(group[0]),
-                tuple(self._start(i, facts.digest) for i in group), len(group) > 1, self.want_parameters, self.points,
-            )
-            for group in groups
-        ]  # fmt: skip
+        tasks = [self._task(way, group, expected) for group in groups]
         left = set(range(len(groups)))
         # Processes of this machine are timed work, and take turns like all of it; elsewhere nobody is disturbed.
         with self.engine.turn(self.claim) if self.strategy == "processes" else nullcontext() as turn:
             while left and not self.cancel.is_set():
                 if turn is not None:
                     yield from turn.take(self.cancel)
+                    executor = local_pool(way)  # another one, if the last was ended for somebody who could not wait
                 order = sorted(left)
                 pause = turn.must_give_way if turn is not None else lambda: False
                 chosen = [tasks[t] for t in order]
@@ -411,6 +408,16 @@ class _Sweep:
                     turn.give_back()
         if self.cancel.is_set() and self.strategy == "processes":
             local_pool(way, fresh=True)  # nobody wants what they are at
+
+    def _task(self, way: Way, group: tuple[int, ...], expected: Expected) -> Task:
+        start = tuple(self._start(i, expected.data_digest) for i in group)
+        if not all(start):  # nothing to go on from, or forgotten meanwhile: from the beginning
+            for index in group:
+                self.begun.pop(index, None)
+            start = ()
+        trainings = tuple(self.trainings[i] for i in group)
+        first_epoch = self._first_epoch(group[0])
+        return Task(way, trainings, expected, first_epoch, start, len(group) > 1, self.want_parameters, self.points)
 
     def _task_groups(self, way: Way, todo: list[int], n_workers: int) -> list[tuple[int, ...]]:
         """One training a process here; on a cluster, stacks, so many that a dead worker costs little."""

@@ -24,6 +24,7 @@ from lib.stack.layout import Shape
 from lib.store import Store
 from lib.strategies import STRATEGIES, Limits, Part, parts
 from lib.sweep import Continued, Finished, Item, Options, Picked, Void, sweep, updates
+from lib.turns import Claim, Urgency
 
 MIXED = [
     Training(Network(hidden), rate, 4096, 2, seed)
@@ -339,3 +340,52 @@ def test_halving_finds_the_winner_of_the_full_grid(engine, tmp_path):
     assert accuracy[0] - accuracy[1] < 0.005, "the winner is as good as the full grid's"
     with pytest.raises(ValueError, match="one number of epochs"):
         list(halved([items[0], Item(replace(trainings[0], epochs=7))], engine, store, threading.Event()))
+
+
+def test_what_goes_on_from_forgotten_parameters_begins_again(engine, tmp_path, monkeypatch):
+    """Their place in the store may be taken by others between two looks."""
+    store = Store(tmp_path / "results.sqlite")
+    made(MIXED[:2], engine, store, strategy="sequential")
+    monkeypatch.setattr(sweep_module._Sweep, "_start", lambda *_: None)
+    longer = [replace(training, epochs=3) for training in MIXED[:2]]
+    for strategy in ("sequential", "processes"):
+        told, found = made(longer, engine, store, strategy=strategy)
+        assert any(isinstance(update, Continued) for update in told)
+        assert [len(found[i].curve.epochs) for i in (0, 1)] == [3, 3]
+        _, whole = made(longer, engine, strategy="sequential")
+        np.testing.assert_allclose(found[0].curve.losses, whole[0].curve.losses, atol=1e-4)
+        store = Store(tmp_path / "other.sqlite")
+        made(MIXED[:2], engine, store, strategy="sequential")
+
+
+def test_a_moved_slider_does_not_wait_for_a_pool(engine):
+    """Another run of the same viewer gets its turn while processes train, and these go on afterwards."""
+    viewer, cancel = object(), threading.Event()
+    slow = [Item(Training(Network((256,)), rate, 32, 4)) for rate in (0.1, 0.2)]
+    found: list[Finished] = []
+
+    def pooled():
+        told = updates(slow, engine, None, cancel, Options("processes"), Claim(viewer, Urgency.IN_ORDER))
+        found.extend(update for update in told if isinstance(update, Finished))
+
+    made(MIXED[:1], engine, strategy="sequential")
+    thread = threading.Thread(target=pooled)
+    thread.start()
+    time.sleep(4.0)
+    began = time.monotonic()
+    list(updates([Item(MIXED[1])], engine, None, threading.Event(), Options("sequential"), Claim(viewer, Urgency.NOW)))
+    assert time.monotonic() - began < 2.0
+    thread.join(60)
+    assert sorted(update.index for update in found) == [0, 1]
+
+
+def test_parameters_of_a_large_sweep_are_not_held_anywhere(engine, tmp_path, monkeypatch):
+    store = Store(tmp_path / "results.sqlite")
+    monkeypatch.setattr(sweep_module, "MAX_PARAMETER_BYTES", 3 * MIXED[0].network.parameter_bytes)
+    _, few = made(MIXED[:1], engine, store, strategy="vmap")
+    assert few[0].parameters is not None
+    assert len(store.rows("parameters")) == 1
+    many = [replace(MIXED[0], learning_rate=rate) for rate in (0.11, 0.12, 0.13, 0.14)]
+    _, found = made(many, engine, store, strategy="vmap")
+    assert {update.parameters for update in found.values()} == {None}
+    assert len(store.rows("parameters")) == 1
