@@ -59,17 +59,9 @@ def main() -> None:
             )
     finally:
         engine.close()
-    regrets = [float(r["regret"]) for r in rows]  # type: ignore[arg-type]
-    columns = (
-        "number",
-        "networks",
-        "shapes",
-        "picked",
-        "best",
-        "regret",
-        "choosing_s",
-        *(f"{s}_s" for s in STRATEGIES),
-    )
+    regrets, inside = ([float(r[name]) for r in rows] for name in ("regret", "regret_inside"))  # type: ignore[arg-type]
+    about = ("number", "networks", "shapes", "picked", "best", "regret", "picked_inside", "regret_inside", "choosing_s")
+    columns = (*about, *(f"{strategy}_s" for strategy in STRATEGIES))
     targets = [
         Target("median regret", statistics.median(regrets), 1.1),
         Target("worst regret", max(regrets), 1.5),
