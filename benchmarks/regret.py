@@ -18,9 +18,10 @@ from benchmarks.sweeps import timed
 from lib.engine import Engine
 from lib.predict import nominal_s
 from lib.spec import MAX_EPOCHS, Network, Training
+from lib.strategies import POOLED
 from lib.sweep import Item, Options, Picked, updates
 
-STRATEGIES = ("sequential", "vmap", "padded", "sharded", "processes")
+STRATEGIES = ("sequential", "vmap", "padded", "sharded", "processes", "stacks")
 ROUNDS = 2
 NOMINAL_S = 1.7  # of each sweep one after another, before anything is measured
 SWEEPS = 20
@@ -79,9 +80,9 @@ def _regret(engine: Engine, number: int, trainings: Sequence[Training]) -> Row:
             seconds[strategy].append(timed(engine, trainings, strategy)[0])
     best_s = {strategy: min(spent) for strategy, spent in seconds.items()}
     best = min(best_s, key=best_s.__getitem__)
-    inside = {strategy: s for strategy, s in picked.expected_s.items() if strategy != "processes"}
+    inside = {strategy: s for strategy, s in picked.expected_s.items() if strategy not in POOLED}
     second = min(inside, key=inside.__getitem__)  # what it picks where processes are not at hand
-    best_inside_s = min(s for strategy, s in best_s.items() if strategy != "processes")
+    best_inside_s = min(s for strategy, s in best_s.items() if strategy not in POOLED)
     return row(
         "regret", [best_s[best]], "jax-epoch", trainings[0].batch_size, number=number + 1, networks=len(trainings),
         shapes=len({(t.network, t.batch_size) for t in trainings}), picked=picked.strategy, best=best,

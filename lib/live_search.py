@@ -14,7 +14,7 @@ from lib.halving import cost_epochs, rungs
 from lib.importance import Dimension, importance
 from lib.live_filling import Stage, paint_while_it_fills, say, state_line
 from lib.spec import Training
-from lib.strategies import AUTO, STRATEGIES
+from lib.strategies import AUTO, POOLED, STRATEGIES
 from lib.sweep import Finished, Picked
 from lib.turns import Claim, Urgency
 
@@ -46,7 +46,7 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 
     strategies = {"chosen by measuring": AUTO} | {s.label: key for key, s in STRATEGIES.items() if key != "cluster"}
     if device_count("cpu") < 2:
-        strategies = {label: key for label, key in strategies.items() if key not in ("sharded", "processes")}
+        strategies = {label: key for label, key in strategies.items() if key not in ("sharded", *POOLED)}
     strategy = str(address.choice("search.strategy", AUTO, list(strategies.values())))
     elements = {
         "count": slider("Settings", "count", 64, COUNTS),

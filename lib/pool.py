@@ -163,18 +163,21 @@ def _events(task: Task, data: Data) -> Iterator[tuple[int, FirstCall | Steps | E
 
 
 def _probe(task: Task, data: Data) -> float:
-    """Seconds a step of the first training, the first chunk left out."""
-    spent_s, steps = 0.0, 0
-    events = load_train(task.way.backend)(task.trainings[0], data, task.way.device)
-    seen = 0
-    for event in events:
-        if isinstance(event, Steps):
-            seen += 1
-            spent_s, steps = (spent_s + event.train_s, steps + len(event.losses)) if seen > 1 else (0.0, 0)
-            if spent_s > task.probe_s:
-                break
+    """Seconds of a step, of all networks of a stack together; the quickest report after the first."""
+    reports: dict[int, list[float]] = {}  # first step: seconds, steps
+    spent_s = 0.0
+    events = _events(task, data)
+    for _, event in events:
+        if not isinstance(event, Steps):
+            continue
+        if spent_s > task.probe_s and event.first_step not in reports:
+            break
+        told = reports.setdefault(event.first_step, [0.0, len(event.losses)])
+        told[0] += event.train_s
+        spent_s += event.train_s
     events.close()  # type: ignore[attr-defined]
-    return spent_s / max(steps, 1)
+    later = [told for first, told in reports.items() if first > 0] or list(reports.values())
+    return min((seconds / steps for seconds, steps in later), default=0.0)
 
 
 class LocalPool:

@@ -6,18 +6,18 @@ worth measuring for: then it is one after another.
 
 import statistics
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from lib.backends import Way, device_count, usable_cores, versions
 from lib.backends.base import FirstCall, Steps
 from lib.current import current
 from lib.engine import Engine, How, Message, Progress
-from lib.pool import Expected, LocalPool, Task, is_warm, local_pool, run_tasks
-from lib.spec import N_TRAIN, N_VALIDATION, Training
+from lib.pool import Expected, Task, is_warm, local_pool, run_tasks
+from lib.spec import N_VALIDATION, Training
 from lib.stack.layout import Shape, arrange
 from lib.store import Record, Store
-from lib.strategies import STRATEGIES, Limits, Part, parts
+from lib.strategies import POOLED, STRATEGIES, Limits, Part, parts, pool_groups
 from lib.timing import Ended, Measurement
 from lib.turns import Claim
 from lib.watch import Watch
@@ -118,6 +118,7 @@ def pick(
     cancel: threading.Event,
     claim: Claim,
     worth_s: float = WORTH_S,
+    with_processes: bool = True,
 ) -> Generator[Message, None, Picked | None]:
     """Measure what is missing, and choose. None: cancelled."""
     nominal = nominal_s(trainings, indices)
@@ -132,8 +133,13 @@ def pick(
         if cancel.is_set():
             return None
         expected[key] = expected_s(plan, trainings, found)
-    if (pooled := (yield from paces.pooled_s(trainings, indices, min(expected.values())))) is not None:
-        expected["processes"] = pooled
+    n, best_s = usable_cores(), min(expected.values())
+    if with_processes and n > 1 and (is_warm(way) or best_s > POOL_WORTH_S):
+        for key in POOLED:
+            groups = pool_groups(key, trainings, indices, n, limits)
+            if key == "processes" or any(len(group) > 1 for group in groups):
+                pooled = yield from paces.pooled_s(trainings, groups, n)
+                expected |= {} if pooled is None else {key: pooled}
     if cancel.is_set():
         return None
     best = min(expected, key=expected.__getitem__)
@@ -245,42 +251,64 @@ class Paces:
         return [record]
 
     def pooled_s(
-        self, trainings: Sequence[Training], indices: Sequence[int], best_s: float
+        self, trainings: Sequence[Training], groups: Sequence[tuple[int, ...]], n: int
     ) -> Generator[Message, None, float | None]:
-        """Seconds by processes; None where that is not known, and finding out is not worth it."""
-        warm, n = is_warm(self.way), usable_cores()
-        shapes = {(trainings[i].network, trainings[i].batch_size): trainings[i] for i in indices}
-        start_s = 0.0 if warm else POOL_START_S
-        if n < 2 or best_s < POOL_WORTH_S * (not warm):
-            return None
-        step_s: dict[tuple, float] = {}
-        heaviest = sorted(shapes, key=lambda key: -key[0].step_flops(key[1]) * N_TRAIN / key[1])
+        """Seconds of these groups by `n` processes; None where it was cancelled or they could not train."""
+        start_s = 0.0 if is_warm(self.way) else POOL_START_S
+        plan = [Part(group, int(len(group) > 1)) for group in groups]
+        weight = [step_flops(part, trainings) * steps_of(part, trainings) for part in plan]
+        paces: dict[int, Pace] = {}
+        measured: dict[tuple, Pace] = {}
         with self.engine.turn(self.claim) as turn:
-            yield from turn.take(self.cancel)
-            for key in heaviest[:MAX_PROBES]:
-                step_s[key] = self._pooled_step_s(shapes[key], n)
-        if self.cancel.is_set() or not all(step_s.values()):
+            for position in sorted(range(len(plan)), key=lambda p: -weight[p]):
+                program = program_of(plan[position], trainings) | {"by": f"process, {len(plan[position].indices)}"}
+                key = tuple(program.items())
+                if key not in measured and len(measured) < MAX_PROBES and not self.cancel.is_set():
+                    known = self._remembered(program)
+                    if not known:
+                        yield from turn.take(self.cancel)
+                        known = self._pooled(program, [trainings[i] for i in groups[position]], n)
+                    measured |= {key: Pace.of(known)} if known else {}
+                if key in measured:
+                    paces[position] = measured[key]
+        if self.cancel.is_set() or not paces:
             return None
-        known_s = sum(step_s.values()) / sum(key[0].step_flops(key[1]) for key in step_s)
-        cost_s = [
-            trainings[i].epochs * trainings[i].steps_per_epoch() * step_s.get(
-                (trainings[i].network, trainings[i].batch_size), known_s * trainings[i].network.step_flops(trainings[i].batch_size)
-            )
-            for i in indices
-        ]  # fmt: skip
-        return start_s + makespan(cost_s, n)
+        return start_s + makespan(
+            [
+                expected_s([part], trainings, {0: self._pace_of(p, plan, trainings, paces)})
+                for p, part in enumerate(plan)
+            ],
+            n,
+        )
 
-    def _pooled_step_s(self, training: Training, n: int) -> float:
-        """A step's seconds while all processes train; 0 where they could not."""
-        task = Task(self.way, (training,), Expected.here(self.way, ""), probe_s=PROBE_S)
+    def _pace_of(
+        self, position: int, plan: Sequence[Part], trainings: Sequence[Training], paces: Mapping[int, Pace]
+    ) -> Pace:
+        """A part's own pace, or the first's, scaled by the arithmetic."""
+        if position in paces:
+            return paces[position]
+        first = min(paces)
+        scale = step_flops(plan[position], trainings) / step_flops(plan[first], trainings)
+        return replace(paces[first], step_s=paces[first].step_s * scale)
+
+    def _pooled(self, program: Subject, trainings: Sequence[Training], n: int) -> list[Record]:
+        """A step's seconds while all processes train the same; nothing where they could not."""
+        task = Task(
+            self.way, tuple(trainings), Expected.here(self.way, ""), stacked=len(trainings) > 1, probe_s=PROBE_S
+        )
         pool = local_pool(self.way)
         found: list[float] = []
         for _ in range(2):  # the first time compiles, and the processes start one after the other
-            found = [one[1].step_s for one in self._outcomes([task] * n, pool, n)]
-        return max(found, default=0.0)
-
-    def _outcomes(self, tasks: list[Task], pool: LocalPool, n: int) -> Iterator:
-        return (one for one in run_tasks(tasks, pool, n, self.cancel) if isinstance(one, tuple))
+            told = run_tasks([task] * n, pool, n, self.cancel)
+            found = [one[1].step_s for one in told if isinstance(one, tuple)]
+        if not found or self.cancel.is_set():
+            return []
+        measured = Measurement((max(found),), 1, Ended.CAP)
+        subject = self._subject(program) | {"first_call_s": COMPILED_S}
+        record = Record.of(KIND, subject, measured, versions(self.way.backend))
+        if self.store is not None:
+            self.store.add(record)
+        return [record]
 
 
 def quickest(told: Sequence[tuple[int, int, float]]) -> tuple[float, int]:

@@ -56,7 +56,7 @@ def _fill(
 ) -> None:
     """Sweep the experiment into the results; whatever goes wrong becomes a sentence in them."""
     try:
-        options = Options(experiment.strategy, worth_s=WORTH_S, fresh=fresh)
+        options = Options(experiment.strategy, worth_s=WORTH_S, fresh=fresh, streams=True)
         for update in updates(experiment.items, engine, store, cancel, options, claim):
             results.add(update)
         results.end(STOPPED if cancel.is_set() else DONE)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 
 from lib.spec import Training
@@ -34,6 +35,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
         for strategy in (
             Strategy("sequential", "one after another", "#0072b2", "one training after another, all cores for each"),
             Strategy("processes", "processes", "#009e73", "a process a core, one training and one thread each", elsewhere=True),
+            Strategy("stacks", "stacks in processes", "#8a6bbd", "a process a core and one thread each, and in each a padded program of its own", stacked=True, padded=True, elsewhere=True),
             Strategy("vmap", "vmap", "#cc79a7", "all of one shape in one program, on one device", stacked=True),
             Strategy("padded", "padded vmap", "#b07d00", "different shapes in one program, padded with zeros", stacked=True, padded=True),
             Strategy("sharded", "sharded vmap", "#d55e00", "the same, divided among all devices", stacked=True, padded=True, all_devices=True),
@@ -41,6 +43,9 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
         )
     }
 )  # fmt: skip
+
+
+POOLED = ("processes", "stacks")  # made by processes of this machine, a core each
 
 
 @dataclass(frozen=True)
@@ -91,3 +96,28 @@ def parts(strategy: Strategy, trainings: Sequence[Training], indices: Sequence[i
             # One alone gains nothing from a program for many.
             found.append(Part(chunk, n_devices if len(chunk) > 1 else 0))
     return found
+
+
+def pool_groups(
+    strategy: str, trainings: Sequence[Training], indices: Sequence[int], n_workers: int, limits: Limits
+) -> list[tuple[int, ...]]:
+    """What each process of a pool is given at once, the longest first, so that none is left over at the end.
+
+    A training each, or stacks: as many as there are workers or a multiple of it, of even sizes.
+    """
+    if strategy == "processes":
+        groups = [(index,) for index in indices]
+    else:
+        groups = []
+        for group in stacks(trainings, indices, limits.max_waste):
+            n_parts = len(chunks(trainings, group, limits.memory_bytes / n_workers, limits.cache_bytes, 1))
+            n_parts = min(len(group), -(-n_parts // n_workers) * n_workers)
+            ends = [len(group) * part // n_parts for part in range(n_parts + 1)]
+            groups += [group[first:end] for first, end in pairwise(ends)]
+
+    def cost(group: tuple[int, ...]) -> float:
+        first = trainings[group[0]]
+        steps = first.steps_per_epoch() * max(trainings[i].epochs for i in group)
+        return steps * (1e8 + sum(trainings[i].network.step_flops(first.batch_size) for i in group))
+
+    return sorted(groups, key=lambda group: -cost(group))

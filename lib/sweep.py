@@ -25,7 +25,7 @@ from lib.pool import Collected, Died, Expected, OtherVersions, Task, TaskFailed,
 from lib.spec import Training
 from lib.stack.layout import MAX_WASTE
 from lib.store import Curve, Key, Store
-from lib.strategies import AUTO, CACHE_BYTES, MEMORY_SHARE, STRATEGIES, Limits, Part, parts
+from lib.strategies import AUTO, CACHE_BYTES, MEMORY_SHARE, POOLED, STRATEGIES, Limits, Part, parts, pool_groups
 from lib.turns import Claim
 
 
@@ -103,6 +103,7 @@ class Options:
     max_waste: float = MAX_WASTE  # share of the arithmetic that padding may waste
     worth_s: float = predict.WORTH_S  # a sweep of fewer seconds is made one after another without measuring
     fresh: bool = False  # train even what is kept
+    streams: bool = False  # somebody watches lines grow: `auto` does not choose processes, whose results come whole
 
     def __post_init__(self) -> None:
         if self.strategy != AUTO and self.strategy not in STRATEGIES:
@@ -230,7 +231,8 @@ class _Sweep:
 
     def _train_by(self, way: Way, todo: list[int], facts: Facts) -> Iterator[Update]:
         """Other backends are there to be compared: one after another, or each in a process of its own."""
-        if STRATEGIES.get(self.options.strategy, STRATEGIES["sequential"]).elsewhere:
+        asked = STRATEGIES.get(self.options.strategy, STRATEGIES["sequential"])
+        if asked.elsewhere and not asked.stacked:
             self.strategy = self.options.strategy
             yield from self._elsewhere(way, todo, facts)
             return
@@ -246,9 +248,7 @@ class _Sweep:
         """By JAX, one call an epoch, with every strategy to choose from."""
         for way in dict.fromkeys(self.items[index].way for index in todo):
             mine = [index for index in todo if self.items[index].way == way]
-            free_bytes = MEMORY_SHARE * psutil.virtual_memory().available
-            limits = predict.limits_of(way, free_bytes, CACHE_BYTES[way.device])
-            limits = replace(limits, max_waste=self.options.max_waste)
+            limits = self._limits(way)
             picked = yield from self._pick(way, mine, limits)
             if picked is None or self.cancel.is_set():
                 return
@@ -269,7 +269,16 @@ class _Sweep:
         if cluster.address() is not None:
             return Picked("cluster", f"{cluster.ADDRESS} is set")
         found = yield from predict.pick(
-            self.trainings, todo, limits, way, self.engine, self.store, self.cancel, self.claim, self.options.worth_s
+            self.trainings,
+            todo,
+            limits,
+            way,
+            self.engine,
+            self.store,
+            self.cancel,
+            self.claim,
+            self.options.worth_s,
+            with_processes=not self.options.streams,
         )
         return None if found is None else Picked(found.strategy, found.why, found.expected_s)
 
@@ -361,7 +370,7 @@ class _Sweep:
     @contextmanager
     def _executor(self, way: Way, facts: Facts):
         """An executor, how many workers it has, what renews it, and who of it was refused."""
-        if self.strategy == "processes":
+        if self.strategy in POOLED:
             pool = local_pool(way)
             with nullcontext():
                 yield pool, pool.n, lambda: local_pool(way, fresh=True), ()
@@ -384,7 +393,7 @@ class _Sweep:
         tasks = [self._task(way, group, expected) for group in groups]
         left = set(range(len(groups)))
         # Processes of this machine are timed work, and take turns like all of it; elsewhere nobody is disturbed.
-        with self.engine.turn(self.claim) if self.strategy == "processes" else nullcontext() as turn:
+        with self.engine.turn(self.claim) if self.strategy in POOLED else nullcontext() as turn:
             while left and not self.cancel.is_set():
                 if turn is not None:
                     yield from turn.take(self.cancel)
@@ -406,7 +415,7 @@ class _Sweep:
                             yield Finished(index, whole, False, parameters, self.strategy)
                 if turn is not None:
                     turn.give_back()
-        if self.cancel.is_set() and self.strategy == "processes":
+        if self.cancel.is_set() and self.strategy in POOLED:
             local_pool(way, fresh=True)  # nobody wants what they are at
 
     def _task(self, way: Way, group: tuple[int, ...], expected: Expected) -> Task:
@@ -420,23 +429,26 @@ class _Sweep:
         return Task(way, trainings, expected, first_epoch, start, len(group) > 1, self.want_parameters, self.points)
 
     def _task_groups(self, way: Way, todo: list[int], n_workers: int) -> list[tuple[int, ...]]:
-        """One training a process here; on a cluster, stacks, so many that a dead worker costs little."""
-        if self.strategy == "processes" or way.backend != DEFAULT:
-            # The longest first, so that none is left over at the end.
-            cost = {
-                i: self.trainings[i].network.step_flops(1) * self.trainings[i].epochs
-                + 1e7 / self.trainings[i].batch_size
-                for i in todo
-            }
-            return [(index,) for index in sorted(todo, key=lambda i: -cost[i])]
+        """For processes of this machine, or, for a cluster, stacks, so many that a dead worker costs little."""
+        if way.backend != DEFAULT:
+            return pool_groups("processes", self.trainings, todo, n_workers, self._limits(way))
+        groups: list[tuple[int, ...]] = []
         at_most = max(1, len(todo) // (4 * n_workers))
-        groups = []
         for first_epoch in sorted({self._first_epoch(index) for index in todo}):
             alike = [index for index in todo if self._first_epoch(index) == first_epoch]
-            limits = Limits(1e9, CACHE_BYTES["cpu"], 1, self.options.max_waste)
-            for part in parts(STRATEGIES["padded"], self.trainings, alike, limits):
+            if self.strategy in POOLED:
+                groups += pool_groups(self.strategy, self.trainings, alike, n_workers, self._limits(way))
+                continue
+            for part in parts(
+                STRATEGIES["padded"], self.trainings, alike, Limits(1e9, CACHE_BYTES["cpu"], 1, self.options.max_waste)
+            ):
                 groups += [part.indices[k : k + at_most] for k in range(0, len(part.indices), at_most)]
         return groups
+
+    def _limits(self, way: Way) -> Limits:
+        free_bytes = MEMORY_SHARE * psutil.virtual_memory().available
+        limits = predict.limits_of(way, free_bytes, CACHE_BYTES[way.device])
+        return replace(limits, max_waste=self.options.max_waste)
 
     def _joined(self, index: int, curve: Curve) -> Curve:
         """A curve that went on, with its beginning."""

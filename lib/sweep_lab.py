@@ -20,7 +20,7 @@ from lib.predict import Paces, evaluation_flops, expected_s, step_flops
 from lib.spec import Network, Training
 from lib.stack.layout import Shape, waste
 from lib.store import Record, Store
-from lib.strategies import STRATEGIES, Limits, parts
+from lib.strategies import POOLED, STRATEGIES, Limits, parts
 from lib.sweep import Finished, Item, Options, Void, updates
 from lib.timing import Ended, Measurement
 from lib.turns import Claim
@@ -50,7 +50,7 @@ def methods() -> list[Method]:
     keras = Way("keras-tensorflow")
     found = [
         Method(key, f"JAX, {STRATEGIES[key].label}", STRATEGIES[key].color, Way(), key)
-        for key in ("sequential", "processes", "vmap", "sharded")
+        for key in ("sequential", "processes", "vmap", "sharded", "stacks")
     ]
     found += [
         Method("keras-processes", "Keras, processes", "#9c8fc4", keras, "processes"),
@@ -114,7 +114,7 @@ def _timed(
             began = time.perf_counter()
         done += isinstance(update, Finished) or (isinstance(update, Progress) and isinstance(update.event, Epoch))
         if isinstance(update, Progress | Finished):
-            whole = len(RATES) * (1 if method.strategy == "processes" else epochs + 1)
+            whole = len(RATES) * (1 if method.strategy in POOLED else epochs + 1)
             yield Note(f"{method.label}: {done / whole:.0%}")
         elif (note := note_of(update)) is not None:  # type: ignore[arg-type]
             yield note

@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
+from lib import predict
 from lib import sweep as sweep_module
 from lib.backends import Way, versions
 from lib.engine import Progress, TrainingFailed
@@ -64,7 +65,7 @@ def assert_the_same(found, expected):
             )
 
 
-@pytest.mark.parametrize("strategy", ["processes", "vmap", "padded", "sharded"])
+@pytest.mark.parametrize("strategy", ["processes", "vmap", "padded", "sharded", "stacks"])
 def test_every_strategy_trains_the_same(engine, alone, strategy):
     told, found = made(MIXED, engine, strategy=strategy, max_waste=1.0)
     assert_the_same(found, alone)
@@ -387,5 +388,18 @@ def test_parameters_of_a_large_sweep_are_not_held_anywhere(engine, tmp_path, mon
     assert len(store.rows("parameters")) == 1
     many = [replace(MIXED[0], learning_rate=rate) for rate in (0.11, 0.12, 0.13, 0.14)]
     _, found = made(many, engine, store, strategy="vmap")
-    assert {update.parameters for update in found.values()} == {None}
+    assert all(update.parameters is None for update in found.values())
     assert len(store.rows("parameters")) == 1
+
+
+def test_who_watches_lines_grow_gets_no_processes(engine, tmp_path, monkeypatch):
+    def never(*_):
+        raise AssertionError("processes were asked how fast they are")
+
+    monkeypatch.setattr(predict.Paces, "pooled_s", never)
+    items = [Item(training) for training in MIXED[:2]]
+    store = Store(tmp_path / "results.sqlite")
+    told = updates(items, engine, store, threading.Event(), Options(worth_s=0.0, streams=True))
+    assert len([update for update in told if isinstance(update, Finished)]) == 2
+    with pytest.raises(AssertionError, match="were asked"):
+        list(updates(items, engine, store, threading.Event(), Options(worth_s=0.0, fresh=True)))
