@@ -178,7 +178,9 @@ class MachineTurn:
         self.release()
 
     def take(self) -> bool:
-        """True once it is ours. Where no lock file can be had: better unprotected than not at all."""
+        """True once it is ours, however often it is asked. Where no lock file can be had: better unprotected than not at all."""
+        if self._lock.is_locked:  # the lock counts, and one release must be enough
+            return True
         try:
             self._lock.acquire(timeout=0)
         except Timeout:

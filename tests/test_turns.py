@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.turns import Claim, Turns, Urgency
+from lib.turns import Claim, MachineTurn, Turns, Urgency
 
 
 @pytest.fixture
@@ -76,3 +76,13 @@ def test_claims_keep_their_order_when_a_later_one_is_ready_first(turns):
     assert turns.must_give_way(early), "the page's first experiment begins, whoever was ready first"
     turns.give_back(early)
     assert turns.take(late, 0) == 0
+
+
+def test_a_machines_turn_that_is_taken_twice_is_given_back_by_one_release():
+    ours, others = MachineTurn(), MachineTurn()
+    assert ours.take()
+    assert ours.take()
+    assert not others.take()
+    ours.release()
+    assert others.take()
+    others.release()
