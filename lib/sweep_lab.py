@@ -30,6 +30,7 @@ KIND = "sweep"
 RATES = (0.001, 0.01, 0.1, 1.0, 10.0)  # the article's
 COUNTS = tuple(2**k for k in range(11))
 N_DIFFERENT = 8
+MIXED_BY = ("sequential", "vmap", "padded", "sharded")
 NETWORK = Network((128,))
 SHARE_OF_MEMORY = 0.4
 
@@ -243,7 +244,7 @@ def mixed(
     trainings = [Training(network, 0.1, batch_size, 1) for network in different(spread)]
     paces = Paces(engine, store, Way(), cancel, claim, N_DIFFERENT, again)
     limits = Limits(float("inf"), float("inf"), usable_cores(), 1.0)
-    for key in ("sequential", "vmap", "padded", "sharded"):
+    for key in MIXED_BY:
         plan = parts(STRATEGIES[key], trainings, range(N_DIFFERENT), limits)
         if cancel.is_set() or (key == "sharded" and limits.n_devices < 2):
             return

@@ -13,7 +13,7 @@ from lib.spec import Network
 from lib.stack.layout import Shape
 from lib.store import Record
 from lib.strategies import STRATEGIES
-from lib.sweep_lab import RATES, Method, Mixed, Point, saturates_at
+from lib.sweep_lab import MIXED_BY, RATES, Method, Mixed, Point, saturates_at
 
 _BAR = 30  # pixels of a bar and its gap
 
@@ -135,11 +135,16 @@ def saturation_sentence(points: Sequence[Point]) -> str:
 
 
 def mixed_chart(found: Sequence[Mixed]) -> Chart:
-    """Seconds of an epoch of all networks, by strategy."""
-    labels = {m.strategy: STRATEGIES[m.strategy].label + (f", {m.programs} programs" if m.programs > 1 else "") for m in found}  # fmt: skip
-    fastest = min((m.all_s for m in found), default=1.0)
+    """Seconds of an epoch of all networks, by strategy; those that are not measured yet have their place."""
+    known = {m.strategy: m for m in found}
+    labels = {
+        key: STRATEGIES[key].label + (f", {known[key].programs} programs" if key in known and known[key].programs > 1 else "")
+        for key in MIXED_BY
+    }  # fmt: skip
+    fastest_s = min((m.all_s for m in found), default=1.0)
     rows = [
-        {"label": labels[m.strategy], "color": STRATEGIES[m.strategy].color, "s": m.all_s, "text": seconds(m.all_s) + (" · quickest" if m.all_s == fastest else "")}
+        {"label": labels[m.strategy], "color": STRATEGIES[m.strategy].color, "s": m.all_s,
+         "text": seconds(m.all_s) + (" · quickest" if m.all_s == fastest_s else "")}
         for m in found
     ]  # fmt: skip
     return _bars(rows, list(labels.values()), "seconds of an epoch of all eight")

@@ -139,7 +139,10 @@ def test_stop(page, server):
     page.wait_for_function(
         "() => document.querySelector('.lab .lab-state b')?.innerText === 'Training'", timeout=60_000
     )
-    assert "left" in page.locator(FIRST + ".lab-state").inner_text()
+    # The time left is known from the first steps on.
+    page.wait_for_function(
+        "() => document.querySelector('.lab .lab-state')?.innerText.includes('left')", timeout=20_000
+    )
     page.locator(FIRST + "button", has_text="Stop").click()
     wait_over(page, timeout=10_000)
     assert "Stopped" in page.locator(FIRST + ".lab-state").inner_text()

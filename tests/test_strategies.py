@@ -16,7 +16,7 @@ import pytest
 from lib import predict
 from lib import sweep as sweep_module
 from lib.backends import Way, versions
-from lib.engine import Progress, TrainingFailed
+from lib.engine import Engine, Progress, TrainingFailed, WorkerDied
 from lib.halving import cost_epochs, halved, rungs
 from lib.pool import Died, Expected, OtherVersions, Task, TaskFailed, local_pool, perform, run_tasks
 from lib.predict import candidates, expected_s, makespan, nominal_s
@@ -403,3 +403,21 @@ def test_who_watches_lines_grow_gets_no_processes(engine, tmp_path, monkeypatch)
     assert len([update for update in told if isinstance(update, Finished)]) == 2
     with pytest.raises(AssertionError, match="were asked"):
         list(updates(items, engine, store, threading.Event(), Options(worth_s=0.0, fresh=True)))
+
+
+def test_a_sweep_whose_worker_was_killed_resumes(tmp_path):
+    """What was finished is served, the rest is trained, by a new worker."""
+    engine, store = Engine(), Store(tmp_path / "results.sqlite")
+    items = [Item(MIXED[1]), Item(Training(Network((256,)), 0.1, 32, 30))]
+
+    def kill_after_the_first():
+        for update in updates(items, engine, store, threading.Event(), Options("sequential")):
+            if isinstance(update, Finished):
+                os.kill(engine.pids()["jax/cpu"], signal.SIGKILL)
+
+    with pytest.raises(WorkerDied, match="Nothing else is lost"):
+        kill_after_the_first()
+    shorter = [items[0], Item(replace(items[1].training, epochs=1))]
+    again = updates(shorter, engine, store, threading.Event(), Options("sequential"))
+    assert {update.index: update.kept for update in again if isinstance(update, Finished)} == {0: True, 1: False}
+    engine.close()
