@@ -165,7 +165,7 @@ def test_a_failure_is_shown_in_the_cell(stage, monkeypatch):
         raise live.WorkerDied("The worker process ended while it trained. Press “Run again”.")
         yield
 
-    monkeypatch.setattr(runs, "sweep", broken)
+    monkeypatch.setattr(runs, "updates", broken)
     live.show(stage, lambda: experiments.learning_rate((0.1, 1.0), 1, 4096, "8"), mo.Html(""))
     assert "lab-failed" in shown[-1].text
     assert "Press “Run again”" in shown[-1].text
