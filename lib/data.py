@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
-from filelock import Timeout as LockTimeout
 
+from lib.bare import FileLock
+from lib.bare import Timeout as LockTimeout
 from lib.paths import CacheUnwritable, cache_dir
 from lib.spec import N_PIXELS, N_TEST, N_TRAIN, N_VALIDATION
 

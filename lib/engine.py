@@ -12,22 +12,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 
-from loky import ProcessPoolExecutor
-from loky.backend import get_context
-
-from lib import worker as worker_module
 from lib.anatomy import Examination
 from lib.backends import BACKENDS, Way, worker_environment
 from lib.backends.base import Event, Parameters
 from lib.data import Facts, recognised
 from lib.endings import close_at_exit
 from lib.paths import CacheUnwritable, cache_dir
+from lib.process import Process
 from lib.sources import source_digest
 from lib.spec import Training
 from lib.timing import Measurement
@@ -129,30 +124,20 @@ class _Worker:
         self.sources = source_digest()
         self.about: About | None = None
         self.guard = threading.Lock()  # several threads may wait for the worker to be ready; one of them reads
-        context = get_context("loky")
-        ours, theirs = context.Pipe()
-        self.connection: Connection = ours
-        environment = complete_environment(way)
-        self._executor = ProcessPoolExecutor(
-            1, context=context, env=environment, initializer=worker_module.begin, initargs=(theirs, os.getpid())
-        )
-        self._task: Future = self._executor.submit(worker_module.serve, way.backend, idle_s)
-        # Idle long enough, or unable to start: its task returns, and the process has no other.
-        self._task.add_done_callback(
-            lambda _, executor=self._executor: executor.shutdown(wait=False, kill_workers=True)
-        )
-        # Only then: the process is spawned by submit(), and must have inherited its end first.
-        theirs.close()
+        arguments = (str(os.getpid()), way.backend, str(idle_s))
+        self._process = Process("lib.worker", arguments, complete_environment(way))
+        self.connection = self._process.connection
         close_at_exit(self)
 
     @property
     def usable(self) -> bool:
-        return not self._task.done() and self.sources == source_digest()
+        """Not idle for so long, nor unable to start, that it ended; and of this state of the code."""
+        return self._process.alive and self.sources == source_digest()
 
     def close(self, wait: bool = False) -> None:
         """End it at once; it has nothing to lose."""
         self.connection.close()  # idle, it ends by itself on this; the kill is for one that is busy
-        self._executor.shutdown(wait=wait, kill_workers=True)
+        self._process.kill(wait)
 
     def why_ended(self) -> str:
         label = BACKENDS[self.way.backend].label

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from functools import partial
 
 import marimo as mo
-import psutil
 
 from lib import frame, sweep_lab
 from lib import sweep_lab_view as view
 from lib.address import Address
 from lib.backends import DEFAULT, Way, unavailable
+from lib.bare import free_memory_bytes
 from lib.experiments import BATCH_SIZES
 from lib.filling import DONE, Filling
 from lib.live_filling import Stage, paint_while_it_fills, say, state_line
@@ -136,7 +136,7 @@ def saturation(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None
     most, size, device = int(str(values["most"])), int(str(values["size"])), str(values["device"])
     engine, store = stage.engine, stage.store
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
-    free_bytes = psutil.virtual_memory().available
+    free_bytes = free_memory_bytes()
     filling = _begin_if_asked(
         stage, (most, size, device, values["again"]),
         lambda cancel, claim: sweep_lab.saturation(most, size, engine, store, cancel, claim, device, free_bytes, again),

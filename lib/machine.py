@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import psutil
-
 from lib.backends import nvidia_driver_answers, usable_cores
+from lib.bare import total_memory_bytes
 from lib.gpu import gpus
 
 
@@ -40,7 +39,7 @@ def this_machine() -> Machine:
     vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags.split()), "")
     cores = usable_cores()
     processor = cpuinfo.get("model name") or platform.processor() or platform.machine()
-    return Machine(processor, cores, psutil.virtual_memory().total, vectors, _gpu_name())
+    return Machine(processor, cores, total_memory_bytes(), vectors, _gpu_name())
 
 
 def details() -> dict[str, str]:
@@ -52,7 +51,7 @@ def details() -> dict[str, str]:
         "caches": ", ".join(f"{name} {_binary(size)}" for name, size in caches().items()) or "unknown",
         "memory": _binary(machine.memory_bytes),
         "products by": ", ".join(f"{name}, {threads} threads" for name, threads in _blas()) or "unknown",
-        "load, last minute": f"{psutil.getloadavg()[0]:.1f} of {os.cpu_count() or 1} processors",
+        "load, last minute": f"{os.getloadavg()[0]:.1f} of {os.cpu_count() or 1} processors",
         "graphics cards": "; ".join(gpu.line for gpu in gpus()) or machine.gpu or "none",
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
         "machine id": machine_id(),
@@ -89,8 +88,10 @@ def _binary(n_bytes: int) -> str:
 
 def _blas() -> list[tuple[str, int]]:
     """The libraries for products that this process has loaded, with their threads."""
-    import threadpoolctl
-
+    try:
+        import threadpoolctl
+    except ModuleNotFoundError:  # a bare machine
+        return []
     infos = [info for info in threadpoolctl.threadpool_info() if info["user_api"] == "blas"]
     named = [
         (f"{info['internal_api']} {info['version']} ({info.get('architecture', '?')})", info["num_threads"])

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-import platformdirs
+from lib.bare import user_cache_dir
 
 APP_NAME = "less-overhead"
 
@@ -15,7 +15,7 @@ class CacheUnwritable(OSError):
 def cache_dir() -> Path:
     """The cache folder, created if needed. Raises CacheUnwritable with a sentence for the person."""
     named = os.environ.get("MNIST_CACHE_DIR")
-    folder = Path(named) if named else Path(platformdirs.user_cache_dir(APP_NAME, appauthor=False))
+    folder = Path(named) if named else user_cache_dir(APP_NAME)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}"

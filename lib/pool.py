@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
-from loky import ProcessPoolExecutor
-from loky.backend import get_context
 
 from lib.backends import BACKENDS, Way, load_train, usable_cores, versions
 from lib.backends.base import Epoch, FirstCall, Parameters, Steps, no_parameters
@@ -184,6 +182,9 @@ class LocalPool:
     """Processes of this machine, as many as cores, one thread each; they end when idle, with this program, or by `close`."""
 
     def __init__(self, way: Way) -> None:
+        from loky import ProcessPoolExecutor  # only here: a machine that has no pool needs no loky
+        from loky.backend import get_context
+
         self.n = usable_cores()
         environment = complete_environment(way, threads=1)
         self.executor = ProcessPoolExecutor(

@@ -14,11 +14,10 @@ from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
-import psutil
-
 from lib import cluster, predict
 from lib.backends import DEFAULT, Way, usable_cores, versions
 from lib.backends.base import Parameters
+from lib.bare import free_memory_bytes
 from lib.data import Facts
 from lib.engine import Engine, How, Kept, Message, Progress, Ready, Restarted, Trained, TrainingFailed, shared_engine
 from lib.pool import Collected, Died, Expected, OtherVersions, Task, TaskFailed, local_pool, run_tasks
@@ -446,7 +445,7 @@ class _Sweep:
         return groups
 
     def _limits(self, way: Way) -> Limits:
-        free_bytes = MEMORY_SHARE * psutil.virtual_memory().available
+        free_bytes = MEMORY_SHARE * free_memory_bytes()
         limits = predict.limits_of(way, free_bytes, CACHE_BYTES[way.device])
         return replace(limits, max_waste=self.options.max_waste)
 

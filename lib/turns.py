@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from lib.bare import FileLock, Timeout
 
 QUANTUM_S = 3.0
 POLL_S = 0.02

@@ -3,8 +3,7 @@
 import time
 from dataclasses import dataclass
 
-import psutil
-
+from lib.bare import psutil
 from lib.gpu import gpus
 
 STEAL_SHARE = 0.02
@@ -80,6 +79,8 @@ class Watch:
         )
 
     def _look(self) -> _Moment:
+        if psutil is None:  # a bare machine: of others nothing is known
+            return _Moment(time.perf_counter(), 0.0, 0.0, 0.0, 0.0, 0)
         times = psutil.cpu_times()
         steal_s = getattr(times, "steal", 0.0)
         # guest time is part of user time, and waiting for a disk keeps no core busy

@@ -97,14 +97,10 @@ class _Control:
         return [job_id for job_id, word in list(self._marks.items()) if word == "cancel"]
 
 
-_connection: Connection | None = None
-
-
-def begin(connection: Connection, parent: int) -> None:
-    """First thing in the process: leave the terminal's process group, and watch the parent (which may be dead already)."""
-    global _connection
-    _connection = connection
-    follow(parent)
+def main(connection: Connection, parent: str, backend: str, idle_s: str) -> None:
+    """The process: watch the parent, which may be dead already, and serve."""
+    follow(int(parent))
+    serve(connection, backend, float(idle_s))
 
 
 def follow(parent: int) -> None:
@@ -122,10 +118,8 @@ def follow(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def serve(backend: str, idle_s: float) -> None:
-    """The worker's one task: answer until idle for `idle_s` seconds."""
-    connection = _connection
-    assert connection is not None, "begin() runs first, as the pool's initializer"
+def serve(connection: Connection, backend: str, idle_s: float) -> None:
+    """Answer until idle for `idle_s` seconds."""
     control = _Control(connection)
     try:
         data = _get_ready(backend)

@@ -168,7 +168,7 @@ def test_a_killed_worker_is_a_message_and_run_again_works(page, server):
     workers = [
         child
         for child in psutil.Process(server[1].pid).children(recursive=True)
-        if "popen_loky" in " ".join(child.cmdline())
+        if "lib.worker" in " ".join(child.cmdline())
     ]
     for worker in workers:
         worker.kill()

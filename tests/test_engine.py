@@ -273,11 +273,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_worker_whose_parent_was_dead_before_it_began_ends():
     """Started, but its parent died before any task came: nothing is left to tell it so but the parent's id."""
     code = """
-import sys, time
+import sys
 from multiprocessing import Pipe
-from lib.worker import begin
-begin(Pipe()[0], int(sys.argv[1]))
-time.sleep(30)
+from lib.worker import main
+ours, theirs = Pipe()
+main(theirs, sys.argv[1], 'numpy', '30')
 """
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()

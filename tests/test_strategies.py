@@ -130,12 +130,12 @@ def test_bad_sweeps_are_one_sentence(engine, monkeypatch):
 
 def test_more_models_than_memory_are_made_in_parts(engine, monkeypatch):
     many = [Training(Network((4,)), float(rate), 4096, 1) for rate in np.linspace(0.01, 0.2, 9)]
-    memory = SimpleNamespace(available=5.5 * Shape.of([many[0].network]).place_bytes(4096) / sweep_module.MEMORY_SHARE)
-    monkeypatch.setattr(sweep_module.psutil, "virtual_memory", lambda: memory)
+    free_bytes = 5.5 * Shape.of([many[0].network]).place_bytes(4096) / sweep_module.MEMORY_SHARE
+    monkeypatch.setattr(sweep_module, "free_memory_bytes", lambda: free_bytes)
     _, found = made(many, engine, strategy="vmap")
     assert len(found) == 9
     assert {update.curve.together for update in found.values()} == {5, 4}
-    memory.available = 1e4
+    free_bytes = 1e4
     with pytest.raises(MemoryError, match="MB are free; choose a smaller one"):
         made(many, engine, strategy="vmap")
 
