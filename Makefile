@@ -1,4 +1,4 @@
-# make run | test | check | class | bench | install | torch | cluster | lock | clean        (PORT=2718, HEADLESS=1, NOTEBOOK=notebooks/backend_race.py)
+# make run | test | check | class | bench | install | torch | cupy | cluster | lock | clean        (PORT=2718, HEADLESS=1, NOTEBOOK=notebooks/backend_race.py)
 PORT ?= 2718
 HEADLESS ?= 0
 NOTEBOOK ?= mnist_training.py
@@ -13,7 +13,7 @@ REQUIREMENTS := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU && echo requirem
 INSTALLED := $(VENV)/.installed-$(REQUIREMENTS)
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: run class install torch cluster test check bench lock clean
+.PHONY: run class install torch cupy cluster test check bench lock clean
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -35,6 +35,10 @@ $(INSTALLED): $(REQUIREMENTS) | $(VENV)/bin/python
 # PyTorch is optional: on Linux it brings its own CUDA, two gigabytes.
 torch: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(REQUIREMENTS) -r requirements-torch.txt
+
+# CuPy is optional, and needs an NVIDIA card.
+cupy: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(REQUIREMENTS) -r requirements-cupy.txt
 
 # Dask is optional: for sweeps on other machines.
 cluster: $(INSTALLED)

@@ -13,7 +13,7 @@ from lib.anatomy.parts import EXPLAINED, PARTS, Split
 from lib.backends import BACKENDS, Way
 from lib.charts import Chart, nice_above, styled
 from lib.experiments import seconds
-from lib.store import Record
+from lib.records import Record
 from lib.timing import justified
 
 LIBRARY_LABELS = {
@@ -21,8 +21,15 @@ LIBRARY_LABELS = {
     "jax": "JAX, op by op",
     "keras-tensorflow": "TensorFlow, eager",
     "torch": "PyTorch, eager",
+    "cupy": "CuPy",
 }
-FIT_OF = {"jax": "jax-epoch", "keras-tensorflow": "keras-tensorflow", "numpy": "numpy", "torch": "torch"}
+FIT_OF = {
+    "jax": "jax-epoch",
+    "keras-tensorflow": "keras-tensorflow",
+    "numpy": "numpy",
+    "torch": "torch",
+    "cupy": "cupy",
+}
 UNEXPLAINED = "unexplained"
 _UNEXPLAINED_COLOR = "#c9b8a8"
 

@@ -8,8 +8,9 @@ from lib.backends import BACKENDS, Way, versions
 from lib.engine import Engine, Measured
 from lib.filling import Note, note_of
 from lib.machine import last_level_cache_bytes, machine_id
+from lib.records import Record
 from lib.roofline import Ceilings
-from lib.store import Record, Store
+from lib.store import Store
 from lib.turns import Claim
 
 KIND = "ceiling"

@@ -15,8 +15,8 @@ from lib.anatomy.parts import Split
 from lib.backends import BACKENDS, Way
 from lib.experiments import seconds
 from lib.race import Cell, Standing, standings
+from lib.records import Record
 from lib.spec import N_TRAIN, Network
-from lib.store import Record
 
 NETWORK = Network((128,))
 BATCH_SIZE = 32

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from lib.backends import versions
 from lib.machine import machine_id
+from lib.records import Record
 from lib.sources import source_digest
-from lib.store import Record
 
 
 def current(records: Sequence[Record], subject: Mapping[str, object], backend: str) -> list[Record]:

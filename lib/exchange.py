@@ -45,13 +45,15 @@ COLUMNS = {
             "steps_per_block",
             "ended",
             "warnings",
+            "clocks",
+            "command",
         ]
     ),
 }
 
 
 # Columns that older versions did not have, and what they stood for.
-ADDED = {3: {"curves": {"every": 1, "together": 1}}}
+ADDED = {3: {"curves": {"every": 1, "together": 1}}, 4: {"measurements": {"clocks": "", "command": ""}}}
 
 
 class NoExport(ValueError):

@@ -94,7 +94,7 @@ def depth(chosen: Sequence[str], own: str, epochs: int, rate: float, size: int, 
 def backends(size: int, epochs: int, rate: float, hidden: str) -> Experiment:
     """The same training by every way that can run here."""
     training = Training(Network.parse(hidden), rate, size, epochs)
-    ways = [way for way in all_ways() if unavailable(way) is None]
+    ways = [way for way in all_ways() if unavailable(way) is None and BACKENDS[way.backend].whole_epochs]
     items = tuple(Item(training, way) for way in ways)
     return Experiment("backend", items, tuple(way.label for way in ways), "backend", len(items))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lib.store import Record
+from lib.records import Record
 
 _LAST = ("warnings", "ended", "machine", "machine_line", "versions", "sources", "measured_at")
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lib.engine import Engine, Progress
-from lib.store import Curve, Store
+from lib.records import Curve
+from lib.store import Store
 from lib.sweep import Continued, Finished, Item, Options, ToTrain, Update, Void, updates
 from lib.turns import Claim
 

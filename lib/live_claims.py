@@ -14,7 +14,8 @@ from lib.engine import Engine
 from lib.filling import Filling, Note
 from lib.live_filling import Stage, paint_while_it_fills, say, state_line
 from lib.race import Cell, plan, race
-from lib.store import Record, Store
+from lib.records import Record
+from lib.store import Store
 from lib.turns import Claim, Urgency
 
 _CSS = {Verdict.HOLDS: "holds", Verdict.NOT_HERE: "not-here", Verdict.WRONG: "wrong", Verdict.OPEN: "open", Verdict.NO_GPU: "open"}  # fmt: skip

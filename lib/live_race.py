@@ -20,9 +20,10 @@ from lib.filling import MEASURING, Filling, Note
 from lib.frames import records_frame
 from lib.live_filling import Stage, paint_while_it_fills, state_line
 from lib.race import BATCH_SIZES, KIND, NETWORK, Cell, Standing, all_cells, plan, race, standings, time_left_s
+from lib.records import Record
 from lib.roofline import step_floor
 from lib.spec import N_TRAIN, Training
-from lib.store import Record, Store
+from lib.store import Store
 from lib.targets import TARGETS, Trained, learn, learned, trials
 from lib.turns import Claim, Urgency
 from lib.widgets import RaceTable

@@ -74,7 +74,11 @@ def _panel(prefix: str, address: Address, stage: Stage, elements: dict) -> mo.ui
 
 
 def _backend(prefix: str, address: Address) -> mo.ui.dropdown:
-    usable = {backend.label: key for key, backend in BACKENDS.items() if unavailable(Way(key)) is None}
+    usable = {
+        backend.label: key
+        for key, backend in BACKENDS.items()
+        if unavailable(Way(key)) is None and backend.whole_epochs
+    }
     chosen = address.choice(f"{prefix}.backend", DEFAULT, list(usable.values()))
     return mo.ui.dropdown(usable, value=BACKENDS[str(chosen)].label, label="Trained by", full_width=True)
 

@@ -20,9 +20,9 @@ from lib.backends.base import Epoch, FirstCall, Parameters, Steps, no_parameters
 from lib.data import Data, load
 from lib.endings import close_at_exit
 from lib.engine import complete_environment
+from lib.records import Curve
 from lib.sources import source_digest
 from lib.spec import Training
-from lib.store import Curve
 from lib.worker import follow
 
 IDLE_S = 120.0

@@ -14,9 +14,10 @@ from lib.backends.base import FirstCall, Steps
 from lib.current import current
 from lib.engine import Engine, How, Message, Progress
 from lib.pool import Expected, Task, is_warm, local_pool, run_tasks
+from lib.records import Record
 from lib.spec import N_VALIDATION, Training
 from lib.stack.layout import Shape, arrange
-from lib.store import Record, Store
+from lib.store import Store
 from lib.strategies import POOLED, STRATEGIES, Limits, Part, parts, pool_groups
 from lib.timing import Ended, Measurement
 from lib.turns import Claim

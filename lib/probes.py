@@ -92,10 +92,29 @@ def _torch(device: str) -> dict[str, Probe]:
     }
 
 
+def _cupy(_device: str) -> dict[str, Probe]:
+    import cupy as cp
+
+    from lib.backends.with_cupy import wait
+
+    a, b = cp.random.rand(SIDE, SIDE, dtype=np.float32), cp.random.rand(SIDE, SIDE, dtype=np.float32)
+    source, small = cp.ones(COPY_BYTES // 4, np.float32), cp.ones(1, np.float32)
+
+    def done(_: object) -> None:
+        wait()
+
+    return {
+        "product": Probe(lambda: a @ b, done, 2.0 * SIDE**3),
+        "copy": Probe(source.copy, done, 2.0 * COPY_BYTES),
+        "dispatch": Probe(lambda: done(small + 1), no_wait, 1.0),
+    }
+
+
 _MAKERS: dict[str, Callable[[str], dict[str, Probe]]] = {
     "numpy": _numpy,
     "jax": _jax,
     "torch": _torch,
+    "cupy": _cupy,
     "keras-jax": _jax,
     "keras-tensorflow": _tensorflow,
 }

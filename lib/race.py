@@ -15,8 +15,9 @@ from lib.backends import Way, versions
 from lib.backends.base import Epoch, Steps
 from lib.current import current
 from lib.engine import Engine, Progress
+from lib.records import Record
 from lib.spec import N_TRAIN, Network, Training
-from lib.store import Record, Store
+from lib.store import Store
 from lib.timing import Ended, Measurement
 from lib.turns import Claim
 from lib.verdict import Finding, Observed, findings

@@ -15,7 +15,7 @@ import pandas as pd
 from lib.backends.base import Epoch, FirstCall, Parameters, Steps
 from lib.data import Facts
 from lib.engine import Progress, Ready, Starting, Waiting
-from lib.store import Curve
+from lib.records import Curve
 from lib.sweep import Continued, Finished, Item, Picked, ToTrain, Update, Void
 
 POINTS_PER_LINE = 150

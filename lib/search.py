@@ -13,8 +13,9 @@ from lib.data import recognised
 from lib.engine import Engine, Progress
 from lib.filling import Note, note_of
 from lib.halving import cost_epochs, halved, rungs
+from lib.records import Curve
 from lib.spec import Network, Training
-from lib.store import Curve, Store
+from lib.store import Store
 from lib.sweep import Continued, Finished, Item, Options, Picked, ToTrain, key_of, updates
 from lib.turns import Claim
 

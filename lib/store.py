@@ -10,27 +10,24 @@ A store that cannot be written says why in `trouble` and keeps nothing; nothing 
 file anew (0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not at all.
 """
 
-import hashlib
 import json
 import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
-from lib.backends import Way
 from lib.backends.base import Epoch, Parameters, no_parameters
-from lib.machine import machine_id, this_machine
+from lib.machine import machine_id
 from lib.paths import CacheUnwritable, cache_dir
+from lib.records import Curve, Key, Record
 from lib.sources import source_digest
-from lib.spec import Training
-from lib.timing import Ended, Measurement
 
 MAX_BYTES = 256 * 2**20  # of losses, and as much again of parameters
 BUSY_S = 5.0  # how long one writer waits for another
@@ -54,83 +51,12 @@ ALTER TABLE curves ADD COLUMN together INTEGER NOT NULL DEFAULT 1;
 CREATE TABLE parameters (
     key TEXT PRIMARY KEY, epochs INTEGER NOT NULL, content BLOB NOT NULL, n_bytes INTEGER NOT NULL, used_at REAL NOT NULL
 )""",
+    """
+ALTER TABLE measurements ADD COLUMN clocks TEXT NOT NULL DEFAULT '';
+ALTER TABLE measurements ADD COLUMN command TEXT NOT NULL DEFAULT ''
+""",
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One training: its epochs, its losses (float32; of each step, or means of `every` steps), and when and where it was timed."""
-
-    first_call_s: float
-    epochs: tuple[Epoch, ...]
-    losses: np.ndarray
-    measured_at: str = ""  # ISO 8601, UTC
-    machine: str = ""
-    every: int = 1
-    together: int = 1  # networks trained in the same seconds, of which this one's are an equal share
-
-    def cut(self, n_epochs: int) -> "Curve":
-        """The same as if it had ended after so many epochs: training is deterministic."""
-        steps = sum(epoch.steps for epoch in self.epochs[:n_epochs])
-        return replace(self, epochs=self.epochs[:n_epochs], losses=self.losses[: -(-steps // self.every)])
-
-    def thinned(self, points: int) -> "Curve":
-        """With the means of groups of losses, at most so many; for sweeps of which nobody looks at each step."""
-        width = -(-len(self.losses) // points)
-        if width <= 1:
-            return self
-        full = len(self.losses) // width * width
-        with np.errstate(over="ignore"):
-            means = self.losses[:full].reshape(-1, width).mean(axis=1)
-        rest = self.losses[full:]
-        means = np.append(means, rest.mean()).astype(np.float32) if rest.size else means
-        return replace(self, losses=means, every=width * self.every)
-
-    def lasts(self, n_epochs: int) -> bool:
-        """Whether it says all that a training of so many epochs would: it is as long, or it diverged before."""
-        return len(self.epochs) >= n_epochs or (bool(self.epochs) and self.epochs[-1].diverged_step is not None)
-
-
-@dataclass(frozen=True)
-class Record:
-    """One measurement, with everything that is needed to judge it years later."""
-
-    kind: str  # which table it belongs to: "race", "anatomy", "ceiling"
-    subject: Mapping[str, str | int | float]  # what was measured: backend, device, batch_size, …
-    block_s: tuple[float, ...]  # seconds of each block, as they came
-    steps_per_block: int
-    ended: str
-    warnings: tuple[str, ...] = ()
-    versions: str = ""
-    machine: str = field(default_factory=machine_id)
-    machine_line: str = field(default_factory=lambda: this_machine().line)
-    sources: str = field(default_factory=source_digest)
-    measured_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
-
-    @classmethod
-    def of(
-        cls, kind: str, subject: Mapping[str, str | int | float], measured: Measurement, versions: str = ""
-    ) -> "Record":
-        return cls(
-            kind,
-            dict(subject),
-            measured.block_s,
-            measured.steps_per_block,
-            measured.ended.name,
-            measured.warnings,
-            versions,
-        )
-
-    @property
-    def measurement(self) -> Measurement:
-        return Measurement(self.block_s, self.steps_per_block, Ended[self.ended], warnings=self.warnings)
-
-    @property
-    def id(self) -> str:
-        """The same content has the same id on every machine."""
-        text = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _use_wal(database: sqlite3.Connection) -> None:
@@ -146,45 +72,24 @@ def _use_wal(database: sqlite3.Connection) -> None:
             time.sleep(0.01)
 
 
-_RECORD_COLUMNS = "id, kind, subject, machine, machine_line, sources, versions, measured_at, block_s, steps_per_block, ended, warnings"
-_INSERT_RECORD = f"INSERT OR IGNORE INTO measurements ({_RECORD_COLUMNS}) VALUES ({', '.join('?' * 12)})"
+_RECORD_COLUMNS = "id, kind, subject, machine, machine_line, sources, versions, measured_at, block_s, steps_per_block, ended, warnings, clocks, command"
+_INSERT_RECORD = f"INSERT OR IGNORE INTO measurements ({_RECORD_COLUMNS}) VALUES ({', '.join('?' * 14)})"
 
 
 def _record_row(record: Record) -> tuple:
     return (
         record.id, record.kind, json.dumps(dict(record.subject), sort_keys=True), record.machine, record.machine_line, record.sources,
         record.versions, record.measured_at, json.dumps(record.block_s), record.steps_per_block, record.ended,
-        json.dumps(record.warnings),
+        json.dumps(record.warnings), record.clocks, record.command,
     )  # fmt: skip
 
 
 def _record_of(row: tuple) -> Record:
-    _, kind, subject, machine, line, sources, versions, measured_at, block_s, steps, ended, warnings = row
+    _, kind, subject, machine, line, sources, versions, measured_at, block_s, steps, ended, warnings, *rest = row
     return Record(
         kind, json.loads(subject), tuple(json.loads(block_s)), steps, ended, tuple(json.loads(warnings)), versions, machine, line,
-        sources, measured_at,
+        sources, measured_at, *rest,
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Key:
-    """Everything that a curve depends on. The number of epochs is not part of it: a shorter training is the start of a longer one."""
-
-    training: Training
-    way: Way
-    data_digest: str
-    versions: str
-
-    def digest(self) -> str:
-        parts = (
-            {name: value for name, value in asdict(self.training).items() if name != "epochs"},
-            asdict(self.way),
-            self.data_digest,
-            self.versions,
-            source_digest(),
-            machine_id(),
-        )
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 class Store:

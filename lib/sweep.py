@@ -21,9 +21,10 @@ from lib.bare import free_memory_bytes
 from lib.data import Facts
 from lib.engine import Engine, How, Kept, Message, Progress, Ready, Restarted, Trained, TrainingFailed, shared_engine
 from lib.pool import Collected, Died, Expected, OtherVersions, Task, TaskFailed, local_pool, run_tasks
+from lib.records import Curve, Key
 from lib.spec import Training
 from lib.stack.layout import MAX_WASTE
-from lib.store import Curve, Key, Store
+from lib.store import Store
 from lib.strategies import AUTO, CACHE_BYTES, MEMORY_SHARE, POOLED, STRATEGIES, Limits, Part, parts, pool_groups
 from lib.turns import Claim
 

@@ -17,9 +17,10 @@ from lib.current import current
 from lib.engine import Engine, Message, Progress, Waiting
 from lib.filling import Note, note_of
 from lib.predict import Paces, evaluation_flops, expected_s, step_flops
+from lib.records import Record
 from lib.spec import Network, Training
 from lib.stack.layout import Shape, waste
-from lib.store import Record, Store
+from lib.store import Store
 from lib.strategies import POOLED, STRATEGIES, Limits, parts
 from lib.sweep import Finished, Item, Options, Void, updates
 from lib.timing import Ended, Measurement

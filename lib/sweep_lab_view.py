@@ -9,9 +9,9 @@ import pandas as pd
 from lib import published
 from lib.charts import Chart, nice_above, styled
 from lib.experiments import listed, seconds
+from lib.records import Record
 from lib.spec import Network
 from lib.stack.layout import Shape
-from lib.store import Record
 from lib.strategies import STRATEGIES
 from lib.sweep_lab import MIXED_BY, RATES, Method, Mixed, Point, saturates_at
 

@@ -13,8 +13,9 @@ from lib.backends import Way, versions
 from lib.data import recognised
 from lib.engine import Engine
 from lib.filling import Note, note_of
+from lib.records import Key
 from lib.spec import Network, Training
-from lib.store import Key, Store
+from lib.store import Store
 from lib.sweep import Finished, Item, updates
 from lib.turns import Claim
 

@@ -17,8 +17,9 @@ from lib.anatomy_view import experiments_table, operations_table, parts_chart, s
 from lib.backends import BACKENDS, Way, unavailable, versions
 from lib.backends.base import initial_parameters
 from lib.filling import Note
+from lib.records import Record
 from lib.spec import Network
-from lib.store import Record, Store
+from lib.store import Store
 from lib.timing import Ended, Measurement
 from lib.turns import Claim
 from tests.reference import loss_and_gradients

@@ -10,7 +10,8 @@ import pytest
 from lib import ceilings
 from lib.backends import BACKENDS, usable_ways, versions
 from lib.race import all_cells, plan
-from lib.store import Record, Store
+from lib.records import Record
+from lib.store import Store
 from lib.timing import Ended, Measurement
 from tests.browser import MARKS, PHONE, serving
 from tests.conftest import ROOT

@@ -14,8 +14,9 @@ from lib.claims import CELLS, CLAIMS, Known, Verdict, known
 from lib.filling import Note
 from lib.live_claims import cells_to_visit, measure_missing
 from lib.race import Cell, Standing
+from lib.records import Record
 from lib.spec import Network
-from lib.store import Record, Store
+from lib.store import Store
 from lib.timing import Ended, Measurement
 from lib.turns import Claim
 

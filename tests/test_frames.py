@@ -3,7 +3,7 @@
 import pytest
 
 from lib.frames import records_frame
-from lib.store import Record
+from lib.records import Record
 from lib.timing import Ended, Measurement
 
 

@@ -14,7 +14,8 @@ from lib import launch
 from lib.backends import Way, versions
 from lib.race import BATCH_SIZES, KIND, ROUNDS, Cell, all_cells, plan, race, records_of, standings, time_left_s
 from lib.race_view import Shown, detail, key_of, sentence, table
-from lib.store import Record, Store
+from lib.records import Record
+from lib.store import Store
 from lib.timing import Ended, Measurement
 from lib.turns import Claim
 from tests.conftest import ROOT

@@ -8,9 +8,10 @@ import pytest
 
 from lib.backends.base import Epoch, no_parameters
 from lib.filling import Note
+from lib.records import Curve
 from lib.search import DIMENSIONS, Space, draw, kept, losses_frame, search, search_frame
 from lib.spec import Network, Training
-from lib.store import Curve, Store
+from lib.store import Store
 from lib.sweep import Finished, Picked
 from lib.turns import Claim
 

@@ -10,11 +10,13 @@ import time
 import numpy as np
 import pytest
 
+from lib import records as records_module
 from lib import store as store_module
 from lib.backends import Way
 from lib.backends.base import Epoch, no_parameters
+from lib.records import Curve, Key
 from lib.spec import Network, Training
-from lib.store import Curve, Key, Store
+from lib.store import Store
 from tests.conftest import ROOT
 
 
@@ -52,7 +54,7 @@ def test_the_key_is_everything_that_matters(tmp_path, monkeypatch, change):
         "versions": Key(key().training, Way("numpy"), "digest", "numpy 3"),
     }.get(change, key())
     if change == "sources":
-        monkeypatch.setattr(store_module, "source_digest", lambda: "changed")
+        monkeypatch.setattr(records_module, "source_digest", lambda: "changed")
     assert store.get(other) is None
 
 

@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import psutil

@@ -9,9 +9,10 @@ from lib import charts, experiments
 from lib.backends import Way
 from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.engine import Progress, Waiting
+from lib.records import Curve
 from lib.results import DIVERGED, DONE, KEPT, STOPPED, Results
 from lib.spec import Network, Training
-from lib.store import Curve, Store
+from lib.store import Store
 from lib.sweep import Finished, Item, Options, Void, updates
 
 FAST = [Item(Training(Network((8,)), rate, 4096, 1), Way("numpy")) for rate in (0.1, 0.3)]

@@ -6,8 +6,9 @@ import pytest
 
 from lib import sweep_lab, sweep_lab_view
 from lib.filling import Note
+from lib.records import Record
 from lib.spec import Network
-from lib.store import Record, Store
+from lib.store import Store
 from lib.sweep_lab import Compared, Mixed, Point, compare, compared, different, methods, mixed, saturates_at, saturation
 from lib.turns import Claim
 

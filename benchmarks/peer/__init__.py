@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 
-from lib.backends import BACKENDS, Unavailable
+from lib.backends import BACKENDS, COMPILERS, Unavailable
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,6 @@ _OURS = [
     for b in BACKENDS.values()
     if b.module in ("with_numpy", "with_jax")  # the others train as other people's users do
 ]
-_COMPILERS = ("c++", "g++", "clang++")
 
 PEERS: Mapping[str, Peer] = MappingProxyType(
     {
@@ -62,14 +61,14 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
             _keras("tensorflow", "Keras on TensorFlow", ("keras", "tensorflow")),
             _keras("jax", "Keras on JAX", ("keras", "jax")),
             _keras("torch", "Keras on PyTorch", ("keras", "torch")),
-            Peer("torch-eager", "PyTorch, eager", "benchmarks.peer.with_torch", "train", ("torch",)),
+            Peer("torch-eager", "PyTorch, eager", "lib.backends.with_torch", "train", ("torch",)),
             Peer(
                 "torch-compiled", "PyTorch, compiled model", "benchmarks.peer.with_torch", "train_compiled", ("torch",),
-                programs=_COMPILERS,
+                programs=COMPILERS,
             ),
             Peer(
-                "torch-step", "PyTorch, compiled step", "benchmarks.peer.with_torch", "train_compiled_step", ("torch",),
-                programs=_COMPILERS,
+                "torch-step", "PyTorch, compiled step", "lib.backends.with_torch", "train_compiled", ("torch",),
+                programs=COMPILERS,
             ),
             Peer("sklearn", "scikit-learn", "benchmarks.peer.with_sklearn", "train", ("sklearn",)),
             Peer("flax", "Flax and Optax", "benchmarks.peer.with_flax", "train", ("flax", "optax")),

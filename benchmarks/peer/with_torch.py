@@ -1,4 +1,4 @@
-"""PyTorch in three ways: eager; the model compiled, as its introduction to `torch.compile` shows; the whole step compiled.
+"""PyTorch with the model compiled, as its introduction to `torch.compile` shows. Eager, and compiled whole, are `lib.backends.with_torch`.
 
 The images are one tensor and a batch is a slice of it: nothing is copied, and no loader stands between.
 """
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
-from torch.func import functional_call, grad_and_value
 
 from benchmarks.peer.loop import by_step
 from lib.backends.base import Event, Layer, Parameters, initial_parameters
@@ -21,42 +20,11 @@ from lib.spec import Training
 Step = Callable[[int], torch.Tensor]
 
 
-def train(training: Training, data: Data) -> Iterator[Event]:
-    """Eager: every operation is a call from Python."""
-    model = _model(training)
-    yield from _run(training, data, _usual_step(model, model, training, data), list(model.parameters()))
-
-
 def train_compiled(training: Training, data: Data) -> Iterator[Event]:
     """The model alone is compiled, with its backward pass; loss and optimiser stay eager."""
     model = _model(training)
     compiled = torch.compile(model, dynamic=False)
     yield from _run(training, data, _usual_step(model, compiled, training, data), list(model.parameters()))
-
-
-def train_compiled_step(training: Training, data: Data) -> Iterator[Event]:
-    """Loss, gradients and update in one compiled function, by `torch.func`: the least overhead that PyTorch has here."""
-    model = _model(training)
-    names = [name for name, _ in model.named_parameters()]
-    current = [parameter.detach().clone() for parameter in model.parameters()]
-    loss_of, rate, size = nn.CrossEntropyLoss(), training.learning_rate, training.batch_size
-    x, y = _tensors(data)
-
-    def one_step(values: list[torch.Tensor], images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        def loss(values: list[torch.Tensor]) -> torch.Tensor:
-            return loss_of(functional_call(model, dict(zip(names, values, strict=True)), (images,)), labels)
-
-        gradients, value = grad_and_value(loss)(values)
-        for parameter, gradient in zip(values, gradients, strict=True):
-            parameter.sub_(gradient, alpha=rate)
-        return value
-
-    compiled = torch.compile(one_step, dynamic=False)
-
-    def step(start: int) -> torch.Tensor:
-        return compiled(current, x[start : start + size], y[start : start + size])
-
-    yield from _run(training, data, step, current)
 
 
 def _model(training: Training) -> nn.Sequential:

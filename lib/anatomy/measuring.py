@@ -11,8 +11,9 @@ from lib.backends import BACKENDS, Way, versions
 from lib.current import current
 from lib.engine import Engine, Measured
 from lib.filling import Note, note_of
+from lib.records import Record
 from lib.spec import Network
-from lib.store import Record, Store
+from lib.store import Store
 from lib.turns import Claim
 
 KIND = "anatomy"
@@ -65,7 +66,7 @@ def tasks(ways: Sequence[Way], network: Network, batch_size: int) -> list[Task]:
     order = list(LIBRARIES)
     operations.sort(key=lambda way: (way.device, order.index(BACKENDS[way.backend].worker)))
     return [Task(way, Examination("operations", network, batch_size)) for way in operations] + [
-        Task(way, Examination("parts", network, batch_size)) for way in ways
+        Task(way, Examination("parts", network, batch_size)) for way in ways if BACKENDS[way.backend].taken_apart
     ]
 
 

@@ -153,6 +153,22 @@ def _same(array: Array) -> Array:
 
 
 def _numpy(_device: str) -> Library:
+    return _like_numpy(np, np.ascontiguousarray, _same)
+
+
+def _cupy(_device: str) -> Library:
+    import cupy  # pyright: ignore[reportMissingImports] (optional)
+
+    def wait(value):
+        cupy.cuda.Device().synchronize()
+        return value
+
+    return _like_numpy(cupy, cupy.asarray, wait)
+
+
+def _like_numpy(xp, move: Callable[[np.ndarray], Array], wait: Callable[[Array], object]) -> Library:
+    """`xp`: the module, NumPy or one with its interface."""
+
     def product(a, b, transposed_a, transposed_b):
         return (a.T if transposed_a else a) @ (b.T if transposed_b else b)
 
@@ -161,9 +177,9 @@ def _numpy(_device: str) -> Library:
         return weights
 
     return Library(
-        np.ascontiguousarray, product, lambda z: np.maximum(0, z), lambda z: z > 0, np.exp, np.log,
-        lambda z: z.max(axis=1, keepdims=True), lambda z: z.sum(axis=1, keepdims=True), lambda z: z.sum(axis=0), np.sum,
-        _same, np.copy, descend,
+        move, product, lambda z: xp.maximum(0, z), lambda z: z > 0, xp.exp, xp.log,
+        lambda z: z.max(axis=1, keepdims=True), lambda z: z.sum(axis=1, keepdims=True), lambda z: z.sum(axis=0), xp.sum,
+        wait, xp.copy, descend,
     )  # fmt: skip
 
 
@@ -237,4 +253,5 @@ LIBRARIES: dict[str, Callable[[str], Library]] = {
     "jax": _jax,
     "keras-tensorflow": _tensorflow,
     "torch": _torch,
+    "cupy": _cupy,
 }

@@ -4,7 +4,6 @@ This module imports none of the libraries; `load_train` does, inside a worker.
 """
 
 import importlib
-import importlib.util
 import os
 import platform
 import shutil
@@ -15,6 +14,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 
+from lib.backends import cuda
 from lib.backends.base import Train
 
 DEVICES = ("cpu", "gpu")
@@ -33,12 +33,16 @@ class Backend:
     needs: tuple[str, ...]  # modules that must be installed
     remedy: str
     devices: tuple[str, ...] = ("cpu",)
-    gpu_needs: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()  # of which one must be on the path
+    # False: an epoch takes minutes, and only a race, which times parts of it, has a place for it.
+    whole_epochs: bool = True
+    taken_apart: bool = True  # whether the anatomy has experiments for its step
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     # Several trainings of one shape advance in turns; Keras' `fit` holds a copy of the images, so one at a time.
     side_by_side: bool = True
 
 
+COMPILERS = ("g++", "clang++", "c++")
 _TF_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "ERROR"}
 
 BACKENDS: Mapping[str, Backend] = MappingProxyType(
@@ -47,28 +51,40 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
         for backend in (
             Backend(
                 "jax-epoch", "JAX, one call an epoch", "#0072b2", "jax", "with_jax", "train",
-                ("jax", "jaxlib"), "pip install jax jaxlib", DEVICES, ("jax_cuda12_plugin",),
+                ("jax", "jaxlib"), "pip install jax jaxlib", DEVICES,
             ),
             Backend(
                 "jax-step", "JAX, one call a step", "#56b4e9", "jax", "with_jax", "train_by_step",
-                ("jax", "jaxlib"), "pip install jax jaxlib", DEVICES, ("jax_cuda12_plugin",),
+                ("jax", "jaxlib"), "pip install jax jaxlib", DEVICES,
             ),
             Backend(
                 "numpy", "NumPy", "#009e73", "numpy", "with_numpy", "train", ("numpy",), "pip install numpy",
             ),
             Backend(
                 "torch", "PyTorch, eager", "#b07d00", "torch", "with_torch", "train",
-                ("torch",), "make torch", DEVICES, ("nvidia.cudnn",),
+                ("torch",), "make torch", DEVICES,
+            ),
+            Backend(
+                "torch-compiled", "PyTorch, compiled", "#7a5c00", "torch", "with_torch", "train_compiled",
+                ("torch",), "make torch, and install g++", DEVICES, COMPILERS, taken_apart=False,
+            ),
+            Backend(
+                "cupy", "CuPy", "#4f9d2f", "cupy", "with_cupy", "train",
+                ("cupy",), "make cupy", ("gpu",), taken_apart=False,
+            ),
+            Backend(
+                "cupy-image", "CuPy, image by image", "#8bbf6f", "cupy", "with_cupy", "train_by_image",
+                ("cupy",), "make cupy", ("gpu",), whole_epochs=False, taken_apart=False,
             ),
             Backend(
                 "keras-jax", "Keras on JAX", "#cc79a7", "keras-jax", "with_keras", "train",
-                ("keras", "jax"), "pip install keras jax", DEVICES, ("jax_cuda12_plugin",),
-                {"KERAS_BACKEND": "jax"}, side_by_side=False,
+                ("keras", "jax"), "pip install keras jax", DEVICES,
+                environment={"KERAS_BACKEND": "jax"}, side_by_side=False,
             ),
             Backend(
                 "keras-tensorflow", "Keras on TensorFlow", "#d55e00", "keras-tensorflow", "with_keras", "train",
-                ("keras", "tensorflow"), "pip install keras tensorflow (Python 3.11 to 3.13)", DEVICES, ("nvidia.cudnn",),
-                {"KERAS_BACKEND": "tensorflow"} | _TF_QUIET, side_by_side=False,
+                ("keras", "tensorflow"), "pip install keras tensorflow (Python 3.11 to 3.13)", DEVICES,
+                environment={"KERAS_BACKEND": "tensorflow"} | _TF_QUIET, side_by_side=False,
             ),
         )
     }
@@ -121,16 +137,21 @@ def unavailable(way: Way) -> Unavailable | None:
     missing = [name for name in backend.needs if not _installed(name)]
     if missing:
         return Unavailable(f"{', '.join(missing)} is not installed", backend.remedy)
+    if backend.programs and not any(shutil.which(name) for name in backend.programs):
+        return Unavailable(f"it compiles with {backend.programs[0]}, which is not on the path", backend.remedy)
+    if way.device not in backend.devices:
+        return Unavailable("it knows no processor, only graphics cards", "choose it on a GPU")
     if way.device == "cpu":
         return None
     if not nvidia_driver_answers():
         return Unavailable("no NVIDIA driver answers on this machine", "use a machine with an NVIDIA GPU")
-    missing = [name for name in backend.gpu_needs if not _installed(name)]
-    if missing:
+    built_for = cuda.BUILDS[backend.worker]()
+    if built_for is None:
         return Unavailable(
-            f"there is a GPU, but {', '.join(missing)} (CUDA) is not installed",
-            "run `make install` again, which adds it",
+            "there is a GPU, but its library is the build without CUDA", "run `make install` again, which adds it"
         )
+    if problem := cuda.driver_problem(built_for):
+        return Unavailable(problem, "update the driver, or install the library's build for an older CUDA")
     return None
 
 
@@ -141,10 +162,7 @@ def usable_ways() -> list[Way]:
 
 @cache
 def _installed(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # its parent package is missing
-        return False
+    return cuda.installed(name)
 
 
 def nvidia_driver_answers() -> bool:
@@ -208,7 +226,7 @@ def versions(key: str) -> str:
     """Python's version and those of the libraries that the backend's numbers depend on, without importing them."""
     found = [f"python {platform.python_version()}"]
     for name in dict.fromkeys(("numpy", *BACKENDS[key].needs)):
-        for package in (name, f"{name}-cpu"):
+        for package in (name, f"{name}-cpu", f"{name}-cuda12x", f"{name}-cuda13x"):
             try:
                 found.append(f"{name} {version(package)}")
                 break

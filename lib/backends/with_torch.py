@@ -1,4 +1,6 @@
-"""Training with PyTorch as its tutorials write it: eager, one call an operation, in a Python loop over slices of a tensor."""
+"""Training with PyTorch, in a Python loop over slices of a tensor: eager, as its tutorials write it, one call an operation; and
+compiled, with loss, gradients and update in one function, which is the least overhead that it has.
+"""
 
 # pyright: reportMissingImports=false
 # It is optional: `make torch` installs it.
@@ -10,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import nn
+from torch.func import grad_and_value
 
 from lib.backends.base import (
     CHUNK_S,
@@ -36,7 +39,10 @@ def build(network: Network, parameters: Parameters, device: torch.device) -> nn.
     return nn.Sequential(*layers[:-1]).to(device)
 
 
-def one_step(model: nn.Module, learning_rate: float) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def one_step(model: nn.Module, learning_rate: float) -> Step:
     """A step of plain SGD on images (batch, 784) and labels (batch,); returns the loss before it, which may not be there yet."""
     optimizer, loss_of = torch.optim.SGD(model.parameters(), lr=learning_rate), nn.CrossEntropyLoss()
 
@@ -72,14 +78,62 @@ def train(
     training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
 ) -> Iterator[Event]:
     """See `lib.backends.base`."""
+    yield from _train(one_step, training, data, device, parameters, first_epoch)
+
+
+def train_compiled(
+    training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
+) -> Iterator[Event]:
+    """See `lib.backends.base`. A new shape takes seconds to compile; a new learning rate takes none."""
+    yield from _train(one_compiled_step, training, data, device, parameters, first_epoch)
+
+
+def one_compiled_step(model: nn.Module, learning_rate: float) -> Step:
+    """The same step as `one_step`, compiled whole; writes into the model's own parameters."""
+    values = [parameter.data for parameter in model.parameters()]
+    rate = torch.tensor(learning_rate, device=values[0].device)  # a number would be compiled in
+    step = _compiled_step()
+    return lambda images, labels: step(values, images, labels, rate)
+
+
+@lru_cache(maxsize=1)
+def _compiled_step() -> Callable[..., torch.Tensor]:
+    torch._dynamo.config.recompile_limit = 256  # shapes; beyond its default of 8 it would go on eager, and say nothing
+    return torch.compile(_whole_step, dynamic=False)
+
+
+def _whole_step(
+    values: list[torch.Tensor], images: torch.Tensor, labels: torch.Tensor, rate: torch.Tensor
+) -> torch.Tensor:
+    def loss_of(values: list[torch.Tensor]) -> torch.Tensor:
+        z = images
+        for first in range(0, len(values), 2):
+            z = nn.functional.linear(z, values[first], values[first + 1])  # (batch, width)
+            z = torch.relu(z) if first + 2 < len(values) else z
+        return nn.functional.cross_entropy(z, labels)
+
+    gradients, loss = grad_and_value(loss_of)(values)
+    for value, gradient in zip(values, gradients, strict=True):
+        value.sub_(gradient * rate)
+    return loss
+
+
+def _train(
+    make_step: Callable[[nn.Module, float], Step],
+    training: Training,
+    data: Data,
+    device: str,
+    parameters: Parameters | None,
+    first_epoch: int,
+) -> Iterator[Event]:
     clock = time.perf_counter
     started = clock()
     start = parameters or initial_parameters(training.network, training.seed)
     model, size = build(training.network, start, torch_device(device)), training.batch_size
-    step = one_step(model, training.learning_rate)
+    step = make_step(model, training.learning_rate)
     x, y, x_validation, y_validation = tensors(data, device)
-    spare = one_step(build(training.network, start, torch_device(device)), 0.0)
-    spare(x[:size], y[:size])  # loads the libraries for products, and starts a card
+    spare = make_step(build(training.network, start, torch_device(device)), 0.0)
+    spare(x[:size], y[:size])  # loads the libraries for products, compiles, and starts a card
     wait(device)
     yield FirstCall(clock() - started)
 

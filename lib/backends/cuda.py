@@ -1,0 +1,81 @@
+"""Which CUDA an installed library was built for, found without importing it, and whether the driver is new enough for that."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+# The oldest driver for each CUDA, on Linux: NVIDIA, CUDA Toolkit release notes, minor version compatibility.
+OLDEST_DRIVER = {12: 525, 13: 580}
+
+
+def installed(name: str) -> bool:
+    """Whether a module can be imported."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ModuleNotFoundError, ValueError):  # its parent package is missing, or a stand-in has no spec
+        return False
+
+
+def _has_package(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
+
+
+def _jax() -> int | None:
+    return next((major for major in (13, 12) if installed(f"jax_cuda{major}_plugin")), None)
+
+
+def _tensorflow() -> int | None:
+    return 12 if installed("nvidia.cudnn") else None
+
+
+def _torch() -> int | None:
+    """PyTorch notes it in a file of its own: with wheels, conda or a system's CUDA alike."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return None
+    file = Path(found.origin).with_name("version.py")
+    match = re.search(r"^cuda\b.*?=\s*'(\d+)", file.read_text(), re.MULTILINE) if file.exists() else None
+    return int(match[1]) if match else None
+
+
+def _cupy() -> int | None:
+    named = next((major for major in (13, 12) if _has_package(f"cupy-cuda{major}x")), None)
+    return named or (12 if installed("cupy") else None)  # built by hand: it has some CUDA
+
+
+BUILDS: dict[str, Callable[[], int | None]] = {
+    "jax": _jax, "keras-jax": _jax, "keras-tensorflow": _tensorflow, "torch": _torch, "cupy": _cupy,
+}  # fmt: skip
+
+
+def driver_problem(major: int) -> str:
+    """Why this machine's driver cannot run a library built for this CUDA; empty where it can, or where it does not say."""
+    found, oldest = driver_version(), OLDEST_DRIVER.get(major, 0)
+    if not found or int(found.split(".")[0]) >= oldest:
+        return ""
+    return (
+        f"its library is built for CUDA {major}, which needs NVIDIA driver {oldest} or newer, and this one is {found}"
+    )
+
+
+@cache
+def driver_version() -> str:
+    """As the driver says it, for example 570.86.10; empty where it says nothing."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, timeout=10, check=False, text=True)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    lines = answer.stdout.split()
+    return lines[0] if answer.returncode == 0 and lines and lines[0][0].isdigit() else ""
