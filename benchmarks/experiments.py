@@ -18,7 +18,8 @@ from benchmarks.report import Row, Target, note, row, show
 from lib import experiments
 from lib.backends import Way, unavailable
 from lib.engine import Engine, MachineTurn
-from lib.experiments import ARTICLE_ARCHITECTURES, Experiment
+from lib.experiments import Experiment
+from lib.published import ARTICLE_ARCHITECTURES
 from lib.sweep import Finished, Options, updates
 
 EPOCHS = 3

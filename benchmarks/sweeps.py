@@ -23,7 +23,7 @@ from benchmarks.article_sweep import EPOCHS, RATES
 from benchmarks.report import Row, Target, note, row, show
 from lib.backends import Way, unavailable
 from lib.engine import Engine, MachineTurn
-from lib.experiments import ARTICLE_ARCHITECTURES
+from lib.published import ARTICLE_ARCHITECTURES
 from lib.spec import Network, Training
 from lib.stack.layout import Shape
 from lib.store import Store

@@ -239,7 +239,10 @@ def _from_cache(path: Path) -> Raw | None:
 
 def _download(path: Path) -> Raw:
     """Fetch from the first mirror whose arrays verify, and keep them in the cache."""
-    import pooch  # only here: it brings requests, which a cached start does not need
+    try:
+        import pooch  # only here: it brings requests, which a cached start does not need
+    except ModuleNotFoundError as error:
+        raise DataError("pooch, which downloads it, is not installed") from error
 
     pooch.get_logger().setLevel(logging.WARNING)
     fetch = pooch.HTTPDownloader(timeout=DOWNLOAD_TIMEOUT_S, progressbar=False)
@@ -313,10 +316,14 @@ def save_npz(path: Path, raw: Raw) -> None:
 
 
 def _offline(why: str) -> tuple[Raw, str, str]:
-    from lib.digits import enlarged_digits  # scikit-learn is imported only when it is needed
+    from lib.digits import enlarged_digits, made_up_images  # scikit-learn is imported only when it is needed
 
-    note = f"This is not MNIST but scikit-learn's handwritten digits, enlarged: {why}. Set MNIST_NPZ to a copy of mnist.npz."
-    return _kept_digits(enlarged_digits), "scikit-learn digits", note
+    try:
+        note = f"This is not MNIST but scikit-learn's handwritten digits, enlarged: {why}. Set MNIST_NPZ to a copy of mnist.npz."
+        return _kept_digits(enlarged_digits), "scikit-learn digits", note
+    except ModuleNotFoundError:
+        note = f"These are no digits but made-up patterns and noise: {why}, and scikit-learn is not installed. Times hold, accuracies do not."
+        return made_up_images(), "made-up images", note
 
 
 def _kept_digits(make: Callable[[], Raw]) -> Raw:

@@ -198,15 +198,19 @@ class Engine:
 
     def data_facts(self, cancel: threading.Event) -> Generator[Message, None, Facts | None]:
         """Which data the workers have: known from before, or from a ready worker, else from the default way's. None if cancelled."""
+        if (known := self.known_facts()) is not None:
+            return known
+        worker = self._worker(Way())
+        yield from self._until_ready(worker, cancel.is_set)
+        return worker.about.data if worker.about is not None else None
+
+    def known_facts(self) -> Facts | None:
+        """Which data it is, where that is known from before or a worker is ready."""
         if (known := recognised()) is not None:
             return known
         with self._guard:
             ready = [worker.about for worker in self._workers.values() if worker.about is not None and worker.usable]
-        if ready:
-            return ready[0].data
-        worker = self._worker(Way())
-        yield from self._until_ready(worker, cancel.is_set)
-        return worker.about.data if worker.about is not None else None
+        return ready[0].data if ready else None
 
     def run(
         self,

@@ -18,7 +18,6 @@ from lib.sweep import Item
 MIN_RATE, MAX_RATE = 1e-4, 10.0
 RATE_STEPS = tuple(float(f"{digit}e{power}") for power in range(-4, 1) for digit in (1, 2, 5)) + (10.0,)
 BATCH_SIZES = (1, 8, 32, 128, 256, 512, 1024, 2048, 4096)
-ARTICLE_ARCHITECTURES = ("128", "256", "128→64", "256→128→64")
 MAX_LINES = 16
 
 

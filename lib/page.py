@@ -17,10 +17,11 @@ from lib.address import Address
 from lib.backends import BACKENDS, DEFAULT, Way, unavailable
 from lib.backends.base import Parameters
 from lib.data import Facts, load_test, recognised
-from lib.experiments import ARTICLE_ARCHITECTURES, BATCH_SIZES, RATE_STEPS, Experiment
+from lib.experiments import BATCH_SIZES, RATE_STEPS, Experiment
 from lib.live import Stage
 from lib.live_filling import Stage as FillingStage
 from lib.machine import details, this_machine
+from lib.published import ARTICLE_ARCHITECTURES
 from lib.results import Results
 from lib.store import Store
 from lib.sweep import Item

@@ -40,11 +40,11 @@ def _numpy(_device: str) -> dict[str, Probe]:
     a, b = (rng.standard_normal((SIDE, SIDE), np.float32) for _ in range(2))
     out = np.empty_like(a)
     source, target = np.ones(COPY_BYTES // 4, np.float32), np.empty(COPY_BYTES // 4, np.float32)
-    small = np.ones(1, np.float32)
+    small, sum_of = np.ones(1, np.float32), np.empty(1, np.float32)
     return {
         "product": Probe(lambda: np.matmul(a, b, out=out), no_wait, 2.0 * SIDE**3),
         "copy": Probe(lambda: np.copyto(target, source), no_wait, 2.0 * COPY_BYTES),
-        "dispatch": Probe(lambda: np.add(small, small, out=small), no_wait, 1.0),
+        "dispatch": Probe(lambda: np.add(small, small, out=sum_of), no_wait, 1.0),
     }
 
 

@@ -31,6 +31,8 @@ OPERATION_S = MappingProxyType(
 PRODUCT_S = (272e-6, 109e-6)  # X @ W1 alone: processor, card
 COMPILED_S = (1.30e-3, 1.27e-3)  # one compiled training step: processor, card
 
+ARTICLE_ARCHITECTURES = ("128", "256", "128→64", "256→128→64")  # of its depth experiment
+
 # Seconds of the second article's three experiments: NVIDIA L4 (g2-standard-4) and 22 cores (c3-highcpu-22).
 EXPERIMENT_S = MappingProxyType({"learning-rate": (63.0, 28.0), "batch-size": (423.0, 164.0), "depth": (76.0, 31.0)})
 

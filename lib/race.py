@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lib.backends import Way, versions
-from lib.backends.base import Epoch, Steps
+from lib.backends.base import Epoch, FirstCall, Steps
 from lib.current import current
 from lib.engine import Engine, Progress
 from lib.records import Record
@@ -35,18 +35,19 @@ PARTS = 3
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """A way at a batch size."""
+    """A way at a batch size, with the article's network or another."""
 
     way: Way
     batch_size: int
+    network: Network = NETWORK
 
     @property
     def training(self) -> Training:
-        return Training(NETWORK, 0.1 if self.batch_size >= 32 else 0.01, self.batch_size, EPOCHS)
+        return Training(self.network, 0.1 if self.batch_size >= 32 else 0.01, self.batch_size, EPOCHS)
 
     @property
     def subject(self) -> dict[str, str | int | float]:
-        hidden = NETWORK.label
+        hidden = self.network.label
         return {"backend": self.way.backend, "device": self.way.device, "batch_size": self.batch_size, "hidden": hidden}
 
 
@@ -84,7 +85,11 @@ def race(
         assert watch.disturbance is not None, "set at the end of the block"
         warnings = tuple(watch.disturbance.flags)
         measured = Measurement(tuple(timed.epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=warnings)
-        subject = cell.subject | {"scaled": int(timed.scaled), "evaluation_s": timed.evaluation_s}
+        subject = cell.subject | {
+            "scaled": int(timed.scaled),
+            "evaluation_s": timed.evaluation_s,
+            "first_call_s": timed.first_call_s,
+        }
         record = Record.of(KIND, subject, measured, versions(cell.way.backend))
         store.add(record)
         yield Visit(cell, record, watch.disturbance)
@@ -92,11 +97,13 @@ def race(
 
 @dataclass(frozen=True)
 class _Timed:
-    """Seconds of each timed epoch of one visit, whether they are scaled from parts, and of one evaluation (0: none was made)."""
+    """Seconds of each timed epoch of one visit, whether they are scaled from parts, of one evaluation (0: none was made), and of
+    the first call."""
 
     epoch_s: list[float]
     scaled: bool
     evaluation_s: float
+    first_call_s: float = 0.0
 
 
 def _timed(cell: Cell, engine: Engine, cancel: threading.Event, claim: Claim) -> _Timed:
@@ -105,7 +112,7 @@ def _timed(cell: Cell, engine: Engine, cancel: threading.Event, claim: Claim) ->
     epochs: list[float] = []
     evaluations: list[float] = []
     parts: list[float] = []
-    steps, part_s, chunks, train_s = 0, 0.0, 0, 0.0
+    steps, part_s, chunks, train_s, first_call_s = 0, 0.0, 0, 0.0, 0.0
     for message in engine.run(cell.way, [cell.training], stop, claim=claim):
         event = message.event if isinstance(message, Progress) else None
         if isinstance(event, Steps):
@@ -120,12 +127,16 @@ def _timed(cell: Cell, engine: Engine, cancel: threading.Event, claim: Claim) ->
             epochs.append(event.train_s)
             evaluations.append(event.evaluation_s)
             long = len(epochs) >= 3 and train_s > BUDGET_S
+        elif isinstance(event, FirstCall):
+            first_call_s = event.first_call_s
+            continue
         else:
             continue
         if long:
             enough.set()
     evaluation_s = float(np.median(evaluations)) if evaluations else 0.0
-    return _Timed(epochs[1:], False, evaluation_s) if len(epochs) > 1 else _Timed(parts, True, evaluation_s)
+    scaled = len(epochs) < 2
+    return _Timed(parts if scaled else epochs[1:], scaled, evaluation_s, first_call_s)
 
 
 class _Either(threading.Event):

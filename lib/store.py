@@ -84,7 +84,8 @@ def _record_row(record: Record) -> tuple:
     )  # fmt: skip
 
 
-def _record_of(row: tuple) -> Record:
+def record_of(row: tuple) -> Record:
+    """A row of the table, its columns in their order, as what it stands for."""
     _, kind, subject, machine, line, sources, versions, measured_at, block_s, steps, ended, warnings, *rest = row
     return Record(
         kind, json.loads(subject), tuple(json.loads(block_s)), steps, ended, tuple(json.loads(warnings)), versions, machine, line,
@@ -181,7 +182,7 @@ class Store:
                 return []
             where, values = ("", ()) if kind is None else (" WHERE kind = ?", (kind,))
             return [
-                _record_of(row)
+                record_of(row)
                 for row in database.execute(f"SELECT {_RECORD_COLUMNS} FROM measurements{where} ORDER BY id", values)
             ]
         return []

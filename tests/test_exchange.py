@@ -90,7 +90,7 @@ def test_a_damaged_row_is_refused_with_all_others(store, tmp_path):
     content["curves"][0]["losses"] = "%%%"
     path.write_text(json.dumps(content))
     empty = Store(tmp_path / "empty.sqlite")
-    with pytest.raises(NoExport, match=r"losses.*damaged"):
+    with pytest.raises(NoExport, match=r"in curves, .* is damaged \(.*base64"):
         import_from(path, empty)
     assert empty.records() == []
 

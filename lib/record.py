@@ -1,0 +1,166 @@
+"""Measure this machine, and write what was measured to a file that others can read: `python -m lib.record FILE.json`.
+
+Runs without a page and without a network, with whatever libraries there are; NumPy suffices. The file is rewritten after each
+measurement, so it can be stopped at any time (Ctrl-C), and the same command goes on where it stopped.
+"""
+
+import argparse
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lib.backends import all_ways, unavailable, usable_ways, versions
+from lib.battery import FAILURE, Battery
+from lib.engine import Engine
+from lib.exchange import NoExport, export_to, read_export
+from lib.machine import details, machine_id, this_machine
+from lib.records import this_command
+from lib.sources import source_digest
+from lib.store import Store
+
+MINUTES = 9.0
+PRICE_LIMIT = 1000.0
+
+
+class CannotRecord(ValueError):
+    """The file or an option is not one to record with; the text says what was expected, what came and what to do."""
+
+
+def resume(path: Path, store: Store) -> int:
+    """Put what the file has into the store, as far as it still counts; returns how many rows. Raises CannotRecord."""
+    if not path.exists():
+        return 0
+    try:
+        export = read_export(path)
+    except NoExport as error:
+        raise CannotRecord(f"{error}, or choose another name for the record") from error
+    records = export.records
+    other = next((record for record in records if record.machine != machine_id()), None)
+    if other is not None:
+        raise CannotRecord(
+            f"expected a new file or one of this machine, but {path.name} was recorded on another ({other.machine_line}); choose another name"
+        )
+    here = source_digest()
+    counting = [record for record in records if record.sources == here and record.kind != FAILURE]
+    for record in counting:
+        store.add(record)
+    store.merge("curves", [row for row in export.tables["curves"] if row["sources"] == here])
+    return len(counting)
+
+
+def about(path: Path, battery: Battery, began: float, price: Mapping[str, object]) -> dict[str, object]:
+    """What is noted of the whole record."""
+    gaps = [(way.label, gap.reason, gap.remedy) for way in all_ways() if (gap := unavailable(way)) is not None]
+    left = battery.left()
+    return {
+        "command": this_command(),
+        "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "took_s": round(time.monotonic() - began, 1),
+        "complete": not left,
+        "left": left,
+        "machine": this_machine().line,
+        "details": details(),
+        "data": battery.facts.source if battery.facts else "",
+        "libraries": {way.label: versions(way.backend) for way in battery.ways},
+        "not_here": [list(gap) for gap in gaps],
+        **price,
+    }
+
+
+def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | None = None) -> bool:
+    """Run the battery, at most so long; whether it is complete. Says on standard output what it does."""
+    cancel, began = threading.Event(), time.monotonic()
+    stopped = threading.Event()
+    timer = threading.Timer(minutes * 60, cancel.set)
+    timer.daemon = True
+
+    def stop(*_: object) -> None:
+        stopped.set()
+        cancel.set()
+
+    with tempfile.TemporaryDirectory() as folder:
+        store, engine = Store(Path(folder) / "record.sqlite"), Engine()
+        known = resume(path, store)
+        if store.trouble:
+            raise CannotRecord(store.trouble)
+        say(
+            0,
+            minutes * 60,
+            f"{this_machine().line}; {len(usable_ways())} ways to train; {known} figures are there already",
+        )
+        battery = Battery(engine, store, cancel)
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        timer.start()
+        try:
+            for note in battery.run():
+                if note.text:
+                    say(time.monotonic() - began, minutes * 60, note.text)
+                else:
+                    export_to(path, store)
+        finally:
+            timer.cancel()
+            engine.close()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        noted = about(path, battery, began, price or {})
+        rows = export_to(path, store, noted)
+    why = "stopped" if stopped.is_set() else "complete" if noted["complete"] else "the time is up"
+    left = ", ".join(map(str, noted["left"]))  # type: ignore[call-overload]
+    rest = f"; left: {left}. The same command goes on from here" if left else ""
+    failures = sum(one.kind == FAILURE for one in read_export(path).records)
+    failed = f", {failures} could not be measured" if failures else ""
+    say(time.monotonic() - began, minutes * 60, f"{why}: {rows:,} rows in {path.name}{failed}{rest}")
+    return bool(noted["complete"])
+
+
+def say(spent_s: float, limit_s: float, text: str) -> None:
+    left_s = max(0.0, limit_s - spent_s)
+    print(f"[{_clock(spent_s)}, at most {_clock(left_s)} left] {text}", flush=True)
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m lib.record", description=__doc__)
+    parser.add_argument("file", type=Path, help="what to write, or to go on with")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"at most so long (default {MINUTES:g})")
+    parser.add_argument("--price", type=float, help="what this machine costs, dollars an hour; with --price-date")
+    parser.add_argument("--price-date", default="", help="of which day, such as 2026-11-21")
+    options = parser.parse_args(arguments)
+    try:
+        price = _price(options.price, options.price_date)
+        if not 0 < options.minutes <= 600:
+            raise CannotRecord(
+                f"minutes: expected more than 0, up to 600, got {options.minutes:g}; choose for example 9"
+            )
+        if not options.file.parent.is_dir():
+            raise CannotRecord(f"expected a folder that exists, got {options.file.parent}; make it first")
+        record(options.file, options.minutes, price)
+    except (CannotRecord, OSError) as error:
+        text = str(error)
+        print(text[:1].upper() + text[1:] + ".", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _price(dollars_per_h: float | None, dated: str) -> dict[str, object]:
+    if dollars_per_h is None:
+        return {}
+    try:
+        day = datetime.fromisoformat(dated).date().isoformat()
+    except ValueError as error:
+        raise CannotRecord(f"price date: expected a day such as 2026-11-21, got {dated!r}; add --price-date") from error
+    if not 0 <= dollars_per_h <= PRICE_LIMIT:
+        raise CannotRecord(f"price: expected 0 to {PRICE_LIMIT:g} dollars an hour, got {dollars_per_h:g}; correct it")
+    return {"price_per_h": dollars_per_h, "price_date": day}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""A machine measures itself: with NumPy alone, stopped and gone on with, and with what fails marked in its place."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lib import battery as battery_module
+from lib import record as record_module
+from lib.backends import Way, versions
+from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.battery import FAILURE, MODELS, Battery, Task, experiment_cells, record_of_point
+from lib.engine import Engine, Progress, TrainingFailed, WorkerDied
+from lib.exchange import read_export
+from lib.machine import machine_id
+from lib.race import Cell
+from lib.record import CannotRecord, main, resume
+from lib.records import Record
+from lib.store import Store
+from lib.sweep_lab import Point
+from lib.timing import Ended, Measurement
+from tests.conftest import ROOT
+
+# Of all libraries only NumPy can be imported: what Python calls before anything else finds no other.
+ONLY_NUMPY = """
+import sys, sysconfig
+from importlib.machinery import PathFinder
+
+class OnlyNumpy:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if path is not None or name.split(".")[0] in ("numpy", "lib", "pyarrow"):
+            return None
+        spec = PathFinder.find_spec(name)
+        if spec is not None and spec.origin and "site-packages" in spec.origin:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, OnlyNumpy)
+"""
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory) -> dict[str, str]:
+    """The environment of a machine where only NumPy is installed, and no network is tried."""
+    folder = tmp_path_factory.mktemp("bare")
+    (folder / "sitecustomize.py").write_text(ONLY_NUMPY)
+    environment = {name: value for name, value in os.environ.items() if name not in ("MNIST_NPZ", "KERAS_BACKEND")}
+    paths = os.pathsep.join([str(folder), str(ROOT)])
+    return environment | {"PYTHONPATH": paths, "MNIST_CACHE_DIR": str(folder / "cache"), "MNIST_OFFLINE": "1"}
+
+
+def recording(bare: dict[str, str], path: Path, minutes: float) -> subprocess.Popen:
+    command = [sys.executable, "-m", "lib.record", str(path), "--minutes", str(minutes)]
+    return subprocess.Popen(command, cwd=ROOT, env=bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
+    path = tmp_path / "machine.json"
+    first = recording(bare, path, 2)
+    assert first.stdout is not None
+    for line in first.stdout:
+        if "race, 2 of 7" in line:
+            break
+    first.send_signal(signal.SIGINT)
+    said, errors = first.communicate(timeout=20)
+    assert (first.returncode, errors) == (0, "")
+    assert "stopped: " in said
+    assert "The same command goes on from here" in said
+    kept = read_export(path)
+    assert kept.about["complete"] is False
+    assert {"ceiling", "race"} == {one.kind for one in kept.records}
+    assert kept.about["data"] == "made-up images"
+    second = recording(bare, path, 0.15)
+    said, errors = second.communicate(timeout=40)
+    assert (second.returncode, errors) == (0, "")
+    assert f"{len(kept.records)} figures are there already" in said
+    assert "ceilings" not in said.split("left: ")[0]
+    more = read_export(path).records
+    assert {one.id for one in kept.records} < {one.id for one in more}
+    one = next(one for one in more if one.kind == "race")
+    assert one.command == f"python -m lib.record machine.json --minutes {0.15 if one not in kept.records else 2}"
+    assert one.machine == machine_id()
+    assert "numpy" in one.versions
+    assert len(one.block_s) >= 3
+    assert str(ROOT) not in path.read_text()
+    assert str(tmp_path) not in path.read_text()
+
+
+class StandIn(Engine):
+    """An engine whose trainings take no time, and of which some ways fail."""
+
+    def __init__(self, failing: dict[Way, Exception]) -> None:
+        super().__init__()
+        self.failing, self.asked = failing, []
+
+    def run(self, way, trainings, cancel, how=None, claim=None):
+        self.asked.append(way)
+        if way in self.failing:
+            raise self.failing[way]
+        yield Progress(0, FirstCall(0.1))
+        for epoch in range(trainings[0].epochs):
+            yield Progress(0, Steps(epoch, 0, np.ones(4, np.float32), 0.01))
+            yield Progress(0, Epoch(epoch, 4, 1.0, 0.9, 0.01, 0.002, no_parameters))
+
+
+@pytest.mark.parametrize("error", [TrainingFailed("there is not enough memory"), WorkerDied("the card is gone")])
+def test_what_fails_is_marked_and_the_rest_goes_on(tmp_path, error):
+    """A card that disappears, or whose memory is too small, in the middle of a record."""
+    lost, sound = Way("jax-epoch", "gpu"), Way("numpy")
+    engine, store = StandIn({lost: error}), Store(tmp_path / "store.sqlite")
+    battery = Battery(engine, store, threading.Event(), [lost, sound])
+    tasks = battery._visits([Cell(way, size) for size in (32, 512, 4096) for way in (lost, sound)], 1)
+    notes = [note.text for task in tasks for note in battery._perform(task)]
+    failures = store.records(FAILURE)
+    assert [one.warnings for one in failures] == [(str(error),)] * 2
+    assert {one.subject["backend"] for one in failures} == {"jax-epoch"}
+    assert len([one for one in store.records("race") if one.subject["backend"] == "numpy"]) == 3
+    assert engine.asked.count(lost) == 2, "after two failures in a row it is given up"
+    assert any(str(error) in note for note in notes)
+    path = tmp_path / "file.json"
+    record_module.export_to(path, store)
+    assert resume(path, Store(tmp_path / "again.sqlite")) == 3, "what failed is tried again"
+
+
+def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
+    ways = [Way("numpy"), Way("jax-epoch"), Way("jax-step"), Way("keras-jax")]
+    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), threading.Event(), ways)
+    for rounds in (1, 2, 3):
+        libraries = [battery_module._library_of(task.way) for task in battery._visits(experiment_cells(ways), rounds)]
+        changes = sum(one != other for one, other in itertools.pairwise(libraries))
+        assert changes == 2, "three libraries, each in one piece"
+
+
+def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
+    """Every question of a NumPy machine is answered, and then nothing is left."""
+    monkeypatch.setattr(battery_module.sweep_lab, "methods", list)
+    asked = []
+
+    def examined(self, way, examination, cancel, claim=None):
+        asked.append(examination.kind)
+        yield from ()
+
+    monkeypatch.setattr(StandIn, "examine", examined)
+    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), threading.Event(), [Way("numpy")])
+    assert len(list(battery.run())) > 30
+    assert asked == ["ceilings", "operations", "parts"]
+    assert battery.left() == ["ceilings: 1", "a step taken apart: 2"], "which the stand-in did not answer"
+    counts = {
+        len(battery_module.race_module.records_of(c, battery.store.records("race")))
+        for c in battery_module.all_cells([Way("numpy")])
+    }
+    assert counts == {3}
+    assert all(one.subject["first_call_s"] == 0.1 for one in battery.store.records("race"))
+
+
+def test_a_point_keeps_its_spread():
+    point = Point("vmap", "cpu", 8, 0.02, 10**6, "", 0.018, 0.025, ("disturbed",))
+    kept = record_of_point(point, Way())
+    assert (kept.kind, kept.block_s, kept.warnings) == (MODELS, (0.018, 0.02, 0.025), ("disturbed",))
+    assert kept.subject["count"] == 8
+
+
+def test_a_cancelled_battery_ends(tmp_path):
+    cancel = threading.Event()
+    cancel.set()
+    assert list(Battery(StandIn({}), Store(tmp_path / "s.sqlite"), cancel, [Way("numpy")]).run()) == []
+
+
+def test_a_file_of_another_machine_is_not_written_over(tmp_path):
+    path, store = tmp_path / "other.json", Store(tmp_path / "store.sqlite")
+    measured = Measurement((0.1, 0.1, 0.1), 1, Ended.CAP)
+    other = Record.of("race", {"backend": "numpy"}, measured, versions("numpy"))
+    store.add(Record(**{**vars(other), "machine": "another", "machine_line": "Eniac · 1 core"}))
+    record_module.export_to(path, store)
+    before = path.read_bytes()
+    with pytest.raises(
+        CannotRecord, match=r"other.json was recorded on another \(Eniac · 1 core\); choose another name"
+    ):
+        resume(path, Store(tmp_path / "mine.sqlite"))
+    assert main([str(path)]) == 1
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["no folder/a.json"], "Expected a folder that exists, got no folder; make it first."),
+        (["a.json", "--minutes", "0"], "Minutes: expected more than 0, up to 600, got 0; choose for example 9."),
+        (["a.json", "--price", "0.7"], "Price date: expected a day such as 2026-11-21, got ''; add --price-date."),
+        (["a.json", "--price", "-1", "--price-date", "2026-11-01"], "Price: expected 0 to 1000 dollars an hour, got -1"),
+        (["broken.json"], "is no JSON or was cut off"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    Path("broken.json").write_text('{"format": "less-overhead results", "vers')
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_figure_says_all_that_is_needed_to_judge_it():
+    row = json.loads(json.dumps(vars(Record.of("race", {}, Measurement((1.0, 2.0, 3.0), 1, Ended.CAP)))))
+    for name in ("block_s", "machine", "machine_line", "sources", "measured_at", "command"):
+        assert row[name], name
+    assert "clocks" in row
+
+
+def test_a_task_names_its_subject():
+    task = Task("NumPy at 32", Way("numpy"), lambda cancel: iter(()), {"batch_size": 32})
+    marked = battery_module.failure(task, "no memory")
+    assert (marked.kind, marked.subject["task"], marked.subject["batch_size"]) == (FAILURE, "NumPy at 32", 32)
