@@ -1,20 +1,43 @@
 """Figures that the articles published, quoted with their source and never measured here."""
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 OVERHEAD_ARTICLE = "GPU overhead: why our MNIST model trains faster on CPU"
 MACHINES_ARTICLE = "Why a bigger GPU is not always faster"
 WORKSTATION = "Core i9-10885H, Quadro RTX 5000"
 
+FILE = Path(__file__).resolve().parent.parent / "recorded" / "published.json"
+
+
+@dataclass(frozen=True)
+class PublishedMachine:
+    """An article's machine: seconds by (backend, device), then by batch size or by experiment; a price if it names one."""
+
+    name: str
+    source: str
+    epoch_s: Mapping[tuple[str, str], Mapping[int, float]]
+    experiment_s: Mapping[tuple[str, str], Mapping[str, float]]
+    price_per_h: float | None = None
+    price_date: str = ""
+
+
+def _machine(row: dict) -> PublishedMachine:
+    def by_way(table: dict) -> dict:
+        return {tuple(way.split("/")): figures for way, figures in table.items()}
+
+    epochs = {way: {int(size): s for size, s in by_size.items()} for way, by_size in by_way(row["epoch_s"]).items()}
+    experiments = by_way(row["experiment_s"])
+    price = row.get("price_per_h")
+    return PublishedMachine(row["name"], row["source"], epochs, experiments, price, row.get("price_date", ""))
+
+
+MACHINES = tuple(_machine(row) for row in json.loads(FILE.read_text())["machines"])
 # Seconds an epoch of 784→128→10 by backend and batch size: the first article's table, on its workstation.
-EPOCH_S = MappingProxyType(
-    {
-        ("keras-tensorflow", "gpu"): {32: 6.26, 128: 2.74, 512: 2.64, 1024: 2.47, 2048: 2.32, 4096: 2.32},
-        ("keras-tensorflow", "cpu"): {32: 11.31, 128: 2.21, 512: 1.80, 1024: 1.43, 2048: 1.42, 4096: 1.39},
-        ("numpy", "cpu"): {32: 2.71, 128: 4.70, 512: 1.30, 1024: 0.87, 2048: 0.84, 4096: 1.03},
-        ("jax-step", "cpu"): {32: 2.37, 128: 1.03, 512: 0.64, 1024: 0.63, 2048: 0.48, 4096: 0.14},
-    }
-)
+EPOCH_S = MACHINES[0].epoch_s
 
 # Seconds of one step's operations at batch size 32: NumPy on the processor, TensorFlow on the card, waited for one by one.
 OPERATION_S = MappingProxyType(
@@ -34,7 +57,8 @@ COMPILED_S = (1.30e-3, 1.27e-3)  # one compiled training step: processor, card
 ARTICLE_ARCHITECTURES = ("128", "256", "128→64", "256→128→64")  # of its depth experiment
 
 # Seconds of the second article's three experiments: NVIDIA L4 (g2-standard-4) and 22 cores (c3-highcpu-22).
-EXPERIMENT_S = MappingProxyType({"learning-rate": (63.0, 28.0), "batch-size": (423.0, 164.0), "depth": (76.0, 31.0)})
+_ON_L4, _ON_22_CORES = (next(iter(machine.experiment_s.values())) for machine in MACHINES[1:])
+EXPERIMENT_S = MappingProxyType({name: (_ON_L4[name], _ON_22_CORES[name]) for name in _ON_L4})
 
 
 def epoch_s(backend: str, device: str, batch_size: int) -> float | None:

@@ -1,0 +1,279 @@
+"""Machines that were measured elsewhere, or earlier: read from exports, each machine once, whatever files it came in.
+
+`recorded/*.json` are exports of `python -m lib.record`; `recorded/published.json` is what articles published, and no export.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from lib import published
+from lib.anatomy.parts import Split, split
+from lib.backends import BACKENDS, Way
+from lib.exchange import Export, NoExport, parse_export
+from lib.published import ARTICLE_ARCHITECTURES
+from lib.records import Record
+from lib.spec import Network
+from lib.timing import Ended
+
+FOLDER = published.FILE.parent
+EPOCHS = 3  # of each training in the second article's experiments
+NETWORK = Network((128,))
+# The trainings of each experiment: network and batch size.
+EXPERIMENTS: Mapping[str, tuple[tuple[Network, int], ...]] = {
+    "learning-rate": ((NETWORK, 32),) * 4,
+    "batch-size": tuple((NETWORK, size) for size in (1, 32, 256)),
+    "depth": tuple((Network.parse(text), 32) for text in ARTICLE_ARCHITECTURES),
+}
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """A time with the quartiles of its measurements; published ones have none."""
+
+    low: float
+    middle: float
+    high: float
+    n: int = 0
+
+    def times(self, factor: float) -> "Seconds":
+        return Seconds(self.low * factor, self.middle * factor, self.high * factor, self.n)
+
+    def plus(self, other: "Seconds") -> "Seconds":
+        n = min(self.n, other.n)
+        return Seconds(self.low + other.low, self.middle + other.middle, self.high + other.high, n)
+
+
+def exactly(seconds: float) -> Seconds:
+    return Seconds(seconds, seconds, seconds)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine: what was measured on it, or what an article says of it."""
+
+    name: str
+    source: str  # the files that it came in, or the article
+    records: tuple[Record, ...] = ()
+    curves: tuple[Mapping[str, object], ...] = ()
+    price_per_h: float | None = None
+    price_date: str = ""
+    quoted: published.PublishedMachine | None = None
+
+    @property
+    def is_published(self) -> bool:
+        return self.quoted is not None
+
+    @property
+    def has_gpu(self) -> bool:
+        return any(way.device == "gpu" for way in self.ways)
+
+    @cached_property
+    def dates(self) -> tuple[str, str]:
+        """The first and the last day of its measurements; empty for what was published."""
+        days = sorted(record.measured_at[:10] for record in self.records)
+        return (days[0], days[-1]) if days else ("", "")
+
+    @cached_property
+    def ways(self) -> tuple[Way, ...]:
+        """The ways of training that its race has, in the order of the table."""
+        if self.quoted is not None:
+            found = {*self.quoted.epoch_s, *self.quoted.experiment_s}
+        else:
+            found = {(str(r.subject["backend"]), str(r.subject["device"])) for r in self.records if r.kind == "race"}
+        ways = [Way(*one) for one in found if one[0] in BACKENDS]
+        return tuple(sorted(ways, key=lambda way: (way.device, list(BACKENDS).index(way.backend))))
+
+    @cached_property
+    def failures(self) -> tuple[Record, ...]:
+        return tuple(record for record in self.records if record.kind == "failure")
+
+    @property
+    def disturbed(self) -> float:
+        """The share of its measurements that something disturbed."""
+        times = [record for record in self.records if record.block_s]
+        return sum(bool(record.warnings) for record in times) / len(times) if times else 0.0
+
+    @cached_property
+    def _visits(self) -> dict[tuple[Way, Network, int], list[Record]]:
+        found: dict[tuple[Way, Network, int], list[Record]] = {}
+        for record in self.records:
+            if record.kind == "race" and record.subject["backend"] in BACKENDS:
+                way = Way(str(record.subject["backend"]), str(record.subject["device"]))
+                key = (way, Network.parse(str(record.subject["hidden"])), int(record.subject["batch_size"]))
+                found.setdefault(key, []).append(record)
+        return found
+
+    def epoch(self, way: Way, batch_size: int, network: Network = NETWORK) -> Seconds | None:
+        """Seconds of an epoch, evaluation not counted; None where it was not measured."""
+        if self.quoted is not None:
+            known = self.quoted.epoch_s.get((way.backend, way.device), {}).get(batch_size)
+            return exactly(known) if known is not None and network == NETWORK else None
+        visits = self._visits.get((way, network, batch_size), [])
+        return spread([second for visit in visits for second in visit.block_s])
+
+    def beside(self, way: Way, batch_size: int, name: str, network: Network = NETWORK) -> float:
+        """Seconds that come with an epoch's: `evaluation_s`, `first_call_s`. From this batch size, or else from any of the way."""
+        visits = self._visits.get((way, network, batch_size), [])
+        same_way = [one for (other, *_), found in self._visits.items() if other == way for one in found]
+        for group in (visits, same_way):
+            known = [value for visit in group if (value := float(visit.subject.get(name, 0.0)))]
+            if known:
+                return float(np.median(known))
+        return 0.0
+
+    def experiment(self, name: str, way: Way) -> Seconds | None:
+        """Seconds of one of the article's experiments, three epochs each: published whole, ours from its measured epochs.
+
+        Each training is its first call, its epochs, and an evaluation after each.
+        """
+        if self.quoted is not None:
+            known = self.quoted.experiment_s.get((way.backend, way.device), {}).get(name)
+            return exactly(known) if known is not None else None
+        total = exactly(0.0)
+        for number, (network, size) in enumerate(EXPERIMENTS[name]):
+            epoch = self.epoch(way, size, network)
+            if epoch is None:
+                return None
+            once = self.beside(way, size, "first_call_s", network) + EPOCHS * self.beside(
+                way, size, "evaluation_s", network
+            )
+            training = epoch.times(EPOCHS).plus(exactly(once))
+            total = training if number == 0 else total.plus(training)
+        return total
+
+    def split(self, way: Way, batch_size: int = 32) -> Split | None:
+        """A step of the way taken apart, if that was measured."""
+        found: dict[str, float] = {}
+        wanted = {
+            "examination": "parts",
+            "by": way.backend,
+            "device": way.device,
+            "batch_size": batch_size,
+            "hidden": NETWORK.label,
+        }
+        for record in sorted(self.records, key=lambda one: one.measured_at):
+            if record.kind == "anatomy" and all(record.subject.get(name) == value for name, value in wanted.items()):
+                found[str(record.subject["name"])] = record.measurement.median_s / float(record.subject["work"])
+        return split(way.backend, found)
+
+    def sweep(self, method: str) -> Seconds | None:
+        """Wall seconds of the first article's sweep by a method of `lib.sweep_lab`, as many epochs as were recorded."""
+        return spread(
+            [s for r in self.records if r.kind == "sweep" and r.subject.get("method") == method for s in r.block_s]
+        )
+
+    def models(self, device: str) -> dict[tuple[str, int], Seconds]:
+        """Seconds of an epoch and network, by strategy and number of networks in one program."""
+        found = {}
+        for record in self.records:
+            if record.kind == "models" and record.subject["device"] == device:
+                low, middle, high = record.block_s
+                found[str(record.subject["strategy"]), int(record.subject["count"])] = Seconds(low, middle, high, 1)
+        return found
+
+    def ceiling(self, device: str, name: str) -> float | None:
+        """The best of all its libraries: FLOP/s of a product, bytes/s of a copy."""
+        rates = [
+            float(record.subject["work"]) / min(record.measurement.step_s)
+            for record in self.records
+            if record.kind == "ceiling"
+            and record.subject.get("device") == device
+            and record.subject.get("name") == name
+        ]
+        return max(rates, default=None)
+
+
+def spread(values: Sequence[float]) -> Seconds | None:
+    """Median and quartiles."""
+    if not values:
+        return None
+    low, middle, high = np.percentile(values, [25, 50, 75])
+    return Seconds(float(low), float(middle), float(high), len(values))
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What came out of some files: machines, what could not be read, and what was put together."""
+
+    machines: tuple[Machine, ...] = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Gathered:
+    records: dict[str, Record] = field(default_factory=dict)
+    curves: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+    about: dict[str, object] = field(default_factory=dict)
+
+
+def collect(files: Iterable[tuple[str, str]]) -> Collection:
+    """Read files of these names and texts. A machine that comes twice is one machine; a file that is none of ours is a sentence."""
+    gathered: dict[str, _Gathered] = {}
+    problems, notes = [], []
+    for name, text in files:
+        try:
+            export = parse_export(text, name)
+        except NoExport as error:
+            problems.append(str(error)[:1].upper() + str(error)[1:] + ".")
+            continue
+        if not export.records:
+            problems.append(f"{name} is an export without a measurement; record with `python -m lib.record {name}`.")
+        _add(gathered, name, export)
+    machines = []
+    for one in gathered.values():
+        machines.append(_machine(one))
+        if len(one.files) > 1:
+            notes.append(
+                f"{' and '.join(one.files)} are of the same machine ({machines[-1].name}): taken together, each figure once."
+            )
+    return Collection(tuple(machines), tuple(problems), tuple(notes))
+
+
+def _add(gathered: dict[str, _Gathered], name: str, export: Export) -> None:
+    for record in export.records:
+        one = gathered.setdefault(record.machine, _Gathered())
+        one.records[record.id] = record
+        one.files += [name] if name not in one.files else []
+        if export.about.get("machine") == record.machine_line:
+            one.about |= export.about
+    for curve in export.tables["curves"]:
+        if curve["machine"] in gathered:
+            gathered[curve["machine"]].curves[curve["key"]] = curve
+
+
+def _machine(one: _Gathered) -> Machine:
+    records = sorted(one.records.values(), key=lambda record: record.measured_at)
+    price = one.about.get("price_per_h")
+    return Machine(
+        records[-1].machine_line, ", ".join(one.files), tuple(records), tuple(one.curves.values()),
+        float(price) if isinstance(price, int | float) else None, str(one.about.get("price_date", "")),
+    )  # fmt: skip
+
+
+def published_machines() -> tuple[Machine, ...]:
+    """The articles' three."""
+    return tuple(
+        Machine(one.name, one.source, price_per_h=one.price_per_h, price_date=one.price_date, quoted=one) for one in published.MACHINES
+    )  # fmt: skip
+
+
+def recorded_here(folder: Path = FOLDER) -> Collection:
+    """The exports that come with the project."""
+    files = [path for path in sorted(folder.glob("*.json")) if path.name != published.FILE.name]
+    texts, problems = [], []
+    for path in files:
+        try:
+            texts.append((path.name, path.read_text()))
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(f"Expected an export, but {path.name} cannot be read ({error}); record it again.")
+    found = collect(texts)
+    return Collection(found.machines, (*problems, *found.problems), found.notes)
+
+
+__all__ = ["Collection", "Ended", "Machine", "Seconds", "collect", "published_machines", "recorded_here"]
