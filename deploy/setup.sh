@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Runs on the machine, as the user, as often as wanted: unpack the project, install it by uv, start marimo as a service.
+#   setup.sh [--archive FILE] [--host 127.0.0.1|0.0.0.0] [--gpu] [--root FOLDER] [--requirements FILE] [--no-start]
+# --gpu: this machine must have a driver. --root: install there and not in the home folder.
+set -euo pipefail
+
+ARCHIVE="" HOST=127.0.0.1 GPU="" HOME_DIR=$HOME REQUIREMENTS="" START=1
+while [ $# -gt 0 ]; do
+  case $1 in
+    --gpu) GPU=1 ;;
+    --no-start) START="" ;;
+    --archive) ARCHIVE=$2 && shift ;;
+    --host) HOST=$2 && shift ;;
+    --root) HOME_DIR=$2 && shift ;;
+    --requirements) REQUIREMENTS=$2 && shift ;;
+    *) printf 'Expected an option of setup.sh, got %s; read its head.\n' "$1" >&2 && exit 2 ;;
+  esac
+  shift
+done
+PROJECT=$HOME_DIR/less-overhead
+STATE=$HOME_DIR/.config/less-overhead
+UNITS=$HOME_DIR/.config/systemd/user
+VENV=$PROJECT/.venv
+PORT=${MARIMO_PORT:-2718}
+UV=${UV:-}
+
+die() { printf '%s\n' "$*" >&2 && exit 1; }
+
+# The project as it came; notebooks and anything else edited here since the last time are left alone.
+unpack() {
+  local fresh
+  [ -n "$ARCHIVE" ] || return 0
+  fresh=$(mktemp -d)
+  tar -C "$fresh" -xzf "$ARCHIVE" || die "Expected an archive of the project in $ARCHIVE, could not read it; call deploy/gcp create again."
+  (cd "$fresh" && find . -type f -print0 | xargs -0 sha256sum) >"$STATE/copied.new"
+  : >"$STATE/edited"
+  if [ -f "$STATE/copied" ]; then
+    (cd "$PROJECT" && sha256sum --check --quiet "$STATE/copied" 2>/dev/null) | sed -n 's/: FAILED$//p' >"$STATE/edited" || true
+  fi
+  mkdir -p "$PROJECT"
+  tar -C "$fresh" --exclude-from="$STATE/edited" -cf - . | tar -C "$PROJECT" -xf -
+  mv "$STATE/copied.new" "$STATE/copied"
+  rm -rf "$fresh"
+  [ ! -s "$STATE/edited" ] || printf 'Edited here, and left as it is: %s\n' "$(tr '\n' ' ' <"$STATE/edited")"
+}
+
+# uv in a folder of its own: from PyPI where Python can make an environment, otherwise by uv's installer.
+find_uv() {
+  local wanted own=$HOME_DIR/.local/share/less-overhead-uv
+  UV=${UV:-$(command -v uv || true)}
+  [ -n "$UV" ] && return
+  wanted=$(grep '^uv==' "$PROJECT/requirements-dev.txt" 2>/dev/null) || wanted=uv
+  if [ ! -x "$own/bin/uv" ]; then
+    # Ubuntu's Python lacks ensurepip, and leaves half an environment behind.
+    { python3 -m venv "$own" && "$own/bin/pip" install --quiet --disable-pip-version-check "$wanted"; } >/dev/null 2>&1 || {
+      rm -rf "$own"
+      case $wanted in *==*) wanted=/${wanted#uv==} ;; *) wanted="" ;; esac
+      curl -LsSf "https://astral.sh/uv$wanted/install.sh" | env UV_INSTALL_DIR="$own/bin" UV_NO_MODIFY_PATH=1 sh
+    } || die "Expected uv from PyPI or astral.sh, got neither; see that this machine reaches the internet (--nat without an external address), and call deploy/gcp create again."
+  fi
+  UV=$own/bin/uv
+}
+
+# A Python that all locked libraries exist for: one that is here, otherwise uv brings 3.12.
+make_environment() {
+  local python
+  [ ! -x "$VENV/bin/python" ] || return 0
+  python=$("$UV" python find --no-project '>=3.11,<3.14' 2>/dev/null) || python=3.12
+  rm -rf "$VENV" # what an interrupted call left
+  "$UV" venv --quiet --no-project --python "$python" "$VENV" || die "Expected Python 3.11 to 3.13, could not get it; see that this machine reaches the internet, and repeat."
+}
+
+has_driver() { nvidia-smi -L 2>/dev/null | grep -q GPU; }
+
+choose_requirements() {
+  local waited=0
+  [ -z "$REQUIREMENTS" ] || return 0
+  # Just after the start the driver may still be loading.
+  while [ -n "$GPU" ] && ! has_driver; do
+    [ $waited -lt "${GPU_WAIT_S:-120}" ] || die "Expected an NVIDIA driver, none answered (nvidia-smi -L) in ${GPU_WAIT_S:-120} s; call deploy/gcp create again, or delete the machine: it costs money without its card."
+    sleep 5
+    waited=$((waited + 5))
+  done
+  if has_driver; then REQUIREMENTS=$PROJECT/requirements-gpu.txt; else REQUIREMENTS=$PROJECT/requirements.txt; fi
+}
+
+install() {
+  choose_requirements
+  printf 'Installing %s …\n' "${REQUIREMENTS##*/}"
+  "$UV" pip install --quiet --python "$VENV/bin/python" -r "$REQUIREMENTS" || die "Expected all of ${REQUIREMENTS##*/} to be installed, uv stopped with the message above; call deploy/gcp create again."
+}
+
+# Made once: who has opened the page keeps it open when this runs again.
+make_password() {
+  [ -s "$STATE/password" ] || (umask 077 && "$VENV/bin/python" -c 'import secrets; print(secrets.token_urlsafe(24))' >"$STATE/password")
+  chmod 600 "$STATE/password"
+}
+
+settings() { printf 'MARIMO_HOST=%s\nMARIMO_PORT=%s\n' "$HOST" "$PORT"; }
+
+unit_stands() { settings | cmp -s - "$STATE/marimo.env" && cmp -s "$PROJECT/deploy/marimo.service" "$UNITS/marimo.service"; }
+
+install_unit() {
+  mkdir -p "$UNITS"
+  settings >"$STATE/marimo.env"
+  cp "$PROJECT/deploy/marimo.service" "$UNITS/marimo.service"
+}
+
+answers() { (exec 3<>"/dev/tcp/127.0.0.1/$PORT") 2>/dev/null; }
+
+# Restarted only where its settings changed: a restart ends whatever is being measured.
+start() {
+  local verb=$1 waited=0
+  [ -n "$START" ] || return 0
+  export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}
+  # Without lingering the service would end with the connection.
+  loginctl enable-linger 2>/dev/null || sudo loginctl enable-linger "$USER"
+  systemctl --user daemon-reload
+  systemctl --user enable --quiet marimo
+  systemctl --user "$verb" marimo
+  until answers; do
+    [ $waited -lt "${START_WAIT_S:-60}" ] || die "Expected marimo to answer on port $PORT, it did not in ${START_WAIT_S:-60} s; its last words: $(journalctl --user --unit=marimo --lines=5 --output=cat 2>/dev/null | tr '\n' ' ')"
+    sleep 1
+    waited=$((waited + 1))
+  done
+}
+
+mkdir -p "$STATE" && chmod 700 "$STATE"
+unpack
+[ -f "$PROJECT/mnist_training.py" ] || die "Expected the project in $PROJECT, found none; name its archive by --archive."
+find_uv
+make_environment
+install
+make_password
+if unit_stands; then VERB=start; else VERB=restart; fi
+install_unit
+start "$VERB"
+printf 'Installed%s.\n' "${START:+, and marimo answers on port 2718}"
