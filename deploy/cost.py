@@ -1,0 +1,85 @@
+"""What a machine costs and has cost, by prices.json: `cost.py price l4 [--spot]`, or `cost.py status` with gcloud's rows on stdin.
+
+Only Python's own library: it runs before anything is installed.
+"""
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+PRICES = json.loads((Path(__file__).parent / "prices.json").read_text(encoding="utf-8"))
+RUNNING = ("PROVISIONING", "STAGING", "RUNNING")
+
+
+def price(kind: str, spot: bool) -> tuple[float, str]:
+    """Dollars an hour and what kind of price that is. A spot price that is not kept is bounded by that on demand."""
+    kept = PRICES["prices"][kind]
+    if not spot:
+        return kept["on_demand"], "on demand"
+    if kept["spot"] is None:
+        return kept["on_demand"], "at most: no spot price is kept, this is that on demand"
+    return kept["spot"], "spot"
+
+
+def price_sentence(kind: str, spot: bool) -> str:
+    per_h, which = price(kind, spot)
+    machine_type = PRICES["prices"][kind]["machine_type"]
+    return f"A {machine_type} costs about {per_h:g} $ an hour ({which}, {PRICES['region']}, {PRICES['as_of']}; the machine alone)."
+
+
+def _clock(moment: datetime) -> str:
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _span(length: timedelta) -> str:
+    minutes = max(0, round(length.total_seconds() / 60))
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def status_sentence(row: list[str], now: datetime) -> str:
+    """A machine in a sentence. `row`: name, zone, status, kind, provisioning model, last start, creation, seconds it may run."""
+    name, zone, status, kind, model, started, created, limit_s = row
+    if status not in RUNNING:
+        return f"{name} in {zone} is {status}: it computes nothing, but its disk costs money; deploy/gcp delete removes it."
+    since = _moment(started or created)
+    per_h, which = price(kind, spot=model == "SPOT")
+    cost = per_h * (now - since).total_seconds() / 3600
+    end = since + timedelta(seconds=float(limit_s)) if limit_s else None
+    ending = (
+        f"deletes itself at {_clock(end)} (in {_span(end - now)})" if end else "has NO time limit: delete it yourself"
+    )
+    return (
+        f"{name} in {zone} is {status} since {_clock(since)} ({_span(now - since)}), and {ending}. "
+        f"So far about {cost:.2f} $ ({per_h:g} $ an hour, {which}, {PRICES['region']}, {PRICES['as_of']}; the machine alone)."
+    )
+
+
+def sentences(lines: Iterable[str], now: datetime) -> Iterator[str]:
+    return (status_sentence(row, now) for row in csv.reader(lines) if row)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="cost.py", description=__doc__)
+    what = parser.add_subparsers(dest="what", required=True)
+    asked = what.add_parser("price")
+    asked.add_argument("kind", choices=sorted(PRICES["prices"]))
+    asked.add_argument("--spot", action="store_true")
+    what.add_parser("status")
+    options = parser.parse_args()
+    if options.what == "price":
+        print(price_sentence(options.kind, options.spot))
+    else:
+        print(*sentences(sys.stdin, datetime.now().astimezone()), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
