@@ -1,0 +1,176 @@
+# What deploy/gcp is made of: asking and telling gcloud, and what a kind of machine is. Sourced, never run.
+# shellcheck shell=bash
+# Nothing that bash 3.2 lacks, which is what macOS has (not tried there): no mapfile, no associative arrays.
+# shellcheck disable=SC2034,SC2153,SC2154  # the options are set in deploy/gcp
+
+LABEL=less_overhead # every machine carries it, so that listing and deleting never touch a machine of somebody else's
+MADE_BY=deploy-gcp
+IAP_RANGE=35.235.240.0/20 # where Google's Identity-Aware Proxy connects from
+REMOTE_PORT=2718
+
+# --- Kinds. A family is "name project"; the first that exists is taken. A zone that lacks the machine type is passed over.
+describe_kind() {
+  case $KIND in
+    l4)
+      MACHINE_TYPE=g2-standard-4
+      ZONES=${ZONES:-us-central1-a,us-central1-b,us-central1-c,us-east1-b,us-west1-a}
+      IMAGES="common-cu129-ubuntu-2404-nvidia-580 deeplearning-platform-release
+pytorch-2-9-cu129-ubuntu-2404-nvidia-580 deeplearning-platform-release"
+      QUOTA=${SPOT:+PREEMPTIBLE_}NVIDIA_L4_GPUS QUOTA_NEEDED=1
+      # A card cannot move to another host. No secure boot: it refuses a driver whose signature it does not know.
+      KIND_FLAGS=("--accelerator=type=nvidia-l4,count=1" --maintenance-policy=TERMINATE --boot-disk-size=100GB)
+      ;;
+    cpu)
+      MACHINE_TYPE=c3-highcpu-22
+      ZONES=${ZONES:-us-central1-a,us-central1-b,us-central1-c,us-east1-b,us-west1-a}
+      IMAGES="ubuntu-2404-lts-amd64 ubuntu-os-cloud
+debian-12 debian-cloud"
+      QUOTA=C3_CPUS QUOTA_NEEDED=22
+      KIND_FLAGS=(--boot-disk-size=30GB --shielded-secure-boot)
+      ;;
+  esac
+}
+
+# What is ours, for --filter. Rules and routers bear no labels; their description stands for one. `status` without a name shows all.
+describe_ours() { # SUBCOMMAND
+  local described="description=$MADE_BY"
+  OUR_MACHINES="labels.$LABEL:*" OUR_DISKS="name~^less-overhead-" OUR_RULES=$described OUR_ROUTERS=$described
+  [ "$1" != status ] || [ -n "$NAMED" ] || return 0
+  OUR_MACHINES="name=($NAME) AND $OUR_MACHINES" OUR_DISKS="name=($NAME)"
+  OUR_RULES="name=($NAME-iap $NAME-direct) AND $described" OUR_ROUTERS="name=($NAME-router) AND $described"
+}
+
+# --- Saying. In a dry run only commands are printed, and notes between them.
+say() { [ -n "$DRY" ] || printf '%s\n' "$*"; }
+note() { [ -z "$DRY" ] || printf '# %s\n' "$*" >&3; }
+die() {
+  printf '%s\n' "$*" >&2
+  exit 1
+}
+
+# What gcloud complained of last, in one line.
+reason() {
+  local text
+  text=$(grep -v '^WARNING' "$WORK/errors" 2>/dev/null | tr -s '[:space:]' ' ' | cut -c1-300) || true
+  text=${text# }
+  text=${text% }
+  printf '%s' "${text:-nothing}"
+}
+
+# trouble EXPECTED REMEDY: what was expected, what gcloud said instead, what to do.
+trouble() { die "Expected $1, but gcloud said: $(reason); $2."; }
+
+# --- Doing. A command as it would be typed, one line each.
+quoted() {
+  local word line=""
+  for word in "$@"; do
+    case $word in
+      "" | *[!A-Za-z0-9_./:=,@%+^-]*) word="'$(printf '%s' "$word" | sed "s/'/'\\\\''/g")'" ;;
+    esac
+    line="$line${line:+ }$word"
+  done
+  printf '%s\n' "$line"
+}
+
+# Do it before the person's eyes; in a dry run print it.
+run() {
+  if [ -n "$DRY" ]; then quoted "$@" >&3; else "$@"; fi
+}
+
+# The same in silence: what is said is kept for the sentence about a failure.
+quiet() {
+  if [ -n "$DRY" ]; then quoted "$@" >&3; else "$@" >/dev/null 2>"$WORK/errors"; fi
+}
+
+# ask STAND-IN COMMAND…: print the command's answer; in a dry run print the command, and answer with the stand-in.
+ask() {
+  local stand_in="$1"
+  shift
+  if [ -n "$DRY" ]; then
+    quoted "$@" >&3
+    printf '%s\n' "$stand_in"
+  else
+    "$@" 2>"$WORK/errors"
+  fi
+}
+
+# --- What must hold before anything is asked for.
+preflight() {
+  local account
+  [ -n "$DRY" ] || command -v gcloud >/dev/null ||
+    die "Expected the command gcloud, found none on PATH; install it (https://cloud.google.com/sdk/docs/install) and repeat."
+  account=$(ask you@example.com gcloud auth list --filter=status:ACTIVE '--format=value(account)') ||
+    trouble "the accounts of gcloud" "run: gcloud auth login"
+  [ -n "$account" ] || die "Expected to be logged in to Google Cloud, got no active account; run: gcloud auth login"
+  if [ -z "$PROJECT" ]; then
+    PROJECT=$(ask PROJECT gcloud config get-value project) || PROJECT=""
+    [ "$PROJECT" != "(unset)" ] && [ -n "$PROJECT" ] ||
+      die "Expected a project, got none; name one by --project ID, or run: gcloud config set project ID"
+  fi
+}
+
+# --- The machine: MACHINE_ZONE, MACHINE_STATUS, MACHINE_KIND; all empty where there is none.
+find_machine() {
+  local found
+  found=$(ask "$1" gcloud compute instances list --project="$PROJECT" "--filter=$OUR_MACHINES" \
+    "--format=csv[no-heading](zone.basename(),status,labels.$LABEL)") || trouble "the list of machines in project $PROJECT" "repeat when it answers"
+  IFS=, read -r MACHINE_ZONE MACHINE_STATUS MACHINE_KIND <<<"$found" || true
+}
+
+machine_runs() { case $MACHINE_STATUS in PROVISIONING | STAGING | RUNNING) ;; *) return 1 ;; esac; }
+
+die_of_stopped() {
+  die "Expected machine $NAME to run, but it is $MACHINE_STATUS in $MACHINE_ZONE (stopped, or taken back by Google); run $SELF delete --name $NAME, then $SELF create --kind $KIND --name $NAME."
+}
+
+require_machine() {
+  preflight
+  find_machine "${ZONES%%,*},RUNNING,$KIND"
+  [ -n "$MACHINE_ZONE" ] ||
+    die "Expected a machine named $NAME in project $PROJECT, found none (never made, deleted at its time, or a spot machine taken back); make one with: $SELF create --kind $KIND --name $NAME"
+  machine_runs || die_of_stopped
+}
+
+# Through the proxy whether the machine has an external address or not: one way, and one range that port 22 is opened to.
+ssh_flags() { printf '%s\n' --project="$PROJECT" --zone="$MACHINE_ZONE" --tunnel-through-iap --quiet; }
+
+# on_machine HOW COMMAND: by run, quiet, or ask with its stand-in.
+on_machine() {
+  local command="$2"
+  # shellcheck disable=SC2046,SC2086  # one word a line, none with a space
+  $1 gcloud compute ssh "$NAME" $(ssh_flags) "--command=$command"
+}
+
+# --- By-products of a machine, found by their names.
+list_rules() {
+  ask "$1" gcloud compute firewall-rules list --project="$PROJECT" "--filter=$OUR_RULES" '--format=value(name)'
+}
+
+list_routers() {
+  ask "$1" gcloud compute routers list --project="$PROJECT" "--filter=$OUR_ROUTERS" '--format=csv[no-heading](name,region.basename())'
+}
+
+list_machines() {
+  ask "$1" gcloud compute instances list --project="$PROJECT" "--filter=$OUR_MACHINES" '--format=csv[no-heading](name,zone.basename())'
+}
+
+list_disks() {
+  ask "" gcloud compute disks list --project="$PROJECT" "--filter=$OUR_DISKS" '--format=csv[no-heading](name,zone.basename())'
+}
+
+# A copy that never writes over anything: what is there with other content stays, and the new one gets a number.
+keep_copy() {
+  local from="$1" to="$2" n=2 stem ending
+  stem=$to ending=""
+  case ${to##*/} in *.*) stem=${to%.*} ending=.${to##*.} ;; esac
+  while [ -e "$to" ] && ! cmp -s "$from" "$to"; do
+    to="$stem.$n$ending"
+    n=$((n + 1))
+  done
+  mkdir -p "$(dirname "$to")"
+  [ -e "$to" ] || cp "$from" "$to"
+  printf '  %s\n' "${to#"$ROOT"/}"
+}
+
+# What a machine costs, by deploy/prices.json; without a python3 here it is only not said.
+price() { [ -n "$DRY" ] || python3 -S "$HERE/cost.py" price "$KIND" ${SPOT:+--spot} 2>/dev/null || true; }
