@@ -24,6 +24,7 @@ from lib.backends import Way, unavailable  # noqa: E402
 from lib.data import Data, aligned  # noqa: E402
 from lib.engine import Engine  # noqa: E402
 from tests.browser import browsing, tab  # noqa: E402
+from tests.deploying import Cloud, lending, make_clone  # noqa: E402
 
 
 def where_installed(keys: Iterable[str]) -> list:
@@ -77,3 +78,36 @@ def browser() -> Iterator:
 def page(browser) -> Iterator:
     with tab(browser) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def deploy_clone(tmp_path_factory) -> Path:
+    return make_clone(tmp_path_factory.mktemp("project") / "clone")
+
+
+@pytest.fixture
+def cloud(deploy_clone: Path, tmp_path: Path) -> Iterator[Cloud]:
+    with lending(tmp_path, deploy_clone) as lent:
+        yield lent
+
+
+@pytest.fixture(scope="session")
+def made_cloud(deploy_clone: Path, tmp_path_factory) -> Iterator[Cloud]:
+    with lending(tmp_path_factory.mktemp("made"), deploy_clone) as lent:
+        lent("create")
+        yield lent
+
+
+@pytest.fixture
+def made(made_cloud: Cloud, deploy_clone: Path, tmp_path: Path) -> Iterator[Cloud]:
+    """After `create`, without the time that it takes."""
+    with lending(tmp_path, deploy_clone, like=made_cloud) as lent:
+        yield lent
+
+
+@pytest.fixture(scope="session")
+def untouched(deploy_clone: Path, tmp_path_factory) -> Iterator[Cloud]:
+    """One for all tests that must not even ask it anything."""
+    with lending(tmp_path_factory.mktemp("untouched"), deploy_clone) as lent:
+        yield lent
+        assert not lent.rows("calls")

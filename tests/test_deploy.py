@@ -1,0 +1,162 @@
+"""deploy/gcp against a gcloud that is played: what every subcommand does, once and twice."""
+
+import os
+import re
+import signal
+import time
+
+
+def test_create_makes_a_machine_that_deletes_itself_and_runs_marimo_there(cloud):
+    said = cloud("create")
+    (made,) = cloud.calls("instances create")
+    for flag in (
+        "--machine-type=g2-standard-4",
+        "--max-run-duration=7200s",
+        "--instance-termination-action=DELETE",
+        "--image-family=common-cu129-ubuntu-2404-nvidia-580",
+        "--metadata=enable-oslogin=TRUE",
+        "--maintenance-policy=TERMINATE",
+    ):
+        assert flag in made
+    assert cloud.rows("rules") == ["less-overhead-l4-iap,35.235.240.0/20,tcp:22"]
+    assert "systemctl --user restart marimo" in cloud.rows("remote")
+    assert any("requirements-gpu.txt" in line for line in cloud.rows("remote"))
+    assert "0.71 $ an hour" in said
+    assert "deletes itself 2 h after its start" in said
+
+
+def test_create_twice_goes_on_with_the_machine_that_is_there(cloud):
+    cloud("create", "--kind", "cpu")
+    secret = cloud.home / ".config/less-overhead/password"
+    before = secret.read_text()
+    assert "is there already, in us-central1-a" in cloud("create", "--kind", "cpu")
+    assert len(cloud.calls("instances create")) == 1
+    assert len(cloud.calls("firewall-rules create")) == 1
+    assert secret.read_text() == before
+    assert secret.stat().st_mode & 0o777 == 0o600
+    restarts = [line for line in cloud.rows("remote") if line.endswith("restart marimo")]
+    assert len(restarts) == 1, "a second restart would end what is being measured"
+
+
+def test_a_cpu_machine_takes_ubuntu_and_spot_is_an_option(cloud):
+    cloud("create", "--kind", "cpu", "--spot", "--hours", "0.5", "--name", "mine")
+    (made,) = cloud.calls("instances create mine")
+    for flag in ("c3-highcpu-22", "ubuntu-2404-lts-amd64", "--provisioning-model=SPOT", "--max-run-duration=1800s"):
+        assert flag in made
+    assert "nvidia" not in made
+
+
+def test_the_project_is_copied_as_it_stands(cloud):
+    (cloud.clone / "uncommitted.py").write_text("new = 1\n")
+    (cloud.clone / "notebooks" / "claims.py").unlink()
+    (cloud.clone / "__pycache__").mkdir()
+    (cloud.clone / "__pycache__" / "ignored.pyc").touch()
+    cloud("create")
+    there = cloud.home / "less-overhead"
+    assert (there / "uncommitted.py").exists()
+    assert not (there / "notebooks/claims.py").exists()
+    assert not (there / "__pycache__").exists()
+
+
+def test_a_notebook_edited_there_survives_a_second_create_and_is_fetched(made):
+    notebook = made.home / "less-overhead/notebooks/claims.py"
+    notebook.write_text("# edited there\n")
+    (notebook.parent / "mine.py").write_text("# made there\n")
+    (made.clone / "notebooks/claims.py").write_text("# edited here\n")
+    assert "left as it is: ./notebooks/claims.py" in made("create")
+    assert notebook.read_text() == "# edited there\n"
+    made("fetch")
+    fetched = made.clone / "fetched/less-overhead-l4"
+    assert sorted(str(file.relative_to(fetched)) for file in fetched.rglob("*") if file.is_file()) == [
+        "notebooks/claims.py",
+        "notebooks/mine.py",
+        "results.json",
+    ]
+
+
+def test_without_an_address_cloud_nat_is_made_once_and_deleted(cloud):
+    cloud("create", "--nat")
+    cloud("create", "--nat")
+    assert "--no-address" in cloud.calls("instances create")[0]
+    assert (cloud.rows("routers"), cloud.rows("nats")) == (
+        ["less-overhead-l4-router,us-central1"],
+        ["less-overhead-l4-nat"],
+    )
+    cloud("delete")
+    assert not cloud.rows("routers")
+
+
+def test_one_address_is_let_in_directly_and_shut_out_again(cloud):
+    said = cloud("create", "--expose-to", "8.8.4.4/32")
+    assert "less-overhead-l4-direct,8.8.4.4/32,tcp:2718" in cloud.rows("rules")
+    assert "http://198.51.100.9:2718/?access_token=secret-" in said
+    settings = cloud.home / ".config/less-overhead/marimo.env"
+    assert "MARIMO_HOST=0.0.0.0" in settings.read_text()
+    cloud("create")
+    assert cloud.rows("rules") == ["less-overhead-l4-iap,35.235.240.0/20,tcp:22"]
+    assert "MARIMO_HOST=127.0.0.1" in settings.read_text()
+
+
+def test_open_prints_the_address_and_tunnels_through_the_proxy(made):
+    secret = (made.home / ".config/less-overhead/password").read_text().strip()
+    for _ in range(2):
+        assert f"http://localhost:2799/?access_token={secret}" in made("open", "--port", "2799")
+    tunnel = made.calls(" -N -L 2799:localhost:2718")[0]
+    assert "--tunnel-through-iap" in tunnel
+
+
+def test_record_runs_the_battery_and_brings_it_here_and_a_fetch_writes_over_nothing(made):
+    assert "all measured" in made("record")
+    recorded = made.clone / "fetched/less-overhead-l4/recorded/less-overhead-l4.json"
+    assert recorded.exists()
+    made("record")
+    recorded.write_text("edited here")
+    made("fetch")
+    made("fetch")
+    assert recorded.read_text() == "edited here"
+    assert sorted(file.name for file in recorded.parent.iterdir()) == [
+        "less-overhead-l4.2.json",
+        "less-overhead-l4.json",
+    ]
+
+
+def test_a_recording_outlives_the_connection_and_is_followed_not_doubled(made):
+    made.set("slow", "")
+    first = made.start("record")
+    while not made.rows("recordings"):
+        time.sleep(0.02)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    second = made.start("record")
+    assert second.stdout is not None
+    while "Following" not in second.stdout.readline():
+        assert second.poll() is None
+    (made.state / "slow").unlink()
+    said, _ = second.communicate(timeout=30)
+    assert "all measured" in said
+    assert len(made.rows("recordings")) == 1
+
+
+def test_status_says_since_when_until_when_and_what_it_has_cost(cloud):
+    assert "Nothing of deploy/gcp runs" in cloud("status")
+    cloud("create", "--kind", "cpu")
+    for _ in range(2):
+        said = cloud("status")
+        assert re.search(r"less-overhead-cpu in us-central1-a is RUNNING since .* \(30 min\)", said)
+        assert "(in 1 h 30 min)" in said
+        assert "So far about 0.47 $ (0.936 $ an hour, on demand" in said
+        assert "less-overhead-cpu-iap" in said
+
+
+def test_delete_removes_all_and_proves_it_and_may_be_repeated(cloud):
+    cloud("create", "--expose-to", "8.8.8.8", "--kind", "cpu")
+    for _ in range(2):
+        assert "Nothing is left: no machine, disk, firewall rule or router" in cloud("delete", "--kind", "cpu")
+    assert not any(cloud.rows(kind) for kind in ("machines", "disks", "rules", "routers"))
+
+
+def test_check_makes_nothing_and_says_what_is_ready(cloud):
+    for _ in range(2):
+        said = cloud("check")
+        assert "Region us-central1 has quota for a g2-standard-4" in said
+    assert not cloud.calls("create")

@@ -1,0 +1,151 @@
+"""deploy/gcp against a gcloud that is played: every failure, the sentence that it gets, and what is left."""
+
+import os
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from tests.deploying import one_sentence
+
+EXHAUSTED = "ZONE_RESOURCE_POOL_EXHAUSTED: The zone does not have enough resources available to fulfill the request."
+
+
+def test_without_quota_nothing_is_made(cloud):
+    cloud.set("quotas", "CPUS_ALL_REGIONS,32.0,0.0\nGPUS_ALL_REGIONS,0.0,0.0\n")
+    one_sentence(cloud("create", fails=True), "GPUS_ALL_REGIONS", "0 free", "iam-admin/quotas")
+    assert not cloud.calls("instances create")
+
+
+def test_a_region_without_quota_is_passed_over(cloud):
+    cloud.set("quotas-us-central1", "NVIDIA_L4_GPUS,0.0,0.0\n")
+    cloud("create")
+    assert cloud.rows("machines")[0].startswith("less-overhead-l4,us-east1-b,")
+
+
+def test_an_exhausted_zone_is_followed_by_the_next(cloud):
+    cloud.fail("instances create .*us-central1-a", EXHAUSTED)
+    assert "Zone us-central1-a has no g2-standard-4 free." in cloud("create")
+    assert cloud.rows("machines")[0].startswith("less-overhead-l4,us-central1-b,")
+
+
+def test_where_all_zones_are_exhausted_nothing_is_left(cloud):
+    cloud.fail("instances create", EXHAUSTED)
+    cloud.fail("instances create .*", EXHAUSTED)
+    said = cloud("create", "--zones", "us-central1-a,us-central1-b", fails=True)
+    one_sentence(said.splitlines()[-1], "us-central1-a,us-central1-b", "Nothing was made")
+    assert not cloud.rows("machines")
+    assert not cloud.rows("rules")
+
+
+def test_a_family_that_is_gone_has_a_fallback(cloud):
+    cloud.fail("common-cu129", "The resource 'family/common-cu129' was not found")
+    cloud("create")
+    assert "--image-family=pytorch-2-9-cu129-ubuntu-2404-nvidia-580" in cloud.calls("instances create")[0]
+
+
+def test_where_all_families_are_gone_one_sentence_names_them(cloud):
+    for family in ("common-cu129", "pytorch-2-9"):
+        cloud.fail(f"images .*{family}", "The resource was not found")
+    said = cloud("create", fails=True)
+    one_sentence(said.splitlines()[-1], "common-cu129", "pytorch-2-9", "images list")
+
+
+def test_what_creating_refuses_is_passed_on_in_one_sentence(cloud):
+    cloud.fail("instances create", "Required 'compute.instances.create' permission for 'projects/my-project'")
+    said = cloud("create", fails=True)
+    assert "Expected machine less-overhead-l4 to be created, but gcloud said: ERROR: (gcloud) Required" in said
+
+
+@pytest.mark.parametrize(
+    ("step", "how"),
+    [
+        ("instances create", "lost"),
+        ("instances create", "offline"),
+        ("firewall-rules create", "lost"),
+        ("compute scp", "offline"),
+        ("compute ssh .*setup.sh", "lost"),
+    ],
+)
+def test_after_the_network_is_lost_create_says_what_exists_and_goes_on(cloud, step, how):
+    cloud.fail(step, how)
+    said = cloud("create", fails=True)
+    assert "Made so far: machine less-overhead-l4 in us-central1-a" in said
+    assert "deletes itself when its hours are over" in said
+    cloud("create")
+    assert len(cloud.rows("machines")) == len(cloud.rows("rules")) == 1
+
+
+def test_ctrl_c_in_the_middle_says_what_exists(cloud):
+    (cloud.state / "no-driver").touch()
+    process = subprocess.Popen(
+        [str(cloud.clone / "deploy" / "gcp"), "create"],
+        env=cloud.environment | {"GPU_WAIT_S": "60"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    while "nvidia-smi" not in cloud.rows("remote"):
+        time.sleep(0.02)
+    while not any(child.name() == "sleep" for child in psutil.Process(process.pid).children(recursive=True)):
+        time.sleep(0.02)  # a shell passes on a signal only from what it waits for
+    os.killpg(process.pid, signal.SIGINT)
+    said, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Made so far: machine less-overhead-l4 in us-central1-a" in said
+    assert "delete --name less-overhead-l4 --project my-project" in said
+
+
+def test_a_card_without_a_driver_is_not_paid_for_in_silence(cloud):
+    (cloud.state / "no-driver").touch()
+    assert "Expected an NVIDIA driver" in cloud("create", fails=True)
+
+
+@pytest.mark.parametrize("subcommand", ["create", "open", "record", "fetch"])
+def test_a_preempted_machine_is_named_with_its_remedy(cloud, subcommand):
+    cloud.set("machines", "less-overhead-l4,us-central1-b,TERMINATED,l4,SPOT,7200s\n")
+    one_sentence(cloud(subcommand, "--port", "2799", fails=True), "TERMINATED in us-central1-b", "delete")
+    assert "computes nothing" in cloud("status")
+
+
+@pytest.mark.parametrize("subcommand", ["open", "record", "fetch"])
+def test_a_machine_that_is_gone_is_named_with_its_remedy(cloud, subcommand):
+    one_sentence(cloud(subcommand, "--port", "2799", fails=True), "found none", "create")
+
+
+def test_a_battery_that_stops_is_told_from_a_lost_connection(made):
+    (made.state / "broken").touch()
+    assert "it resumes where it stopped" in made("record", fails=True)
+    made.fail("machine.sh record", "offline")
+    assert "the recording goes on there" in made("record", fails=True)
+
+
+def test_a_machine_that_goes_while_delete_looks_is_no_failure(made):
+    made.fail("instances delete", "The resource 'less-overhead-l4' was not found")
+    said = made("delete", fails=True)  # the played cloud still lists it
+    assert "less-overhead-l4,us-central1-a" in said
+    assert "Could not remove" not in said
+    assert "Nothing is left" in made("delete")
+
+
+def test_what_cannot_be_deleted_is_named_and_the_rest_is_deleted(made):
+    made.fail("firewall-rules delete", "Required permission")
+    said = made("delete", fails=True)
+    assert "Could not remove less-overhead-l4-iap" in said
+    assert "Expected nothing of less-overhead-l4 to be left, found: less-overhead-l4-iap" in said
+    assert not made.rows("machines")
+
+
+@pytest.mark.parametrize("step", ["instances list", "firewall-rules list", "disks list"])
+def test_delete_claims_nothing_that_it_could_not_list(made, step):
+    made.fail(step, "offline")
+    assert "Nothing is left" not in made("delete", fails=True)
+    assert "Nothing is left" in made("delete")
+
+
+def test_another_kind_under_the_same_name_is_refused(cloud):
+    cloud("create", "--name", "mine")
+    one_sentence(cloud("create", "--name", "mine", "--kind", "cpu", fails=True), "kind cpu", "kind l4", "--name")

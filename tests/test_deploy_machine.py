@@ -1,0 +1,196 @@
+"""What runs on the machine, for real as far as it goes without one: set-up by uv, the unit, the SkyPilot task, prices."""
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy.cost import status_sentence
+from tests.deploying import DEPLOY, ROOT, executable, one_sentence
+
+UNIT = (DEPLOY / "marimo.service").read_text()
+
+
+def make_wheel(folder: Path) -> Path:
+    """A package of one line, so that installing needs no network."""
+    wheel = folder / "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tiny.py", "size = 1\n")
+        archive.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        archive.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("tiny-1.0.dist-info/RECORD", "")
+    return wheel
+
+
+def setup(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert uv, "uv is in requirements-dev.txt"
+    return subprocess.run(
+        ["bash", str(DEPLOY / "setup.sh"), "--root", str(root), "--no-start", *words],
+        env={**os.environ, "UV": uv, "UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def installed(deploy_clone: Path, tmp_path_factory) -> Path:
+    """Set up for real, twice."""
+    root = tmp_path_factory.mktemp("machine")
+    archive = root / "project.tar.gz"
+    subprocess.run(["tar", "-C", str(deploy_clone), "-czf", str(archive), "."], check=True)
+    requirements = root / "requirements.txt"
+    requirements.write_text(f"--no-index\n{make_wheel(root)}\n")
+    for _ in range(2):
+        answer = setup(root, "--archive", str(archive), "--requirements", str(requirements))
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+    return root
+
+
+def test_setup_makes_an_environment_of_a_python_that_fits(installed):
+    python = installed / "less-overhead/.venv/bin/python"
+    code = "import sys, tiny; print(tiny.size, (3, 11) <= sys.version_info < (3, 14))"
+    assert subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True).stdout == "1 True\n"
+
+
+def test_the_password_is_random_and_only_its_owner_reads_it(installed):
+    state = installed / ".config/less-overhead"
+    assert re.fullmatch(r"[\w-]{32}\n", (state / "password").read_text())
+    assert (state / "password").stat().st_mode & 0o777 == 0o600
+    assert state.stat().st_mode & 0o777 == 0o700
+
+
+def test_setup_names_what_is_missing(tmp_path):
+    one_sentence(setup(tmp_path).stderr, "the project in", "--archive")
+    (tmp_path / "damaged.tar.gz").write_text("no archive")
+    answer = setup(tmp_path, "--archive", str(tmp_path / "damaged.tar.gz"))
+    one_sentence(answer.stderr.splitlines()[-1], "damaged.tar.gz", "deploy/gcp create")
+
+
+def test_without_ensurepip_uv_comes_by_its_own_installer(installed, tmp_path, cloud):
+    """As on Ubuntu, whose Python cannot make an environment with pip."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    executable(tools / "python3", "#!/bin/sh\nmkdir -p $3 && touch $3/half\nexit 1\n")
+    executable(
+        tools / "curl",
+        "#!/bin/sh\necho \"$*\" >>$FAKE_DIR/remote\necho 'mkdir -p $UV_INSTALL_DIR && cp $FAKE_DIR/bin/uv $UV_INSTALL_DIR/'\n",
+    )
+    answer = subprocess.run(
+        [
+            "bash",
+            str(DEPLOY / "setup.sh"),
+            "--root",
+            str(tmp_path),
+            "--no-start",
+            "--archive",
+            str(installed / "project.tar.gz"),
+        ],
+        env={"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path), "FAKE_DIR": str(cloud.state)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    version = re.search(r"^uv==(.+)$", (ROOT / "requirements-dev.txt").read_text(), re.M)
+    assert version
+    assert f"-LsSf https://astral.sh/uv/{version[1]}/install.sh" in cloud.rows("remote")
+    assert any(line.endswith("less-overhead/requirements.txt") for line in cloud.rows("remote"))
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed here")
+def test_systemd_accepts_the_unit(installed):
+    marimo = installed / "less-overhead/.venv/bin/marimo"
+    marimo.touch(mode=0o755)
+    answer = subprocess.run(
+        ["systemd-analyze", "--user", "verify", str(installed / ".config/systemd/user/marimo.service")],
+        env={**os.environ, "HOME": str(installed), "XDG_RUNTIME_DIR": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+def test_marimo_accepts_the_command_line_of_the_unit():
+    from marimo._cli.cli import main
+
+    command = next(line for line in UNIT.splitlines() if line.startswith("ExecStart="))
+    values = {"%h": "/home/me", "${MARIMO_HOST}": "127.0.0.1", "${MARIMO_PORT}": "2718"}
+    for marker, value in values.items():
+        command = command.replace(marker, value)
+    words = shlex.split(command.removeprefix("ExecStart="))
+    assert words[:2] == ["/home/me/less-overhead/.venv/bin/marimo", "edit"]
+    said = main.commands["edit"].make_context("edit", words[2:]).params
+    assert (said["host"], said["port"], said["headless"]) == ("127.0.0.1", 2718, True)
+    assert said["token_password_file"] == "/home/me/.config/less-overhead/password"
+
+
+def test_the_unit_gains_no_privileges_and_comes_back_after_a_crash():
+    assert "NoNewPrivileges=yes" in UNIT
+    assert "Restart=on-failure" in UNIT
+    assert "Environment=MARIMO_HOST=127.0.0.1 " in UNIT
+
+
+def test_the_sky_task_removes_itself_and_opens_no_port():
+    task = yaml.safe_load((DEPLOY / "sky.yaml").read_text())
+    assert task["resources"]["autostop"] == {"idle_minutes": 30, "down": True, "wait_for": "jobs_and_ssh"}
+    assert "ports" not in task["resources"]
+    assert task["workdir"] == "."
+    for name in ("setup", "run"):
+        subprocess.run(["bash", "-n"], input=task[name], text=True, check=True)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sky") is None, reason="SkyPilot is not installed here")
+def test_skypilot_reads_the_task(monkeypatch):
+    import sky  # type: ignore[import-not-found]
+
+    monkeypatch.chdir(ROOT)
+    task = sky.Task.from_yaml("deploy/sky.yaml").to_yaml_config()
+    assert task["resources"]["autostop"]["down"] is True
+
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+STARTED = "2026-11-21T03:00:00.000-08:00"  # an hour before
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (
+            ["m", "z", "RUNNING", "l4", "STANDARD", STARTED, "", "7200"],
+            ["(1 h 0 min)", "(in 1 h 0 min)", "0.71 $ (0.71 $"],
+        ),
+        (["m", "z", "RUNNING", "cpu", "SPOT", STARTED, "", "7200"], ["0.14 $ (0.143 $ an hour, spot"]),
+        (["m", "z", "RUNNING", "l4", "SPOT", "", STARTED, "7200"], ["0.71 $ (0.71 $ an hour, at most: no spot price"]),
+        (["m", "z", "RUNNING", "cpu", "STANDARD", STARTED, "", ""], ["NO time limit: delete it yourself"]),
+        (["m", "z", "TERMINATED", "l4", "SPOT", STARTED, "", "7200"], ["its disk costs money"]),
+    ],
+)
+def test_status_tells_time_and_cost(row, expected):
+    said = status_sentence(row, NOW)
+    assert all(part in said for part in expected), said
+
+
+def test_prices_are_dated_and_the_readme_quotes_them():
+    prices = json.loads((DEPLOY / "prices.json").read_text())
+    assert prices["as_of"].startswith("20")
+    assert prices["source"]
+    readme = (DEPLOY / "README.md").read_text()
+    for kind, price in prices["prices"].items():
+        row = next(line for line in readme.splitlines() if line.startswith(f"| `{kind}`"))
+        spot = f"{price['spot']} $" if price["spot"] else "not kept here"
+        assert row == (
+            f"| `{kind}`, {price['machine_type']} | {price['on_demand']} $ | {spot} | about {prices['published'][kind]:.2f} $ |"
+        )

