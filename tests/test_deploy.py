@@ -155,6 +155,13 @@ def test_delete_removes_all_and_proves_it_and_may_be_repeated(cloud):
     assert not any(cloud.rows(kind) for kind in ("machines", "disks", "rules", "routers"))
 
 
+def test_delete_names_the_machines_that_it_was_not_asked_for(made):
+    said = made("delete", "--kind", "cpu")
+    assert "no machine, disk, firewall rule or router of less-overhead-cpu" in said
+    assert "But under other names there still is: less-overhead-l4,us-central1-a" in said
+    assert "under other names" not in made("delete")
+
+
 def test_check_makes_nothing_and_says_what_is_ready(cloud):
     for _ in range(2):
         said = cloud("check")
