@@ -1,0 +1,162 @@
+"""Where marimo and the comparison of machines meet: files that are dropped, what is chosen of them, and how it is drawn."""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import marimo as mo
+
+from lib import compare, compare_view
+from lib.address import Address
+from lib.charts import Chart
+from lib.live_filling import say
+from lib.recorded import Collection, Machine, collect, published_machines, recorded_here
+from lib.targets import TARGETS
+
+MAX_FILE_BYTES = 20 * 2**20
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the page compares."""
+
+    machines: tuple[Machine, ...]
+    prices: dict[str, float]
+    target: float
+
+    @property
+    def measured(self) -> list[Machine]:
+        """Without those that an article speaks of."""
+        return [machine for machine in self.machines if not machine.is_published]
+
+
+def drop() -> mo.ui.file:
+    return mo.ui.file(
+        filetypes=[".json"], multiple=True, kind="area", max_size=MAX_FILE_BYTES,
+        label="Drop exports here (`python -m lib.record FILE.json`), or choose them",
+    )  # fmt: skip
+
+
+def gather(dropped: mo.ui.file) -> Collection:
+    """The project's own recordings and what was dropped, each machine once, the published ones last."""
+    files, problems = [], []
+    for one in dropped.value:
+        try:
+            files.append((one.name, one.contents.decode()))
+        except UnicodeDecodeError:
+            problems.append(f"Expected an export, but {one.name} is no text; choose another file.")
+    here = recorded_here()
+    given = collect(files)
+    found = {machine.records[0].machine: machine for machine in here.machines}
+    notes = list(given.notes)
+    for machine in given.machines:
+        known = found.get(machine.records[0].machine)
+        if known is not None:
+            notes.append(
+                f"{machine.source} is of a machine that is here already ({machine.name}): its figures are taken in place of {known.source}."
+            )
+        found[machine.records[0].machine] = machine
+    machines = (*found.values(), *published_machines())
+    return Collection(machines, (*here.problems, *problems, *given.problems), (*here.notes, *notes))
+
+
+def panel(address: Address, collection: Collection) -> mo.ui.dictionary:
+    """Which machines, the accuracy that is asked for, and a price for each machine."""
+    save = address.save("compare")
+    labels = compare_view.names(collection.machines)
+    keys = {
+        f"{short}{' (published)' if machine.is_published else ''}": machine.name
+        for machine in collection.machines
+        for short in [labels[machine.name]]
+    }
+    target = float(str(address.choice("compare.target", 0.95, TARGETS)))
+    prices = mo.ui.dictionary(
+        {name: mo.ui.number(0, 1000, step=0.001, value=machine.price_per_h or 0.0, label=f"$ an hour: {labels[name]}") for machine in collection.machines for name in [machine.name]}
+    )  # fmt: skip
+    elements = {
+        "machines": mo.ui.multiselect(keys, value=list(keys), label="Machines", full_width=True),
+        "target": mo.ui.dropdown({f"{t:.0%}": t for t in TARGETS}, value=f"{target:.0%}", label="Target accuracy"),
+        "prices": prices,
+    }
+    return mo.ui.dictionary(elements, on_change=lambda values: save({"target": values["target"]}))
+
+
+def chosen(panel: mo.ui.dictionary, collection: Collection) -> Chosen:
+    values = panel.value
+    wanted = set(values["machines"])  # type: ignore[call-overload]
+    machines = tuple(machine for machine in collection.machines if machine.name in wanted)
+    prices = {str(name): float(price) for name, price in dict(values["prices"]).items() if price}  # type: ignore[call-overload]
+    return Chosen(machines, prices, float(str(values["target"])))
+
+
+def controls(panel: mo.ui.dictionary) -> mo.Html:
+    """The chosen machines and the accuracy; the prices below, on demand."""
+    elements = panel.elements
+    prices = "".join(f"<div>{one.text}</div>" for one in elements["prices"].elements.values())  # type: ignore[attr-defined]
+    return mo.Html(
+        f'<div class="compare-controls"><div>{elements["machines"].text}</div><div>{elements["target"].text}</div></div>'
+        f'<details class="lab-details"><summary>prices: what an hour of each machine costs</summary><div class="compare-controls">{prices}</div></details>'
+    )
+
+
+def machines(collection: Collection, now: Chosen) -> mo.Html:
+    """What is compared, and what was wrong with the files."""
+    problems = "".join(f'<p class="lab-problem" role="alert">{html.escape(text)}</p>' for text in collection.problems)
+    notes = "".join(f'<p class="lab-note">{html.escape(text)}</p>' for text in collection.notes)
+    return mo.Html(problems + compare_view.machines_table(now.machines, now.prices) + notes)
+
+
+def article(now: Chosen) -> mo.Html:
+    return _told(compare_view.article_table(now.machines, now.prices), compare_view.article_sentence(now.machines))
+
+
+def epochs(now: Chosen) -> mo.Html:
+    figures = "".join(_figure(caption, chart) for caption, chart in compare_view.epoch_charts(now.machines))
+    return mo.Html(compare_view.legend(now.machines) + f'<div class="compare-grid">{figures}</div>')
+
+
+def accuracy(now: Chosen) -> mo.Html:
+    """Seconds to the accuracy, where some record has counted the epochs."""
+    learned = compare.learned_from(now.measured)
+    if not learned:
+        return mo.Html(
+            '<p class="lab-note">No record here has counted the epochs to an accuracy: that needs MNIST and JAX on one machine of them.</p>'
+        )
+    caption = f"seconds to {now.target:.0%}, evaluation after each epoch counted; a line a batch size, its number at the right"
+    return mo.Html(_figure(caption, compare_view.target_chart(now.measured, learned, now.target)))
+
+
+def steps(now: Chosen) -> mo.Html:
+    if not any(machine.split(way) for machine in now.measured for way in machine.ways):
+        return mo.Html('<p class="lab-note">No record here has taken a step apart.</p>')
+    return mo.Html(_figure("where a step on 32 images goes, by way", compare_view.step_chart(now.measured)))
+
+
+def models(now: Chosen) -> mo.Html:
+    return mo.Html(
+        _figure(
+            "milliseconds of an epoch for each network, by how many are trained in one program",
+            compare_view.models_chart(now.measured),
+        )
+    )
+
+
+def verdict(now: Chosen) -> mo.Html:
+    """Which machine for which work."""
+    asked: Sequence = compare.works(compare.learned_from(now.measured), now.target)
+    judged = [one for work in asked if (one := compare.judge(now.machines, work, now.prices)) is not None]
+    sentence = compare_view.judged_sentence(judged, now.machines)
+    return _told(compare_view.judged_table(judged, now.prices, now.machines), sentence)
+
+
+def _figure(caption: str, chart: Chart) -> str:
+    return (
+        f'<figure class="lab-figure"><figcaption>{html.escape(caption)}</figcaption>{mo.as_html(chart).text}</figure>'
+    )
+
+
+def _told(table: str, sentence: str) -> mo.Html:
+    if sentence:
+        say(sentence)
+    said = f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else ""
+    return mo.Html(table + said)

@@ -1,0 +1,155 @@
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="full", app_title="Which machine for which work?", css_file="../lib/page.css")
+
+with app.setup(hide_code=True):
+    import marimo as mo
+
+    from lib import live_compare, page
+    from lib.address import Address
+
+
+@app.cell(hide_code=True)
+def title():
+    page.plain_title(
+        "Which machine for which work?",
+        "The same experiments on different machines, each measured where it stands, with what an hour of it costs. A machine with a bigger graphics card "
+        "is not always the quicker one; here is for what it is, and how sure that is.",
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def bring_exports():
+    dropped = live_compare.drop()
+    dropped
+    return (dropped,)
+
+
+@app.cell(hide_code=True)
+def choose(address, collection):
+    panel = live_compare.panel(address, collection)
+    live_compare.controls(panel)
+    return (panel,)
+
+
+@app.cell(hide_code=True)
+def the_machines(collection, now):
+    live_compare.machines(collection, now)
+    return
+
+
+@app.cell(hide_code=True)
+def article_question():
+    mo.md(r"""
+    ## 1 · The article's table, carried on
+
+    Three experiments of three epochs each, as the second article trained them. Published figures are the article's, whole and without a spread. Ours are put together
+    from measured parts: for each training its first call, three epochs and an evaluation after each, with the quartiles of the epochs in brackets.
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def the_article(now):
+    live_compare.article(now)
+    return
+
+
+@app.cell(hide_code=True)
+def epoch_question():
+    mo.md(r"""
+    ## 2 · An epoch, by way and batch size
+
+    The same axes for all machines; bars are quartiles, dashed lines graphics cards. Where lines of one machine lie further apart than those of one way on two machines, the way
+    matters more than the machine.
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def the_epochs(now):
+    live_compare.epochs(now)
+    return
+
+
+@app.cell(hide_code=True)
+def accuracy_question():
+    mo.md(r"""
+    ## 3 · To an accuracy
+
+    Large batches make quick epochs, but more of them are needed. All ways and machines take the same steps, so the epochs are counted once, on three seeds, and multiplied by each
+    machine's seconds.
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def the_accuracy(now):
+    live_compare.accuracy(now)
+    return
+
+
+@app.cell(hide_code=True)
+def step_question():
+    mo.md(r"""
+    ## 4 · Where the step goes, and what many at once save
+
+    Shares of one step on 32 images; what is not arithmetic is what a faster card cannot shorten. Below, the time that one network costs when many share a program.
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def the_steps(now):
+    live_compare.steps(now)
+    return
+
+
+@app.cell(hide_code=True)
+def many_at_once(now):
+    live_compare.models(now)
+    return
+
+
+@app.cell(hide_code=True)
+def verdict_question():
+    mo.md(r"""
+    ## 5 · Which machine for which work?
+
+    Each machine by its quickest way. “Surely” means that even the quartiles do not overlap; a published figure has none, so it counts as if it were exact.
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def the_verdict(now):
+    live_compare.verdict(now)
+    return
+
+
+@app.cell(hide_code=True)
+def what_next():
+    mo.md(r"""
+    **Try next.** Record your own machine with `python -m lib.record my_machine.json` and drop the file above. A graphics card for two hours: `deploy/gcp create --kind l4`, then
+    `deploy/gcp record`. Then set the prices, and see for which work the cheapest machine is another than the quickest.
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def shared_state(dropped):
+    address = Address(mo.query_params(), mo.cli_args().to_dict())
+    collection = live_compare.gather(dropped)
+    return address, collection
+
+
+@app.cell(hide_code=True)
+def what_is_compared(collection, panel):
+    now = live_compare.chosen(panel, collection)
+    return (now,)
+
+
+if __name__ == "__main__":
+    app.run()
