@@ -90,7 +90,8 @@ def tab(context) -> Iterator:
     finally:
         opened.close()
     # marimo preloads two pictures that this page does not show.
-    assert [text for text in said if "was preloaded using link preload" not in text] == []
+    unexpected = [text for text in said if "was preloaded using link preload" not in text]
+    assert not unexpected, f"expected nothing on the console, got {unexpected}"
 
 
 def stop_all(page) -> None:
