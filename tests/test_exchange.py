@@ -1,14 +1,13 @@
 """Measurements survive their writers; exports are portable, stable, and refused by name where they are not ours."""
 
 import json
-import os
-import signal
 import sqlite3
 import subprocess
 import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
 
 from lib.backends import Way
@@ -152,44 +151,64 @@ def test_a_store_on_a_read_only_disk_says_so_and_nothing_fails(tmp_path):
     assert store.records() == []
 
 
-WRITER = """
-import sys
+# Imports once and becomes a writer, a process of its own, for every name that it reads; what that one has committed it says in a
+# file of its name, which is whole whenever it is killed: there is no buffer between a line and the file.
+WRITERS = """
+import os, signal, sys
 from pathlib import Path
 from lib.records import Record
 from lib.store import Store
-store = Store(Path(sys.argv[1]))
-for number in range(100_000):
-    store.add(Record("kill", {"writer": sys.argv[2], "number": number}, (0.1,), 1, "SPREAD"))
-    print(number, flush=True)
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+path = Path(sys.argv[1])
+for line in sys.stdin:
+    name = line.strip()
+    parent = os.getpid()
+    if pid := os.fork():
+        print(pid, flush=True)
+        continue
+    said = os.open(path.parent / name, os.O_WRONLY | os.O_CREAT)
+    store = Store(path)
+    for number in range(100_000):
+        store.add(Record("kill", {"writer": name, "number": number}, (0.1,), 1, "SPREAD"))
+        os.write(said, f"{number}\\n".encode())
+        if os.getppid() != parent:
+            os._exit(0)
 """
 
 
-def writer(path, name):
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), name],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+@pytest.fixture
+def begin_writer(tmp_path):
+    """Begin a writer by its name; its process. All end with the test."""
+    command = [sys.executable, "-c", WRITERS, str(tmp_path / "results.sqlite")]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+
+        def begin(name: str) -> psutil.Process:
+            print(name, file=parent.stdin, flush=True)
+            return psutil.Process(int(parent.stdout.readline()))
+
+        yield begin
+        parent.stdin.close()
 
 
 @pytest.mark.slow
-def test_fifty_killed_writers_lose_no_committed_row(tmp_path):
+def test_fifty_killed_writers_lose_no_committed_row(tmp_path, begin_writer):
     """Two write at once, each is killed at some moment; what a writer said it had committed is there."""
     path = tmp_path / "results.sqlite"
     rng = np.random.default_rng(0)
     committed: dict[str, int] = {}
     for pair in range(25):
-        both = {f"{pair}{side}": writer(path, f"{pair}{side}") for side in "ab"}
-        for process in both.values():
-            assert process.stdout is not None
-            process.stdout.readline()
+        both = {f"{pair}{side}": begin_writer(f"{pair}{side}") for side in "ab"}
+        while not all((tmp_path / name).exists() and (tmp_path / name).read_text() for name in both):
+            time.sleep(0.001)
         time.sleep(float(rng.uniform(0, 0.05)))
         for process in both.values():
-            os.kill(process.pid, signal.SIGKILL)
-        for name, process in both.items():
-            said = process.communicate()[0].split("\n")
+            process.kill()
+        _, alive = psutil.wait_procs(list(both.values()), timeout=10)
+        assert not alive
+        for name in both:
+            said = (tmp_path / name).read_text().split("\n")
             committed[name] = max([0, *(int(line) for line in said[:-1] if line)])  # the last line may be half
     store = Store(path)
     found: dict[str, set[int]] = {}
