@@ -4,22 +4,25 @@
 import os
 import subprocess
 import sys
+import threading
 
 import marimo as mo
 import pytest
 
 from lib import experiments, launch, live, page, runs
 from lib.address import Address
+from lib.backends import BACKENDS
 from lib.data import Facts
 from lib.live import Stage
 from lib.store import Store
+from lib.sweep import Options, updates
 from tests.conftest import ROOT
 
 # The smallest settings that still run every experiment.
 QUICK = {
     "rate.epochs": "1", "rate.size": "4096", "rate.count": "2", "size.epochs": "1", "size.sizes": "2048,4096",
-    "depth.epochs": "1", "depth.size": "4096", "backend.epochs": "2", "backend.size": "4096",
-    "search.count": "16", "search.epochs": "1", "search.sizes": "4096", "search.widths": "16,32",
+    "depth.epochs": "1", "depth.size": "4096", "depth.networks": "128,256", "backend.epochs": "2", "backend.size": "4096",
+    "search.count": "16", "search.epochs": "1", "search.sizes": "4096", "search.widths": "16,32", "search.depths": "1",
 }  # fmt: skip
 
 
@@ -32,7 +35,19 @@ def stage(engine, tmp_path):
     return Stage(engine, Store(tmp_path / "results.sqlite"))
 
 
+@pytest.fixture
+def heavy_libraries_kept(engine):
+    """Trained by workers that other tests have started, into the store that scripts share with the tests: what takes seconds to
+    import. That every library's worker starts from a page of its own is tested in the browser."""
+    store = Store()
+    shown = page.backend_experiment(page.backend_panel(Address(arguments=QUICK), Stage(engine, store)).value)
+    heavy = [item for item in shown.items if BACKENDS[item.way.backend].worker not in ("jax", "numpy")]
+    for _ in updates(heavy, engine, store, threading.Event(), Options("sequential")):
+        pass
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("heavy_libraries_kept")
 def test_as_a_script():
     answer = subprocess.run(
         [sys.executable, "mnist_training.py", *arguments()],
