@@ -2,12 +2,13 @@
 
 import json
 import re
+from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 import psutil
 import pytest
 
-from tests.browser import FIRST, MARKS, PHONE, open_page, serving, wait_over
+from tests.browser import FIRST, MARKS, PHONE, open_page, serving, tab, wait_over
 
 pytestmark = MARKS
 
@@ -95,16 +96,25 @@ LOOK = """nth => { const lab = document.querySelectorAll('.lab')[nth];
             sentence: lab.querySelector('.lab-sentence')?.innerText, charts: charts.join('')} }"""
 
 
+@pytest.fixture(scope="module")
+def quick_page(browser, server):
+    """One page for all its sliders: they do not touch each other, and opening it takes seconds."""
+    with tab(browser) as opened:
+        open_page(opened, server, "?" + QUICK)
+        yield opened
+
+
 @pytest.mark.parametrize(("nth", "name", "labels"), SLIDERS, ids=[name for _, name, _ in SLIDERS])
-def test_every_slider_changes_the_chart_the_sentence_and_the_address(page, server, nth, name, labels):
-    open_page(page, server, "?" + QUICK)
+def test_every_slider_changes_the_chart_the_sentence_and_the_address(quick_page, nth, name, labels):
+    page = quick_page
     wait_over(page, nth, 90_000)
     for label in labels:
         address, before = page.url, look(page, nth)
         thumb(page, label, nth).last.focus()  # of a range the upper end, at which the best rate of this page is
         page.keyboard.press("ArrowRight")
         page.wait_for_function("old => location.href !== old", arg=address, timeout=10_000)
-        assert f"{name}." in page.url
+        changed = settings_of(page.url) - settings_of(address)
+        assert all(key.startswith(f"{name}.") for key, _ in changed), "of this experiment and of no other"
         page.wait_for_function(
             f"([nth, old]) => {{ const now = ({LOOK})(nth); return ['Done', 'From store'].includes(now.state) && now.sentence"
             " && now.text !== old.text && now.charts !== old.charts }",  # the charts follow their frame
@@ -113,6 +123,11 @@ def test_every_slider_changes_the_chart_the_sentence_and_the_address(page, serve
         after = look(page, nth)
         assert after["charts"] != before["charts"], label
         assert after["sentence"] != before["sentence"], label
+
+
+def settings_of(address: str) -> set[tuple[str, str]]:
+    """What an address says, as pairs of name and value."""
+    return set(parse_qsl(urlsplit(address).query))
 
 
 def look(page, nth):
@@ -194,17 +209,19 @@ def test_a_killed_worker_is_a_message_and_run_again_works(page, server):
     assert "was best" in sentence(page)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_does_not_scroll_sideways(page, server, scheme):
+def test_a_phone_does_not_scroll_sideways(page, server):
     page.set_viewport_size(PHONE)
-    page.emulate_media(color_scheme=scheme)
+    page.emulate_media(color_scheme="light")
     open_page(page, server, FILLED)
     wait_over(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    wide = page.evaluate(
-        "[...document.querySelectorAll('.lab, .lab-figure, .lab-title')].map(e => e.getBoundingClientRect().right)"
-    )
-    assert max(wide) <= 390
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, scheme
+        wide = page.evaluate(
+            "[...document.querySelectorAll('.lab, .lab-figure, .lab-title')].map(e => e.getBoundingClientRect().right)"
+        )
+        assert max(wide) <= 390, scheme
 
 
 def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
