@@ -181,15 +181,16 @@ def begin_writer(tmp_path):
     """Begin a writer by its name; its process. All end with the test."""
     command = [sys.executable, "-c", WRITERS, str(tmp_path / "results.sqlite")]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdin is not None
-        assert parent.stdout is not None
+        names, pids = parent.stdin, parent.stdout
+        assert names is not None
+        assert pids is not None
 
         def begin(name: str) -> psutil.Process:
-            print(name, file=parent.stdin, flush=True)
-            return psutil.Process(int(parent.stdout.readline()))
+            print(name, file=names, flush=True)
+            return psutil.Process(int(pids.readline()))
 
         yield begin
-        parent.stdin.close()
+        names.close()
 
 
 @pytest.mark.slow
