@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from lib import published
+from lib import elsewhere, published
 from lib.anatomy.measuring import KIND as ANATOMY
 from lib.anatomy.measuring import Task, tasks
 from lib.anatomy.operations import ALL
@@ -122,7 +122,7 @@ def _cpu_beats_gpu(known: Known) -> Judgement:
     if cpu_s is None:
         return open_until("the race at batch size 32")
     if gpu_s is None:
-        why = "The processor's half is measured here; the card's needs a machine with one."
+        why = f"The processor's half is measured here; the card's needs a machine with one. {elsewhere.epoch_note(32)}"
         return Judgement(Verdict.NO_GPU, f"CPU {seconds(cpu_s)} an epoch", why)
     holds = cpu_s < gpu_s
     why = f"The same `fit`, the same data; the GPU takes {gpu_s / cpu_s:.2g} times as long."
@@ -287,7 +287,11 @@ def _price(_known: Known) -> Judgement:
 
 def _crossover(known: Known) -> Judgement:
     if known.epoch_s("keras-tensorflow", 32, "gpu") is None:
-        return Judgement(Verdict.NO_GPU, "–", "Needs the race on a machine with a card, at several widths.")
+        return Judgement(
+            Verdict.NO_GPU,
+            "–",
+            f"Needs the race on a machine with a card, at several widths. {elsewhere.epoch_note(256)}",
+        )
     return Judgement(Verdict.OPEN, "–", "Needs the race at several widths.")
 
 

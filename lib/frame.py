@@ -60,6 +60,11 @@ def note(sentence: str) -> mo.Html:
     return mo.Html(f'<p class="lab-note">{html.escape(sentence)}</p>')
 
 
+def quiet(sentence: str) -> str:
+    """HTML: something beside the point, such as what was recorded elsewhere; nothing for an empty sentence."""
+    return f'<p class="lab-note">{html.escape(sentence)}</p>' if sentence else ""
+
+
 def sentence_of(error: ValueError) -> str:
     """An error's text as a sentence."""
     text = str(error)

@@ -6,7 +6,7 @@ from functools import partial
 import marimo as mo
 
 from lib import anatomy_view as view
-from lib import frame
+from lib import elsewhere, frame
 from lib.address import Address
 from lib.anatomy.measuring import KIND, Task, measure_tasks, tasks
 from lib.backends import Way, usable_ways
@@ -88,7 +88,7 @@ def _paint(
     mo.output.replace(
         mo.Html(
             frame.page(controls, result).text
-            + f'<h3>Operation by operation</h3><p class="lab-note">One call after another, each waited for; medians, with quartiles on hover.</p>{table}'
+            + f'<h3>Operation by operation</h3><p class="lab-note">One call after another, each waited for; medians, with quartiles on hover.</p>{table}{frame.quiet(elsewhere.step_note())}'
         )
     )
     if state != "Measuring":

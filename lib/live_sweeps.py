@@ -6,7 +6,7 @@ from functools import partial
 
 import marimo as mo
 
-from lib import frame, sweep_lab
+from lib import elsewhere, frame, sweep_lab
 from lib import sweep_lab_view as view
 from lib.address import Address
 from lib.backends import DEFAULT, Way, unavailable
@@ -152,7 +152,9 @@ def _paint_saturation(filling: Filling, most: int, controls: str) -> int:
     sentence = view.saturation_sentence(points) if now.state != "Measuring" else ""
     figure = mo.as_html(view.saturation_chart(points, most)).text
     line = state_line(now.state, len(points) if now.state == "Measuring" else total, total, words, now.problem)
-    below = view.disturbance([flag for point in points for flag in point.disturbed])
+    below = view.disturbance([flag for point in points for flag in point.disturbed]) + frame.quiet(
+        elsewhere.models_note()
+    )
     _draw(controls, [("milliseconds of an epoch, for each network", figure)], line, sentence, below)
     if now.state != "Measuring":
         say(sentence)

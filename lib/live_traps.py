@@ -5,7 +5,7 @@ from functools import partial
 
 import marimo as mo
 
-from lib import frame
+from lib import elsewhere, frame
 from lib import traps_view as view
 from lib.address import Address
 from lib.anatomy import Examination
@@ -84,7 +84,9 @@ def _paint(stage: Stage, filling: Filling, task: Task, controls: str) -> int:
         + state_line(state, len(known), len(view.TRAPS), words, now.problem)
         + (f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else "")
     )
-    mo.output.replace(mo.Html(frame.page(controls, result).text + (table if known else "")))
+    mo.output.replace(
+        mo.Html(frame.page(controls, result).text + (table if known else "") + frame.quiet(elsewhere.step_note()))
+    )
     if state != "Measuring":
         say(sentence)
     return now.version

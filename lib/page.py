@@ -11,7 +11,7 @@ from functools import cache
 import marimo as mo
 import numpy as np
 
-from lib import experiments, live
+from lib import elsewhere, experiments, frame, live
 from lib import inside as inside_module
 from lib.address import Address
 from lib.backends import BACKENDS, DEFAULT, Way, unavailable
@@ -187,14 +187,17 @@ def backend_experiment(values: dict) -> Experiment:
     return experiments.backends(values["size"], values["epochs"], values["rate"], values["hidden"])
 
 
-def missing_backends(_experiment: Experiment, _results: Results) -> str:
-    """HTML below the bars: what cannot run here, why, and the remedy."""
+def missing_backends(experiment: Experiment, _results: Results) -> str:
+    """HTML below the bars: what cannot run here, why, the remedy, and what a card took that was recorded elsewhere."""
     rows = "".join(
         f"<li><b>{html.escape(way.label)}</b>: {html.escape(reason)}; {html.escape(remedy)}.</li>"
         for way, reason, remedy in experiments.missing_backends()
     )
     source = "Grey marks: published seconds, from “GPU overhead: why our MNIST model trains faster on CPU” (Core i9-10885H), not measured here."
-    return f'<p class="lab-note">{source}</p>' + (f'<ul class="lab-note lab-missing">{rows}</ul>' if rows else "")
+    size = experiment.items[0].training.batch_size
+    return f'<p class="lab-note">{source}</p>{frame.quiet(elsewhere.epoch_note(size))}' + (
+        f'<ul class="lab-note lab-missing">{rows}</ul>' if rows else ""
+    )
 
 
 def controls(panel: mo.ui.dictionary) -> mo.Html:

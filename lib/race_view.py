@@ -11,8 +11,10 @@ import pandas as pd
 from lib import published
 from lib.backends import BACKENDS, Way
 from lib.charts import styled
+from lib.elsewhere import gpu_ways, named, recorded_gpus
 from lib.experiments import seconds
 from lib.race import Cell, Standing
+from lib.recorded import Machine
 from lib.roofline import Ceiling, Floor
 from lib.spec import N_TRAIN
 from lib.targets import Learned, needed
@@ -64,6 +66,10 @@ def table(
         cells = [_cell(Cell(way, size), known, shown, running) for size in batch_sizes]
         rows.append({"label": way.label, "published": False, "cells": cells})
     if shown.view == "seconds":
+        for machine in recorded_gpus():
+            for way in gpu_ways(machine):
+                cells = [_recorded_cell(machine, way, size) for size in batch_sizes]
+                rows.append({"label": f"{named(machine)}: {way.label}", "published": True, "cells": cells})
         for (backend, device), by_size in published.EPOCH_S.items():
             cells = [_published_cell(by_size.get(size)) for size in batch_sizes]
             rows.append({"label": f"published: {_PUBLISHED[backend, device]}", "published": True, "cells": cells})
@@ -151,6 +157,13 @@ def _target_cost(standing: Standing, known: Mapping[Cell, Standing], shown: Show
 _FIGURES: dict[str, Callable[[Standing, Mapping[Cell, Standing], Shown], Figure]] = {
     "seconds": _epoch, "target": _to_target, "speed-up": _speed_up, "cost": _cost, "target-cost": _target_cost,
 }  # fmt: skip
+
+
+def _recorded_cell(machine: Machine, way: Way, size: int) -> dict:
+    known = machine.epoch(way, size)
+    text = justified(known.middle, max(known.high - known.low, 0.01 * known.middle)) if known else "–"
+    title = f"{named(machine)}, not measured here"
+    return {"text": text, "title": title, "state": "published", "level": None, "key": ""}
 
 
 def _published_cell(value_s: float | None) -> dict:

@@ -1,0 +1,91 @@
+"""Exports of machines that do not exist, for tests of what reads exports: written by a real store, with figures made up here."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from lib.backends import Way, versions
+from lib.backends.base import Epoch, no_parameters
+from lib.exchange import export_to
+from lib.records import Curve, Key, Record
+from lib.spec import Network, Training
+from lib.store import Store
+from lib.targets import EPOCHS, RATES, SEEDS, TUNED_ON
+from lib.timing import Ended, Measurement
+
+CARD, PROCESSOR = "Eniac · 8 cores · 16 GiB · Imaginary 9000", "Colossus · 4 cores · AVX2 · 8 GiB · no GPU"
+SIZES = (1, 32, 256, 512, 4096)
+PARTS = ("step", "busy", "returns", "transfer", "many", "many-tiny", "python", "call")
+
+
+def records(line: str, epoch_s: float, ways: list[Way], warnings: tuple[str, ...] = ()) -> list[Record]:
+    """A race whose epochs take about `epoch_s`, the ways each twice as long as the one before; one step taken apart."""
+    found = []
+
+    def add(kind: str, subject: dict, blocks: tuple[float, ...], way: Way) -> None:
+        record = Record.of(kind, subject, Measurement(blocks, 1, Ended.CAP, warnings=warnings), versions(way.backend))
+        found.append(replace(record, machine=line[:5], machine_line=line, measured_at="2026-11-01T10:00:00+00:00"))
+
+    for number, way in enumerate(ways):
+        of = {"backend": way.backend, "device": way.device}
+        seconds = epoch_s * 2**number
+        networks = [(Network((128,)), size) for size in SIZES] + [
+            (Network.parse(t), 32) for t in ("256", "128→64", "256→128→64")
+        ]
+        for network, size in networks:
+            subject = of | {
+                "batch_size": size,
+                "hidden": network.label,
+                "evaluation_s": 0.01,
+                "first_call_s": 0.5,
+                "scaled": 0,
+            }
+            add("race", subject, (0.95 * seconds, seconds, 1.05 * seconds), way)
+        for part in PARTS:
+            subject = {
+                "examination": "parts",
+                "by": way.backend,
+                "device": way.device,
+                "hidden": "128",
+                "batch_size": 32,
+                "name": part,
+                "work": 1.0,
+            }
+            add("anatomy", subject, (1e-4, 1e-4, 1e-4), way)
+        for count in (1, 8):
+            for strategy in ("sequential", "vmap"):
+                subject = {
+                    "strategy": strategy,
+                    "device": way.device,
+                    "count": count,
+                    "batch_size": 32,
+                    "hidden": "128",
+                }
+                add("models", subject, (0.01 / count, 0.01 / count, 0.01 / count), way)
+    return found
+
+
+def write(path: Path, line: str, epoch_s: float, ways: list[Way], curves: bool = False, **options) -> Path:
+    """An export of such a machine."""
+    store = Store(path.with_suffix(".sqlite"))
+    for record in records(line, epoch_s, ways, **options):
+        store.add(record)
+    if curves:
+        for size in (32, 4096):
+            for rate in RATES[size]:
+                for seed in (TUNED_ON, *SEEDS):
+                    training = Training(Network((128,)), rate, size, EPOCHS[size], seed)
+                    epochs = tuple(
+                        Epoch(e, 1, 0.2, 0.9 + 0.01 * (e + (size == 32)), 0.1, 0.01, no_parameters)
+                        for e in range(EPOCHS[size])
+                    )
+                    store.put(Key(training, Way(), "mnist", "v"), Curve(0.1, epochs, np.zeros(0, np.float32)))
+    export_to(path, store, {"machine": line, "price_per_h": 0.5, "price_date": "2026-11-01"})
+    if curves:
+        content = json.loads(path.read_text())
+        for row in content["curves"]:
+            row["machine"] = line[:5]
+        path.write_text(json.dumps(content))
+    return path

@@ -1,0 +1,50 @@
+"""The comparison of machines in a real browser: files dropped on it, sound and not; prices, the accuracy, and a phone."""
+
+import pytest
+
+from lib.backends import Way
+from tests.browser import MARKS, PHONE, serving
+from tests.machines import CARD, PROCESSOR, write
+
+pytestmark = MARKS
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("cache"), "notebooks/compare_machines.py") as served:
+        yield served
+
+
+def drop(page, *paths):
+    page.locator("input[type=file]").first.set_input_files([str(path) for path in paths])
+
+
+def test_machines_are_dropped_compared_and_priced(page, server, tmp_path):
+    card = write(tmp_path / "card.json", CARD, 0.002, [Way("jax-epoch", "gpu")])
+    processor = write(tmp_path / "processor.json", PROCESSOR, 0.001, [Way("jax-epoch")], curves=True)
+    broken = tmp_path / "broken.json"
+    broken.write_text(card.read_text()[:-300])
+    page.goto(server[0])
+    page.wait_for_selector(".lab-sentence", timeout=60_000)
+    assert page.get_by_text("published: GCP g2-standard-4: NVIDIA L4").count() >= 1
+    assert page.get_by_text(CARD).count() == 0
+    drop(page, card, processor, broken)
+    page.wait_for_selector(f"text={CARD}", timeout=20_000)
+    problem = page.locator("p.lab-problem").inner_text()
+    assert "broken.json is no JSON or was cut off" in problem
+    assert "export it again" in problem
+    page.wait_for_function("() => [...document.querySelectorAll('.lab-sentence')].some(e => e.innerText.includes('Colossus · 4 cores is surely the quickest'))", timeout=20_000)  # fmt: skip
+    assert page.locator(".compare-grid figure svg").count() >= 3, "a chart for each machine with a race"
+    prices = page.locator("details:has-text('prices') summary").first
+    prices.click()
+    price = page.get_by_label(f"$ an hour: {CARD.split(' · ')[0]}").first
+    if price.count() == 0:
+        price = page.locator("details:has-text('prices') input").first
+    price.fill("3600")
+    price.press("Enter")
+    page.wait_for_function("() => /[0-9] \\$/.test(document.body.innerText) && document.body.innerText.includes('(entered here)') || document.body.innerText.includes('3600')", timeout=20_000)  # fmt: skip
+    page.get_by_label("Target accuracy").select_option(label="94%")
+    page.wait_for_function("() => location.search.includes('compare.target=0.94')", timeout=10_000)
+    page.wait_for_selector("text=to 94% accuracy", timeout=10_000)
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -1,0 +1,128 @@
+"""Machines side by side: best ways, intervals, costs, epochs to an accuracy, and sentences that say no more than the rows."""
+
+import json
+
+import pytest
+
+from lib import compare, compare_view
+from lib.backends import Way
+from lib.recorded import Seconds, collect, published_machines
+from tests.machines import CARD, PROCESSOR, write
+
+GPU, CPU, KERAS = Way("jax-epoch", "gpu"), Way("jax-epoch"), Way("keras-tensorflow")
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("machines")
+    card = write(folder / "card.json", CARD, 0.2, [GPU])
+    processor = write(folder / "processor.json", PROCESSOR, 0.1, [CPU, KERAS], curves=True)
+    found = collect([(path.name, path.read_text()) for path in (card, processor)])
+    assert not found.problems
+    return found.machines
+
+
+@pytest.fixture(scope="module")
+def learned(machines):
+    return compare.learned_from(machines)
+
+
+def test_the_best_way_of_a_machine(machines):
+    card, processor = machines
+    best = compare.best_way(processor, lambda machine, way: machine.epoch(way, 32))
+    assert best is not None
+    assert (best.way, best.seconds.middle) == (CPU, 0.1)
+    assert compare.best_way(card, lambda machine, way: machine.epoch(way, 32), device="cpu") is None
+
+
+def test_epochs_are_counted_once_for_all_machines(machines, learned):
+    """The processor's record counted them; the card's seconds are multiplied by the same number."""
+    counted = compare.epochs_needed(learned, 32, 0.95)
+    assert counted is not None
+    assert counted.reached == (5, 5, 5)
+    for machine, way in zip(machines, (GPU, CPU), strict=True):
+        epoch, found = machine.epoch(way, 32), compare.to_target(machine, way, 32, learned, 0.95)
+        assert epoch is not None
+        assert found is not None
+        assert found.middle == pytest.approx(5 * (epoch.middle + 0.01))
+        assert found.low < found.middle < found.high
+    assert compare.to_target(machines[0], GPU, 512, learned, 0.95) is None, "nobody counted there"
+    best = compare.quickest_to(machines[1], CPU, learned, 0.95)
+    assert best is not None
+    assert best.middle == pytest.approx(5 * 0.11), "a batch of 4,096 needs six epochs"
+
+
+def test_a_cost_is_seconds_times_a_price(machines):
+    best = compare.Best(machines[0], GPU, Seconds(9.0, 10.0, 12.0, 3))
+    cost = best.cost({CARD: 3.6})
+    assert cost is not None
+    assert (cost.low, cost.middle, cost.high) == pytest.approx((0.009, 0.010, 0.012))
+    assert best.cost({}) is None
+
+
+def test_no_machine_is_called_quicker_where_the_quartiles_overlap(machines, learned):
+    works = {work.name: work for work in compare.works(learned, 0.95)}
+    one = compare.judge(machines, works["an epoch at batch size 32"], {CARD: 0.5, PROCESSOR: 2.0})
+    assert one is not None
+    assert one.surely
+    assert one.by_speed[0].machine.name == PROCESSOR
+    assert one.cheapest is not None
+    assert one.cheapest.machine.name == CARD, "twice as slow, at a quarter of the price"
+    sentence = compare_view.judged_sentence([one], machines)
+    assert sentence == "Colossus · 4 cores is surely the quickest for an epoch at batch size 32."
+    close = compare.Work("both", lambda machine, way: Seconds(0.9, 1.0 if machine.name == CARD else 1.05, 1.2, 3))
+    unsure = compare.judge(machines, close, {})
+    assert unsure is not None
+    assert not unsure.surely
+    assert (
+        compare_view.judged_sentence([unsure], machines)
+        == "For both the first two are too close to say. A graphics card wins 1 of 1."[
+            : len("For both the first two are too close to say.")
+        ]
+    )
+    assert "not surely" in compare_view.judged_table([unsure], {}, machines)
+    assert compare.judge(machines, compare.Work("none", lambda machine, way: None), {}) is None
+    assert compare_view.judged_sentence([], []).startswith("No machine is chosen")
+
+
+def test_the_articles_table_has_the_published_machines_and_ours(machines):
+    table = compare_view.article_table([*machines, *published_machines()], {CARD: 3.6})
+    assert "published: GCP g2-standard-4: NVIDIA L4" in table
+    assert "423" in table
+    assert "Keras on TensorFlow" in table
+    sentence = compare_view.article_sentence([*machines, *published_machines()])
+    assert "On Colossus · 4 cores the learning-rate experiment takes" in sentence
+    assert "The article's machines took 63.0\u202fs and 28.0\u202fs" in sentence
+
+
+def test_charts_hold_all_machines_and_their_quartiles(machines, learned):
+    charts = compare_view.epoch_charts([*machines, published_machines()[0]])
+    assert [caption for caption, _ in charts] == [
+        "Eniac · 8 cores · Imaginary 9000 (recorded 2026-11-01)",
+        "Colossus · 4 cores (recorded 2026-11-01)",
+        "Workstation: Core i9-10885H, Quadro RTX 5000 (published)",
+    ]
+    scales = {
+        json.dumps(layer["encoding"]["y"]["scale"])
+        for _, c in charts
+        for layer in c.spec["layer"]
+        if "scale" in layer["encoding"]["y"]
+    }
+    assert len(scales) == 1, "the same axes for all"
+    for chart in (
+        compare_view.target_chart(machines, learned, 0.95),
+        compare_view.step_chart(machines),
+        compare_view.models_chart(machines),
+    ):
+        assert json.dumps(chart.spec).count("Colossus") > 0
+
+
+def test_names_tell_machines_apart(machines):
+    twice = [*machines, *machines]
+    assert compare_view.names(machines) == {CARD: "Eniac · 8 cores · Imaginary 9000", PROCESSOR: "Colossus · 4 cores"}
+    assert len(set(compare_view.names(twice).values())) == 2
+
+
+def test_an_interval_has_no_more_digits_than_it_justifies():
+    assert compare_view.interval(Seconds(0.9, 1.0, 1.2, 3)) == "1.0 s (900\u202fms – 1.2\u202fs)"
+    assert compare_view.interval(Seconds(63.0, 63.0, 63.0)) == "63.0\u202fs"

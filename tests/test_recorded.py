@@ -1,0 +1,182 @@
+"""Exports as machines: each once, whatever files it came in; and what is no sound export is a sentence."""
+
+import json
+
+import pytest
+
+from lib import elsewhere, published
+from lib import recorded as recorded_module
+from lib.backends import Way
+from lib.exchange import parse_export
+from lib.recorded import EXPERIMENTS, collect, published_machines, recorded_here
+from lib.spec import Network
+from tests.machines import CARD, PROCESSOR, write
+
+GPU, CPU = Way("jax-epoch", "gpu"), Way("jax-epoch")
+
+
+@pytest.fixture
+def card(tmp_path):
+    return write(tmp_path / "card.json", CARD, 0.2, [GPU, Way("torch", "gpu")])
+
+
+def only(path):
+    (machine,) = collect([(path.name, path.read_text())]).machines
+    return machine
+
+
+def test_a_machine_says_what_was_measured_on_it(card):
+    machine = only(card)
+    assert (machine.name, machine.source, machine.dates) == (CARD, "card.json", ("2026-11-01", "2026-11-01"))
+    assert machine.ways == (GPU, Way("torch", "gpu"))
+    assert machine.has_gpu
+    assert (machine.price_per_h, machine.price_date) == (0.5, "2026-11-01")
+    epoch = machine.epoch(GPU, 32)
+    assert epoch is not None
+    assert (epoch.low, epoch.middle, epoch.high) == pytest.approx((0.195, 0.2, 0.205))
+    assert epoch.n == 3
+    assert machine.epoch(CPU, 32) is None
+    assert machine.epoch(GPU, 32, Network((7,))) is None
+    assert machine.disturbed == 0
+
+
+def test_an_experiment_is_put_together_from_first_calls_epochs_and_evaluations(card):
+    """Three trainings: three times 0.5 s of first calls, nine epochs of 0.2 s, nine evaluations of 0.01 s."""
+    found = only(card).experiment("batch-size", GPU)
+    assert found is not None
+    assert found.middle == pytest.approx(3 * 0.5 + 9 * 0.2 + 9 * 0.01)
+    assert found.high - found.low == pytest.approx(9 * 0.01)
+    assert set(EXPERIMENTS) == set(published.EXPERIMENT_S)
+
+
+def test_a_step_and_many_networks_are_read_back(card):
+    machine = only(card)
+    split = machine.split(GPU)
+    assert split is not None
+    assert split.step_s == pytest.approx(1e-4)
+    assert machine.split(CPU) is None
+    assert machine.models("gpu")["vmap", 8].middle == pytest.approx(0.01 / 8)
+
+
+def test_a_machine_seen_twice_is_one_and_each_figure_counts_once(card):
+    text = card.read_text()
+    found = collect([("a.json", text), ("b.json", text)])
+    (machine,) = found.machines
+    assert len(machine.records) == len(only(card).records)
+    assert found.notes == (f"a.json and b.json are of the same machine ({CARD}): taken together, each figure once.",)
+
+
+def test_disturbed_measurements_are_counted(tmp_path):
+    path = write(tmp_path / "a.json", PROCESSOR, 0.1, [CPU], warnings=("other programs kept 1.0 cores busy",))
+    assert only(path).disturbed == 1
+
+
+def change(content, name, value):
+    row = content["measurements"][0]
+    return content | {"measurements": [row | {name: value}]}
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda c: json.dumps(c)[:-400], r"Expected an export, but x.json is no JSON or was cut off .*; export it again."),
+        (lambda _: '{"cells": []}', "x.json is another kind of file"),
+        (lambda _: "PK\x03\x04", "x.json is no JSON"),
+        (lambda c: json.dumps(c | {"version": 99}), r"X.json was written by a newer version \(schema 99, this one knows \d\); update this program."),
+        (lambda c: json.dumps(change(c, "block_s", "[0.1, NaN, 0.2]")), "race.*is damaged .expected seconds from 0 on, got nan.; export it again|got nan"),
+        (lambda c: json.dumps(change(c, "block_s", "[0.1, -3.0]")), "expected seconds from 0 on, got -3.0"),
+        (lambda c: json.dumps(change(c, "block_s", '["fast"]')), "expected seconds from 0 on, got fast"),
+        (lambda c: json.dumps(change(c, "steps_per_block", 0)), "expected 1 or more steps in a block, got 0"),
+        (lambda c: json.dumps(change(c, "ended", "WELL")), "expected an end of SPREAD, CAP, got WELL"),
+        (lambda c: json.dumps(change(c, "measured_at", "yesterday")), "is damaged .*yesterday"),
+        (lambda c: json.dumps(c | {"measurements": []}), "is an export without a measurement"),
+        (lambda c: json.dumps(c | {"measurements": {"a": 1}}), "expected rows in measurements, got dict"),
+    ],
+)  # fmt: skip
+def test_what_is_no_sound_export_is_one_sentence_and_the_others_are_read(card, damage, words):
+    import re
+
+    content = json.loads(card.read_text())
+    found = collect([("x.json", damage(content)), ("card.json", card.read_text())])
+    assert [machine.source for machine in found.machines] == ["card.json"]
+    (problem,) = found.problems
+    assert re.search(words, problem), problem
+    assert "\n" not in problem
+
+
+def test_an_export_of_an_earlier_version_is_migrated(card):
+    content = json.loads(card.read_text()) | {"version": 3}
+    for row in content["measurements"]:
+        del row["clocks"], row["command"]
+    assert parse_export(json.dumps(content), "old.json").records[0].clocks == ""
+
+
+def test_the_published_machines_are_marked_and_have_their_source():
+    content = json.loads(published.FILE.read_text())
+    assert content["marked"] == "published"
+    machines = published_machines()
+    assert len(machines) == 3
+    assert all(machine.is_published and machine.source and not machine.records for machine in machines)
+    workstation, card, cores = machines
+    epoch = workstation.epoch(Way("keras-tensorflow", "gpu"), 4096)
+    assert epoch is not None
+    assert (epoch.middle, epoch.n) == (2.32, 0)
+    slow, fast = (m.experiment("batch-size", Way("keras-tensorflow", d)) for m, d in ((card, "gpu"), (cores, "cpu")))
+    assert slow is not None
+    assert fast is not None
+    assert (slow.middle, fast.middle) == (423, 164)
+    assert card.price_per_h == 0.70
+
+
+def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
+    """No figure in recorded/ that no machine produced: each has a machine, a date, versions, a command and a spread."""
+    found = recorded_here()
+    assert not found.problems
+    assert found.machines, "the machine at hand is there"
+    for machine in found.machines:
+        for record in machine.records:
+            assert record.command.startswith("python -m lib.record ")
+            assert "numpy" in record.versions
+            assert record.machine_line == machine.name
+            if record.kind in ("race", "anatomy", "ceiling"):
+                assert len(record.block_s) >= 2, record.subject
+
+
+@pytest.fixture
+def with_card(card, monkeypatch):
+    """As if a card had been recorded, and this machine had none."""
+    monkeypatch.setattr(elsewhere, "recorded_gpus", lambda: (only(card),))
+
+
+def test_recorded_cards_stand_in_with_machine_and_date(with_card):
+    from lib.race_view import table
+
+    assert elsewhere.epoch_note(32).startswith(
+        "Imaginary 9000, recorded 2026-11-01: an epoch at batch size 32 takes JAX, one call an epoch 200"
+    )
+    assert "of it arithmetic" in elsewhere.step_note()
+    assert elsewhere.models_note() == (
+        "Imaginary 9000, recorded 2026-11-01: an epoch of each network takes 10\u202fms alone and 1.2\u202fms with 8 in one program."
+    )
+    rows = table([Way("numpy")], (32,), {})["rows"]
+    assert [row["label"] for row in rows[1:3]] == [
+        f"Imaginary 9000, recorded 2026-11-01: {way.label}" for way in (GPU, Way("torch", "gpu"))
+    ]
+    assert rows[1]["cells"][0]["title"] == "Imaginary 9000, recorded 2026-11-01, not measured here"
+
+
+def test_without_a_recorded_card_it_is_said_how_to_get_one(monkeypatch):
+    monkeypatch.setattr(elsewhere, "recorded_gpus", lambda: ())
+    assert elsewhere.epoch_note(32) == elsewhere.step_note() == elsewhere.models_note() == elsewhere.NONE_YET
+    monkeypatch.setattr(elsewhere, "nvidia_driver_answers", lambda: True)
+    assert elsewhere.step_note() == ""
+
+
+def test_a_machine_with_a_card_shows_its_own(card, tmp_path, monkeypatch):
+    monkeypatch.setattr(recorded_module, "FOLDER", tmp_path)
+    monkeypatch.setattr(elsewhere, "recorded_here", lambda: recorded_here(tmp_path))
+    for answers, count in ((False, 1), (True, 0)):
+        monkeypatch.setattr(elsewhere, "nvidia_driver_answers", lambda answers=answers: answers)
+        elsewhere.recorded_gpus.cache_clear()
+        assert len(elsewhere.recorded_gpus()) == count
+    elsewhere.recorded_gpus.cache_clear()
