@@ -20,7 +20,8 @@ from lib.backends import Way, unavailable
 from lib.engine import Engine, MachineTurn
 from lib.experiments import Experiment
 from lib.published import ARTICLE_ARCHITECTURES
-from lib.sweep import Finished, Options, updates
+from lib.sweep import Options, updates
+from lib.updates import Finished
 
 EPOCHS = 3
 REPEATS = 5

@@ -1,8 +1,8 @@
 """How much slower the strategy that `auto` picks is than the best one, on twenty different sweeps.
 
 Each strategy makes each sweep twice, in turns; its time is the shorter of the two. What was picked is judged by that strategy's own
-time, and the second choice, where processes are not at hand, by its own. What choosing took, with measuring, stands beside. Sweeps of less than `lib.predict.WORTH_S` are not among
-them: for these `auto` does not choose, but trains one after another.
+time, and the second choice, where processes are not at hand, by its own. What choosing took, with measuring, stands beside.
+Sweeps of less than `lib.predict.WORTH_S` are not among them: for these `auto` does not choose, but trains one after another.
 """
 
 import math
@@ -19,7 +19,8 @@ from lib.engine import Engine
 from lib.predict import nominal_s
 from lib.spec import MAX_EPOCHS, Network, Training
 from lib.strategies import POOLED
-from lib.sweep import Item, Options, Picked, updates
+from lib.sweep import Options, updates
+from lib.updates import Item, Picked
 
 STRATEGIES = ("sequential", "vmap", "padded", "sharded", "processes", "stacks")
 ROUNDS = 2

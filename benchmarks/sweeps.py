@@ -27,7 +27,8 @@ from lib.published import ARTICLE_ARCHITECTURES
 from lib.spec import Network, Training
 from lib.stack.layout import Shape
 from lib.store import Store
-from lib.sweep import Finished, Item, Options, Picked, updates
+from lib.sweep import Options, updates
+from lib.updates import Finished, Item, Picked
 
 ROUNDS = 3
 COUNTS = (1, 4, 16, 64, 256)
@@ -63,10 +64,13 @@ def main() -> None:
     show("sweeps", [*article, *by_count, *padded], columns, _targets(article, by_count, padded))
 
 
+_FOLDER = tempfile.TemporaryDirectory(prefix="less-overhead-bench-")  # removed at the end
+
+
 @cache
 def _store() -> Store:
     """Of this run: nothing is served from it but measured paces."""
-    return Store(Path(tempfile.mkdtemp(prefix="less-overhead-bench-")) / "results.sqlite")
+    return Store(Path(_FOLDER.name) / "results.sqlite")
 
 
 def timed(

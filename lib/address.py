@@ -77,8 +77,16 @@ def _written(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _is_number(text: str, value: float) -> bool:
+    """Whether it is the same number, however it is written."""
+    try:
+        return float(text) == value
+    except ValueError:
+        return False
+
+
 def _one_of(text: str, options: Sequence) -> object:
     for option in options:
-        if text == _written(option):
+        if text == _written(option) or (isinstance(option, float) and _is_number(text, option)):
             return option
     raise ValueError(f"expected one of {', '.join(_written(option) for option in options)}")

@@ -14,12 +14,13 @@ from lib import race as race_module
 from lib import sweep_lab, targets
 from lib.anatomy.measuring import measure_tasks
 from lib.anatomy.measuring import tasks as anatomy_tasks
-from lib.backends import BACKENDS, DEFAULT, Way, unavailable, usable_cores, usable_ways, versions
+from lib.backends import BACKENDS, DEFAULT, Way, usable_cores, usable_ways, versions
 from lib.bare import free_memory_bytes
 from lib.ceilings import measure_ceilings
 from lib.data import Facts
 from lib.engine import Engine, TrainingFailed, WorkerDied
 from lib.filling import Note
+from lib.pool import pools_are_possible
 from lib.published import ARTICLE_ARCHITECTURES
 from lib.race import NETWORK, Cell, all_cells
 from lib.records import Record
@@ -198,7 +199,7 @@ class Battery:
 
     def _accuracy(self) -> list[Task]:
         way = Way()
-        if unavailable(way) is not None or self.facts is None or self.facts.source != "MNIST":
+        if way not in self.ways or self.facts is None or self.facts.source != "MNIST":
             return []
         todo = [
             training for training in targets.trials(NETWORK) if training not in targets.learned(self.store, NETWORK)
@@ -239,13 +240,6 @@ def failure(task: Task, sentence: str) -> Record:
     """In the place of a figure that could not be had: what was asked, and what happened."""
     subject = {"task": task.name, "backend": task.way.backend, "device": task.way.device} | task.subject
     return Record(FAILURE, subject, (), 1, Ended.CAP.name, (sentence,), versions(task.way.backend))
-
-
-def pools_are_possible() -> bool:
-    """Whether what runs the processes of a pool is installed."""
-    from lib.backends.cuda import installed
-
-    return installed("loky")
 
 
 def _library_of(way: Way) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from lib.published import EXPERIMENT_S
 from lib.results import CHANCE_ACCURACY, FAILED, STOPPED, Line, Results
 from lib.spec import Network, Training
 from lib.strategies import AUTO
-from lib.sweep import Item
+from lib.updates import Item
 
 MIN_RATE, MAX_RATE = 1e-4, 10.0
 RATE_STEPS = tuple(float(f"{digit}e{power}") for power in range(-4, 1) for digit in (1, 2, 5)) + (10.0,)

@@ -95,6 +95,8 @@ def _state_line(results: Results) -> str:
 def progress_text(results: Results) -> str:
     if results.starting:
         return f"starting the worker of {results.starting}: it imports its library and loads the images"
+    if results.choosing and results.place == 0:
+        return "measuring a few steps of each way to train them all, to take the quickest"
     if results.state == WAITING:
         if results.place is None:
             return "another program on this machine is timing something; this starts when it has finished"

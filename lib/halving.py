@@ -15,8 +15,9 @@ from tempfile import TemporaryDirectory
 from lib.engine import Engine, Progress
 from lib.records import Curve
 from lib.store import Store
-from lib.sweep import Continued, Finished, Item, Options, ToTrain, Update, Void, updates
+from lib.sweep import Options, updates
 from lib.turns import Claim
+from lib.updates import Continued, Finished, Item, ToTrain, Update, Void
 
 KEEP_ONE_IN = 4
 

@@ -25,8 +25,8 @@ from lib.results import KEPT, Results
 from lib.runs import Run
 from lib.spec import Training
 from lib.store import Store
-from lib.sweep import Item
 from lib.turns import Claim, Urgency
+from lib.updates import Item
 
 # The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and the
 # training that is being timed wants that core.

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import marimo as mo
 
-from lib import compare, compare_view
+from lib import compare, compare_charts, compare_view
 from lib.address import Address
+from lib.backends import DEVICES
 from lib.charts import Chart
 from lib.live_filling import say
 from lib.recorded import Collection, Machine, collect, published_machines, recorded_here
@@ -111,8 +112,8 @@ def article(now: Chosen) -> mo.Html:
 
 
 def epochs(now: Chosen) -> mo.Html:
-    figures = "".join(_figure(caption, chart) for caption, chart in compare_view.epoch_charts(now.machines))
-    return mo.Html(compare_view.legend(now.machines) + f'<div class="compare-grid">{figures}</div>')
+    figures = "".join(_figure(caption, chart) for caption, chart in compare_charts.epoch_charts(now.machines))
+    return mo.Html(compare_charts.legend(now.machines) + f'<div class="compare-grid">{figures}</div>')
 
 
 def accuracy(now: Chosen) -> mo.Html:
@@ -123,20 +124,23 @@ def accuracy(now: Chosen) -> mo.Html:
             '<p class="lab-note">No record here has counted the epochs to an accuracy: that needs MNIST and JAX on one machine of them.</p>'
         )
     caption = f"seconds to {now.target:.0%}, evaluation after each epoch counted; a line a batch size, its number at the right"
-    return mo.Html(_figure(caption, compare_view.target_chart(now.measured, learned, now.target)))
+    return mo.Html(_figure(caption, compare_charts.target_chart(now.measured, learned, now.target)))
 
 
 def steps(now: Chosen) -> mo.Html:
-    if not any(machine.split(way) for machine in now.measured for way in machine.ways):
+    figures = compare_charts.step_charts(now.measured)
+    if not figures:
         return mo.Html('<p class="lab-note">No record here has taken a step apart.</p>')
-    return mo.Html(_figure("where a step on 32 images goes, by way", compare_view.step_chart(now.measured)))
+    return mo.Html(f'<div class="compare-grid">{"".join(_figure(caption, chart) for caption, chart in figures)}</div>')
 
 
 def models(now: Chosen) -> mo.Html:
+    if not any(machine.models(device) for machine in now.measured for device in DEVICES):
+        return mo.Html('<p class="lab-note">No record here has trained many networks at once.</p>')
     return mo.Html(
         _figure(
             "milliseconds of an epoch for each network, by how many are trained in one program",
-            compare_view.models_chart(now.measured),
+            compare_charts.models_chart(now.measured),
         )
     )
 

@@ -8,6 +8,7 @@ import marimo as mo
 from lib import frame, search, search_view
 from lib.address import Address
 from lib.backends import DEFAULT, Way, device_count
+from lib.charts import Chart
 from lib.experiments import BATCH_SIZES, RATE_STEPS
 from lib.filling import Filling
 from lib.halving import cost_epochs, rungs
@@ -15,8 +16,8 @@ from lib.importance import Dimension, importance
 from lib.live_filling import Stage, paint_while_it_fills, say, state_line
 from lib.spec import Training
 from lib.strategies import AUTO, POOLED, STRATEGIES
-from lib.sweep import Finished, Picked
 from lib.turns import Claim, Urgency
+from lib.updates import Finished, Picked
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)
 EPOCHS = (1, 2, 3, 4, 6, 8, 16)
@@ -125,30 +126,29 @@ def _paint(stage: Stage, filling: Filling, trainings: list[Training], values: di
     rows, dimensions = search.search_frame(trainings, done), _dimensions(values)
     found = importance(rows, dimensions) if over and dimensions else None
     sentence = search_view.search_sentence(rows, dimensions, found) if len(rows) and found is not None else ""
-    mo.output.replace(mo.Html(_page(controls, line, sentence, rows, dimensions, found, trainings, done, over)))
+    above, below = [], []
+    if dimensions:
+        above.append(
+            ("each line a setting; colour is its accuracy", search_view.parallel_coordinates(rows, dimensions))
+        )
+    if found is not None and len(found):
+        below.append(("how much each setting mattered", search_view.importance_chart(found)))
+    if len(done) > 1 and over:
+        density = search_view.curves_density(search.losses_frame(trainings, done), trainings[0].epochs, "epoch")
+        below.append((density.title, density))
+    said = f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else ""
+    pair = f'<div class="lab-pair">{_figures(below)}</div>' if below else ""
+    mo.output.replace(mo.Html(frame.page(controls, _figures(above) + line + said + pair).text))
     if over:
         say(sentence)
     return now.version
 
 
-def _page(controls, line, sentence, rows, dimensions, found, trainings, done, over) -> str:
-    """HTML of the section: controls left; lines of all settings, what mattered and the learning curves right."""
-    figures = []
-    if dimensions:
-        figures.append(("each line a setting; colour is its accuracy", search_view.parallel_coordinates(rows, dimensions)))  # fmt: skip
-    figures_below = []
-    if found is not None and len(found):
-        figures_below.append(("how much each setting mattered", search_view.importance_chart(found)))
-    if len(done) > 1 and over:
-        density = search_view.curves_density(search.losses_frame(trainings, done), trainings[0].epochs, "epoch")
-        figures_below.append((density.title, density))
-    drawn, below = (
-        "".join(f'<figure class="lab-figure"><figcaption>{html.escape(caption)}</figcaption>{mo.as_html(chart).text}</figure>' for caption, chart in part)
-        for part in (figures, figures_below)
-    )  # fmt: skip
-    said = f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else ""
-    pair = f'<div class="lab-pair">{below}</div>' if below else ""
-    return frame.page(controls, drawn + line + said + pair).text
+def _figures(captioned: list[tuple[str, Chart]]) -> str:
+    return "".join(
+        f'<figure class="lab-figure"><figcaption>{html.escape(caption)}</figcaption>{mo.as_html(chart).text}</figure>'
+        for caption, chart in captioned
+    )
 
 
 def _how(picked: Picked, values: dict, count: int) -> str:

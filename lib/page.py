@@ -24,7 +24,7 @@ from lib.machine import details, this_machine
 from lib.published import ARTICLE_ARCHITECTURES
 from lib.results import Results
 from lib.store import Store
-from lib.sweep import Item
+from lib.updates import Item
 from lib.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, encode, sample_digits
 
 EPOCHS = tuple(range(1, 21))

@@ -17,6 +17,7 @@ import numpy as np
 
 from lib.backends import BACKENDS, Way, load_train, usable_cores, versions
 from lib.backends.base import Epoch, FirstCall, Parameters, Steps, no_parameters
+from lib.backends.cuda import installed
 from lib.data import Data, load
 from lib.endings import close_at_exit
 from lib.engine import complete_environment
@@ -176,6 +177,11 @@ def _probe(task: Task, data: Data) -> float:
     events.close()  # type: ignore[attr-defined]
     later = [told for first, told in reports.items() if first > 0] or list(reports.values())
     return min((seconds / steps for seconds, steps in later), default=0.0)
+
+
+def pools_are_possible() -> bool:
+    """Whether what runs the processes of a pool is installed."""
+    return installed("loky")
 
 
 class LocalPool:

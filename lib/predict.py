@@ -13,7 +13,7 @@ from lib.backends import Way, device_count, usable_cores, versions
 from lib.backends.base import FirstCall, Steps
 from lib.current import current
 from lib.engine import Engine, How, Message, Progress
-from lib.pool import Expected, Task, is_warm, local_pool, run_tasks
+from lib.pool import Expected, Task, is_warm, local_pool, pools_are_possible, run_tasks
 from lib.records import Record
 from lib.spec import N_VALIDATION, Training
 from lib.stack.layout import Shape, arrange
@@ -21,6 +21,7 @@ from lib.store import Store
 from lib.strategies import POOLED, STRATEGIES, Limits, Part, parts, pool_groups
 from lib.timing import Ended, Measurement
 from lib.turns import Claim
+from lib.updates import Choosing, Picked
 from lib.watch import Watch
 
 KIND = "pace"
@@ -52,15 +53,6 @@ class Pace:
         steps_s = sorted(record.measurement.median_s for record in good)
         first_call_s = float(good[-1].subject["first_call_s"])
         return cls(statistics.median(steps_s), first_call_s, steps_s[0], steps_s[-1], good[-1].warnings)
-
-
-@dataclass(frozen=True)
-class Picked:
-    """What was chosen, and what each strategy was expected to take."""
-
-    strategy: str
-    expected_s: Mapping[str, float]
-    why: str
 
 
 def program_of(part: Part, trainings: Sequence[Training]) -> Subject:
@@ -120,12 +112,13 @@ def pick(
     claim: Claim,
     worth_s: float = WORTH_S,
     with_processes: bool = True,
-) -> Generator[Message, None, Picked | None]:
+) -> Generator[Message | Choosing, None, Picked | None]:
     """Measure what is missing, and choose. None: cancelled."""
     nominal = nominal_s(trainings, indices)
     if len(indices) == 1 or nominal < worth_s:
         what = "one training" if len(indices) == 1 else f"about {nominal:.1f} s of work"
-        return Picked("sequential", {"sequential": nominal}, f"{what}: nothing else would pay for its start")
+        return Picked("sequential", f"{what}: nothing else would pay for its start", {"sequential": nominal})
+    yield Choosing()
     paces = Paces(engine, store, way, cancel, claim)
     expected: dict[str, float] = {}
     for key in candidates(trainings, indices, limits):
@@ -135,7 +128,7 @@ def pick(
             return None
         expected[key] = expected_s(plan, trainings, found)
     n, best_s = usable_cores(), min(expected.values())
-    if with_processes and n > 1 and (is_warm(way) or best_s > POOL_WORTH_S):
+    if with_processes and n > 1 and pools_are_possible() and (is_warm(way) or best_s > POOL_WORTH_S):
         for key in POOLED:
             groups = pool_groups(key, trainings, indices, n, limits)
             if key == "processes" or any(len(group) > 1 for group in groups):
@@ -144,7 +137,7 @@ def pick(
     if cancel.is_set():
         return None
     best = min(expected, key=expected.__getitem__)
-    return Picked(best, expected, in_words(best, expected))
+    return Picked(best, in_words(best, expected), expected)
 
 
 def candidates(trainings: Sequence[Training], indices: Sequence[int], limits: Limits) -> list[str]:

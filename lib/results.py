@@ -16,7 +16,7 @@ from lib.backends.base import Epoch, FirstCall, Parameters, Steps
 from lib.data import Facts
 from lib.engine import Progress, Ready, Starting, Waiting
 from lib.records import Curve
-from lib.sweep import Continued, Finished, Item, Picked, ToTrain, Update, Void
+from lib.updates import Choosing, Continued, Finished, Item, Picked, ToTrain, Update, Void
 
 POINTS_PER_LINE = 150
 CHANCE_ACCURACY = 0.15  # ten classes: one that did not learn stays near 10 %
@@ -123,6 +123,7 @@ class Results:
         self.lines = [Line(item) for item in items]
         self.place: int | None = 0  # in the queue; None where another program holds the turn
         self.starting = ""
+        self.choosing = False
         self.state = WAITING
         self.failure = ""
         self.version = 0  # grows with each change
@@ -143,8 +144,10 @@ class Results:
                     self.lines[index] = Line(self.items[index])
             elif isinstance(update, Continued):
                 self.lines[update.index].go_on(update.curve)
+            elif isinstance(update, Choosing):
+                self.choosing = True
             elif isinstance(update, Picked):
-                self.picked = update
+                self.picked, self.choosing = update, False
             elif isinstance(update, Progress):
                 self.state, self.starting = RUNNING, ""
                 self.lines[update.index].add(update.event)
@@ -162,7 +165,7 @@ class Results:
         with self.changed:
             all_kept = all(line.kept for line in self.lines)
             self.state = KEPT if state == DONE and all_kept else state
-            self.failure, self.starting = failure, ""
+            self.failure, self.starting, self.choosing = failure, "", False
             self._tell()
 
     def _keep_the_best_parameters(self, update: Finished) -> None:

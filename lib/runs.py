@@ -10,9 +10,8 @@ from lib.store import Store
 from lib.sweep import Options, updates
 from lib.turns import Claim
 
-WORTH_S = (
-    4.0  # before that, no strategy beats one after another by more than it costs to find out, and lines begin at once
-)
+# Before that, no strategy beats one after another by more than it costs to find out, and lines begin at once.
+WORTH_S = 4.0
 
 
 @dataclass

@@ -16,8 +16,9 @@ from lib.halving import cost_epochs, halved, rungs
 from lib.records import Curve
 from lib.spec import Network, Training
 from lib.store import Store
-from lib.sweep import Continued, Finished, Item, Options, Picked, ToTrain, key_of, updates
+from lib.sweep import Options, key_of, updates
 from lib.turns import Claim
+from lib.updates import Continued, Finished, Item, Picked, ToTrain
 
 DIMENSIONS = ("learning_rate", "batch_size", "width", "depth")
 

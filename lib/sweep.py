@@ -9,17 +9,17 @@ parameters that are kept, equal trainings are made once, and what is finished is
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from lib import cluster, predict
 from lib.backends import DEFAULT, Way, usable_cores, versions
 from lib.backends.base import Parameters
 from lib.bare import free_memory_bytes
 from lib.data import Facts
-from lib.engine import Engine, How, Kept, Message, Progress, Ready, Restarted, Trained, TrainingFailed, shared_engine
+from lib.engine import Engine, How, Kept, Progress, Ready, Restarted, Trained, TrainingFailed, shared_engine
 from lib.pool import Collected, Died, Expected, OtherVersions, Task, TaskFailed, local_pool, run_tasks
 from lib.records import Curve, Key
 from lib.spec import Training
@@ -27,66 +27,7 @@ from lib.stack.layout import MAX_WASTE
 from lib.store import Store
 from lib.strategies import AUTO, CACHE_BYTES, MEMORY_SHARE, POOLED, STRATEGIES, Limits, Part, parts, pool_groups
 from lib.turns import Claim
-
-
-@dataclass(frozen=True)
-class Item:
-    """One training, and the backend and device that it is given to."""
-
-    training: Training
-    way: Way = field(default_factory=Way)
-
-
-@dataclass(frozen=True)
-class Finished:
-    """Item `index` is done; `kept` where its curve came from the store, without its parameters."""
-
-    index: int
-    curve: Curve
-    kept: bool
-    parameters: Parameters | None = None
-    strategy: str = ""
-
-
-@dataclass(frozen=True)
-class ToTrain:
-    """The items that are not kept, and will be trained now."""
-
-    indices: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Picked:
-    """How they will be trained, and why; `expected_s` by strategy, where it was asked to choose."""
-
-    strategy: str
-    why: str
-    expected_s: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Continued:
-    """Item `index` goes on after so many epochs, which are kept; these are its curve so far."""
-
-    index: int
-    curve: Curve
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A worker of a cluster is not used; why."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Void:
-    """What these items have streamed so far is void: their worker was replaced and they begin again."""
-
-    indices: tuple[int, ...]
-
-
-Update = Message | Finished | ToTrain | Picked | Continued | Refused | Void
+from lib.updates import Continued, Finished, Item, Picked, Refused, ToTrain, Update, Void
 
 MAX_PARAMETERS = 2_000_000  # larger networks' parameters stay in the worker: 8 MB each are enough to send
 MAX_PARAMETER_BYTES = 256 * 2**20  # … and those of more networks than this, which is what the store holds
@@ -268,19 +209,20 @@ class _Sweep:
             return Picked(asked, "as asked")
         if cluster.address() is not None:
             return Picked("cluster", f"{cluster.ADDRESS} is set")
-        found = yield from predict.pick(
-            self.trainings,
-            todo,
-            limits,
-            way,
-            self.engine,
-            self.store,
-            self.cancel,
-            self.claim,
-            self.options.worth_s,
-            with_processes=not self.options.streams,
+        return (
+            yield from predict.pick(
+                self.trainings,
+                todo,
+                limits,
+                way,
+                self.engine,
+                self.store,
+                self.cancel,
+                self.claim,
+                self.options.worth_s,
+                with_processes=not self.options.streams,
+            )
         )
-        return None if found is None else Picked(found.strategy, found.why, found.expected_s)
 
     def _in_workers(self, way: Way, todo: list[int], limits: Limits) -> Iterator[Update]:
         """Part after part in the engine's worker; those that go on after so many epochs by themselves."""

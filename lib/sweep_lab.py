@@ -22,9 +22,10 @@ from lib.spec import Network, Training
 from lib.stack.layout import Shape, waste
 from lib.store import Store
 from lib.strategies import POOLED, STRATEGIES, Limits, parts
-from lib.sweep import Finished, Item, Options, Void, updates
+from lib.sweep import Options, updates
 from lib.timing import Ended, Measurement
 from lib.turns import Claim
+from lib.updates import Finished, Item, Void
 from lib.watch import Watch
 
 KIND = "sweep"

@@ -16,8 +16,9 @@ from lib.filling import Note, note_of
 from lib.records import Key
 from lib.spec import Network, Training
 from lib.store import Store
-from lib.sweep import Finished, Item, updates
+from lib.sweep import updates
 from lib.turns import Claim
+from lib.updates import Finished, Item
 
 TUNED_ON = 0
 SEEDS = (1, 2, 3)

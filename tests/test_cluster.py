@@ -17,7 +17,8 @@ from lib.cluster import NoCluster, connected
 from lib.engine import Engine
 from lib.spec import Network, Training
 from lib.store import Store
-from lib.sweep import Finished, Item, Options, Picked, Refused, updates
+from lib.sweep import Options, updates
+from lib.updates import Finished, Item, Picked, Refused
 from tests.conftest import ROOT
 
 # Dask's own: sockets that its threads still close when the client is gone.

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lib import compare, compare_view
+from lib import compare, compare_charts, compare_view
 from lib.backends import Way
 from lib.recorded import Seconds, collect, published_machines
 from tests.machines import CARD, PROCESSOR, write
@@ -96,7 +96,7 @@ def test_the_articles_table_has_the_published_machines_and_ours(machines):
 
 
 def test_charts_hold_all_machines_and_their_quartiles(machines, learned):
-    charts = compare_view.epoch_charts([*machines, published_machines()[0]])
+    charts = compare_charts.epoch_charts([*machines, published_machines()[0]])
     assert [caption for caption, _ in charts] == [
         "Eniac · 8 cores · Imaginary 9000 (recorded 2026-11-01)",
         "Colossus · 4 cores (recorded 2026-11-01)",
@@ -109,11 +109,10 @@ def test_charts_hold_all_machines_and_their_quartiles(machines, learned):
         if "scale" in layer["encoding"]["y"]
     }
     assert len(scales) == 1, "the same axes for all"
-    for chart in (
-        compare_view.target_chart(machines, learned, 0.95),
-        compare_view.step_chart(machines),
-        compare_view.models_chart(machines),
-    ):
+    assert [caption.split(" (")[0] for caption, _ in compare_charts.step_charts(machines)] == list(
+        compare_view.names(machines).values()
+    )
+    for chart in (compare_charts.target_chart(machines, learned, 0.95), compare_charts.models_chart(machines)):
         assert json.dumps(chart.spec).count("Colossus") > 0
 
 

@@ -77,7 +77,7 @@ def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
     assert kept.about["complete"] is False
     assert {"ceiling", "race"} == {one.kind for one in kept.records}
     assert kept.about["data"] == "made-up images"
-    second = recording(bare, path, 0.15)
+    second = recording(bare, path, 0.1)
     said, errors = second.communicate(timeout=40)
     assert (second.returncode, errors) == (0, "")
     assert f"{len(kept.records)} figures are there already" in said
@@ -85,7 +85,7 @@ def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
     more = read_export(path).records
     assert {one.id for one in kept.records} < {one.id for one in more}
     one = next(one for one in more if one.kind == "race")
-    assert one.command == f"python -m lib.record machine.json --minutes {0.15 if one not in kept.records else 2}"
+    assert one.command == f"python -m lib.record machine.json --minutes {0.1 if one not in kept.records else 2}"
     assert one.machine == machine_id()
     assert "numpy" in one.versions
     assert len(one.block_s) >= 3

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from lib.backends.base import Epoch, no_parameters
+from lib.data import recognised
 from lib.filling import Note
 from lib.records import Curve
 from lib.search import DIMENSIONS, Space, draw, kept, losses_frame, search, search_frame
 from lib.spec import Network, Training
 from lib.store import Store
-from lib.sweep import Finished, Picked
 from lib.turns import Claim
+from lib.updates import Finished, Picked
 
 
 def test_a_draw_is_repeatable_and_a_longer_one_begins_with_it():
@@ -84,7 +85,8 @@ def test_a_search_is_kept_and_served(engine, tmp_path):
     assert sorted(one.index for one in told if isinstance(one, Finished)) == list(range(6))
     assert [one.strategy for one in told if isinstance(one, Picked)] == ["padded"]
     assert any(isinstance(one, Note) and "6 of 6 epochs" in one.text for one in told)
-    assert sorted(one.index for one in kept(trainings, store)) == list(range(6))
+    # Offline it is not known before a worker is there for which images a curve was kept.
+    assert sorted(one.index for one in kept(trainings, store)) == (list(range(6)) if recognised() else [])
 
 
 def test_a_search_that_stops_the_worst_early(engine, tmp_path):

@@ -24,8 +24,9 @@ from lib.spec import Network, Training
 from lib.stack.layout import Shape
 from lib.store import Store
 from lib.strategies import STRATEGIES, Limits, Part, parts
-from lib.sweep import Continued, Finished, Item, Options, Picked, Void, sweep, updates
+from lib.sweep import Options, sweep, updates
 from lib.turns import Claim, Urgency
+from lib.updates import Continued, Finished, Item, Picked, Void
 
 MIXED = [
     Training(Network(hidden), rate, 4096, 2, seed)

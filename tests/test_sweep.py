@@ -13,7 +13,8 @@ from lib.records import Curve
 from lib.results import DIVERGED, DONE, KEPT, STOPPED, Results
 from lib.spec import Network, Training
 from lib.store import Store
-from lib.sweep import Finished, Item, Options, Void, updates
+from lib.sweep import Options, updates
+from lib.updates import Finished, Item, Void
 
 FAST = [Item(Training(Network((8,)), rate, 4096, 1), Way("numpy")) for rate in (0.1, 0.3)]
 
