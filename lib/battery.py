@@ -20,7 +20,7 @@ from lib.ceilings import measure_ceilings
 from lib.data import Facts
 from lib.engine import Engine, TrainingFailed, WorkerDied
 from lib.filling import Note
-from lib.pool import pools_are_possible
+from lib.pool import close_pools, pools_are_possible
 from lib.published import ARTICLE_ARCHITECTURES
 from lib.race import NETWORK, Cell, all_cells
 from lib.records import Record
@@ -34,7 +34,8 @@ from lib.turns import Claim
 FAILURE, MODELS = "failure", "models"  # kinds of records
 ARTICLE_SIZES = (1, 32, 256)
 MODELS_MOST = 64
-SWEEP_EPOCHS = 3
+SWEEP_EPOCHS = 2
+VISIT_S = 1.5  # of training in a visit: half of what the page gives it, so that all fits into ten minutes
 POOL_BYTES = 350e6  # of a process of a pool
 MAX_POOL_BYTES = 3e9  # a battery stays below 4 GiB
 GIVE_UP_AFTER = 2  # failures of a library on a device, one after another
@@ -49,6 +50,7 @@ class Task:
     way: Way
     measure: Callable[[threading.Event], Iterator[object]]
     subject: dict[str, str | int | float] = field(default_factory=dict)
+    pooled: bool = False  # made by processes of a pool, whose memory counts, too
 
 
 Phase = tuple[str, Callable[[], list[Task]]]  # a title, and what finds out what is missing
@@ -103,7 +105,7 @@ class Battery:
         library = (BACKENDS[task.way.backend].worker, task.way.device)
         if self._failed.get(library, 0) >= GIVE_UP_AFTER:
             return
-        if self._library not in (None, library):
+        if self._library not in (None, library) or task.pooled:
             self.engine.close()  # one library in memory at a time
         self._library = library
         try:
@@ -118,6 +120,9 @@ class Battery:
             self._failed[library] = self._failed.get(library, 0) + 1
             self.store.add(failure(task, str(error)))
             yield Note(f"failed, and goes on: {error}")
+        finally:
+            if task.pooled:
+                close_pools()
 
     def _ceilings(self) -> list[Task]:
         libraries = {(BACKENDS[way.backend].worker, way.device): way for way in self.ways}
@@ -140,7 +145,7 @@ class Battery:
         return [
             Task(
                 f"{cell.way.label}, {cell.network.label} at batch size {cell.batch_size:,}", cell.way,
-                lambda cancel, cell=cell: (v.record for v in race_module.race([cell], self.engine, self.store, cancel, self.claim)),
+                lambda cancel, cell=cell: (v.record for v in race_module.race([cell], self.engine, self.store, cancel, self.claim, VISIT_S)),
                 cell.subject,
             )
             for cell in todo
@@ -160,7 +165,7 @@ class Battery:
             Task(
                 method.label, method.way,
                 lambda cancel, m=method: sweep_lab.compare([m], SWEEP_EPOCHS, self.engine, self.store, cancel, self.claim),
-                {"method": method.key},
+                {"method": method.key}, method.strategy in POOLED,
             )
             for method in methods
         ]  # fmt: skip
@@ -209,7 +214,7 @@ class Battery:
         return [
             Task(
                 f"{len(todo)} trainings", way,
-                lambda cancel: targets.learn(todo, self.engine, self.store, cancel, self.claim),
+                lambda cancel: targets.learn(todo, self.engine, self.store, cancel, self.claim), pooled=True,
             )
         ]  # fmt: skip
 

@@ -7,13 +7,18 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lib.backends import Way
+from lib.backends import DEFAULT, Way
 from lib.recorded import EXPERIMENTS, NETWORK, Machine, Seconds, exactly
 from lib.spec import Network, Training
 from lib.targets import EPOCHS as TRIED
 from lib.targets import RATES, Learned, Needed, needed
 
 ARTICLES_WAY = "keras-tensorflow"
+# The methods of `lib.sweep_lab` by what trains in them.
+SWEEPS = {
+    (DEFAULT, "cpu"): ("sequential", "processes", "vmap", "sharded", "stacks"),
+    ("keras-tensorflow", "cpu"): ("keras-sequential", "keras-processes"),
+}
 TITLES = {"learning-rate": "learning rates, 4 × 3 epochs", "batch-size": "batch sizes 1, 32, 256 × 3 epochs", "depth": "depths, 4 × 3 epochs"}  # fmt: skip
 
 
@@ -50,7 +55,19 @@ def works(learned: Learned, target: float) -> list[Work]:
         for size in (1, 32, 512, 4096)
     ]
     whole = [Work(TITLES[name], lambda machine, way, name=name: machine.experiment(name, way)) for name in EXPERIMENTS]
-    return [*epochs, *whole, Work(f"to {target:.0%} accuracy", lambda m, way: quickest_to(m, way, learned, target))]
+    return [
+        *epochs,
+        *whole,
+        Work("the sweep of five learning rates", _sweep),
+        Work(f"to {target:.0%} accuracy", lambda m, way: quickest_to(m, way, learned, target)),
+    ]
+
+
+def _sweep(machine: Machine, way: Way) -> Seconds | None:
+    """By the quickest of the strategies that were timed whole with this way."""
+    methods = SWEEPS.get((way.backend, way.device), ())
+    known = [one for method in methods if (one := machine.sweep(method)) is not None]
+    return min(known, key=lambda one: one.middle, default=None)
 
 
 def best_way(machine: Machine, of: Measure, device: str | None = None) -> Best | None:

@@ -3,13 +3,16 @@
 import html
 from collections.abc import Mapping, Sequence
 
+import pandas as pd
+
 from lib.backends import Way
-from lib.compare import ARTICLES_WAY, TITLES, Best, Judged, best_way, ratio
+from lib.compare import ARTICLES_WAY, TITLES, Best, Judged, best_way, ratio, to_target
 from lib.experiments import listed, seconds
+from lib.race import BATCH_SIZES
 from lib.recorded import EXPERIMENTS, Machine, Seconds
+from lib.targets import Learned
 from lib.timing import justified
 
-_GREY = "#8a8f98"
 Prices = Mapping[str, float]
 
 
@@ -105,6 +108,34 @@ def article_table(machines: Sequence[Machine], prices: Prices) -> str:
                 f'<tr{css}><th scope="row">{html.escape(label)}</th><td>{html.escape(way.label)}</td>{cells}<td>{thousand(cost)}</td></tr>'
             )
     return f'<div class="lab-scroll"><table class="lab-table compare">{"".join(rows)}</table></div>'
+
+
+def figures(machines: Sequence[Machine], prices: Prices, learned: Learned, target: float) -> pd.DataFrame:
+    """A row a machine, way and batch size: seconds of an epoch and to the accuracy with their quartiles, and what a thousand cost."""
+    rows = []
+    for machine in machines:
+        for way in machine.ways:
+            for size in BATCH_SIZES:
+                epoch, reached = machine.epoch(way, size), to_target(machine, way, size, learned, target)
+                if epoch is None:
+                    continue
+                row: dict[str, object] = {
+                    "machine": machine.name, "figures": marked(machine), "trained_by": way.label, "batch_size": size
+                }  # fmt: skip
+                row |= _columns("epoch", epoch, prices.get(machine.name))
+                row |= _columns(f"to_{100 * target:.0f}_percent", reached, prices.get(machine.name))
+                rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _columns(name: str, one: Seconds | None, price_per_h: float | None) -> dict[str, float | None]:
+    spread = one if one is not None and one.n else None  # what was published has none
+    return {
+        f"{name}_q1_s": spread.low if spread else None,
+        f"{name}_median_s": one.middle if one else None,
+        f"{name}_q3_s": spread.high if spread else None,
+        f"thousand_{name}_dollars": 1000 * one.middle * price_per_h / 3600 if one and price_per_h else None,
+    }
 
 
 def total_of(known: Sequence[Seconds | None]) -> Seconds | None:

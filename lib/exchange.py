@@ -41,6 +41,13 @@ class NoExport(ValueError):
     """The file cannot be imported; the text says what was expected, what came and what to do."""
 
 
+def sentence(error: Exception) -> str:
+    """An error's text as a sentence; a file's name at its start stays as it is."""
+    text = str(error).rstrip(".")
+    first = text.split(" ")[0]
+    return (text if "." in first else text[:1].upper() + text[1:]) + "."
+
+
 @dataclass(frozen=True)
 class Export:
     """A sound file's content: rows by table, as they lie in a store, and what was noted about the whole."""
@@ -186,8 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows, new = import_from(options.file, store)
             print(f"{rows:,} rows read from {options.file}, {new:,} of them new")
     except (NoExport, OSError) as error:
-        text = str(error)
-        print(text[:1].upper() + text[1:], file=sys.stderr)
+        print(sentence(error), file=sys.stderr)
         return 1
     if store.trouble:
         print(store.trouble, file=sys.stderr)

@@ -153,6 +153,19 @@ def verdict(now: Chosen) -> mo.Html:
     return _told(compare_view.judged_table(judged, now.prices, now.machines), sentence)
 
 
+def figures(now: Chosen) -> mo.Html:
+    """Every figure, with what it costs, as a table that is made when it is opened."""
+    learned = compare.learned_from(now.measured)
+    return mo.accordion(
+        {
+            "every figure, with what it costs": lambda: mo.ui.table(
+                compare_view.figures(now.machines, now.prices, learned, now.target), selection=None
+            )
+        },
+        lazy=True,
+    )
+
+
 def _figure(caption: str, chart: Chart) -> str:
     return (
         f'<figure class="lab-figure"><figcaption>{html.escape(caption)}</figcaption>{mo.as_html(chart).text}</figure>'

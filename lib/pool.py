@@ -230,6 +230,13 @@ def local_pool(way: Way, fresh: bool = False) -> LocalPool:
         return _pools[key]
 
 
+def close_pools() -> None:
+    """End this program's pools now, for their memory."""
+    with _guard:
+        while _pools:
+            _pools.popitem()[1].close(wait=True)
+
+
 def is_warm(way: Way) -> bool:
     """Whether the way's pool has its processes."""
     with _guard:

@@ -116,5 +116,6 @@ _MAKERS: dict[str, Callable[[str], dict[str, Probe]]] = {
     "torch": _torch,
     "cupy": _cupy,
     "keras-jax": _jax,
+    "keras-torch": _torch,
     "keras-tensorflow": _tensorflow,
 }

@@ -74,12 +74,17 @@ def records_of(cell: Cell, records: Sequence[Record]) -> list[Record]:
 
 
 def race(
-    visits: Sequence[Cell], engine: Engine, store: Store, cancel: threading.Event, claim: Claim
+    visits: Sequence[Cell],
+    engine: Engine,
+    store: Store,
+    cancel: threading.Event,
+    claim: Claim,
+    budget_s: float = BUDGET_S,
 ) -> Iterator[Visit]:
     """Make the visits; each is kept as soon as it is made, so a stop loses at most the one that is running."""
     for cell in visits:
         with Watch(*engine.pids().values(), gpu=cell.way.device == "gpu") as watch:
-            timed = _timed(cell, engine, cancel, claim)
+            timed = _timed(cell, engine, cancel, claim, budget_s)
         if cancel.is_set() or not timed.epoch_s:
             return
         assert watch.disturbance is not None, "set at the end of the block"
@@ -106,7 +111,7 @@ class _Timed:
     first_call_s: float = 0.0
 
 
-def _timed(cell: Cell, engine: Engine, cancel: threading.Event, claim: Claim) -> _Timed:
+def _timed(cell: Cell, engine: Engine, cancel: threading.Event, claim: Claim, budget_s: float) -> _Timed:
     enough = threading.Event()
     stop = _Either(cancel, enough)
     epochs: list[float] = []
@@ -122,11 +127,11 @@ def _timed(cell: Cell, engine: Engine, cancel: threading.Event, claim: Claim) ->
             if part_s >= PART_S:
                 parts.append(part_s / steps * (N_TRAIN // cell.batch_size))
                 steps, part_s = 0, 0.0
-            long = len(parts) >= PARTS and parts[-1] > BUDGET_S
+            long = len(parts) >= PARTS and parts[-1] > budget_s
         elif isinstance(event, Epoch):
             epochs.append(event.train_s)
             evaluations.append(event.evaluation_s)
-            long = len(epochs) >= 3 and train_s > BUDGET_S
+            long = len(epochs) >= 3 and train_s > budget_s
         elif isinstance(event, FirstCall):
             first_call_s = event.first_call_s
             continue

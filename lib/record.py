@@ -5,19 +5,22 @@ measurement, so it can be stopped at any time (Ctrl-C), and the same command goe
 """
 
 import argparse
+import hashlib
 import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from lib.backends import all_ways, unavailable, usable_ways, versions
+from lib.bare import FileLock, Timeout
 from lib.battery import FAILURE, Battery
 from lib.engine import Engine
-from lib.exchange import NoExport, export_to, read_export
+from lib.exchange import NoExport, export_to, read_export, sentence
 from lib.machine import details, machine_id, this_machine
 from lib.records import this_command
 from lib.sources import source_digest
@@ -53,7 +56,37 @@ def resume(path: Path, store: Store) -> int:
     return len(counting)
 
 
-def about(path: Path, battery: Battery, began: float, price: Mapping[str, object]) -> dict[str, object]:
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Two that write the same file would each lose what the other measured."""
+    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+    lock = FileLock(Path(tempfile.gettempdir()) / f"less-overhead-record-{name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise CannotRecord(
+            f"expected to be the only one that writes {path.name}, but another record runs; wait for its end, or choose another name"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -> int:
+    """Write all that the store has; returns how many rows. Raises CannotRecord; what was written before then stays as it was."""
+    if store.trouble:
+        raise CannotRecord(store.trouble.rstrip("."))
+    try:
+        return export_to(path, store, noted)
+    except OSError as error:
+        raise CannotRecord(
+            f"expected to write {path.name}, but it cannot be written ({error.strerror}); free the disk, or choose another folder. "
+            "What it had is still there"
+        ) from error
+
+
+def about(battery: Battery, began: float, price: Mapping[str, object]) -> dict[str, object]:
     """What is noted of the whole record."""
     gaps = [(way.label, gap.reason, gap.remedy) for way in all_ways() if (gap := unavailable(way)) is not None]
     left = battery.left()
@@ -83,11 +116,10 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
         stopped.set()
         cancel.set()
 
-    with tempfile.TemporaryDirectory() as folder:
+    with alone(path), tempfile.TemporaryDirectory() as folder:
         store, engine = Store(Path(folder) / "record.sqlite"), Engine()
         known = resume(path, store)
-        if store.trouble:
-            raise CannotRecord(store.trouble)
+        write(path, store)  # before nine minutes are spent: what cannot be written is said at once
         say(
             0,
             minutes * 60,
@@ -101,14 +133,14 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
                 if note.text:
                     say(time.monotonic() - began, minutes * 60, note.text)
                 else:
-                    export_to(path, store)
+                    write(path, store)
         finally:
             timer.cancel()
             engine.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
-        noted = about(path, battery, began, price or {})
-        rows = export_to(path, store, noted)
+        noted = about(battery, began, price or {})
+        rows = write(path, store, noted)
     why = "stopped" if stopped.is_set() else "complete" if noted["complete"] else "the time is up"
     left = ", ".join(map(str, noted["left"]))  # type: ignore[call-overload]
     rest = f"; left: {left}. The same command goes on from here" if left else ""
@@ -142,10 +174,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         if not options.file.parent.is_dir():
             raise CannotRecord(f"expected a folder that exists, got {options.file.parent}; make it first")
+        if options.file.is_dir():
+            raise CannotRecord(f"expected a file, got the folder {options.file}; add a name, such as machine.json")
         record(options.file, options.minutes, price)
-    except (CannotRecord, OSError) as error:
-        text = str(error)
-        print(text[:1].upper() + text[1:] + ".", file=sys.stderr)
+    except CannotRecord as error:
+        print(sentence(error), file=sys.stderr)
         return 1
     return 0
 

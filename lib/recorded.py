@@ -13,7 +13,7 @@ import numpy as np
 from lib import published
 from lib.anatomy.parts import Split, split
 from lib.backends import BACKENDS, Way
-from lib.exchange import Export, NoExport, parse_export
+from lib.exchange import Export, NoExport, parse_export, sentence
 from lib.published import ARTICLE_ARCHITECTURES
 from lib.records import Record
 from lib.spec import Network
@@ -220,7 +220,7 @@ def collect(files: Iterable[tuple[str, str]]) -> Collection:
         try:
             export = parse_export(text, name)
         except NoExport as error:
-            problems.append(str(error)[:1].upper() + str(error)[1:] + ".")
+            problems.append(sentence(error))
             continue
         if not export.records:
             problems.append(f"{name} is an export without a measurement; record with `python -m lib.record {name}`.")

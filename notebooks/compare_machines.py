@@ -92,6 +92,12 @@ def the_accuracy(now):
 
 
 @app.cell(hide_code=True)
+def all_figures(now):
+    live_compare.figures(now)
+    return
+
+
+@app.cell(hide_code=True)
 def step_question():
     mo.md(r"""
     ## 4 · Where the step goes, and what many at once save

@@ -19,7 +19,9 @@ from tests.conftest import where_installed
 from tests.cupy_stand_in import in_cupys_place
 
 ON_A_CARD = [key for key, backend in BACKENDS.items() if backend.devices == ("gpu",)]
-IN_PROCESS = where_installed(key for key in BACKENDS if key not in ("keras-tensorflow", *ON_A_CARD)) + ON_A_CARD
+IN_PROCESS = (
+    where_installed(key for key in BACKENDS if key not in ("keras-tensorflow", "keras-torch", *ON_A_CARD)) + ON_A_CARD
+)
 NETWORKS = [Network(()), Network((16,)), Network((1,)), Network((32, 16, 8))]
 
 

@@ -125,3 +125,15 @@ def test_names_tell_machines_apart(machines):
 def test_an_interval_has_no_more_digits_than_it_justifies():
     assert compare_view.interval(Seconds(0.9, 1.0, 1.2, 3)) == "1.0 s (900\u202fms – 1.2\u202fs)"
     assert compare_view.interval(Seconds(63.0, 63.0, 63.0)) == "63.0\u202fs"
+
+
+def test_every_figure_is_a_row_with_its_cost(machines, learned):
+    frame = compare_view.figures([*machines, published_machines()[0]], {PROCESSOR: 3.6}, learned, 0.95)
+    row = frame[(frame.machine == PROCESSOR) & (frame.trained_by == CPU.label) & (frame.batch_size == 32)].iloc[0]
+    assert row.epoch_median_s == pytest.approx(0.1)
+    assert row.thousand_epoch_dollars == pytest.approx(0.1)
+    assert row.thousand_to_95_percent_dollars == pytest.approx(0.55)
+    published = frame[frame.figures == "published"]
+    assert len(published)
+    assert published.epoch_q1_s.isna().all(), "no spread was published"
+    assert frame[frame.machine == CARD].thousand_epoch_dollars.isna().all(), "no price"

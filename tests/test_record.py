@@ -141,6 +141,7 @@ def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
 def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
     """Every question of a NumPy machine is answered, and then nothing is left."""
     monkeypatch.setattr(battery_module.sweep_lab, "methods", list)
+    monkeypatch.setattr(battery_module, "usable_cores", lambda: 64)  # too many for a pool below 4 GiB
     asked = []
 
     def examined(self, way, examination, cancel, claim=None):
@@ -218,3 +219,24 @@ def test_a_task_names_its_subject():
     task = Task("NumPy at 32", Way("numpy"), lambda cancel: iter(()), {"batch_size": 32})
     marked = battery_module.failure(task, "no memory")
     assert (marked.kind, marked.subject["task"], marked.subject["batch_size"]) == (FAILURE, "NumPy at 32", 32)
+
+
+def test_two_records_do_not_write_the_same_file(tmp_path, capsys):
+    path = tmp_path / "machine.json"
+    with record_module.alone(path):
+        assert main([str(path)]) == 1
+    assert "another record runs; wait for its end, or choose another name." in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path, monkeypatch, capsys):
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(record_module, "export_to", full)
+    monkeypatch.setattr(Battery, "run", lambda _: pytest.fail("it measured"))
+    assert main([str(tmp_path / "machine.json")]) == 1
+    error = capsys.readouterr().err
+    assert "Expected to write machine.json, but it cannot be written (No space left on device); free the disk" in error
+    assert main([str(tmp_path)]) == 1
+    assert "got the folder" in capsys.readouterr().err

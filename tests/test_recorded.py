@@ -82,7 +82,7 @@ def change(content, name, value):
         (lambda c: json.dumps(c)[:-400], r"Expected an export, but x.json is no JSON or was cut off .*; export it again."),
         (lambda _: '{"cells": []}', "x.json is another kind of file"),
         (lambda _: "PK\x03\x04", "x.json is no JSON"),
-        (lambda c: json.dumps(c | {"version": 99}), r"X.json was written by a newer version \(schema 99, this one knows \d\); update this program."),
+        (lambda c: json.dumps(c | {"version": 99}), r"x.json was written by a newer version \(schema 99, this one knows \d\); update this program."),
         (lambda c: json.dumps(change(c, "block_s", "[0.1, NaN, 0.2]")), "race.*is damaged .expected seconds from 0 on, got nan.; export it again|got nan"),
         (lambda c: json.dumps(change(c, "block_s", "[0.1, -3.0]")), "expected seconds from 0 on, got -3.0"),
         (lambda c: json.dumps(change(c, "block_s", '["fast"]')), "expected seconds from 0 on, got fast"),

@@ -86,6 +86,11 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("keras", "tensorflow"), "pip install keras tensorflow (Python 3.11 to 3.13)", DEVICES,
                 environment={"KERAS_BACKEND": "tensorflow"} | _TF_QUIET, side_by_side=False,
             ),
+            Backend(
+                "keras-torch", "Keras on PyTorch", "#9467bd", "keras-torch", "with_keras", "train",
+                ("keras", "torch"), "make torch", DEVICES,
+                environment={"KERAS_BACKEND": "torch"}, side_by_side=False, taken_apart=False,
+            ),
         )
     }
 )  # fmt: skip

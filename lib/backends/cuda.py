@@ -52,7 +52,7 @@ def _cupy() -> int | None:
 
 
 BUILDS: dict[str, Callable[[], int | None]] = {
-    "jax": _jax, "keras-jax": _jax, "keras-tensorflow": _tensorflow, "torch": _torch, "cupy": _cupy,
+    "jax": _jax, "keras-jax": _jax, "keras-tensorflow": _tensorflow, "keras-torch": _torch, "torch": _torch, "cupy": _cupy,
 }  # fmt: skip
 
 
