@@ -102,7 +102,7 @@ class Battery:
         return [(f"race, round {n}", lambda n=n: self._visits(all_cells(self.ways), n)) for n in numbers]
 
     def _perform(self, task: Task) -> Iterator[Note]:
-        library = (BACKENDS[task.way.backend].worker, task.way.device)
+        library = _library_of(task.way)
         if self._failed.get(library, 0) >= GIVE_UP_AFTER:
             return
         if self._library not in (None, library) or task.pooled:
@@ -125,7 +125,9 @@ class Battery:
                 close_pools()
 
     def _ceilings(self) -> list[Task]:
-        libraries = {(BACKENDS[way.backend].worker, way.device): way for way in self.ways}
+        # Keras' are those of the library below it; for TensorFlow there is no other way in.
+        ways = [way for way in self.ways if BACKENDS[way.backend].worker not in ("keras-jax", "keras-torch")]
+        libraries = {_library_of(way): way for way in ways}
         kept = self.store.records("ceiling")
         has = {(record.subject["library"], record.subject["device"]) for record in kept}
         return [
@@ -204,6 +206,7 @@ class Battery:
 
     def _accuracy(self) -> list[Task]:
         way = Way()
+        self.facts = self.facts or self.engine.known_facts()
         if way not in self.ways or self.facts is None or self.facts.source != "MNIST":
             return []
         todo = [

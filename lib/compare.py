@@ -17,6 +17,7 @@ ARTICLES_WAY = "keras-tensorflow"
 # The methods of `lib.sweep_lab` by what trains in them.
 SWEEPS = {
     (DEFAULT, "cpu"): ("sequential", "processes", "vmap", "sharded", "stacks"),
+    (DEFAULT, "gpu"): ("sequential-gpu", "vmap-gpu"),
     ("keras-tensorflow", "cpu"): ("keras-sequential", "keras-processes"),
 }
 TITLES = {"learning-rate": "learning rates, 4 × 3 epochs", "batch-size": "batch sizes 1, 32, 256 × 3 epochs", "depth": "depths, 4 × 3 epochs"}  # fmt: skip

@@ -60,12 +60,15 @@ class Export:
         return [record_of(tuple(row[name] for name in COLUMNS["measurements"])) for row in self.tables["measurements"]]
 
 
-def export_to(path: Path, store: Store, about: Mapping[str, object] | None = None) -> int:
+def export_to(path: Path, store: Store, about: Mapping[str, object] | None = None, with_losses: bool = True) -> int:
     """Write all rows, in the order of their keys; returns how many. The file appears whole or not at all.
 
-    `about`: what to note of the whole, such as the command that made it.
+    `about`: what to note of the whole, such as the command that made it. Without losses of each step, curves have only their epochs.
     """
-    tables = {name: [_portable(row) for row in store.rows(name)] for name in COLUMNS}
+    less = {} if with_losses else {"losses": b"", "n_bytes": 0}
+    tables = {
+        name: [_portable(row | (less if name == "curves" else {})) for row in store.rows(name)] for name in COLUMNS
+    }
     noted = {"about": dict(about)} if about else {}
     content = {"format": FORMAT, "version": SCHEMA_VERSION, **noted, **tables}
     temporary = path.with_name(f"{path.name}.{os.getpid()}.writing")

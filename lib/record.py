@@ -26,7 +26,7 @@ from lib.records import this_command
 from lib.sources import source_digest
 from lib.store import Store
 
-MINUTES = 9.0
+MINUTES = 9.5
 PRICE_LIMIT = 1000.0
 
 
@@ -78,7 +78,7 @@ def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -
     if store.trouble:
         raise CannotRecord(store.trouble.rstrip("."))
     try:
-        return export_to(path, store, noted)
+        return export_to(path, store, noted, with_losses=False)  # megabytes, which nobody compares
     except OSError as error:
         raise CannotRecord(
             f"expected to write {path.name}, but it cannot be written ({error.strerror}); free the disk, or choose another folder. "
@@ -119,7 +119,7 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
     with alone(path), tempfile.TemporaryDirectory() as folder:
         store, engine = Store(Path(folder) / "record.sqlite"), Engine()
         known = resume(path, store)
-        write(path, store)  # before nine minutes are spent: what cannot be written is said at once
+        write(path, store)  # before ten minutes are spent: what cannot be written is said at once
         say(
             0,
             minutes * 60,
@@ -141,7 +141,15 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
                 signal.signal(number, handler)
         noted = about(battery, began, price or {})
         rows = write(path, store, noted)
-    why = "stopped" if stopped.is_set() else "complete" if noted["complete"] else "the time is up"
+    why = (
+        "stopped"
+        if stopped.is_set()
+        else "complete"
+        if noted["complete"]
+        else "the time is up"
+        if cancel.is_set()
+        else "over"
+    )
     left = ", ".join(map(str, noted["left"]))  # type: ignore[call-overload]
     rest = f"; left: {left}. The same command goes on from here" if left else ""
     failures = sum(one.kind == FAILURE for one in read_export(path).records)

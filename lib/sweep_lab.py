@@ -55,6 +55,11 @@ def methods() -> list[Method]:
         Method(key, f"JAX, {STRATEGIES[key].label}", STRATEGIES[key].color, Way(), key)
         for key in ("sequential", "processes", "vmap", "sharded", "stacks")
     ]
+    on_card = Way(device="gpu")
+    found += [
+        Method(f"{key}-gpu", f"JAX, {STRATEGIES[key].label}, GPU", STRATEGIES[key].color, on_card, key)
+        for key in ("sequential", "vmap")
+    ]
     found += [
         Method("keras-processes", "Keras, processes", "#9c8fc4", keras, "processes"),
         Method("keras-sequential", "Keras, one after another", "#8a8f98", keras, "sequential"),

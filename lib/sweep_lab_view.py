@@ -46,13 +46,19 @@ def _bars(rows: list[dict], labels: Sequence[str], x_title: str) -> Chart:
     return Chart(styled(bars + text, height=_BAR * len(labels)), x_title)
 
 
+def _label(method: str) -> str:
+    return STRATEGIES[method.removesuffix("-gpu")].label + (" on the graphics card" if method.endswith("-gpu") else "")
+
+
 def comparison_sentence(known: Mapping[str, Record], epochs: int) -> str:
     """What was quickest, beside the article's own claim."""
     ours = {key: _s(record) for key, record in known.items() if not key.startswith("keras")}
     if not ours:
         return ""
     best = min(ours, key=ours.__getitem__)
-    text = f"Quickest: {STRATEGIES[best].label}, {seconds(ours[best])} for {len(RATES)} rates and {epochs} epoch{'s' * (epochs > 1)}"
+    text = (
+        f"Quickest: {_label(best)}, {seconds(ours[best])} for {len(RATES)} rates and {epochs} epoch{'s' * (epochs > 1)}"
+    )
     usual, pooled = known.get("keras-sequential"), known.get("keras-processes")
     beside = [f"{_s(usual) / ours[best]:.1f} times faster than Keras one after another"] if usual else []
     beside += [f"{_s(pooled) / ours[best]:.1f} times faster than Keras in a process a core"] if pooled else []

@@ -8,12 +8,15 @@ from contextlib import ExitStack
 import pytest
 
 from lib import ceilings
-from lib.backends import BACKENDS, usable_ways, versions
+from lib.backends import BACKENDS, Way, usable_ways, versions
 from lib.race import all_cells, plan
 from lib.records import Record
 from lib.store import Store
+from lib.strategies import POOLED
+from lib.sweep_lab import KIND as SWEEP
+from lib.sweep_lab import methods
 from lib.timing import Ended, Measurement
-from tests.browser import MARKS, PHONE, serving
+from tests.browser import MARKS, PHONE, serving, share_compiled
 from tests.conftest import ROOT
 
 pytestmark = MARKS
@@ -79,6 +82,7 @@ def test_the_race_fills_cell_by_cell_stops_and_resumes(page, race_server):
 def measured_step(tmp_path_factory):
     """A cache folder in which one step was taken apart, by the notebook as a script."""
     folder = tmp_path_factory.mktemp("anatomy")
+    share_compiled(folder)
     answer = subprocess.run(
         [sys.executable, "notebooks/anatomy_of_a_step.py", "--", "--step.size", "256", "--step.width", "16", "--step.by", "numpy/cpu,jax-epoch/cpu"],
         cwd=ROOT, capture_output=True, text=True, timeout=200, check=False,
@@ -152,7 +156,17 @@ def test_the_claims_stand_at_once_and_are_measured_on_request(opened, page, meas
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def keep_pooled(store):
+    """As if the ways by processes had been timed before; that a pool is timed is tested without a browser."""
+    for method in methods():
+        if method.strategy in POOLED and method.way == Way():
+            measured = Measurement((0.5,), 1, Ended.CAP)
+            subject = {"method": method.key, "epochs": 1}
+            store.add(Record.of(SWEEP, subject, measured, versions(method.way.backend)))
+
+
 def test_the_sweeps_fill_move_stop_and_are_kept(opened, page, tmp_path):
+    keep_pooled(Store(tmp_path / "results.sqlite"))
     base = opened(tmp_path, "notebooks/parallel_sweeps.py")
     query = "?compare.epochs=1&count.most=4&count.size=4096&mixed.spread=0.2&mixed.size=4096"
     page.goto(base + query)

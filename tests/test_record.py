@@ -230,7 +230,7 @@ def test_two_records_do_not_write_the_same_file(tmp_path, capsys):
 
 
 def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path, monkeypatch, capsys):
-    def full(*_: object) -> int:
+    def full(*_: object, **__: object) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(record_module, "export_to", full)

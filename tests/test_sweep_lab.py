@@ -5,11 +5,13 @@ import threading
 import pytest
 
 from lib import sweep_lab, sweep_lab_view
+from lib.backends import Way, unavailable
 from lib.filling import Note
 from lib.records import Record
 from lib.spec import Network
 from lib.store import Store
 from lib.sweep_lab import Compared, Mixed, Point, compare, compared, different, methods, mixed, saturates_at, saturation
+from lib.timing import Ended, Measurement
 from lib.turns import Claim
 
 
@@ -17,15 +19,16 @@ def jax_method(key):
     return next(method for method in methods() if method.key == key)
 
 
-def test_a_sweep_is_timed_whole_and_kept(engine, tmp_path, monkeypatch):
+@pytest.mark.parametrize("key", ["vmap", "processes"])
+def test_a_sweep_is_timed_whole_and_kept(engine, tmp_path, monkeypatch, key):
     monkeypatch.setattr(sweep_lab, "RATES", (0.1, 0.3))
     store = Store(tmp_path / "results.sqlite")
-    told = list(compare([jax_method("vmap")], 1, engine, store, threading.Event(), Claim()))
+    told = list(compare([jax_method(key)], 1, engine, store, threading.Event(), Claim()))
     (one,) = [item for item in told if isinstance(item, Compared)]
-    assert one.method == "vmap"
+    assert one.method == key
     assert 0 < one.record.measurement.median_s < 60
     assert any(isinstance(item, Note) and "%" in item.text for item in told)
-    assert compared(store, 1)["vmap"].id == one.record.id
+    assert compared(store, 1)[key].id == one.record.id
     assert compared(store, 2) == {}
 
 
@@ -105,3 +108,16 @@ def test_charts_of_nothing_and_of_something():
     figure = sweep_lab_view.shapes_figure([Network((64,)), Network((128,))])
     assert "width:50.0%" in figure
     assert "padded to 128" in figure
+
+
+def test_a_card_is_timed_too_and_named(monkeypatch):
+    if unavailable(Way(device="gpu")) is not None:
+        assert not any(method.key.endswith("-gpu") for method in methods())
+    monkeypatch.setattr(sweep_lab, "unavailable", lambda _: None)
+    on_card = {method.key: method for method in methods() if method.way.device == "gpu"}
+    assert set(on_card) == {"sequential-gpu", "vmap-gpu"}
+    assert on_card["vmap-gpu"].label == "JAX, vmap, GPU"
+    known = {
+        key: Record.of("sweep", {}, Measurement((s,), 1, Ended.CAP)) for key, s in (("vmap-gpu", 1.0), ("vmap", 2.0))
+    }
+    assert sweep_lab_view.comparison_sentence(known, 3).startswith("Quickest: vmap on the graphics card, 1.0")
