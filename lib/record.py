@@ -34,10 +34,10 @@ class CannotRecord(ValueError):
     """The file or an option is not one to record with; the text says what was expected, what came and what to do."""
 
 
-def resume(path: Path, store: Store) -> int:
-    """Put what the file has into the store, as far as it still counts; returns how many rows. Raises CannotRecord."""
+def resume(path: Path, store: Store) -> tuple[int, float]:
+    """Put what the file has into the store, as far as it still counts; how many figures, and the seconds they took. Raises CannotRecord."""
     if not path.exists():
-        return 0
+        return 0, 0.0
     try:
         export = read_export(path)
     except NoExport as error:
@@ -53,7 +53,8 @@ def resume(path: Path, store: Store) -> int:
     for record in counting:
         store.add(record)
     store.merge("curves", [row for row in export.tables["curves"] if row["sources"] == here])
-    return len(counting)
+    took_s = export.about.get("took_s")
+    return len(counting), float(took_s) if counting and isinstance(took_s, int | float) else 0.0
 
 
 @contextmanager
@@ -86,14 +87,14 @@ def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -
         ) from error
 
 
-def about(battery: Battery, began: float, price: Mapping[str, object]) -> dict[str, object]:
+def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[str, object]:
     """What is noted of the whole record."""
     gaps = [(way.label, gap.reason, gap.remedy) for way in all_ways() if (gap := unavailable(way)) is not None]
     left = battery.left()
     return {
         "command": this_command(),
         "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "took_s": round(time.monotonic() - began, 1),
+        "took_s": round(took_s, 1),  # all runs of this file together
         "complete": not left,
         "left": left,
         "machine": this_machine().line,
@@ -118,7 +119,7 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
 
     with alone(path), tempfile.TemporaryDirectory() as folder:
         store, engine = Store(Path(folder) / "record.sqlite"), Engine()
-        known = resume(path, store)
+        known, earlier_s = resume(path, store)
         write(path, store)  # before ten minutes are spent: what cannot be written is said at once
         say(
             0,
@@ -139,7 +140,7 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
             engine.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
-        noted = about(battery, began, price or {})
+        noted = about(battery, earlier_s + time.monotonic() - began, price or {})
         rows = write(path, store, noted)
     why = (
         "stopped"

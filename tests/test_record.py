@@ -126,7 +126,7 @@ def test_what_fails_is_marked_and_the_rest_goes_on(tmp_path, error):
     assert any(str(error) in note for note in notes)
     path = tmp_path / "file.json"
     record_module.export_to(path, store)
-    assert resume(path, Store(tmp_path / "again.sqlite")) == 3, "what failed is tried again"
+    assert resume(path, Store(tmp_path / "again.sqlite")) == (3, 0.0), "what failed is tried again"
 
 
 def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
