@@ -15,6 +15,7 @@ from lib.compare_view import interval, marked, names
 from lib.experiments import seconds
 from lib.race import BATCH_SIZES
 from lib.recorded import Machine
+from lib.strategies import STRATEGIES
 from lib.targets import Learned
 
 
@@ -153,7 +154,7 @@ def _step_chart(rows: list[dict], labels: list[str]) -> Chart:
 
 
 def models_chart(machines: Sequence[Machine]) -> Chart:
-    """Milliseconds of an epoch for each network, by how many are trained in one program."""
+    """Milliseconds of an epoch for each network, by how many are trained in one program; thin: one after another."""
     short, rows = names(machines), []
     for machine, color in zip(machines, ordered_palette(len(machines)), strict=True):
         for device in ("cpu", "gpu"):
@@ -161,18 +162,25 @@ def models_chart(machines: Sequence[Machine]) -> Chart:
                 if strategy in ("vmap", "sequential"):
                     label = f"{short[machine.name]}{', GPU' if device == 'gpu' else ''}"
                     rows.append(
-                        {"machine": label, "color": color, "count": count, "ms": 1e3 * one.middle, "dash": device}
-                    )
-    base = alt.Chart(pd.DataFrame(rows, columns=["machine", "color", "count", "ms", "dash"]))
+                        {"machine": label, "color": color, "count": count, "ms": 1e3 * one.middle, "low": 1e3 * one.low, "high": 1e3 * one.high,
+                         "device": device, "strategy": STRATEGIES[strategy].label, "width": 2.0 if strategy == "vmap" else 0.8}
+                    )  # fmt: skip
+    base = alt.Chart(pd.DataFrame(rows))
     x = alt.X(
         "count:Q",
         scale=alt.Scale(type="log", base=2, nice=False),
         title="networks in one program",
         axis=alt.Axis(values=[1, 4, 16, 64]),
     )
-    most = nice_above(1.1 * max((row["ms"] for row in rows), default=1.0))
+    most = nice_above(1.1 * max((row["high"] for row in rows), default=1.0))
     y = alt.Y("ms:Q", scale=alt.Scale(domain=[0, most]), title="ms an epoch and network", axis=alt.Axis(tickCount=4))
     color = alt.Color("color:N", scale=None)
-    dash = alt.StrokeDash("dash:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
-    lines = base.mark_line(point=True).encode(x=x, y=y, color=color, strokeDash=dash, detail="machine:N", tooltip=["machine:N", "count:Q", alt.Tooltip("ms:Q", format=".3~g")])  # fmt: skip
-    return Chart(styled(lines), "many networks at once")  # type: ignore[arg-type]
+    dash = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
+    width = alt.StrokeWidth("width:Q", scale=None)
+    tooltip = ["machine:N", "strategy:N", "count:Q", alt.Tooltip("ms:Q", format=".3~g")]
+    lines = base.mark_line().encode(
+        x=x, y=y, color=color, strokeDash=dash, strokeWidth=width, detail=["machine:N", "strategy:N"]
+    )
+    bars = base.mark_rule().encode(x=x, y=alt.Y("low:Q", title="ms an epoch and network"), y2="high:Q", color=color)
+    points = base.mark_point(filled=True, size=42).encode(x=x, y=y, color=color, tooltip=tooltip)
+    return Chart(styled(lines + bars + points), "many networks at once")

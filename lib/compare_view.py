@@ -11,16 +11,13 @@ from lib.experiments import listed, seconds
 from lib.race import BATCH_SIZES
 from lib.recorded import EXPERIMENTS, Machine, Seconds
 from lib.targets import Learned
-from lib.timing import justified
 
 Prices = Mapping[str, float]
 
 
 def interval(one: Seconds) -> str:
-    """A time with no more digits than its quartiles justify, and these."""
-    if not one.n:
-        return seconds(one.middle)
-    return f"{justified(one.middle, max(one.high - one.low, 0.01 * one.middle))} ({seconds(one.low)} – {seconds(one.high)})"
+    """A time and its quartiles; without these where it was published."""
+    return f"{seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)})" if one.n else seconds(one.middle)
 
 
 def dollars(value: float) -> str:

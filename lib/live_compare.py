@@ -139,7 +139,7 @@ def models(now: Chosen) -> mo.Html:
         return mo.Html('<p class="lab-note">No record here has trained many networks at once.</p>')
     return mo.Html(
         _figure(
-            "milliseconds of an epoch for each network, by how many are trained in one program",
+            "milliseconds of an epoch for each network, by how many are trained in one program; thin: one after another",
             compare_charts.models_chart(now.measured),
         )
     )
@@ -167,9 +167,7 @@ def figures(now: Chosen) -> mo.Html:
 
 
 def _figure(caption: str, chart: Chart) -> str:
-    return (
-        f'<figure class="lab-figure"><figcaption>{html.escape(caption)}</figcaption>{mo.as_html(chart).text}</figure>'
-    )
+    return f'<figure class="lab-figure lab-low"><figcaption>{html.escape(caption)}</figcaption>{mo.as_html(chart).text}</figure>'
 
 
 def _told(table: str, sentence: str) -> mo.Html:

@@ -43,7 +43,7 @@ class Seconds:
         return Seconds(self.low * factor, self.middle * factor, self.high * factor, self.n)
 
     def plus(self, other: "Seconds") -> "Seconds":
-        n = min(self.n, other.n)
+        n = min(self.n or other.n, other.n or self.n)  # what has no spread of its own takes none away
         return Seconds(self.low + other.low, self.middle + other.middle, self.high + other.high, n)
 
 

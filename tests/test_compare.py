@@ -123,7 +123,7 @@ def test_names_tell_machines_apart(machines):
 
 
 def test_an_interval_has_no_more_digits_than_it_justifies():
-    assert compare_view.interval(Seconds(0.9, 1.0, 1.2, 3)) == "1.0 s (900\u202fms – 1.2\u202fs)"
+    assert compare_view.interval(Seconds(0.9, 1.0, 1.2, 3)) == "1.0\u202fs (900\u202fms – 1.2\u202fs)"
     assert compare_view.interval(Seconds(63.0, 63.0, 63.0)) == "63.0\u202fs"
 
 
