@@ -30,7 +30,6 @@ class Best:
     machine: Machine
     way: Way
     seconds: Seconds
-    detail: str = ""
 
     def cost(self, prices: Mapping[str, float]) -> Seconds | None:
         """Dollars; None where the machine has no price."""

@@ -11,7 +11,7 @@ from lib.address import Address
 from lib.backends import DEVICES
 from lib.charts import Chart
 from lib.live_filling import say
-from lib.recorded import Collection, Machine, collect, published_machines, recorded_here
+from lib.recorded import Collection, Machine, collect, published_machines, recorded_here, told_apart
 from lib.targets import TARGETS
 
 MAX_FILE_BYTES = 20 * 2**20
@@ -57,7 +57,7 @@ def gather(dropped: mo.ui.file) -> Collection:
                 f"{machine.source} is of a machine that is here already ({machine.name}): its figures are taken in place of {known.source}."
             )
         found[machine.records[0].machine] = machine
-    machines = (*found.values(), *published_machines())
+    machines = (*told_apart(found.values()), *published_machines())
     return Collection(machines, (*here.problems, *problems, *given.problems), (*here.notes, *notes))
 
 
@@ -65,19 +65,18 @@ def panel(address: Address, collection: Collection) -> mo.ui.dictionary:
     """Which machines, the accuracy that is asked for, and a price for each machine."""
     save = address.save("compare")
     labels = compare_view.names(collection.machines)
-    keys = {
-        f"{short}{' (published)' if machine.is_published else ''}": machine.name
-        for machine in collection.machines
-        for short in [labels[machine.name]]
-    }
+    keys = {labels[one.name] + (" (published)" if one.is_published else ""): one.name for one in collection.machines}
     target = float(str(address.choice("compare.target", 0.95, TARGETS)))
-    prices = mo.ui.dictionary(
-        {name: mo.ui.number(0, 1000, step=0.001, value=machine.price_per_h or 0.0, label=f"$ an hour: {labels[name]}") for machine in collection.machines for name in [machine.name]}
-    )  # fmt: skip
+    prices = {
+        one.name: mo.ui.number(
+            0, 1000, step=0.001, value=one.price_per_h or 0.0, label=f"$ an hour: {labels[one.name]}"
+        )
+        for one in collection.machines
+    }
     elements = {
         "machines": mo.ui.multiselect(keys, value=list(keys), label="Machines", full_width=True),
         "target": mo.ui.dropdown({f"{t:.0%}": t for t in TARGETS}, value=f"{target:.0%}", label="Target accuracy"),
-        "prices": prices,
+        "prices": mo.ui.dictionary(prices),
     }
     return mo.ui.dictionary(elements, on_change=lambda values: save({"target": values["target"]}))
 

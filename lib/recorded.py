@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from lib.exchange import Export, NoExport, parse_export, sentence
 from lib.published import ARTICLE_ARCHITECTURES
 from lib.records import Record
 from lib.spec import Network
-from lib.timing import Ended
 
 FOLDER = published.FILE.parent
 EPOCHS = 3  # of each training in the second article's experiments
@@ -256,6 +255,16 @@ def _machine(one: _Gathered) -> Machine:
     )  # fmt: skip
 
 
+def told_apart(machines: Iterable[Machine]) -> tuple[Machine, ...]:
+    """Machines of the same make have the same name: the second and third get a number."""
+    seen: dict[str, int] = {}
+    found = []
+    for machine in machines:
+        seen[machine.name] = number = seen.get(machine.name, 0) + 1
+        found.append(machine if number == 1 else replace(machine, name=f"{machine.name} #{number}"))
+    return tuple(found)
+
+
 def published_machines() -> tuple[Machine, ...]:
     """The articles' three."""
     return tuple(
@@ -274,6 +283,3 @@ def recorded_here(folder: Path = FOLDER) -> Collection:
             problems.append(f"Expected an export, but {path.name} cannot be read ({error}); record it again.")
     found = collect(texts)
     return Collection(found.machines, (*problems, *found.problems), found.notes)
-
-
-__all__ = ["Collection", "Ended", "Machine", "Seconds", "collect", "published_machines", "recorded_here"]

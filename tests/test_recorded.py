@@ -9,7 +9,7 @@ from lib import elsewhere, published
 from lib import recorded as recorded_module
 from lib.backends import Way
 from lib.exchange import parse_export
-from lib.recorded import EXPERIMENTS, collect, published_machines, recorded_here
+from lib.recorded import EXPERIMENTS, collect, published_machines, recorded_here, told_apart
 from lib.spec import Network
 from tests.machines import CARD, PROCESSOR, write
 
@@ -179,3 +179,9 @@ def test_a_machine_with_a_card_shows_its_own(card, tmp_path, monkeypatch):
         elsewhere.recorded_gpus.cache_clear()
         assert len(elsewhere.recorded_gpus()) == count
     elsewhere.recorded_gpus.cache_clear()
+
+
+def test_machines_of_the_same_make_are_told_apart(card):
+    one = only(card)
+    names = [machine.name for machine in told_apart([one, one, only(card)])]
+    assert names == [CARD, f"{CARD} #2", f"{CARD} #3"]
