@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from lib import elsewhere, published
+from lib import elsewhere, published, race_view
 from lib import recorded as recorded_module
 from lib.backends import Way
 from lib.exchange import parse_export
@@ -144,12 +144,11 @@ def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
 @pytest.fixture
 def with_card(card, monkeypatch):
     """As if a card had been recorded, and this machine had none."""
-    monkeypatch.setattr(elsewhere, "recorded_gpus", lambda: (only(card),))
+    for module in (elsewhere, race_view):
+        monkeypatch.setattr(module, "recorded_gpus", lambda: (only(card),))
 
 
 def test_recorded_cards_stand_in_with_machine_and_date(with_card):
-    from lib.race_view import table
-
     assert elsewhere.epoch_note(32).startswith(
         "Imaginary 9000, recorded 2026-11-01: an epoch at batch size 32 takes JAX, one call an epoch 200"
     )
@@ -157,7 +156,7 @@ def test_recorded_cards_stand_in_with_machine_and_date(with_card):
     assert elsewhere.models_note() == (
         "Imaginary 9000, recorded 2026-11-01: an epoch of each network takes 10\u202fms alone and 1.2\u202fms with 8 in one program."
     )
-    rows = table([Way("numpy")], (32,), {})["rows"]
+    rows = race_view.table([Way("numpy")], (32,), {})["rows"]
     assert [row["label"] for row in rows[1:3]] == [
         f"Imaginary 9000, recorded 2026-11-01: {way.label}" for way in (GPU, Way("torch", "gpu"))
     ]
