@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import marimo as mo
 
@@ -61,24 +61,39 @@ def gather(dropped: mo.ui.file) -> Collection:
     return Collection(machines, (*here.problems, *problems, *given.problems), (*here.notes, *notes))
 
 
-def panel(address: Address, collection: Collection) -> mo.ui.dictionary:
+@dataclass
+class Remembered:
+    """What a person has set, for when another file makes the controls anew."""
+
+    prices: dict[str, float] = field(default_factory=dict)
+    left_out: set[str] = field(default_factory=set)
+
+
+def panel(address: Address, collection: Collection, remembered: Remembered) -> mo.ui.dictionary:
     """Which machines, the accuracy that is asked for, and a price for each machine."""
-    save = address.save("compare")
     labels = compare_view.names(collection.machines)
     keys = {labels[one.name] + (" (published)" if one.is_published else ""): one.name for one in collection.machines}
     target = float(str(address.choice("compare.target", 0.95, TARGETS)))
     prices = {
         one.name: mo.ui.number(
-            0, 1000, step=0.001, value=one.price_per_h or 0.0, label=f"$ an hour: {labels[one.name]}"
+            0, 1000, step=0.001, value=remembered.prices.get(one.name, one.price_per_h or 0.0), label=f"$ an hour: {labels[one.name]}"
         )
         for one in collection.machines
-    }
+    }  # fmt: skip
+    shown = [label for label, name in keys.items() if name not in remembered.left_out]
     elements = {
-        "machines": mo.ui.multiselect(keys, value=list(keys), label="Machines", full_width=True),
+        "machines": mo.ui.multiselect(keys, value=shown, label="Machines", full_width=True),
         "target": mo.ui.dropdown({f"{t:.0%}": t for t in TARGETS}, value=f"{target:.0%}", label="Target accuracy"),
         "prices": mo.ui.dictionary(prices),
     }
-    return mo.ui.dictionary(elements, on_change=lambda values: save({"target": values["target"]}))
+    save = address.save("compare")
+
+    def changed(values: dict) -> None:
+        save({"target": values["target"]})
+        remembered.prices |= values["prices"]
+        remembered.left_out = set(keys.values()) - set(values["machines"])
+
+    return mo.ui.dictionary(elements, on_change=changed)
 
 
 def chosen(panel: mo.ui.dictionary, collection: Collection) -> Chosen:

@@ -28,8 +28,8 @@ def bring_exports():
 
 
 @app.cell(hide_code=True)
-def choose(address, collection):
-    panel = live_compare.panel(address, collection)
+def choose(address, collection, remembered):
+    panel = live_compare.panel(address, collection, remembered)
     live_compare.controls(panel)
     return (panel,)
 
@@ -145,10 +145,16 @@ def what_next():
 
 
 @app.cell(hide_code=True)
-def shared_state(dropped):
+def shared_state():
     address = Address(mo.query_params(), mo.cli_args().to_dict())
+    remembered = live_compare.Remembered()
+    return address, remembered
+
+
+@app.cell(hide_code=True)
+def all_machines(dropped):
     collection = live_compare.gather(dropped)
-    return address, collection
+    return (collection,)
 
 
 @app.cell(hide_code=True)

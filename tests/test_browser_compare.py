@@ -6,6 +6,8 @@ from lib.backends import Way
 from tests.browser import MARKS, PHONE, serving
 from tests.machines import CARD, PROCESSOR, write
 
+THIRD = "Zuse · 2 cores · AVX2 · 4 GiB · no GPU"
+
 pytestmark = MARKS
 
 
@@ -43,6 +45,9 @@ def test_machines_are_dropped_compared_and_priced(page, server, tmp_path):
     price.fill("500")
     price.press("Enter")
     page.wait_for_function("() => document.body.innerText.includes('500 (entered here)')", timeout=20_000)  # fmt: skip
+    drop(page, card, processor, write(tmp_path / "third.json", THIRD, 0.004, [Way("numpy")]))
+    page.wait_for_selector(f"text={THIRD}", timeout=20_000)
+    assert "500 (entered here)" in page.locator(".lab-table.compare").first.inner_text(), "another file loses no price"
     page.get_by_label("Target accuracy").select_option(label="94%")
     page.wait_for_function("() => location.search.includes('compare.target=0.94')", timeout=10_000)
     page.wait_for_selector("text=to 94% accuracy", timeout=10_000)
