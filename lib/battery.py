@@ -194,14 +194,16 @@ class Battery:
         ]
 
     def _points(self, way: Way, cancel: threading.Event) -> Iterator[object]:
-        found = []
-        for told in sweep_lab.saturation(
-            MODELS_MOST, 32, self.engine, self.store, cancel, self.claim, way.device, free_memory_bytes()
-        ):
-            found += [told] if isinstance(told, Point) and not told.why_not else []
-            yield told
+        found: dict[tuple[str, int], Point] = {}
+        for once_more in (False, True):  # the second time a point's ends are those of both
+            for told in sweep_lab.saturation(
+                MODELS_MOST, 32, self.engine, self.store, cancel, self.claim, way.device, free_memory_bytes(), once_more
+            ):
+                if isinstance(told, Point) and not told.why_not:
+                    found[told.strategy, told.count] = told
+                yield told
         if not cancel.is_set():  # all or none: a part would pass for the whole
-            for point in found:
+            for point in found.values():
                 self.store.add(record_of_point(point, way))
                 yield point
 

@@ -16,8 +16,10 @@ Prices = Mapping[str, float]
 
 
 def interval(one: Seconds) -> str:
-    """A time and its quartiles; without these where it was published."""
-    return f"{seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)})" if one.n else seconds(one.middle)
+    """A time and its quartiles; what was published has none, nor what was timed once."""
+    if one.n <= 1:
+        return seconds(one.middle) + (", once" if one.n else "")
+    return f"{seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)})"
 
 
 def dollars(value: float) -> str:
