@@ -137,7 +137,7 @@ def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
             assert re.match(r"python (-u )?-m lib\.record ", record.command)
             assert "numpy" in record.versions
             assert record.machine_line == machine.name
-            if record.kind in ("race", "anatomy", "ceiling"):
+            if record.kind in ("race", "anatomy", "ceiling", "models"):  # a whole sweep is timed once, and says so
                 assert len(record.block_s) >= 2, record.subject
 
 
