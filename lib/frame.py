@@ -62,7 +62,13 @@ def note(sentence: str) -> mo.Html:
 
 def quiet(sentence: str) -> str:
     """HTML: something beside the point, such as what was recorded elsewhere; nothing for an empty sentence."""
-    return f'<p class="lab-note">{html.escape(sentence)}</p>' if sentence else ""
+    return f'<p class="lab-note">{inline(sentence)}</p>' if sentence else ""
+
+
+def inline(text: str) -> str:
+    """Escaped, with `code` set as such."""
+    parts = html.escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
 
 
 def sentence_of(error: ValueError) -> str:

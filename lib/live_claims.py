@@ -7,6 +7,7 @@ from functools import partial
 
 import marimo as mo
 
+from lib import frame
 from lib.anatomy.measuring import measure_tasks
 from lib.backends import unavailable, usable_ways
 from lib.claims import CELLS, CLAIMS, GPU_CELLS, Verdict, anatomy_tasks, known, summary
@@ -90,8 +91,8 @@ def _draw(records: list[Record], state: str) -> None:
             source = claim.source
             rows.append(f'<tr class="claim-source"><th colspan="4" scope="colgroup">{html.escape(source)}</th></tr>')
         rows.append(
-            f'<tr><td class="claim-text">{_inline(claim.text)}</td><td>{_inline(judged.measured)}</td>'
-            f'<td><span class="claim claim-{_CSS[judged.verdict]}">{judged.verdict.value}</span></td><td class="claim-why">{_inline(judged.why)}</td></tr>'
+            f'<tr><td class="claim-text">{frame.inline(claim.text)}</td><td>{frame.inline(judged.measured)}</td>'
+            f'<td><span class="claim claim-{_CSS[judged.verdict]}">{judged.verdict.value}</span></td><td class="claim-why">{frame.inline(judged.why)}</td></tr>'
         )
     words = summary(verdicts)
     state = state or state_line(
@@ -105,9 +106,3 @@ def _draw(records: list[Record], state: str) -> None:
         )
     )
     say(words)
-
-
-def _inline(text: str) -> str:
-    """Escaped, with `code` set as such."""
-    parts = html.escape(text).split("`")
-    return "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
