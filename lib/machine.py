@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from lib.backends import nvidia_driver_answers, usable_cores
+from lib.backends import nvidia_driver_answers, usable_cores, visible
 from lib.bare import total_memory_bytes
 from lib.gpu import gpus
 
@@ -137,4 +137,4 @@ def _gpu_name() -> str:
         return ""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    return ", ".join(answer.stdout.strip().splitlines())
+    return ", ".join(visible(answer.stdout.strip().splitlines()))

@@ -6,6 +6,7 @@ measurement, so it can be stopped at any time (Ctrl-C), and the same command goe
 
 import argparse
 import hashlib
+import os
 import signal
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lib.backends import all_ways, unavailable, usable_ways, versions
+from lib.backends import all_ways, nvidia_cards, unavailable, usable_ways, versions
 from lib.bare import FileLock, Timeout
 from lib.battery import FAILURE, Battery
 from lib.engine import Engine
@@ -172,6 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lib.record", description=__doc__)
     parser.add_argument("file", type=Path, help="what to write, or to go on with")
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"at most so long (default {MINUTES:g})")
+    parser.add_argument("--card", type=int, help="which graphics card, where there are several: 0 (default), 1, …")
     parser.add_argument("--price", type=float, help="what this machine costs, dollars an hour; with --price-date")
     parser.add_argument("--price-date", default="", help="of which day, such as 2026-11-21")
     options = parser.parse_args(arguments)
@@ -185,11 +187,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise CannotRecord(f"expected a folder that exists, got {options.file.parent}; make it first")
         if options.file.is_dir():
             raise CannotRecord(f"expected a file, got the folder {options.file}; add a name, such as machine.json")
+        choose_card(options.card)
         record(options.file, options.minutes, price)
     except CannotRecord as error:
         print(sentence(error), file=sys.stderr)
         return 1
     return 0
+
+
+def choose_card(number: int | None) -> None:
+    """Leave one graphics card to all that follows: each has a record of its own, and a name. Raises CannotRecord."""
+    cards = nvidia_cards()
+    if number is None and len(cards) < 2:
+        return
+    if not 0 <= (number or 0) < len(cards):
+        raise CannotRecord(f"card: expected 0 to {len(cards) - 1}, got {number}" if cards else f"card: expected a machine with a driver that answers, got {number} on one without; leave --card out")  # fmt: skip
+    if number is None:
+        print(
+            f"{len(cards)} graphics cards; the first is recorded, another by --card 1 and a file of its own", flush=True
+        )
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(number or 0)
+    nvidia_cards.cache_clear()
 
 
 def _price(dollars_per_h: float | None, dated: str) -> dict[str, object]:

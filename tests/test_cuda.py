@@ -3,7 +3,9 @@
 import pytest
 
 import lib.backends as table
+from lib import record as record_module
 from lib.backends import Way, cuda, unavailable
+from lib.record import CannotRecord, choose_card
 
 
 @pytest.fixture
@@ -13,7 +15,7 @@ def driver(tmp_path, monkeypatch):
     def answers(version: str, status: int = 0) -> None:
         program = tmp_path / "nvidia-smi"
         program.write_text(
-            f'#!/bin/sh\ncase "$1" in -L) echo "GPU 0: NVIDIA L4 (UUID: x)";; *) echo "{version}";; esac\nexit {status}\n'
+            f'#!/bin/sh\ncase "$1" in -L) printf "GPU 0: NVIDIA L4 (UUID: x)\\nGPU 1: NVIDIA A2 (UUID: y)\\n";; *) echo "{version}";; esac\nexit {status}\n'
         )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -91,3 +93,34 @@ def test_what_knows_only_cards_is_not_offered_on_a_processor(monkeypatch):
     gap = unavailable(Way("torch-compiled"))
     assert gap is not None
     assert "compiles with g++" in gap.reason
+
+
+def test_each_of_several_cards_is_recorded_by_itself(driver, monkeypatch, capsys):
+    driver("570.86.10")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    choose_card(1)
+    assert [line.split(" (")[0] for line in table.nvidia_cards()] == ["GPU 1: NVIDIA A2"]
+    assert table.visible(["NVIDIA L4", "NVIDIA A2"]) == ["NVIDIA A2"], (
+        "the machine is named, and told apart, by this card"
+    )
+    assert table.device_count("gpu") == 1
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    table.nvidia_cards.cache_clear()
+    choose_card(None)
+    assert "2 graphics cards; the first is recorded, another by --card 1" in capsys.readouterr().out
+    assert len(table.nvidia_cards()) == 1
+    for number, words in ((1, "expected 0 to 0, got 1"), (-1, "expected 0 to 0, got -1")):
+        with pytest.raises(CannotRecord, match=words):
+            choose_card(number)
+
+
+def test_a_card_is_not_chosen_where_there_is_none(monkeypatch):
+    monkeypatch.setattr(record_module, "nvidia_cards", lambda: ())
+    choose_card(None)
+    with pytest.raises(CannotRecord, match="got 0 on one without; leave --card out"):
+        choose_card(0)
+
+
+def test_a_processors_worker_sees_no_card_and_hides_none(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert table.visible(["NVIDIA L4"]) == ["NVIDIA L4"]

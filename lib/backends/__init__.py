@@ -184,7 +184,16 @@ def nvidia_cards() -> tuple[str, ...]:
         answer = subprocess.run([program, "-L"], capture_output=True, timeout=10, check=False, text=True)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    return tuple(line for line in answer.stdout.splitlines() if "GPU" in line) if answer.returncode == 0 else ()
+    lines = [line for line in answer.stdout.splitlines() if "GPU" in line] if answer.returncode == 0 else []
+    return tuple(visible(lines))
+
+
+def visible(cards: list[str]) -> list[str]:
+    """Those of all cards, in the driver's order, that `CUDA_VISIBLE_DEVICES` leaves to this program."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if not all(number.isdigit() for number in named):  # not set, names of cards, or a worker that may see none
+        return cards
+    return [cards[int(number)] for number in named if int(number) < len(cards)]
 
 
 def usable_cores() -> int:
