@@ -187,14 +187,12 @@ def _train(job: Job, data: Data) -> Iterator[tuple]:
     stepped_s = 0.0
     try:
         for told in _events(job, data):
-            if told is not None and isinstance(told[1], Steps):
-                stepped_s += told[1].train_s
-            if (
-                job.how.probe_s
-                and stepped_s > job.how.probe_s
-                and not (job.how.devices and told and isinstance(told[1], Steps))
-            ):
-                return  # a stack tells the steps of all its trainings first
+            steps = told[1] if told is not None and isinstance(told[1], Steps) else None
+            # A stack tells the steps of all its trainings one after another; however long the first report took, it is told.
+            enough = job.how.probe_s and stepped_s > job.how.probe_s
+            if enough and not (job.how.devices and steps):
+                return
+            stepped_s += steps.train_s if steps else 0.0
             if told is None:
                 yield ("tick", job.id)
                 continue

@@ -11,6 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
+from lib import worker
 from lib.backends import BACKENDS, Way
 from lib.backends.base import Epoch, FirstCall, Steps
 from lib.engine import Engine, How, Progress, Ready, Restarted, Trained, TrainingFailed, Waiting, WorkerDied
@@ -314,3 +315,13 @@ def test_a_bad_data_file_is_named_by_the_run(monkeypatch, tmp_path):
             run(engine, Way("numpy"), [Training()])
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize(("devices", "expected"), [(0, 1), (2, 2)])
+def test_a_probe_tells_its_first_steps_however_long_they_took(monkeypatch, small_data, devices, expected):
+    """On a slow machine one report is longer than the whole probe; a stack's trainings all tell theirs."""
+    reports = [(index, Steps(0, 0, np.ones(4, np.float32), 10.0)) for index in (0, 1)]
+    monkeypatch.setattr(worker, "_events", lambda job, data: iter([*reports, (0, None), *reports]))
+    how = worker.How(devices=devices, probe_s=0.2)
+    job = worker.Job(1, "numpy", "cpu", (Training(), Training()), how)
+    assert [message[0] for message in worker._train(job, small_data)] == ["event"] * expected
