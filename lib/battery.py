@@ -18,7 +18,7 @@ from lib.backends import BACKENDS, DEFAULT, Way, usable_cores, usable_ways, vers
 from lib.bare import free_memory_bytes
 from lib.ceilings import measure_ceilings
 from lib.data import Facts
-from lib.engine import Engine, TrainingFailed, WorkerDied
+from lib.engine import Engine
 from lib.filling import Note
 from lib.pool import close_pools, pools_are_possible
 from lib.published import ARTICLE_ARCHITECTURES
@@ -36,7 +36,8 @@ ARTICLE_SIZES = (1, 32, 256)
 MODELS_MOST = 64
 SWEEP_EPOCHS = 2
 VISIT_S = 1.5  # of training in a visit: half of what the page gives it, so that all fits into ten minutes
-POOL_BYTES = 350e6  # of a process of a pool
+POOL_BYTES = {DEFAULT: 0.35e9}  # of a process of a pool; Keras' are larger
+KERAS_POOL_BYTES = 0.9e9
 MAX_POOL_BYTES = 3e9  # a battery stays below 4 GiB
 GIVE_UP_AFTER = 2  # failures of a library on a device, one after another
 ENOUGH_ROUNDS = 3
@@ -84,6 +85,10 @@ class Battery:
         """What is still to be measured once, by title."""
         return [f"{title}: {len(todo)}" for title, make in self.questions() if (todo := make())]
 
+    def left_out(self) -> list[str]:
+        """What is not asked of this machine, and why."""
+        return [why for method in sweep_lab.methods() if (why := why_no_pool(method))]
+
     def questions(self) -> list[Phase]:
         """What is asked, in order; each finds out only in its turn what is missing."""
         return [
@@ -117,7 +122,7 @@ class Battery:
                     yield Note("")
             self._failed[library] = 0
             self.facts = self.facts or self.engine.known_facts()
-        except (WorkerDied, TrainingFailed, MemoryError, OSError) as error:
+        except (RuntimeError, MemoryError, OSError) as error:  # of the engine, or of a pool
             self._failed[library] = self._failed.get(library, 0) + 1
             self.store.add(failure(task, str(error)))
             yield Note(f"failed, and goes on: {error}")
@@ -156,13 +161,10 @@ class Battery:
 
     def _sweeps(self, quick: bool) -> list[Task]:
         kept = sweep_lab.compared(self.store, SWEEP_EPOCHS)
-        fits = usable_cores() * POOL_BYTES < MAX_POOL_BYTES
         methods = [
             method
             for method in sweep_lab.methods()
-            if method.key not in kept
-            and (method.way.backend == DEFAULT) == quick
-            and (method.strategy not in POOLED or (fits and pools_are_possible()))
+            if method.key not in kept and (method.way.backend == DEFAULT) == quick and not why_no_pool(method)
         ]
         return [
             Task(
@@ -219,9 +221,27 @@ class Battery:
         return [
             Task(
                 f"{len(todo)} trainings", way,
-                lambda cancel: targets.learn(todo, self.engine, self.store, cancel, self.claim), pooled=True,
+                lambda cancel: targets.learn(todo, self.engine, self.store, cancel, self.claim, pool_fits(DEFAULT)), pooled=True,
             )
         ]  # fmt: skip
+
+
+def pool_fits(backend: str) -> bool:
+    """Whether a process a core of this library stays below the battery's memory."""
+    return usable_cores() * POOL_BYTES.get(backend, KERAS_POOL_BYTES) < MAX_POOL_BYTES
+
+
+def why_no_pool(method: sweep_lab.Method) -> str:
+    """Why a sweep by processes is left out here; empty where it is not."""
+    if method.strategy not in POOLED:
+        return ""
+    if not pools_are_possible():
+        return f"{method.label}: loky is not installed"
+    return (
+        ""
+        if pool_fits(method.way.backend)
+        else f"{method.label}: {usable_cores()} processes would need more than 4 GiB"
+    )
 
 
 def experiment_cells(ways: Sequence[Way]) -> list[Cell]:

@@ -98,6 +98,7 @@ def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[
         "took_s": round(took_s, 1),  # all runs of this file together
         "complete": not left,
         "left": left,
+        "left_out": battery.left_out(),
         "machine": this_machine().line,
         "details": details(),
         "data": battery.facts.source if battery.facts else "",
@@ -143,6 +144,8 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
                 signal.signal(number, handler)
         noted = about(battery, earlier_s + time.monotonic() - began, price or {})
         rows = write(path, store, noted)
+    for reason in battery.left_out():
+        say(time.monotonic() - began, minutes * 60, f"left out: {reason}")
     why = (
         "stopped"
         if stopped.is_set()

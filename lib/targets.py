@@ -16,7 +16,7 @@ from lib.filling import Note, note_of
 from lib.records import Key
 from lib.spec import Network, Training
 from lib.store import Store
-from lib.sweep import updates
+from lib.sweep import Options, updates
 from lib.turns import Claim
 from lib.updates import Finished, Item
 
@@ -75,10 +75,11 @@ def learned(store: Store, network: Network) -> dict[Training, tuple[float, ...]]
 
 
 def learn(
-    todo: list[Training], engine: Engine, store: Store, cancel: threading.Event, claim: Claim
+    todo: list[Training], engine: Engine, store: Store, cancel: threading.Event, claim: Claim, pooled: bool = True
 ) -> Iterator[Trained | Note]:
-    """Train what is missing; each is kept as soon as it is done."""
-    for update in updates([Item(training) for training in todo], engine, store, cancel, claim=claim):
+    """Train what is missing; each is kept as soon as it is done. `pooled`: by processes too, where that is quicker."""
+    options = Options(streams=not pooled)
+    for update in updates([Item(training) for training in todo], engine, store, cancel, options, claim):
         if isinstance(update, Finished):
             training = todo[update.index]
             yield Trained(training, tuple(epoch.validation_accuracy for epoch in update.curve.epochs))

@@ -240,3 +240,14 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(tmp_p
     assert "Expected to write machine.json, but it cannot be written (No space left on device); free the disk" in error
     assert main([str(tmp_path)]) == 1
     assert "got the folder" in capsys.readouterr().err
+
+
+def test_what_would_take_too_much_memory_is_left_out_and_said(monkeypatch):
+    """Keras' processes are larger than JAX'; on eight cores only these fit, on sixty-four neither does."""
+    pooled = [method for method in battery_module.sweep_lab.methods() if method.strategy in battery_module.POOLED]
+    for cores, backends in ((2, set()), (8, {"keras-tensorflow"}), (64, {"keras-tensorflow", "jax-epoch"})):
+        monkeypatch.setattr(battery_module, "usable_cores", lambda cores=cores: cores)
+        out = {method.way.backend for method in pooled if "more than 4 GiB" in battery_module.why_no_pool(method)}
+        assert out == backends & {method.way.backend for method in pooled}
+    monkeypatch.setattr(battery_module, "pools_are_possible", lambda: False)
+    assert all("loky is not installed" in battery_module.why_no_pool(method) for method in pooled)

@@ -139,6 +139,10 @@ def all_ways() -> list[Way]:
 def unavailable(way: Way) -> Unavailable | None:
     """None where the way can run here. Looks for modules without importing them."""
     backend = BACKENDS[way.backend]
+    if (
+        way.device == "gpu" and not nvidia_driver_answers()
+    ):  # first: what to install for a card is no remedy without one
+        return Unavailable("no NVIDIA driver answers on this machine", "use a machine with an NVIDIA GPU")
     missing = [name for name in backend.needs if not _installed(name)]
     if missing:
         return Unavailable(f"{', '.join(missing)} is not installed", backend.remedy)
@@ -148,8 +152,6 @@ def unavailable(way: Way) -> Unavailable | None:
         return Unavailable("it knows no processor, only graphics cards", "choose it on a GPU")
     if way.device == "cpu":
         return None
-    if not nvidia_driver_answers():
-        return Unavailable("no NVIDIA driver answers on this machine", "use a machine with an NVIDIA GPU")
     built_for = cuda.BUILDS[backend.worker]()
     if built_for is None:
         return Unavailable(
