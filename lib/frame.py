@@ -65,6 +65,18 @@ def quiet(sentence: str) -> str:
     return f'<p class="lab-note">{inline(sentence)}</p>' if sentence else ""
 
 
+def missing() -> str:
+    """HTML: the ways that cannot run here, those of one reason together, each reason with its remedy."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for way, reason, remedy in experiments.missing_backends():
+        by_reason.setdefault((reason, remedy), []).append(way.label)
+    rows = "".join(
+        f"<li><b>{html.escape('; '.join(labels))}</b>: {html.escape(reason)}; {html.escape(remedy)}.</li>"
+        for (reason, remedy), labels in by_reason.items()
+    )
+    return f'<ul class="lab-note lab-missing">{rows}</ul>' if rows else ""
+
+
 def inline(text: str) -> str:
     """Escaped, with `code` set as such."""
     parts = html.escape(text).split("`")

@@ -9,13 +9,13 @@ from functools import partial
 
 import marimo as mo
 
-from lib import race_view
+from lib import frame, race_view
 from lib.address import Address
 from lib.backends import Way, usable_ways
 from lib.ceilings import ceilings, measure_ceilings
 from lib.charts import Chart
 from lib.engine import Engine
-from lib.experiments import missing_backends, seconds
+from lib.experiments import seconds
 from lib.filling import MEASURING, Filling, Note
 from lib.frames import records_frame
 from lib.live_filling import Stage, paint_while_it_fills, state_line
@@ -158,14 +158,10 @@ class _Painter:
         words += f", about {seconds(left_s)} left" if left_s else ""
         words += f", {note}" if note else ""
         done, total = visits - len(at.left) + len(at.learned), visits + trainings
-        missing = "".join(
-            f"<li><b>{html.escape(way.label)}</b>: {html.escape(reason)}; {html.escape(remedy)}.</li>"
-            for way, reason, remedy in missing_backends()
-        )
         parts = [
             state_line(state, done, total, words, problem),
             f'<p class="lab-sentence" aria-live="polite">{html.escape(race_view.sentence(known, shown))}</p>',
-            f'<ul class="lab-note lab-missing">{missing}</ul>' if missing else "",
+            frame.missing(),
         ]
         return "".join(parts)
 

@@ -189,15 +189,9 @@ def backend_experiment(values: dict) -> Experiment:
 
 def missing_backends(experiment: Experiment, _results: Results) -> str:
     """HTML below the bars: what cannot run here, why, the remedy, and what a card took that was recorded elsewhere."""
-    rows = "".join(
-        f"<li><b>{html.escape(way.label)}</b>: {html.escape(reason)}; {html.escape(remedy)}.</li>"
-        for way, reason, remedy in experiments.missing_backends()
-    )
     source = "Grey marks: published seconds, from “GPU overhead: why our MNIST model trains faster on CPU” (Core i9-10885H), not measured here."
     size = experiment.items[0].training.batch_size
-    return f'<p class="lab-note">{source}</p>{frame.quiet(elsewhere.epoch_note(size))}' + (
-        f'<ul class="lab-note lab-missing">{rows}</ul>' if rows else ""
-    )
+    return f'<p class="lab-note">{source}</p>{frame.quiet(elsewhere.epoch_note(size))}' + frame.missing()
 
 
 def controls(panel: mo.ui.dictionary) -> mo.Html:

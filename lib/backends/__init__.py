@@ -139,9 +139,8 @@ def all_ways() -> list[Way]:
 def unavailable(way: Way) -> Unavailable | None:
     """None where the way can run here. Looks for modules without importing them."""
     backend = BACKENDS[way.backend]
-    if (
-        way.device == "gpu" and not nvidia_driver_answers()
-    ):  # first: what to install for a card is no remedy without one
+    # First: what to install for a card is no remedy without one.
+    if way.device == "gpu" and not nvidia_driver_answers():
         return Unavailable("no NVIDIA driver answers on this machine", "use a machine with an NVIDIA GPU")
     missing = [name for name in backend.needs if not _installed(name)]
     if missing:
