@@ -1,11 +1,10 @@
 """Whether the parts of a step add up: every backend at four batch sizes, as `notebooks/anatomy_of_a_step.py` takes them apart."""
 
-import threading
-
 from benchmarks.report import Row, Target, note, show
 from lib.anatomy import Examination
 from lib.anatomy.parts import EXPLAINED, PARTS, split
 from lib.backends import Way, usable_ways
+from lib.cancel import Cancel
 from lib.engine import Engine, Measured
 from lib.spec import Network
 
@@ -31,7 +30,7 @@ def main() -> None:
 
 def _row(engine: Engine, way: Way, batch_size: int) -> Row:
     examination = Examination("parts", NETWORK, batch_size)
-    messages = engine.examine(way, examination, threading.Event())
+    messages = engine.examine(way, examination, Cancel())
     found = {m.name: m.measurement.median_s / m.work for m in messages if isinstance(m, Measured)}
     known = split(way.backend, found)
     assert known is not None, "every experiment ran"

@@ -4,7 +4,6 @@ Training alone (`train_s` of the backends: no evaluation, no compilation), the f
 rounds over all backends, so that a slow minute of the machine does not meet one of them alone.
 """
 
-import threading
 import time
 from collections import defaultdict
 
@@ -12,6 +11,7 @@ from benchmarks.ceiling import Ceiling, ceiling
 from benchmarks.report import Row, Target, note, row, show
 from lib.backends import BACKENDS, Way, unavailable
 from lib.backends.base import Epoch, Steps
+from lib.cancel import Cancel
 from lib.engine import Engine, Progress
 from lib.spec import N_TRAIN, Network, Training
 
@@ -59,7 +59,7 @@ def _measure(engine: Engine, way: Way, batch_size: int) -> tuple[list[float], fl
     """Seconds of each timed epoch of one round, and the accuracy after the last."""
     if _partly(way, batch_size):
         return _measure_part(engine, way, batch_size), None
-    cancel, epochs = threading.Event(), []
+    cancel, epochs = Cancel(), []
     training = Training(NETWORK, 0.1 if batch_size >= 32 else 0.01, batch_size, EPOCHS)
     for message in engine.run(way, [training], cancel):
         if isinstance(message, Progress) and isinstance(message.event, Epoch):
@@ -71,7 +71,7 @@ def _measure(engine: Engine, way: Way, batch_size: int) -> tuple[list[float], fl
 
 def _measure_part(engine: Engine, way: Way, batch_size: int) -> list[float]:
     """An epoch's seconds, extrapolated from each second of steps; the first hand-over is left out as warming up."""
-    cancel, found = threading.Event(), []
+    cancel, found = Cancel(), []
     steps, train_s, parts = 0, 0.0, 0
     until = time.monotonic() + 10 * PART_S
     for message in engine.run(way, [Training(NETWORK, 0.01, batch_size, 1)], cancel):

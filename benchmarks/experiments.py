@@ -9,7 +9,6 @@ import os
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from benchmarks import article
 from benchmarks.report import Row, Target, note, row, show
 from lib import experiments
 from lib.backends import Way, unavailable
+from lib.cancel import Cancel
 from lib.engine import Engine, MachineTurn
 from lib.experiments import Experiment
 from lib.published import ARTICLE_ARCHITECTURES
@@ -84,7 +84,7 @@ def _ours() -> dict[str, Row]:
 def _run(engine: Engine, experiment: Experiment) -> tuple[float, float]:
     """Wall seconds of the sweep, and the best validation accuracy in it."""
     began, finished = time.perf_counter(), []
-    for update in updates(experiment.items, engine, None, threading.Event(), Options(experiment.strategy)):
+    for update in updates(experiment.items, engine, None, Cancel(), Options(experiment.strategy)):
         if isinstance(update, Finished):
             finished.append(update.curve.epochs[-1].validation_accuracy)
     spent_s = time.perf_counter() - began

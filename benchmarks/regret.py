@@ -8,13 +8,13 @@ Sweeps of less than `lib.predict.WORTH_S` are not among them: for these `auto` d
 import math
 import random
 import statistics
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.report import Row, Target, note, row, show
 from benchmarks.sweeps import timed
+from lib.cancel import Cancel
 from lib.engine import Engine
 from lib.predict import nominal_s
 from lib.spec import MAX_EPOCHS, Network, Training
@@ -93,7 +93,7 @@ def _regret(engine: Engine, number: int, trainings: Sequence[Training]) -> Row:
 
 def _picked(engine: Engine, trainings: Sequence[Training]) -> tuple[Picked, float]:
     """What `auto` says, and what it took to say it: measuring included, trainings not."""
-    cancel, began = threading.Event(), time.perf_counter()
+    cancel, began = Cancel(), time.perf_counter()
     for update in updates([Item(training) for training in trainings], engine, None, cancel, Options()):
         if isinstance(update, Picked):
             cancel.set()

@@ -22,6 +22,7 @@ import psutil
 from benchmarks.article_sweep import EPOCHS, RATES
 from benchmarks.report import Row, Target, note, row, show
 from lib.backends import Way, unavailable
+from lib.cancel import Cancel
 from lib.engine import Engine, MachineTurn
 from lib.published import ARTICLE_ARCHITECTURES
 from lib.spec import Network, Training
@@ -79,7 +80,7 @@ def timed(
     """Wall seconds of a sweep, the strategy that made it, and the best accuracy."""
     options = Options(strategy, fresh=True) if max_waste is None else Options(strategy, max_waste=max_waste, fresh=True)
     began, picked, best = time.perf_counter(), strategy, 0.0
-    for update in updates([Item(training) for training in trainings], engine, _store(), threading.Event(), options):
+    for update in updates([Item(training) for training in trainings], engine, _store(), Cancel(), options):
         if isinstance(update, Picked):
             # Choosing is part of the sweep's time; paces that an earlier round measured are known, as they are in use.
             picked = update.strategy
@@ -153,7 +154,7 @@ def _by_count(engine: Engine) -> list[Row]:
 @contextmanager
 def _peak_memory() -> Iterator[list[float]]:
     """Most resident bytes of this process and all that it started, seen ten times a second."""
-    peak, over = [0.0], threading.Event()
+    peak, over = [0.0], Cancel()
 
     def watch() -> None:
         while not over.wait(0.1):

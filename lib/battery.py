@@ -4,7 +4,6 @@ First each question once: ceilings, a round of the race, the article's experimen
 once, epochs to an accuracy. Then further rounds of the race, for the spread. What the store has already is not asked again.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ from lib.anatomy.measuring import measure_tasks
 from lib.anatomy.measuring import tasks as anatomy_tasks
 from lib.backends import BACKENDS, DEFAULT, Way, usable_cores, usable_ways, versions
 from lib.bare import free_memory_bytes
+from lib.cancel import Cancel
 from lib.ceilings import measure_ceilings
 from lib.data import Facts
 from lib.engine import Engine
@@ -50,7 +50,7 @@ class Task:
 
     name: str
     way: Way
-    measure: Callable[[threading.Event], Iterator[object]]
+    measure: Callable[[Cancel], Iterator[object]]
     subject: dict[str, str | int | float] = field(default_factory=dict)
     pooled: bool = False  # made by processes of a pool, whose memory counts, too
 
@@ -64,7 +64,7 @@ class Battery:
 
     engine: Engine
     store: Store
-    cancel: threading.Event
+    cancel: Cancel
     ways: Sequence[Way] = field(default_factory=usable_ways)
     claim: Claim = field(default_factory=Claim)
     facts: Facts | None = None
@@ -195,7 +195,7 @@ class Battery:
             for way in ways
         ]
 
-    def _points(self, way: Way, cancel: threading.Event) -> Iterator[object]:
+    def _points(self, way: Way, cancel: Cancel) -> Iterator[object]:
         found: dict[tuple[str, int], Point] = {}
         for once_more in (False, True):  # the second time a point's ends are those of both
             for told in sweep_lab.saturation(

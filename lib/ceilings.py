@@ -1,10 +1,10 @@
 """This machine's ceilings, measured once by each library and kept: what `lib.roofline` takes a floor from."""
 
-import threading
 from collections.abc import Iterator, Sequence
 
 from lib.anatomy import Examination
 from lib.backends import BACKENDS, Way, versions
+from lib.cancel import Cancel
 from lib.engine import Engine, Measured
 from lib.filling import Note, note_of
 from lib.machine import last_level_cache_bytes, machine_id
@@ -17,7 +17,7 @@ KIND = "ceiling"
 
 
 def measure_ceilings(
-    ways: Sequence[Way], engine: Engine, store: Store, cancel: threading.Event, claim: Claim | None = None
+    ways: Sequence[Way], engine: Engine, store: Store, cancel: Cancel, claim: Claim | None = None
 ) -> Iterator[Note]:
     """Measure what is not kept yet, each library once; says what it waits for. A stop keeps what is done."""
     kept = store.records(KIND)

@@ -13,25 +13,31 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lib.anatomy import Examination
 from lib.backends import BACKENDS, Way, worker_environment
 from lib.backends.base import Event, Parameters
+from lib.cancel import Cancel
 from lib.data import Facts, recognised
 from lib.endings import close_at_exit
+from lib.flights import Flights
+from lib.machine_turn import POLL_S, Holder, MachineTurn
 from lib.paths import CacheUnwritable, cache_dir
 from lib.process import Process
 from lib.sources import source_digest
 from lib.spec import Training
 from lib.timing import Measurement
-from lib.turns import POLL_S, QUANTUM_S, Claim, MachineTurn, Ticket, Turns
+from lib.turns import QUANTUM_S, AnyClaim, Claim, Ticket, Turns
 from lib.worker import About, How, Job
 
 IDLE_S = 600.0
 CANCEL_ANSWER_S = 2.0
 START_LIMIT_S = 360.0  # a first download of the data is part of it
+HUNG_S = 10.0  # a busy worker that says nothing and hardly computes for so long is not coming back
+LOOK_S = 1.0  # from hearing of it to looking for the first time
+HUNG_CPU_S = 0.1  # … less than so much processor time: its idle threads look whether the parent is still there
 
 
 class WorkerDied(RuntimeError):
@@ -42,15 +48,27 @@ class _DiedIdle(Exception):
     """The worker had ended before it answered at all."""
 
 
+class _Hung(Exception):
+    """The worker shows no sign of life."""
+
+
 class TrainingFailed(RuntimeError):
     """The backend could not do what was asked; the text says why."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Not started yet: `place` others come first; None where another program on this machine holds the turn."""
+    """Not started yet: `place` others come first; None where another program on this machine holds the turn, `holder` if it is known."""
 
     place: int | None
+    holder: Holder | None = None
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """What follows is timed beside another program's measurement, because it did not give way; `why` says which."""
+
+    why: str
 
 
 @dataclass(frozen=True)
@@ -69,7 +87,9 @@ class Ready:
 
 @dataclass(frozen=True)
 class Restarted:
-    """The worker was replaced; the trainings begin again and their events so far are void."""
+    """The worker was replaced; the trainings begin again and their events so far are void. `why`, where the person should know."""
+
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,7 +122,7 @@ class Measured:
     work: float
 
 
-Message = Measured | Kept | Waiting | Starting | Ready | Restarted | Progress | Trained
+Message = Measured | Kept | Waiting | Disturbed | Starting | Ready | Restarted | Progress | Trained
 
 
 def complete_environment(way: Way, threads: int | None = None) -> dict[str, str]:
@@ -127,6 +147,7 @@ class _Worker:
         arguments = (str(os.getpid()), way.backend, str(idle_s))
         self._process = Process("lib.worker", arguments, complete_environment(way))
         self.connection = self._process.connection
+        self._sign_of_life = (0.0, time.monotonic())  # processor time, and when it was that
         close_at_exit(self)
 
     @property
@@ -139,10 +160,36 @@ class _Worker:
         self.connection.close()  # idle, it ends by itself on this; the kill is for one that is busy
         self._process.kill(wait)
 
-    def why_ended(self) -> str:
-        label = BACKENDS[self.way.backend].label
+    def alive(self) -> None:
+        """It was just heard of, or given something to do."""
+        self._sign_of_life = (self._sign_of_life[0], time.monotonic())
+
+    def hangs(self) -> bool:
+        """Whether, busy, it was not heard of and has hardly computed for `HUNG_S`."""
+        now = time.monotonic()
+        if now - self._sign_of_life[1] < LOOK_S:
+            return False
+        cpu_s = self._process.cpu_s()
+        if cpu_s is None or cpu_s - self._sign_of_life[0] > HUNG_CPU_S:
+            self._sign_of_life = (cpu_s or 0.0, now)
+        return now - self._sign_of_life[1] > HUNG_S
+
+    @property
+    def label(self) -> str:
+        return BACKENDS[self.way.backend].label
+
+    def why_hung(self) -> str:
+        return f"The worker process of “{self.label}” gave no sign of life for {HUNG_S:.0f} s and was replaced; the run begins again."
+
+    def why_hung_again(self) -> str:
         return (
-            f"The worker process of “{label}” ended while it trained: it was killed from outside, often by the "
+            f"The worker process of “{self.label}” gave no sign of life for {HUNG_S:.0f} s, and neither did the one that replaced it. "
+            "Nothing else is lost. Look for what stops it (a debugger, a device that does not answer), then press “Run again”."
+        )
+
+    def why_ended(self) -> str:
+        return (
+            f"The worker process of “{self.label}” ended while it trained: it was killed from outside, often by the "
             "system for want of memory. Nothing else is lost. Move a control or press “Run again”: a new worker starts by itself."
         )
 
@@ -154,7 +201,7 @@ class Turn:
     _engine: "Engine"
     _ticket: Ticket
 
-    def take(self, cancel: threading.Event) -> Iterator[Message]:
+    def take(self, cancel: Cancel) -> Iterator[Message]:
         """Wait until the turn is ours, or `cancel` is set."""
         yield from self._engine._wait(self._ticket, cancel)
 
@@ -176,6 +223,7 @@ class Engine:
         self._turns = Turns()
         self._ids = itertools.count(1)
         self._machine = MachineTurn()
+        self.flights: Flights = Flights()
         self._finalizer = weakref.finalize(self, _close_all, self._workers)
 
     def warm(self, way: Way) -> None:
@@ -196,7 +244,7 @@ class Engine:
         with self._guard:
             _close_all(self._workers)
 
-    def data_facts(self, cancel: threading.Event) -> Generator[Message, None, Facts | None]:
+    def data_facts(self, cancel: Cancel) -> Generator[Message, None, Facts | None]:
         """Which data the workers have: known from before, or from a ready worker, else from the default way's. None if cancelled."""
         if (known := self.known_facts()) is not None:
             return known
@@ -216,23 +264,23 @@ class Engine:
         self,
         way: Way,
         trainings: Sequence[Training],
-        cancel: threading.Event,
+        cancel: Cancel,
         how: How | None = None,
-        claim: Claim | None = None,
+        claim: AnyClaim | None = None,
     ) -> Iterator[Message]:
         """Train; see the module's text. `cancel` may be set from any thread and takes effect within 0.3 s."""
         job = Job(next(self._ids), way.backend, way.device, tuple(trainings), how or How())
         yield from self._perform(way, job, cancel, claim)
 
     def examine(
-        self, way: Way, examination: Examination, cancel: threading.Event, claim: Claim | None = None
+        self, way: Way, examination: Examination, cancel: Cancel, claim: AnyClaim | None = None
     ) -> Iterator[Message]:
         """Measure something other than a training, in the way's worker, as a run of its own: `Measured` for each row."""
         job = Job(next(self._ids), way.backend, way.device, (), examination=examination)
         yield from self._perform(way, job, cancel, claim)
 
     @contextmanager
-    def turn(self, claim: Claim | None = None) -> Iterator["Turn"]:
+    def turn(self, claim: AnyClaim | None = None) -> Iterator["Turn"]:
         """For timed work outside this engine's workers: a place in the queue, left at the end."""
         ticket = self._turns.join(claim or Claim())
         try:
@@ -241,9 +289,9 @@ class Engine:
             self._give_back(ticket)
             self._turns.leave(ticket)
 
-    def _perform(self, way: Way, job: Job, cancel: threading.Event, claim: Claim | None) -> Iterator[Message]:
+    def _perform(self, way: Way, job: Job, cancel: Cancel, claim: AnyClaim | None) -> Iterator[Message]:
         started_on: _Worker | None = None
-        died = False
+        died, why = False, ""
         ticket = self._turns.join(claim or Claim())
         try:
             while not cancel.is_set():
@@ -252,7 +300,7 @@ class Engine:
                     break
                 worker = self._worker(way)
                 if started_on is not None and worker is not started_on:
-                    yield Restarted()
+                    yield Restarted(why)
                 # A start takes seconds. Other viewers go first meanwhile; a little noise in a time is better than that wait.
                 yield from self._until_ready(
                     worker, lambda: cancel.is_set() or self._turns.must_give_way(ticket, quantum_s=0)
@@ -268,6 +316,10 @@ class Engine:
                         if died:  # twice in a row is no accident: this training is what kills it
                             raise WorkerDied(worker.why_ended()) from error
                         died, started_on = (True, None)  # dead before it began: nothing is lost, start with a new one
+                    except _Hung as error:
+                        if why:
+                            raise WorkerDied(worker.why_hung_again()) from error
+                        why = worker.why_hung()
                 self._give_back(ticket)
         finally:
             self._give_back(ticket)
@@ -281,15 +333,17 @@ class Engine:
             self._machine.release()
             self._turns.give_back(ticket)
 
-    def _wait(self, ticket: Ticket, cancel: threading.Event) -> Iterator[Message]:
-        shown: int | None = -1
-        while (place := self._turns.take(ticket, POLL_S)) and not cancel.is_set():
-            if place != shown:
-                yield Waiting(shown := place)
+    def _wait(self, ticket: Ticket, cancel: Cancel) -> Iterator[Message]:
+        while not cancel.is_set() and (place := self._turns.take(ticket)):
+            yield Waiting(place)
+            self._turns.wait(ticket, place, cancel)
+        shown: Waiting | None = None
         while not cancel.is_set() and not self._machine.take():
-            if shown is not None:
-                yield Waiting(shown := None)
-            time.sleep(POLL_S)
+            if shown != (waiting := Waiting(None, self._machine.holder())):
+                yield (shown := waiting)
+            cancel.wait(POLL_S)
+        if self._machine.beside is not None and not cancel.is_set():
+            yield Disturbed(self._machine.beside.disturbs)
 
     def _worker(self, way: Way) -> _Worker:
         key = (BACKENDS[way.backend].worker, way.device)
@@ -322,14 +376,13 @@ class Engine:
                 raise TrainingFailed(f"The worker of “{worker.way.label}” did not start within {START_LIMIT_S:.0f} s.")
             time.sleep(POLL_S)
 
-    def _one_turn(
-        self, worker: _Worker, job: Job, resume: bool, cancel: threading.Event, ticket: Ticket
-    ) -> Iterator[Message]:
+    def _one_turn(self, worker: _Worker, job: Job, resume: bool, cancel: Cancel, ticket: Ticket) -> Iterator[Message]:
         """Train until done (True) or until the turn is over (False). Generator: its value is `yield from`'s."""
         try:
             self._send(worker, ("resume", job.id) if resume else ("run", job))
         except WorkerDied as error:
             raise error if resume else _DiedIdle() from error
+        worker.alive()
         answered = resume
         asked: str | None = None  # "pause" or "cancel", once it was sent
         asked_at = 0.0
@@ -345,12 +398,16 @@ class Engine:
                     if asked == "cancel" and time.monotonic() - asked_at > CANCEL_ANSWER_S:
                         self._drop(worker)
                         return True
+                    if worker.hangs():
+                        self._drop(worker)
+                        raise _Hung
                     continue
                 try:
                     word, job_id, *content = self._receive(worker)
                 except WorkerDied as error:
                     raise error if answered else _DiedIdle() from error
                 answered = True
+                worker.alive()
                 if job_id != job.id:
                     continue  # the rest of a job that was cancelled while it was paused
                 if word in ("done", "stopped"):
@@ -361,10 +418,18 @@ class Engine:
                     raise TrainingFailed(content[0])
                 if asked == "cancel" or word == "tick":
                     continue
-                yield {"trained": Trained, "kept": Kept, "measured": Measured}.get(word, Progress)(*content)
+                message = {"trained": Trained, "kept": Kept, "measured": Measured}.get(word, Progress)(*content)
+                yield self._marked(message) if isinstance(message, Measured) else message
         except GeneratorExit:  # the caller stopped asking: the same as a cancel, without anybody to tell
             self._abandon(worker, job)
             raise
+
+    def _marked(self, measured: Measured) -> Measured:
+        """With a warning, where another program did not give way."""
+        if self._machine.beside is None:
+            return measured
+        warnings = (*measured.measurement.warnings, self._machine.beside.disturbs)
+        return replace(measured, measurement=replace(measured.measurement, warnings=warnings))
 
     def _must_give_way(self, ticket: Ticket) -> bool:
         return self._turns.must_give_way(ticket) or (self._turns.held_s() > QUANTUM_S and self._machine.wanted())

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from lib.engine import Message, Starting, TrainingFailed, Waiting, WorkerDied
+from lib.cancel import Cancel
+from lib.engine import Disturbed, Message, Restarted, Starting, TrainingFailed, Waiting, WorkerDied
 
 T = TypeVar("T")
 MEASURING, DONE, STOPPED, FAILED = "Measuring", "Done", "Stopped", "Failed"
@@ -23,8 +24,10 @@ def note_of(message: Message) -> Note | None:
     if isinstance(message, Starting):
         return Note(f"starting {message.way.label}")
     if isinstance(message, Waiting):
-        others = f"{message.place} before this" if message.place else "another program measures"
+        others = f"{message.place} before this" if message.place else f"{message.holder or 'another program'} measures"
         return Note(f"waiting, {others}")
+    if isinstance(message, Restarted | Disturbed) and message.why:
+        return Note(message.why)
     return None
 
 
@@ -42,7 +45,7 @@ class View(Generic[T]):
 class Filling(Generic[T]):
     """Takes what `make` yields, in a thread, until it ends or `cancel` is set. The thread holds neither page nor stage."""
 
-    def __init__(self, make: Callable[[], Iterator[T | Note]], cancel: threading.Event) -> None:
+    def __init__(self, make: Callable[[], Iterator[T | Note]], cancel: Cancel) -> None:
         self.changed = threading.Condition()
         self._items: list[T] = []
         self._state, self._problem, self._note, self._version = MEASURING, "", "", 0
@@ -63,7 +66,7 @@ class Filling(Generic[T]):
         with self.changed:
             return self.changed.wait_for(lambda: self._version != version, timeout_s)
 
-    def _fill(self, make: Callable[[], Iterator[T | Note]], cancel: threading.Event) -> None:
+    def _fill(self, make: Callable[[], Iterator[T | Note]], cancel: Cancel) -> None:
         try:
             for item in make():
                 self._tell(item=item)

@@ -9,22 +9,23 @@ import pandas as pd
 from lib import charts as charts_module
 from lib import experiments
 from lib.experiments import Experiment
+from lib.machine_turn import PATIENCE_S
 from lib.results import DIVERGED, DONE, FAILED, KEPT, RUNNING, STOPPED, WAITING, Results
 
 
-def draw(
+def result(
     experiment: Experiment,
     results: Results,
-    controls: str,
     target: float,
     after: Callable[[Experiment, Results], str] | None = None,
-) -> mo.Html:
-    """The whole frame: controls left; charts, state, sentence and table right."""
+) -> str:
+    """HTML right of the controls: charts, state, sentence and table. It is the same for all who see the same results."""
     figures = "".join(
         f'<figure class="lab-figure"><figcaption>{html.escape(chart.title)}</figcaption>{mo.as_html(chart).text}</figure>'
         for chart in charts_module.charts(experiment, results, target)
     )
     parts = [f'<div class="lab-charts lab-{experiment.name}">{figures}</div>', _state_line(results)]
+    parts += [f'<p class="lab-problem" role="alert">{html.escape(notice)}</p>' for notice in results.notices]
     sentence = experiments.sentence(experiment, results, target)
     if sentence:
         parts.append(f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>')
@@ -34,17 +35,17 @@ def draw(
         parts.append(after(experiment, results))
     if results.over:
         parts.append(_details(experiment, results))
-    return page(controls, "".join(parts))
+    return "".join(parts)
 
 
-def blank(experiment: Experiment, results: Results, controls: str, target: float) -> mo.Html:
-    """The frame before there is anything to show: the charts' places, without charts."""
+def blank(experiment: Experiment, results: Results, target: float) -> str:
+    """The same before there is anything to show: the charts' places, without charts."""
     figures = "".join(
         f'<figure class="lab-figure"><figcaption>{html.escape(chart.title)}</figcaption>'
         f'<div class="lab-blank" style="height:{chart.height_px}px"></div></figure>'
         for chart in charts_module.charts(experiment, results, target)
     )
-    return page(controls, f'<div class="lab-charts lab-{experiment.name}">{figures}</div>{_state_line(results)}')
+    return f'<div class="lab-charts lab-{experiment.name}">{figures}</div>{_state_line(results)}'
 
 
 def refused(controls: str, error: ValueError) -> mo.Html:
@@ -117,7 +118,10 @@ def progress_text(results: Results) -> str:
         return "measuring a few steps of each way to train them all, to take the quickest"
     if results.state == WAITING:
         if results.place is None:
-            return "another program on this machine is timing something; this starts when it has finished"
+            return (
+                f"{results.holder or 'another program on this machine'} is timing something; this starts when it gives the turn back, "
+                f"or after {PATIENCE_S:.0f} s beside it"
+            )
         return (
             ""
             if results.place == 0

@@ -6,12 +6,12 @@ early also leads late; a small learning rate starts slowly, so compare with the 
 """
 
 import math
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from lib.cancel import Cancel
 from lib.engine import Engine, Progress
 from lib.records import Curve
 from lib.store import Store
@@ -58,7 +58,7 @@ def halved(
     items: Sequence[Item],
     engine: Engine,
     store: Store | None,
-    cancel: threading.Event,
+    cancel: Cancel,
     options: Options | None = None,
     claim: Claim | None = None,
     keep_one_in: int = KEEP_ONE_IN,

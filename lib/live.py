@@ -1,7 +1,7 @@
 """Where marimo and the runs meet: a run streams into its cell, ends when a control moves, and can be stopped.
 
-A `Stage` is an experiment's place on one viewer's page. It owns the run that it shows; a new experiment cancels the
-old run, and so does the end of the session, when the stage is collected. Nothing that runs in a thread holds the stage.
+A `Stage` is an experiment's place on one viewer's page. It has a seat at the run that it shows, which others may watch too; it leaves
+the seat for a new experiment and at the end of the session, when the stage is collected. Nothing that runs in a thread holds the stage.
 
 Where there is nobody to stream to (a script, an export, a test) the run happens in the foreground.
 """
@@ -12,17 +12,18 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import marimo as mo
 
 from lib import experiments, frame
 from lib.backends import Way
 from lib.backends.base import Parameters
+from lib.cancel import Cancel
 from lib.engine import Engine, How, Trained, TrainingFailed, WorkerDied
 from lib.experiments import Experiment
 from lib.results import KEPT, Results
-from lib.runs import Run
+from lib.runs import Seat, join
 from lib.spec import Training
 from lib.store import Store
 from lib.turns import Claim, Urgency
@@ -42,34 +43,38 @@ class Stage:
     def __init__(self, engine: Engine, store: Store | None, viewer: Hashable = None) -> None:
         self.engine, self.store = engine, store
         self.viewer = viewer or object()
-        self._run: Run | None = None
+        self._seat: Seat | None = None
         self._asked = 0  # how often “Run again” had been pressed
         self._shown = [0]  # number of the latest showing; its painter alone may draw
-        self._cancel = threading.Event()
+        self._end: Callable[[], object] = lambda: None  # ends what this shows, once
         # Asked once: a cell that runs because of a state that a thread has set has no request, though somebody watches.
         self.streams = streaming()
         self.opening = True  # the next run comes with the page, in its order; later ones because a control was moved
 
-    def run(self, experiment: Experiment, asked: int) -> Run:
-        """The run of this experiment: the one that is there, or a new one, which ends the old one."""
+    def run(self, experiment: Experiment, asked: int) -> Seat:
+        """A place at the run of this experiment: the one that is there, or a new one, which ends the old one."""
         again = asked != self._asked
-        same = self._run is not None and self._run.experiment == experiment
-        if self._run is None or not same or again:
+        if self._seat is None or self._seat.run.experiment != experiment or again:
+            self.stop()
             claim = Claim(self.viewer, Urgency.IN_ORDER if self.opening else Urgency.NOW)
-            self._run = Run.start(experiment, self.engine, self.store, self.begin(), claim, fresh=again)
+            self._seat = join(experiment, self.engine, self.store, claim, fresh=again)
+            self._ended_by(self._seat.leave)
             self._asked, self.opening = asked, False
-        return self._run
+        return self._seat
 
-    def begin(self) -> threading.Event:
+    def begin(self) -> Cancel:
         """For work that is no experiment: ends what ran before, and returns the event that will end this."""
-        self._cancel.set()
-        self._run, self._cancel = None, threading.Event()
-        weakref.finalize(self, self._cancel.set)
-        return self._cancel
+        self.stop()
+        self._seat, cancel = None, Cancel()
+        self._ended_by(cancel.set)
+        return cancel
+
+    def _ended_by(self, end: Callable[[], None]) -> None:
+        self._end = weakref.finalize(self, end)  # by the next run, by Stop, or with the session
 
     def stop(self) -> None:
         """Stop what runs; what is finished stays."""
-        self._cancel.set()
+        self._end()
 
     def next_showing(self) -> Callable[[], bool]:
         """Begin a showing; the answer says whether it is still the latest. It does not hold the stage."""
@@ -84,6 +89,20 @@ def streaming() -> bool:
     return meta.mode in ("edit", "run") and meta.request is not None
 
 
+@dataclass
+class _Frame:
+    """What was drawn last of some results, for all who see them."""
+
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    html: str = ""
+    version: int = -1
+    drawn_at: float = 0.0
+
+
+_frames: weakref.WeakKeyDictionary[Results, dict[float, _Frame]] = weakref.WeakKeyDictionary()
+_frames_guard = threading.Lock()
+
+
 @dataclass(frozen=True)
 class _View:
     """How one experiment is drawn, and who hears of its end."""
@@ -95,8 +114,28 @@ class _View:
     after: Callable[[Experiment, Results], str] | None
     on_done: Callable[[Results], None] | None
 
-    def draw(self, results: Results) -> None:
-        mo.output.replace(frame.draw(self.experiment, results, self.controls, self.target, self.after))
+    def draw(self, results: Results, max_age_s: float = 0.0, blank: bool = False) -> int:
+        """Draw, and return the version that is drawn.
+
+        Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`.
+        """
+        with _frames_guard:
+            frames = _frames.setdefault(results, {})
+            drawn = frames.setdefault(self.target, _Frame())
+        with drawn.guard:
+            recent = time.monotonic() - drawn.drawn_at < max_age_s and not results.over
+            if drawn.version != results.version and not recent:
+                drawn.version = results.version
+                if (
+                    blank and not results.worth_showing
+                ):  # ten empty charts would keep the browser from the first full one
+                    drawn.html = frame.blank(self.experiment, results, self.target)
+                else:
+                    drawn.html = frame.result(self.experiment, results, self.target, self.after)
+                drawn.drawn_at = time.monotonic()
+            html, version = drawn.html, drawn.version
+        mo.output.replace(frame.page(self.controls, html))
+        return version
 
     def done_when_quiet(self, results: Results, latest: Callable[[], bool]) -> None:
         if results.state == KEPT:
@@ -135,42 +174,34 @@ def show(
         if on_done is not None:
             on_done(results)
         return
-    first = stage.opening
-    run = stage.run(experiment, asked)
+    opening = stage.opening
+    seat = stage.run(experiment, asked)
     latest = stage.next_showing()
-    with run.results.changed:
-        run.results.changed.wait_for(lambda: run.results.worth_showing, AT_ONCE_S)
-        drawn = run.results.version
-    if first and not run.results.worth_showing:  # ten empty charts would keep the browser from the first full one
-        mo.output.replace(frame.blank(experiment, run.results, view.controls, target))
-    else:
-        view.draw(run.results)
-    mo.Thread(target=_paint, args=(view, run.results, drawn, latest, first), daemon=True).start()
+    with seat.results.changed:
+        seat.results.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
+    drawn = view.draw(seat.results, FRAME_S, opening)
+    mo.Thread(target=_paint, args=(view, seat, drawn, latest, opening), daemon=True).start()
 
 
-def _paint(view: _View, results: Results, drawn: int, latest: Callable[[], bool], first: bool) -> None:
-    """After state number `drawn`, draw new states until the run is over or another showing took the place."""
+def _paint(view: _View, seat: Seat, seen: int, latest: Callable[[], bool], opening: bool) -> None:
+    """After state number `seen`, draw new states until the run is over or another showing took the place."""
     timed = view.experiment.ordered_by == "backend"
-    seen, frame_s = drawn, TIMED_FRAME_S if timed else FRAME_S
+    frame_s = TIMED_FRAME_S if timed else FRAME_S
     next_frame = time.monotonic() + frame_s
-    while not (results.over and seen == results.version):
-        with results.changed:
-            results.changed.wait_for(lambda seen=seen: results.version != seen, 1.0)
-            changed, seen, over = results.version != seen, results.version, results.over
-        pause_s = next_frame - time.monotonic()
-        if pause_s > 0 and not over:
-            with results.changed:  # the end does not wait for its frame
-                results.changed.wait_for(lambda: results.over, pause_s)
+    while not (seat.results.over and seen == seat.results.version):
+        with seat.results.changed:
+            seat.results.changed.wait_for(lambda seen=seen: seat.results.version != seen, 1.0)
+            changed = seat.results.version != seen
+            pause_s = next_frame - time.monotonic()
+            if pause_s > 0:  # the end does not wait for its frame
+                seat.results.changed.wait_for(lambda: seat.results.over, pause_s)
         if not latest() or mo.current_thread().should_exit:
             return
-        if first and not results.worth_showing:
-            if changed:
-                mo.output.replace(frame.blank(view.experiment, results, view.controls, view.target))
-        elif changed or not over:
-            frame_s = frame_s if timed else min(SLOWER * frame_s, LATER_FRAME_S)
+        if changed:
+            seen = view.draw(seat.results, frame_s, opening)
+            frame_s = frame_s if timed or not seat.results.worth_showing else min(SLOWER * frame_s, LATER_FRAME_S)
             next_frame = time.monotonic() + frame_s
-            view.draw(results)
-    view.done_when_quiet(results, latest)
+    view.done_when_quiet(seat.results, latest)
 
 
 def show_parameters(
@@ -216,9 +247,7 @@ def remember(item: Item, parameters: Parameters) -> None:
         _parameters.popitem(last=False)
 
 
-def _train_for_parameters(
-    engine: Engine, training: Training, cancel: threading.Event, claim: Claim
-) -> Parameters | None:
+def _train_for_parameters(engine: Engine, training: Training, cancel: Cancel, claim: Claim) -> Parameters | None:
     for message in engine.run(Way(), [training], cancel, how=How(want_parameters=True), claim=claim):
         if isinstance(message, Trained) and message.parameters is not None:
             remember(Item(training), message.parameters)
@@ -228,19 +257,18 @@ def _train_for_parameters(
 
 def _run_in_foreground(experiment: Experiment, stage: Stage, target: float) -> Results:
     """For scripts and exports: a line of progress on standard error, then the sentence and the table on standard output."""
-    cancel = threading.Event()
-    run = Run.start(experiment, stage.engine, stage.store, cancel, Claim(stage.viewer))
+    seat = join(experiment, stage.engine, stage.store, Claim(stage.viewer))
     script = mo.app_meta().mode == "script"
     watched = script and sys.stderr.isatty()
     try:
-        while not run.wait(0.25):
+        while not seat.wait(0.25):
             if watched:
-                text = frame.progress_text(run.results)
+                text = frame.progress_text(seat.results)
                 print(f"\r{experiment.name}: {text}\033[K", end="", file=sys.stderr, flush=True)
     finally:
-        cancel.set()  # interrupted: the worker stops too
+        seat.leave()  # interrupted: the worker stops too
     if script:
         print(f"\r\033[K\n{experiment.name}" if watched else f"\n{experiment.name}")
-        print(frame.table(experiment, run.results).to_string(index=False))
-        print(experiments.sentence(experiment, run.results, target))
-    return run.results
+        print(frame.table(experiment, seat.results).to_string(index=False))
+        print(experiments.sentence(experiment, seat.results, target))
+    return seat.results

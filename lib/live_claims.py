@@ -1,7 +1,6 @@
 """Where marimo and the claims meet: the table, and a button that measures what it still needs."""
 
 import html
-import threading
 from collections.abc import Iterator
 from functools import partial
 
@@ -10,6 +9,7 @@ import marimo as mo
 from lib import frame
 from lib.anatomy.measuring import measure_tasks
 from lib.backends import unavailable, usable_ways
+from lib.cancel import Cancel
 from lib.claims import CELLS, CLAIMS, GPU_CELLS, Verdict, anatomy_tasks, known, summary
 from lib.engine import Engine
 from lib.filling import Filling, Note
@@ -37,7 +37,7 @@ def cells_to_visit(records: list[Record]) -> list[Cell]:
     return plan(cells, [record for record in records if record.kind == "race"], rounds=1)
 
 
-def measure_missing(engine: Engine, store: Store, cancel: threading.Event, claim: Claim) -> Iterator[Record | Note]:
+def measure_missing(engine: Engine, store: Store, cancel: Cancel, claim: Claim) -> Iterator[Record | Note]:
     """What the claims need and the store does not have."""
     records = store.records()
     cells = cells_to_visit(records)

@@ -2,13 +2,14 @@
 
 import html
 import sys
-import threading
+import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import marimo as mo
 
+from lib.cancel import Cancel
 from lib.engine import Engine
 from lib.filling import MEASURING, Filling, Note
 from lib.live import streaming
@@ -27,16 +28,16 @@ class Stage:
         self.streams = streaming()
         self.asked: tuple = ()  # what the present filling was begun for, and what was known then
         self.began_with: tuple = ()
-        self._cancel = threading.Event()
+        self._cancel = Cancel()
         self._shown = [0]
 
     def stop(self) -> None:
         self._cancel.set()
 
-    def begin(self, make: Callable[[threading.Event], Iterator[Any | Note]]) -> Filling:
+    def begin(self, make: Callable[[Cancel], Iterator[Any | Note]]) -> Filling:
         """Start `make(cancel)` in a thread, in place of what ran."""
         self._cancel.set()
-        self._cancel = cancel = threading.Event()
+        self._cancel = cancel = Cancel()
         weakref.finalize(self, cancel.set)
         self.filling = Filling(lambda: make(cancel), cancel)
         return self.filling
@@ -70,7 +71,7 @@ def _keep_painting(filling: Filling, paint: Callable[[], int], latest: Callable[
             return
         if news:
             painted = paint()
-            threading.Event().wait(FRAME_S)  # drawing takes a core that the measurement wants
+            time.sleep(FRAME_S)  # drawing takes a core that the measurement wants
 
 
 def state_line(state: str, done: int, total: int, words: str, problem: str = "") -> str:

@@ -1,7 +1,6 @@
 """Where marimo and the race meet: buttons, the table while it fills, and the chosen cell."""
 
 import html
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -12,6 +11,7 @@ import marimo as mo
 from lib import frame, race_view
 from lib.address import Address
 from lib.backends import Way, usable_ways
+from lib.cancel import Cancel
 from lib.ceilings import ceilings, measure_ceilings
 from lib.charts import Chart
 from lib.engine import Engine
@@ -30,7 +30,7 @@ from lib.widgets import RaceTable
 
 
 def fill(
-    begun: "Plan", engine: Engine, store: Store, cancel: threading.Event, claim: Claim
+    begun: "Plan", engine: Engine, store: Store, cancel: Cancel, claim: Claim
 ) -> Iterator[Record | Trained | Note]:
     """Measure the ceilings once, make the visits, then count the epochs that accuracies need."""
     yield from measure_ceilings(usable_ways(), engine, store, cancel, claim)

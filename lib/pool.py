@@ -18,6 +18,7 @@ import numpy as np
 from lib.backends import BACKENDS, Way, load_train, usable_cores, versions
 from lib.backends.base import Epoch, FirstCall, Parameters, Steps, no_parameters
 from lib.backends.cuda import installed
+from lib.cancel import Cancel
 from lib.data import Data, load
 from lib.endings import close_at_exit
 from lib.engine import complete_environment
@@ -255,7 +256,7 @@ def run_tasks(
     tasks: Sequence[Task],
     executor: Executor | LocalPool,
     n_workers: int,
-    cancel: threading.Event,
+    cancel: Cancel,
     renew: Callable[[], Executor | LocalPool] | None = None,
     pause: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[int, Outcome] | Died | None]:

@@ -5,12 +5,12 @@ worth measuring for: then it is one after another.
 """
 
 import statistics
-import threading
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lib.backends import Way, device_count, usable_cores, versions
 from lib.backends.base import FirstCall, Steps
+from lib.cancel import Cancel
 from lib.current import current
 from lib.engine import Engine, How, Message, Progress
 from lib.pool import Expected, Task, is_warm, local_pool, pools_are_possible, run_tasks
@@ -20,7 +20,7 @@ from lib.stack.layout import Shape, arrange
 from lib.store import Store
 from lib.strategies import POOLED, STRATEGIES, Limits, Part, parts, pool_groups
 from lib.timing import Ended, Measurement
-from lib.turns import Claim
+from lib.turns import AnyClaim
 from lib.updates import Choosing, Picked
 from lib.watch import Watch
 
@@ -108,8 +108,8 @@ def pick(
     way: Way,
     engine: Engine,
     store: Store | None,
-    cancel: threading.Event,
-    claim: Claim,
+    cancel: Cancel,
+    claim: AnyClaim,
     worth_s: float = WORTH_S,
     with_processes: bool = True,
 ) -> Generator[Message | Choosing, None, Picked | None]:
@@ -186,8 +186,8 @@ class Paces:
     engine: Engine
     store: Store | None
     way: Way
-    cancel: threading.Event
-    claim: Claim
+    cancel: Cancel
+    claim: AnyClaim
     max_probes: int = MAX_PROBES
     again: bool = False  # measure what is kept too
 

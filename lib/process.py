@@ -8,6 +8,8 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
+from lib.bare import psutil
+
 
 class Process:
     """`main(connection, *arguments)` of a module, as strings, in a fresh interpreter with an environment of its own.
@@ -35,6 +37,16 @@ class Process:
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    def cpu_s(self) -> float | None:
+        """Processor time that it has used; None where nothing tells, or it has ended."""
+        if psutil is None:
+            return None
+        try:
+            times = psutil.Process(self._process.pid).cpu_times()
+        except psutil.Error:
+            return None
+        return times.user + times.system
 
     def kill(self, wait: bool = False) -> None:
         """End it at once. Without waiting, what the system needs longer than 50 ms to clear away is collected later."""

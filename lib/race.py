@@ -5,7 +5,6 @@ Where an epoch takes long, a part of it is measured and scaled, and the cell say
 order before any is visited again, so that a slow minute of the machine does not meet one of them alone.
 """
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,8 +12,9 @@ import numpy as np
 
 from lib.backends import Way, versions
 from lib.backends.base import Epoch, FirstCall, Steps
+from lib.cancel import Cancel
 from lib.current import current
-from lib.engine import Engine, Progress
+from lib.engine import Disturbed, Engine, Progress, Restarted
 from lib.records import Record
 from lib.spec import N_TRAIN, Network, Training
 from lib.store import Store
@@ -77,7 +77,7 @@ def race(
     visits: Sequence[Cell],
     engine: Engine,
     store: Store,
-    cancel: threading.Event,
+    cancel: Cancel,
     claim: Claim,
     budget_s: float = BUDGET_S,
 ) -> Iterator[Visit]:
@@ -88,7 +88,7 @@ def race(
         if cancel.is_set() or not timed.epoch_s:
             return
         assert watch.disturbance is not None, "set at the end of the block"
-        warnings = tuple(watch.disturbance.flags)
+        warnings = (*timed.warnings, *watch.disturbance.flags)
         measured = Measurement(tuple(timed.epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=warnings)
         subject = cell.subject | {
             "scaled": int(timed.scaled),
@@ -109,15 +109,16 @@ class _Timed:
     scaled: bool
     evaluation_s: float
     first_call_s: float = 0.0
+    warnings: tuple[str, ...] = ()
 
 
-def _timed(cell: Cell, engine: Engine, cancel: threading.Event, claim: Claim, budget_s: float) -> _Timed:
-    enough = threading.Event()
-    stop = _Either(cancel, enough)
+def _timed(cell: Cell, engine: Engine, cancel: Cancel, claim: Claim, budget_s: float) -> _Timed:
+    stop = Cancel()  # when it is cancelled, or enough is measured
     epochs: list[float] = []
     evaluations: list[float] = []
     parts: list[float] = []
     steps, part_s, chunks, train_s, first_call_s = 0, 0.0, 0, 0.0, 0.0
+    beside: tuple[str, ...] = ()
     for message in engine.run(cell.way, [cell.training], stop, claim=claim):
         event = message.event if isinstance(message, Progress) else None
         if isinstance(event, Steps):
@@ -135,24 +136,18 @@ def _timed(cell: Cell, engine: Engine, cancel: threading.Event, claim: Claim, bu
         elif isinstance(event, FirstCall):
             first_call_s = event.first_call_s
             continue
+        elif isinstance(message, Restarted):
+            epochs, evaluations, parts = [], [], []
+            steps, part_s, chunks, train_s = 0, 0.0, 0, 0.0
+            continue
         else:
+            beside = (message.why,) if isinstance(message, Disturbed) else beside
             continue
         if long:
-            enough.set()
+            stop.set()
     evaluation_s = float(np.median(evaluations)) if evaluations else 0.0
     scaled = len(epochs) < 2
-    return _Timed(parts if scaled else epochs[1:], scaled, evaluation_s, first_call_s)
-
-
-class _Either(threading.Event):
-    """Set once one of the two is."""
-
-    def __init__(self, first: threading.Event, second: threading.Event) -> None:
-        super().__init__()
-        self._events = (first, second)
-
-    def is_set(self) -> bool:
-        return any(event.is_set() for event in self._events)
+    return _Timed(parts if scaled else epochs[1:], scaled, evaluation_s, first_call_s, beside)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 from lib.backends import all_ways, nvidia_cards, unavailable, usable_ways, versions
 from lib.bare import FileLock, Timeout
 from lib.battery import FAILURE, Battery
+from lib.cancel import Cancel
 from lib.engine import Engine
 from lib.exchange import NoExport, export_to, read_export, sentence
 from lib.machine import details, machine_id, this_machine
@@ -110,7 +111,7 @@ def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[
 
 def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | None = None) -> bool:
     """Run the battery, at most so long; whether it is complete. Says on standard output what it does."""
-    cancel, began = threading.Event(), time.monotonic()
+    cancel, began = Cancel(), time.monotonic()
     stopped = threading.Event()
     timer = threading.Timer(minutes * 60, cancel.set)
     timer.daemon = True

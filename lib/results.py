@@ -4,17 +4,19 @@ Rows are pandas frames with units in the column names. A line is thinned to mean
 move while the line grows.
 """
 
+import copy
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
 from lib.backends.base import Epoch, FirstCall, Parameters, Steps
 from lib.data import Facts
-from lib.engine import Progress, Ready, Starting, Waiting
+from lib.engine import Disturbed, Progress, Ready, Restarted, Starting, Waiting
+from lib.machine_turn import Holder
 from lib.records import Curve
 from lib.updates import Choosing, Continued, Finished, Item, Picked, ToTrain, Update, Void
 
@@ -122,6 +124,8 @@ class Results:
         self.items, self.labels = tuple(items), tuple(labels)
         self.lines = [Line(item) for item in items]
         self.place: int | None = 0  # in the queue; None where another program holds the turn
+        self.holder: Holder | None = None  # … and that program, if it is known
+        self.notices: tuple[str, ...] = ()  # what the person should know of how it went
         self.starting = ""
         self.choosing = False
         self.state = WAITING
@@ -136,7 +140,9 @@ class Results:
     def add(self, update: Update) -> None:
         with self.changed:
             if isinstance(update, Waiting):
-                self.place, self.state = update.place, WAITING
+                self.place, self.holder, self.state = update.place, update.holder, WAITING
+            elif isinstance(update, Disturbed | Restarted):
+                self._notice(update.why)
             elif isinstance(update, Starting):
                 self.starting = update.way.label
             elif isinstance(update, Void):
@@ -167,6 +173,17 @@ class Results:
             self.state = KEPT if state == DONE and all_kept else state
             self.failure, self.starting, self.choosing = failure, "", False
             self._tell()
+
+    def stopped(self) -> "Results":
+        """What there is now, as it stays for somebody who stops watching."""
+        with self.changed:
+            found = copy.copy(self)
+            found.lines = [replace(line, losses=list(line.losses), epochs=list(line.epochs)) for line in self.lines]
+            found.end(STOPPED)
+            return found
+
+    def _notice(self, text: str) -> None:
+        self.notices = tuple(dict.fromkeys([*self.notices, *filter(None, [text])]))
 
     def _keep_the_best_parameters(self, update: Finished) -> None:
         if self._best() == update.index:

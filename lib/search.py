@@ -1,6 +1,5 @@
 """Random search: settings drawn from ranges, and what became of them as rows. Knows nothing of pages."""
 
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lib.backends.base import Epoch
+from lib.cancel import Cancel
 from lib.data import recognised
 from lib.engine import Engine, Progress
 from lib.filling import Note, note_of
@@ -73,7 +73,7 @@ def search(
     trainings: Sequence[Training],
     engine: Engine,
     store: Store,
-    cancel: threading.Event,
+    cancel: Cancel,
     claim: Claim,
     strategy: str,
     halving: bool,

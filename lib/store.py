@@ -105,6 +105,11 @@ class Store:
             except CacheUnwritable as error:
                 self.trouble = f"Results are not kept: {error}."
 
+    @property
+    def path(self) -> Path | None:
+        """The file; None where there is no folder for it."""
+        return self._path
+
     def get(self, key: Key) -> Curve | None:
         """The curve of the key's training, if as many epochs of it are kept."""
         curve = self.begun(key)

@@ -8,8 +8,7 @@ the queue, what was picked and why. Both go on where an earlier sweep was left: 
 parameters that are kept, equal trainings are made once, and what is finished is kept whatever happens to the rest.
 """
 
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -18,15 +17,17 @@ from lib import cluster, predict
 from lib.backends import DEFAULT, Way, usable_cores, versions
 from lib.backends.base import Parameters
 from lib.bare import free_memory_bytes
+from lib.cancel import Cancel
 from lib.data import Facts
 from lib.engine import Engine, How, Kept, Progress, Ready, Restarted, Trained, TrainingFailed, shared_engine
+from lib.flights import Flight
 from lib.pool import Collected, Died, Expected, OtherVersions, Task, TaskFailed, local_pool, run_tasks
 from lib.records import Curve, Key
 from lib.spec import Training
 from lib.stack.layout import MAX_WASTE
 from lib.store import Store
 from lib.strategies import AUTO, CACHE_BYTES, MEMORY_SHARE, POOLED, STRATEGIES, Limits, Part, parts, pool_groups
-from lib.turns import Claim
+from lib.turns import AnyClaim, Claim
 from lib.updates import Continued, Finished, Item, Picked, Refused, ToTrain, Update, Void
 
 MAX_PARAMETERS = 2_000_000  # larger networks' parameters stay in the worker: 8 MB each are enough to send
@@ -59,7 +60,7 @@ def sweep(
     executor: Executor | None = None,
     *,
     store: Store | None = None,
-    cancel: threading.Event | None = None,
+    cancel: Cancel | None = None,
 ) -> Iterator[dict[str, object]]:
     """A flat row a training, as they come: `lib.sweep.row` says what is in it. See the module's text.
 
@@ -68,7 +69,7 @@ def sweep(
     """
     items = [one if isinstance(one, Item) else Item(one) for one in trainings]
     options = Options(strategy, executor)
-    found = updates(items, shared_engine(), store or Store(), cancel or threading.Event(), options)
+    found = updates(items, shared_engine(), store or Store(), cancel or Cancel(), options)
     return (row(items[update.index], update) for update in found if isinstance(update, Finished))
 
 
@@ -91,9 +92,9 @@ def updates(
     items: Sequence[Item],
     engine: Engine,
     store: Store | None,
-    cancel: threading.Event,
+    cancel: Cancel,
     options: Options | None = None,
-    claim: Claim | None = None,
+    claim: AnyClaim | None = None,
 ) -> Iterator[Update]:
     """Yield what happens until every item is `Finished`, or `cancel` is set. Raises as `sweep` does."""
     if not items:
@@ -121,9 +122,9 @@ class _Sweep:
         indices: list[int],
         engine: Engine,
         store: Store | None,
-        cancel: threading.Event,
+        cancel: Cancel,
         options: Options,
-        claim: Claim,
+        claim: AnyClaim,
     ) -> None:
         self.items, self.indices = items, indices
         self.engine, self.store, self.cancel, self.options, self.claim = engine, store, cancel, options, claim
@@ -140,16 +141,69 @@ class _Sweep:
         if facts is None:
             return
         yield Ready(facts)
-        todo = []
-        for index in self.indices:
-            if (curve := self._kept(index, facts.digest)) is not None:
+        todo = yield from self._missing(self.indices, facts.digest)
+        yield ToTrain(tuple(todo))
+        while todo and not self.cancel.is_set():
+            flights, own = self.engine.flights.board([self._flight_key(i) for i in todo], self.options.fresh)
+            mine = {i: flight for i, flight, is_mine in zip(todo, flights, own, strict=True) if is_mine}
+            try:
+                yield from self._told(self._train(list(mine), facts), mine)
+            finally:
+                self.engine.flights.end(list(mine.values()))
+            todo = yield from self._follow(
+                {i: flight for i, flight in zip(todo, flights, strict=True) if i not in mine}
+            )
+
+    def _missing(self, indices: Sequence[int], digest: str) -> Iterator[Update]:
+        """Tells of those that are kept. Generator: its value are the others."""
+        missing = []
+        for index in indices:
+            if (curve := self._kept(index, digest)) is not None:
                 yield Finished(index, curve, kept=True)
             else:
-                todo.append(index)
-                yield from self._go_on(index, facts.digest)
-        yield ToTrain(tuple(todo))
-        if not todo or self.cancel.is_set():
-            return
+                missing.append(index)
+        return missing
+
+    def _flight_key(self, index: int) -> Hashable:
+        return self.items[index], self.options.strategy, self.options.executor, self.points
+
+    def _told(self, updates: Iterator[Update], mine: Mapping[int, Flight[Update]]) -> Iterator[Update]:
+        """The same updates, told to all who follow these trainings."""
+        for update in updates:
+            if isinstance(update, Void):
+                concerned = [mine[index] for index in update.indices]
+            elif isinstance(update, Progress | Continued | Finished):
+                concerned = [mine[update.index]]
+            else:
+                concerned = list(mine.values())
+            self.engine.flights.tell(concerned, update)
+            if isinstance(update, Finished):
+                self.engine.flights.end(concerned)
+            yield update
+
+    def _follow(self, flights: dict[int, Flight[Update]]) -> Iterator[Update]:
+        """What others tell of trainings that they make. Generator: its value are those that they gave up."""
+        heard, given_up = dict.fromkeys(flights, 0), []
+        while flights and not self.cancel.is_set():
+            self.engine.flights.wait_for(
+                lambda: any(flight.over or len(flight.told) > heard[i] for i, flight in flights.items()), self.cancel
+            )
+            for index, flight in list(flights.items()):
+                over, news = flight.over, flight.told[heard[index] :]
+                heard[index] += len(news)
+                yield from (_as_of(index, update) for update in news)
+                if over:
+                    del flights[index]
+                    if not (flight.told and isinstance(flight.told[-1], Finished)):
+                        given_up.append(index)
+                        yield Void((index,))
+        return given_up
+
+    def _train(self, indices: list[int], facts: Facts) -> Iterator[Update]:
+        """What is still missing: another run may have trained it since the store was asked."""
+        todo = yield from self._missing(indices, facts.digest)
+        for index in todo:
+            yield from self._go_on(index, facts.digest)
         usual = [index for index in todo if self.items[index].way.backend == DEFAULT]
         yield from self._train_usual(usual, facts)
         for way in dict.fromkeys(self.items[i].way for i in todo if i not in set(usual)):
@@ -267,6 +321,7 @@ class _Sweep:
                 yield message
             elif isinstance(message, Restarted):
                 collected = [self._collected(index, first_epoch) for index in indices]
+                yield message
                 yield Void(indices)
                 yield from (Continued(i, self.begun[i][0]) for i in indices if i in self.begun)
             elif isinstance(message, Progress):
@@ -399,6 +454,13 @@ class _Sweep:
         begun, _ = self.begun[index]
         collected = Collected(begun.first_call_s, [begun.losses, curve.losses], [*begun.epochs, *curve.epochs])
         return collected.curve(curve.together)
+
+
+def _as_of(index: int, update: Update) -> Update:
+    """What another sweep told of a training, by its index in this one."""
+    if isinstance(update, Void):
+        return Void((index,))
+    return replace(update, index=index) if isinstance(update, Progress | Continued | Finished) else update
 
 
 def key_of(item: Item, data_digest: str) -> Key:

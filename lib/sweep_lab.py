@@ -4,7 +4,6 @@ The comparison is timed whole and kept. The other two are paces: a few measured 
 kept too, so that a slider that comes back to a position finds it measured.
 """
 
-import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import numpy as np
 
 from lib.backends import Way, device_count, unavailable, usable_cores, versions
 from lib.backends.base import Epoch
+from lib.cancel import Cancel
 from lib.current import current
 from lib.engine import Engine, Message, Progress, Waiting
 from lib.filling import Note, note_of
@@ -86,7 +86,7 @@ def compared(store: Store, epochs: int) -> dict[str, Record]:
 
 
 def compare(
-    todo: Sequence[Method], epochs: int, engine: Engine, store: Store, cancel: threading.Event, claim: Claim
+    todo: Sequence[Method], epochs: int, engine: Engine, store: Store, cancel: Cancel, claim: Claim
 ) -> Iterator[Compared | Note]:
     """Time each method's sweep once, whole, by warm workers; each is kept as soon as it is done.
 
@@ -110,7 +110,7 @@ def compare(
 
 
 def _timed(
-    method: Method, epochs: int, engine: Engine, cancel: threading.Event, claim: Claim
+    method: Method, epochs: int, engine: Engine, cancel: Cancel, claim: Claim
 ) -> Generator[Note, None, float | None]:
     """Wall seconds of a sweep from its turn on; None if it was interrupted."""
     items = [Item(Training(NETWORK, rate, 32, epochs), method.way) for rate in RATES]
@@ -155,7 +155,7 @@ def saturation(
     batch_size: int,
     engine: Engine,
     store: Store,
-    cancel: threading.Event,
+    cancel: Cancel,
     claim: Claim,
     device: str,
     free_bytes: float,
@@ -243,7 +243,7 @@ def mixed(
     batch_size: int,
     engine: Engine,
     store: Store,
-    cancel: threading.Event,
+    cancel: Cancel,
     claim: Claim,
     again: bool = False,
 ) -> Iterator[Mixed | Note]:

@@ -5,11 +5,11 @@ seconds are each way's own. The learning rate is chosen on one seed and judged o
 An accuracy is looked at after each epoch, so the epochs, and with them the seconds, are upper bounds.
 """
 
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from lib.backends import Way, versions
+from lib.cancel import Cancel
 from lib.data import recognised
 from lib.engine import Engine
 from lib.filling import Note, note_of
@@ -75,7 +75,7 @@ def learned(store: Store, network: Network) -> dict[Training, tuple[float, ...]]
 
 
 def learn(
-    todo: list[Training], engine: Engine, store: Store, cancel: threading.Event, claim: Claim, pooled: bool = True
+    todo: list[Training], engine: Engine, store: Store, cancel: Cancel, claim: Claim, pooled: bool = True
 ) -> Iterator[Trained | Note]:
     """Train what is missing; each is kept as soon as it is done. `pooled`: by processes too, where that is quicker."""
     options = Options(streams=not pooled)

@@ -1,24 +1,22 @@
-"""Whose turn it is to train: one at a time in this process (`Turns`) and on this machine (`MachineTurn`).
+"""Whose turn it is to train: one at a time in this process (`Turns`) and on this machine (`lib.machine_turn`).
 
 Between viewers turns go round: who is still training after `QUANTUM_S` lets the other viewers go first. Of one viewer's own
 runs the control that was moved last goes first, and at once; what opened with the page follows in the page's order; what
 merely follows from a result comes last. A run that gives way goes on later where it stopped.
+
+A run that several viewers want waits in the line of each, and its turn counts for each of them.
 """
 
 import itertools
-import tempfile
 import threading
 import time
 from collections.abc import Hashable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
-from pathlib import Path
 
-from lib.bare import FileLock, Timeout
+from lib.cancel import Cancel
 
 QUANTUM_S = 3.0
-POLL_S = 0.02
 
 
 class Urgency(IntEnum):
@@ -48,50 +46,77 @@ class Claim:
         """Among the same viewer's claims the smallest comes first."""
         return self.urgency, -self.number if self.urgency is Urgency.NOW else self.number
 
+    @property
+    def each(self) -> tuple["Claim", ...]:
+        return (self,)
+
+
+class SharedClaim:
+    """The claims of all who want one run. They may come and go while it waits and while it runs."""
+
+    def __init__(self, *claims: Claim) -> None:
+        self.each: tuple[Claim, ...] = claims  # replaced whole: other threads read it
+
+    def add(self, claim: Claim) -> None:
+        self.each = (*self.each, claim)
+
+    def discard(self, claim: Claim) -> None:
+        self.each = tuple(one for one in self.each if one is not claim)
+
+
+AnyClaim = Claim | SharedClaim
+
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
     """A place in the queue."""
 
-    claim: Claim
+    claim: AnyClaim
     number: int
 
-    @property
-    def viewer(self) -> Hashable:
-        return self.claim.viewer
-
-    @property
-    def order(self) -> tuple[int, int]:
-        return self.claim.order
+    def orders(self) -> dict[Hashable, tuple[int, int]]:
+        """Each viewer that it is for, and what it is among that viewer's own runs: the smallest comes first."""
+        found: dict[Hashable, tuple[int, int]] = {}
+        for claim in self.claim.each:
+            found[claim.viewer] = min(claim.order, found.get(claim.viewer, claim.order))
+        return found
 
 
 class Turns:
-    """The queue of this process. Safe to use from any thread."""
+    """The queue of this process. Safe to use from any thread; the line is worked out when it changes, and who waits sleeps."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._waiting: list[Ticket] = []
+        self._places: dict[Ticket, int] = {}  # of those that wait: how many come first
         self._holder: Ticket | None = None
         self._held_since = 0.0
         self._served: dict[Hashable, int] = {}  # when each viewer's last turn ended
 
-    def join(self, claim: Claim) -> Ticket:
+    def join(self, claim: AnyClaim) -> Ticket:
         """Get in line."""
         with self._changed:
             ticket = Ticket(claim, next(_count))
             self._waiting.append(ticket)
+            self._work_out()
             return ticket
 
-    def take(self, ticket: Ticket, timeout_s: float) -> int:
-        """How many come first; 0: the turn is this ticket's. Waits for a change, but not longer than the time-out."""
+    def take(self, ticket: Ticket) -> int:
+        """How many come first; 0: the turn is this ticket's."""
         with self._changed:
-            if place := self._place(ticket):
-                self._changed.wait(timeout_s)
-                place = self._place(ticket)
-            if place == 0 and self._holder is not ticket:
-                self._waiting.remove(ticket)
-                self._holder, self._held_since = ticket, time.monotonic()
-            return place
+            if self._holder is ticket:
+                return 0
+            if place := self._places[ticket]:
+                return place
+            self._waiting.remove(ticket)
+            self._holder, self._held_since = ticket, time.monotonic()
+            self._work_out()
+            return 0
+
+    def wait(self, ticket: Ticket, place: int, cancel: Cancel) -> None:
+        """Sleep until the ticket's place is another one, or `cancel` is set."""
+        with cancel.calling(self._wake), self._changed:
+            self._changed.wait_for(lambda: cancel.is_set() or self._places.get(ticket) != place)
 
     def give_back(self, ticket: Ticket) -> None:
         """End the turn, and stay in line for the next one."""
@@ -99,7 +124,7 @@ class Turns:
             if self._holder is ticket:
                 self._end_turn(ticket)
                 self._waiting.append(ticket)
-                self._changed.notify_all()
+                self._work_out()
 
     def leave(self, ticket: Ticket) -> None:
         """Want no more turns."""
@@ -108,9 +133,9 @@ class Turns:
                 self._end_turn(ticket)
             else:
                 self._waiting.remove(ticket)
-            if all(other.viewer != ticket.viewer for other in self._all()):
-                self._served.pop(ticket.viewer, None)
-            self._changed.notify_all()
+            here = {viewer for other in self._all() for viewer in other.orders()}
+            self._served = {viewer: ended for viewer, ended in self._served.items() if viewer in here}
+            self._work_out()
 
     def holds(self, ticket: Ticket) -> bool:
         """Whether the turn is this ticket's."""
@@ -123,87 +148,49 @@ class Turns:
             return time.monotonic() - self._held_since
 
     def must_give_way(self, ticket: Ticket, quantum_s: float = QUANTUM_S) -> bool:
-        """Whether the holder should give its turn back: at once to the same viewer's more urgent run, in time to others."""
+        """Whether the holder should give its turn back: at once to a more urgent run of all its viewers, in time to others."""
         with self._changed:
             long_held = time.monotonic() - self._held_since > quantum_s
-            return any(
-                other.order < ticket.order if other.viewer == ticket.viewer else long_held for other in self._waiting
-            )
+            return any(self._goes_before(other, ticket, long_held) for other in self._waiting)
+
+    def _goes_before(self, other: Ticket, ticket: Ticket, long_held: bool) -> bool:
+        theirs, mine = other.orders(), ticket.orders()
+        if mine.keys() <= theirs.keys():
+            return all(theirs[viewer] < order for viewer, order in mine.items())
+        return long_held
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _end_turn(self, ticket: Ticket) -> None:
         self._holder = None
-        self._served[ticket.viewer] = next(_count)
+        self._served |= dict.fromkeys(ticket.orders(), next(_count))
 
     def _all(self) -> list[Ticket]:
         return self._waiting + ([self._holder] if self._holder else [])
 
-    def _place(self, ticket: Ticket) -> int:
-        if self._holder is ticket:
-            return 0
-        return self._line().index(ticket) + (self._holder is not None)
-
-    def _line(self) -> list[Ticket]:
-        """The waiting tickets in the order of their turns, if nobody else comes."""
-        queues: dict[Hashable, list[Ticket]] = {}
-        for ticket in sorted(self._waiting, key=lambda ticket: ticket.order):
-            queues.setdefault(ticket.viewer, []).append(ticket)
-        last = {v: max(self._served.get(v, 0), min(ticket.number for ticket in queue)) for v, queue in queues.items()}
+    def _work_out(self) -> None:
+        """The waiting tickets' places, if nobody else comes; wakes those that wait for another one."""
+        queues: dict[Hashable, list[tuple[tuple[int, int], Ticket]]] = {}
+        for ticket in self._waiting:
+            for viewer, order in ticket.orders().items():
+                queues.setdefault(viewer, []).append((order, ticket))
+        last = {v: max(self._served.get(v, 0), min(t.number for _, t in queue)) for v, queue in queues.items()}
+        for queue in queues.values():
+            queue.sort(key=lambda place: place[0], reverse=True)
         turn = itertools.count(max(last.values(), default=0) + 1)
-        if self._holder is not None and self._holder.viewer in last:
-            last[self._holder.viewer] = next(turn)
-        line = []
+        if self._holder is not None:
+            last |= dict.fromkeys(self._holder.orders().keys() & last.keys(), next(turn))
+        self._places, first = {}, int(self._holder is not None)
         while queues:
             viewer = min(queues, key=last.__getitem__)
-            line.append(queues[viewer].pop(0))
-            last[viewer] = next(turn)
+            _, ticket = queues[viewer].pop()
+            if ticket not in self._places:
+                self._places[ticket] = first + len(self._places)
+                last |= dict.fromkeys(ticket.orders().keys() & last.keys(), next(turn))
             if not queues[viewer]:
                 del queues[viewer]
-        return line
-
-
-class MachineTurn:
-    """The turn between programs of this machine: a lock file, and a file whose age tells the holder that somebody waits."""
-
-    def __init__(self) -> None:
-        folder = Path(tempfile.gettempdir())
-        self._lock = FileLock(folder / "less-overhead-timing.lock", mode=0o666, thread_local=False)
-        self._waiting = folder / "less-overhead-timing.waiting"
-
-    def __enter__(self) -> "MachineTurn":
-        while not self.take():
-            time.sleep(POLL_S)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def take(self) -> bool:
-        """True once it is ours, however often it is asked. Where no lock file can be had: better unprotected than not at all."""
-        if self._lock.is_locked:  # the lock counts, and one release must be enough
-            return True
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            with suppress(OSError):
-                self._waiting.touch()
-            return False
-        except OSError:
-            return True
-        return True
-
-    def release(self) -> None:
-        """Give it back; the next one looks every `POLL_S`, so wait a little longer before asking again."""
-        if self._lock.is_locked:
-            asked = self.wanted()
-            self._lock.release()
-            if asked:
-                with suppress(OSError):
-                    self._waiting.unlink()
-                time.sleep(5 * POLL_S)
-
-    def wanted(self) -> bool:
-        """Whether another program asked for it lately."""
-        try:
-            return time.time() - self._waiting.stat().st_mtime < QUANTUM_S
-        except OSError:
-            return False
+        for ticket in self._waiting:  # one that everybody has left, and that will leave
+            self._places.setdefault(ticket, first + len(self._places))
+        self._changed.notify_all()

@@ -12,9 +12,10 @@ import pytest
 # Before anything of lib is imported, and inherited by every worker: tests neither use nor fill the person's own cache.
 _CACHE = tempfile.mkdtemp(prefix="less-overhead-tests-")
 os.environ["MNIST_CACHE_DIR"] = _CACHE
-# The lock between the programs of a machine is in the temporary folder: a notebook that is open elsewhere neither delays a
-# test past its limit nor waits for one. Between the programs of the tests themselves it holds as ever.
 os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(dir=_CACHE)
+# The turn between the programs of a machine: a notebook that is open elsewhere neither delays a test past its limit nor waits for
+# one. Between the programs of the tests themselves it holds as ever.
+os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(dir=_CACHE)
 if not os.environ.get("MNIST_NPZ"):
     os.environ["MNIST_OFFLINE"] = "1"  # the suite needs no network; downloads are tested against a server of its own
 os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -1,7 +1,6 @@
 """A step taken apart: the same values by every library, every NumPy call caught, parts from literal figures, and real workers."""
 
 import re
-import threading
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from lib.anatomy.subject import Subject, Trained, in_turns, loop, nothing
 from lib.anatomy_view import experiments_table, operations_table, parts_chart, sentence, splits
 from lib.backends import BACKENDS, Way, unavailable, versions
 from lib.backends.base import initial_parameters
+from lib.cancel import Cancel
 from lib.filling import Note
 from lib.records import Record
 from lib.spec import Network
@@ -220,7 +220,7 @@ def test_torchs_operations_are_caught_with_their_backward_pass(subject):
 def test_keras_in_its_worker(engine, tmp_path, backend):
     store = Store(tmp_path / "r.sqlite")
     todo = [Task(Way(backend), Examination("parts", NETWORK, 256))]
-    told = list(measure_tasks(todo, engine, store, threading.Event(), Claim()))
+    told = list(measure_tasks(todo, engine, store, Cancel(), Claim()))
     records = [one for one in told if isinstance(one, Record)]
     assert todo[0].complete(records)
     assert sorted(store.records(KIND), key=lambda r: r.id) == sorted(records, key=lambda r: r.id)
@@ -228,7 +228,7 @@ def test_keras_in_its_worker(engine, tmp_path, backend):
 
 
 def test_a_stop_keeps_what_is_done(engine, tmp_path):
-    store, cancel = Store(tmp_path / "r.sqlite"), threading.Event()
+    store, cancel = Store(tmp_path / "r.sqlite"), Cancel()
     todo = tasks([Way("numpy")], NETWORK, 32)
     for told in measure_tasks(todo, engine, store, cancel, Claim()):
         if isinstance(told, Record):

@@ -2,12 +2,12 @@
 
 import os
 import subprocess
-import threading
 
 import pytest
 
 from lib.anatomy import Examination
 from lib.backends import BACKENDS, Way
+from lib.cancel import Cancel
 from lib.ceilings import KIND, ceilings, measure_ceilings
 from lib.engine import Measured
 from lib.roofline import step_floor
@@ -25,7 +25,7 @@ def store(tmp_path):
 def test_a_library_is_probed_in_its_worker(engine, key):
     found = [
         message
-        for message in engine.examine(Way(key), Examination("ceilings"), threading.Event())
+        for message in engine.examine(Way(key), Examination("ceilings"), Cancel())
         if isinstance(message, Measured)
     ]
     names = ["product", "copy", "dispatch"] if key != "keras-tensorflow" else ["dispatch"]
@@ -40,9 +40,9 @@ def test_a_library_is_probed_in_its_worker(engine, key):
 def test_they_are_measured_once_and_make_a_floor(engine, store):
     ways = [Way("numpy"), Way("jax-epoch"), Way("jax-step")]
     assert ceilings(ways[0], store) is None
-    list(measure_ceilings(ways, engine, store, threading.Event()))
+    list(measure_ceilings(ways, engine, store, Cancel()))
     assert len(store.records(KIND)) == 6, "two libraries, three probes each; both ways of JAX share one"
-    list(measure_ceilings(ways, engine, store, threading.Event()))
+    list(measure_ceilings(ways, engine, store, Cancel()))
     assert len(store.records(KIND)) == 6
     known = ceilings(ways[1], store)
     assert known is not None
@@ -53,7 +53,7 @@ def test_they_are_measured_once_and_make_a_floor(engine, store):
 
 
 def test_a_stop_keeps_what_is_done(engine, store):
-    cancel = threading.Event()
+    cancel = Cancel()
     cancel.set()
     list(measure_ceilings([Way("numpy")], engine, store, cancel))
     assert store.records(KIND) == []

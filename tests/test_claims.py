@@ -1,7 +1,6 @@
 """Claims are judged by figures: each verdict can go either way where it rests on a measurement."""
 
 import re
-import threading
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from lib.anatomy.measuring import KIND, tasks
 from lib.anatomy.operations import ALL, OPERATIONS
 from lib.anatomy.parts import Split
 from lib.backends import Way, versions
+from lib.cancel import Cancel
 from lib.claims import CELLS, CLAIMS, Known, Verdict, known
 from lib.filling import Note
 from lib.live_claims import cells_to_visit, measure_missing
@@ -134,7 +134,7 @@ def test_only_what_is_missing_is_measured(engine, tmp_path, monkeypatch):
     assert {cell for cell in cells_to_visit([]) if cell.way.device == "cpu"} == set(CELLS)
     monkeypatch.setattr("lib.live_claims.CELLS", (Cell(Way("numpy"), 4096),))
     monkeypatch.setattr("lib.live_claims.usable_ways", lambda: [])
-    told = list(measure_missing(engine, store, threading.Event(), Claim()))
+    told = list(measure_missing(engine, store, Cancel(), Claim()))
     assert len([one for one in told if not isinstance(one, Note)]) == 1
     assert cells_to_visit(store.records()) == []
     assert np.all(np.array(store.records("race")[0].block_s) > 0)

@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 
 from lib import cluster
 from lib.backends import Way
+from lib.cancel import Cancel
 from lib.cluster import NoCluster, connected
 from lib.engine import Engine
 from lib.spec import Network, Training
@@ -82,7 +82,7 @@ def test_a_worker_killed_in_mid_sweep_costs_only_its_trainings(scheduler, worker
     monkeypatch.setenv(cluster.ADDRESS, scheduler)
     store, found, picked = Store(tmp_path / "results.sqlite"), {}, []
     items = [Item(training) for training in TRAININGS]
-    for update in updates(items, engine, store, threading.Event()):
+    for update in updates(items, engine, store, Cancel()):
         if isinstance(update, Picked):
             picked.append(update)
         if isinstance(update, Finished):
@@ -93,12 +93,12 @@ def test_a_worker_killed_in_mid_sweep_costs_only_its_trainings(scheduler, worker
     assert sorted(found) == list(range(len(TRAININGS)))
     alone = {
         update.index: update
-        for update in updates(items[:3], engine, None, threading.Event(), Options("sequential"))
+        for update in updates(items[:3], engine, None, Cancel(), Options("sequential"))
         if isinstance(update, Finished)
     }
     for index in range(3):
         np.testing.assert_allclose(found[index].curve.losses, alone[index].curve.losses, atol=1e-4)
-    again = list(updates(items, engine, store, threading.Event()))
+    again = list(updates(items, engine, store, Cancel()))
     assert all(update.kept for update in again if isinstance(update, Finished)), "streamed back, and kept"
 
 
@@ -111,10 +111,10 @@ def test_a_worker_of_another_state_is_refused_by_name(scheduler, engine, tmp_pat
     try:
         wait_for_workers(scheduler, 1)
         with pytest.raises(NoCluster, match=r"no worker .* can be used: .*another state of this project's code"):
-            list(updates([Item(TRAININGS[0])], engine, None, threading.Event()))
+            list(updates([Item(TRAININGS[0])], engine, None, Cancel()))
         processes.append(start_worker(scheduler, "same"))
         wait_for_workers(scheduler, 2)
-        told = list(updates([Item(TRAININGS[0])], engine, None, threading.Event()))
+        told = list(updates([Item(TRAININGS[0])], engine, None, Cancel()))
         (refused,) = [update.why for update in told if isinstance(update, Refused)]
         assert "another state of this project's code; copy this one there" in refused
         assert len([update for update in told if isinstance(update, Finished)]) == 1

@@ -6,15 +6,31 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
 import pytest
 
+from lib import engine as engine_module
 from lib import worker
+from lib.anatomy import Examination
 from lib.backends import BACKENDS, Way
 from lib.backends.base import Epoch, FirstCall, Steps
-from lib.engine import Engine, How, Progress, Ready, Restarted, Trained, TrainingFailed, Waiting, WorkerDied
+from lib.cancel import Cancel
+from lib.engine import (
+    Disturbed,
+    Engine,
+    How,
+    Measured,
+    Progress,
+    Ready,
+    Restarted,
+    Trained,
+    TrainingFailed,
+    Waiting,
+    WorkerDied,
+)
 from lib.spec import Network, Training
 from tests.conftest import ROOT, where_installed
 
@@ -23,7 +39,7 @@ LONG = Training(batch_size=1, epochs=100, learning_rate=0.01)  # about 50 s: alw
 
 
 def run(engine, way, trainings, **options):
-    return list(engine.run(way, trainings, threading.Event(), **options))
+    return list(engine.run(way, trainings, Cancel(), **options))
 
 
 def events_of(messages, kind):
@@ -88,7 +104,7 @@ def test_a_cancel_takes_effect_within_a_third_of_a_second(engine, key):
     run(engine, Way(key), [Training(batch_size=4096, epochs=1)])  # the worker is warm
     times = []
     for _ in range(3):
-        cancel = threading.Event()
+        cancel = Cancel()
         messages = engine.run(Way(key), [LONG], cancel)
         until_steps(messages)
         cancel.set()
@@ -100,7 +116,7 @@ def test_a_cancel_takes_effect_within_a_third_of_a_second(engine, key):
 
 
 def test_closing_the_generator_cancels(engine):
-    messages = engine.run(JAX, [LONG], threading.Event())
+    messages = engine.run(JAX, [LONG], Cancel())
     until_steps(messages)
     messages.close()
     before = time.monotonic()
@@ -109,7 +125,7 @@ def test_closing_the_generator_cancels(engine):
 
 
 def test_a_worker_killed_from_outside_is_a_sentence_and_the_next_run_works(engine):
-    messages = engine.run(JAX, [LONG], threading.Event())
+    messages = engine.run(JAX, [LONG], Cancel())
     until_steps(messages)
     os.kill(engine.pids()["jax/cpu"], signal.SIGKILL)
     with pytest.raises(WorkerDied, match=r"ended while it trained.*a new worker starts"):
@@ -128,7 +144,7 @@ def test_a_worker_killed_while_idle_is_replaced_in_silence(engine):
 
 
 def test_a_worker_that_does_not_answer_is_replaced(engine):
-    cancel = threading.Event()
+    cancel = Cancel()
     messages = engine.run(JAX, [LONG], cancel)
     until_steps(messages)
     pid = engine.pids()["jax/cpu"]
@@ -157,14 +173,14 @@ def _limited(engine):
     pid = engine.pids()["numpy/cpu"]
     in_use = psutil.Process(pid).memory_info().vms
     psutil.Process(pid).rlimit(psutil.RLIMIT_AS, (in_use + 2**28, in_use + 2**28))
-    return engine.run(Way("numpy"), [Training(Network((4096,) * 8), batch_size=48_000, epochs=1)], threading.Event())
+    return engine.run(Way("numpy"), [Training(Network((4096,) * 8), batch_size=48_000, epochs=1)], Cancel())
 
 
 def test_waiting_runs_know_their_place_and_nobody_starves(engine):
     """A short run behind a long one gets its turn after a few seconds, and the long one goes on where it stopped."""
     run(engine, JAX, [Training(batch_size=4096, epochs=1)])
     seen: list = []  # of the long one
-    cancel = threading.Event()
+    cancel = Cancel()
 
     def go_on_until_cancelled():
         seen.extend(engine.run(JAX, [LONG], cancel))
@@ -196,25 +212,101 @@ def test_waiting_runs_know_their_place_and_nobody_starves(engine):
 
 
 def test_two_programs_do_not_time_at_once(engine):
-    """Another process holds the machine's turn: this one says so, waits, and runs when the turn is free."""
+    """Another process holds the machine's turn: this one says so and who it is, waits, and runs when the turn is free."""
     code = """
-import sys, tempfile, time
-from pathlib import Path
-from filelock import FileLock
-with FileLock(Path(tempfile.gettempdir()) / "less-overhead-timing.lock"):
+import time
+from lib.machine_turn import MachineTurn
+with MachineTurn() as turn:
     print("held", flush=True)
-    time.sleep(1.5)
+    while not turn.wanted():
+        time.sleep(0.02)
 """
     run(engine, JAX, [Training(batch_size=4096, epochs=1)])
-    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    other = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert other.stdout is not None
     assert other.stdout.readline().strip() == "held"
-    before = time.monotonic()
     messages = run(engine, JAX, [Training(batch_size=4096, epochs=1)])
-    assert Waiting(None) in messages
-    assert time.monotonic() - before > 0.7
+    (holder,) = [message.holder for message in messages if isinstance(message, Waiting) and message.place is None]
+    assert holder is not None
+    assert holder.pid == other.pid
     assert events_of(messages, Epoch)
+    assert not [message for message in messages if isinstance(message, Disturbed)]
     other.communicate(timeout=10)
+
+
+def test_a_program_that_sleeps_with_the_turn_is_overtaken_and_the_run_says_so(engine, monkeypatch):
+    monkeypatch.setattr(engine._machine, "_patience_s", 0.3)
+    code = "import time\nfrom lib.machine_turn import MachineTurn\nwith MachineTurn():\n    print('held', flush=True)\n    time.sleep(600)"
+    other = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline().strip() == "held"
+        messages = run(engine, Way("numpy"), [Training(batch_size=4096, epochs=1)])
+        (disturbed,) = [message for message in messages if isinstance(message, Disturbed)]
+        assert f"process {other.pid}" in disturbed.why
+        assert events_of(messages, Epoch)
+        rows = list(engine.examine(Way("numpy"), Examination("ceilings"), Cancel()))
+        warnings = [row.measurement.warnings for row in rows if isinstance(row, Measured)]
+        assert warnings
+        assert all(disturbed.why in of_row for of_row in warnings), "each figure carries it"
+    finally:
+        other.kill()
+        other.communicate()
+
+
+def test_a_worker_that_hangs_is_replaced_and_the_run_repeated(engine, monkeypatch):
+    """Stopped in the middle of its second epoch: said, and the whole run is there in the end."""
+    monkeypatch.setattr(engine_module, "HUNG_S", 2.0)
+    training = Training(batch_size=512, epochs=4)
+    seen, hung = [], None
+    for message in engine.run(JAX, [training], Cancel()):
+        seen.append(message)
+        if hung is None and events_of(seen, Epoch):
+            hung = psutil.Process(engine.pids()["jax/cpu"])
+            hung.suspend()
+    (restarted,) = [message for message in seen if isinstance(message, Restarted)]
+    assert "no sign of life" in restarted.why
+    after = seen[seen.index(restarted) :]
+    assert [event.epoch for event in events_of(after, Epoch)] == [0, 1, 2, 3]
+    assert hung is not None
+    assert not hung.is_running() or hung.status() == psutil.STATUS_ZOMBIE
+
+
+def test_who_waits_behind_a_worker_that_hangs_gets_the_turn(engine, monkeypatch):
+    monkeypatch.setattr(engine_module, "HUNG_S", 2.0)
+    run(engine, Way("numpy"), [Training(batch_size=4096, epochs=1)])
+    cancel = Cancel()
+    messages = engine.run(JAX, [LONG], cancel)
+    until_steps(messages)
+    psutil.Process(engine.pids()["jax/cpu"]).suspend()
+    hanging = threading.Thread(target=lambda: list(messages))
+    hanging.start()
+    try:
+        assert events_of(run(engine, Way("numpy"), [Training(batch_size=4096, epochs=1)]), Epoch)
+        assert hanging.is_alive(), "the long one goes on, in another worker"
+    finally:
+        cancel.set()
+        hanging.join(20)
+
+
+def test_a_busy_worker_that_says_nothing_is_not_taken_for_one_that_hangs(monkeypatch):
+    """Compiling for a minute is a sign of life, though nothing is told meanwhile; waiting for a lock is none."""
+    now, cpu_s = [0.0], [0.0]
+    monkeypatch.setattr(engine_module.time, "monotonic", lambda: now[0])
+    busy = engine_module._Worker.__new__(engine_module._Worker)
+    busy._process, busy._sign_of_life = SimpleNamespace(cpu_s=lambda: cpu_s[0]), (0.0, 0.0)
+    for _ in range(60):
+        now[0] += 1.1
+        cpu_s[0] += 1.0
+        assert not busy.hangs()
+    for _ in range(9):
+        now[0] += 1.1
+        cpu_s[0] += 0.001
+        assert not busy.hangs()
+    now[0] += 1.1
+    assert busy.hangs()
+    busy.alive()
+    assert not busy.hangs()
 
 
 @pytest.mark.parametrize("ending", ["exit", "SIGKILL", "SIGTERM", "SIGINT"])
@@ -225,7 +317,7 @@ from lib.engine import Engine, Progress
 from lib.backends import Way
 from lib.spec import Training
 engine = Engine()
-for message in engine.run(Way("numpy"), [Training(batch_size=1, epochs=100)], threading.Event()):
+for message in engine.run(Way("numpy"), [Training(batch_size=1, epochs=100)], Cancel()):
     if isinstance(message, Progress):
         print(engine.pids()["numpy/cpu"], flush=True)
         if "exit" in sys.argv:

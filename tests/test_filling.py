@@ -1,15 +1,15 @@
 """A filling tells all that came, how it ended, and never before."""
 
-import threading
 
 import pytest
 
+from lib.cancel import Cancel
 from lib.engine import WorkerDied
 from lib.filling import DONE, FAILED, MEASURING, STOPPED, Filling, Note
 
 
 def finished(make, cancel=None):
-    filling = Filling(make, cancel or threading.Event())
+    filling = Filling(make, cancel or Cancel())
     filling.thread.join(5)
     return filling
 
@@ -31,7 +31,7 @@ def test_a_note_is_gone_when_something_came():
 
 
 def test_a_stop_is_no_end():
-    cancel = threading.Event()
+    cancel = Cancel()
 
     def make():
         yield 1
@@ -56,13 +56,13 @@ def test_what_came_before_a_failure_stays(error, words):
 
 def test_it_is_over_only_for_who_has_seen_the_end():
     """A painter that draws while the last thing happens must draw once more."""
-    go = threading.Event()
+    go = Cancel()
 
     def make():
         yield 1
         go.wait(5)
 
-    filling = Filling(make, threading.Event())
+    filling = Filling(make, Cancel())
     assert filling.wait_for_news(0, 5)
     seen = filling.view()
     assert seen.state == MEASURING

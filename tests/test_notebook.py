@@ -4,7 +4,6 @@
 import os
 import subprocess
 import sys
-import threading
 
 import marimo as mo
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from lib import experiments, launch, live, page, runs
 from lib.address import Address
 from lib.backends import BACKENDS
+from lib.cancel import Cancel
 from lib.data import Facts
 from lib.live import Stage
 from lib.store import Store
@@ -42,7 +42,7 @@ def heavy_libraries_kept(engine):
     store = Store()
     shown = page.backend_experiment(page.backend_panel(Address(arguments=QUICK), Stage(engine, store)).value)
     heavy = [item for item in shown.items if BACKENDS[item.way.backend].worker not in ("jax", "numpy")]
-    for _ in updates(heavy, engine, store, threading.Event(), Options("sequential")):
+    for _ in updates(heavy, engine, store, Cancel(), Options("sequential")):
         pass
 
 

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 
 from lib import launch
 from lib.backends import Way, versions
+from lib.cancel import Cancel
 from lib.race import BATCH_SIZES, KIND, ROUNDS, Cell, all_cells, plan, race, records_of, standings, time_left_s
 from lib.race_view import Shown, detail, key_of, sentence, table
 from lib.records import Record
@@ -88,7 +88,7 @@ def test_the_table_shows_what_is_known_and_what_was_published():
 
 def test_a_real_visit_is_kept_and_not_made_again(engine, tmp_path):
     store, cells = Store(tmp_path / "results.sqlite"), [Cell(NUMPY, 4096)]
-    (visit,) = race(plan(cells, [], rounds=1), engine, store, threading.Event(), Claim())
+    (visit,) = race(plan(cells, [], rounds=1), engine, store, Cancel(), Claim())
     assert len(visit.record.block_s) == 3, "the first epoch is not timed"
     assert all(0.01 < second < 60 for second in visit.record.block_s)
     assert store.records(KIND) == [visit.record]
@@ -98,7 +98,7 @@ def test_a_real_visit_is_kept_and_not_made_again(engine, tmp_path):
 def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
     monkeypatch.setattr("lib.race.BUDGET_S", 0.5)
     monkeypatch.setattr("lib.race.PART_S", 0.1)
-    (visit,) = race([Cell(NUMPY, 1)], engine, Store(tmp_path / "r.sqlite"), threading.Event(), Claim())
+    (visit,) = race([Cell(NUMPY, 1)], engine, Store(tmp_path / "r.sqlite"), Cancel(), Claim())
     assert visit.record.subject["scaled"] == 1
     assert len(visit.record.block_s) >= 3
     assert 1 < visit.record.measurement.median_s * 48_000 < 200, (
@@ -107,7 +107,7 @@ def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
 
 
 def test_a_stopped_race_keeps_what_is_done(engine, tmp_path):
-    store, cancel = Store(tmp_path / "r.sqlite"), threading.Event()
+    store, cancel = Store(tmp_path / "r.sqlite"), Cancel()
     made = []
     for visit in race([Cell(NUMPY, 4096), Cell(NUMPY, 1)], engine, store, cancel, Claim()):
         made.append(visit)
@@ -157,7 +157,7 @@ from lib.turns import Claim
 race.NETWORK = Network((32,))
 engine, store = Engine(), Store(Path(sys.argv[1]))
 for _ in sys.stdin:
-    (visit,) = race.race([race.Cell(Way("numpy"), 512)], engine, store, threading.Event(), Claim())
+    (visit,) = race.race([race.Cell(Way("numpy"), 512)], engine, store, Cancel(), Claim())
     print(json.dumps(visit.record.block_s), flush=True)
 engine.close()
 """

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from lib import record as record_module
 from lib.backends import Way, versions
 from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.battery import FAILURE, MODELS, Battery, Task, experiment_cells, record_of_point
+from lib.cancel import Cancel
 from lib.engine import Engine, Progress, TrainingFailed, WorkerDied
 from lib.exchange import read_export
 from lib.machine import machine_id
@@ -115,7 +115,7 @@ def test_what_fails_is_marked_and_the_rest_goes_on(tmp_path, error):
     """A card that disappears, or whose memory is too small, in the middle of a record."""
     lost, sound = Way("jax-epoch", "gpu"), Way("numpy")
     engine, store = StandIn({lost: error}), Store(tmp_path / "store.sqlite")
-    battery = Battery(engine, store, threading.Event(), [lost, sound])
+    battery = Battery(engine, store, Cancel(), [lost, sound])
     tasks = battery._visits([Cell(way, size) for size in (32, 512, 4096) for way in (lost, sound)], 1)
     notes = [note.text for task in tasks for note in battery._perform(task)]
     failures = store.records(FAILURE)
@@ -131,7 +131,7 @@ def test_what_fails_is_marked_and_the_rest_goes_on(tmp_path, error):
 
 def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
     ways = [Way("numpy"), Way("jax-epoch"), Way("jax-step"), Way("keras-jax")]
-    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), threading.Event(), ways)
+    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), ways)
     for rounds in (1, 2, 3):
         libraries = [battery_module._library_of(task.way) for task in battery._visits(experiment_cells(ways), rounds)]
         changes = sum(one != other for one, other in itertools.pairwise(libraries))
@@ -149,7 +149,7 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
         yield from ()
 
     monkeypatch.setattr(StandIn, "examine", examined)
-    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), threading.Event(), [Way("numpy")])
+    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), [Way("numpy")])
     assert len(list(battery.run())) > 30
     assert asked == ["ceilings", "operations", "parts"]
     assert battery.left() == ["ceilings: 1", "a step taken apart: 2"], "which the stand-in did not answer"
@@ -169,7 +169,7 @@ def test_a_point_keeps_its_spread():
 
 
 def test_a_cancelled_battery_ends(tmp_path):
-    cancel = threading.Event()
+    cancel = Cancel()
     cancel.set()
     assert list(Battery(StandIn({}), Store(tmp_path / "s.sqlite"), cancel, [Way("numpy")]).run()) == []
 

@@ -1,12 +1,12 @@
 """Random search: what is drawn, what is told of it, and that a stopped early one is on the same rows."""
 
-import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from lib.backends.base import Epoch, no_parameters
+from lib.cancel import Cancel
 from lib.data import recognised
 from lib.filling import Note
 from lib.records import Curve
@@ -81,7 +81,7 @@ def test_a_search_is_kept_and_served(engine, tmp_path):
     store = Store(tmp_path / "results.sqlite")
     trainings = draw(Space(batch_sizes=(2048, 4096), widths=(8, 16)), 6, 1, 0)
     assert list(kept(trainings, store)) == []
-    told = list(search(trainings, engine, store, threading.Event(), Claim(), "padded", halving=False))
+    told = list(search(trainings, engine, store, Cancel(), Claim(), "padded", halving=False))
     assert sorted(one.index for one in told if isinstance(one, Finished)) == list(range(6))
     assert [one.strategy for one in told if isinstance(one, Picked)] == ["padded"]
     assert any(isinstance(one, Note) and "6 of 6 epochs" in one.text for one in told)
@@ -92,7 +92,7 @@ def test_a_search_is_kept_and_served(engine, tmp_path):
 def test_a_search_that_stops_the_worst_early(engine, tmp_path):
     store = Store(tmp_path / "results.sqlite")
     trainings = draw(Space(batch_sizes=(4096,), widths=(8, 16), depths=(1,)), 8, 4, 0)
-    told = list(search(trainings, engine, store, threading.Event(), Claim(), "padded", halving=True))
+    told = list(search(trainings, engine, store, Cancel(), Claim(), "padded", halving=True))
     epochs = sorted(len(one.curve.epochs) for one in told if isinstance(one, Finished))
     assert epochs == [1] * 6 + [4] * 2
     last = [one.text for one in told if isinstance(one, Note) and "epochs" in one.text][-1]

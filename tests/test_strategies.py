@@ -16,6 +16,7 @@ from lib import predict
 from lib import sweep as sweep_module
 from lib.backends import Way, versions
 from lib.backends.base import Steps
+from lib.cancel import Cancel
 from lib.engine import Engine, Progress, TrainingFailed, WorkerDied
 from lib.halving import cost_epochs, halved, rungs
 from lib.pool import Died, Expected, OtherVersions, Task, TaskFailed, local_pool, perform, run_tasks
@@ -39,7 +40,7 @@ MIXED = [
 def made(trainings, engine, store=None, **options):
     """Everything that was told, and what finished, by index."""
     items = [Item(training) for training in trainings]
-    told = list(updates(items, engine, store, threading.Event(), Options(**options)))
+    told = list(updates(items, engine, store, Cancel(), Options(**options)))
     return told, {update.index: update for update in told if isinstance(update, Finished)}
 
 
@@ -79,7 +80,7 @@ def test_every_strategy_trains_the_same(engine, alone, strategy):
 
 def test_any_executor_will_do(engine, alone, executor):
     items = [Item(training) for training in MIXED]
-    told = updates(items, engine, None, threading.Event(), Options(executor=executor, max_waste=1.0))
+    told = updates(items, engine, None, Cancel(), Options(executor=executor, max_waste=1.0))
     assert_the_same({update.index: update for update in told if isinstance(update, Finished)}, alone)
 
 
@@ -122,7 +123,7 @@ def test_bad_sweeps_are_one_sentence(engine, monkeypatch):
     with pytest.raises(ValueError, match="expected auto or one of sequential"):
         Options("fastest")
     with pytest.raises(ValueError, match="got NumPy; choose sequential or processes"):
-        list(updates([Item(MIXED[0], Way("numpy"))], engine, None, threading.Event(), Options("vmap")))
+        list(updates([Item(MIXED[0], Way("numpy"))], engine, None, Cancel(), Options("vmap")))
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
     with pytest.raises(ValueError, match="expected an executor or DASK_SCHEDULER_ADDRESS, got neither"):
         made(MIXED[:2], engine, strategy="cluster")
@@ -141,7 +142,7 @@ def test_more_models_than_memory_are_made_in_parts(engine, monkeypatch):
 
 
 def test_a_stop_keeps_what_is_finished(engine, tmp_path):
-    store, cancel = Store(tmp_path / "results.sqlite"), threading.Event()
+    store, cancel = Store(tmp_path / "results.sqlite"), Cancel()
     items = [Item(replace(MIXED[0], learning_rate=rate, batch_size=256, epochs=30)) for rate in (0.1, 0.2, 0.3)]
     items.insert(0, Item(MIXED[1]))
     began = None
@@ -151,20 +152,20 @@ def test_a_stop_keeps_what_is_finished(engine, tmp_path):
             began = time.monotonic()
     assert began is not None
     assert time.monotonic() - began < 1.0
-    again = updates(items[:1], engine, store, threading.Event(), Options("sequential"))
+    again = updates(items[:1], engine, store, Cancel(), Options("sequential"))
     assert [update.kept for update in again if isinstance(update, Finished)] == [True]
 
 
 def test_what_was_trained_before_a_stop_is_gone_on_with(engine, tmp_path, monkeypatch):
     """Parameters come every few seconds while a training goes on; after a stop it begins there, not at its start."""
-    store, cancel = Store(tmp_path / "results.sqlite"), threading.Event()
+    store, cancel = Store(tmp_path / "results.sqlite"), Cancel()
     items = [Item(Training(Network((64,)), 0.1, 32, 100))]
     for _ in updates(items, engine, store, cancel, Options("sequential")):
         if store.rows("parameters"):
             cancel.set()
     assert cancel.is_set()
     kept = store.rows("parameters")[0]["epochs"]
-    cancel = threading.Event()
+    cancel = Cancel()
     for update in updates(items, engine, store, cancel, Options("sequential")):
         if isinstance(update, Continued):
             assert len(update.curve.epochs) == kept >= 1
@@ -176,7 +177,7 @@ def test_a_killed_process_costs_only_its_training(engine, alone):
     """The pool loses a process in the middle; what it had runs again."""
     trainings = [replace(training, epochs=20, batch_size=512) for training in MIXED[:4]]
     told, killed = [], False
-    for update in updates([Item(t) for t in trainings], engine, None, threading.Event(), Options("processes")):
+    for update in updates([Item(t) for t in trainings], engine, None, Cancel(), Options("processes")):
         told.append(update)
         if not killed and (children := pooled_processes()):
             killed = True
@@ -194,7 +195,7 @@ def pooled_processes() -> list[int]:
 
 
 def test_a_cancelled_pool_is_free_at_once(engine):
-    cancel = threading.Event()
+    cancel = Cancel()
     items = [Item(Training(Network((256,)), rate, 32, 50)) for rate in (0.1, 0.2, 0.3, 0.4)]
     threading.Timer(3.0, cancel.set).start()
     for _ in updates(items, engine, None, cancel, Options("processes")):
@@ -239,16 +240,16 @@ class Broken(concurrent.futures.Executor):
 def test_a_task_that_kills_its_process_again_and_again_is_given_up():
     task = Task(Way(), (MIXED[0],), expected_here())
     with pytest.raises(TaskFailed, match="its process ended 3 times"):
-        list(run_tasks([task], Broken(99), 1, threading.Event(), lambda: Broken(99)))
+        list(run_tasks([task], Broken(99), 1, Cancel(), lambda: Broken(99)))
     found = []
     with pytest.raises(TaskFailed, match=r"1 of 1 tasks failed.*ValueError: no such thing"):
-        found.extend(run_tasks([task], Broken(1), 1, threading.Event(), lambda: Broken(0)))
+        found.extend(run_tasks([task], Broken(1), 1, Cancel(), lambda: Broken(0)))
     assert any(isinstance(told, Died) for told in found)
 
 
 def test_an_executor_that_breaks_is_a_sentence(engine):
     with pytest.raises(TrainingFailed, match="tasks failed"):
-        list(updates([Item(MIXED[0])], engine, None, threading.Event(), Options(executor=Broken(99))))
+        list(updates([Item(MIXED[0])], engine, None, Cancel(), Options(executor=Broken(99))))
 
 
 def test_parts_hold_every_training_once():
@@ -330,7 +331,7 @@ def test_halving_finds_the_winner_of_the_full_grid(engine, tmp_path):
     trainings = [Training(Network((16,)), float(rate), 512, 4) for rate in rates]
     items = [Item(training) for training in trainings]
     store = Store(tmp_path / "results.sqlite")
-    told = list(halved(items, engine, store, threading.Event(), Options("vmap")))
+    told = list(halved(items, engine, store, Cancel(), Options("vmap")))
     found = {update.index: update for update in told if isinstance(update, Finished)}
     assert sorted(found) == list(range(16))
     epochs = [len(found[i].curve.epochs) for i in range(16)]
@@ -342,7 +343,7 @@ def test_halving_finds_the_winner_of_the_full_grid(engine, tmp_path):
     accuracy = [full[i].curve.epochs[-1].validation_accuracy for i in (best, winner)]
     assert accuracy[0] - accuracy[1] < 0.005, "the winner is as good as the full grid's"
     with pytest.raises(ValueError, match="one number of epochs"):
-        list(halved([items[0], Item(replace(trainings[0], epochs=7))], engine, store, threading.Event()))
+        list(halved([items[0], Item(replace(trainings[0], epochs=7))], engine, store, Cancel()))
 
 
 def test_what_goes_on_from_forgotten_parameters_begins_again(engine, tmp_path, monkeypatch):
@@ -363,7 +364,7 @@ def test_what_goes_on_from_forgotten_parameters_begins_again(engine, tmp_path, m
 
 def test_a_moved_slider_does_not_wait_for_a_pool(engine):
     """Another run of the same viewer gets its turn while processes train, and these go on afterwards."""
-    viewer, cancel = object(), threading.Event()
+    viewer, cancel = object(), Cancel()
     slow = [Item(Training(Network((256,)), rate, 32, 4)) for rate in (0.1, 0.2)]
     found: list[Finished] = []
 
@@ -376,7 +377,7 @@ def test_a_moved_slider_does_not_wait_for_a_pool(engine):
     thread.start()
     time.sleep(4.0)
     began = time.monotonic()
-    list(updates([Item(MIXED[1])], engine, None, threading.Event(), Options("sequential"), Claim(viewer, Urgency.NOW)))
+    list(updates([Item(MIXED[1])], engine, None, Cancel(), Options("sequential"), Claim(viewer, Urgency.NOW)))
     assert time.monotonic() - began < 2.0
     thread.join(60)
     assert sorted(update.index for update in found) == [0, 1]
@@ -401,10 +402,10 @@ def test_who_watches_lines_grow_gets_no_processes(engine, tmp_path, monkeypatch)
     monkeypatch.setattr(predict.Paces, "pooled_s", never)
     items = [Item(training) for training in MIXED[:2]]
     store = Store(tmp_path / "results.sqlite")
-    told = updates(items, engine, store, threading.Event(), Options(worth_s=0.0, streams=True))
+    told = updates(items, engine, store, Cancel(), Options(worth_s=0.0, streams=True))
     assert len([update for update in told if isinstance(update, Finished)]) == 2
     with pytest.raises(AssertionError, match="were asked"):
-        list(updates(items, engine, store, threading.Event(), Options(worth_s=0.0, fresh=True)))
+        list(updates(items, engine, store, Cancel(), Options(worth_s=0.0, fresh=True)))
 
 
 def test_a_sweep_whose_worker_was_killed_resumes(tmp_path):
@@ -413,13 +414,13 @@ def test_a_sweep_whose_worker_was_killed_resumes(tmp_path):
     items = [Item(MIXED[1]), Item(Training(Network((256,)), 0.1, 32, 30))]
 
     def kill_in_the_second():
-        for update in updates(items, engine, store, threading.Event(), Options("sequential")):
+        for update in updates(items, engine, store, Cancel(), Options("sequential")):
             if isinstance(update, Progress) and update.index == 1 and isinstance(update.event, Steps):
                 os.kill(engine.pids()["jax/cpu"], signal.SIGKILL)
 
     with pytest.raises(WorkerDied, match="Nothing else is lost"):
         kill_in_the_second()
     shorter = [items[0], Item(replace(items[1].training, epochs=1))]
-    again = updates(shorter, engine, store, threading.Event(), Options("sequential"))
+    again = updates(shorter, engine, store, Cancel(), Options("sequential"))
     assert {update.index: update.kept for update in again if isinstance(update, Finished)} == {0: True, 1: False}
     engine.close()

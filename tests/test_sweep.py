@@ -1,6 +1,7 @@
 """Sweeps through the real engine: grouping, serving what is kept, and what a run shows while it goes on."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -8,19 +9,22 @@ import pytest
 from lib import charts, experiments
 from lib.backends import Way
 from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.cancel import Cancel
 from lib.engine import Progress, Waiting
 from lib.records import Curve
 from lib.results import DIVERGED, DONE, KEPT, STOPPED, Results
+from lib.runs import join
 from lib.spec import Network, Training
 from lib.store import Store
 from lib.sweep import Options, updates
+from lib.turns import Claim
 from lib.updates import Finished, Item, Void
 
 FAST = [Item(Training(Network((8,)), rate, 4096, 1), Way("numpy")) for rate in (0.1, 0.3)]
 
 
 def finished(items, engine, store, **options):
-    told = list(updates(items, engine, store, threading.Event(), Options(**options)))
+    told = list(updates(items, engine, store, Cancel(), Options(**options)))
     return told, {update.index: update for update in told if isinstance(update, Finished)}
 
 
@@ -39,16 +43,106 @@ def test_what_is_kept_is_served_and_the_rest_trained(engine, tmp_path):
     np.testing.assert_array_equal(first[0].curve.losses, fresh[0].curve.losses, err_msg="training is deterministic")
 
 
-def test_two_viewers_train_the_same_once(engine, tmp_path):
-    store = Store(tmp_path / "results.sqlite")
-    items = [Item(Training(Network((9,)), 0.1, 32, 3), Way("numpy"))]
-    results: list[dict] = []
-    threads = [threading.Thread(target=lambda: results.append(finished(items, engine, store)[1])) for _ in range(3)]
+LONGER = [Item(Training(Network((9,)), 0.1, 32, 3), Way("numpy"))]
+
+
+def in_threads(count, function):
+    """What so many calls at once return."""
+    results: list = []
+    threads = [threading.Thread(target=lambda: results.append(function())) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
-    assert sorted(result[0].kept for result in results) == [False, True, True]
+        thread.join(120)
+    return results
+
+
+def test_viewers_share_a_training_that_is_under_way(engine, tmp_path):
+    """One is trained, and all see all of it; with no store, too, where nothing could be served later."""
+    results = in_threads(3, lambda: finished(LONGER, engine, None))
+    assert len(results) == 3
+    assert len({id(found[0].curve) for _, found in results}) == 1, "the very same seconds"
+    for told, _ in results:
+        assert [u.event.epoch for u in told if isinstance(u, Progress) and isinstance(u.event, Epoch)] == [0, 1, 2]
+
+
+def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_only_the_rest(engine, monkeypatch):
+    trained = []
+    run = engine.run
+
+    def counted(way, trainings, *rest):
+        trained.extend(trainings)
+        return run(way, trainings, *rest)
+
+    monkeypatch.setattr(engine, "run", counted)
+    first = updates(LONGER, engine, None, Cancel(), Options())
+    begun = [next(first)]
+    while not any(isinstance(u, Progress) and isinstance(u.event, Epoch) for u in begun):
+        begun.append(next(first))
+    later: list = []
+    follower = threading.Thread(
+        target=lambda: later.extend(updates([*FAST, *LONGER], engine, None, Cancel(), Options()))
+    )
+    follower.start()
+    begun += first
+    follower.join(120)
+    (curve,) = (update.curve for update in later if isinstance(update, Finished) and update.index == 2)
+    assert curve is begun[-1].curve
+    epochs = [u.event.epoch for u in later if isinstance(u, Progress) and u.index == 2 and isinstance(u.event, Epoch)]
+    assert epochs == [0, 1, 2]
+    assert sorted(map(str, trained)) == sorted(str(item.training) for item in (*FAST, *LONGER))
+
+
+def test_what_one_gives_up_another_goes_on_with(engine):
+    cancel = Cancel()
+    first = updates(LONGER, engine, None, cancel, Options())
+    while not isinstance(next(first), Progress):
+        pass
+    later: list = []
+    follower = threading.Thread(target=lambda: later.extend(updates(LONGER, engine, None, Cancel(), Options())))
+    follower.start()
+    while not any(isinstance(update, Progress) for update in list(later)):
+        time.sleep(0.01)
+    cancel.set()
+    assert not [update for update in first if isinstance(update, Finished)]
+    follower.join(120)
+    assert Void((0,)) in later
+    assert isinstance(later[-1], Finished)
+
+
+def test_a_run_trained_anew_is_nobody_elses(engine):
+    results = in_threads(2, lambda: finished(FAST, engine, None, fresh=True)[1])
+    assert len({id(found[0].curve) for found in results}) == 2
+
+
+def seats(n, engine, experiment):
+    return [join(experiment, engine, None, Claim()) for _ in range(n)]
+
+
+def test_who_leaves_a_run_keeps_what_there_was_and_the_others_see_it_end(engine):
+    experiment = experiments.learning_rate((0.1, 0.2), 3, 32, "9", "numpy")
+    mine, yours = seats(2, engine, experiment)
+    assert mine.run is yours.run
+    with mine.results.changed:
+        mine.results.changed.wait_for(lambda: mine.results.worth_showing, 60)
+    mine.leave()
+    assert mine.results.state == STOPPED
+    steps = mine.results.lines[0].n_steps
+    assert yours.wait(120)
+    assert yours.results.state == DONE
+    assert (mine.results.state, mine.results.lines[0].n_steps) == (STOPPED, steps)
+
+
+def test_a_run_ends_when_all_have_left_and_whoever_comes_then_begins_another(engine):
+    experiment = experiments.learning_rate((0.1, 0.2), 3, 1, "9", "numpy")
+    mine, yours = seats(2, engine, experiment)
+    mine.leave()
+    assert not mine.run.cancel.is_set()
+    yours.leave()
+    assert mine.run.cancel.is_set()
+    (other,) = seats(1, engine, experiment)
+    assert other.run is not mine.run
+    other.leave()
 
 
 def test_a_restart_voids_what_was_streamed():

@@ -1,10 +1,10 @@
 """Epochs to an accuracy: chosen on one seed, judged on others, and never drawn again."""
 
-import threading
 
 import pytest
 
 from lib.backends import Way
+from lib.cancel import Cancel
 from lib.filling import Note
 from lib.race import Cell, Standing
 from lib.race_view import Shown, sentence, table
@@ -91,8 +91,8 @@ def test_the_sentence_warns_until_accuracy_is_compared():
 
 def test_a_real_count_is_kept_and_not_made_again(engine, tmp_path):
     store, todo = Store(tmp_path / "r.sqlite"), [Training(Network((8,)), 0.3, 512, 2, seed) for seed in (0, 1)]
-    made = [one for one in learn(todo, engine, store, threading.Event(), Claim()) if isinstance(one, Trained)]
+    made = [one for one in learn(todo, engine, store, Cancel(), Claim()) if isinstance(one, Trained)]
     assert [len(one.accuracies) for one in made] == [2, 2]
-    again = [one for one in learn(todo, engine, store, threading.Event(), Claim()) if not isinstance(one, Note)]
+    again = [one for one in learn(todo, engine, store, Cancel(), Claim()) if not isinstance(one, Note)]
     assert {one.training: one.accuracies for one in again} == {one.training: one.accuracies for one in made}
     assert learned(store, Network((128,))) == {}

@@ -1,12 +1,12 @@
 """The traps: pairs of a wrong and a right way, drawn and judged from literal figures, and once measured for real."""
 
-import threading
 
 import pytest
 
 from lib.anatomy import Examination
 from lib.anatomy.measuring import Task, measure_tasks
 from lib.backends import Way
+from lib.cancel import Cancel
 from lib.filling import Note
 from lib.spec import Network
 from lib.store import Store
@@ -80,7 +80,7 @@ def test_the_chart_shows_every_sample():
 @pytest.mark.slow
 def test_measured_for_real(engine, tmp_path):
     task = Task(Way(), Examination("traps", NETWORK, 512))
-    told = measure_tasks([task], engine, Store(tmp_path / "r.sqlite"), threading.Event(), Claim())
+    told = measure_tasks([task], engine, Store(tmp_path / "r.sqlite"), Cancel(), Claim())
     records = [one for one in told if not isinstance(one, Note)]
     known = pairs({name: record.measurement for name, record in task.found(records).items()})
     assert set(known) == {trap.key for trap in TRAPS}

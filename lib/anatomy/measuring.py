@@ -1,6 +1,5 @@
 """Takes steps apart by all libraries of this machine, one after the other, and keeps every measurement."""
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,6 +7,7 @@ from lib.anatomy import Examination
 from lib.anatomy.operations import ALL, LIBRARIES, OPERATIONS, PRODUCT
 from lib.anatomy.parts import Split, split
 from lib.backends import BACKENDS, Way, versions
+from lib.cancel import Cancel
 from lib.current import current
 from lib.engine import Engine, Measured
 from lib.filling import Note, note_of
@@ -71,7 +71,7 @@ def tasks(ways: Sequence[Way], network: Network, batch_size: int) -> list[Task]:
 
 
 def measure_tasks(
-    todo: Sequence[Task], engine: Engine, store: Store, cancel: threading.Event, claim: Claim
+    todo: Sequence[Task], engine: Engine, store: Store, cancel: Cancel, claim: Claim
 ) -> Iterator[Record | Note]:
     """Every measurement as it comes, kept already; a stop keeps what is done."""
     for task in todo:

@@ -1,0 +1,36 @@
+"""The event that ends a run, and wakes whoever waits for something else meanwhile."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Cancel(threading.Event):
+    """An event that calls others when it is set, so that nobody has to look again and again whether it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: list[Callable[[], object]] = []
+        self._guard = threading.RLock()  # a signal's handler may set it, in whatever its thread is at
+
+    def set(self) -> None:
+        """Set it, and call whoever asked for that. From any thread, as often as one likes."""
+        with self._guard:
+            super().set()
+            calls = list(self._calls)
+        for call in calls:
+            call()
+
+    @contextmanager
+    def calling(self, call: Callable[[], object]) -> Iterator[None]:
+        """Within the block, call this when the event is set; at once where it is set already."""
+        with self._guard:
+            self._calls.append(call)
+            already = self.is_set()
+        if already:
+            call()
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._calls.remove(call)
