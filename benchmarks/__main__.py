@@ -11,7 +11,7 @@ import psutil
 from lib.machine import this_machine
 
 BUSY_PERCENT = 15.0  # of all cores, over two seconds before a benchmark
-NAMES = ("epochs", "anatomy", "experiments", "sweeps", "regret", "peers", "interaction", "memory")
+NAMES = ("epochs", "anatomy", "experiments", "sweeps", "regret", "peers", "interaction", "memory", "viewers")
 
 
 def main(arguments: Sequence[str]) -> int:

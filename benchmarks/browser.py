@@ -9,10 +9,11 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -112,7 +113,30 @@ def fresh_cache() -> Iterator[Path]:
 def server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
     """The editor, as `make run HEADLESS=1` starts it but without a token, and its address. It ends with all its children."""
     port = free_port()
-    command = [*launch.command("edit", port, headless=True), "--no-token"]
+    with _serving([*launch.command("edit", port, headless=True), "--no-token"], cache) as process:
+        yield process, f"http://127.0.0.1:{port}/"
+
+
+@contextmanager
+def class_server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
+    """`make class HEADLESS=1`, and its address once it answers. It ends with all its children."""
+    port = free_port()
+    command = [sys.executable, "-m", "lib.launch", "run", "--port", str(port), "--headless", "1"]
+    with _serving(command, cache) as process:
+        limit = time.monotonic() + START_LIMIT_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError as error:
+                if time.monotonic() > limit:
+                    raise RuntimeError(f"the server did not answer within {START_LIMIT_S} s ({error})") from error
+                time.sleep(0.1)
+        yield process, f"http://127.0.0.1:{port}/"
+
+
+@contextmanager
+def _serving(command: Sequence[str], cache: Path) -> Iterator[psutil.Process]:
     environment = os.environ | {"MNIST_CACHE_DIR": str(cache)} | _images()
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -120,7 +144,7 @@ def server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
     )  # fmt: skip
     seen = psutil.Process(process.pid)
     try:
-        yield seen, f"http://127.0.0.1:{port}/"
+        yield seen
     finally:
         _end(seen)
         process.wait(10)
