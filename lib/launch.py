@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import runpy
 import socket
 import sys
 from collections.abc import Sequence
@@ -55,7 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = command(options.mode, options.port, options.headless not in ("", "0"), options.notebook)
     os.chdir(ROOT)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    os.execv(words[0], words)
+    if options.mode == "edit":
+        os.execv(words[0], words)
+    from lib.parsing import one_at_a_time  # and with it marimo: `edit` must not wait for that twice
+
+    one_at_a_time()  # under `run` the viewers' kernels are threads of the server
+    sys.argv = words[2:]
+    runpy.run_module("marimo", run_name="__main__", alter_sys=True)
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,73 @@
+import ast
+import gc
+import runpy
+import sys
+import threading
+import time
+
+import pytest
+from marimo._ast import compiler
+
+from lib import launch, parsing
+from tests.browser import free_port
+
+SOURCE = "\n".join(f"x{k} = [a{k} + b{k} * (c, d, {k})]" for k in range(300))
+
+
+pytestmark = pytest.mark.skipif(not parsing.AFFECTED, reason="this Python's threads can build syntax trees at once")
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch):
+    monkeypatch.setattr(ast, "parse", ast.parse)
+    monkeypatch.setattr(compiler, "ast_compile", compiler.ast_compile)
+
+
+def test_threads_parse_one_after_another_though_the_collector_lets_others_in():
+    with pytest.raises(SystemError, match="recursion depth mismatch"):
+        parse_while_another_thread_does()  # the fault that is worked round, or this test shows nothing
+    parsing.one_at_a_time()
+    parse_while_another_thread_does()
+
+
+def test_the_server_of_a_class_parses_so(monkeypatch):
+    served = []
+    monkeypatch.setattr(runpy, "run_module", lambda name, **_: served.append(name) or parse_while_another_thread_does())
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.chdir(launch.ROOT)
+    assert launch.main(["run", "--port", str(free_port()), "--headless", "1"]) == 0
+    assert served == ["marimo"]
+    assert sys.argv[1:3] == ["run", str(launch.ROOT / launch.NOTEBOOK)]
+
+
+def parse_while_another_thread_does() -> None:
+    """Parse as a page load does, and let each garbage collection give another thread time to compile cells, as kernels do."""
+    over = threading.Event()
+    faults: list[SystemError] = []
+
+    def cells() -> None:
+        while not over.is_set():
+            try:
+                compiler.module_compile("y = [(f, g)]")
+            except SystemError as fault:
+                faults.append(fault)
+
+    def let_others_in(phase: str, _: dict) -> None:
+        if phase == "start" and threading.current_thread() is here:
+            time.sleep(0.001)
+
+    here, other, thresholds = threading.current_thread(), threading.Thread(target=cells), gc.get_threshold()
+    gc.callbacks.append(let_others_in)
+    gc.set_threshold(200)
+    other.start()
+    try:
+        tree = ast.parse(SOURCE)
+    finally:
+        over.set()
+        other.join()
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(let_others_in)
+    assert len(tree.body) == 300
+    if faults:
+        raise faults[0]
