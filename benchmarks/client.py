@@ -11,7 +11,7 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Literal, TypeVar
@@ -72,11 +72,14 @@ class Viewer:
         self.frames: dict[str, Frame] = {}  # the latest of each cell, by the cell's name
         self.problem = ""  # why nothing more will come
         self._token = self._load(query)
+        opening = connect(
+            f"ws://{where.netloc}/ws?session_id={self._session}{'&' + query if query else ''}",
+            origin=Origin(self._base), proxy=None, max_size=None, open_timeout=REQUEST_LIMIT_S,
+            ping_interval=None,  # as a browser: a server that is busy for a while loses nobody
+        )  # fmt: skip
+        self._closing = ExitStack()
         try:
-            self._socket = connect(
-                f"ws://{where.netloc}/ws?session_id={self._session}{'&' + query if query else ''}",
-                origin=Origin(self._base), proxy=None, max_size=None, open_timeout=REQUEST_LIMIT_S,
-            )  # fmt: skip
+            self._socket = self._closing.enter_context(opening)
         except (OSError, WebSocketException) as error:
             raise Lost(f"the WebSocket did not open: {error}") from error
         threading.Thread(target=self._listen, daemon=True).start()
@@ -89,7 +92,7 @@ class Viewer:
 
     def close(self) -> None:
         self._end("the tab was closed")
-        self._socket.close()
+        self._closing.close()
 
     @property
     def experiments(self) -> list[str]:
@@ -157,8 +160,8 @@ class Viewer:
                 content = json.loads(message)
                 self._hear(content["op"], content["data"], at_s)
             self._end("the server closed the WebSocket")
-        except (OSError, WebSocketException, Lost) as error:
-            self._end(str(error))
+        except Exception as error:  # whoever waits must hear of any
+            self._end(f"{type(error).__name__}: {error}")
 
     def _hear(self, op: str, data: dict, at_s: float) -> None:
         if op == "kernel-ready":
