@@ -1,0 +1,90 @@
+"""The digest of the code: all that a figure depends on is in it, however it is imported, and nothing that only shows figures."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from lib.sources import source_digest
+from tests.conftest import ROOT
+
+# Says the digest, and again whenever a line comes in.
+ASKED = "import sys; from lib.sources import source_digest; print(source_digest(), flush=True)"
+ASKED_AGAIN = f"{ASKED}\nfor _ in sys.stdin: print(source_digest(), flush=True)"
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """The project's code elsewhere, and a program in it that is asked for its digest after each change."""
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "lib", folder / "lib", ignore=shutil.ignore_patterns("__pycache__"))
+    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    command, pipe = [sys.executable, "-c", ASKED_AGAIN], subprocess.PIPE
+    with subprocess.Popen(command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, text=True) as program:
+        asks, answers = program.stdin, program.stdout
+        assert asks is not None
+        assert answers is not None
+
+        def digest() -> str:
+            print(file=asks, flush=True)
+            return answers.readline().strip()
+
+        answers.readline()
+        yield folder, digest
+        asks.close()
+
+
+def edit(path) -> None:
+    path.write_text(path.read_text() + "\n# another line\n")
+
+
+# Imported at the top of a worker; only in a function; by a name made at run time; by a process of a pool; through others.
+@pytest.mark.parametrize(
+    "name",
+    ["timing.py", "probes.py", "anatomy/traps.py", "anatomy/with_torch.py", "backends/with_cupy.py", "stack/train.py",
+     "anatomy/__init__.py", "pool.py", "worker.py", "spec.py", "gpu.py", "digits.py"],
+)  # fmt: skip
+def test_what_trains_or_measures_is_part_of_it(copy, name):
+    folder, digest = copy
+    before = digest()
+    edit(folder / "lib" / name)
+    after = digest()
+    assert after != before
+    assert digest() == after
+
+
+@pytest.mark.parametrize("name", ["charts.py", "frame.py", "page.py", "live.py", "race_view.py", "search_view.py"])
+def test_what_only_shows_figures_is_not(copy, name):
+    folder, digest = copy
+    before = digest()
+    edit(folder / "lib" / name)
+    assert digest() == before
+
+
+def test_a_module_that_is_new_or_gone_is_seen(copy):
+    folder, digest = copy
+    before = digest()
+    new = folder / "lib" / "anatomy" / "with_cupy.py"  # the table names it already
+    assert not new.exists()
+    new.write_text("")
+    assert digest() != before
+    new.unlink()
+    assert digest() == before
+
+
+def test_a_half_written_module_is_no_trouble(copy):
+    folder, digest = copy
+    before, path = digest(), folder / "lib" / "probes.py"
+    whole = path.read_text()
+    path.write_text(whole + "\ndef half(")
+    assert digest() not in (before, "")
+    path.write_text(whole)
+    assert digest() == before
+
+
+def test_a_copy_elsewhere_has_the_same(copy, tmp_path):
+    shutil.copytree(ROOT / "lib", tmp_path / "lib")
+    said = subprocess.run([sys.executable, "-c", ASKED], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == source_digest()
