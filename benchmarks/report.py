@@ -68,7 +68,7 @@ def measured_on() -> Row:
     """What every row carries: the images, the machine, the libraries, the time."""
     libraries = dict.fromkeys(part for key in ("keras-tensorflow", "jax-epoch") for part in versions(key).split(", "))
     return {
-        "data": load_test()[2],
+        "data": load_test()[2].source,
         "machine": this_machine().line,
         "versions": ", ".join(libraries),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -12,6 +12,7 @@ import logging
 import os
 import time
 import zipfile
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import numpy as np
 
 from lib.bare import FileLock
 from lib.bare import Timeout as LockTimeout
-from lib.paths import CacheUnwritable, cache_dir
+from lib.paths import CacheUnwritable, cache_dir, replaced
 from lib.spec import N_PIXELS, N_TEST, N_TRAIN, N_VALIDATION
 
 ARRAYS = {
@@ -123,7 +124,15 @@ def read_npz(path: Path, where: str) -> Raw:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             raw = {name: archive[name] for name in archive.files if name in ARRAYS}
             raw = raw or {name: np.empty(0) for name in archive.files[:4]}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile, AttributeError) as error:
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+        zlib.error,
+        AttributeError,
+    ) as error:
         kind = (
             "pickled objects, which are never loaded"
             if "pickle" in str(error).lower()
@@ -158,9 +167,8 @@ def _remember_verified(path: Path) -> None:
     with suppress(CacheUnwritable, OSError):
         text = json.dumps(_stamp(path))
         if not _stamp_file().exists() or _stamp_file().read_text() != text:
-            temporary = _stamp_file().with_suffix(f".{os.getpid()}")
-            temporary.write_text(text)
-            os.replace(temporary, _stamp_file())
+            with replaced(_stamp_file()) as temporary:
+                temporary.write_text(text)
 
 
 def _expected_file() -> Path:
@@ -177,10 +185,10 @@ def _stamp(path: Path) -> list:
     return [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino, MNIST_DIGEST]
 
 
-def load_test() -> tuple[np.ndarray, np.ndarray, str]:
-    """Test images (10000, 28, 28) and labels, uint8, and the source; what the kernel needs, at a tenth of the memory."""
-    raw, source, _ = _find(_downloads_allowed())
-    return raw["x_test"].copy(), raw["y_test"].copy(), source
+def load_test() -> tuple[np.ndarray, np.ndarray, Facts]:
+    """Test images (10000, 28, 28) and labels, uint8, and whose they are; what the kernel needs, at a tenth of the memory."""
+    raw, source, note = _find(_downloads_allowed())
+    return raw["x_test"].copy(), raw["y_test"].copy(), Facts(source, _digest(raw, source), note)
 
 
 def _downloads_allowed() -> bool:
@@ -303,16 +311,11 @@ def read_idx(content: bytes) -> np.ndarray:
 
 def save_npz(path: Path, raw: Raw) -> None:
     """Write beside and rename, so that a reader never sees half a file. A full disk loses only the cache."""
-    temporary = path.with_name(f"{path.stem}-{os.getpid()}.writing.npz")
     try:
-        np.savez(temporary, allow_pickle=False, **raw)  # pyright: ignore[reportArgumentType]
-        os.replace(temporary, path)
+        with replaced(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **raw)  # pyright: ignore[reportArgumentType]
     except OSError as error:
-        logging.getLogger(__name__).warning(
-            "MNIST was not kept in %s: %s; it is downloaded again next time", path, error
-        )
-    finally:
-        temporary.unlink(missing_ok=True)
+        logging.getLogger(__name__).warning("%s was not kept: %s; it is got again next time", path, error)
 
 
 def _offline(why: str) -> tuple[Raw, str, str]:
@@ -334,7 +337,7 @@ def _kept_digits(make: Callable[[], Raw]) -> Raw:
             raw = {name: archive[name] for name in ARRAYS}
             if str(archive["digest"]) == sha256(raw["x_train"]):
                 return raw
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
         pass  # not there yet, damaged or not to be had: all the same, they can be made
     raw = make()
     with suppress(CacheUnwritable):  # already told in the note
@@ -373,7 +376,11 @@ def _prepare(raw: Raw, source: str, note: str) -> Data:
         x_test=_images(raw["x_test"]),
         y_test=_labels(raw["y_test"]),
         source=source,
-        digest=MNIST_DIGEST if source == "MNIST" else sha256(raw["x_train"])[:32],
+        digest=_digest(raw, source),
         is_mnist=source == "MNIST",
         note=note,
     )
+
+
+def _digest(raw: Raw, source: str) -> str:
+    return MNIST_DIGEST if source == "MNIST" else sha256(raw["x_train"])[:32]

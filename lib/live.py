@@ -20,7 +20,8 @@ from lib import experiments, frame
 from lib.backends import Way
 from lib.backends.base import Parameters
 from lib.cancel import Cancel
-from lib.engine import Engine, How, Trained, TrainingFailed, WorkerDied
+from lib.data import Facts
+from lib.engine import Engine, How, Ready, Trained, TrainingFailed, WorkerDied
 from lib.experiments import Experiment
 from lib.results import KEPT, Results
 from lib.runs import Seat, join
@@ -205,7 +206,7 @@ def _paint(view: _View, seat: Seat, seen: int, latest: Callable[[], bool], openi
 
 
 def show_parameters(
-    stage: Stage, item: Item | None, draw_network: Callable[[Item, Parameters], mo.Html], nothing: str
+    stage: Stage, item: Item | None, draw_network: Callable[[Item, Parameters, Facts], mo.Html], nothing: str
 ) -> None:
     """Draw one trained network into this cell.
 
@@ -222,9 +223,9 @@ def show_parameters(
     def work() -> None:
         output: mo.Html | None = None
         try:
-            parameters = _parameters.get(item.training) or _train_for_parameters(engine, item.training, cancel, claim)
-            if parameters is not None:
-                output = draw_network(item, parameters)
+            known = _parameters.get(item.training) or _train_for_parameters(engine, item.training, cancel, claim)
+            if known is not None:
+                output = draw_network(item, *known)
         except (WorkerDied, TrainingFailed, OSError) as error:
             output = frame.failed(str(error))
         if output is not None and latest():
@@ -236,22 +237,28 @@ def show_parameters(
         work()
 
 
-_parameters: OrderedDict[Training, Parameters] = OrderedDict()  # of the networks looked into last, for all viewers
+# Of the networks looked into last, for all viewers, and the data that they were trained on.
+_parameters: OrderedDict[Training, tuple[Parameters, Facts]] = OrderedDict()
 _MAX_KEPT_PARAMETERS = 8
 
 
-def remember(item: Item, parameters: Parameters) -> None:
+def remember(item: Item, parameters: Parameters, data: Facts) -> None:
     """Keep a network's parameters for who looks inside it; the oldest are forgotten."""
-    _parameters[item.training] = parameters
+    _parameters[item.training] = (parameters, data)
     while len(_parameters) > _MAX_KEPT_PARAMETERS:
         _parameters.popitem(last=False)
 
 
-def _train_for_parameters(engine: Engine, training: Training, cancel: Cancel, claim: Claim) -> Parameters | None:
+def _train_for_parameters(
+    engine: Engine, training: Training, cancel: Cancel, claim: Claim
+) -> tuple[Parameters, Facts] | None:
+    data: Facts | None = None
     for message in engine.run(Way(), [training], cancel, how=How(want_parameters=True), claim=claim):
-        if isinstance(message, Trained) and message.parameters is not None:
-            remember(Item(training), message.parameters)
-            return message.parameters
+        if isinstance(message, Ready):
+            data = message.data
+        elif isinstance(message, Trained) and message.parameters is not None and data is not None:
+            remember(Item(training), message.parameters, data)
+            return message.parameters, data
     return None
 
 

@@ -16,7 +16,7 @@ from lib import inside as inside_module
 from lib.address import Address
 from lib.backends import BACKENDS, DEFAULT, Way, unavailable
 from lib.backends.base import Parameters
-from lib.data import Facts, load_test, recognised
+from lib.data import DataError, Facts, load_test, recognised
 from lib.experiments import BATCH_SIZES, RATE_STEPS, Experiment
 from lib.live import Stage
 from lib.live_filling import Stage as FillingStage
@@ -208,9 +208,9 @@ def remember(set_best: Callable, set_data: Callable) -> Callable[[Results], None
         if results.data is not None:
             set_data(results.data)
         if (best := results.best()) is not None:
-            if results.parameters is not None:
+            if results.parameters is not None and results.data is not None:
                 index, parameters = results.parameters
-                live.remember(results.items[index], parameters)
+                live.remember(results.items[index], parameters, results.data)
             set_best(best)
 
     return keep
@@ -242,9 +242,17 @@ def tools(stages: Sequence[Stage | FillingStage], address: Address, set_reset: C
     )  # fmt: skip
 
 
-def inside(canvas: DrawDigit, item: Item, parameters: Parameters) -> mo.Html:
-    """Confusion matrix, the worst mistakes, first-layer weights; and the canvas below gets the network."""
-    images, labels, _ = test_images()
+def inside(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -> mo.Html:
+    """Confusion matrix, the worst mistakes, first-layer weights; and the canvas below gets the network.
+
+    `data` is what the network was trained on: only test images of the same set say something about it.
+    """
+    try:
+        images, labels = test_images(data.digest)
+    except DataError as error:
+        return frame.failed(
+            f"This network, trained on {data.source}, is not looked into: {error}. “Run again” trains on what is there now."
+        )
     seen = inside_module.look(parameters, images, labels)
     training = item.training
     lead = (
@@ -268,6 +276,9 @@ def inside(canvas: DrawDigit, item: Item, parameters: Parameters) -> mo.Html:
 
 
 @cache
-def test_images() -> tuple[np.ndarray, np.ndarray, str]:
-    """The test images and labels (uint8), loaded once for all viewers."""
-    return load_test()
+def test_images(digest: str) -> tuple[np.ndarray, np.ndarray]:
+    """The test images and labels (uint8) of the data of this digest, loaded once for all viewers. Raises DataError for others."""
+    images, labels, found = load_test()
+    if found.digest != digest:
+        raise DataError(f"expected the test images of the data that this network was trained on, got {found.source}")
+    return images, labels

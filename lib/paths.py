@@ -1,6 +1,10 @@
-"""Where results and downloads are kept: one folder, which `MNIST_CACHE_DIR` can move."""
+"""Where results and downloads are kept, one folder, which `MNIST_CACHE_DIR` can move; and how a file there is replaced."""
 
 import os
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lib.bare import user_cache_dir
@@ -18,12 +22,22 @@ def cache_dir() -> Path:
     folder = Path(named) if named else user_cache_dir(APP_NAME)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder):  # a file of its own: many threads ask at once
+            pass
     except OSError as error:
         raise CacheUnwritable(
             f"the cache folder {folder} cannot be written ({error.strerror or error}); "
             "set MNIST_CACHE_DIR to a folder that can"
         ) from error
     return folder
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """A name beside the file for its new content, which takes its place whole at the end of the block, or not at all."""
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.writing")  # nobody else's: threads write at once
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from lib import data, digits
+from lib.paths import cache_dir
 from tests.conftest import ROOT
 
 
@@ -137,6 +139,21 @@ def test_a_truncated_cache_is_discarded_and_fetched_again(no_sources, small_mnis
     assert len((no_sources / "mnist.npz").read_bytes()) >= len(content) - 1000
 
 
+@pytest.mark.parametrize("share", [0.001, 0.3, 0.9])
+def test_a_cache_with_noise_in_it_is_discarded_and_fetched_again(no_sources, small_mnist, server, tmp_path, share):
+    """Compressed, as the copies on the network are: noise then breaks the compression or its sum."""
+    _, files, _ = server
+    content = files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
+    no_sources.mkdir()
+    np.savez_compressed(no_sources / "mnist.npz", **small_mnist)
+    damaged = bytearray((no_sources / "mnist.npz").read_bytes())
+    at = int(share * len(damaged)) + 100
+    damaged[at : at + 64] = np.random.default_rng(0).bytes(64)
+    (no_sources / "mnist.npz").write_bytes(damaged)
+    assert data._find(True)[1] == "MNIST"
+    assert len((no_sources / "mnist.npz").read_bytes()) >= len(content) - 1000
+
+
 def test_two_processes_download_once(no_sources, small_mnist, server, tmp_path):
     base, files, asked = server
     files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
@@ -181,6 +198,44 @@ def test_a_bad_mnist_npz_is_named(monkeypatch, tmp_path, content):
     with pytest.raises(data.DataError, match=r"MNIST_NPZ.*expected.*got.*correct MNIST_NPZ") as caught:
         data.load()
     assert str(path) in str(caught.value)
+
+
+def at_once(ask, threads=20, times=200) -> list:
+    """What so many threads get that all ask at the same time, again and again."""
+    barrier = threading.Barrier(threads)
+
+    def each(_):
+        barrier.wait()
+        return [ask() for _ in range(times)]
+
+    with ThreadPoolExecutor(threads) as pool:
+        return [answer for answers in pool.map(each, range(threads)) for answer in answers]
+
+
+def test_all_viewers_of_a_server_have_the_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "made" / "here"))
+    assert set(at_once(cache_dir)) == {tmp_path / "made" / "here"}
+    assert list((tmp_path / "made" / "here").iterdir()) == []
+
+
+def test_many_threads_have_the_same_data(no_sources, small_mnist, tmp_path):
+    no_sources.mkdir()
+    (no_sources / "mnist.npz").write_bytes(npz_bytes(small_mnist, tmp_path))
+    assert {source for _, source, _ in at_once(lambda: data._find(False), 20, 20)} == {"MNIST"}
+
+
+def test_many_threads_that_write_the_same_file_leave_it_whole(tmp_path, caplog):
+    """Each as large as what a page of the disk does not hold, so that a reader could see half of one."""
+    path, arrays = tmp_path / "kept.npz", {"x": np.arange(100_000)}
+
+    def write_and_read():
+        data.save_npz(path, arrays)
+        with np.load(path) as archive:
+            return int(archive["x"].sum())
+
+    assert set(at_once(write_and_read, 8, 10)) == {int(arrays["x"].sum())}
+    assert not caplog.records
+    assert [file.name for file in tmp_path.iterdir()] == ["kept.npz"]
 
 
 def test_an_unwritable_cache_is_a_note_not_a_failure(monkeypatch, no_sources):

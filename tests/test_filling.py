@@ -1,6 +1,5 @@
 """A filling tells all that came, how it ended, and never before."""
 
-
 import pytest
 
 from lib.cancel import Cancel

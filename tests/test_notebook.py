@@ -4,6 +4,8 @@
 import os
 import subprocess
 import sys
+from collections import OrderedDict
+from functools import partial
 
 import marimo as mo
 import pytest
@@ -188,21 +190,45 @@ def test_a_failure_is_shown_in_the_cell(stage, monkeypatch):
 
 def test_look_inside(stage):
     from lib.backends.base import initial_parameters
+    from lib.data import load_test
     from lib.spec import Network, Training
     from lib.sweep import Item
     from lib.widgets import DrawDigit
 
-    canvas = DrawDigit()
+    canvas, (*_, data) = DrawDigit(), load_test()
     training = Training(Network((16,)), epochs=1)
-    shown = page.inside(canvas, Item(training), initial_parameters(training.network, 0)).text
+    shown = page.inside(canvas, Item(training), initial_parameters(training.network, 0), data).text
     assert canvas.network["shapes"] == [[784, 16], [16, 10]]
     assert len(canvas.samples) == 20
     assert shown.count("<figure") == 3
     assert "of the 10,000 test images" in shown
     large = Training(Network((2000,)))
-    page.inside(canvas, Item(large), initial_parameters(large.network, 0))
+    page.inside(canvas, Item(large), initial_parameters(large.network, 0), data)
     assert canvas.network == {}
     assert "too large for the page" in canvas.says
+
+
+def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
+    """The data that came with the training, not what can be loaded by now: once MNIST is gone, the digits are no stand-in for it."""
+    from lib.backends.base import initial_parameters
+    from lib.data import Facts, load_test
+    from lib.spec import Network, Training
+    from lib.sweep import Item
+    from lib.widgets import DrawDigit
+
+    training, canvas, shown = Training(Network((16,)), 0.1, 4096, 1), DrawDigit(), []
+    monkeypatch.setattr(live.mo.output, "replace", shown.append)
+    monkeypatch.setattr(live, "_parameters", OrderedDict())
+    live.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing")
+    assert "of the 10,000 test images" in shown[-1].text, "trained again, on what there is"
+    parameters = initial_parameters(training.network, 0)
+    live.remember(Item(training), parameters, Facts("another set", "its digest"))
+    live.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing")
+    assert "trained on another set, is not looked into: expected the test images of the data" in shown[-1].text
+    assert "<figure" not in shown[-1].text
+    live.remember(Item(training), parameters, load_test()[2])
+    live.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing")
+    assert "of the 10,000 test images" in shown[-1].text
 
 
 def test_missing_backends_give_reason_and_remedy():

@@ -1,6 +1,5 @@
 """The notebook on sweeps: what is measured for it, and what its sentences and charts say of that."""
 
-
 import pytest
 
 from lib import sweep_lab, sweep_lab_view

@@ -1,6 +1,5 @@
 """Epochs to an accuracy: chosen on one seed, judged on others, and never drawn again."""
 
-
 import pytest
 
 from lib.backends import Way

@@ -1,6 +1,5 @@
 """The traps: pairs of a wrong and a right way, drawn and judged from literal figures, and once measured for real."""
 
-
 import pytest
 
 from lib.anatomy import Examination
