@@ -26,7 +26,7 @@ from lib.exchange import NoExport, export_to, read_export, sentence
 from lib.machine import details, machine_id, this_machine
 from lib.records import this_command
 from lib.sources import source_digest
-from lib.store import Store
+from lib.store import Store, StoreUnusable
 
 MINUTES = 9.5
 PRICE_LIMIT = 1000.0
@@ -54,7 +54,7 @@ def resume(path: Path, store: Store) -> tuple[int, float]:
     counting = [record for record in records if record.sources == here and record.kind != FAILURE]
     for record in counting:
         store.add(record)
-    store.merge("curves", [row for row in export.tables["curves"] if row["sources"] == here])
+    store.merge(lambda: (("curves", row) for row in export.tables["curves"] if row["sources"] == here))
     took_s = export.about.get("took_s")
     return len(counting), float(took_s) if counting and isinstance(took_s, int | float) else 0.0
 
@@ -78,10 +78,10 @@ def alone(path: Path) -> Iterator[None]:
 
 def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -> int:
     """Write all that the store has; returns how many rows. Raises CannotRecord; what was written before then stays as it was."""
-    if store.trouble:
-        raise CannotRecord(store.trouble.rstrip("."))
     try:
         return export_to(path, store, noted, with_losses=False)  # megabytes, which nobody compares
+    except StoreUnusable as error:
+        raise CannotRecord(str(error)) from error
     except OSError as error:
         raise CannotRecord(
             f"expected to write {path.name}, but it cannot be written ({error.strerror}); free the disk, or choose another folder. "

@@ -8,6 +8,7 @@ served again. Its seconds are a measurement: they come back with the machine and
 
 A store that cannot be written says why in `trouble` and keeps nothing; nothing fails because of it. Each call opens the
 file anew (0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not at all.
+A file that proves damaged is set aside, and what can still be read of it is kept on; a row that is not sound is passed over.
 """
 
 import json
@@ -15,22 +16,26 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from lib.backends.base import Epoch, Parameters, no_parameters
+from lib.backends.base import Parameters
+from lib.bare import FileLock
 from lib.machine import machine_id
 from lib.paths import CacheUnwritable, cache_dir
 from lib.records import Curve, Key, Record
+from lib.rows import ADDED, COLUMNS, curve_of, epochs_text, record_of, row_of
 from lib.sources import source_digest
 
 MAX_BYTES = 256 * 2**20  # of losses, and as much again of parameters
 BUSY_S = 5.0  # how long one writer waits for another
+SAVE_LIMIT_S = 60.0  # and for another who saves what can be read of a damaged file
 # From each version to the next. Two programs may migrate at once: the second finds the tables there.
 _MIGRATIONS = (
     """
@@ -72,38 +77,40 @@ def _use_wal(database: sqlite3.Connection) -> None:
             time.sleep(0.01)
 
 
-_RECORD_COLUMNS = "id, kind, subject, machine, machine_line, sources, versions, measured_at, block_s, steps_per_block, ended, warnings, clocks, command"
-_INSERT_RECORD = f"INSERT OR IGNORE INTO measurements ({_RECORD_COLUMNS}) VALUES ({', '.join('?' * 14)})"
+T = TypeVar("T")
+
+# Why a file cannot be used, and what to do: by SQLite's primary result codes.
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_REASONS = {
+    sqlite3.SQLITE_FULL: "the disk is full; free the disk, or set MNIST_CACHE_DIR to a folder on another",
+    sqlite3.SQLITE_IOERR: "the disk does not read or write it; look whether the disk is full or failing, or set MNIST_CACHE_DIR to a "
+    "folder on another",
+    sqlite3.SQLITE_BUSY: f"another program has kept it locked for {BUSY_S:g} s; end that program",
+    sqlite3.SQLITE_READONLY: "it may only be read; make it writable, or set MNIST_CACHE_DIR to another folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that its folder is there and may be written, or set MNIST_CACHE_DIR to another",
+} | dict.fromkeys(_DAMAGED, "it is damaged again and again; look whether the disk is failing, or set MNIST_CACHE_DIR to a folder on another")  # fmt: skip
 
 
-def _record_row(record: Record) -> tuple:
-    return (
-        record.id, record.kind, json.dumps(dict(record.subject), sort_keys=True), record.machine, record.machine_line, record.sources,
-        record.versions, record.measured_at, json.dumps(record.block_s), record.steps_per_block, record.ended,
-        json.dumps(record.warnings), record.clocks, record.command,
-    )  # fmt: skip
-
-
-def record_of(row: tuple) -> Record:
-    """A row of the table, its columns in their order, as what it stands for."""
-    _, kind, subject, machine, line, sources, versions, measured_at, block_s, steps, ended, warnings, *rest = row
-    return Record(
-        kind, json.loads(subject), tuple(json.loads(block_s)), steps, ended, tuple(json.loads(warnings)), versions, machine, line,
-        sources, measured_at, *rest,
-    )  # fmt: skip
+class StoreUnusable(OSError):
+    """The store can be neither read nor written; the text says why, and what to do."""
 
 
 class Store:
     """Curves by key. `path` defaults to the cache folder; `trouble` is a sentence where something is wrong."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.trouble = ""
+        self._why_not = ""  # nothing is kept
+        self._set_aside = ""  # what became of a damaged file
         self._path: Path | None = path
         if path is None:
             try:
                 self._path = cache_dir() / "results.sqlite"
             except CacheUnwritable as error:
-                self.trouble = f"Results are not kept: {error}."
+                self._why_not = f"Results are not kept: {error}."
+
+    @property
+    def trouble(self) -> str:
+        return " ".join(filter(None, (self._set_aside, self._why_not)))
 
     @property
     def path(self) -> Path | None:
@@ -117,18 +124,8 @@ class Store:
 
     def begun(self, key: Key) -> Curve | None:
         """The curve kept under the key, however many epochs it has."""
-        with self._open() as database:
-            if database is None:
-                return None
-            row = database.execute(
-                "SELECT first_call_s, epochs, losses, measured_at, machine, every, together FROM curves WHERE key = ?",
-                (key.digest(),),
-            ).fetchone()
-            if row is None:
-                return None
-            epochs = tuple(Epoch(**epoch, parameters=no_parameters) for epoch in json.loads(row[1]))
-            return Curve(row[0], epochs, np.frombuffer(row[2], np.float32), *row[3:])
-        return None
+        found = self._read(lambda database: _rows_of(database, "curves", "key = ?", key.digest()))
+        return next(_sound(found or [], curve_of), None)
 
     def put(self, key: Key, curve: Curve, parameters: Parameters | None = None) -> Curve:
         """Keep a curve, replacing an older one; returns it with the time and machine filled in.
@@ -137,133 +134,156 @@ class Store:
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         curve = replace(curve, measured_at=now, machine=machine_id())
-        epochs = json.dumps([{k: v for k, v in vars(epoch).items() if k != "parameters"} for epoch in curve.epochs])
         losses = np.ascontiguousarray(curve.losses, np.float32).tobytes()
-        row = (
-            key.digest(), json.dumps(asdict(key.training)), key.way.backend, key.way.device, key.data_digest,
-            source_digest(), key.versions, curve.machine, now, curve.first_call_s, epochs, losses, len(losses), time.time(),
-            curve.every, curve.together,
-        )  # fmt: skip
-        with self._open() as database:
-            if database is not None:
-                database.execute(f"INSERT OR REPLACE INTO curves VALUES ({','.join('?' * len(row))})", row)
-                self._make_room(database, "curves")
-                if parameters:
-                    content = b"".join(np.ascontiguousarray(part).tobytes() for layer in parameters for part in layer)
-                    kept = (key.digest(), len(curve.epochs), content, len(content), time.time())
-                    database.execute("INSERT OR REPLACE INTO parameters VALUES (?, ?, ?, ?, ?)", kept)
-                    self._make_room(database, "parameters")
-                self.trouble = ""
+        row = {
+            "key": key.digest(), "training": json.dumps(asdict(key.training)), "backend": key.way.backend, "device": key.way.device,
+            "data": key.data_digest, "sources": source_digest(), "versions": key.versions, "machine": curve.machine, "measured_at": now,
+            "first_call_s": curve.first_call_s, "epochs": epochs_text(curve), "losses": losses, "n_bytes": len(losses),
+            "used_at": time.time(), "every": curve.every, "together": curve.together,
+        }  # fmt: skip
+        content = b"".join(np.ascontiguousarray(part).tobytes() for layer in parameters or () for part in layer)
+        kept = {
+            "key": key.digest(), "epochs": len(curve.epochs), "content": content, "n_bytes": len(content), "used_at": time.time()
+        }  # fmt: skip
+
+        def work(database: sqlite3.Connection) -> None:
+            _insert(database, "curves", row, "REPLACE")
+            _make_room(database, "curves", "losses")
+            if parameters:
+                _insert(database, "parameters", kept, "REPLACE")
+                _make_room(database, "parameters", "content")
+
+        self._write(work)
         return curve
 
     def parameters(self, key: Key) -> tuple[int, Parameters] | None:
         """Epochs after which a training's parameters are kept, and these, float32."""
-        with self._open() as database:
-            if database is None:
-                return None
-            row = database.execute("SELECT epochs, content FROM parameters WHERE key = ?", (key.digest(),)).fetchone()
-            network = key.training.network
-            if row is None or len(row[1]) != network.parameter_bytes:
-                return None
-            values, first, layers = np.frombuffer(row[1], np.float32), 0, []
-            for inputs, outputs in network.shapes:
-                weights = values[first : first + inputs * outputs].reshape(inputs, outputs)
-                first += inputs * outputs
-                layers.append((weights, values[first : first + outputs]))
-                first += outputs
-            return row[0], layers
-        return None
+        found = self._read(lambda database: _rows_of(database, "parameters", "key = ?", key.digest()))
+        network = key.training.network
+        if not found or len(found[0]["content"]) != network.parameter_bytes:
+            return None
+        values, first, layers = np.frombuffer(found[0]["content"], np.float32), 0, []
+        for inputs, outputs in network.shapes:
+            weights = values[first : first + inputs * outputs].reshape(inputs, outputs)
+            first += inputs * outputs
+            layers.append((weights, values[first : first + outputs]))
+            first += outputs
+        return found[0]["epochs"], layers
 
     def add(self, record: Record) -> None:
         """Keep a measurement; the same one a second time changes nothing. Whole or not at all, whatever ends the process."""
-        with self._open() as database:
-            if database is not None:
-                database.execute(_INSERT_RECORD, _record_row(record))
+        self._write(lambda database: _insert(database, "measurements", row_of(record), "IGNORE"))
 
     def records(self, kind: str | None = None) -> list[Record]:
         """The measurements kept, all or of one kind, in the order of their ids (which says nothing)."""
-        with self._open() as database:
-            if database is None:
-                return []
-            where, values = ("", ()) if kind is None else (" WHERE kind = ?", (kind,))
-            return [
-                record_of(row)
-                for row in database.execute(f"SELECT {_RECORD_COLUMNS} FROM measurements{where} ORDER BY id", values)
-            ]
-        return []
+        where, values = ("1", ()) if kind is None else ("kind = ?", (kind,))
+        found = self._read(lambda database: _rows_of(database, "measurements", where, *values))
+        return list(_sound(found or [], record_of))
 
     def rows(self, table: str) -> list[dict]:
-        """All rows of a table as they lie there, in the order of their key: for the export."""
-        with self._open() as database:
-            if database is None:
-                return []
-            cursor = database.execute(f"SELECT * FROM {table} ORDER BY 1")
-            names = [column[0] for column in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor]
-        return []
+        """All sound rows of a table as they lie there, in the order of their key: for the export. Raises StoreUnusable."""
 
-    def merge(self, table: str, rows: Sequence[dict]) -> int:
-        """Add rows that are not there yet, all or none; returns how many were new."""
-        with self._open() as database:
-            if database is None:
-                return 0
+        def whole(row: dict) -> dict:
+            _READ[table](row)
+            return row
+
+        return list(_sound(self._work(lambda database: _rows_of(database, table)), whole))
+
+    def merge(self, read: Callable[[], Iterable[tuple[str, dict]]]) -> tuple[int, int]:
+        """Add rows, each with its table, that are not there yet; how many came, and how many of them were new.
+
+        All or, where it or `read` raises, none. They are gathered in a file of SQLite's own, so that neither do many take memory
+        nor does a slow reader lock the store. Raises StoreUnusable.
+        """
+
+        def work(database: sqlite3.Connection) -> tuple[int, int]:
+            for table in COLUMNS:
+                database.execute(f"CREATE TEMP TABLE new_{table} AS SELECT * FROM main.{table} LIMIT 0")
+            count = 0
+            for table, row in read():
+                _insert(database, f"new_{table}", row, "ABORT")
+                count += 1
             before = database.total_changes
-            for row in rows:
-                marks = ", ".join("?" * len(row))
-                database.execute(
-                    f"INSERT OR IGNORE INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values())
-                )
-            return database.total_changes - before
-        return 0
+            for table in COLUMNS:
+                database.execute(f"INSERT OR IGNORE INTO main.{table} SELECT * FROM temp.new_{table}")
+            return count, database.total_changes - before
 
-    def _make_room(self, database: sqlite3.Connection, table: str) -> None:
-        """Forget the oldest beyond 256 MB."""
-        database.execute(
-            f"DELETE FROM {table} WHERE key IN (SELECT key FROM (SELECT key, SUM(n_bytes) OVER (ORDER BY used_at DESC) AS total"
-            f" FROM {table}) WHERE total > ?)",
-            (MAX_BYTES,),
-        )
+        return self._work(work)
 
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection | None]:
-        """A connection in a transaction, or None where there is no usable file. Troubles become a sentence."""
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """What the work finds; None where there is no usable file, which becomes the trouble."""
+        try:
+            return self._work(work)
+        except StoreUnusable as error:
+            self._why_not = str(error)
+            return None
+
+    def _write(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """Do the work, whole or not at all; what kept an earlier one from being done is over then."""
+        try:
+            self._work(work)
+            self._why_not = ""
+        except StoreUnusable as error:
+            self._why_not = str(error)
+
+    def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do the work in a transaction: once more where it meets damage, with what could be saved. Raises StoreUnusable."""
         if self._path is None:
-            yield None
-            return
-        entered = False
+            raise StoreUnusable(self._why_not)
+        before = _identity(self._path)
         try:
-            with closing(self._connect(self._path)) as database, database:
-                entered = True
-                yield database
+            try:
+                return self._transaction(work)
+            except sqlite3.DatabaseError as error:
+                if _code(error) not in _DAMAGED:
+                    raise
+                self._begin_anew(self._path, before)
+                return self._transaction(work)
+        except StoreUnusable:
+            raise
         except (sqlite3.Error, OSError) as error:
-            self.trouble = (
-                f"Results are not kept: {self._path} cannot be used ({error}); free the disk or set MNIST_CACHE_DIR."
-            )
-            if not entered:
-                yield None
+            reason = _REASONS.get(_code(error), f"{error}; set MNIST_CACHE_DIR to another folder")
+            raise StoreUnusable(f"Results are not kept: {self._path} cannot be used: {reason}.") from error
 
-    def _connect(self, path: Path) -> sqlite3.Connection:
-        try:
-            return self._prepared(path)
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):  # locked, full, read-only: the file itself is sound
-                raise
-            aside = path.with_name(f"{path.name}.damaged-{int(time.time())}")
-            os.replace(path, aside)
-            self.trouble = (
-                f"The file of kept results was damaged; it was set aside as {aside}, and a new one was begun."
+    def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        assert self._path is not None, "asked for before"
+        with closing(self._prepared(self._path)) as database, database:
+            return work(database)
+
+    def _begin_anew(self, path: Path, damaged: int | None) -> None:
+        """Set the damaged file aside, and begin a new one with what can be read of it. One program does it, others wait for it."""
+        with FileLock(f"{path}.lock", timeout=SAVE_LIMIT_S):
+            if _identity(path) != damaged:
+                return  # done meanwhile
+            aside = _free_name(path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y-%m-%d-%H%M%S}"))
+            for suffix in ("", "-wal", "-shm"):  # the file itself first: nobody writes to it any more
+                with suppress(FileNotFoundError):
+                    os.replace(f"{path}{suffix}", f"{aside}{suffix}")
+            saved = 0
+
+            def save(database: sqlite3.Connection) -> None:
+                nonlocal saved
+                for table, row in _readable(aside):
+                    _insert(database, table, row, "IGNORE")
+                    saved += 1
+
+            self._transaction(save)
+            self._set_aside = (
+                f"The file of kept results was damaged; it was set aside as {aside}, and a new one was begun with what could still be "
+                f"read of it: {saved:,} results."
             )
-            return self._prepared(path)
 
     def _prepared(self, path: Path) -> sqlite3.Connection:
         database = sqlite3.connect(path, timeout=BUSY_S)
         try:
+            database.row_factory, database.text_factory = sqlite3.Row, _text
             _use_wal(database)
             database.execute("PRAGMA synchronous = NORMAL")
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version > SCHEMA_VERSION:
-                raise sqlite3.OperationalError(
-                    f"it was written by a newer version (schema {version}, this one knows {SCHEMA_VERSION})"
+                raise StoreUnusable(
+                    f"Results are not kept: {path} was written by a newer version (schema {version}, this one knows {SCHEMA_VERSION}); "
+                    "update this program, or set MNIST_CACHE_DIR to another folder."
                 )
             if version < SCHEMA_VERSION:
                 database.execute("BEGIN IMMEDIATE")  # who comes second waits, and finds the tables there
@@ -278,6 +298,85 @@ class Store:
             database.close()
             raise
         return database
+
+
+_READ: dict[str, Callable[[dict], object]] = {"curves": curve_of, "measurements": record_of}
+
+
+def _insert(database: sqlite3.Connection, table: str, row: dict, otherwise: str) -> None:
+    """`otherwise`: what happens to a row whose key is there already."""
+    marks = ", ".join("?" * len(row))
+    database.execute(f"INSERT OR {otherwise} INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+
+
+def _rows_of(database: sqlite3.Connection, table: str, where: str = "1", *values: object) -> list[dict]:
+    return [dict(row) for row in database.execute(f"SELECT * FROM {table} WHERE {where} ORDER BY 1", values)]
+
+
+def _sound(rows: Iterable[dict], read: Callable[[dict], T]) -> Iterator[T]:
+    """What the rows stand for, without those that the disk has damaged."""
+    for row in rows:
+        with suppress(ValueError):
+            yield read(row)
+
+
+def _make_room(database: sqlite3.Connection, table: str, content: str) -> None:
+    """Forget the oldest beyond 256 MB."""
+    database.execute(
+        f"DELETE FROM {table} WHERE key IN (SELECT key FROM (SELECT key, SUM(LENGTH({content})) OVER (ORDER BY used_at DESC) AS total"
+        f" FROM {table}) WHERE total > ?)",
+        (MAX_BYTES,),
+    )
+
+
+def _readable(path: Path) -> Iterator[tuple[str, dict]]:
+    """The sound rows of a damaged file, each with its table, as far as there is a way to them."""
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        database.row_factory, database.text_factory = sqlite3.Row, _text
+        database.execute("PRAGMA cell_size_check = ON")
+        database.execute("PRAGMA writable_schema = ON")  # a file that is shorter than it says is read nevertheless
+        for table, read in _READ.items():
+            since = {name: value for name, (_, value) in ADDED[table].items()}
+            for number in sorted(_numbers(database, table)):
+                with suppress(sqlite3.Error, ValueError, KeyError):
+                    (row,) = _rows_of(database, table, "rowid = ?", number)
+                    read(row := since | row)
+                    yield table, row
+
+
+def _numbers(database: sqlite3.Connection, table: str) -> set[int]:
+    """SQLite's numbers of a table's rows: from both ends of the table and of its index up to where each is damaged."""
+    found: set[int] = set()
+    for way in ("NOT INDEXED ORDER BY rowid", f"INDEXED BY sqlite_autoindex_{table}_1 ORDER BY 1"):
+        for direction in ("ASC", "DESC"):
+            column = "id" if table == "measurements" else "key"
+            with suppress(sqlite3.Error):
+                for row in database.execute(f"SELECT {column}, rowid FROM {table} {way} {direction}"):
+                    found.add(row[1])
+    return found
+
+
+def _code(error: Exception) -> int:
+    """SQLite's primary result code of an error."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _identity(path: Path) -> int | None:
+    """Of the file that has this name now."""
+    return path.stat().st_ino if path.exists() else None
+
+
+def _free_name(path: Path) -> Path:
+    number, name = 1, path
+    while name.exists():
+        number += 1
+        name = path.with_name(f"{path.name}-{number}")
+    return name
+
+
+def _text(content: bytes) -> str:
+    """What a damaged page holds in place of text must not raise: the row will prove unsound."""
+    return content.decode(errors="replace")
 
 
 if __name__ == "__main__":

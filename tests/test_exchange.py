@@ -19,6 +19,7 @@ from lib.store import SCHEMA_VERSION, Store
 from lib.timing import Ended, Measurement
 from tests.conftest import ROOT
 
+RACE = {"backend": "numpy", "device": "cpu", "batch_size": 32, "hidden": "128"}
 MEASURED = Measurement((0.01, 0.012, 0.011), 100, Ended.SPREAD, warnings=("too few",))
 
 
@@ -28,8 +29,8 @@ def store(tmp_path):
 
 
 def filled(store):
-    store.add(Record.of("race", {"backend": "numpy", "batch_size": 32}, MEASURED, "numpy 2"))
-    store.add(Record.of("anatomy", {"part": "product"}, MEASURED))
+    store.add(Record.of("race", RACE, MEASURED, "numpy 2"))
+    store.add(Record.of("anatomy", {"name": "product", "work": 1.0}, MEASURED))
     epoch = Epoch(0, 3, 0.5, 0.9, 0.1, 0.01, no_parameters)
     store.put(Key(Training(epochs=1), Way(), "data", "versions"), Curve(0.1, (epoch,), np.arange(3, dtype=np.float32)))
     return store
@@ -38,7 +39,7 @@ def filled(store):
 def test_a_measurement_comes_back_whole(store):
     filled(store)
     (record,) = store.records("race")
-    assert record.subject == {"backend": "numpy", "batch_size": 32}
+    assert record.subject == RACE
     assert record.measurement.block_s == MEASURED.block_s
     assert record.measurement.median_s == pytest.approx(1.1e-4)
     assert record.measurement.ended is Ended.SPREAD

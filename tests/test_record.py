@@ -177,7 +177,7 @@ def test_a_cancelled_battery_ends(tmp_path):
 def test_a_file_of_another_machine_is_not_written_over(tmp_path):
     path, store = tmp_path / "other.json", Store(tmp_path / "store.sqlite")
     measured = Measurement((0.1, 0.1, 0.1), 1, Ended.CAP)
-    other = Record.of("race", {"backend": "numpy"}, measured, versions("numpy"))
+    other = Record.of("race", Cell(Way("numpy"), 32).subject, measured, versions("numpy"))
     store.add(Record(**{**vars(other), "machine": "another", "machine_line": "Eniac · 1 core"}))
     record_module.export_to(path, store)
     before = path.read_bytes()
