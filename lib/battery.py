@@ -214,7 +214,7 @@ class Battery:
         self.facts = self.facts or self.engine.known_facts()
         if way not in self.ways or self.facts is None or self.facts.source != "MNIST":
             return []
-        known = targets.learned(self.store, NETWORK)
+        known = targets.learned(self.store, NETWORK, self.facts)
         todo = [t for t in targets.trials(NETWORK) if t.batch_size in COUNTED_SIZES and t not in known]
         if not todo:
             return []

@@ -50,9 +50,9 @@ class Plan:
     learned: dict[Training, tuple[float, ...]]
 
     @classmethod
-    def now(cls, store: Store) -> "Plan":
+    def now(cls, engine: Engine, store: Store) -> "Plan":
         cells, records = all_cells(usable_ways()), store.records(KIND)
-        return cls(cells, records, plan(cells, records), learned(store, NETWORK))
+        return cls(cells, records, plan(cells, records), learned(store, NETWORK, engine.known_facts()))
 
     @property
     def trials(self) -> list[Training]:
@@ -114,13 +114,13 @@ def follow(stage: Stage, widget: RaceTable, panel: mo.ui.dictionary) -> None:
     starts = int(str(values["start"]))
     paint = _Painter(widget, values)
     if starts and stage.asked != (starts,):
-        begun = Plan.now(stage.store)
+        begun = Plan.now(stage.engine, stage.store)
         engine, store, claim = stage.engine, stage.store, Claim(urgency=Urgency.NOW)
         stage.asked, stage.began_with = (starts,), (begun,)
         stage.begin(lambda cancel: fill(begun, engine, store, cancel, claim))
     if stage.filling is None:
         stage.next_showing()
-        begun = Plan.now(stage.store)
+        begun = Plan.now(stage.engine, stage.store)
         paint(begun, "Not running")
     else:
         paint_while_it_fills(stage, stage.filling, partial(paint.race, stage.filling, *stage.began_with))

@@ -10,7 +10,7 @@ from lib.address import Address
 from lib.backends import DEFAULT, Way, device_count
 from lib.charts import Chart
 from lib.experiments import BATCH_SIZES, RATE_STEPS
-from lib.filling import Filling
+from lib.filling import FAILED, Filling
 from lib.halving import cost_epochs, rungs
 from lib.importance import Dimension, importance
 from lib.live_filling import Stage, paint_while_it_fills, say, state_line
@@ -94,7 +94,7 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
         if trains:
             stage.begin(lambda cancel: search.search(trainings, engine, store, cancel, claim, strategy, halving))
         else:
-            stage.begin(lambda _: search.kept(trainings, store))
+            stage.begin(lambda cancel: search.kept(trainings, engine, store, cancel, claim))
     assert stage.filling is not None, "begun above"
     paint_while_it_fills(stage, stage.filling, partial(_paint, stage, stage.filling, trainings, values, controls.text))
 
@@ -117,7 +117,7 @@ def _paint(stage: Stage, filling: Filling, trainings: list[Training], values: di
     (trains,) = stage.began_with
     over = now.state != "Measuring"
     state = now.state
-    if not trains:
+    if not trains and state != FAILED:
         state = "From store" if len(done) == len(trainings) else "Not running"
     words = now.note or f"{len(done):,} of {len(trainings):,} settings" + ("" if trains or len(done) == len(trainings) else ": press “Search”")  # fmt: skip
     line = state_line(state, len(done), len(trainings), words, now.problem)

@@ -9,14 +9,13 @@ import pandas as pd
 
 from lib.backends.base import Epoch
 from lib.cancel import Cancel
-from lib.data import recognised
 from lib.engine import Engine, Progress
 from lib.filling import Note, note_of
 from lib.halving import cost_epochs, halved, rungs
 from lib.records import Curve
 from lib.spec import Network, Training
 from lib.store import Store
-from lib.sweep import Options, key_of, updates
+from lib.sweep import Options, updates
 from lib.turns import Claim
 from lib.updates import Continued, Finished, Item, Picked, ToTrain
 
@@ -60,13 +59,17 @@ def draw(space: Space, settings: int, epochs: int, seed: int) -> list[Training]:
     return list(found)
 
 
-def kept(trainings: Sequence[Training], store: Store) -> Iterator[Finished]:
-    """What is in the store already; nothing is trained."""
-    facts = recognised()
-    for index, training in enumerate(trainings if facts is not None else ()):
-        assert facts is not None, "asked above"
-        if (curve := store.get(key_of(Item(training), facts.digest))) is not None:
-            yield Finished(index, curve, kept=True)
+def kept(
+    trainings: Sequence[Training], engine: Engine, store: Store, cancel: Cancel, claim: Claim
+) -> Iterator[Finished | Note]:
+    """What is in the store already; nothing is trained. Where nobody knows yet for which images, a worker is asked."""
+    for update in updates([Item(training) for training in trainings], engine, store, cancel, claim=claim):
+        if isinstance(update, ToTrain):
+            return
+        if isinstance(update, Finished):
+            yield update
+        elif (note := note_of(update)) is not None:  # type: ignore[arg-type]
+            yield note
 
 
 def search(

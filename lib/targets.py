@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lib.backends import Way, versions
 from lib.cancel import Cancel
-from lib.data import recognised
+from lib.data import Facts
 from lib.engine import Engine
 from lib.filling import Note, note_of
 from lib.records import Key
@@ -65,9 +65,9 @@ def trials(network: Network) -> list[Training]:
     ]
 
 
-def learned(store: Store, network: Network) -> dict[Training, tuple[float, ...]]:
-    """What is kept already."""
-    facts, way = recognised(), Way()
+def learned(store: Store, network: Network, facts: Facts | None) -> dict[Training, tuple[float, ...]]:
+    """What is kept already for these images; nothing while it is not known which they are."""
+    way = Way()
     if facts is None:
         return {}
     kept = {t: store.get(Key(t, way, facts.digest, versions(way.backend))) for t in trials(network)}

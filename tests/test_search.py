@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lib.backends import Way
 from lib.backends.base import Epoch, no_parameters
 from lib.cancel import Cancel
-from lib.data import recognised
+from lib.engine import Engine
 from lib.filling import Note
 from lib.records import Curve
 from lib.search import DIMENSIONS, Space, draw, kept, losses_frame, search, search_frame
@@ -77,16 +78,39 @@ def test_losses_of_unlike_trainings_lie_at_common_places():
     assert losses_frame(trainings, {}).empty
 
 
+def served(trainings, engine, store):
+    """What is served of them without training, and what is told meanwhile."""
+    told = list(kept(trainings, engine, store, Cancel(), Claim()))
+    return [one for one in told if isinstance(one, Finished)], [one.text for one in told if isinstance(one, Note)]
+
+
 def test_a_search_is_kept_and_served(engine, tmp_path):
     store = Store(tmp_path / "results.sqlite")
     trainings = draw(Space(batch_sizes=(2048, 4096), widths=(8, 16)), 6, 1, 0)
-    assert list(kept(trainings, store)) == []
+    assert served(trainings, engine, store)[0] == []
     told = list(search(trainings, engine, store, Cancel(), Claim(), "padded", halving=False))
     assert sorted(one.index for one in told if isinstance(one, Finished)) == list(range(6))
     assert [one.strategy for one in told if isinstance(one, Picked)] == ["padded"]
     assert any(isinstance(one, Note) and "6 of 6 epochs" in one.text for one in told)
-    # Offline it is not known before a worker is there for which images a curve was kept.
-    assert sorted(one.index for one in kept(trainings, store)) == (list(range(6)) if recognised() else [])
+    found, notes = served(trainings, engine, store)
+    assert (sorted(one.index for one in found), notes) == (list(range(6)), [])
+    assert all(one.kept for one in found)
+
+
+def test_a_kept_search_is_served_where_only_a_worker_knows_the_images(tmp_path, monkeypatch):
+    """Without a copy of MNIST nothing on the disk says which images it will be; after a restart no worker is there either."""
+    monkeypatch.delenv("MNIST_NPZ", raising=False)
+    monkeypatch.setenv("MNIST_OFFLINE", "1")
+    store, trainings = Store(tmp_path / "results.sqlite"), draw(Space(batch_sizes=(4096,), widths=(8,)), 2, 1, 0)
+    first, later = Engine(), Engine()
+    try:
+        list(search(trainings, first, store, Cancel(), Claim(), "sequential", halving=False))
+        first.close()
+        found, notes = served(trainings, later, store)
+    finally:
+        first.close()
+        later.close()
+    assert (sorted(one.index for one in found), notes) == ([0, 1], [f"starting {Way().label}"])
 
 
 def test_a_search_that_stops_the_worst_early(engine, tmp_path):

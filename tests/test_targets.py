@@ -1,16 +1,24 @@
 """Epochs to an accuracy: chosen on one seed, judged on others, and never drawn again."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from lib.backends import Way
+from lib.backends.base import Epoch, no_parameters
 from lib.cancel import Cancel
+from lib.data import Facts
 from lib.filling import Note
 from lib.race import Cell, Standing
 from lib.race_view import Shown, sentence, table
+from lib.records import Curve
 from lib.spec import Network, Training
 from lib.store import Store
+from lib.sweep import key_of
 from lib.targets import EPOCHS, RATES, SEEDS, TUNED_ON, Trained, epochs_to, learn, learned, needed, trials
 from lib.turns import Claim
+from lib.updates import Item
 
 NETWORK = Network((128,))
 
@@ -94,4 +102,13 @@ def test_a_real_count_is_kept_and_not_made_again(engine, tmp_path):
     assert [len(one.accuracies) for one in made] == [2, 2]
     again = [one for one in learn(todo, engine, store, Cancel(), Claim()) if not isinstance(one, Note)]
     assert {one.training: one.accuracies for one in again} == {one.training: one.accuracies for one in made}
-    assert learned(store, Network((128,))) == {}
+    assert learned(store, Network((128,)), engine.known_facts()) == {}
+
+
+def test_what_is_learned_belongs_to_its_images_whichever_they_are(tmp_path):
+    store, trial = Store(tmp_path / "r.sqlite"), trials(NETWORK)[0]
+    digits = Facts("scikit-learn digits", "digest")
+    epochs = tuple(Epoch(number, 1, 0.4, 0.9, 0.1, 0.01, no_parameters) for number in range(trial.epochs))
+    store.put(key_of(Item(trial), digits.digest), Curve(0.1, epochs, np.ones(trial.epochs, np.float32)))
+    assert learned(store, NETWORK, digits) == {trial: (0.9,) * trial.epochs}
+    assert learned(store, NETWORK, replace(digits, digest="another")) == learned(store, NETWORK, None) == {}
