@@ -1,4 +1,4 @@
-# make run | test | check | class | bench | install | torch | cupy | cluster | lock | clean        (PORT=2718, HEADLESS=1, NOTEBOOK=notebooks/backend_race.py)
+# make run | test | check | class | bench | install | torch | cupy | cluster | lock | clean        (PORT=2718, HEADLESS=1, NOTEBOOK=notebooks/backend_race.py; test QUICK=1)
 PORT ?= 2718
 HEADLESS ?= 0
 NOTEBOOK ?= mnist_training.py
@@ -48,8 +48,9 @@ $(INSTALLED_DEV): requirements-dev.txt $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
+# QUICK=1 leaves out what is slow or needs a browser; ONLY=images and ONLY=interrupts run what such a setting can change.
 test: $(INSTALLED_DEV)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,8 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-# Before anything of lib is imported, and inherited by every worker: tests neither use nor fill the person's own cache.
-_CACHE = tempfile.mkdtemp(prefix="less-overhead-tests-")
+# Before anything of lib is imported, and inherited by every worker: tests neither use nor fill the person's own cache. Each of
+# the suite's processes has a folder of its own in that of the first; what is compiled there they share.
+_FIRST = "PYTEST_XDIST_WORKER" not in os.environ
+if _FIRST:
+    os.environ["SUITE_FOLDER"] = tempfile.mkdtemp(prefix="less-overhead-tests-")
+_CACHE = tempfile.mkdtemp(dir=os.environ["SUITE_FOLDER"])
+_COMPILED = Path(os.environ["SUITE_FOLDER"], "xla")
+_COMPILED.mkdir(exist_ok=True)
+Path(_CACHE, "xla").symlink_to(_COMPILED)
 os.environ["MNIST_CACHE_DIR"] = _CACHE
 os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(dir=_CACHE)
 # The turn between the programs of a machine: a notebook that is open elsewhere neither delays a test past its limit nor waits for
@@ -20,12 +28,18 @@ if not os.environ.get("MNIST_NPZ"):
     os.environ["MNIST_OFFLINE"] = "1"  # the suite needs no network; downloads are tested against a server of its own
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# A product of float32 and float64, or of shapes that only broadcasting makes fit, is an oversight.
+os.environ["JAX_NUMPY_DTYPE_PROMOTION"], os.environ["JAX_NUMPY_RANK_PROMOTION"] = "strict", "raise"
+# Under nohup and in a script's background job SIGINT is ignored, by all children too; a test that interrupts one would wait.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from lib.backends import Way, unavailable  # noqa: E402
 from lib.data import Data, aligned  # noqa: E402
 from lib.engine import Engine  # noqa: E402
 from tests.browser import browsing, tab  # noqa: E402
 from tests.deploying import Cloud, lending, make_clone  # noqa: E402
+from tests.suite import *  # noqa: E402, F403
 
 
 def where_installed(keys: Iterable[str]) -> list:
@@ -40,7 +54,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_unconfigure() -> None:
-    shutil.rmtree(_CACHE, ignore_errors=True)
+    shutil.rmtree(os.environ["SUITE_FOLDER"] if _FIRST else _CACHE, ignore_errors=True)
 
 
 def make_small_data() -> Data:
@@ -65,6 +79,7 @@ def small_data() -> Data:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     shared = Engine()
+    shared.warm(Way())  # nearly every test that trains wants it
     yield shared
     shared.close()
 

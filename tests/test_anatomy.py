@@ -44,12 +44,12 @@ def test_the_operations_are_those_of_a_step(subject, worker):
     (w1, b1), (w2, b2) = subject.parameters
     onehot = np.eye(10, dtype=np.float32)[y]
     values = forward_and_backward(
-        library, library.move(x), library.move(onehot), [library.move(one) for one in (w1, b1, w2, b2)]
+        library, library.move(x), library.move(onehot), [library.move(one) for one in (w1, b1[None], w2, b2[None])]
     )
     loss, gradients = loss_and_gradients(subject.parameters, x, y)
     assert float(values["loss"]) == pytest.approx(loss, rel=1e-5)
     for name, expected in zip(("dw1", "db1", "dw2", "db2"), [g for layer in gradients for g in layer], strict=True):
-        np.testing.assert_allclose(np.asarray(values[name]), expected, rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(np.asarray(values[name]), np.atleast_2d(expected), rtol=1e-3, atol=1e-6)
 
 
 def test_each_operation_of_the_table_is_measured(subject):
@@ -163,6 +163,7 @@ def test_the_table_and_the_chart_show_what_is_kept():
     assert sentence({}, 32) == ""
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("backend", ["numpy", "jax-step", "jax-epoch", "torch"])
 def test_real_experiments_add_up_roughly(small_data, backend):
     """Within a factor of two, whatever else the machine does; `make bench BENCH=anatomy` holds them to 15 %."""

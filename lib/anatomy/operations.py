@@ -54,7 +54,7 @@ class Library:
     log: Callable[[Array], Array]
     largest: Callable[[Array], Array]  # of each row, (batch, 1)
     row_sum: Callable[[Array], Array]  # (batch, 1)
-    column_sum: Callable[[Array], Array]
+    column_sum: Callable[[Array], Array]  # (1, columns)
     total: Callable[[Array], Array]
     wait: Callable[[Array], object]
     variable: Callable[[Array], Array]  # what an update can write into
@@ -75,7 +75,7 @@ def steps(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:
     x, y = subject.batch
     (w1, b1), (w2, b2) = subject.parameters
     onehot = library.move(np.eye(len(b2), dtype=np.float32)[y])  # (batch, 10)
-    images, *weights = (library.move(array) for array in (x, w1, b1, w2, b2))
+    images, *weights = (library.move(array) for array in (x, w1, b1[None, :], w2, b2[None, :]))  # biases as rows
     weights = [library.variable(one) for one in weights]
     values = forward_and_backward(library, images, onehot, weights)
     calls = _calls(library, images, onehot, weights, values, np.float32(subject.training.learning_rate))
@@ -179,7 +179,7 @@ def _like_numpy(xp, move: Callable[[np.ndarray], Array], wait: Callable[[Array],
 
     return Library(
         move, product, lambda z: xp.maximum(0, z), lambda z: z > 0, xp.exp, xp.log,
-        lambda z: z.max(axis=1, keepdims=True), lambda z: z.sum(axis=1, keepdims=True), lambda z: z.sum(axis=0), xp.sum,
+        lambda z: z.max(axis=1, keepdims=True), lambda z: z.sum(axis=1, keepdims=True), lambda z: z.sum(axis=0, keepdims=True), xp.sum,
         wait, xp.copy, descend,
     )  # fmt: skip
 
@@ -189,13 +189,14 @@ def _jax(device: str) -> Library:
     import jax.numpy as jnp
 
     target = jax.devices(device)[0]
+    positive = jax.jit(lambda z: (z > 0).astype(z.dtype))  # one call, as a comparison by itself is
 
     def product(a, b, transposed_a, transposed_b):
         return (a.T if transposed_a else a) @ (b.T if transposed_b else b)
 
     return Library(
-        lambda array: jax.device_put(array, target), product, lambda z: jnp.maximum(0, z), lambda z: z > 0, jnp.exp, jnp.log,
-        lambda z: z.max(axis=1, keepdims=True), lambda z: z.sum(axis=1, keepdims=True), lambda z: z.sum(axis=0), jnp.sum,
+        lambda array: jax.device_put(array, target), product, lambda z: jnp.maximum(0, z), positive, jnp.exp, jnp.log,
+        lambda z: z.max(axis=1, keepdims=True), lambda z: z.sum(axis=1, keepdims=True), lambda z: z.sum(axis=0, keepdims=True), jnp.sum,
         jax.block_until_ready, _same, lambda weights, step: weights - step, jax.jit,
     )  # fmt: skip
 
@@ -224,7 +225,7 @@ def _tensorflow(device: str) -> Library:
     return Library(
         move, product, tf.nn.relu, lambda z: tf.cast(z > 0, tf.float32), tf.exp, tf.math.log,
         lambda z: tf.reduce_max(z, axis=1, keepdims=True), lambda z: tf.reduce_sum(z, axis=1, keepdims=True),
-        lambda z: tf.reduce_sum(z, axis=0), tf.reduce_sum, wait, variable, lambda w, step: w.assign_sub(step),
+        lambda z: tf.reduce_sum(z, axis=0, keepdims=True), tf.reduce_sum, wait, variable, lambda w, step: w.assign_sub(step),
         lambda function: tf.function(function, autograph=False),
     )  # fmt: skip
 
@@ -244,7 +245,7 @@ def _torch(device: str) -> Library:
 
     return Library(
         lambda array: torch.from_numpy(np.array(array)).to(target), product, torch.relu, lambda z: z > 0, torch.exp, torch.log,
-        lambda z: z.amax(dim=1, keepdim=True), lambda z: z.sum(dim=1, keepdim=True), lambda z: z.sum(dim=0), torch.sum,
+        lambda z: z.amax(dim=1, keepdim=True), lambda z: z.sum(dim=1, keepdim=True), lambda z: z.sum(dim=0, keepdim=True), torch.sum,
         wait, _same, lambda w, step: w.sub_(step),
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
 
 def _step_by_step(subject: Subject) -> dict[str, Experiment]:
     # Takes a batch from host memory, and does nothing with it.
-    taken = jax.jit(lambda x, y: x[0, 0] + y[0])
+    taken = jax.jit(lambda x, y: x[0, 0] + y[0].astype(x.dtype))
     return {
         "python": Repeated(loop(subject, nothing)),
         "returns": Repeated(one_call(subject.tiny), _wait, returns=True),

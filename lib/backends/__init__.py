@@ -43,6 +43,8 @@ class Backend:
 
 
 COMPILERS = ("g++", "clang++", "c++")
+# Keras' layers count on JAX to match types and ranks, even where a person has told it not to.
+_JAX_PROMOTES = {"JAX_NUMPY_DTYPE_PROMOTION": "standard", "JAX_NUMPY_RANK_PROMOTION": "allow"}
 _TF_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "ERROR"}
 
 BACKENDS: Mapping[str, Backend] = MappingProxyType(
@@ -79,7 +81,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
             Backend(
                 "keras-jax", "Keras on JAX", "#cc79a7", "keras-jax", "with_keras", "train",
                 ("keras", "jax"), "pip install keras jax", DEVICES,
-                environment={"KERAS_BACKEND": "jax"}, side_by_side=False,
+                environment={"KERAS_BACKEND": "jax"} | _JAX_PROMOTES, side_by_side=False,
             ),
             Backend(
                 "keras-tensorflow", "Keras on TensorFlow", "#d55e00", "keras-tensorflow", "with_keras", "train",

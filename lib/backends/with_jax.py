@@ -50,9 +50,9 @@ def unpacked(parameters) -> Parameters:
 def logits_of(parameters, x):
     """Forward pass: (batch, 784) → (batch, 10)."""
     for weights, biases in parameters[:-1]:
-        x = jax.nn.relu(_times(x, weights) + biases)  # (batch, width)
+        x = jax.nn.relu(_times(x, weights) + biases[None, :])  # (batch, width)
     weights, biases = parameters[-1]
-    return _times(x, weights) + biases
+    return _times(x, weights) + biases[None, :]
 
 
 def _times(x, weights):
@@ -62,7 +62,7 @@ def _times(x, weights):
 
 def cross_entropy(logits, labels):
     """Cross-entropy of each image, (batch,)."""
-    is_right = labels[:, None] == jnp.arange(logits.shape[1])  # (batch, 10)
+    is_right = labels[:, None] == jnp.arange(logits.shape[1])[None, :]  # (batch, 10)
     return jax.nn.logsumexp(logits, axis=1) - jnp.sum(jnp.where(is_right, logits, 0), axis=1)
 
 
