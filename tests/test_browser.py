@@ -8,6 +8,7 @@ import numpy as np
 import psutil
 import pytest
 
+from lib.experiments import missing_backends
 from tests.browser import FIRST, MARKS, PHONE, open_page, serving, tab, wait_over
 
 pytestmark = MARKS
@@ -51,7 +52,10 @@ def test_all_experiments_fill_in_turn(page, server):
     # Which is the slowest depends on what else the machine does; the sentence is about the one that was.
     slowest = [label for label, seconds in epoch_s.items() if seconds == max(epoch_s.values())]
     assert any(re.search(rf"{label} [^,]+, .* times as long", sentence(page, 3)) for label in slowest), epoch_s
-    assert "no NVIDIA driver" in page.locator(".lab-missing").inner_text() or page.locator(".lab-missing").count() == 0
+    said = " ".join(page.locator(".lab-missing").all_inner_texts())
+    gaps = missing_backends()  # of this machine, as of the server's
+    assert [way.label for way, _, _ in gaps if way.label not in said] == []
+    assert bool(said) == bool(gaps)
     page.wait_for_selector(".draw canvas", timeout=60_000)
 
 
@@ -75,7 +79,7 @@ def test_moving_a_slider_trains_anew_and_changes_the_address(page, server):
         "old => document.querySelector('.lab .lab-sentence')?.innerText !== old", arg=before, timeout=30_000
     )
     wait_over(page)
-    assert "after 4 epochs" in sentence(page) or "4 epochs" in sentence(page)
+    assert "after 4 epochs" in sentence(page)
     assert "rate.epochs=4" in page.url
     assert page.locator(FIRST + ".lab-figure svg >> nth=0").inner_html() != chart
     assert slider.evaluate("element => element.getRootNode().activeElement === element"), "the slider keeps the focus"
@@ -144,7 +148,7 @@ def test_a_moved_slider_does_not_wait_for_the_experiments_below(page, server):
     page.keyboard.press("ArrowLeft")
     page.wait_for_function(
         "old => document.querySelector('.lab .lab-sentence') && document.querySelector('.lab .lab-sentence').innerText !== old",
-        arg=before, timeout=8_000,
+        arg=before, timeout=60_000,
     )  # fmt: skip
     assert page.evaluate(state, 3) in ("Waiting", "Training"), "the fourth is not over yet"
     page.wait_for_function(f"() => ({state})(3) === 'Training'", timeout=10_000)

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -173,14 +172,12 @@ print(data._find(True)[1])
     assert asked == ["/mnist.npz"]
 
 
-def test_no_network_is_told_and_quick(no_sources, monkeypatch):
+def test_no_network_is_told(no_sources, monkeypatch):
     monkeypatch.setattr(data, "KERAS_URL", "http://127.0.0.1:9/mnist.npz")
     monkeypatch.setattr(data, "IDX_URL", "http://127.0.0.1:9/")
-    before = time.monotonic()
     _, source, note = data._find(True)
     assert source == "scikit-learn digits"
-    assert "no connection" in note
-    assert time.monotonic() - before < 10
+    assert note.count("no connection") == 2, "each mirror is tried once"
 
 
 @pytest.mark.parametrize("content", ["missing", "pickle", "other arrays", "text", "folder"])

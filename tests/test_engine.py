@@ -100,28 +100,33 @@ def test_parameters_come_back_when_asked_for(engine):
 
 
 @pytest.mark.parametrize("key", ["jax-epoch", "jax-step", "numpy", "keras-jax", "keras-tensorflow"])
-def test_a_cancel_takes_effect_within_a_third_of_a_second(engine, key):
-    run(engine, Way(key), [Training(batch_size=4096, epochs=1)])  # the worker is warm
-    times = []
-    for _ in range(3):
-        cancel = Cancel()
-        messages = engine.run(Way(key), [LONG], cancel)
-        until_steps(messages)
-        cancel.set()
-        before = time.monotonic()
-        assert not [m for m in messages if isinstance(m, Trained)]
-        times.append(time.monotonic() - before)
-    assert np.median(times) < 0.3
-    assert run(engine, Way(key), [Training(batch_size=4096, epochs=1)]), "the worker is still there"
+def test_a_cancel_takes_effect_after_a_few_of_a_thousand_reports(engine, monkeypatch, key):
+    """The seconds are those of `make bench BENCH=interaction`; a report comes every tenth."""
+    monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 60.0)  # a slow worker is not replaced
+    library = f"{BACKENDS[key].worker}/cpu"
+    run(engine, Way(key), [Training(batch_size=4096, epochs=1)])
+    pid, told, receive = engine.pids()[library], [], engine._receive
+    monkeypatch.setattr(engine, "_receive", lambda worker: told.append(receive(worker)) or told[-1])
+    cancel = Cancel()
+    messages = engine.run(Way(key), [LONG], cancel)
+    until_steps(messages)
+    told.clear()
+    cancel.set()
+    assert not [m for m in messages if isinstance(m, Trained)]
+    assert told[-1][0] == "stopped"
+    assert len(told) < 20
+    assert run(engine, Way(key), [Training(batch_size=4096, epochs=1)])
+    assert engine.pids()[library] == pid, "the worker is still there"
 
 
-def test_closing_the_generator_cancels(engine):
+def test_closing_the_generator_cancels(engine, monkeypatch):
+    monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 20.0)  # a worker that went on for so long would be replaced
     messages = engine.run(JAX, [LONG], Cancel())
     until_steps(messages)
+    pid = engine.pids()["jax/cpu"]
     messages.close()
-    before = time.monotonic()
-    run(engine, JAX, [Training(batch_size=4096, epochs=1)])
-    assert time.monotonic() - before < 2
+    assert events_of(run(engine, JAX, [Training(batch_size=4096, epochs=1)]), Epoch)
+    assert engine.pids()["jax/cpu"] == pid
 
 
 def test_a_worker_killed_from_outside_is_a_sentence_and_the_next_run_works(engine):
@@ -149,12 +154,13 @@ def test_a_worker_that_does_not_answer_is_replaced(engine):
     until_steps(messages)
     pid = engine.pids()["jax/cpu"]
     os.kill(pid, signal.SIGSTOP)  # it hangs
-    before = time.monotonic()
+    hung, before = psutil.Process(pid), time.monotonic()
     cancel.set()
     list(messages)
-    assert 1.5 < time.monotonic() - before < 3.5
+    assert time.monotonic() - before >= engine_module.CANCEL_ANSWER_S, "it was given the time to answer"
     assert events_of(run(engine, JAX, [Training(batch_size=4096, epochs=1)]), Epoch)
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    assert engine.pids()["jax/cpu"] != pid
+    assert not psutil.wait_procs([hung], timeout=30)[1]
 
 
 def test_a_failure_of_the_library_is_a_sentence():
@@ -191,12 +197,10 @@ def test_waiting_runs_know_their_place_and_nobody_starves(engine):
     long = threading.Thread(target=go_on_until_cancelled)
     long.start()
     try:
-        time.sleep(0.5)
-        before = time.monotonic()
+        while not n_epochs():
+            time.sleep(0.05)
         short = run(engine, JAX, [Training(batch_size=512, epochs=1)])
-        waited_s = time.monotonic() - before
-        assert long.is_alive(), "the short one did not have to wait for the end of the long one"
-        assert waited_s < 6
+        assert n_epochs() < LONG.epochs, "the short one did not have to wait for the end of the long one"
         assert Waiting(1) in short
         n_before, limit = n_epochs(), time.monotonic() + 30
         while n_epochs() < n_before + 2 and time.monotonic() < limit:
@@ -328,12 +332,16 @@ for message in engine.run(Way("numpy"), [Training(batch_size=1, epochs=100)], Ca
         [sys.executable, "-c", code, ending], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     assert parent.stdout is not None
-    worker = psutil.Process(int(parent.stdout.readline()))
-    if ending != "exit":
-        parent.send_signal(getattr(signal, ending))
-    parent.communicate(timeout=20)
-    _, alive = psutil.wait_procs([worker], timeout=5)
-    assert not alive
+    try:
+        worker = psutil.Process(int(parent.stdout.readline()))
+        if ending != "exit":
+            parent.send_signal(getattr(signal, ending))
+        parent.communicate(timeout=60)
+        _, alive = psutil.wait_procs([worker], timeout=30)
+        assert not alive
+    finally:
+        parent.kill()  # it would hold the machine's turn
+        parent.wait()
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.1, 0.2, 0.4])

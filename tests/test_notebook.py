@@ -12,7 +12,7 @@ import pytest
 
 from lib import experiments, launch, live, page, runs
 from lib.address import Address
-from lib.backends import BACKENDS
+from lib.backends import BACKENDS, Way
 from lib.cancel import Cancel
 from lib.data import Facts
 from lib.live import Stage
@@ -231,11 +231,13 @@ def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
     assert "of the 10,000 test images" in shown[-1].text
 
 
-def test_missing_backends_give_reason_and_remedy():
+@pytest.mark.parametrize("gaps", [[], [(Way(device="gpu"), "no NVIDIA driver", "install one"), (Way("torch"), "not installed", "make torch")]])  # fmt: skip
+def test_missing_backends_give_reason_and_remedy(monkeypatch, gaps):
     experiment = experiments.backends(32, 2, 0.1, "128")
+    monkeypatch.setattr(experiments, "missing_backends", lambda: gaps)
     shown = page.missing_backends(experiment, live.Results(experiment.items, experiment.labels))
-    if any(way.device == "gpu" for way, _, _ in experiments.missing_backends()):
-        assert "NVIDIA" in shown
+    assert shown.count("<li>") == len(gaps)
+    assert all(f"<b>{way.label}</b>: {reason}; {remedy}." in shown for way, reason, remedy in gaps)
     assert "published" in shown
 
 

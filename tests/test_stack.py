@@ -87,7 +87,7 @@ def test_padding_stays_exactly_zero(small_data, monkeypatch):
         for exit_, depth in zip(host["exits"], Shape.of(networks).exits, strict=True):
             used = network.widths[-2] if depth == len(network.hidden) else 0
             assert not exit_[0, column, :, used:].any()
-            assert depth != len(network.hidden) or exit_[0, column].any(), "and it did learn"
+            assert exit_[0, column].any() == (depth == len(network.hidden)), "and it did learn"
 
 
 def test_one_that_diverges_harms_no_other(small_data):

@@ -1,5 +1,7 @@
 """The notebook on sweeps: what is measured for it, and what its sentences and charts say of that."""
 
+import time
+
 import pytest
 
 from lib import sweep_lab, sweep_lab_view
@@ -12,6 +14,7 @@ from lib.store import Store
 from lib.sweep_lab import Compared, Mixed, Point, compare, compared, different, methods, mixed, saturates_at, saturation
 from lib.timing import Ended, Measurement
 from lib.turns import Claim
+from lib.watch import Disturbance
 
 
 def jax_method(key):
@@ -21,17 +24,22 @@ def jax_method(key):
 @pytest.mark.parametrize("key", ["vmap", "processes"])
 def test_a_sweep_is_timed_whole_and_kept(engine, tmp_path, monkeypatch, key):
     monkeypatch.setattr(sweep_lab, "RATES", (0.1, 0.3))
-    store = Store(tmp_path / "results.sqlite")
+    store, began = Store(tmp_path / "results.sqlite"), time.perf_counter()
     told = list(compare([jax_method(key)], 1, engine, store, Cancel(), Claim()))
     (one,) = [item for item in told if isinstance(item, Compared)]
     assert one.method == key
-    assert 0 < one.record.measurement.median_s < 60
+    assert 0 < one.record.measurement.median_s < time.perf_counter() - began, "seconds, of those that passed here"
     assert any(isinstance(item, Note) and "%" in item.text for item in told)
     assert compared(store, 1)[key].id == one.record.id
     assert compared(store, 2) == {}
 
 
-def test_points_for_more_and_more_networks_are_measured_once(engine, tmp_path):
+@pytest.mark.parametrize(("flags", "times"), [([], 1), (["other programs kept 1.0 cores busy"], 2)])
+def test_points_for_more_and_more_networks_are_measured_until_nothing_disturbs(
+    engine, tmp_path, monkeypatch, flags, times
+):
+    """Whatever else this machine does meanwhile: the watch says what this test wants it to."""
+    monkeypatch.setattr(Disturbance, "flags", property(lambda _: flags))
     store = Store(tmp_path / "results.sqlite")
 
     def points(most):
@@ -43,10 +51,8 @@ def test_points_for_more_and_more_networks_are_measured_once(engine, tmp_path):
     assert all(p.low_s <= p.each_s <= p.high_s for p in first)
     n_records = len(store.records("pace"))
     again = points(4)
-    undisturbed = {record.id for record in store.records("pace") if not record.warnings}
-    if len(undisturbed) == n_records:
-        assert len(store.records("pace")) == n_records
-        assert [p.each_s for p in again] == [p.each_s for p in first]
+    assert len(store.records("pace")) == times * n_records
+    assert ([p.each_s for p in again] == [p.each_s for p in first]) == (times == 1)
 
 
 def test_what_does_not_fit_into_memory_is_said(engine, tmp_path):

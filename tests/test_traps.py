@@ -77,6 +77,7 @@ def test_the_chart_shows_every_sample():
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 def test_measured_for_real(engine, tmp_path):
     task = Task(Way(), Examination("traps", NETWORK, 512))
     told = measure_tasks([task], engine, Store(tmp_path / "r.sqlite"), Cancel(), Claim())
