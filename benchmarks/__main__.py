@@ -4,6 +4,7 @@ import importlib
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 
 import psutil
@@ -30,8 +31,12 @@ def main(arguments: Sequence[str]) -> int:
             )
         try:
             importlib.import_module(f"benchmarks.{name}").main()
-        except RuntimeError as error:  # one that cannot run here (no browser, say) must not lose the others
+        except RuntimeError as error:  # it cannot run here: no browser, say
             print(f"\n{name}: {error}", file=sys.stderr)
+            failed = True
+        except Exception:  # a fault of its own must not lose the others either
+            print(f"\n{name}:", file=sys.stderr)
+            traceback.print_exc()
             failed = True
         print(f"({name}: {time.monotonic() - began:.0f} s)", flush=True)
     return 1 if failed else 0

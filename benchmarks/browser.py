@@ -95,11 +95,19 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
         try:
-            yield opened
-        except PlaywrightError as error:
-            raise RuntimeError(f"the page did not show what was waited for: {error}") from error
+            with looking():
+                yield opened
         finally:
             opened.close()
+
+
+@contextmanager
+def looking() -> Iterator[None]:
+    """What Playwright raises inside, as an error of a benchmark."""
+    try:
+        yield
+    except PlaywrightError as error:
+        raise RuntimeError(f"the page did not show what was waited for: {error}") from error
 
 
 @contextmanager

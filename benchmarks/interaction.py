@@ -10,8 +10,10 @@ page-warm       the same person a second time; `page-warm-new-browser`: with a b
 """
 
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from playwright.sync_api import Browser, Page
 
@@ -20,13 +22,14 @@ from benchmarks.browser import (
     first_complete,
     free_port,
     fresh_cache,
+    looking,
     make_run,
     page_of,
     server,
     visitor,
     wait_until_all_over,
 )
-from benchmarks.report import Row, Target, note, row, show
+from benchmarks.report import LeftOut, Row, Target, note, row, show
 
 PRESSES = 20
 STARTS = 3
@@ -38,58 +41,109 @@ WORDS = {
 }  # fmt: skip
 COUNT, EPOCHS = 0, 1  # sliders of the first experiment: how many rates, epochs
 COUNTS = (5, 6, 7, 8)
-FEWEST_EPOCHS, MOST_EPOCHS = 1, 6
+FEWEST_EPOCHS, EPOCHS_AT_FIRST, MOST_EPOCHS = 1, 3, 6
 PAUSE_S = 0.5  # between a finished frame and the next press, as a person would
 SETTLE_S = 1.0  # of training before it is cancelled
 WAIT_LIMIT_S = 120
 
 
 def main() -> None:
-    seconds: dict[str, list[float]] = {}
+    seconds: dict[str, list[float]] = defaultdict(list)
+    left_out = LeftOut()
     try:
         with browser() as opened:
-            _starts(opened, seconds)
-            _presses(opened, seconds)
+            _starts(opened, seconds, left_out)
+            with left_out.unless_it_works("presses"), looking(), fresh_cache() as cache, _ready(opened, cache) as page:
+                _presses(Presses(page, seconds, left_out))
     finally:
-        if seconds:  # what was measured before something went wrong is kept
-            _report(seconds)
+        if seconds:  # what was measured before it was interrupted is kept
+            _report(seconds, left_out)
 
 
-def _report(seconds: dict[str, list[float]]) -> None:
+def _report(seconds: dict[str, list[float]], left_out: LeftOut) -> None:
     rows = [row(name, values, "jax-epoch", 32, worst_s=max(values)) for name, values in seconds.items() if values]
     medians: dict[object, Row] = {r["name"]: r for r in rows}
     targets = [
         Target(WORDS[name], medians[name]["median_s"] if name in medians else None, limit, "s")  # pyright: ignore[reportArgumentType]
         for name, limit in LIMITS_S.items()
     ]
-    show("interaction", rows, ("name", "median_s", "q1_s", "q3_s", "n", "worst_s"), targets)
+    show("interaction", rows, ("name", "median_s", "q1_s", "q3_s", "n", "worst_s"), targets, left_out)
 
 
-def _presses(opened: Browser, seconds: dict[str, list[float]]) -> None:
-    with fresh_cache() as cache, _ready(opened, cache) as page:
-        for seen in _snake(page, "Training", "Done"):
-            seconds.setdefault("first-points", []).append(seen["points"])
-            seconds.setdefault("first-labels", []).append(seen["labels"])
-        note("new positions")
-        for seen in _snake_back(page):
-            seconds.setdefault("cached", []).append(seen["points"])
-        note("positions seen before")
-        for seen in _cancelled(page):
-            seconds.setdefault("cancelled", []).append(seen["points"])
-            seconds.setdefault("cancelled-gone", []).append(seen["gone"])
-
-
-def _starts(opened: Browser, seconds: dict[str, list[float]]) -> None:
-    for _ in range(STARTS):
-        with fresh_cache() as cache:
+def _starts(opened: Browser, seconds: dict[str, list[float]], left_out: LeftOut) -> None:
+    for number in range(STARTS):
+        with left_out.unless_it_works(f"start {number + 1} of {STARTS}"), looking(), fresh_cache() as cache:
             port = free_port()
             with visitor(opened) as person, visitor(opened) as stranger:
                 for name, who in (("page-cold", person), ("page-warm", person), ("page-warm-new-browser", stranger)):
                     began = time.time()
                     with make_run(cache, port) as address, page_of(who, address) as page:
                         at, state = first_complete(page)
-                        seconds.setdefault(name, []).append(at - began)
+                        seconds[name].append(at - began)
                         note(f"{name}: {at - began:.1f} s ({state})")
+
+
+@dataclass
+class Presses:
+    """Key presses on a page, and what became of them: seconds by name, or why there are none."""
+
+    page: Page
+    seconds: dict[str, list[float]]
+    left_out: LeftOut
+
+    def take(self, what: str, slider: int, key: str, states: Sequence[str], **named: str) -> None:
+        """Press a key and keep what was seen under these names; leave it out where the page shows another state or no new lines."""
+        with self.left_out.unless_it_works(f"{what}, {key}"), looking():
+            seen = _press(self.page, slider, key)
+            if seen["points"] is None or seen.get("state") not in states:
+                raise RuntimeError(f"expected {' or '.join(states)} with new lines, got {seen}")
+            for name, of_seen in named.items():
+                if seen[of_seen] is not None:  # the labels may come after the lines
+                    self.seconds[name.replace("_", "-")].append(seen[of_seen])
+
+
+def _presses(presses: Presses) -> None:
+    for number in range(EPOCHS_AT_FIRST - FEWEST_EPOCHS):
+        with presses.left_out.unless_it_works(f"press {number + 1} before the first"), looking():
+            _move(presses.page, EPOCHS, "ArrowLeft")
+    for count in COUNTS:
+        with presses.left_out.unless_it_works(f"{count} rates"), looking():
+            _up_and_down(presses, count)
+        note(f"{count} rates: new positions, and positions seen before")
+    with presses.left_out.unless_it_works("cancelled"), looking():
+        _cancelled(presses)
+
+
+def _up_and_down(presses: Presses, count: int) -> None:
+    """With another number of rates, up the epochs: each position trains what is new in it; and down again: all these are kept.
+
+    Not down at a number of rates that was only trained with more epochs: fewer of them are a part of what is kept.
+    """
+    _move(presses.page, COUNT, "ArrowRight")
+    epochs = range(FEWEST_EPOCHS + 1, MOST_EPOCHS + 1)
+    for number in epochs:
+        names = {"first_points": "points", "first_labels": "labels"}
+        presses.take(f"{count} rates, {number} epochs", EPOCHS, "ArrowRight", ("Training", "Done"), **names)
+        _wait_over(presses.page)
+    for number in reversed(epochs):
+        presses.take(f"{count} rates, {number - 1} epochs", EPOCHS, "ArrowLeft", ("From store",), cached="points")
+        _wait_over(presses.page)
+
+
+def _cancelled(presses: Presses) -> None:
+    """Between 20 and 10 epochs of 16 rates, each left after a second of training."""
+    page = presses.page
+    for slider in (COUNT, EPOCHS):
+        page.locator(".lab").first.locator("marimo-slider").nth(slider).locator("[role=slider]").focus()
+        page.keyboard.press("End")
+        time.sleep(PAUSE_S)
+    for number in range(PRESSES):
+        page.wait_for_function(
+            "window.lab.look()?.state === 'Training' && window.lab.look().lines > 0", timeout=1000 * WAIT_LIMIT_S
+        )
+        time.sleep(SETTLE_S)
+        key, names = "PageUp" if number % 2 else "PageDown", {"cancelled": "points", "cancelled_gone": "gone"}
+        presses.take(f"cancelled, {number + 1} of {PRESSES}", EPOCHS, key, ("Training",), **names)
 
 
 @contextmanager
@@ -128,48 +182,3 @@ def _wait_over(page: Page) -> None:
         timeout=1000 * WAIT_LIMIT_S,
     )
     time.sleep(PAUSE_S)
-
-
-def _checked(seen: dict, *states: str) -> dict:
-    if seen["points"] is None or seen.get("state") not in states:
-        raise RuntimeError(f"after a key press: expected {' or '.join(states)} with new lines, got {seen}")
-    return seen
-
-
-def _snake(page: Page, *states: str) -> Iterator[dict]:
-    """Twenty positions not seen before: up and down the epochs, another number of rates at each turn."""
-    for _ in range(2):  # from 3 epochs to 1
-        _move(page, EPOCHS, "ArrowLeft")
-    key = "ArrowRight"
-    for _ in COUNTS:
-        _move(page, COUNT, "ArrowRight")
-        for _ in range(MOST_EPOCHS - FEWEST_EPOCHS):
-            yield _checked(_press(page, EPOCHS, key), *states)
-            _wait_over(page)
-        key = "ArrowLeft" if key == "ArrowRight" else "ArrowRight"
-
-
-def _snake_back(page: Page) -> Iterator[dict]:
-    """The same way back: all these are kept."""
-    key = "ArrowRight"  # an even number of turns: the way ended at one epoch
-    for turn in range(len(COUNTS)):
-        for _ in range(MOST_EPOCHS - FEWEST_EPOCHS):
-            yield _checked(_press(page, EPOCHS, key), "From store")
-            time.sleep(PAUSE_S)
-        key = "ArrowLeft" if key == "ArrowRight" else "ArrowRight"
-        if turn + 1 < len(COUNTS):
-            _move(page, COUNT, "ArrowLeft")
-
-
-def _cancelled(page: Page) -> Iterator[dict]:
-    """Between 20 and 10 epochs of 16 rates, each left after a second of training."""
-    for slider in (COUNT, EPOCHS):
-        page.locator(".lab").first.locator("marimo-slider").nth(slider).locator("[role=slider]").focus()
-        page.keyboard.press("End")
-        time.sleep(PAUSE_S)
-    for number in range(PRESSES):
-        page.wait_for_function(
-            "window.lab.look()?.state === 'Training' && window.lab.look().lines > 0", timeout=1000 * WAIT_LIMIT_S
-        )
-        time.sleep(SETTLE_S)
-        yield _checked(_press(page, EPOCHS, "PageUp" if number % 2 else "PageDown"), "Training")

@@ -2,10 +2,14 @@
 
 import json
 import statistics
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+import psutil
 
 from lib.backends import versions
 from lib.data import load_test
@@ -47,13 +51,30 @@ def row(name: str, seconds: Sequence[float], backend: str | None = None, batch_s
     } | more  # fmt: skip
 
 
-def show(name: str, rows: Sequence[Row], columns: Sequence[str], targets: Sequence[Target]) -> None:
-    """Print the table and the targets, and write the rows with what they were measured on."""
+class LeftOut(list[str]):
+    """What a benchmark could not measure, each with the reason. One that fails must not lose the others."""
+
+    @contextmanager
+    def unless_it_works(self, what: str) -> Iterator[None]:
+        """Note a failure of what is measured inside, and go on behind it."""
+        try:
+            yield
+        except (RuntimeError, MemoryError, OSError, subprocess.SubprocessError, psutil.Error) as error:
+            self.append(f"{what}: {(str(error) or type(error).__name__).splitlines()[0]}")
+            note(f"left out: {self[-1]}")
+
+
+def show(
+    name: str, rows: Sequence[Row], columns: Sequence[str], targets: Sequence[Target], left_out: Sequence[str] = ()
+) -> None:
+    """Print the table, what was left out and the targets, and write the rows with what they were measured on."""
     print(f"\n{name}")
     cells = [[_text(r.get(column)) for column in columns] for r in rows]
     widths = [max(len(line[i]) for line in [list(columns), *cells]) for i in range(len(columns))]
     for line in [list(columns), *cells]:
         print("  " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    for missing in left_out:
+        print(f"Left out: {missing}")
     print("Targets:" if targets else "No targets.")
     for target in targets:
         print(target)

@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 
 from benchmarks.article_sweep import EPOCHS, RATES
-from benchmarks.report import Row, Target, note, row, show
+from benchmarks.report import LeftOut, Row, Target, note, row, show
 from lib.backends import Way, unavailable
 from lib.cancel import Cancel
 from lib.engine import Engine, MachineTurn
@@ -40,13 +40,12 @@ DEPTHS = [Training(Network.parse(text), 0.1, 32, 3) for text in ARTICLE_ARCHITEC
 
 
 def main() -> None:
-    engine = Engine()
+    engine, left_out = Engine(), LeftOut()
     try:
-        article = [*_article(engine), *_theirs()]
-        by_count = _by_count(engine)
-        padded = _rounds(
-            engine, "padded", DEPTHS, ("sequential", "padded", "sharded", "processes", "stacks", "auto"), 1.0
-        )
+        article = [*_article(engine, left_out), *_theirs(left_out)]
+        by_count = _by_count(engine, left_out)
+        methods = ("sequential", "padded", "sharded", "processes", "stacks", "auto")
+        padded = _rounds(engine, left_out, "padded", DEPTHS, methods, 1.0)
     finally:
         engine.close()
     columns = (
@@ -62,7 +61,7 @@ def main() -> None:
         "per_s",
         "extra_mb_each",
     )
-    show("sweeps", [*article, *by_count, *padded], columns, _targets(article, by_count, padded))
+    show("sweeps", [*article, *by_count, *padded], columns, _targets(article, by_count, padded), left_out)
 
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="less-overhead-bench-")  # removed at the end
@@ -90,63 +89,77 @@ def timed(
 
 
 def _rounds(
-    engine: Engine, name: str, trainings: Sequence[Training], methods: Sequence[str], max_waste: float | None = None
+    engine: Engine,
+    left_out: LeftOut,
+    name: str,
+    trainings: Sequence[Training],
+    methods: Sequence[str],
+    max_waste: float | None = None,
 ) -> list[Row]:
     """Each method for one epoch to be warm, then all in turns."""
     found: dict[str, list[tuple[float, str, float]]] = {method: [] for method in methods}
     for method in methods:  # compiles, and starts processes: what it takes depends on shapes, not on epochs
-        timed(engine, [replace(training, epochs=1) for training in trainings], method, max_waste)
-    for _ in range(ROUNDS):
+        with left_out.unless_it_works(f"{name}, {method}, warming up"):
+            timed(engine, [replace(training, epochs=1) for training in trainings], method, max_waste)
+    for number in range(ROUNDS):
         for method in methods:
-            found[method].append(timed(engine, trainings, method, max_waste))
+            with left_out.unless_it_works(f"{name}, {method}, round {number + 1}"):
+                found[method].append(timed(engine, trainings, method, max_waste))
     note(f"{name}: {', '.join(methods)}")
     return [
         row(name, [s for s, _, _ in runs], "jax-epoch", 32, method=method, networks=len(trainings),
             picked=", ".join(dict.fromkeys(p for _, p, _ in runs)), best_accuracy=max(b for _, _, b in runs))
-        for method, runs in found.items()
+        for method, runs in found.items() if runs
     ]  # fmt: skip
 
 
-def _article(engine: Engine) -> list[Row]:
-    return _rounds(engine, "article", ARTICLE, ("sequential", "processes", "vmap", "sharded", "stacks", "auto"))
+def _article(engine: Engine, left_out: LeftOut) -> list[Row]:
+    methods = ("sequential", "processes", "vmap", "sharded", "stacks", "auto")
+    return _rounds(engine, left_out, "article", ARTICLE, methods)
 
 
-def _theirs() -> list[Row]:
+def _theirs(left_out: LeftOut) -> list[Row]:
     if unavailable(Way("keras-tensorflow")) is not None:
         return []
     found = []
     for method in ("sequential", "pool"):
-        note(f"the article's sweep, {method}: minutes")
-        command = [sys.executable, "-m", "benchmarks.article_sweep", method]
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}  # fmt: skip
-        with MachineTurn():  # one timed thing at a time on this machine
-            done = subprocess.run(
-                command, cwd=Path(__file__).resolve().parent.parent, env=environment, capture_output=True, text=True, timeout=LIMIT_S,
-                check=False,
-            )  # fmt: skip
-        if done.returncode:
-            raise RuntimeError(f"the article's sweep ended with status {done.returncode}: {done.stderr[-500:]}")
-        answer = json.loads(done.stdout.splitlines()[-1])
-        best = max(answer["accuracies"].values())
-        found.append(row("article", [answer["wall_s"]], "keras-tensorflow", 32, method=f"keras-{method}", networks=len(RATES), best_accuracy=best))  # fmt: skip
+        with left_out.unless_it_works(f"the article's sweep, {method}"):
+            found.append(_their_sweep(method))
     return found
 
 
-def _by_count(engine: Engine) -> list[Row]:
+def _their_sweep(method: str) -> Row:
+    note(f"the article's sweep, {method}: minutes")
+    command = [sys.executable, "-m", "benchmarks.article_sweep", method]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}  # fmt: skip
+    with MachineTurn():  # one timed thing at a time on this machine
+        done = subprocess.run(
+            command, cwd=Path(__file__).resolve().parent.parent, env=environment, capture_output=True, text=True, timeout=LIMIT_S,
+            check=False,
+        )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"the article's sweep ended with status {done.returncode}: {done.stderr[-500:]}")
+    answer = json.loads(done.stdout.splitlines()[-1])
+    best = max(answer["accuracies"].values())
+    return row("article", [answer["wall_s"]], "keras-tensorflow", 32, method=f"keras-{method}", networks=len(RATES), best_accuracy=best)  # fmt: skip
+
+
+def _by_count(engine: Engine, left_out: LeftOut) -> list[Row]:
     """Networks a second, one epoch at batch size 32, and how much memory each one more takes at the peak."""
     found = []
     for strategy in STRATEGIES:
         first_bytes = 0.0
         for count in COUNTS:
             trainings = [Training(learning_rate=float(rate), epochs=1) for rate in np.geomspace(0.01, 0.3, count)]
-            timed(engine, trainings[: min(count, 16)], strategy)
-            with _peak_memory() as peak:
-                seconds, _, best = timed(engine, trainings, strategy)
-            first_bytes = first_bytes or peak[0]
-            each = (peak[0] - first_bytes) / (count - 1) / 1e6 if count > 1 else None
-            found.append(
-                row("count", [seconds], "jax-epoch", 32, method=strategy, networks=count, per_s=count / seconds, best_accuracy=best, extra_mb_each=each)
-            )  # fmt: skip
+            with left_out.unless_it_works(f"{count} networks, {strategy}"):
+                timed(engine, trainings[: min(count, 16)], strategy)
+                with _peak_memory() as peak:
+                    seconds, _, best = timed(engine, trainings, strategy)
+                first_bytes = first_bytes or peak[0]
+                each = (peak[0] - first_bytes) / (count - 1) / 1e6 if count > 1 else None
+                found.append(
+                    row("count", [seconds], "jax-epoch", 32, method=strategy, networks=count, per_s=count / seconds, best_accuracy=best, extra_mb_each=each)
+                )  # fmt: skip
         note(f"1 to {COUNTS[-1]} networks, {strategy}")
     return found
 
@@ -177,18 +190,20 @@ def _peak_memory() -> Iterator[list[float]]:
 
 def _targets(article: Sequence[Row], by_count: Sequence[Row], padded: Sequence[Row]) -> list[Target]:
     seconds = {str(r["method"]): float(r["median_s"]) for r in article}  # type: ignore[arg-type]
-    ours = seconds["auto"]
 
     def times(other: str) -> float | None:
-        return seconds[other] / ours if other in seconds else None
+        return seconds[other] / seconds["auto"] if {other, "auto"} <= seconds.keys() else None
 
     allowed = Shape.of([Network((128,))]).place_bytes(32) / 1e6
-    most = max(float(r["extra_mb_each"]) for r in by_count if r["networks"] == COUNTS[-1])  # type: ignore[arg-type]
+    each = (float(r["extra_mb_each"]) for r in by_count if r["networks"] == COUNTS[-1])  # type: ignore[arg-type]
+    most = max(each, default=None)
     of_padded = {str(r["method"]): float(r["median_s"]) for r in padded}  # type: ignore[arg-type]
-    fixed = {method: s for method, s in of_padded.items() if method != "auto"}
+    auto_s, best_s = of_padded.pop("auto", None), min(of_padded.values(), default=None)
     return [
         Target("auto beside Keras one after another", times("keras-sequential"), 15, "×", True),
         Target("auto beside Keras by multiprocessing.Pool", times("keras-pool"), 5, "×", True),
         Target(f"memory of each of {COUNTS[-1]} networks more", most, allowed, "MB"),
-        Target("four architectures: what auto picked beside the best", of_padded["auto"] / min(fixed.values()), 1.5),
+        Target(
+            "four architectures: what auto picked beside the best", auto_s / best_s if auto_s and best_s else None, 1.5
+        ),
     ]

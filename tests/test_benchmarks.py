@@ -1,0 +1,98 @@
+"""A benchmark comes to its end: what goes wrong in one row is told, and costs no other."""
+
+import json
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+from playwright.sync_api import Error as PlaywrightError
+
+from benchmarks import anatomy, epochs, interaction, report
+from benchmarks.report import LeftOut
+from lib.backends import Way
+from lib.engine import TrainingFailed
+
+
+@pytest.fixture(autouse=True)
+def out(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "OUT", tmp_path)
+    return tmp_path
+
+
+def test_what_fails_is_told_and_what_follows_is_done(capsys):
+    left_out, done = LeftOut(), []
+    for number in range(3):
+        with left_out.unless_it_works(f"number {number}"):
+            if number == 1:
+                raise TrainingFailed("there is not enough memory\nand more lines")
+            done.append(number)
+    report.show("some", [report.row("some", [1.0])], ("name", "median_s"), [], left_out)
+    assert done == [0, 2]
+    assert "Left out: number 1: there is not enough memory\n" in capsys.readouterr().out
+
+
+def test_a_fault_of_the_benchmark_is_no_missing_row():
+    with pytest.raises(AssertionError), LeftOut().unless_it_works("it"):
+        raise AssertionError
+
+
+def test_a_press_that_shows_something_else_costs_only_itself(monkeypatch, capsys, out):
+    """Of 40 presses a new position comes from the store, and in another the browser gives up."""
+    pressed = []
+
+    def press(_page, _slider, key):
+        pressed.append(key)
+        if len(pressed) == 13:
+            raise PlaywrightError("Timeout 30000ms exceeded.")
+        state = "Training" if key == "ArrowRight" and len(pressed) != 3 else "From store"
+        return {"gone": 0.1, "labels": 0.2, "points": 0.3, "state": state}
+
+    monkeypatch.setattr(interaction, "_press", press)
+    for waits in ("_move", "_wait_over", "_cancelled"):
+        monkeypatch.setattr(interaction, waits, lambda *_: None)
+    seconds, left_out = interaction.defaultdict(list), LeftOut()
+    interaction._presses(interaction.Presses(SimpleNamespace(), seconds, left_out))  # pyright: ignore[reportArgumentType]
+    interaction._report(seconds, left_out)
+    assert {name: len(values) for name, values in seconds.items()} == {
+        "first-points": 18,
+        "first-labels": 18,
+        "cached": 20,
+    }
+    assert [line.split(":")[0] for line in left_out] == [
+        "5 rates, 4 epochs, ArrowRight",
+        "6 rates, 4 epochs, ArrowRight",
+    ]
+    assert capsys.readouterr().out.count("Left out: ") == 2
+    assert {row["name"] for row in json.loads((out / "interaction.json").read_text())} == set(seconds)
+
+
+@contextmanager
+def no_ceiling():
+    yield SimpleNamespace(measure=lambda: None, flops_per_s=1e11)
+
+
+def test_a_backend_that_fails_leaves_the_other_rows(monkeypatch, capsys, out):
+    def measured(_engine, way, batch_size):
+        if (way.backend, batch_size) == ("numpy", 32):
+            raise TrainingFailed("it was killed")
+        return [1.0, 2.0], 0.9
+
+    ways = {"jax-epoch", "numpy"}
+    monkeypatch.setattr(epochs, "unavailable", lambda way: None if way.backend in ways else "not now")
+    monkeypatch.setattr(epochs, "_measure", measured)
+    monkeypatch.setattr(epochs, "ceiling", no_ceiling)
+    epochs.main()
+    rows = json.loads((out / "epochs.json").read_text())
+    assert len(rows) == 2 * len(epochs.BATCH_SIZES) - 1
+    assert capsys.readouterr().out.count("\nLeft out: NumPy, batch size 32, round") == epochs.ROUNDS
+
+
+def test_a_split_that_misses_an_experiment_is_left_out(monkeypatch, capsys, out):
+    monkeypatch.setattr(anatomy, "usable_ways", lambda: [Way("numpy"), Way("jax-epoch")])
+    monkeypatch.setattr(anatomy, "BATCH_SIZES", (32,))
+    monkeypatch.setattr(anatomy, "Engine", lambda: SimpleNamespace(examine=lambda *_: [], close=lambda: None))
+    anatomy.main()
+    said = capsys.readouterr().out
+    assert said.count("\nLeft out: ") == 2
+    assert "expected all of its experiments, got none" in said
+    assert json.loads((out / "anatomy.json").read_text()) == []
