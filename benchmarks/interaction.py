@@ -56,8 +56,7 @@ def main() -> None:
             with left_out.unless_it_works("presses"), looking(), fresh_cache() as cache, _ready(opened, cache) as page:
                 _presses(Presses(page, seconds, left_out))
     finally:
-        if seconds:  # what was measured before it was interrupted is kept
-            _report(seconds, left_out)
+        _report(seconds, left_out)  # what was measured before it was interrupted is kept
 
 
 def _report(seconds: dict[str, list[float]], left_out: LeftOut) -> None:

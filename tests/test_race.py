@@ -5,9 +5,10 @@ import os
 import re
 import subprocess
 import sys
+import time
+from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from lib import launch
@@ -87,10 +88,11 @@ def test_the_table_shows_what_is_known_and_what_was_published():
 
 
 def test_a_real_visit_is_kept_and_not_made_again(engine, tmp_path):
-    store, cells = Store(tmp_path / "results.sqlite"), [Cell(NUMPY, 4096)]
+    store, cells, began = Store(tmp_path / "results.sqlite"), [Cell(NUMPY, 4096)], time.perf_counter()
     (visit,) = race(plan(cells, [], rounds=1), engine, store, Cancel(), Claim())
     assert len(visit.record.block_s) == 3, "the first epoch is not timed"
-    assert all(0.01 < second < 60 for second in visit.record.block_s)
+    assert all(second > 0 for second in visit.record.block_s)
+    assert sum(visit.record.block_s) < time.perf_counter() - began, "seconds, of those that passed here"
     assert store.records(KIND) == [visit.record]
     assert plan(cells, store.records(KIND), rounds=1) == []
 
@@ -101,9 +103,7 @@ def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
     (visit,) = race([Cell(NUMPY, 1)], engine, Store(tmp_path / "r.sqlite"), Cancel(), Claim())
     assert visit.record.subject["scaled"] == 1
     assert len(visit.record.block_s) >= 3
-    assert 1 < visit.record.measurement.median_s * 48_000 < 200, (
-        "seconds of a whole epoch, from a tenth of a second of steps"
-    )
+    assert visit.record.measurement.median_s * 48_000 > 1, "seconds of a whole epoch, from a tenth of a second of steps"
 
 
 def test_a_stopped_race_keeps_what_is_done(engine, tmp_path):
@@ -140,28 +140,40 @@ def test_keys_are_unique():
     assert all(re.fullmatch(r"[a-z-]+/(cpu|gpu)/\d+", key_of(cell)) for cell in cells)
 
 
-# A program of its own: it makes a visit for each line that it reads, and answers with the seconds of its epochs. Both have the
-# same one core: there an epoch that another program trains through takes twice as long, on a machine of any size, while what
-# a library's threads make of too few cores is anybody's guess. A small network, because the lock does not ask for its size.
+# A program of its own: it makes a visit for each line that it reads, and answers with the seconds of its epochs, and with when
+# it held the machine's turn, by the clock that all programs share.
 VISITOR = """
-import json, os, sys, threading
+import json, sys, threading, time
+import time
+from itertools import pairwise
 from pathlib import Path
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-from lib import race
+from lib import engine, race
 from lib.backends import Way
-from lib.engine import Engine
 from lib.spec import Network
 from lib.store import Store
+from lib.machine_turn import MachineTurn
 from lib.turns import Claim
+held, since = [], []
+class Watched(MachineTurn):
+    def take(self):
+        taken = super().take()
+        if taken and not since:
+            since.append(time.monotonic())
+        return taken
+    def release(self):
+        if since:
+            held.append((since.pop(), time.monotonic()))
+        super().release()
+engine.MachineTurn = Watched
 race.NETWORK = Network((32,))
-engine, store = Engine(), Store(Path(sys.argv[1]))
+trainer, store = engine.Engine(), Store(Path(sys.argv[1]))
 for _ in sys.stdin:
-    (visit,) = race.race([race.Cell(Way("numpy"), 512)], engine, store, Cancel(), Claim())
-    print(json.dumps(visit.record.block_s), flush=True)
-engine.close()
+    held.clear()
+    (visit,) = race.race([race.Cell(Way("numpy"), 512)], trainer, store, Cancel(), Claim(), budget_s=1e9)
+    print(json.dumps([visit.record.block_s, held]), flush=True)
+trainer.close()
 """
-N_TOGETHER = 5
+N_VISITS = 3
 
 
 def visitor(path: Path) -> subprocess.Popen:
@@ -169,38 +181,30 @@ def visitor(path: Path) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def visits(*programs: subprocess.Popen) -> list[float]:
-    """One visit by each of these programs, all begun at once: median seconds of its timed epochs, program by program."""
+def visits(*programs: subprocess.Popen) -> list[tuple[list[float], list[list[float]]]]:
+    """One visit by each of these programs, all begun at once: seconds of its timed epochs, and when it held the turn."""
     for program in programs:
         assert program.stdin is not None
         program.stdin.write("visit\n")
         program.stdin.flush()
-    found = [json.loads(program.stdout.readline()) for program in programs if program.stdout is not None]
-    assert all(len(epochs) in (2, 3) for epochs in found), "the first is not timed, the fourth if there is time for it"
-    return [float(np.median(epochs)) for epochs in found]
+    return [json.loads(program.stdout.readline()) for program in programs if program.stdout is not None]
 
 
 @pytest.mark.slow
 def test_two_programs_that_measure_at_once_do_not_disturb_each_other(tmp_path):
-    """They take turns by the machine's lock: together each finds what it finds alone.
-
-    Each time that both measure stands between two times of one alone, a second before and a second after, so that whatever
-    else the machine does meets all three; the median forgives the rounds in which it did not. Without the lock this test
-    fails: each then takes twice as long.
-    """
-    path = tmp_path / "results.sqlite"
+    """They take turns by the machine's lock: what each times lies in turns of its own, and no two turns overlap."""
+    path, turns = tmp_path / "results.sqlite", []
     programs = [visitor(path) for _ in range(2)]
     try:
-        visits(*programs)  # starts their workers: not compared
-        alone, together = [visits(programs[0])], []
-        for number in range(1, N_TOGETHER + 1):
-            together.append(visits(*programs))
-            alone.append(visits(programs[number % 2]))
+        for _ in range(N_VISITS):
+            for epoch_s, held in visits(*programs):
+                assert len(epoch_s) == 3, "the first is not timed"
+                assert 0 < sum(epoch_s) < sum(end - begin for begin, end in held)
+                turns += held
     finally:
         for program in programs:
-            program.communicate(timeout=20)  # its input ends, and so does it
-    usual_s = (np.array(alone[:-1]) + alone[1:]) / 2  # (together, 1): the mean of its neighbours
-    slower = np.median(together / usual_s, axis=0)  # (programs,)
-    assert (slower < 1.4).all(), f"together {slower} times as long: {together} s beside {alone} s an epoch"
-    n_visits = 2 + len(alone) + 2 * len(together)
-    assert len(Store(path).records(KIND)) == n_visits, "both wrote into one file"
+            program.communicate(timeout=60)  # its input ends, and so does it
+    turns.sort()
+    assert len(turns) >= 2 * N_VISITS
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(turns))
+    assert len(Store(path).records(KIND)) == 2 * N_VISITS, "both wrote into one file"

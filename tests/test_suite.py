@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from lib.cancel import Cancel
 from tests.conftest import ROOT
 from tests.suite import _place
 
@@ -55,7 +56,7 @@ def test_what_a_test_starts_can_be_interrupted_wherever_the_suite_runs():
 
 def test_who_measures_is_alone_and_nobody_overtakes(tmp_path, monkeypatch):
     monkeypatch.setenv("SUITE_FOLDER", str(tmp_path))
-    happened, one_inside, one_may_leave = [], threading.Event(), threading.Event()
+    happened, one_inside, one_may_leave = [], Cancel(), Cancel()
 
     def take(name, alone, before_it_leaves=lambda: None):
         with _place(alone):
@@ -86,7 +87,7 @@ def test_who_measures_is_alone_and_nobody_overtakes(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
-    """A suite of a few tests, run whole once, in two processes where there is xdist; how to run it again, and what it said."""
+    """A suite of a few tests, run whole once, in two processes; how to run it again, and what it said."""
     folder = tmp_path_factory.mktemp("sample")
     (folder / "conftest.py").write_text("from tests.suite import *\n")
     (folder / "test_sample.py").write_text(SAMPLE)
