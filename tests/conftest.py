@@ -14,16 +14,17 @@ import pytest
 # the suite's processes has a folder of its own in that of the first; what is compiled there they share.
 _FIRST = "PYTEST_XDIST_WORKER" not in os.environ
 if _FIRST:
-    os.environ["SUITE_FOLDER"] = tempfile.mkdtemp(prefix="less-overhead-tests-")
-_CACHE = tempfile.mkdtemp(dir=os.environ["SUITE_FOLDER"])
+    os.environ["SUITE_FOLDER"] = tempfile.mkdtemp(prefix="tests-")  # short: a socket's path has at most 107 characters
+_CACHE = os.path.join(os.environ["SUITE_FOLDER"], os.environ.get("PYTEST_XDIST_WORKER", "gw"))
+os.makedirs(os.path.join(_CACHE, "tmp"))
 _COMPILED = Path(os.environ["SUITE_FOLDER"], "xla")
 _COMPILED.mkdir(exist_ok=True)
 Path(_CACHE, "xla").symlink_to(_COMPILED)
 os.environ["MNIST_CACHE_DIR"] = _CACHE
-os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(dir=_CACHE)
+os.environ["TMPDIR"] = tempfile.tempdir = os.path.join(_CACHE, "tmp")
 # The turn between the programs of a machine: a notebook that is open elsewhere neither delays a test past its limit nor waits for
 # one. Between the programs of the tests themselves it holds as ever.
-os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(dir=_CACHE)
+os.environ["XDG_RUNTIME_DIR"] = os.path.join(_CACHE, "run")
 if not os.environ.get("MNIST_NPZ"):
     os.environ["MNIST_OFFLINE"] = "1"  # the suite needs no network; downloads are tested against a server of its own
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -37,6 +38,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 from lib.backends import Way, unavailable  # noqa: E402
 from lib.data import Data, aligned  # noqa: E402
 from lib.engine import Engine  # noqa: E402
+from lib.watch import Disturbance, Watch  # noqa: E402
 from tests.browser import browsing, tab  # noqa: E402
 from tests.deploying import Cloud, lending, make_clone  # noqa: E402
 from tests.suite import *  # noqa: E402, F403
@@ -82,6 +84,16 @@ def engine() -> Iterator[Engine]:
     shared.warm(Way())  # nearly every test that trains wants it
     yield shared
     shared.close()
+
+
+@pytest.fixture(autouse=True)
+def undisturbed(monkeypatch) -> None:
+    """What runs beside a test is no reason for it to measure again; where a disturbance is the subject, this is replaced."""
+    monkeypatch.setattr(Watch, "__exit__", _see_nobody)
+
+
+def _see_nobody(watch: Watch, *_: object) -> None:
+    watch.disturbance = Disturbance(1.0, 0.0, 0.0, 0)
 
 
 @pytest.fixture(scope="module")

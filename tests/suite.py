@@ -21,7 +21,10 @@ import pytest
 SETTINGS = ("images", "interrupts")
 _KEPT = "suite/settings"  # node ids by setting, in pytest's cache
 # The longest first, so that both processes end at about the same time.
-_LONGEST = ("test_browser", "test_strategies", "test_browser_notebooks", "test_notebook", "test_engine")
+_LONGEST = (
+    "test_browser_notebooks", "test_strategies", "test_sweep_lab", "test_browser", "test_engine", "test_notebook", "test_race",
+    "test_cluster", "test_stack",
+)  # fmt: skip
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -61,15 +61,26 @@ def recording(bare: dict[str, str], path: Path, minutes: float) -> subprocess.Po
     return subprocess.Popen(command, cwd=ROOT, env=bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def interrupted(program: subprocess.Popen, after: str) -> tuple[str, str]:
+    """What it said, interrupted when it says so."""
+    assert program.stdout is not None
+    try:
+        said = []
+        for line in program.stdout:
+            said.append(line)
+            if after in line:
+                break
+        program.send_signal(signal.SIGINT)
+        rest, errors = program.communicate(timeout=120)
+        return "".join(said) + rest, errors
+    finally:
+        program.kill()
+
+
 def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
     path = tmp_path / "machine.json"
-    first = recording(bare, path, 2)
-    assert first.stdout is not None
-    for line in first.stdout:
-        if "race, 2 of 7" in line:
-            break
-    first.send_signal(signal.SIGINT)
-    said, errors = first.communicate(timeout=20)
+    first = recording(bare, path, 20)
+    said, errors = interrupted(first, after="race, 2 of")
     assert (first.returncode, errors) == (0, "")
     assert "stopped: " in said
     assert "The same command goes on from here" in said
@@ -77,15 +88,15 @@ def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
     assert kept.about["complete"] is False
     assert {"ceiling", "race"} == {one.kind for one in kept.records}
     assert kept.about["data"] == "made-up images"
-    second = recording(bare, path, 0.1)
-    said, errors = second.communicate(timeout=40)
+    second = recording(bare, path, 30)
+    said, errors = interrupted(second, after="race, 2 of")
     assert (second.returncode, errors) == (0, "")
     assert f"{len(kept.records)} figures are there already" in said
     assert "ceilings" not in said.split("left: ")[0]
     more = read_export(path).records
     assert {one.id for one in kept.records} < {one.id for one in more}
     one = next(one for one in more if one.kind == "race")
-    assert one.command == f"python -m lib.record machine.json --minutes {0.1 if one not in kept.records else 2}"
+    assert one.command == f"python -m lib.record machine.json --minutes {30 if one not in kept.records else 20}"
     assert one.machine == machine_id()
     assert "numpy" in one.versions
     assert len(one.block_s) >= 3

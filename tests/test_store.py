@@ -134,12 +134,12 @@ for seed in range(int(sys.argv[2]), int(sys.argv[2]) + 10_000):
         subprocess.Popen([sys.executable, "-c", code, path, first], cwd=ROOT, stdout=subprocess.PIPE, text=True)
         for first in ("0", "20000")
     ]
-    begun = [writer.stdout.readline() for _ in range(15) for writer in writers if writer.stdout is not None]
+    lines = [next(writer.stdout) for _ in range(12) for writer in writers if writer.stdout is not None]
     for writer in writers:
         os.kill(writer.pid, signal.SIGKILL)
-    said = [int(line) for writer in writers for line in writer.communicate(timeout=10)[0].split()]
-    said += [int(line) for line in begun]
-    assert len(begun) == 30
+    lines += [line for writer in writers for line in writer.communicate(timeout=60)[0].splitlines(keepends=True)]
+    said = [int(line) for line in lines if line.endswith("\n")]
+    assert len(said) >= 24
     store = Store(tmp_path / "results.sqlite")
     assert all(store.get(key(seed=seed)) is not None for seed in said)
     with sqlite3.connect(path) as database:

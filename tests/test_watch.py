@@ -12,6 +12,11 @@ from lib.watch import Disturbance, Watch
 SPIN = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
 
 
+@pytest.fixture(autouse=True)
+def undisturbed():
+    """Here others are looked at."""
+
+
 def spin(seconds):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -61,7 +66,7 @@ def test_another_programs_work_is_named(monkeypatch):
             time.sleep(1.5)
         others_s = sum(machine.processes[1].cpu_times()[:2]) - before
         assert watch.disturbance is not None
-        assert 0 < watch.disturbance.others_cores * watch.disturbance.seconds <= others_s
+        assert 0 < watch.disturbance.others_cores * watch.disturbance.seconds <= others_s + 0.01  # a tick of its clock
         with Watch(pid) as watch:
             time.sleep(1.0)
         assert watch.disturbance is not None
