@@ -142,8 +142,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
-    if hasattr(config, "workerinput") or config.cache is None or config.option.only:
+    if hasattr(config, "workerinput") or not config.pluginmanager.hasplugin("cacheprovider") or config.option.only:
         return
+    assert config.cache is not None, "pytest's own"
     kept = config.cache.get(_KEPT, {})
     now = {
         setting: sorted({*kept.get(setting, ())} - {*_ran} | {name for name, seen in _ran.items() if setting in seen})

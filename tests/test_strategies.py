@@ -197,10 +197,18 @@ def pooled_processes() -> list[int]:
 def test_a_cancelled_pool_is_free_at_once(engine):
     cancel = Cancel()
     items = [Item(Training(Network((256,)), rate, 32, 50)) for rate in (0.1, 0.2, 0.3, 0.4)]
-    busy = []
+    busy: list[psutil.Process] = []
+
+    def cancel_when_they_are_there():
+        while not (pids := pooled_processes()):
+            time.sleep(0.05)
+        busy.extend(map(psutil.Process, pids))
+        cancel.set()
+
+    local_pool(Way(), fresh=True)
+    threading.Thread(target=cancel_when_they_are_there, daemon=True).start()
     for _ in updates(items, engine, None, cancel, Options("processes")):
-        if not busy and (busy := [psutil.Process(pid) for pid in pooled_processes()]):
-            cancel.set()
+        pass
     _, alive = psutil.wait_procs(busy, timeout=60)
     assert busy
     assert not alive, "nothing goes on in the background"
