@@ -231,6 +231,7 @@ def _check_about(about: object, name: str) -> None:
             raise ValueError(f"expected notes by name, got {brief(about)}")
         number(about.get("took_s", 0.0), MAX_S, "seconds")
         number(about.get("price_per_h", 0.0), MAX_PRICE, "dollars an hour")
+        json.dumps(about, ensure_ascii=False).encode()
     except ValueError as error:
         raise NoExport(f"{name}: what is noted of the whole is damaged ({error}); export it again") from error
 

@@ -331,7 +331,8 @@ def _make_room(database: sqlite3.Connection, table: str, content: str) -> None:
 
 def _readable(path: Path) -> Iterator[tuple[str, dict]]:
     """The sound rows of a damaged file, each with its table, as far as there is a way to them."""
-    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+    how = "mode=ro" if os.path.exists(f"{path}-wal") else "mode=ro&immutable=1"  # then it needs no log
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True)) as database:
         database.row_factory, database.text_factory = sqlite3.Row, _text
         database.execute("PRAGMA cell_size_check = ON")
         database.execute("PRAGMA writable_schema = ON")  # a file that is shorter than it says is read nevertheless

@@ -1,6 +1,7 @@
 """What is kept: same curve back, faults of disk and file, several writers."""
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -14,7 +15,7 @@ from lib import records as records_module
 from lib import store as store_module
 from lib.backends import Way
 from lib.backends.base import Epoch, no_parameters
-from lib.records import Curve, Key
+from lib.records import Curve, Key, Record
 from lib.spec import Network, Training
 from lib.store import Store
 from tests.conftest import ROOT
@@ -85,14 +86,150 @@ def test_an_unwritable_folder_is_told_and_nothing_fails(monkeypatch):
     store.put(key(), curve())
 
 
-def test_a_damaged_file_is_set_aside_not_deleted(tmp_path):
-    path = tmp_path / "results.sqlite"
-    path.write_bytes(b"this is no database" * 100)
+def kept(path, n: int) -> bytes:
+    """A store with curves and measurements, and its file's content."""
     store = Store(path)
-    store.put(key(), curve())
-    assert store.get(key()) is not None
-    (aside,) = tmp_path.glob("*.damaged-*")
-    assert aside.read_bytes().startswith(b"this is no database")
+    for seed in range(n):
+        store.put(key(seed=seed), curve(50))
+        store.add(measured(seed))
+    assert store.trouble == ""
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> bytes:
+    """The file of a store with 200 curves and 200 measurements."""
+    return kept(tmp_path_factory.mktemp("whole") / "results.sqlite", 200)
+
+
+def measured(number: int) -> Record:
+    return Record("race", {"number": number}, (0.1,), 1, "SPREAD")
+
+
+def all_of(store: Store, n: int = 200) -> tuple[int, int]:
+    """Curves and measurements that are there."""
+    return sum(store.get(key(seed=seed)) is not None for seed in range(n)), len(store.records())
+
+
+def damaged(content: bytes, fault: str) -> bytes:
+    if fault == "cut by 1,000 bytes":
+        return content[:-1000]
+    if fault == "cut in the middle":
+        return content[: len(content) // 2]
+    middle = len(content) // 2
+    return content[:middle] + np.random.default_rng(0).bytes(2**16) + content[middle + 2**16 :]
+
+
+@pytest.mark.parametrize("fault", ["cut by 1,000 bytes", "cut in the middle", "64 KB of noise in the middle"])
+def test_what_can_be_read_of_a_damaged_file_is_kept_on(tmp_path, whole, fault):
+    path = tmp_path / "results.sqlite"
+    content = damaged(whole, fault)
+    path.write_bytes(content)
+    store = Store(path)
+    all_of(store)  # meets the damage
+    curves, measurements = all_of(store)
+    assert re.search(
+        rf"was damaged; it was set aside as .*\.damaged-.*: {curves + measurements} results\.$", store.trouble
+    )
+    assert measurements > 20
+    assert curves + measurements > {"cut in the middle": 100, "cut by 1,000 bytes": 390}.get(fault, 250)
+    (aside,) = (file for file in tmp_path.glob("*.damaged-*") if not file.name.endswith(("-wal", "-shm")))
+    assert aside.read_bytes() == content
+    store.put(key(seed=1000), curve())
+    assert "was damaged" in store.trouble, "it is still told"
+    again = Store(path)
+    assert again.get(key(seed=1000)) is not None
+    assert all_of(again) == (curves, measurements)
+    assert again.trouble == ""
+
+
+def test_a_file_without_a_beginning_is_set_aside_not_deleted(tmp_path):
+    path = tmp_path / "results.sqlite"
+    for n in range(2):  # twice within a second
+        path.write_bytes(b"this is no database" * 100)
+        store = Store(path)
+        store.put(key(), curve())
+        assert store.get(key()) is not None
+        asides = list(tmp_path.glob("*.damaged-*"))
+        assert len(asides) == n + 1
+        assert all(aside.read_bytes().startswith(b"this is no database") for aside in asides)
+
+
+def test_programs_that_meet_the_same_damage_do_not_fight(tmp_path, whole):
+    """Four at once: one sets the file aside, no sound one is; all go on, and what each writes is there."""
+    path = tmp_path / "results.sqlite"
+    path.write_bytes(damaged(whole, "64 KB of noise in the middle"))
+    code = """
+import sys
+sys.path.insert(0, ".")
+from pathlib import Path
+from tests.test_store import all_of, curve, key
+from lib.store import Store
+store, number = Store(Path(sys.argv[1])), int(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+all_of(store)
+store.put(key(seed=number), curve())
+print(store.get(key(seed=number)) is not None, "told" if "was damaged; it was set aside" in store.trouble else store.trouble)
+"""
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(path), str(number)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for number in range(1000, 1004)
+    ]  # fmt: skip
+    for program in programs:
+        assert program.stdout is not None
+        program.stdout.readline()
+    for program in programs:
+        assert program.stdin is not None
+        print("go", file=program.stdin, flush=True)
+    said = [program.communicate(timeout=120)[0].strip() for program in programs]
+    store = Store(path)
+    assert said.count("True told") == 1, said
+    assert said.count("True") == 3, said
+    assert all(store.get(key(seed=number)) is not None for number in range(1000, 1004))
+    curves, measurements = all_of(store)
+    assert curves > 50
+    assert measurements > 20
+    assert len([file for file in tmp_path.glob("*.damaged-*") if not file.name.endswith(("-wal", "-shm"))]) == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("curves", "epochs", "[{"), ("curves", "epochs", "[" * 100_000), ("curves", "losses", b"abc"), ("curves", "training", "{}"),
+        ("curves", "first_call_s", "soon"), ("curves", "measured_at", b"\xff\xfe"),
+    ],
+)  # fmt: skip
+def test_a_damaged_curve_is_trained_again(tmp_path, table, column, value):
+    path = tmp_path / "results.sqlite"
+    kept(path, 3)
+    with sqlite3.connect(path) as database:
+        database.execute(f"UPDATE {table} SET {column} = ? WHERE key = ?", (value, key(seed=1).digest()))
+    database.close()
+    store = Store(path)
+    assert [store.get(key(seed=seed)) is not None for seed in range(3)] == [True, False, True]
+    assert len(store.rows("curves")) == 2, "nor is it exported"
+    store.put(key(seed=1), curve())
+    assert store.get(key(seed=1)) is not None
+    assert store.trouble == ""
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("subject", "{"), ("subject", "[1]"), ("block_s", '["fast"]'), ("ended", "WELL"), ("warnings", "7")],
+)
+def test_a_damaged_measurement_is_passed_over(tmp_path, column, value):
+    path = tmp_path / "results.sqlite"
+    kept(path, 3)
+    with sqlite3.connect(path) as database:
+        database.execute(f"UPDATE measurements SET {column} = ? WHERE rowid = 2", (value,))
+    database.close()
+    store = Store(path)
+    assert sorted(record.subject["number"] for record in store.records()) == [0, 2]
+    assert len(store.rows("measurements")) == 2
+    assert store.trouble == ""
 
 
 def test_a_newer_file_is_left_alone(tmp_path):
@@ -102,8 +239,73 @@ def test_a_newer_file_is_left_alone(tmp_path):
     database.close()
     store = Store(path)
     assert store.get(key()) is None
-    assert "newer version" in store.trouble
+    assert "was written by a newer version (schema 99, this one knows" in store.trouble
+    assert store.trouble.endswith("; update this program, or set MNIST_CACHE_DIR to another folder.")
+    assert "disk" not in store.trouble
     assert not list(tmp_path.glob("*.damaged-*"))
+
+
+def test_a_locked_file_is_told_and_used_again_when_it_is_free(tmp_path, monkeypatch):
+    path = tmp_path / "results.sqlite"
+    kept(path, 2)
+    monkeypatch.setattr(store_module, "BUSY_S", 0.2)
+    store = Store(path)
+    other = sqlite3.connect(path)
+    other.execute("BEGIN IMMEDIATE")
+    store.put(key(seed=7), curve())
+    assert "another program has kept it locked" in store.trouble
+    assert "disk" not in store.trouble
+    assert store.get(key(seed=1)) is not None
+    other.close()
+    store.put(key(seed=7), curve())
+    assert store.get(key(seed=7)) is not None
+    assert store.trouble == ""
+
+
+# Run in a process of its own, as a person who is not root: nothing is denied to that one.
+DENIED = """
+import os, resource, signal, sys
+sys.path.insert(0, ".")
+from pathlib import Path
+from tests.test_store import all_of, curve, key
+from lib.store import Store
+path, fault = Path(sys.argv[1]), sys.argv[2]
+if fault == "read-only" and os.geteuid() == 0:
+    os.setuid(65534)
+if fault == "no more space":
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+store = Store(path)
+store.put(key(seed=7), curve(100_000))
+print(store.trouble)
+if fault == "no more space":
+    print(all_of(store, 2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("read-only", "it may only be read; make it writable"),
+        ("no more space", "look whether the disk is full or failing"),
+    ],
+)
+def test_a_file_that_cannot_be_written_says_why(tmp_path, fault, words):
+    path = tmp_path / "results.sqlite"
+    kept(path, 2)
+    if fault == "read-only":
+        for folder in tmp_path.parents[:4]:
+            folder.chmod(folder.stat().st_mode | 0o055)  # anybody may come by
+        path.chmod(0o444)
+        tmp_path.chmod(0o555)
+    command = [sys.executable, "-c", DENIED, str(path), fault]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    tmp_path.chmod(0o755)
+    assert answer.returncode == 0, answer.stderr
+    told = answer.stdout.splitlines()
+    assert words in told[0]
+    assert "damaged" not in told[0]
+    assert told[1:] == (["(2, 2)"] if fault == "no more space" else [])
 
 
 def test_the_oldest_make_room(tmp_path, monkeypatch):

@@ -1,0 +1,279 @@
+"""Files that anybody may have written or damaged: taken whole or refused in one sentence, and what was taken can be used."""
+
+import copy
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lib import compare_view, live_compare
+from lib.backends import DEVICES, Way
+from lib.backends.base import Epoch, no_parameters
+from lib.compare import learned_from
+from lib.exchange import NoExport, export_to, import_from, main, parse_export
+from lib.frames import records_frame
+from lib.live_compare import Chosen
+from lib.record import CannotRecord, resume
+from lib.recorded import collect, told_apart
+from lib.records import Curve, Key
+from lib.spec import Network, Training
+from lib.store import Store
+from tests.conftest import ROOT
+from tests.machines import CARD, write
+
+TEXTS = ("subject", "block_s", "warnings", "training", "epochs")  # columns that hold JSON in a text
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory) -> dict:
+    """An export of a machine that has all that is compared, and two curves."""
+    path = tmp_path_factory.mktemp("sound") / "card.json"
+    write(path, CARD, 0.2, [Way("jax-epoch", "gpu")])
+    store = Store(path.with_suffix(".sqlite"))
+    for seed in range(2):
+        epochs = tuple(Epoch(e, 2, 0.4, 0.9, 0.1, 0.01, no_parameters) for e in range(2))
+        store.put(
+            Key(Training(Network((7,)), epochs=2, seed=seed), Way(), "d", "v"),
+            Curve(0.1, epochs, np.ones(4, np.float32)),
+        )
+    export_to(path, store, {"machine": CARD, "price_per_h": 0.5, "price_date": "2026-11-01", "took_s": 10.0})
+    content = json.loads(path.read_text())
+    for row in content["curves"]:
+        row["machine"] = CARD[:5]
+    return content
+
+
+def use(store: Store, text: str, charts: bool = False) -> None:
+    """What is done with what was taken; the charts, which show the same figures, take a second."""
+    assert store.trouble == ""
+    records_frame(store.records())
+    machines = told_apart(collect([("a.json", text)]).machines)
+    prices = {machine.name: machine.price_per_h or 0.0 for machine in machines}
+    now = Chosen(machines, prices, 0.95)
+    for section in ("article", "verdict", *(("epochs", "accuracy", "steps", "models") if charts else ())):
+        getattr(live_compare, section)(now).text.encode()
+    for machine in machines:
+        assert all(parts.drawn_s >= 0 for way in machine.ways if (parts := machine.split(way)) is not None)
+        assert all(machine.models(device) is not None and machine.ceiling(device, "product") != 0 for device in DEVICES)
+    compare_view.machines_table(machines, prices).encode()
+    compare_view.figures(machines, prices, learned_from(machines), 0.95)
+    with tempfile.TemporaryDirectory() as folder:
+        again = Path(folder) / "again.json"
+        rows = export_to(again, store)
+        assert import_from(again, Store(Path(folder) / "again.sqlite")) == (rows, rows)
+
+
+def taken(text: str, charts: bool = False) -> bool:
+    """Whether a file of this text is imported; what was can be used, and what was not has left nothing behind."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, store = Path(folder) / "a.json", Store(Path(folder) / "store.sqlite")
+        path.write_text(text)
+        refused = ""
+        try:
+            import_from(path, store)
+        except NoExport as error:
+            refused = str(error)
+        if not refused:
+            use(store, text, charts)
+            return True
+        assert refused.isprintable(), "one line, which every terminal can show"
+        assert len(refused) < 600
+        assert [store.rows(table) for table in ("curves", "measurements")] == [[], []]
+        return False
+
+
+def places(value: object, at: tuple = ()) -> list[tuple]:
+    """Where something lies in a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(place for name, one in inner for place in places(one, (*at, name)))]
+
+
+def rows_with(content: dict, change) -> dict:
+    """With all columns that hold JSON changed in this way."""
+    tables = {
+        name: [row | {c: change(row[c]) for c in TEXTS if c in row} for row in content[name]]
+        for name in ("curves", "measurements")
+    }
+    return content | tables
+
+
+def put(content: dict, at: tuple, value: object) -> dict:
+    """The content with something else at a place; `...` takes away what is there."""
+    changed = copy.deepcopy(content)
+    inner = changed
+    for name in at[:-1]:
+        inner = inner[name]
+    if value is ...:
+        del inner[at[-1]]
+    else:
+        inner[at[-1]] = value
+    return changed
+
+
+EDGES = [
+    ...,
+    2**63,
+    -(2**63) - 1,
+    10**400,
+    2**40,
+    0,
+    -1,
+    True,
+    1e308,
+    5e-324,
+    float("nan"),
+    float("inf"),
+    "\ud800",
+    "",
+    "a\nb",
+    "7",
+    {},
+    [],
+    [{}],
+]
+VALUES = st.sampled_from(EDGES) | st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_value_at_any_place_is_refused_in_one_sentence_or_can_be_used(sound, data):
+    inside = data.draw(st.booleans(), "inside a column's JSON text")
+    content = rows_with(sound, json.loads) if inside else sound
+    table = data.draw(st.sampled_from(["curves", "measurements"]), "table")
+    row = data.draw(st.sampled_from(range(len(content[table]))), "row")
+    column = data.draw(st.sampled_from(sorted(content[table][row])), "column")
+    within = places(content[table][row][column], (table, row, column))
+    # What is no column's is tried with the texts closed.
+    outside = (
+        [] if inside else [(table,), (table, row), *places(content["about"], ("about",)), ("format",), ("version",)]
+    )
+    at = data.draw(st.sampled_from([*within, *outside]), "place")
+    changed = put(content, at, data.draw(VALUES, "value"))
+    taken(json.dumps(rows_with(changed, json.dumps) if inside else changed))
+
+
+def test_the_sound_file_is_taken(sound):
+    assert taken(json.dumps(sound), charts=True)
+
+
+@pytest.mark.parametrize("seconds", [1e-12, 1e9])
+def test_the_extremes_that_are_taken_can_be_drawn(sound, seconds):
+    changed = copy.deepcopy(sound)
+    for row in changed["measurements"]:
+        row["block_s"] = json.dumps([seconds] * 3)
+    assert taken(json.dumps(changed), charts=True)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "words"),
+    [
+        ("curves", "used_at", float("nan"), "expected a time of last use"),
+        ("curves", "every", 2**63, "expected 1 or more steps a loss, got 9223372036854775808"),
+        ("curves", "first_call_s", 10**400, "expected seconds, at most 1e"),
+        ("curves", "losses", "%%%", "base64"),
+        ("curves", "losses", "AAAA", "buffer size"),
+        ("curves", "epochs", "[" * 100_000, "nested too deeply"),
+        ("curves", "training", '{"network": {"hidden": [1.5]}, "learning_rate": 0.1, "batch_size": 1, "epochs": 1, "seed": 0}', "neurons"),
+        ("measurements", "subject", "{}", "in measurements, the row of {} is damaged (expected name as text in the subject (anatomy), got nothing); export it again"),
+        ("measurements", "machine_line", "\ud800", "surrogates not allowed"),
+        ("measurements", "subject", '{"name": "\\ud800", "work": 1.0}', "surrogates not allowed"),
+        ("measurements", "subject", '{"name": "step", "work": 0}', "expected work from 1e-12 on, got 0"),
+        ("measurements", "steps_per_block", 2**63, "expected 1 or more steps in a block"),
+        ("measurements", "block_s", "[]", "expected seconds, got none"),
+    ],
+)  # fmt: skip
+def test_a_row_that_cannot_be_used_is_named(sound, table, column, value, words):
+    rows = sound[table]
+    number = next(n for n, row in enumerate(rows) if row.get("kind", "anatomy") == "anatomy")
+    text = json.dumps(put(sound, (table, number, column), value))
+    with pytest.raises(NoExport) as caught:
+        parse_export(text, "a.json")
+    assert words in str(caught.value)
+    assert not taken(text)
+
+
+@pytest.mark.parametrize(
+    "deep", ["[" * 100_000, '{"format": ' * 100_000, '{"format": "less-overhead results", "about": ' + "[" * 100_000]
+)
+def test_what_is_nested_too_deeply_is_one_sentence_also_for_a_record(tmp_path, monkeypatch, capsys, deep):
+    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
+    path = tmp_path / "deep.json"
+    path.write_text(deep)
+    assert main(["import", str(path)]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    with pytest.raises(CannotRecord, match="nested too deeply"):
+        resume(path, Store(tmp_path / "store.sqlite"))
+
+
+def test_a_file_that_fails_at_its_end_leaves_nothing_behind(sound, tmp_path):
+    path, store = tmp_path / "a.json", Store(tmp_path / "store.sqlite")
+    path.write_text(json.dumps(put(sound, ("measurements", len(sound["measurements"]) - 1, "ended"), "WELL")))
+    with pytest.raises(NoExport, match="expected an end of"):
+        import_from(path, store)
+    assert store.rows("curves") == []
+
+
+def test_sizes_and_times_of_use_are_not_taken_from_the_file(sound, tmp_path):
+    """They say what is forgotten first to make room: a file could have all else forgotten."""
+    path, store = tmp_path / "a.json", Store(tmp_path / "store.sqlite")
+    store.put(Key(Training(), Way(), "mine", "v"), Curve(0.1, (), np.ones(4, np.float32)))
+    path.write_text(json.dumps(put(put(sound, ("curves", 0, "n_bytes"), 2**40), ("curves", 0, "used_at"), 10**400)))
+    import_from(path, store)
+    store.put(Key(Training(seed=1), Way(), "mine", "v"), Curve(0.1, (), np.ones(4, np.float32)))
+    rows = store.rows("curves")
+    assert len(rows) == 4
+    assert {row["n_bytes"] for row in rows} == {16}
+    assert max(row["used_at"] for row in rows) < 1e10
+
+
+def test_a_large_file_takes_little_memory(tmp_path):
+    """Of 40 MB only a row is in memory at a time. Measured by the system, in a process of its own."""
+    store = Store(tmp_path / "large.sqlite")
+    for seed in range(30):
+        store.put(Key(Training(seed=seed), Way(), "d", "v"), Curve(0.1, (), np.ones(250_000, np.float32)))
+    path = tmp_path / "large.json"
+    export_to(path, store)
+    assert path.stat().st_size > 40e6
+    code = """
+import resource, sys
+from pathlib import Path
+from lib.exchange import import_from
+from lib.store import Store
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(import_from(Path(sys.argv[1]), Store(Path(sys.argv[2]))))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    command = [sys.executable, "-c", code, str(path), str(tmp_path / "new.sqlite")]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[0] == "(30, 30)"
+    assert int(said[1]) * 1024 < 0.75 * path.stat().st_size
+
+
+@pytest.mark.parametrize("piece", [1, 7, 100])
+def test_a_file_is_read_in_pieces_of_any_size(sound, tmp_path, monkeypatch, piece):
+    """Wherever a piece ends, in a number, a name or an escape, the same is read."""
+    text = json.dumps(put(sound, ("about", "note"), [1.25e-3, "é\n\\", None, {}, [], True]), indent=1)
+    whole = parse_export(text, "a.json")
+    monkeypatch.setattr("lib.exchange.PIECE", piece)
+    in_pieces = parse_export(text, "a.json")
+    assert in_pieces.about == whole.about
+    assert in_pieces.tables.keys() == whole.tables.keys()
+    for table, rows in whole.tables.items():
+        assert [row | {"used_at": 0} for row in in_pieces.tables[table]] == [row | {"used_at": 0} for row in rows]
+
+
+def test_a_row_longer_than_any_of_ours_is_refused(sound, monkeypatch):
+    monkeypatch.setattr("lib.exchange.MAX_PIECE", 2**20)
+    text = json.dumps(put(sound, ("about", "note"), "x" * 4 * 2**20))
+    with pytest.raises(NoExport, match="expected rows of at most 1 MiB, got a longer one"):
+        parse_export(text, "a.json")
