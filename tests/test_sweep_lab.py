@@ -34,9 +34,9 @@ def test_a_sweep_is_timed_whole_and_kept(engine, tmp_path, monkeypatch, key):
     assert compared(store, 2) == {}
 
 
-@pytest.mark.parametrize(("flags", "times"), [([], 1), (["other programs kept 1.0 cores busy"], 2)])
+@pytest.mark.parametrize(("flags", "again"), [([], False), (["other programs kept 1.0 cores busy"], True)])
 def test_points_for_more_and_more_networks_are_measured_until_nothing_disturbs(
-    engine, tmp_path, monkeypatch, flags, times
+    engine, tmp_path, monkeypatch, flags, again
 ):
     """Whatever else this machine does meanwhile: the watch says what this test wants it to."""
     monkeypatch.setattr(Disturbance, "flags", property(lambda _: flags))
@@ -50,9 +50,8 @@ def test_points_for_more_and_more_networks_are_measured_until_nothing_disturbs(
     assert {(p.strategy, p.count) for p in first} >= {("sequential", 1), ("vmap", 2), ("vmap", 4)}
     assert all(p.low_s <= p.each_s <= p.high_s for p in first)
     n_records = len(store.records("pace"))
-    again = points(4)
-    assert len(store.records("pace")) == times * n_records
-    assert ([p.each_s for p in again] == [p.each_s for p in first]) == (times == 1)
+    points(4)
+    assert (len(store.records("pace")) > n_records) == again
 
 
 def test_what_does_not_fit_into_memory_is_said(engine, tmp_path):
