@@ -16,10 +16,11 @@ _FIRST = "PYTEST_XDIST_WORKER" not in os.environ
 if _FIRST:
     os.environ["SUITE_FOLDER"] = tempfile.mkdtemp(prefix="tests-")  # short: a socket's path has at most 107 characters
 _CACHE = os.path.join(os.environ["SUITE_FOLDER"], os.environ.get("PYTEST_XDIST_WORKER", "gw"))
-os.makedirs(os.path.join(_CACHE, "tmp"))
+os.makedirs(os.path.join(_CACHE, "tmp"), exist_ok=True)  # it is there where a test starts a program that imports tests
 _COMPILED = Path(os.environ["SUITE_FOLDER"], "xla")
 _COMPILED.mkdir(exist_ok=True)
-Path(_CACHE, "xla").symlink_to(_COMPILED)
+if not Path(_CACHE, "xla").exists():
+    Path(_CACHE, "xla").symlink_to(_COMPILED)
 os.environ["MNIST_CACHE_DIR"] = _CACHE
 os.environ["TMPDIR"] = tempfile.tempdir = os.path.join(_CACHE, "tmp")
 # The turn between the programs of a machine: a notebook that is open elsewhere neither delays a test past its limit nor waits for
