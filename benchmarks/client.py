@@ -61,11 +61,11 @@ class Control:
 
 
 class Viewer:
-    """One open tab. Opens the page on entering; `close` is what closing the tab is to the server."""
+    """One open tab, on a notebook's address without settings (those are the `query`); leaving it closes the tab."""
 
     def __init__(self, address: str, query: str = "") -> None:
         where = urlsplit(address)
-        self._base = f"{where.scheme}://{where.netloc}"
+        self._origin, self._page = f"{where.scheme}://{where.netloc}", f"{address.rstrip('/')}/"
         self._session = f"s_{uuid.uuid4().hex[:6]}"
         self._changed = threading.Condition()
         self._names: dict[str, str] = {}  # of the cells, by id
@@ -73,8 +73,8 @@ class Viewer:
         self.problem = ""  # why nothing more will come
         self._token = self._load(query)
         opening = connect(
-            f"ws://{where.netloc}/ws?session_id={self._session}{'&' + query if query else ''}",
-            origin=Origin(self._base), proxy=None, max_size=None, open_timeout=REQUEST_LIMIT_S,
+            f"ws{self._page.removeprefix('http')}ws?session_id={self._session}{'&' + query if query else ''}",
+            origin=Origin(self._origin), proxy=None, max_size=None, open_timeout=REQUEST_LIMIT_S,
             ping_interval=None,  # as a browser: a server that is busy for a while loses nobody
         )  # fmt: skip
         self._closing = ExitStack()
@@ -129,12 +129,12 @@ class Viewer:
         """Move a control, as the page tells the server of it. `value` is the position among a slider's steps."""
         before, at_s = self.frames[cell].execution, time.monotonic()
         control = self.controls(cell)[label]
-        self._post("/api/kernel/set_ui_element_value", {"objectIds": [control.id], "values": [value]})
+        self._post("api/kernel/set_ui_element_value", {"objectIds": [control.id], "values": [value]})
         return Moved(self, cell, before, at_s)
 
     def _load(self, query: str) -> str:
         """Fetch the page, as a tab does first; the server's token that is in it."""
-        found = _TOKEN.search(self._answer(f"{self._base}/{'?' + query if query else ''}"))
+        found = _TOKEN.search(self._answer(f"{self._page}{'?' + query if query else ''}"))
         if found is None:
             raise Lost("the page has no server token")
         return found[1]
@@ -142,9 +142,9 @@ class Viewer:
     def _post(self, path: str, content: dict) -> None:
         headers = {
             "Content-Type": "application/json", "Marimo-Session-Id": self._session,
-            "Marimo-Server-Token": self._token, "Origin": self._base,
+            "Marimo-Server-Token": self._token, "Origin": self._origin,
         }  # fmt: skip
-        self._answer(urllib.request.Request(self._base + path, json.dumps(content).encode(), headers))
+        self._answer(urllib.request.Request(self._page + path, json.dumps(content).encode(), headers))
 
     def _answer(self, request: str | urllib.request.Request) -> str:
         try:
@@ -169,7 +169,7 @@ class Viewer:
                 self._names = dict(zip(data["cell_ids"], data["names"], strict=True))
                 self._changed.notify_all()
             if not data["auto_instantiated"]:
-                self._post("/api/kernel/instantiate", {"objectIds": [], "values": [], "autoRun": True})
+                self._post("api/kernel/instantiate", {"objectIds": [], "values": [], "autoRun": True})
         elif op == "kernel-startup-error":
             self._end(f"the kernel did not start: {data['error']}")
         elif op == "cell-op" and (output := data.get("output")):

@@ -36,7 +36,7 @@ LOW, HIGH = 3, 12  # where the thumbs of the learning rates stand at first
 POSITIONS = (*((low, HIGH) for low in range(HIGH) if low != LOW), (LOW, HIGH + 1))
 MOST_EPOCHS = 19  # the slider's last position
 TRAINING_S = 2.0  # before the tabs close
-BUSY_SHARE, QUIET_S = 0.2, 3.0  # of a core; a worker that uses less for so long trains no more
+BUSY_SHARE, QUIET_S = 0.05, 3.0  # of a core; a worker that uses less for so long trains no more
 AFTER_S = 10.0
 SAMPLE_S = 0.25
 COLUMNS = (
