@@ -71,6 +71,7 @@ def serving(cache, notebook) -> Iterator[tuple[str, subprocess.Popen]]:
             process.wait(10)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.wait(10)
 
 
 @contextmanager
