@@ -118,7 +118,8 @@ def check_arrays(raw: Raw, where: str) -> Raw:
 def read_npz(path: Path, where: str) -> Raw:
     """Read and verify an .npz file; pickles are never loaded."""
     if not path.is_file():
-        raise DataError(f"{where}: expected a file, got {path}, which does not exist")
+        what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "does not exist"
+        raise DataError(f"{where}: expected a file, got {path}, which {what}")
     try:
         # Opened here: NumPy leaves its own file open when the archive is damaged.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:

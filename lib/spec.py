@@ -3,9 +3,11 @@
 Imports nothing heavy, so that the notebook's kernel, the workers and the tests can all afford it.
 """
 
+import operator
 import re
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Real
 
 N_PIXELS = 784
 N_CLASSES = 10
@@ -17,8 +19,19 @@ MAX_HIDDEN_LAYERS = 8
 MAX_WIDTH = 4_096
 MAX_EPOCHS = 100
 MAX_LEARNING_RATE = 1_000.0
+MAX_TEXT = 200  # characters of the text that names a network
 
 _SEPARATORS = re.compile(r"\s*(?:,|→|->|–|-|;|\s)\s*")
+
+
+def _whole(name: str, value: object) -> int:
+    """The value as an `int`, which NumPy's integers become too; True and 32.0 are none."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    raise ValueError(f"{name}: expected a whole number, got {value!r}; write one such as 32")
 
 
 @dataclass(frozen=True, order=True)
@@ -31,6 +44,8 @@ class Network:
     hidden: tuple[int, ...] = (128,)
 
     def __post_init__(self) -> None:
+        hidden = tuple(_whole("width of a hidden layer", width) for width in self.hidden)
+        object.__setattr__(self, "hidden", hidden)
         if len(self.hidden) > MAX_HIDDEN_LAYERS:
             raise ValueError(
                 f"hidden layers: expected at most {MAX_HIDDEN_LAYERS}, got {len(self.hidden)}; remove some"
@@ -44,6 +59,10 @@ class Network:
     @classmethod
     def parse(cls, text: str) -> "Network":
         """Read widths as people write them: `128`, `256, 128, 64`, `256→128→64`; an empty text has no hidden layer."""
+        if len(text) > MAX_TEXT:
+            raise ValueError(
+                f"hidden layers: expected at most {MAX_TEXT} characters, got {len(text):,}; write fewer widths"
+            )
         words = [word for word in _SEPARATORS.split(text.strip()) if word]
         # Separators are generous, so a minus sign would vanish: refuse it by name before it is taken for an arrow.
         negative = re.search(r"(?:^|[,;→\s])\s*(-\d+)", text)
@@ -99,6 +118,11 @@ class Training:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if isinstance(self.learning_rate, bool) or not isinstance(self.learning_rate, Real):
+            raise ValueError(f"learning rate: expected a number, got {self.learning_rate!r}; write one such as 0.1")
+        object.__setattr__(self, "learning_rate", float(self.learning_rate))
+        for name in ("batch_size", "epochs", "seed"):
+            object.__setattr__(self, name, _whole(name.replace("_", " "), getattr(self, name)))
         if not 0 < self.learning_rate <= MAX_LEARNING_RATE:  # also refuses NaN
             raise ValueError(
                 f"learning rate: expected above 0 and at most {MAX_LEARNING_RATE:g}, got {self.learning_rate:g}; "

@@ -195,6 +195,8 @@ def test_a_bad_mnist_npz_is_named(monkeypatch, tmp_path, content):
     with pytest.raises(data.DataError, match=r"MNIST_NPZ.*expected.*got.*correct MNIST_NPZ") as caught:
         data.load()
     assert str(path) in str(caught.value)
+    assert ("is a folder" in str(caught.value)) == (content == "folder")
+    assert ("does not exist" in str(caught.value)) == (content == "missing")
 
 
 def at_once(ask, threads=20, times=200) -> list:

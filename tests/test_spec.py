@@ -1,6 +1,8 @@
+# pyright: reportArgumentType=false
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,12 +70,40 @@ def test_counts_of_the_articles_network():
         ({"batch_size": 48_001}, "48,001"),
         ({"epochs": 0}, "epochs"),
         ({"seed": -1}, "seed"),
+        ({"batch_size": 32.5}, "batch size: expected a whole number, got 32.5"),
+        ({"batch_size": float("nan")}, "batch size"),
+        ({"batch_size": 32.0}, "got 32.0"),
+        ({"epochs": True}, "epochs: expected a whole number, got True"),
+        ({"seed": "0"}, "seed"),
+        ({"learning_rate": True}, "learning rate"),
+        ({"learning_rate": "0.1"}, "learning rate: expected a number, got '0.1'"),
+        ({"learning_rate": float("inf")}, "learning rate"),
     ],
 )
 def test_bad_trainings_are_refused_with_a_sentence(change, wanted):
-    with pytest.raises(ValueError, match=r"expected.*got.*(choose|usual)") as caught:
+    with pytest.raises(ValueError, match=r"expected.*got.*(choose|usual|write)") as caught:
         Training(**change)
     assert wanted in str(caught.value)
+
+
+def test_numbers_of_numpy_are_numbers():
+    """The same training by whatever numbers it is described: it is found again in the store."""
+    given = Training(Network((np.int64(64),)), np.float64(0.5), np.int32(8), np.uint8(2), np.int16(1))
+    assert given == Training(Network((64,)), 0.5, 8, 2, 1)
+    assert all(type(value) is int for value in (*given.network.hidden, given.batch_size, given.epochs, given.seed))
+    assert type(given.learning_rate) is float
+
+
+@pytest.mark.parametrize("width", [32.5, True, "32"])
+def test_a_width_is_a_whole_number(width):
+    with pytest.raises(ValueError, match="width of a hidden layer: expected a whole number, got"):
+        Network((width,))
+
+
+def test_a_long_text_is_neither_read_nor_repeated():
+    with pytest.raises(ValueError, match="expected at most 200 characters, got 20,000,000") as caught:
+        Network.parse("1, " * (20_000_000 // 3) + "xx")
+    assert len(str(caught.value)) < 200
 
 
 def test_the_kernel_loads_neither_tensorflow_nor_jax():
