@@ -17,7 +17,6 @@ with app.setup(hide_code=True):
         shared_engine().warm(Way())
 
     from lib import live, live_filling, live_search, page
-    from lib.address import Address
     from lib.store import Store
     from lib.widgets import DrawDigit
 
@@ -178,7 +177,7 @@ def draw_a_digit():
 
 @app.cell(hide_code=True)
 def shared_state():
-    address = Address(mo.query_params(), mo.cli_args().to_dict())
+    address = page.opened("mnist_training", page.settings() | live_search.settings())
     store = Store()
     get_best, set_best = mo.state(None)
     get_reset, set_reset = mo.state(0)

@@ -1,7 +1,121 @@
-"""The state of all controls in the page's address, so that a link restores it."""
+"""The state of all controls as text: in the page's address, so that a link restores it, and as the options of a script.
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+Each page has a table of its settings. What an address says is held against it before the page is painted, and what a control says
+when it is moved: neither can reach an experiment with a value that it does not know.
+"""
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from typing import Any, Protocol
+
+from lib.spec import MAX_TEXT
+
+MAX_SHOWN = 60  # characters of a wrong value that a sentence repeats
+
+
+class Refused(ValueError):
+    """A value that cannot be used, by a sentence that needs no more to be said."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one control may say, and what it says where nothing is said. `parse` raises ValueError, or Refused where it knows better."""
+
+    name: str
+    usual: object
+    expected: str
+    parse: Callable[[str], object]
+    options: tuple = ()
+
+    def read(self, said: str) -> Any:
+        """The value that a text gives. Raises ValueError with what is expected, and what may have been meant."""
+        try:
+            return self.parse(said)
+        except Refused:
+            raise
+        except ValueError:
+            raise ValueError(f"expected {self.expected}{_nearest_option(said, self.options)}") from None
+
+
+def choice(name: str, usual: object, options: Sequence) -> Setting:
+    return Setting(name, usual, f"one of {_listed(options)}", partial(_one_of, options=options), tuple(options))
+
+
+def choices(name: str, usual: Sequence, options: Sequence) -> Setting:
+    """Any number of the options."""
+    expected = f"some of {_listed(options)}, separated by commas"
+    return Setting(name, tuple(usual), expected, partial(_some_of, options=options), tuple(options))
+
+
+def ends(name: str, usual: tuple[float, float], options: Sequence[float]) -> Setting:
+    """The two ends of a range."""
+
+    def parse(said: str) -> list:
+        found = _some_of(said, options)
+        if len(found) != 2 or found[0] > found[1]:
+            raise ValueError
+        return found
+
+    expected = f"two of {_listed(options)}, the smaller first, separated by a comma"
+    return Setting(name, usual, expected, parse, tuple(options))
+
+
+def number(name: str, usual: float, low: float, high: float, whole: bool = False) -> Setting:
+    def parse(said: str) -> float:
+        value = int(said) if whole else float(said)
+        if not low <= value <= high:  # also refuses NaN
+            raise ValueError
+        return value
+
+    return Setting(name, usual, f"a {'whole ' if whole else ''}number from {low:g} to {high:g}", parse)
+
+
+def text(name: str, usual: str, understand: Callable[[str], object]) -> Setting:
+    """A text of a person's own; `understand` raises ValueError with a sentence."""
+
+    def parse(said: str) -> str:
+        if len(said) > MAX_TEXT:
+            raise Refused(f"{name}: expected at most {MAX_TEXT} characters, got {len(said):,}; write less")
+        try:
+            understand(said)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        return said
+
+    return Setting(name, usual, f"at most {MAX_TEXT} characters", parse)
+
+
+def day(name: str, usual: date) -> Setting:
+    return Setting(
+        name, usual.isoformat(), f"a day such as {usual.isoformat()}", lambda said: date.fromisoformat(said).isoformat()
+    )
+
+
+def by_name(*settings: Setting) -> dict[str, Setting]:
+    return {setting.name: setting for setting in settings}
+
+
+def checked(settings: Mapping[str, Setting], prefix: str, values: Mapping[str, object]) -> dict:
+    """What the controls of a panel say, by the same table as an address; an empty field says the usual value.
+
+    A browser keeps to a control's limits, but whoever speaks to the server need not. Raises ValueError with a sentence.
+    """
+    found = dict(values)
+    for key, value in values.items():
+        setting = settings.get(f"{prefix}.{key}")
+        if setting is None:
+            continue
+        try:
+            found[key] = setting.usual if value is None else setting.read(_written(value))
+        except Refused:
+            raise
+        except ValueError as error:
+            raise ValueError(f"{setting.name}: {error}, got {shown(_written(value))}") from None
+    return found
 
 
 class _QueryParameters(Protocol):
@@ -26,28 +140,28 @@ class Address:
         self._given = {name: _written(value) for name, value in self._given.items()}
         self.problems: list[str] = []
 
-    def read(self, name: str, default: object, parse: Callable[[str], object]) -> object:
-        """The value that the address gives for a control, or the default; what cannot be used is noted in `problems`."""
-        text = self._given.get(name)
-        if text is None or not isinstance(text, str):
-            return default
+    def check(self, settings: Mapping[str, Setting]) -> None:
+        """Note in `problems` all that is said and cannot be used, before anything is painted."""
+        for name, said in self._given.items():
+            try:
+                if name in settings:
+                    settings[name].read(said)
+                elif "." in name:  # marimo's own names, such as `file`, have no dot
+                    self.problems.append(
+                        f"The address says {shown(name)}, which is no setting of this page{nearest(name, settings)}. It is left out."
+                    )
+            except ValueError as error:
+                self.problems.append(
+                    f"The address says {name}={shown(said)}: {error}. The usual value is used instead."
+                )
+
+    def read(self, setting: Setting) -> Any:
+        """What the address says of a setting; the usual value where it says nothing, or nothing that can be used."""
+        said = self._given.get(setting.name)
         try:
-            return parse(text)
-        except ValueError as error:
-            self.problems.append(f"The address says {name}={text}: {error}. The usual value is used instead.")
-            return default
-
-    def choice(self, name: str, default: object, options: Sequence) -> object:
-        return self.read(name, default, lambda text: _one_of(text, options))
-
-    def choices(self, name: str, default: Sequence, options: Sequence) -> list:
-        def parse(text: str) -> list:
-            return [_one_of(part, options) for part in text.split(",") if part]
-
-        return list(self.read(name, list(default), parse))  # type: ignore[call-overload]
-
-    def text(self, name: str, default: str) -> str:
-        return str(self.read(name, default, str))[:200]
+            return setting.usual if said is None else setting.read(said)
+        except ValueError:
+            return setting.usual
 
     def clear(self) -> None:
         """Forget all that the address says."""
@@ -58,35 +172,66 @@ class Address:
         self._given.clear()
 
     def save(self, prefix: str) -> Callable[[dict], None]:
-        """An `on_change` for a panel: writes what changed into the address."""
+        """An `on_change` for a panel: writes what changed into the address, but no text that could not be read again."""
 
         def write(values: dict) -> None:
             for key, value in values.items():
-                text = (
-                    ",".join(_written(part) for part in value) if isinstance(value, (list, tuple)) else _written(value)
-                )
-                name = f"{prefix}.{key}"
-                if self._parameters is not None and self._given.get(name) != text:
-                    self._given[name] = text
-                    self._parameters[name] = text
+                name, said = f"{prefix}.{key}", _written(value)
+                too_long = isinstance(value, str) and len(value) > MAX_TEXT
+                if self._parameters is not None and self._given.get(name) != said and not too_long:
+                    self._given[name] = said
+                    self._parameters[name] = said
 
         return write
 
 
+def shown(said: str) -> str:
+    """A value as a sentence repeats it."""
+    return said if len(said) <= MAX_SHOWN else f"{said[:MAX_SHOWN]}…"
+
+
+def nearest(said: str, known: Iterable[str]) -> str:
+    """The end of a sentence that names what was probably meant; empty where nothing is near."""
+    found = difflib.get_close_matches(shown(said), list(known), 1)
+    return f"; the nearest is {found[0]}" if found else ""
+
+
 def _written(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(_written, value))
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
 
 
-def _is_number(text: str, value: float) -> bool:
-    """Whether it is the same number, however it is written."""
-    try:
-        return float(text) == value
-    except ValueError:
-        return False
+def _listed(options: Sequence) -> str:
+    return ", ".join(map(_written, options))
 
 
-def _one_of(text: str, options: Sequence) -> object:
+def _one_of(said: str, options: Sequence) -> Any:
     for option in options:
-        if text == _written(option) or (isinstance(option, float) and _is_number(text, option)):
+        if said == _written(option) or (isinstance(option, float) and _as_number(said) == option):
             return option
-    raise ValueError(f"expected one of {', '.join(_written(option) for option in options)}")
+    raise ValueError
+
+
+def _some_of(said: str, options: Sequence) -> list:
+    return [_one_of(part, options) for part in said.split(",") if part]
+
+
+def _nearest_option(said: str, options: Sequence) -> str:
+    """What was meant by the first part that is none of the options."""
+    written = list(map(_written, options))
+    wrong = next((part for part in said.split(",") if part not in written), "")
+    numbers = [option for option in options if isinstance(option, (int, float)) and not isinstance(option, bool)]
+    if numbers and math.isfinite(_as_number(wrong)):
+        return f"; the nearest is {_written(min(numbers, key=lambda option: abs(option - _as_number(wrong))))}"
+    return nearest(wrong, written)
+
+
+def _as_number(said: str) -> float:
+    try:
+        return float(said)
+    except ValueError:
+        return math.nan

@@ -77,9 +77,8 @@ def batch_size(sizes: Sequence[int], epochs: int, rate: float, hidden: str, back
 
 
 def depth(chosen: Sequence[str], own: str, epochs: int, rate: float, size: int, backend: str = DEFAULT) -> Experiment:
-    """`own` holds further architectures, separated by semicolons; `none` is the network without a hidden layer."""
-    texts = list(chosen) + [text for text in own.split(";") if text.strip()]
-    networks = list(dict.fromkeys(Network.parse("" if text.strip().lower() == "none" else text) for text in texts))
+    """`own` holds further architectures as `parse_networks` reads them."""
+    networks = list(dict.fromkeys([*map(Network.parse, chosen), *parse_networks(own)]))
     if not networks:
         raise ValueError(
             "hidden layers: expected at least one network, got none; choose one or write its widths, such as 256, 128, 64"
@@ -88,6 +87,16 @@ def depth(chosen: Sequence[str], own: str, epochs: int, rate: float, size: int, 
         raise ValueError(f"networks: expected at most {MAX_LINES}, got {len(networks)}; remove some")
     trainings = [Training(network, rate, size, epochs) for network in networks]
     return _experiment("depth", trainings, [network.label for network in networks], "hidden layers", backend)
+
+
+def parse_networks(text: str) -> list[Network]:
+    """Networks separated by semicolons; `none` is the one without a hidden layer.
+
+    >>> [network.hidden for network in parse_networks("256, 64; none")]
+    [(256, 64), ()]
+    """
+    parts = [part.strip() for part in text.split(";") if part.strip()]
+    return [Network.parse("" if part.lower() == "none" else part) for part in parts]
 
 
 def backends(size: int, epochs: int, rate: float, hidden: str) -> Experiment:

@@ -1,7 +1,7 @@
 """The frame of an experiment as HTML: controls, charts, state, sentence, table. Draws what it is given, runs nothing."""
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import marimo as mo
 import pandas as pd
@@ -10,6 +10,7 @@ from lib import charts as charts_module
 from lib import experiments
 from lib.experiments import Experiment
 from lib.machine_turn import PATIENCE_S
+from lib.published import ADDRESSES
 from lib.results import DIVERGED, DONE, FAILED, KEPT, RUNNING, STOPPED, WAITING, Results
 
 
@@ -57,6 +58,11 @@ def failed(sentence: str) -> mo.Html:
     return mo.Html(f'<p class="lab-state lab-failed" role="alert">{html.escape(sentence)}</p>')
 
 
+def problems(sentences: Iterable[str]) -> str:
+    """HTML: what the reader must know before trusting the page."""
+    return "".join(f'<p class="lab-problem" role="alert">{html.escape(sentence)}</p>' for sentence in sentences)
+
+
 def note(sentence: str) -> mo.Html:
     return mo.Html(f'<p class="lab-note">{html.escape(sentence)}</p>')
 
@@ -79,9 +85,12 @@ def missing() -> str:
 
 
 def inline(text: str) -> str:
-    """Escaped, with `code` set as such."""
+    """Escaped, with `code` set as such, and the articles' titles as links to them, beside the page."""
     parts = html.escape(text).split("`")
-    return "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
+    marked = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
+    for title, address in ADDRESSES.items():
+        marked = marked.replace(title, f'<a href="{address}" target="_blank" rel="noopener noreferrer">{title}</a>')
+    return marked
 
 
 def sentence_of(error: ValueError) -> str:

@@ -23,7 +23,7 @@ from lib.cancel import Cancel
 from lib.data import Facts
 from lib.engine import Engine, How, Ready, Trained, TrainingFailed, WorkerDied
 from lib.experiments import Experiment
-from lib.results import KEPT, Results
+from lib.results import FAILED, KEPT, Results
 from lib.runs import Seat, join
 from lib.spec import Training
 from lib.store import Store
@@ -88,6 +88,19 @@ def streaming() -> bool:
     """Whether somebody watches: a page in the editor or under `marimo run`."""
     meta = mo.app_meta()
     return meta.mode in ("edit", "run") and meta.request is not None
+
+
+def refuse(controls: str, error: ValueError) -> None:
+    """Show what is wrong with the controls in place of what they ask for; a script ends with exit status 2."""
+    mo.output.replace(frame.refused(controls, error))
+    end_script(frame.sentence_of(error), 2)
+
+
+def end_script(sentence: str, status: int) -> None:
+    """Where a notebook runs as a script: say why it cannot go on, and end it with this exit status."""
+    if mo.app_meta().mode == "script":
+        print(sentence, file=sys.stderr)
+        raise SystemExit(status)
 
 
 @dataclass
@@ -164,9 +177,7 @@ def show(
     except ValueError as error:
         stage.stop()
         stage.next_showing()
-        mo.output.replace(frame.refused(controls.text, error))
-        if not stage.streams:
-            print(frame.sentence_of(error), file=sys.stderr)
+        refuse(controls.text, error)
         return
     view = _View(experiment, stage.engine, controls.text, target, after, on_done)
     if not stage.streams:
@@ -221,15 +232,17 @@ def show_parameters(
     cancel, engine, claim = stage.begin(), stage.engine, Claim(stage.viewer, Urgency.LATER)
 
     def work() -> None:
-        output: mo.Html | None = None
+        output, problem = None, ""
         try:
             known = _parameters.get(item.training) or _train_for_parameters(engine, item.training, cancel, claim)
             if known is not None:
                 output = draw_network(item, *known)
         except (WorkerDied, TrainingFailed, OSError) as error:
-            output = frame.failed(str(error))
+            output, problem = frame.failed(str(error)), str(error)
         if output is not None and latest():
             mo.output.replace(output)
+        if problem:
+            end_script(problem, 1)
 
     if stage.streams:
         mo.Thread(target=work, daemon=True).start()
@@ -277,5 +290,7 @@ def _run_in_foreground(experiment: Experiment, stage: Stage, target: float) -> R
     if script:
         print(f"\r\033[K\n{experiment.name}" if watched else f"\n{experiment.name}")
         print(frame.table(experiment, seat.results).to_string(index=False))
+        if seat.results.state == FAILED:
+            end_script(seat.results.failure, 1)
         print(experiments.sentence(experiment, seat.results, target))
     return seat.results

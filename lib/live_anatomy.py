@@ -7,12 +7,12 @@ import marimo as mo
 
 from lib import anatomy_view as view
 from lib import elsewhere, frame
-from lib.address import Address
+from lib.address import Address, Setting, by_name, checked, choice, choices
 from lib.anatomy.measuring import KIND, Task, measure_tasks, tasks
 from lib.backends import Way, usable_ways
 from lib.experiments import BATCH_SIZES
 from lib.filling import DONE, Filling
-from lib.live_filling import Stage, paint_while_it_fills, say, state_line
+from lib.live_filling import Stage, paint_while_it_fills, refuse, say, state_line
 from lib.spec import Network
 from lib.turns import Claim, Urgency
 
@@ -20,13 +20,25 @@ WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
 ARTICLE = (32, 128)  # batch size and width of the published table
 
 
+def _ways() -> dict[str, str]:
+    """The ways that can run here, as an address writes them, by their labels."""
+    return {way.label: f"{way.backend}/{way.device}" for way in usable_ways()}
+
+
+def settings() -> dict[str, Setting]:
+    """What the controls may say."""
+    ways = list(_ways().values())
+    return by_name(
+        choice("step.size", ARTICLE[0], BATCH_SIZES),
+        choice("step.width", ARTICLE[1], WIDTHS),
+        choices("step.by", ways, ways),
+    )
+
+
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     """Batch size, width, and the two buttons."""
-    save = address.save("step")
-    size = int(str(address.choice("step.size", ARTICLE[0], BATCH_SIZES)))
-    width = int(str(address.choice("step.width", ARTICLE[1], WIDTHS)))
-    ways = {way.label: f"{way.backend}/{way.device}" for way in usable_ways()}
-    chosen = address.choices("step.by", list(ways.values()), list(ways.values()))
+    save, known, ways = address.save("step"), settings(), _ways()
+    size, width, chosen = (address.read(known[name]) for name in ("step.size", "step.width", "step.by"))
     elements = {
         "size": mo.ui.slider(steps=list(BATCH_SIZES), value=size, label="Batch size", show_value=True, debounce=True, full_width=True),
         "width": mo.ui.slider(steps=list(WIDTHS), value=width, label="Neurons of the hidden layer", show_value=True, debounce=True, full_width=True),
@@ -41,9 +53,12 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 
 def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     """Show what is kept for these sliders, and measure what is missing."""
-    values = panel.value
-    size, width = int(str(values["size"])), int(str(values["width"]))
-    chosen = [Way(*str(key).split("/")) for key in values["by"]]  # type: ignore[attr-defined]
+    try:
+        values = checked(settings(), "step", panel.value)
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+    size, width = values["size"], values["width"]
+    chosen = [Way(*key.split("/")) for key in values["by"]]
     wanted = tasks(chosen, Network((width,)), size)
     asked = (size, width, tuple(chosen), values["again"])
     again = bool(stage.asked) and stage.asked[-1] != values["again"]

@@ -1,6 +1,5 @@
 """Where marimo and the claims meet: the table, and a button that measures what it still needs."""
 
-import html
 from collections.abc import Iterator
 from functools import partial
 
@@ -89,7 +88,7 @@ def _draw(records: list[Record], state: str) -> None:
         verdicts.append(judged.verdict)
         if claim.source != source:
             source = claim.source
-            rows.append(f'<tr class="claim-source"><th colspan="4" scope="colgroup">{html.escape(source)}</th></tr>')
+            rows.append(f'<tr class="claim-source"><th colspan="4" scope="colgroup">{frame.inline(source)}</th></tr>')
         rows.append(
             f'<tr><td class="claim-text">{frame.inline(claim.text)}</td><td>{frame.inline(judged.measured)}</td>'
             f'<td><span class="claim claim-{_CSS[judged.verdict]}">{judged.verdict.value}</span></td><td class="claim-why">{frame.inline(judged.why)}</td></tr>'

@@ -6,15 +6,17 @@ from dataclasses import dataclass, field
 
 import marimo as mo
 
-from lib import compare, compare_charts, compare_view
-from lib.address import Address
+from lib import compare, compare_charts, compare_view, frame
+from lib.address import Address, Setting, by_name, checked, choice, number
 from lib.backends import DEVICES
 from lib.charts import Chart
+from lib.frame import sentence_of
 from lib.live_filling import say
 from lib.recorded import Collection, Machine, collect, published_machines, recorded_here, told_apart
 from lib.targets import TARGETS
 
 MAX_FILE_BYTES = 20 * 2**20
+MAX_PRICE_PER_H = 1000
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Chosen:
     machines: tuple[Machine, ...]
     prices: dict[str, float]
     target: float
+    problem: str = ""  # with what the controls say
 
     @property
     def measured(self) -> list[Machine]:
@@ -69,14 +72,19 @@ class Remembered:
     left_out: set[str] = field(default_factory=set)
 
 
+def settings() -> dict[str, Setting]:
+    """What the address may say; which machines and which prices is said on the page alone."""
+    return by_name(choice("compare.target", 0.95, TARGETS))
+
+
 def panel(address: Address, collection: Collection, remembered: Remembered) -> mo.ui.dictionary:
     """Which machines, the accuracy that is asked for, and a price for each machine."""
     labels = compare_view.names(collection.machines)
     keys = {labels[one.name] + (" (published)" if one.is_published else ""): one.name for one in collection.machines}
-    target = float(str(address.choice("compare.target", 0.95, TARGETS)))
+    target = address.read(settings()["compare.target"])
     prices = {
         one.name: mo.ui.number(
-            0, 1000, step=0.001, value=remembered.prices.get(one.name, one.price_per_h or 0.0), label=f"$ an hour: {labels[one.name]}"
+            0, MAX_PRICE_PER_H, step=0.001, value=_price(remembered.prices.get(one.name, one.price_per_h)), label=f"$ an hour: {labels[one.name]}"
         )
         for one in collection.machines
     }  # fmt: skip
@@ -96,12 +104,22 @@ def panel(address: Address, collection: Collection, remembered: Remembered) -> m
     return mo.ui.dictionary(elements, on_change=changed)
 
 
+def _price(given: object) -> float:
+    """A price that the field can show; 0 where none is given, or none that can be."""
+    return float(given) if isinstance(given, int | float) and 0 <= given <= MAX_PRICE_PER_H else 0.0
+
+
 def chosen(panel: mo.ui.dictionary, collection: Collection) -> Chosen:
-    values = panel.value
+    values, known = panel.value, settings()
     wanted = set(values["machines"])  # type: ignore[call-overload]
     machines = tuple(machine for machine in collection.machines if machine.name in wanted)
-    prices = {str(name): float(price) for name, price in dict(values["prices"]).items() if price}  # type: ignore[call-overload]
-    return Chosen(machines, prices, float(str(values["target"])))
+    limits = (number(f"price.{one.name}", 0.0, 0, MAX_PRICE_PER_H) for one in collection.machines)
+    try:
+        target = checked(known, "compare", values)["target"]
+        prices = checked(by_name(*limits), "price", values["prices"])  # type: ignore[arg-type]
+    except ValueError as error:
+        return Chosen(machines, {}, known["compare.target"].usual, sentence_of(error))  # type: ignore[arg-type]
+    return Chosen(machines, {name: price for name, price in prices.items() if price}, target)
 
 
 def controls(panel: mo.ui.dictionary) -> mo.Html:
@@ -116,7 +134,7 @@ def controls(panel: mo.ui.dictionary) -> mo.Html:
 
 def machines(collection: Collection, now: Chosen) -> mo.Html:
     """What is compared, and what was wrong with the files."""
-    problems = "".join(f'<p class="lab-problem" role="alert">{html.escape(text)}</p>' for text in collection.problems)
+    problems = frame.problems([*collection.problems, *filter(None, [now.problem])])
     notes = "".join(f'<p class="lab-note">{html.escape(text)}</p>' for text in collection.notes)
     return mo.Html(problems + compare_view.machines_table(now.machines, now.prices) + notes)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import marimo as mo
 
+from lib import live
 from lib.cancel import Cancel
 from lib.engine import Engine
-from lib.filling import MEASURING, Filling, Note
-from lib.live import streaming
+from lib.filling import FAILED, MEASURING, Filling, Note
 from lib.store import Store
 
 FRAME_S = 0.25
@@ -25,7 +25,7 @@ class Stage:
         self.engine, self.store = engine, store
         self.viewer = viewer or object()  # stages of one page share it: their runs then keep the page's order
         self.filling: Filling | None = None
-        self.streams = streaming()
+        self.streams = live.streaming()
         self.asked: tuple = ()  # what the present filling was begun for, and what was known then
         self.began_with: tuple = ()
         self._cancel = Cancel()
@@ -49,6 +49,13 @@ class Stage:
         return lambda: shown[0] == number
 
 
+def refuse(stage: Stage, controls: str, error: ValueError) -> None:
+    """What ran is stopped, and what is wrong with the controls is shown in place of what they ask for."""
+    stage.stop()
+    stage.next_showing()
+    live.refuse(controls, error)
+
+
 def paint_while_it_fills(stage: Stage, filling: Filling, paint: Callable[[], int]) -> None:
     """Paint now, and again whenever there is news, until the end is painted or another showing took the place.
 
@@ -58,6 +65,8 @@ def paint_while_it_fills(stage: Stage, filling: Filling, paint: Callable[[], int
     if not stage.streams:
         filling.thread.join()
         paint()
+        if (now := filling.view()).state == FAILED:
+            live.end_script(now.problem, 1)
         return
     painted = paint()
     if not filling.over_at(painted):  # it may have ended while it was painted

@@ -9,7 +9,7 @@ from functools import partial
 import marimo as mo
 
 from lib import frame, race_view
-from lib.address import Address
+from lib.address import Address, Setting, by_name, checked, choice, day, number
 from lib.backends import Way, usable_ways
 from lib.cancel import Cancel
 from lib.ceilings import ceilings, measure_ceilings
@@ -18,7 +18,7 @@ from lib.engine import Engine
 from lib.experiments import seconds
 from lib.filling import MEASURING, Filling, Note
 from lib.frames import records_frame
-from lib.live_filling import Stage, paint_while_it_fills, state_line
+from lib.live_filling import Stage, paint_while_it_fills, refuse, state_line
 from lib.race import BATCH_SIZES, KIND, NETWORK, Cell, Standing, all_cells, plan, race, standings, time_left_s
 from lib.records import Record
 from lib.roofline import step_floor
@@ -67,38 +67,42 @@ class Plan:
 
 
 _SAVED = ("view", "beside", "target", "price", "dated")
+MAX_PRICE_PER_H = 1000
+
+
+def _ways() -> dict[str, str]:
+    """The ways that can run here, as an address writes them, by their labels."""
+    return {way.label: f"{way.backend}/{way.device}" for way in usable_ways()}
+
+
+def settings() -> dict[str, Setting]:
+    """What the controls may say."""
+    ways = list(_ways().values())
+    beside = "keras-tensorflow/cpu"
+    return by_name(
+        choice("race.view", "seconds", list(race_view.VIEWS.values())),
+        choice("race.beside", beside if beside in ways else ways[0], ways),
+        choice("race.target", 0.95, TARGETS),
+        number("race.price", 0.0, 0, MAX_PRICE_PER_H),
+        day("race.dated", date.today()),
+    )
 
 
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     """View, what to compare with, price, and the two buttons."""
-    ways = {way.label: f"{way.backend}/{way.device}" for way in usable_ways()}
-    view = str(address.choice("race.view", "seconds", list(race_view.VIEWS.values())))
-    beside = str(address.choice("race.beside", "keras-tensorflow/cpu", list(ways.values())))
+    save, known, ways = address.save("race"), settings(), _ways()
+    view, beside, target, price, dated = (address.read(known[f"race.{name}"]) for name in _SAVED)
     named = {value: label for label, value in ways.items()}
-    save = address.save("race")
-    target = float(str(address.choice("race.target", 0.95, TARGETS)))
-    dated = str(address.read("race.dated", date.today().isoformat(), lambda text: date.fromisoformat(text).isoformat()))
     elements = {
         "view": mo.ui.dropdown(race_view.VIEWS, value=next(k for k, v in race_view.VIEWS.items() if v == view), label="Show"),
-        "beside": mo.ui.dropdown(ways, value=named.get(beside, next(iter(ways))), label="… than"),
+        "beside": mo.ui.dropdown(ways, value=named[beside], label="… than"),
         "target": mo.ui.dropdown({f"{t:.0%}": t for t in TARGETS}, value=f"{target:.0%}", label="Target accuracy"),
-        "price": mo.ui.number(0, 1000, step=0.001, value=_price(address), label="$ an hour for this machine"),
+        "price": mo.ui.number(0, MAX_PRICE_PER_H, step=0.001, value=price, label="$ an hour for this machine"),
         "dated": mo.ui.date(value=dated, label="price of"),
         "start": mo.ui.button(label="Race", value=0, on_click=lambda n: n + 1, tooltip="Measure all cells, or go on where it stopped"),
         "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
     }  # fmt: skip
     return mo.ui.dictionary(elements, on_change=lambda values: save({name: values[name] for name in _SAVED}))
-
-
-def _price(address: Address) -> float:
-    return float(str(address.read("race.price", 0.0, _number)))
-
-
-def _number(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1000:
-        raise ValueError("expected 0 to 1000")
-    return value
 
 
 def controls(panel: mo.ui.dictionary) -> mo.Html:
@@ -110,8 +114,11 @@ def controls(panel: mo.ui.dictionary) -> mo.Html:
 
 def follow(stage: Stage, widget: RaceTable, panel: mo.ui.dictionary) -> None:
     """Show what is kept; where “Race” was pressed, race on and fill the table while cells come."""
-    values = panel.value
-    starts = int(str(values["start"]))
+    try:
+        values = checked(settings(), "race", panel.value)
+    except ValueError as error:
+        return refuse(stage, "", error)
+    starts = values["start"]
     paint = _Painter(widget, values)
     if starts and stage.asked != (starts,):
         begun = Plan.now(stage.engine, stage.store)
@@ -140,11 +147,8 @@ class _Painter:
 
     def __call__(self, plan: Plan, state: str, problem: str = "", note: str = "") -> None:
         known = standings(plan.cells, plan.records)
-        backend, _, device = str(self._values["beside"]).partition("/")
-        shown = race_view.Shown(
-            str(self._values["view"]), Way(backend, device), float(str(self._values["price"] or 0)), str(self._values["dated"] or ""),
-            float(str(self._values["target"])), plan.learned,
-        )  # fmt: skip
+        view, beside, target, price, dated = (self._values[name] for name in _SAVED)
+        shown = race_view.Shown(view, Way(*beside.split("/")), price, dated, target, plan.learned)
         running = plan.left[0] if plan.left and state == MEASURING else None
         self._widget.table = race_view.table(usable_ways(), BATCH_SIZES, known, shown, running)
         mo.output.replace(mo.Html(self._head(plan, known, shown, state, problem, note)))

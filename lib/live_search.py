@@ -6,14 +6,14 @@ from functools import partial
 import marimo as mo
 
 from lib import frame, search, search_view
-from lib.address import Address
+from lib.address import Address, Setting, by_name, checked, choice, choices, ends, number
 from lib.backends import DEFAULT, Way, device_count
 from lib.charts import Chart
 from lib.experiments import BATCH_SIZES, RATE_STEPS
 from lib.filling import FAILED, Filling
 from lib.halving import cost_epochs, rungs
 from lib.importance import Dimension, importance
-from lib.live_filling import Stage, paint_while_it_fills, say, state_line
+from lib.live_filling import Stage, paint_while_it_fills, refuse, say, state_line
 from lib.spec import Training
 from lib.strategies import AUTO, POOLED, STRATEGIES
 from lib.turns import Claim, Urgency
@@ -23,68 +23,84 @@ COUNTS = (16, 32, 64, 128, 256, 512, 1024)
 EPOCHS = (1, 2, 3, 4, 6, 8, 16)
 WIDTHS = (16, 32, 64, 128, 256, 512)
 DEPTHS = (1, 2, 3, 4)
+MAX_SEED = 9999
 _SAVED = ("count", "epochs", "rates", "sizes", "widths", "depths", "seed", "halving", "strategy")
+
+
+def _strategies() -> dict[str, str]:
+    """Those that can be chosen here, by their names on the page."""
+    found = {"chosen by measuring": AUTO} | {s.label: key for key, s in STRATEGIES.items() if key != "cluster"}
+    alone = device_count("cpu") < 2
+    return {label: key for label, key in found.items() if not (alone and key in ("sharded", *POOLED))}
+
+
+def settings() -> dict[str, Setting]:
+    """What the controls of the search may say."""
+    usual = search.Space()
+    return by_name(
+        choice("search.count", 64, COUNTS),
+        choice("search.epochs", 3, EPOCHS),
+        ends("search.rates", usual.rates, RATE_STEPS),
+        choices("search.sizes", usual.batch_sizes, BATCH_SIZES),
+        choices("search.widths", usual.widths, WIDTHS),
+        choices("search.depths", usual.depths, DEPTHS),
+        number("search.seed", 0, 0, MAX_SEED, whole=True),
+        choice("search.strategy", AUTO, list(_strategies().values())),
+        choice("search.halving", False, (False, True)),
+    )
 
 
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     """What is drawn from, how many, how they are trained, and the two buttons."""
-    usual, save = search.Space(), address.save("search")
-    ends = address.choices("search.rates", usual.rates, RATE_STEPS)
-    if len(ends) != 2 or ends[0] >= ends[1]:
-        address.problems.append("The address says search.rates: expected two rates, the smaller first. The usual ones are used instead.")  # fmt: skip
-        ends = list(usual.rates)
+    known, save, strategies = settings(), address.save("search"), _strategies()
 
-    def several(label: str, name: str, default: tuple, options: tuple) -> mo.ui.multiselect:
-        chosen = address.choices(f"search.{name}", default, options)
-        named = {str(option): option for option in options}
-        return mo.ui.multiselect(named, value=[str(option) for option in chosen], label=label, full_width=True)
+    def several(label: str, name: str) -> mo.ui.multiselect:
+        setting = known[f"search.{name}"]
+        named = {str(option): option for option in setting.options}
+        value = [str(option) for option in address.read(setting)]
+        return mo.ui.multiselect(named, value=value, label=label, full_width=True)
 
-    def slider(label: str, name: str, default: int, steps: tuple) -> mo.ui.slider:
-        value = int(str(address.choice(f"search.{name}", default, steps)))
-        return mo.ui.slider(
-            steps=list(steps), value=value, label=label, show_value=True, debounce=True, full_width=True
-        )  # type: ignore[arg-type]
+    def slider(label: str, name: str) -> mo.ui.slider:
+        setting = known[f"search.{name}"]
+        steps, value = list(setting.options), address.read(setting)
+        return mo.ui.slider(steps=steps, value=value, label=label, show_value=True, debounce=True, full_width=True)
 
-    strategies = {"chosen by measuring": AUTO} | {s.label: key for key, s in STRATEGIES.items() if key != "cluster"}
-    if device_count("cpu") < 2:
-        strategies = {label: key for label, key in strategies.items() if key not in ("sharded", *POOLED)}
-    strategy = str(address.choice("search.strategy", AUTO, list(strategies.values())))
+    rates, seed = address.read(known["search.rates"]), address.read(known["search.seed"])
+    strategy, halving = address.read(known["search.strategy"]), address.read(known["search.halving"])
     elements = {
-        "count": slider("Settings", "count", 64, COUNTS),
-        "epochs": slider("Epochs", "epochs", 3, EPOCHS),
-        "rates": mo.ui.range_slider(steps=list(RATE_STEPS), value=ends, label="Learning rates", show_value=True, full_width=True),
-        "sizes": several("Batch sizes", "sizes", usual.batch_sizes, BATCH_SIZES),
-        "widths": several("Neurons of a layer", "widths", usual.widths, WIDTHS),
-        "depths": several("Hidden layers", "depths", usual.depths, DEPTHS),
-        "seed": mo.ui.number(0, 9999, step=1, value=int(str(address.read("search.seed", 0, int))), label="Drawn with seed"),
+        "count": slider("Settings", "count"),
+        "epochs": slider("Epochs", "epochs"),
+        "rates": mo.ui.range_slider(steps=list(RATE_STEPS), value=rates, label="Learning rates", show_value=True, full_width=True),
+        "sizes": several("Batch sizes", "sizes"),
+        "widths": several("Neurons of a layer", "widths"),
+        "depths": several("Hidden layers", "depths"),
+        "seed": mo.ui.number(0, MAX_SEED, step=1, value=seed, label="Drawn with seed"),
         "strategy": mo.ui.dropdown(strategies, value=next(k for k, v in strategies.items() if v == strategy), label="Trained", full_width=True),
-        "halving": mo.ui.checkbox(value=address.choice("search.halving", False, (False, True)) is True, label="Stop the worst early"),
+        "halving": mo.ui.checkbox(value=halving, label="Stop the worst early"),
         "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is trained is kept"),
         "again": mo.ui.button(label="Search", value=0, on_click=lambda n: n + 1, tooltip="Train the settings that are not kept yet"),
     }  # fmt: skip
     return mo.ui.dictionary(elements, on_change=lambda values: save({name: values[name] for name in _SAVED}))
 
 
-def settings(values: dict) -> list[Training]:
+def trainings_of(values: dict) -> list[Training]:
     """What the controls ask for. Raises ValueError with a sentence."""
     space = search.Space(
         (values["rates"][0], values["rates"][1]), tuple(values["sizes"]), tuple(values["widths"]), tuple(values["depths"])
     )  # fmt: skip
-    return search.draw(space, values["count"], values["epochs"], int(values["seed"] or 0))
+    return search.draw(space, values["count"], values["epochs"], values["seed"])
 
 
 def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     """Show what is kept of these settings; train the rest when asked."""
-    values = dict(panel.value)
+    try:
+        values = checked(settings(), "search", panel.value)
+        trainings = trainings_of(values)
+    except ValueError as error:
+        refuse(stage, controls.text, error)
+        return
     pressed = values.pop("again")
     values.pop("stop")
-    try:
-        trainings = settings(values)
-    except ValueError as error:
-        stage.stop()
-        stage.next_showing()
-        mo.output.replace(frame.refused(controls.text, error))
-        return
     asked = (repr(sorted(values.items(), key=str)), pressed)
     if stage.filling is None or stage.asked != asked:
         trains = (bool(stage.asked) and pressed != stage.asked[1]) or not stage.streams

@@ -8,12 +8,12 @@ import marimo as mo
 
 from lib import elsewhere, frame, sweep_lab
 from lib import sweep_lab_view as view
-from lib.address import Address
+from lib.address import Address, Setting, by_name, checked, choice
 from lib.backends import DEFAULT, Way, unavailable
 from lib.bare import free_memory_bytes
 from lib.experiments import BATCH_SIZES
 from lib.filling import DONE, Filling
-from lib.live_filling import Stage, paint_while_it_fills, say, state_line
+from lib.live_filling import Stage, paint_while_it_fills, refuse, say, state_line
 from lib.sweep_lab import COUNTS, Compared, Mixed, Point
 from lib.turns import Claim, Urgency
 
@@ -28,9 +28,22 @@ def _stop(stage: Stage) -> mo.ui.button:
     return _button("Stop", "Stop; what is measured is kept", lambda n: stage.stop() or n + 1)
 
 
-def _slider(label: str, name: str, default: object, steps: tuple, address: Address) -> mo.ui.slider:
-    value = address.choice(name, default, steps)
-    return mo.ui.slider(steps=list(steps), value=value, label=label, show_value=True, debounce=True, full_width=True)  # type: ignore[arg-type]
+def settings() -> dict[str, Setting]:
+    """What the controls of the three experiments may say."""
+    devices = [device for device in ("cpu", "gpu") if unavailable(Way(DEFAULT, device)) is None]
+    return by_name(
+        choice("compare.epochs", 3, tuple(range(1, 11))),
+        choice("count.most", 32, COUNTS[1:]),
+        choice("count.size", 32, BATCH_SIZES),
+        choice("count.device", "cpu", devices),
+        choice("mixed.spread", 0.3, SPREADS),
+        choice("mixed.size", 32, BATCH_SIZES),
+    )
+
+
+def _slider(label: str, setting: Setting, address: Address) -> mo.ui.slider:
+    steps, value = list(setting.options), address.read(setting)
+    return mo.ui.slider(steps=steps, value=value, label=label, show_value=True, debounce=True, full_width=True)
 
 
 def _dictionary(elements: dict, prefix: str, address: Address) -> mo.ui.dictionary:
@@ -70,7 +83,7 @@ def _draw(controls: str, figures: list[tuple[str, str]], line: str, sentence: st
 
 def comparison_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     elements = {
-        "epochs": _slider("Epochs of each of five rates", "compare.epochs", 3, tuple(range(1, 11)), address),
+        "epochs": _slider("Epochs of each of five rates", settings()["compare.epochs"], address),
         "again": _button("Time Keras too", "Time what is missing, Keras too: that takes a minute or more"),
         "stop": _stop(stage),
     }
@@ -79,7 +92,11 @@ def comparison_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 
 def comparison(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     """Show what is kept for this number of epochs; measure the rest when asked."""
-    epochs, pressed = int(str(panel.value["epochs"])), int(str(panel.value["again"]))
+    try:
+        values = checked(settings(), "compare", panel.value)
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+    epochs, pressed = values["epochs"], values["again"]
     kept = sweep_lab.compared(stage.store, epochs)
     missing = [method for method in sweep_lab.methods() if method.key not in kept]
     asked = (epochs, pressed)
@@ -119,11 +136,12 @@ def _paint_comparison(filling: Filling, kept: dict, began: bool, epochs: int, co
 
 
 def count_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    devices = [device for device in ("cpu", "gpu") if unavailable(Way(DEFAULT, device)) is None]
+    known = settings()
+    device = known["count.device"]
     elements = {
-        "most": _slider("Networks at once, up to", "count.most", 32, COUNTS[1:], address),
-        "size": _slider("Batch size", "count.size", 32, BATCH_SIZES, address),
-        "device": mo.ui.dropdown(devices, value=str(address.choice("count.device", "cpu", devices)), label="Device"),
+        "most": _slider("Networks at once, up to", known["count.most"], address),
+        "size": _slider("Batch size", known["count.size"], address),
+        "device": mo.ui.dropdown(list(device.options), value=address.read(device), label="Device"),
         "stop": _stop(stage),
         "again": _button("Measure again", "Measure all of it once more; the spread is drawn"),
     }
@@ -132,8 +150,11 @@ def count_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 
 def saturation(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     """Measure what is not kept for these sliders, and draw it as it comes."""
-    values = panel.value
-    most, size, device = int(str(values["most"])), int(str(values["size"])), str(values["device"])
+    try:
+        values = checked(settings(), "count", panel.value)
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+    most, size, device = values["most"], values["size"], values["device"]
     engine, store = stage.engine, stage.store
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
     free_bytes = free_memory_bytes()
@@ -165,9 +186,10 @@ def _paint_saturation(filling: Filling, most: int, controls: str) -> int:
 
 
 def mixed_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    known = settings()
     elements = {
-        "spread": _slider("How different: 0 all alike, 1 from 16 to 512 neurons", "mixed.spread", 0.3, SPREADS, address),
-        "size": _slider("Batch size", "mixed.size", 32, BATCH_SIZES, address),
+        "spread": _slider("How different: 0 all alike, 1 from 16 to 512 neurons", known["mixed.spread"], address),
+        "size": _slider("Batch size", known["mixed.size"], address),
         "stop": _stop(stage),
         "again": _button("Measure again", "Measure all of it once more"),
     }  # fmt: skip
@@ -176,8 +198,11 @@ def mixed_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 
 def mixed(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     """Eight networks, padded or not."""
-    values = panel.value
-    spread, size = float(str(values["spread"])), int(str(values["size"]))
+    try:
+        values = checked(settings(), "mixed", panel.value)
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+    spread, size = values["spread"], values["size"]
     engine, store = stage.engine, stage.store
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
     filling = _begin_if_asked(

@@ -7,14 +7,14 @@ import marimo as mo
 
 from lib import elsewhere, frame
 from lib import traps_view as view
-from lib.address import Address
+from lib.address import Address, Setting, by_name, checked, choice
 from lib.anatomy import Examination
 from lib.anatomy.measuring import KIND, Task, measure_tasks
 from lib.backends import DEFAULT, Way, unavailable
 from lib.ceilings import ceilings, measure_ceilings
 from lib.experiments import BATCH_SIZES
 from lib.filling import DONE, Filling
-from lib.live_filling import Stage, paint_while_it_fills, say, state_line
+from lib.live_filling import Stage, paint_while_it_fills, refuse, say, state_line
 from lib.machine import this_machine
 from lib.spec import Network
 from lib.turns import Claim, Urgency
@@ -22,13 +22,19 @@ from lib.turns import Claim, Urgency
 NETWORK = Network((128,))
 
 
+def settings() -> dict[str, Setting]:
+    """What the controls may say."""
+    devices = [device for device in ("cpu", "gpu") if unavailable(Way(DEFAULT, device)) is None]
+    return by_name(choice("traps.size", 32, BATCH_SIZES), choice("traps.device", "cpu", devices))
+
+
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     """Batch size, device where there are two, and the two buttons."""
-    save = address.save("traps")
-    devices = [device for device in ("cpu", "gpu") if unavailable(Way(DEFAULT, device)) is None]
+    save, known = address.save("traps"), settings()
+    size, device = known["traps.size"], known["traps.device"]
     elements = {
-        "size": mo.ui.slider(steps=list(BATCH_SIZES), value=int(str(address.choice("traps.size", 32, BATCH_SIZES))), label="Batch size", show_value=True, debounce=True, full_width=True),
-        "device": mo.ui.dropdown(devices, value=str(address.choice("traps.device", "cpu", devices)), label="Device"),
+        "size": mo.ui.slider(steps=list(BATCH_SIZES), value=address.read(size), label="Batch size", show_value=True, debounce=True, full_width=True),
+        "device": mo.ui.dropdown(list(device.options), value=address.read(device), label="Device"),
         "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
         "again": mo.ui.button(label="Measure again", value=0, on_click=lambda n: n + 1, tooltip="Measure all of it anew"),
     }  # fmt: skip
@@ -39,8 +45,11 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 
 def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     """Show the traps for this batch size: what is kept, or what is measured now."""
-    values = panel.value
-    task = Task(Way(DEFAULT, str(values["device"])), Examination("traps", NETWORK, int(str(values["size"]))))
+    try:
+        values = checked(settings(), "traps", panel.value)
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+    task = Task(Way(DEFAULT, values["device"]), Examination("traps", NETWORK, values["size"]))
     asked = (task, values["again"])
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
     if stage.filling is None or stage.asked != asked:

@@ -5,15 +5,17 @@ A panel is one `mo.ui.dictionary`: a change of any member re-runs the one cell t
 """
 
 import html
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 import marimo as mo
 import numpy as np
 
-from lib import elsewhere, experiments, frame, live
+from lib import elsewhere, experiments, frame, live, options
 from lib import inside as inside_module
-from lib.address import Address
+from lib.address import Address, Setting, by_name, checked, choice, choices, ends, text
 from lib.backends import BACKENDS, DEFAULT, Way, unavailable
 from lib.backends.base import Parameters
 from lib.data import DataError, Facts, load_test, recognised
@@ -21,8 +23,10 @@ from lib.experiments import BATCH_SIZES, RATE_STEPS, Experiment
 from lib.live import Stage
 from lib.live_filling import Stage as FillingStage
 from lib.machine import details, this_machine
-from lib.published import ARTICLE_ARCHITECTURES
+from lib.notebooks import navigation
+from lib.published import ARTICLE_ARCHITECTURES, MACHINES_ARTICLE, OVERHEAD_ARTICLE
 from lib.results import Results
+from lib.spec import MAX_TEXT, Network
 from lib.store import Store
 from lib.updates import Item
 from lib.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, encode, sample_digits
@@ -31,32 +35,75 @@ EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
 COUNTS = tuple(range(2, experiments.MAX_LINES + 1))
 _BUTTONS = ("stop", "again")
+_SOURCES = f"After two articles: “{OVERHEAD_ARTICLE}” and “{MACHINES_ARTICLE}”."
+
+
+def settings() -> dict[str, Setting]:
+    """What the controls of the first four experiments may say: the articles' settings where nothing else is said."""
+    usable = [key for key, backend in BACKENDS.items() if unavailable(Way(key)) is None and backend.whole_epochs]
+    return by_name(
+        ends("rate.range", (0.001, 1.0), RATE_STEPS),
+        choice("rate.count", 4, COUNTS),
+        choice("rate.epochs", 3, EPOCHS),
+        choice("rate.size", 32, BATCH_SIZES),
+        text("rate.hidden", "128", Network.parse),
+        choice("rate.backend", DEFAULT, usable),
+        choices("size.sizes", (1, 32, 256), BATCH_SIZES),
+        choice("size.epochs", 3, EPOCHS),
+        choice("size.rate", 0.01, RATE_STEPS),
+        choice("size.target", 0.9, TARGETS),
+        text("size.hidden", "128", Network.parse),
+        choice("size.backend", DEFAULT, usable),
+        choices("depth.networks", ARTICLE_ARCHITECTURES, ARTICLE_ARCHITECTURES),
+        text("depth.own", "", experiments.parse_networks),
+        choice("depth.epochs", 3, EPOCHS),
+        choice("depth.rate", 0.1, RATE_STEPS),
+        choice("depth.size", 32, BATCH_SIZES),
+        choice("depth.backend", DEFAULT, usable),
+        choice("backend.size", 32, BATCH_SIZES),
+        choice("backend.epochs", 5, EPOCHS[1:]),
+        choice("backend.rate", 0.1, RATE_STEPS),
+        text("backend.hidden", "128", Network.parse),
+    )
+
+
+def opened(name: str, settings: Mapping[str, Setting]) -> Address:
+    """What a notebook was opened with: its address, or the options of the script. A script with a wrong option ends here."""
+    if live.streaming():
+        address = Address(mo.query_params(), mo.cli_args().to_dict())
+    elif Path(sys.argv[0]).stem == name:
+        address = Address(arguments=options.given(settings, sys.argv[1:], f"{name}.py"))
+    else:  # another program runs it, such as a test
+        address = Address()
+    address.check(settings)
+    return address
 
 
 def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) -> mo.Html:
     """Title, the machine in one quiet line, the question, and whatever the reader must know before trusting the page."""
     data = data or recognised() or Facts("", "")
     notes = [*address.problems, *filter(None, [store.trouble, data.note])]
-    problems = "".join(f'<p class="lab-problem" role="alert">{html.escape(note)}</p>' for note in notes)
     return mo.Html(
-        '<div class="lab-title"><h1>Why is my GPU slower?</h1>'
+        navigation("mnist_training") + '<div class="lab-title"><h1>Why is my GPU slower?</h1>'
         f'<p class="lab-line">{html.escape(" · ".join(filter(None, [this_machine().line, data.source])))}</p></div>'
         '<p class="lab-question">A small network often trains faster on a processor than on a graphics card, because most of its time is not '
         "arithmetic but overhead. Move a slider: every line below is being trained now, on this machine.</p>"
-        f'{problems}<div class="lab-tools">{tools.text}</div>'
+        f"{frame.quiet(_SOURCES)}"
+        f'{frame.problems(notes)}<div class="lab-tools">{tools.text}</div>'
     )
 
 
-def plain_title(heading: str, question: str) -> mo.Html:
+def plain_title(name: str, heading: str, question: str, address: Address) -> mo.Html:
     """Title, machine and question of a notebook that has one question."""
     rows = "".join(
         f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(value)}</td></tr>'
         for name, value in details().items()
     )
     return mo.Html(
-        f'<div class="lab-title"><h1>{html.escape(heading)}</h1><p class="lab-line">{html.escape(this_machine().line)}</p></div>'
-        f'<p class="lab-question">{html.escape(question)}</p>'
+        f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1><p class="lab-line">{html.escape(this_machine().line)}</p></div>'
+        f'<p class="lab-question">{html.escape(question)}</p>{frame.quiet(_SOURCES)}'
         f'<details class="lab-details"><summary>this machine</summary><div class="lab-scroll"><table class="lab-table lab-machine">{rows}</table></div></details>'
+        + frame.problems(address.problems)
     )
 
 
@@ -74,124 +121,115 @@ def _panel(prefix: str, address: Address, stage: Stage, elements: dict) -> mo.ui
     )
 
 
-def _backend(prefix: str, address: Address) -> mo.ui.dropdown:
-    usable = {
-        backend.label: key
-        for key, backend in BACKENDS.items()
-        if unavailable(Way(key)) is None and backend.whole_epochs
-    }
-    chosen = address.choice(f"{prefix}.backend", DEFAULT, list(usable.values()))
-    return mo.ui.dropdown(usable, value=BACKENDS[str(chosen)].label, label="Trained by", full_width=True)
+def _backend(setting: Setting, address: Address) -> mo.ui.dropdown:
+    usable = {BACKENDS[key].label: key for key in setting.options}
+    label = BACKENDS[address.read(setting)].label
+    return mo.ui.dropdown(usable, value=label, label="Trained by", full_width=True)
 
 
-def _steps(label: str, name: str, default: float, steps: Sequence[float], address: Address) -> mo.ui.slider:
-    value = address.choice(name, default, steps)
-    return mo.ui.slider(steps=list(steps), value=value, label=label, show_value=True, debounce=False, full_width=True)  # type: ignore[arg-type]
+def _steps(label: str, setting: Setting, address: Address) -> mo.ui.slider:
+    steps, value = list(setting.options), address.read(setting)
+    return mo.ui.slider(steps=steps, value=value, label=label, show_value=True, debounce=False, full_width=True)
 
 
-def _hidden(name: str, address: Address) -> mo.ui.text:
+def _several(label: str, setting: Setting, address: Address) -> mo.ui.multiselect:
+    named = {str(option): option for option in setting.options}
+    value = [str(option) for option in address.read(setting)]
+    return mo.ui.multiselect(named, value=value, label=label, full_width=True)
+
+
+def _networks(label: str, placeholder: str, setting: Setting, address: Address) -> mo.ui.text:
     return mo.ui.text(
-        address.text(name, "128"),
-        label="Hidden layers",
-        placeholder="256, 128, 64",
+        address.read(setting),
+        label=label,
+        placeholder=placeholder,
         debounce=300,
-        max_length=200,
+        max_length=MAX_TEXT,
         full_width=True,
     )
 
 
 def rate_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    ends = address.choices("rate.range", (0.001, 1.0), RATE_STEPS)
-    if len(ends) != 2 or ends[0] > ends[1]:
-        address.problems.append(
-            "The address says rate.range: expected two rates, the smaller first. The usual ones are used instead."
-        )
-        ends = [0.001, 1.0]
+    known = settings()
+    steps, value = list(RATE_STEPS), address.read(known["rate.range"])
     elements = {
-        "range": mo.ui.range_slider(
-            steps=list(RATE_STEPS), value=ends, label="Learning rates", show_value=True, full_width=True
-        ),
-        "count": _steps("How many rates", "rate.count", 4, COUNTS, address),
-        "epochs": _steps("Epochs", "rate.epochs", 3, EPOCHS, address),
-        "size": _steps("Batch size", "rate.size", 32, BATCH_SIZES, address),
-        "hidden": _hidden("rate.hidden", address),
-        "backend": _backend("rate", address),
+        "range": mo.ui.range_slider(steps=steps, value=value, label="Learning rates", show_value=True, full_width=True),
+        "count": _steps("How many rates", known["rate.count"], address),
+        "epochs": _steps("Epochs", known["rate.epochs"], address),
+        "size": _steps("Batch size", known["rate.size"], address),
+        "hidden": _networks("Hidden layers", "256, 128, 64", known["rate.hidden"], address),
+        "backend": _backend(known["rate.backend"], address),
     }
     return _panel("rate", address, stage, elements)
 
 
 def rate_experiment(values: dict) -> Experiment:
+    values = checked(settings(), "rate", values)
     rates = experiments.rates_between(values["range"][0], values["range"][1], values["count"])
     return experiments.learning_rate(rates, values["epochs"], values["size"], values["hidden"], values["backend"])
 
 
 def size_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    chosen = address.choices("size.sizes", (1, 32, 256), BATCH_SIZES)
-    options = {str(size): size for size in BATCH_SIZES}
+    known = settings()
     elements = {
-        "sizes": mo.ui.multiselect(options, value=[str(size) for size in chosen], label="Batch sizes", full_width=True),
-        "epochs": _steps("Epochs", "size.epochs", 3, EPOCHS, address),
-        "rate": _steps("Learning rate", "size.rate", 0.01, RATE_STEPS, address),
-        "target": _steps("Target accuracy", "size.target", 0.9, TARGETS, address),
-        "hidden": _hidden("size.hidden", address),
-        "backend": _backend("size", address),
+        "sizes": _several("Batch sizes", known["size.sizes"], address),
+        "epochs": _steps("Epochs", known["size.epochs"], address),
+        "rate": _steps("Learning rate", known["size.rate"], address),
+        "target": _steps("Target accuracy", known["size.target"], address),
+        "hidden": _networks("Hidden layers", "256, 128, 64", known["size.hidden"], address),
+        "backend": _backend(known["size.backend"], address),
     }
     return _panel("size", address, stage, elements)
 
 
 def size_experiment(values: dict) -> Experiment:
+    values = checked(settings(), "size", values)
     return experiments.batch_size(
         values["sizes"], values["epochs"], values["rate"], values["hidden"], values["backend"]
     )
 
 
 def depth_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    chosen = address.choices("depth.networks", ARTICLE_ARCHITECTURES, ARTICLE_ARCHITECTURES)
+    known = settings()
     elements = {
-        "networks": mo.ui.multiselect(
-            list(ARTICLE_ARCHITECTURES), value=chosen, label="Hidden layers", full_width=True
-        ),
-        "own": mo.ui.text(
-            address.text("depth.own", ""),
-            label="Your own",
-            placeholder="256, 128, 64; 512; none",
-            debounce=300,
-            max_length=200,
-            full_width=True,
-        ),
-        "epochs": _steps("Epochs", "depth.epochs", 3, EPOCHS, address),
-        "rate": _steps("Learning rate", "depth.rate", 0.1, RATE_STEPS, address),
-        "size": _steps("Batch size", "depth.size", 32, BATCH_SIZES, address),
-        "backend": _backend("depth", address),
+        "networks": _several("Hidden layers", known["depth.networks"], address),
+        "own": _networks("Your own", "256, 128, 64; 512; none", known["depth.own"], address),
+        "epochs": _steps("Epochs", known["depth.epochs"], address),
+        "rate": _steps("Learning rate", known["depth.rate"], address),
+        "size": _steps("Batch size", known["depth.size"], address),
+        "backend": _backend(known["depth.backend"], address),
     }
     return _panel("depth", address, stage, elements)
 
 
 def depth_experiment(values: dict) -> Experiment:
+    values = checked(settings(), "depth", values)
     return experiments.depth(
         values["networks"], values["own"], values["epochs"], values["rate"], values["size"], values["backend"]
     )
 
 
 def backend_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    known = settings()
     elements = {
-        "size": _steps("Batch size", "backend.size", 32, BATCH_SIZES, address),
-        "epochs": _steps("Epochs, the first not timed", "backend.epochs", 5, EPOCHS[1:], address),
-        "rate": _steps("Learning rate", "backend.rate", 0.1, RATE_STEPS, address),
-        "hidden": _hidden("backend.hidden", address),
+        "size": _steps("Batch size", known["backend.size"], address),
+        "epochs": _steps("Epochs, the first not timed", known["backend.epochs"], address),
+        "rate": _steps("Learning rate", known["backend.rate"], address),
+        "hidden": _networks("Hidden layers", "256, 128, 64", known["backend.hidden"], address),
     }
     return _panel("backend", address, stage, elements)
 
 
 def backend_experiment(values: dict) -> Experiment:
+    values = checked(settings(), "backend", values)
     return experiments.backends(values["size"], values["epochs"], values["rate"], values["hidden"])
 
 
 def missing_backends(experiment: Experiment, _results: Results) -> str:
     """HTML below the bars: what cannot run here, why, the remedy, and what a card took that was recorded elsewhere."""
-    source = "Grey marks: published seconds, from “GPU overhead: why our MNIST model trains faster on CPU” (Core i9-10885H), not measured here."
+    source = f"Grey marks: published seconds, from “{OVERHEAD_ARTICLE}” (Core i9-10885H), not measured here."
     size = experiment.items[0].training.batch_size
-    return f'<p class="lab-note">{source}</p>{frame.quiet(elsewhere.epoch_note(size))}' + frame.missing()
+    return f"{frame.quiet(source)}{frame.quiet(elsewhere.epoch_note(size))}" + frame.missing()
 
 
 def controls(panel: mo.ui.dictionary) -> mo.Html:

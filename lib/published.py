@@ -8,6 +8,10 @@ from types import MappingProxyType
 
 OVERHEAD_ARTICLE = "GPU overhead: why our MNIST model trains faster on CPU"
 MACHINES_ARTICLE = "Why a bigger GPU is not always faster"
+ADDRESSES = {
+    OVERHEAD_ARTICLE: "https://indepth.dev/posts/2006/en/gpu-overhead-why-mnist-trains-faster-on-cpu",
+    MACHINES_ARTICLE: "https://indepth.dev/posts/1016/en/why-bigger-gpu-not-always-faster",
+}
 WORKSTATION = "Core i9-10885H, Quadro RTX 5000"
 
 FILE = Path(__file__).resolve().parent.parent / "recorded" / "published.json"

@@ -43,6 +43,7 @@ class Line:
     curve: Curve | None = None
     kept: bool = False
     kept_epochs: int = 0  # that were trained earlier, and gone on from
+    cut: str = ""  # the state of the run that ended before this line did
 
     @property
     def total_steps(self) -> int:
@@ -72,6 +73,8 @@ class Line:
 
     @property
     def state(self) -> str:
+        if self.curve is None and self.cut:
+            return self.cut
         if self.curve is None:
             return RUNNING if self.began is not None else WAITING
         if self.diverged_step is not None:
@@ -172,6 +175,8 @@ class Results:
             all_kept = all(line.kept for line in self.lines)
             self.state = KEPT if state == DONE and all_kept else state
             self.failure, self.starting, self.choosing = failure, "", False
+            for line in self.lines:
+                line.cut = state
             self._tell()
 
     def stopped(self) -> "Results":

@@ -43,17 +43,33 @@ class Space:
                     f"{name.replace('_', ' ')}: expected at least one, got none; choose some from the list"
                 )
 
+    @property
+    def size(self) -> int:
+        """How many different settings can be drawn; rates are drawn to three digits."""
+        rates = _place(self.rates[1]) - _place(self.rates[0]) + 1
+        return rates * len(set(self.batch_sizes)) * len(set(self.widths)) * len(set(self.depths))
+
+
+def _place(rate: float) -> int:
+    """Where a rate stands among all that have three digits, in order."""
+    digits, exponent = f"{rate:.2e}".split("e")
+    return 900 * int(exponent) + round(100 * float(digits))
+
 
 def draw(space: Space, settings: int, epochs: int, seed: int) -> list[Training]:
     """`settings` different trainings, the same for the same seed; a longer draw begins with the shorter one.
 
     Layers have one width, so that a setting is four numbers. All start from the same seed: what differs is the setting.
     """
+    if settings > space.size:
+        raise ValueError(
+            f"settings: expected at most {space.size:,}, for these ranges hold no more different ones, got {settings:,}; widen a range"
+        )
     rng = np.random.default_rng(seed)
     low, high = np.log(space.rates)
     found: dict[Training, None] = {}
     while len(found) < settings:
-        rate = float(f"{np.exp(rng.uniform(low, high)):.3g}")
+        rate = float(f"{np.exp(rng.uniform(low, high)):.2e}")
         size, width, depth = (int(rng.choice(of)) for of in (space.batch_sizes, space.widths, space.depths))
         found[Training(Network((width,) * depth), rate, size, epochs)] = None
     return list(found)

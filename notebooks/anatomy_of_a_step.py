@@ -7,18 +7,19 @@ with app.setup(hide_code=True):
     import marimo as mo
 
     from lib import live_anatomy, page
-    from lib.address import Address
     from lib.engine import shared_engine
     from lib.live_filling import Stage
     from lib.store import Store
 
 
 @app.cell(hide_code=True)
-def title():
+def title(address):
     page.plain_title(
+        "anatomy_of_a_step",
         "Where does one training step go?",
         "One step multiplies a few small matrices. Around that, somebody writes a loop, calls a library, waits for an answer and fetches the next "
         "images. Each of these is measured here by an experiment of its own. Move a slider: does the arithmetic grow, or the rest?",
+        address,
     )
     return
 
@@ -46,7 +47,7 @@ def what_next():
 
 @app.cell(hide_code=True)
 def shared_state():
-    address = Address(mo.query_params(), mo.cli_args().to_dict())
+    address = page.opened("anatomy_of_a_step", live_anatomy.settings())
     stage = Stage(shared_engine(), Store())
     return address, stage
 

@@ -7,7 +7,6 @@ with app.setup(hide_code=True):
     import marimo as mo
 
     from lib import live_race, page
-    from lib.address import Address
     from lib.engine import shared_engine
     from lib.live_filling import Stage
     from lib.store import Store
@@ -15,11 +14,13 @@ with app.setup(hide_code=True):
 
 
 @app.cell(hide_code=True)
-def title():
+def title(address):
     page.plain_title(
+        "backend_race",
         "Which way of training is fastest here?",
         "The same network, 784→128→10, the same images, the same arithmetic: seconds an epoch by every way that can run here and by batch "
         "size, measured in turns and in random order. Choose a cell to see its epochs and what they say.",
+        address,
     )
     return
 
@@ -59,7 +60,7 @@ def the_record(store):
 
 @app.cell(hide_code=True)
 def shared_state():
-    address = Address(mo.query_params(), mo.cli_args().to_dict())
+    address = page.opened("backend_race", live_race.settings())
     store = Store()
     stage = Stage(shared_engine(), store)
     return address, stage, store

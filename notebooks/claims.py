@@ -9,15 +9,18 @@ with app.setup(hide_code=True):
     from lib import live_claims, page
     from lib.engine import shared_engine
     from lib.live_filling import Stage
+    from lib.notebooks import link
     from lib.store import Store
 
 
 @app.cell(hide_code=True)
-def title():
+def title(address):
     page.plain_title(
+        "claims",
         "What was claimed, and what is so?",
         "Two articles say why a small network trains faster on a processor. The reason that they give, overhead, holds; many of their figures do not. Here "
         "is each beside the one that this machine gives, and, where an article contradicts itself, the arithmetic.",
+        address,
     )
     return
 
@@ -37,8 +40,8 @@ def the_claims(panel, stage):
 
 @app.cell(hide_code=True)
 def what_next():
-    mo.md(r"""
-    **Try next.** `notebooks/backend_race.py` measures every batch size by every backend; `notebooks/anatomy_of_a_step.py` takes one step apart; `notebooks/traps.py`
+    mo.md(rf"""
+    **Try next.** {link("backend_race")} measures every batch size by every backend; {link("anatomy_of_a_step")} takes one step apart; {link("traps")}
     shows how such figures go wrong.
     """)
     return
@@ -46,8 +49,9 @@ def what_next():
 
 @app.cell(hide_code=True)
 def shared_state():
+    address = page.opened("claims", {})
     stage = Stage(shared_engine(), Store())
-    return (stage,)
+    return address, stage
 
 
 if __name__ == "__main__":

@@ -7,15 +7,16 @@ with app.setup(hide_code=True):
     import marimo as mo
 
     from lib import live_compare, page
-    from lib.address import Address
 
 
 @app.cell(hide_code=True)
-def title():
+def title(address):
     page.plain_title(
+        "compare_machines",
         "Which machine for which work?",
         "The same experiments on different machines, each measured where it stands, with what an hour of it costs. A machine with a bigger graphics card "
         "is not always the quicker one; here is for what it is, and how sure that is.",
+        address,
     )
     return
 
@@ -146,7 +147,7 @@ def what_next():
 
 @app.cell(hide_code=True)
 def shared_state():
-    address = Address(mo.query_params(), mo.cli_args().to_dict())
+    address = page.opened("compare_machines", live_compare.settings())
     remembered = live_compare.Remembered()
     return address, remembered
 

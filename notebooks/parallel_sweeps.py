@@ -7,18 +7,19 @@ with app.setup(hide_code=True):
     import marimo as mo
 
     from lib import live_sweeps, page
-    from lib.address import Address
     from lib.engine import shared_engine
     from lib.live_filling import Stage
     from lib.store import Store
 
 
 @app.cell(hide_code=True)
-def title():
+def title(address):
     page.plain_title(
+        "parallel_sweeps",
         "How many networks can be trained at once?",
         "Nobody trains one network: one tries learning rates, widths, depths. These trainings do not depend on each other, so they can run side by side, "
         "in processes of their own or as one program that multiplies all their matrices together. Which of them pays, and from how many on?",
+        address,
     )
     return
 
@@ -88,7 +89,7 @@ def what_next():
 
 @app.cell(hide_code=True)
 def shared_state():
-    address = Address(mo.query_params(), mo.cli_args().to_dict())
+    address = page.opened("parallel_sweeps", live_sweeps.settings())
     compare_stage, count_stage, mixed_stage = (Stage(shared_engine(), Store(), address) for _ in range(3))
     return address, compare_stage, count_stage, mixed_stage
 

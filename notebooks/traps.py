@@ -7,17 +7,18 @@ with app.setup(hide_code=True):
     import marimo as mo
 
     from lib import live_traps, page
-    from lib.address import Address
     from lib.engine import shared_engine
     from lib.live_filling import Stage
     from lib.store import Store
 
 
 @app.cell(hide_code=True)
-def title():
+def title(address):
     page.plain_title(
+        "traps",
         "How wrong can a stopwatch be?",
         "One training step, one machine, one program, and six honest-looking ways to time it wrongly. Each stands beside the right one, both measured now.",
+        address,
     )
     return
 
@@ -44,7 +45,7 @@ def what_next():
 
 @app.cell(hide_code=True)
 def shared_state():
-    address = Address(mo.query_params(), mo.cli_args().to_dict())
+    address = page.opened("traps", live_traps.settings())
     stage = Stage(shared_engine(), Store())
     return address, stage
 

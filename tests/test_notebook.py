@@ -127,6 +127,7 @@ def test_the_address_restores_the_controls_and_names_what_it_cannot_use(stage):
     bad = Address(
         arguments={"rate.epochs": "many", "size.sizes": "3", "rate.range": "1,0.01", "depth.backend": "abacus"}
     )
+    bad.check(page.settings())
     assert page.rate_panel(bad, stage).value["epochs"] == 3
     page.size_panel(bad, stage)
     page.depth_panel(bad, stage)

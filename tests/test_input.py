@@ -1,0 +1,309 @@
+# pyright: reportArgumentType=false
+"""What people, links, command lines and strangers can say to the notebooks: every setting, whatever the text, is used or answered by a sentence."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import date
+
+import marimo as mo
+import psutil
+import pytest
+from hypothesis import HealthCheck, example, given
+from hypothesis import settings as hypothesis
+from hypothesis import strategies as st
+
+from lib import live_anatomy, live_compare, live_race, live_search, live_sweeps, live_traps, options, page, search
+from lib.address import Address, checked
+from lib.live import Stage
+from lib.live_compare import Remembered
+from lib.live_filling import Stage as FillingStage
+from lib.recorded import Collection, published_machines
+from lib.spec import MAX_TEXT
+from tests.conftest import ROOT
+
+# Each notebook's settings, and the panels that they fill, by their names in the address.
+PAGES = {
+    "mnist_training": page.settings() | live_search.settings(),
+    "backend_race": live_race.settings(),
+    "anatomy_of_a_step": live_anatomy.settings(),
+    "traps": live_traps.settings(),
+    "parallel_sweeps": live_sweeps.settings(),
+    "compare_machines": live_compare.settings(),
+    "claims": {},
+}
+EVERY = [setting for known in PAGES.values() for setting in known.values()]
+PANELS = {
+    "rate": page.rate_panel, "size": page.size_panel, "depth": page.depth_panel, "backend": page.backend_panel,
+    "search": live_search.panel, "race": live_race.panel, "step": live_anatomy.panel, "traps": live_traps.panel,
+    "count": live_sweeps.count_panel, "mixed": live_sweeps.mixed_panel,
+}  # fmt: skip
+EXPERIMENTS = {
+    "rate": page.rate_experiment, "size": page.size_experiment, "depth": page.depth_experiment,
+    "backend": page.backend_experiment, "search": lambda values: live_search.trainings_of(checked(live_search.settings(), "search", values)),
+}  # fmt: skip
+
+# What people write, what they mistype, and what nobody should send.
+NUMBERS = st.one_of(st.integers(), st.floats(), st.integers(-3, 5000), st.just(10**400)).map(str)
+TEXTS = st.one_of(
+    st.text(max_size=40), NUMBERS, st.lists(NUMBERS, max_size=4).map(",".join), st.just(""), st.just("x" * 20_000),
+    st.sampled_from([option for setting in EVERY for option in map(str, setting.options)]),
+)  # fmt: skip
+# What a control's element may be told by whoever speaks to the server: anything that JSON holds.
+VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXTS, st.lists(TEXTS, max_size=3))
+QUICKLY = hypothesis(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def panels_of(prefix, address):
+    """The panels whose settings begin so; two pages have one called `compare`."""
+    if prefix == "compare":
+        compared = live_compare.panel(address, Collection(published_machines(), (), ()), Remembered())
+        return [live_sweeps.comparison_panel(address, FillingStage(None, None)), compared]
+    make = PANELS[prefix]
+    return [make(address, (Stage if make.__module__ == "lib.page" else FillingStage)(None, None))]
+
+
+CONTROLS = {
+    f"{prefix}.{key}"
+    for prefix in (*PANELS, "compare")
+    for made in panels_of(prefix, Address())
+    for key in made.elements
+}
+
+
+def test_every_setting_is_a_control_and_every_control_has_a_setting():
+    not_saved = {"compare.machines", "compare.prices"}
+    buttons = {name for name in CONTROLS if name.endswith((".stop", ".again", ".start"))}
+    assert CONTROLS - buttons - not_saved == {setting.name for setting in EVERY}
+    assert not [name for name, times in Counter(setting.name for setting in EVERY).items() if times > 1]
+
+
+@QUICKLY
+@given(st.data(), st.sampled_from(EVERY))
+def test_whatever_an_address_says_is_used_or_answered(data, setting):
+    said = data.draw(TEXTS)
+    address = Address(arguments={setting.name: said})
+    address.check({one.name: one for one in EVERY})
+    value = address.read(setting)
+    if address.problems:
+        (sentence,) = address.problems
+        assert setting.name in sentence
+        assert "expected" in sentence
+        assert len(sentence) < 900
+        assert value == setting.usual
+    panels_of(setting.name.partition(".")[0], address)
+
+
+@pytest.mark.parametrize("said", ["-1", "99999999", "1.5", "nan", "one", ""])
+def test_a_seed_that_cannot_be_is_said_and_the_usual_one_taken(said):
+    address = Address(arguments={"search.seed": said})
+    address.check(PAGES["mnist_training"])
+    assert address.problems == [
+        f"The address says search.seed={said}: expected a whole number from 0 to 9999. The usual value is used instead."
+    ]
+    assert live_search.panel(address, FillingStage(None, None)).value["seed"] == 0
+
+
+@QUICKLY
+@given(st.data(), st.sampled_from(sorted(CONTROLS)))
+def test_whatever_a_control_says_is_an_experiment_or_a_sentence(data, control):
+    """Past what the browser keeps to: the values come from outside."""
+    panel, _, key = control.partition(".")
+    known = {one.name: one for one in EVERY}
+    values = {name.partition(".")[2]: one.usual for name, one in known.items() if name.startswith(f"{panel}.")}
+    sentence = ""
+    try:
+        found = checked(known, panel, values | {key: data.draw(VALUES)})
+        if panel in EXPERIMENTS:
+            EXPERIMENTS[panel](found)
+    except ValueError as error:
+        sentence = str(error)
+    assert not sentence or "expected" in sentence
+    assert len(sentence) < 900
+
+
+@given(st.data(), st.sampled_from(EVERY))
+def test_what_a_control_saves_is_read_again(data, setting):
+    """Every option, and every number that a field can hold, comes back from the address as it was."""
+    if not setting.options:
+        return
+    several = isinstance(setting.usual, tuple)
+    value = data.draw(st.lists(st.sampled_from(setting.options), min_size=2, max_size=2).map(sorted) if several else st.sampled_from(setting.options))  # fmt: skip
+    written = Parameters()
+    panel, _, key = setting.name.partition(".")
+    Address(written).save(panel)({key: value})
+    assert Address(written).read(setting) == value
+
+
+@given(st.floats(0, 1000))
+@example(123.4567)
+def test_a_price_is_read_again_with_all_its_digits(price):
+    written = Parameters()
+    Address(written).save("race")({"price": price, "dated": date(2026, 11, 22)})
+    assert Address(written).read(live_race.settings()["race.price"]) == price
+    assert Address(written).read(live_race.settings()["race.dated"]) == "2026-11-22"
+
+
+class Parameters(dict):
+    """What is used of marimo's query parameters."""
+
+    def to_dict(self):
+        return dict(self)
+
+
+def test_a_text_of_20_mb_is_neither_read_nor_written_into_the_address():
+    text = "1," * 10_000_000
+    written = Parameters()
+    Address(written).save("rate")({"hidden": text, "epochs": 4})
+    assert written == {"rate.epochs": "4"}
+    usual = {name.partition(".")[2]: one.usual for name, one in page.settings().items() if name.startswith("rate.")}
+    with pytest.raises(ValueError, match="expected at most 200 characters, got 20,000,000") as caught:
+        page.rate_experiment(usual | {"hidden": text})
+    assert len(str(caught.value)) < MAX_TEXT
+
+
+def test_a_name_that_is_no_setting_is_told_with_the_nearest():
+    address = Address(arguments={"rate.epoch": "4", "file": "notebooks/traps.py", "utm_source": "mail"})
+    address.check(PAGES["mnist_training"])
+    assert address.problems == [
+        "The address says rate.epoch, which is no setting of this page; the nearest is rate.epochs. It is left out."
+    ]
+
+
+def test_the_warnings_of_an_address_are_there_before_any_control():
+    """They come with the first paint: the title needs nothing but the address."""
+    import mnist_training
+
+    address = Address(arguments={"rate.epochs": "many"})
+    address.check(PAGES["mnist_training"])
+    shown, _ = mnist_training.title.run(  # type: ignore[misc]
+        address=address, store=type("Store", (), {"trouble": ""}), get_data=lambda: None, page_tools=mo.Html(""))  # fmt: skip
+    assert "rate.epochs=many" in shown.text
+
+
+@pytest.mark.parametrize(("count", "wanted"), [(1024, "at most 36"), (36, "")])
+def test_a_search_that_cannot_draw_so_many_says_so(count, wanted):
+    """One rate, three sizes, four widths, three depths: it drew for ever."""
+    space = search.Space(rates=(0.1, 0.1))
+    if wanted:
+        with pytest.raises(ValueError, match=wanted):
+            search.draw(space, count, 1, 0)
+    else:
+        assert len(set(search.draw(space, count, 1, 0))) == count
+
+
+@given(st.sampled_from(page.RATE_STEPS), st.sampled_from(page.RATE_STEPS))
+def test_rates_are_counted_as_they_are_drawn(low, high):
+    low, high = sorted((low, high))
+    space = search.Space((low, high), (32,), (16,), (1,))
+    rates = {float(f"{mantissa}e{power}") for mantissa in range(100, 1000) for power in range(-6, 0)} | {10.0**k for k in (0, 1)}  # fmt: skip
+    rates |= {float(f"{mantissa / 100:.2f}") for mantissa in range(100, 1000)}
+    assert space.size == sum(low <= rate <= high for rate in rates)
+
+
+# Options of a script.
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "wanted"),
+    [
+        ("mnist_training", ["--rate.epochs", "abc"], "--rate.epochs abc: expected one of 1, 2, 3"),
+        ("mnist_training", ["--rate.epochs", "25"], "the nearest is 20"),
+        ("mnist_training", ["--rate.epochs"], "--rate.epochs: expected one argument"),
+        ("mnist_training", ["--rate.epoch", "5"], "got --rate.epoch; the nearest is --rate.epochs"),
+        ("mnist_training", ["--race.view", "cost"], "got --race.view"),
+        ("mnist_training", ["--nonsense", "1"], "Expected options of mnist_training.py, got --nonsense"),
+        ("mnist_training", ["nonsense"], "got nonsense"),
+        ("mnist_training", ["--search.seed", "-1"], "--search.seed -1: expected a whole number from 0 to 9999"),
+        ("mnist_training", ["--rate.backend", "nump"], "the nearest is numpy"),
+        ("mnist_training", ["--depth.own", "128, x"], "got “x”"),
+        ("backend_race", ["--race.dated", "tomorrow"], "expected a day such as"),
+        ("claims", ["--rate.epochs", "5"], "Expected options of claims.py, got --rate.epochs"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_the_nearest_right_one(name, words, wanted, capsys):
+    with pytest.raises(SystemExit) as ended:
+        options.given(PAGES[name], words, f"{name}.py")
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert wanted in said
+    assert said.count("\n") == 1
+
+
+@QUICKLY
+@given(st.sampled_from(sorted(PAGES)), st.lists(st.one_of(TEXTS, st.sampled_from([f"--{one.name}" for one in EVERY])), max_size=4))  # fmt: skip
+def test_whatever_a_command_line_says_is_used_or_answered(name, words):
+    status, found = None, {}
+    try:
+        found = options.given(PAGES[name], words, f"{name}.py")
+    except SystemExit as ended:
+        status = ended.code
+    assert status in (None, 0, 2), "0: help"
+    address = Address(arguments=found)
+    address.check(PAGES[name])
+    assert not address.problems
+
+
+def run_script(*words, **environment):
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=150, check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_script_with_a_wrong_option_ends_with_status_2_before_anything_is_trained():
+    answer = run_script("mnist_training.py", "--search.seed", "99999999")
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    assert answer.stderr == "--search.seed 99999999: expected a whole number from 0 to 9999. See mnist_training.py --help.\n"  # fmt: skip
+
+
+def test_a_script_whose_settings_do_not_fit_together_ends_with_status_2():
+    answer = run_script("mnist_training.py", "--rate.range", "1,1")
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("Learning rates: expected a range, got only 1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notebook", ["mnist_training.py", "notebooks/traps.py"])
+def test_a_script_whose_experiment_fails_ends_with_status_1(notebook, tmp_path):
+    answer = run_script(notebook, MNIST_NPZ=str(tmp_path))
+    assert answer.returncode == 1
+    assert f"expected a file, got {tmp_path}, which is a folder" in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert "waiting" not in answer.stdout
+    if notebook == "mnist_training.py":
+        assert answer.stdout.count(" failed") == 4
+
+
+@pytest.mark.slow
+def test_a_script_whose_worker_is_killed_ends_with_status_1():
+    script = subprocess.Popen(
+        [sys.executable, "mnist_training.py", "--rate.size", "1", "--rate.epochs", "20", "--rate.count", "2"],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        worker = wait_for_a_busy_worker(script.pid)
+        worker.send_signal(signal.SIGKILL)
+        said, complained = script.communicate(timeout=60)
+    finally:
+        script.kill()
+    assert script.returncode == 1, complained
+    assert "killed from outside" in complained
+    assert " failed" in said
+    assert not {"waiting", "running"} & set(said.split())
+
+
+def wait_for_a_busy_worker(pid, seconds=90):
+    """The script's JAX worker, once it has worked for longer than its start takes."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for child in psutil.Process(pid).children(recursive=True):
+            if "lib.worker" in " ".join(child.cmdline()) and child.cpu_times().user > 8:
+                return child
+        time.sleep(0.2)
+    raise AssertionError("no worker began to train")
