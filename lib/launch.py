@@ -1,4 +1,7 @@
-"""Open a notebook: `python -m lib.launch edit|run --port 2718`. Says in one sentence when the port is busy."""
+"""Serve the notebooks: `python -m lib.launch edit|run --port 2718`. Says in one sentence when the port is busy.
+
+`edit` is marimo's editor, and takes its further options; `run` is the site for a class.
+"""
 
 import argparse
 import os
@@ -6,63 +9,68 @@ import runpy
 import socket
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-NOTEBOOK = "mnist_training.py"
+from lib.notebooks import FIRST, NOTEBOOKS, ROOT, SERVED
 
 
-def port_problem(port: int) -> str:
-    """Why the port cannot be used on this machine's loopback; empty where it can."""
+def port_problem(port: int, host: str = "127.0.0.1") -> str:
+    """Why the port cannot be used; empty where it can."""
     if not 1 <= port <= 65535:
         return f"port: expected 1 to 65535, got {port}; choose another, for example PORT=2718"
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
         except OSError as error:
             return f"port: expected a free one, but {port} cannot be used ({error.strerror}); choose another, for example PORT={port % 65535 + 1}"
     return ""
 
 
-def notebook_problem(notebook: str) -> str:
+def notebook_problem(file: str) -> str:
     """Why this is not one of the project's notebooks; empty where it is."""
-    known = [NOTEBOOK, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "notebooks").glob("*.py"))]
-    return (
-        ""
-        if notebook in known
-        else f"notebook: expected one of {', '.join(known)}, got {notebook}; choose one of these"
-    )
+    known = [notebook.file for notebook in NOTEBOOKS]
+    return "" if file in known else f"notebook: expected one of {', '.join(known)}, got {file}; choose one of these"
 
 
-def command(mode: str, port: int, headless: bool, notebook: str = NOTEBOOK) -> list[str]:
-    """marimo's command line. `run` in front of a class has no editor and no token; both listen on this machine only."""
-    words = [sys.executable, "-m", "marimo", mode, str(ROOT / notebook), "--host", "127.0.0.1", "--port", str(port)]
-    if mode == "edit":
-        words.append("--skip-update-check")
-    return words + (["--headless"] if headless else [])
+def edit(host: str, port: int, headless: bool, notebook: str, further: Sequence[str]) -> None:
+    """marimo's own server on the whole folder, behind the gate. It makes a random password, which is in the address that it prints."""
+    from marimo._server.registry import MIDDLEWARE_REGISTRY  # the extension point `marimo.server.asgi.middleware`
+    from starlette.middleware import Middleware
+
+    from lib.server import NOT_FRAMED, Gate
+
+    MIDDLEWARE_REGISTRY.register("gate", Middleware(Gate, policy=NOT_FRAMED, hosts=(host,), first=notebook))
+    sys.argv = ["marimo", "edit", str(ROOT), "--host", host, "--port", str(port), "--skip-update-check", *further]
+    sys.argv += ["--headless"] if headless else []
+    runpy.run_module("marimo", run_name="__main__", alter_sys=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lib.launch", description=__doc__)
     parser.add_argument("mode", choices=("edit", "run"))
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on: this machine only, unless said")
     parser.add_argument("--port", type=int, default=2718)
     parser.add_argument("--headless", default="0", help="1: do not open a browser")
-    parser.add_argument("--notebook", default=NOTEBOOK, help="one of notebooks/*.py")
-    options = parser.parse_args(arguments)
-    if problem := notebook_problem(options.notebook) or port_problem(options.port):
+    parser.add_argument("--notebook", default=FIRST.file, help="which to open first: one of notebooks/*.py")
+    options, further = parser.parse_known_args(arguments)
+    if further and options.mode == "run":
+        parser.error(f"expected the options above, got {' '.join(further)}")
+    if problem := notebook_problem(options.notebook) or port_problem(options.port, options.host):
         print(problem[:1].upper() + problem[1:] + ".", file=sys.stderr)
         return 1
-    words = command(options.mode, options.port, options.headless not in ("", "0"), options.notebook)
     os.chdir(ROOT)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    os.environ[SERVED] = options.mode
+    headless = options.headless not in ("", "0")
     if options.mode == "edit":
-        os.execv(words[0], words)
-    from lib.parsing import one_at_a_time  # and with it marimo: `edit` must not wait for that twice
+        edit(options.host, options.port, headless, options.notebook, further)
+    else:
+        from lib.parsing import one_at_a_time  # after the checks: marimo takes a second to import
+        from lib.server import serve_class
 
-    one_at_a_time()  # under `run` the viewers' kernels are threads of the server
-    sys.argv = words[2:]
-    runpy.run_module("marimo", run_name="__main__", alter_sys=True)
+        one_at_a_time()  # the viewers' kernels are threads of the server
+        first = next(one for one in NOTEBOOKS if one.file == options.notebook)
+        serve_class(options.host, options.port, headless, first)
     return 0
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.launch import ROOT
+from lib.notebooks import NOTEBOOKS, ROOT
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MISSING = "no Chromium found: install one (on Debian: apt install chromium)"
@@ -48,12 +48,12 @@ def share_compiled(cache: Path) -> None:
 
 @contextmanager
 def serving(cache, notebook) -> Iterator[tuple[str, subprocess.Popen]]:
-    """`make class` on a free port with this folder as its cache; ended with all its children."""
+    """`make class` on a free port with this folder as its cache, and the address of this notebook; ended with all its children."""
     port = free_port()
     share_compiled(Path(cache))
     environment = os.environ | {"MNIST_CACHE_DIR": str(cache)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "lib.launch", "run", "--port", str(port), "--headless", "1", "--notebook", notebook],
+        [sys.executable, "-m", "lib.launch", "run", "--port", str(port), "--headless", "1"],
         cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     base = f"http://127.0.0.1:{port}"
@@ -63,8 +63,9 @@ def serving(cache, notebook) -> Iterator[tuple[str, subprocess.Popen]]:
             break
         except OSError:
             time.sleep(0.1)
+    path = next(one.path for one in NOTEBOOKS if one.file == notebook)
     try:
-        yield base, process
+        yield base + path.rstrip("/"), process
     finally:
         process.send_signal(signal.SIGINT)
         try:
