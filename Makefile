@@ -1,4 +1,4 @@
-# make run | test | check | class | bench | install | torch | cupy | cluster | lock | clean        (PORT=2718, HEADLESS=1, NOTEBOOK=notebooks/backend_race.py; test QUICK=1)
+# make run | test | check | class | bench | install | torch | cupy | cluster | lock | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/backend_race.py first; test QUICK=1)
 PORT ?= 2718
 HEADLESS ?= 0
 NOTEBOOK ?= mnist_training.py

@@ -22,7 +22,6 @@ import psutil
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
-from lib import launch
 from lib.data import load_test
 from lib.paths import cache_dir
 
@@ -121,7 +120,9 @@ def fresh_cache() -> Iterator[Path]:
 def server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
     """The editor, as `make run HEADLESS=1` starts it but without a token, and its address. It ends with all its children."""
     port = free_port()
-    with _serving([*launch.command("edit", port, headless=True), "--no-token"], cache) as process:
+    with _serving(
+        [sys.executable, "-m", "lib.launch", "edit", "--port", str(port), "--headless", "1", "--no-token"], cache
+    ) as process:
         yield process, f"http://127.0.0.1:{port}/"
 
 

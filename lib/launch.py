@@ -32,6 +32,12 @@ def notebook_problem(file: str) -> str:
     return "" if file in known else f"notebook: expected one of {', '.join(known)}, got {file}; choose one of these"
 
 
+def editor_words(host: str, port: int, headless: bool, further: Sequence[str] = ()) -> list[str]:
+    """marimo's command line for the editor on the whole folder."""
+    words = ["marimo", "edit", str(ROOT), "--host", host, "--port", str(port), "--skip-update-check", *further]
+    return words + (["--headless"] if headless else [])
+
+
 def edit(host: str, port: int, headless: bool, notebook: str, further: Sequence[str]) -> None:
     """marimo's own server on the whole folder, behind the gate. It makes a random password, which is in the address that it prints."""
     from marimo._server.registry import MIDDLEWARE_REGISTRY  # the extension point `marimo.server.asgi.middleware`
@@ -40,8 +46,7 @@ def edit(host: str, port: int, headless: bool, notebook: str, further: Sequence[
     from lib.server import NOT_FRAMED, Gate
 
     MIDDLEWARE_REGISTRY.register("gate", Middleware(Gate, policy=NOT_FRAMED, hosts=(host,), first=notebook))
-    sys.argv = ["marimo", "edit", str(ROOT), "--host", host, "--port", str(port), "--skip-update-check", *further]
-    sys.argv += ["--headless"] if headless else []
+    sys.argv = editor_words(host, port, headless, further)
     runpy.run_module("marimo", run_name="__main__", alter_sys=True)
 
 

@@ -82,8 +82,9 @@ class Gate:
         return None
 
     def _is_ours(self, host: str) -> bool:
-        name = urlsplit(f"//{host}").hostname or ""
+        name = ""
         try:
+            name = urlsplit(f"//{host}").hostname or ""
             ipaddress.ip_address(name)
         except ValueError:
             return name in self._hosts
@@ -104,7 +105,7 @@ def _comes_from_elsewhere(scope: Scope, headers: Headers) -> bool:
     """Whether a page of another site asks. Browsers say so; whoever is no browser asks in nobody's name."""
     origin = headers.get("origin")
     if origin is not None:
-        return urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+        return origin.partition("://")[2].lower() != headers.get("host", "").lower()
     followed_a_link = scope.get("method") == "GET" and headers.get("sec-fetch-mode") == "navigate"
     return headers.get("sec-fetch-site") in ("cross-site", "same-site") and not followed_a_link
 

@@ -16,6 +16,8 @@ import pytest
 import yaml
 
 from deploy.cost import status_sentence
+from lib import launch
+from lib.notebooks import SERVED
 from tests.deploying import DEPLOY, ROOT, executable, one_sentence
 
 UNIT = (DEPLOY / "marimo.service").read_text()
@@ -123,7 +125,7 @@ def test_systemd_accepts_the_unit(installed):
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
-def test_marimo_accepts_the_command_line_of_the_unit():
+def test_launch_and_marimo_accept_the_command_line_of_the_unit(monkeypatch):
     from marimo._cli.cli import main
 
     command = next(line for line in UNIT.splitlines() if line.startswith("ExecStart="))
@@ -131,8 +133,17 @@ def test_marimo_accepts_the_command_line_of_the_unit():
     for marker, value in values.items():
         command = command.replace(marker, value)
     words = shlex.split(command.removeprefix("ExecStart="))
-    assert words[:2] == ["/home/me/less-overhead/.venv/bin/marimo", "edit"]
-    said = main.commands["edit"].make_context("edit", words[2:]).params
+    assert words[:3] == ["/home/me/less-overhead/.venv/bin/python", "-m", "lib.launch"]
+    asked = []
+    monkeypatch.chdir(ROOT)
+    for name in ("PYTHONPATH", SERVED):  # which `launch` sets
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(launch, "port_problem", lambda *_: "")
+    monkeypatch.setattr(launch, "edit", lambda *given: asked.append(given))
+    assert launch.main(words[3:]) == 0
+    host, port, headless, first, further = asked[0]
+    assert first == "mnist_training.py"
+    said = main.commands["edit"].make_context("edit", launch.editor_words(host, port, headless, further)[2:]).params
     assert (said["host"], said["port"], said["headless"]) == ("127.0.0.1", 2718, True)
     assert said["token_password_file"] == "/home/me/.config/less-overhead/password"
 

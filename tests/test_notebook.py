@@ -262,7 +262,7 @@ def test_a_busy_port_is_one_sentence():
     assert "choose another" in answer.stderr
     assert "Traceback" not in answer.stderr
     assert "expected 1 to 65535" in launch.port_problem(70_000)
-    assert "--headless" in launch.command("run", 2718, True)
+    assert "--headless" in launch.editor_words("127.0.0.1", 2718, True)
 
 
 def test_make_knows_its_commands():

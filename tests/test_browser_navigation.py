@@ -1,0 +1,66 @@
+"""The way between the notebooks in a real browser: in front of a class, and in the editor behind its password."""
+
+from urllib.parse import unquote
+
+import pytest
+
+from lib.notebooks import NOTEBOOKS
+from tests.browser import MARKS, PHONE, serving
+from tests.test_server import started
+
+pytestmark = MARKS
+HERE = "title => document.querySelector('.lab-nav [aria-current=page]')?.innerText === title"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("cache"), "mnist_training.py") as (base, _):
+        yield base
+
+
+def follow(page, title):
+    page.get_by_role("navigation", name="Notebooks").get_by_role("link", name=title, exact=True).click()
+    page.wait_for_function(HERE, arg=title, timeout=60_000)
+
+
+def test_a_class_goes_from_each_notebook_to_the_next(page, site):
+    page.goto(f"{site}{NOTEBOOKS[-1].path}")
+    page.wait_for_selector(".lab-nav", timeout=60_000)
+    for notebook in NOTEBOOKS[1:-1]:
+        follow(page, notebook.title)
+        assert page.url == site + notebook.path
+        page.wait_for_selector("h1", timeout=20_000)
+        for article in ("gpu-overhead-why-mnist-trains-faster-on-cpu", "why-bigger-gpu-not-always-faster"):
+            assert page.locator(f".lab-note a[href*={article}]").first.get_attribute("target") == "_blank"
+    page.locator("span, p, div", has_text="Try next.").last.get_by_role("link", name="How to mistime a step").click()
+    page.wait_for_function(HERE, arg="How to mistime a step", timeout=60_000)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_what_is_wrong_with_an_address_is_there_with_the_title(page, site):
+    """No experiment has answered yet: the title comes with its warnings."""
+    page.add_init_script("""new MutationObserver(() => {
+        const title = document.querySelector('.lab-question');
+        if (title && window.firstSaid === undefined)
+            window.firstSaid = [...document.querySelectorAll('.lab-problem')].map(e => e.innerText).join();
+    }).observe(document, {childList: true, subtree: true})""")
+    page.goto(f"{site}/?search.seed=-1&rate.epochs=1&rate.size=4096&rate.count=2")
+    page.wait_for_function("() => window.firstSaid !== undefined", timeout=60_000)
+    assert "search.seed=-1: expected a whole number from 0 to 9999" in page.evaluate("window.firstSaid")
+    page.get_by_label("Drawn with seed").first.wait_for(timeout=60_000)
+    assert page.get_by_text("internal error").count() == 0
+
+
+def test_the_editor_goes_from_notebook_to_notebook(page, tmp_path):
+    with started("edit", tmp_path, "notebooks/compare_machines.py") as (_, base, opener):
+        page.context.add_cookies(
+            [{"name": one.name, "value": one.value, "url": base, "httpOnly": True} for one in opener.jar]
+        )
+        page.goto(base)
+        page.wait_for_function(HERE, arg="Machines compared", timeout=90_000)
+        follow(page, "Claims and figures")
+        assert unquote(page.url) == f"{base}/?file=notebooks/claims.py"
+        page.wait_for_selector("table.claims", timeout=90_000)
+        page.goto("about:blank")

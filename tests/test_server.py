@@ -1,0 +1,218 @@
+"""The two servers for real: who is let in, what a browser is told, and which notebook is where."""
+
+import http.cookiejar
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from lib import server
+from lib.notebooks import NOTEBOOKS, SERVED, link, navigation
+from tests.browser import free_port, serving
+from tests.conftest import ROOT
+
+LONG = server.MAX_SETTINGS_BYTES
+FORGED = ["http://evil.example", "http://localhost:1", "https://127.0.0.1", "null", "http://[", ""]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("cache"), "mnist_training.py") as (base, _):
+        yield base
+
+
+def ask(address, opener=None, **headers):
+    """Status, headers and text of an answer."""
+    request = urllib.request.Request(
+        address, headers={name.replace("_", "-"): value for name, value in headers.items()}
+    )
+    try:
+        with (opener or urllib.request.build_opener()).open(request, timeout=60) as answer:
+            return answer.status, answer.headers, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read().decode()
+
+
+def opens(address, origin=None, **headers) -> int:
+    """The status with which a WebSocket is answered; 101: it is open."""
+    try:
+        with connect(
+            address.replace("http", "ws", 1), origin=origin, open_timeout=60, max_size=None, additional_headers=headers
+        ) as socket:
+            socket.recv(60)
+            return 101
+    except InvalidStatus as refused:
+        return refused.response.status_code
+
+
+def test_every_notebook_is_served_below_one_address(site):
+    assert {f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.py")} == {
+        one.file for one in NOTEBOOKS[1:]
+    }
+    for notebook in NOTEBOOKS:
+        status, _, page = ask(site + notebook.path)
+        assert status == 200
+        title = re.search(r'app_title="([^"]+)"', (ROOT / notebook.file).read_text())
+        assert title is not None
+        assert title.group(1) in page, notebook
+    assert ask(f"{site}/nowhere/")[0] == 404
+
+
+def test_a_page_cannot_be_framed_and_sends_nothing_elsewhere(site):
+    for path in ("/", "/traps/"):
+        _, headers, page = ask(site + path)
+        policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+        assert policy["frame-ancestors"] == "'self'"
+        assert policy["default-src"] == "'self'"
+        assert "http" not in headers["Content-Security-Policy"], "no other host is named"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert 'src="/assets/' in page, "the scripts of all pages have one address"
+
+
+@pytest.mark.parametrize("path", ["/ws", "/claims/ws"])
+@pytest.mark.parametrize("origin", FORGED)
+def test_no_other_sites_page_opens_a_websocket(site, path, origin):
+    assert opens(f"{site}{path}?session_id=s_forged", origin=origin) == 403
+
+
+def test_our_own_pages_and_programs_open_a_websocket(site):
+    assert opens(f"{site}/claims/ws?session_id=s_own", origin=site) == 101
+    assert opens(f"{site}/claims/ws?session_id=s_program") == 101
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:2718", "127.0.0.1.evil.example", "[", ""])
+def test_a_name_that_is_not_ours_is_refused(site, host):
+    """A site can let its own name lead to this machine: then its pages have the origin of what they ask for."""
+    status, _, text = ask(site, Host=host)
+    assert status in (400, 403), "400: no name at all"
+    assert "class" not in text
+    for ours in ("localhost", "127.0.0.1:2718", "[::1]:2718", "192.168.0.7"):
+        assert ask(site, Host=ours)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "wanted"),
+    [
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),
+        ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200),  # somebody followed a link
+        ({"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}, 200),
+        ({}, 200),
+    ],
+)
+def test_other_sites_may_link_to_us_and_no_more(site, headers, wanted):
+    assert ask(f"{site}/", **headers)[0] == wanted
+
+
+@pytest.mark.parametrize("query", ["a" * LONG, "," * (LONG // 3), "%20" * 20_000, "%C3%A9" * 9_000, "a" * 200_000])
+def test_an_address_that_is_too_long_is_said_on_the_page(site, query):
+    status, _, page = ask(f"{site}/traps/?rate.hidden={query}")
+    assert status == 414
+    assert "This address is too long" in page
+    assert f"Expected at most {LONG:,} bytes" in page
+    assert '<a href="/traps/">' in page
+
+
+def test_the_longest_address_that_is_served_opens_its_websocket(site):
+    settings = "rate.hidden=" + "a" * (LONG - len("rate.hidden="))
+    assert ask(f"{site}/claims/?{settings}")[0] == 200
+    assert ask(f"{site}/claims/?{settings}a")[0] == 414
+    path = max((notebook.path for notebook in NOTEBOOKS), key=len)
+    assert opens(f"{site}{path}ws?{settings[: -len('&session_id=s_abcdef')]}&session_id=s_abcdef") == 101
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["run", "edit"])
+def test_a_server_ends_with_all_its_processes(tmp_path, mode):
+    with started(mode, tmp_path) as (process, base, opener):
+        cookie = {"Cookie": cookies(opener)} if mode == "edit" else {}
+        query = "file=notebooks/claims.py&session_id=s_1" if mode == "edit" else "session_id=s_1"
+        assert opens(f"{base}/ws?{query}", origin=base, **cookie) == 101
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT if mode == "run" else signal.SIGTERM)
+        process.wait(60)
+        _, left = psutil.wait_procs(children, timeout=60)
+        assert not left
+
+
+@contextmanager
+def started(
+    mode, cache, notebook="mnist_training.py"
+) -> Iterator[tuple[subprocess.Popen, str, urllib.request.OpenerDirector]]:
+    """`make run` or `make class` on a free port; in the editor with the cookie that its printed address gives."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "lib.launch", mode, "--port", str(port), "--headless", "1", "--notebook", notebook],
+        cwd=ROOT, env=os.environ | {"MNIST_CACHE_DIR": str(cache)}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    jar = http.cookiejar.CookieJar()
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    opener.jar = jar  # type: ignore[attr-defined]
+    try:
+        line = next(line for line in process.stdout if "http://" in line)
+        address = line[line.index("http://") :].strip()
+        base = re.match(r"http://[^/?]+", address)
+        assert base is not None
+        ask(address, opener)
+        yield process, base.group(), opener
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def cookies(opener) -> str:
+    return "; ".join(f"{cookie.name}={cookie.value}" for cookie in opener.jar)
+
+
+@pytest.fixture(scope="module")
+def editor(tmp_path_factory):
+    with started("edit", tmp_path_factory.mktemp("cache")) as (_, base, opener):
+        yield base, opener
+
+
+def test_the_editor_has_all_notebooks_and_begins_with_the_first(editor):
+    base, opener = editor
+    with opener.open(f"{base}/?rate.epochs=4", timeout=60) as answer:
+        assert answer.url == f"{base}/?rate.epochs=4&file=mnist_training.py"
+    for notebook in NOTEBOOKS:
+        status, headers, page = ask(base + notebook.address("edit"), opener)
+        assert status == 200
+        assert notebook.file in page
+        assert headers["Content-Security-Policy"] == server.NOT_FRAMED
+    assert "password" in ask(f"{base}/?file=mnist_training.py")[2].lower(), "without the cookie: marimo's login"
+    assert ask(f"{base}/?rate.hidden={'a' * LONG}", opener)[0] == 414
+
+
+@pytest.mark.parametrize("path", ["/ws?session_id=s_1&file=notebooks/claims.py", "/terminal/ws"])
+def test_the_editors_websockets_want_the_cookie_and_the_origin(editor, path):
+    base, opener = editor
+    cookie = {"Cookie": cookies(opener)}
+    for origin in FORGED:
+        assert opens(base + path, origin=origin, **cookie) == 403
+    assert opens(base + path, origin=base) != 101, "without the cookie"
+    assert opens(base + path, origin=base, **cookie) == 101
+
+
+def test_links_are_there_where_the_server_has_the_other_notebooks():
+    assert link("traps", {}) == "How to mistime a step"
+    assert link("traps", {SERVED: "run"}) == '<a href="/traps/">How to mistime a step</a>'
+    assert link("mnist_training", {SERVED: "run"}) == '<a href="/">Training</a>'
+    assert link("traps", {SERVED: "edit"}) == '<a href="/?file=notebooks/traps.py">How to mistime a step</a>'
+    assert navigation("traps", {}) == ""
+    shown = navigation("traps", {SERVED: "run"})
+    assert shown.count("<a ") == len(NOTEBOOKS) - 1
+    assert '<li aria-current="page">How to mistime a step</li>' in shown
