@@ -119,7 +119,7 @@ def test_a_stopped_race_keeps_what_is_done(engine, tmp_path):
 @pytest.mark.parametrize("name", ["notebooks/nothing.py", "lib/page.py", "../elsewhere.py"])
 def test_only_the_projects_notebooks_are_opened(name):
     assert (
-        "expected one of mnist_training.py, notebooks/anatomy_of_a_step.py, notebooks/backend_race.py"
+        "expected one of mnist_training.py, notebooks/backend_race.py, notebooks/anatomy_of_a_step.py"
         in launch.notebook_problem(name)
     )
     assert launch.notebook_problem("notebooks/backend_race.py") == ""
