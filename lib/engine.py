@@ -144,7 +144,7 @@ class _Worker:
         self.sources = source_digest()
         self.about: About | None = None
         self.guard = threading.Lock()  # several threads may wait for the worker to be ready; one of them reads
-        arguments = (str(os.getpid()), way.backend, str(idle_s))
+        arguments = (str(os.getpid()), way.backend, way.device, str(idle_s))
         self._process = Process("lib.worker", arguments, complete_environment(way))
         self.connection = self._process.connection
         self._sign_of_life = (0.0, time.monotonic())  # processor time, and when it was that

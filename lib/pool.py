@@ -22,6 +22,7 @@ from lib.cancel import Cancel
 from lib.data import Data, load
 from lib.endings import close_at_exit
 from lib.engine import complete_environment
+from lib.known_answer import WrongNumbers, verify
 from lib.records import Curve
 from lib.sources import source_digest
 from lib.spec import Training
@@ -119,6 +120,10 @@ def perform(task: Task) -> Outcome:
             f"worker {name_of_process()} has other training images than this program (digest {data.digest[:8]}, expected "
             f"{task.expected.data_digest[:8]}); set MNIST_NPZ there to the same file"
         )
+    try:
+        verify(task.way.backend, task.way.device, data, task.stacked)
+    except WrongNumbers as error:
+        raise OtherVersions(f"worker {name_of_process()}: {error}") from error
     if task.probe_s:
         return Outcome((), (), name_of_process(), _probe(task, data))
     collected = [Collected() for _ in task.trainings]

@@ -24,6 +24,7 @@ from lib.anatomy import Examination
 from lib.backends import BACKENDS, load_train, versions
 from lib.backends.base import Epoch, Event, FirstCall, Parameters, Steps, no_parameters
 from lib.data import Data, DataError, Facts
+from lib.known_answer import WrongNumbers, verify
 from lib.spec import Training
 
 PARENT_POLL_S = 0.5
@@ -97,10 +98,10 @@ class _Control:
         return [job_id for job_id, word in list(self._marks.items()) if word == "cancel"]
 
 
-def main(connection: Connection, parent: str, backend: str, idle_s: str) -> None:
+def main(connection: Connection, parent: str, backend: str, device: str, idle_s: str) -> None:
     """The process: watch the parent, which may be dead already, and serve."""
     follow(int(parent))
-    serve(connection, backend, float(idle_s))
+    serve(connection, backend, device, float(idle_s))
 
 
 def follow(parent: int) -> None:
@@ -118,12 +119,13 @@ def follow(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def serve(connection: Connection, backend: str, idle_s: float) -> None:
+def serve(connection: Connection, backend: str, device: str, idle_s: float) -> None:
     """Answer until idle for `idle_s` seconds."""
     control = _Control(connection)
     try:
         data = _get_ready(backend)
-    except (DataError, ImportError, MemoryError, OSError) as error:
+        verify(backend, device, data)
+    except (DataError, ImportError, MemoryError, OSError, WrongNumbers) as error:
         connection.send(("failed", str(error)))
         return
     connection.send(("ready", About(os.getpid(), data.facts, versions(backend))))
@@ -167,6 +169,8 @@ def _advance(job_id: int, rows: Iterator[tuple], control: _Control, connection: 
         connection.send(
             ("error", job_id, "there is not enough memory for this training; choose a smaller network or batch")
         )
+    except WrongNumbers as error:
+        connection.send(("error", job_id, str(error)))
     except Exception as error:  # any library's: the page gets a sentence, the terminal the traceback
         traceback.print_exc(file=sys.stderr)
         connection.send(("error", job_id, _sentence(error)))
@@ -215,6 +219,7 @@ def _train(job: Job, data: Data) -> Iterator[tuple]:
 def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
     """What the trainings yield, by index; None in place of an event ends one, None by itself is a place to stop."""
     how = job.how
+    verify(job.backend, job.device, data, stacked=bool(how.devices))
     if how.devices:
         from lib.stack.train import train_stack  # JAX only
 

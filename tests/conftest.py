@@ -36,13 +36,15 @@ os.environ["JAX_NUMPY_DTYPE_PROMOTION"], os.environ["JAX_NUMPY_RANK_PROMOTION"] 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-from lib.backends import Way, unavailable  # noqa: E402
+from lib.backends import XLA_WITHOUT_WRONG_SUMS, Way, unavailable  # noqa: E402
 from lib.data import Data, aligned  # noqa: E402
 from lib.engine import Engine  # noqa: E402
 from lib.watch import Disturbance, Watch  # noqa: E402
 from tests.browser import browsing, tab  # noqa: E402
 from tests.deploying import Cloud, lending, make_clone  # noqa: E402
 from tests.suite import *  # noqa: E402, F403
+
+os.environ.setdefault("XLA_FLAGS", XLA_WITHOUT_WRONG_SUMS)  # as in the workers; before anything imports JAX
 
 
 def where_installed(keys: Iterable[str]) -> list:

@@ -15,6 +15,7 @@ from lib.anatomy.subject import Subject, Trained, in_turns, loop, nothing
 from lib.anatomy_view import experiments_table, operations_table, parts_chart, sentence, splits
 from lib.backends import BACKENDS, Way, unavailable, versions
 from lib.backends.base import initial_parameters
+from lib.backends.reference import loss_and_gradients
 from lib.cancel import Cancel
 from lib.filling import Note
 from lib.records import Record
@@ -22,7 +23,6 @@ from lib.spec import Network
 from lib.store import Store
 from lib.timing import Ended, Measurement
 from lib.turns import Claim
-from tests.reference import loss_and_gradients
 
 NETWORK = Network((16,))
 FOUND = {

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.backends import BACKENDS, Way, all_ways, load_train, unavailable, worker_environment
+from lib.backends import BACKENDS, Way, all_ways, load_train, reference, unavailable, worker_environment
 from lib.backends.base import CHUNK_S, Epoch, FirstCall, Steps, initial_parameters, next_chunk
 from lib.data import batch_starts
 from lib.spec import Network, Training
-from tests import reference
 from tests.conftest import where_installed
 from tests.cupy_stand_in import in_cupys_place
 

@@ -382,7 +382,7 @@ import sys
 from multiprocessing import Pipe
 from lib.worker import main
 ours, theirs = Pipe()
-main(theirs, sys.argv[1], 'numpy', '30')
+main(theirs, sys.argv[1], 'numpy', 'cpu', '30')
 """
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()

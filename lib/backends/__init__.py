@@ -45,6 +45,8 @@ class Backend:
 COMPILERS = ("g++", "clang++", "c++")
 # Keras' layers count on JAX to match types and ranks, even where a person has told it not to.
 _JAX_PROMOTES = {"JAX_NUMPY_DTYPE_PROMOTION": "standard", "JAX_NUMPY_RANK_PROMOTION": "allow"}
+# jaxlib 0.10.2 hands reductions on a processor to a library that returns wrong sums, crashes or hangs (jax#39103, #39257, #40412).
+XLA_WITHOUT_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=-reduce"
 _TF_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "ERROR"}
 
 BACKENDS: Mapping[str, Backend] = MappingProxyType(
@@ -216,10 +218,12 @@ def worker_environment(way: Way, compilation_cache: str | None, threads: int | N
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), n_threads)
     environment |= dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), n_threads) if threads else {}
     environment |= {"NPROC": n_threads} if threads else {}  # what XLA takes for the number of cores
-    if BACKENDS[way.backend].worker == "jax" and way.device == "cpu" and not threads:
-        # A stack of networks is divided among devices: make each core one. A single training uses the first, with all threads.
-        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={usable_cores()}"
-        environment |= {"XLA_FLAGS": flags.strip()}
+    if "jax" in BACKENDS[way.backend].needs and way.device == "cpu":
+        flags = [XLA_WITHOUT_WRONG_SUMS, *os.environ.get("XLA_FLAGS", "").split()]  # the later counts: the person's own
+        if BACKENDS[way.backend].worker == "jax" and not threads:
+            # A stack is divided among devices: make each core one. A single training uses the first, with all threads.
+            flags.append(f"--xla_force_host_platform_device_count={usable_cores()}")
+        environment |= {"XLA_FLAGS": " ".join(dict.fromkeys(flags))}
     if way.device == "cpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
     else:

@@ -1,4 +1,4 @@
-"""Training in float64, written for clarity and for nothing else: what every backend is compared with."""
+"""Training in float64, written for clarity and for nothing else: what every backend is compared with, by tests and by workers."""
 
 import numpy as np
 

@@ -1,0 +1,158 @@
+"""A process that computes wrongly says so and is not used: real workers, of a library with its fault switched on, and of a bent one."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lib.backends import XLA_WITHOUT_WRONG_SUMS, Way, worker_environment
+from lib.cancel import Cancel
+from lib.engine import Engine, How, TrainingFailed
+from lib.known_answer import _product_and_sum, _stack, verify
+from lib.pool import Expected, LocalPool, OtherVersions, Task, perform
+from lib.spec import Network, Training
+from tests.conftest import ROOT
+
+WITH_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=+reduce"
+SHORT = Training(batch_size=4096, epochs=1)
+BENT = """
+import numpy
+plain = numpy.matmul
+numpy.matmul = lambda *arguments, **keywords: numpy.multiply(plain(*arguments, **keywords), numpy.float32(1.01), out=keywords.get("out"))
+"""
+ANSWER = "from lib.known_answer import _product_and_sum as f; import numpy; _, a, b = f('cpu'); print(numpy.max(abs(a - b) / numpy.maximum(b, 1)))"
+
+
+def off(flags: str) -> float:
+    """How far the installed jaxlib is from the right sums, under these flags."""
+    environment = worker_environment(Way(), None) | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", ANSWER]
+    return float(subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.fixture
+def lone_engine():
+    """Its workers are started under the environment that the test has set."""
+    alone = Engine()
+    yield alone
+    alone.close()
+
+
+@pytest.fixture
+def bent_numpy(tmp_path, monkeypatch):
+    """Processes that are started now have a NumPy whose products are a hundredth too large."""
+    (tmp_path / "sitecustomize.py").write_text(BENT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def run(engine, way, training=SHORT, how=None):
+    return list(engine.run(way, [training], Cancel(), how))
+
+
+def test_the_workers_switch_computes_right_what_the_library_alone_gets_wrong():
+    if off("") < 1e-4:
+        pytest.skip("this jaxlib has no such fault")
+    assert off("") == pytest.approx(2**-7, rel=0.1), "as reported in jax#39103"
+    assert off(XLA_WITHOUT_WRONG_SUMS) < 1e-6
+
+
+@pytest.mark.parametrize("way", [Way("jax-epoch"), Way("jax-step"), Way("keras-jax")])
+def test_a_persons_own_flags_survive_and_count(monkeypatch, way):
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to=/nowhere {WITH_WRONG_SUMS}")
+    for threads in (None, 1):
+        flags = worker_environment(way, None, threads)["XLA_FLAGS"].split()
+        assert flags[:3] == [XLA_WITHOUT_WRONG_SUMS, "--xla_dump_to=/nowhere", WITH_WRONG_SUMS], (
+            "the last of two counts"
+        )
+    monkeypatch.delenv("XLA_FLAGS")
+    assert XLA_WITHOUT_WRONG_SUMS in worker_environment(way, None)["XLA_FLAGS"]
+
+
+def test_only_what_runs_on_jax_gets_its_flags(monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    for key in ("numpy", "torch", "keras-tensorflow"):
+        assert "XLA_FLAGS" not in worker_environment(Way(key), None)
+
+
+def test_a_jax_worker_with_the_fault_switched_on_is_not_used(lone_engine, monkeypatch):
+    if off(WITH_WRONG_SUMS) < 1e-4:
+        pytest.skip("this jaxlib has no such fault")
+    monkeypatch.setenv("XLA_FLAGS", WITH_WRONG_SUMS)
+    with pytest.raises(
+        TrainingFailed, match=r"“JAX.*” computes wrongly here.*36,000 rows is off by 0\.0.*unset XLA_FLAGS"
+    ):
+        run(lone_engine, Way())
+    assert lone_engine.pids() == {}, "it was not kept"
+    monkeypatch.delenv("XLA_FLAGS")
+    assert run(lone_engine, Way()), "the next one is a new one"
+
+
+def test_a_worker_whose_product_is_wrong_is_not_used(lone_engine, bent_numpy):
+    with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrongly here.*loss of its first steps is off by"):
+        run(lone_engine, Way("numpy"))
+    assert lone_engine.pids() == {}
+
+
+def test_a_process_of_a_pool_whose_product_is_wrong_is_named(bent_numpy):
+    way = Way("numpy")
+    pool = LocalPool(way)
+    try:
+        future = pool.submit(perform, Task(way, (SHORT,), Expected.here(way, "")))
+        with pytest.raises(OtherVersions, match=r"worker .*, process \d+: “NumPy” computes wrongly here"):
+            future.result(timeout=60)
+    finally:
+        pool.close(wait=True)
+
+
+def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_engine, tmp_path, monkeypatch):
+    """The worker was started for one call an epoch, which is right; one call a step is not."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Bend:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'lib.known_answer':\n"
+        "            sys.meta_path.remove(self)\n"
+        "            import lib.backends.with_jax as jax_way\n"
+        "            plain = jax_way.one_step\n"
+        "            jax_way.one_step = lambda p, x, y, rate: plain(p, x * 1.01, y, rate)\n"
+        "sys.meta_path.insert(0, Bend())\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert run(lone_engine, Way("jax-epoch"))
+    with pytest.raises(TrainingFailed, match=r"“JAX, one call a step” computes wrongly here"):
+        run(lone_engine, Way("jax-step"))
+    assert run(lone_engine, Way("jax-epoch")), "the other goes on"
+
+
+def test_a_stack_is_looked_at_before_the_first(small_data, monkeypatch):
+    from lib import known_answer
+    from lib.stack import program
+
+    for _, here, right in _stack("cpu"):
+        np.testing.assert_allclose(here, right, rtol=1e-5)
+    known_answer._complaint.cache_clear()
+    program.program.cache_clear()
+    plain = program._times
+
+    def last_images_in_bfloat16(weights, activations):
+        product = plain(weights, activations)
+        rounded = product.astype("bfloat16").astype(product.dtype)
+        return program.jnp.where(program.jnp.arange(product.shape[-1]) < 10_000, product, rounded * 1.01)
+
+    monkeypatch.setattr(program, "_times", last_images_in_bfloat16)
+    verify("jax-epoch", "cpu", small_data)
+    with pytest.raises(known_answer.WrongNumbers, match="validation loss of stacked networks is off by"):
+        verify("jax-epoch", "cpu", small_data, stacked=True)
+    program.program.cache_clear()
+    known_answer._complaint.cache_clear()
+
+
+def test_stacks_still_train_in_a_worker(engine):
+    told = list(engine.run(Way(), [Training(Network((8,)), batch_size=4096, epochs=1)] * 3, Cancel(), How(devices=1)))
+    assert told
+
+
+def test_the_product_and_sum_is_right_in_this_process():
+    _, here, right = _product_and_sum("cpu")
+    np.testing.assert_allclose(here, right, rtol=1e-6)
