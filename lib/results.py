@@ -27,6 +27,7 @@ CHANCE_ACCURACY = 0.15  # ten classes: one that did not learn stays near 10 %
 WAITING, RUNNING, STOPPED, KEPT, DIVERGED, FAILED, DONE = (
     "waiting", "running", "stopped", "from store", "diverged", "failed", "done",
 )  # fmt: skip
+NOT_RUN = "not run"  # of one line: its run was over before its turn came
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Line:
     curve: Curve | None = None
     kept: bool = False
     kept_epochs: int = 0  # that were trained earlier, and gone on from
-    cut: str = ""  # the state of the run that ended before this line did
+    ended: str = ""  # how the run ended, where it ended before this did
 
     @property
     def total_steps(self) -> int:
@@ -73,10 +74,9 @@ class Line:
 
     @property
     def state(self) -> str:
-        if self.curve is None and self.cut:
-            return self.cut
         if self.curve is None:
-            return RUNNING if self.began is not None else WAITING
+            begun = self.began is not None or self.n_steps > 0
+            return (self.ended or RUNNING) if begun else (NOT_RUN if self.ended else WAITING)
         if self.diverged_step is not None:
             return DIVERGED
         return KEPT if self.kept else DONE
@@ -172,11 +172,11 @@ class Results:
     def end(self, state: str, failure: str = "") -> None:
         """The run is over: done, stopped or failed."""
         with self.changed:
+            for line in self.lines:
+                line.ended = state
             all_kept = all(line.kept for line in self.lines)
             self.state = KEPT if state == DONE and all_kept else state
             self.failure, self.starting, self.choosing = failure, "", False
-            for line in self.lines:
-                line.cut = state
             self._tell()
 
     def stopped(self) -> "Results":

@@ -12,13 +12,13 @@ from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.cancel import Cancel
 from lib.engine import Progress, Waiting
 from lib.records import Curve
-from lib.results import DIVERGED, DONE, KEPT, STOPPED, Results
+from lib.results import DIVERGED, DONE, FAILED, KEPT, STOPPED, Results
 from lib.runs import join
 from lib.spec import Network, Training
 from lib.store import Store
 from lib.sweep import Options, updates
 from lib.turns import Claim
-from lib.updates import Finished, Item, Void
+from lib.updates import Continued, Finished, Item, Void
 
 FAST = [Item(Training(Network((8,)), rate, 4096, 1), Way("numpy")) for rate in (0.1, 0.3)]
 
@@ -208,6 +208,21 @@ def test_states_are_told_apart():
     kept.end(DONE)
     assert kept.state == KEPT
     assert kept.share_done == 1.0
+
+
+@pytest.mark.parametrize(("end", "cut_off"), [(STOPPED, "stopped"), (FAILED, "failed")])
+def test_after_the_end_nothing_runs_and_nothing_waits(end, cut_off):
+    experiment = experiments.learning_rate((0.1, 1.0, 0.3, 0.4), 3, 32, "128")
+    results = Results(experiment.items, experiment.labels)
+    curve = filled(experiment, (0.9,) * 4).lines[0].curve
+    assert curve is not None
+    results.add(Finished(0, curve, kept=False))
+    results.add(Progress(1, FirstCall(0.1)))
+    results.add(Progress(1, Steps(0, 0, np.ones(3, np.float32), 0.1)))
+    results.add(Continued(2, curve))
+    assert results.summary_frame()["state"].tolist() == ["done", "running", "running", "waiting"]
+    results.end(end, "why")
+    assert results.summary_frame()["state"].tolist() == ["done", cut_off, cut_off, "not run"]
 
 
 def test_thinned_lines_do_not_move_while_they_grow():
