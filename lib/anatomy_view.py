@@ -84,7 +84,7 @@ def _cell(record: Record | None) -> str:
     steps, measured = float(record.subject["work"]), record.measurement
     low, high = measured.quartiles_s
     title = f"quartiles {seconds(low / steps)} to {seconds(high / steps)}, {len(measured.block_s)} blocks"
-    return f'<span title="{title}">{justified(measured.median_s / steps, max(high - low, 1e-9) / steps)}</span>'
+    return f'<span title="{title}">{justified(measured.median_s / steps, low / steps, high / steps)}</span>'
 
 
 def _sum(records: Sequence[Record | None]) -> str:
@@ -92,8 +92,8 @@ def _sum(records: Sequence[Record | None]) -> str:
     if len(known) < len(records):
         return "–"
     total_s = sum(seconds_of(record) for record in known)
-    spread_s = sum(r.measurement.spread * seconds_of(r) for r in known)
-    return justified(total_s, max(spread_s, 1e-9))
+    quartiles = [[s / float(r.subject["work"]) for s in r.measurement.quartiles_s] for r in known]
+    return justified(total_s, *map(sum, zip(*quartiles, strict=True)))
 
 
 def _line(label: str, cells: Sequence[str], quoted: tuple[float | None, float | None] | None, css: str = "") -> str:

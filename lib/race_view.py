@@ -95,7 +95,7 @@ Figure = tuple[str, str, float | None]  # text, explanation, value that sets the
 def _epoch(standing: Standing, _known: Mapping[Cell, Standing], _shown: Shown) -> Figure:
     low, middle, high = standing.quartiles_s
     title = f"{seconds(middle)} an epoch ({seconds(low)} to {seconds(high)}), {len(standing.epoch_s)} epochs in {_visits(standing)}"
-    return justified(middle, max(high - low, 0.01 * middle)), title, middle
+    return justified(middle, low, high, at_most=3), title, middle
 
 
 def _speed_up(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) -> Figure:
@@ -125,7 +125,7 @@ def _to_target(standing: Standing, known: Mapping[Cell, Standing], shown: Shown)
     counts = (
         f"{seconds(value)} ({seconds(ends[0])} to {seconds(ends[1])}); evaluation after each epoch is counted; {words}"
     )
-    return justified(value, max(ends[1] - ends[0], 0.01 * value)) + share, counts, value
+    return justified(value, *ends, at_most=3) + share, counts, value
 
 
 def _evaluation_s(standing: Standing, known: Mapping[Cell, Standing]) -> float:
@@ -161,7 +161,7 @@ _FIGURES: dict[str, Callable[[Standing, Mapping[Cell, Standing], Shown], Figure]
 
 def _recorded_cell(machine: Machine, way: Way, size: int) -> dict:
     known = machine.epoch(way, size)
-    text = justified(known.middle, max(known.high - known.low, 0.01 * known.middle)) if known else "–"
+    text = justified(known.middle, known.low, known.high, at_most=3) if known else "–"
     title = f"{named(machine)}, not measured here"
     return {"text": text, "title": title, "state": "published", "level": None, "key": ""}
 
@@ -209,7 +209,7 @@ def detail(standing: Standing | None, floor: Floor | None = None) -> str:
         return '<p class="lab-note">Choose a cell of the table to see its epochs, their spread and a verdict.</p>'
     low, middle, high = standing.quartiles_s
     lines = [
-        f"<b>{html.escape(standing.cell.way.label)}</b>, batch size {standing.cell.batch_size:,}: {justified(middle, high - low)} an epoch "
+        f"<b>{html.escape(standing.cell.way.label)}</b>, batch size {standing.cell.batch_size:,}: {justified(middle, low, high)} an epoch "
         f"(quartiles {seconds(low)} to {seconds(high)}, {len(standing.epoch_s)} epochs in {_visits(standing)}, last {standing.measured_at[:16]} UTC)."
     ]
     if floor is not None:

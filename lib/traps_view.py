@@ -141,7 +141,7 @@ def _figure(key: str, wrong: Measurement) -> str:
 
 def _with_quartiles(measured: Measurement) -> str:
     low, high = measured.quartiles_s
-    return f"{justified(measured.median_s, high - low)} ({seconds(low)} to {seconds(high)})"
+    return f"{justified(measured.median_s, low, high)} ({seconds(low)} to {seconds(high)})"
 
 
 def _verdicts(key: str, wrong: Measurement, right: Measurement) -> list[str]:

@@ -227,7 +227,7 @@ def batches_by_epoch_time_alone(observed: Observed) -> Finding | None:
 
 
 def _s(seconds: float) -> str:
-    return justified(seconds, 0.02 * seconds)
+    return justified(seconds, 0.99 * seconds, 1.01 * seconds)
 
 
 DETECTORS: tuple[Callable[[Observed], Finding | None], ...] = (
