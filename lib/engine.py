@@ -30,6 +30,7 @@ from lib.sources import source_digest
 from lib.spec import Training
 from lib.timing import Measurement
 from lib.turns import QUANTUM_S, AnyClaim, Claim, Ticket, Turns
+from lib.watch import Watch
 from lib.worker import About, How, Job
 
 IDLE_S = 600.0
@@ -277,7 +278,19 @@ class Engine:
     ) -> Iterator[Message]:
         """Measure something other than a training, in the way's worker, as a run of its own: `Measured` for each row."""
         job = Job(next(self._ids), way.backend, way.device, (), examination=examination)
-        yield from self._perform(way, job, cancel, claim)
+        watch: Watch | None = None
+        for message in self._perform(way, job, cancel, claim):
+            if (
+                isinstance(message, Ready) and watch is None
+            ):  # its turn has come: what others did before is no disturbance
+                watch = self.watch(way).__enter__()
+            if isinstance(message, Measured) and watch is not None:
+                message = replace(message, measurement=watch.marked(message.measurement))
+            yield message
+
+    def watch(self, way: Way) -> Watch:
+        """For whatever is timed on this way's device: what disturbs it, this engine's own workers left aside."""
+        return Watch(*self.pids().values(), gpu=way.device == "gpu")
 
     @contextmanager
     def turn(self, claim: AnyClaim | None = None) -> Iterator["Turn"]:

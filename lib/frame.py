@@ -1,7 +1,7 @@
 """The frame of an experiment as HTML: controls, charts, state, sentence, table. Draws what it is given, runs nothing."""
 
 import html
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import marimo as mo
 import pandas as pd
@@ -11,7 +11,9 @@ from lib import experiments
 from lib.experiments import Experiment
 from lib.machine_turn import PATIENCE_S
 from lib.published import ADDRESSES
+from lib.records import Record
 from lib.results import DIVERGED, DONE, FAILED, KEPT, RUNNING, STOPPED, WAITING, Results
+from lib.watch import disturbances
 
 
 def result(
@@ -70,6 +72,12 @@ def note(sentence: str) -> mo.Html:
 def quiet(sentence: str) -> str:
     """HTML: something beside the point, such as what was recorded elsewhere; nothing for an empty sentence."""
     return f'<p class="lab-note">{inline(sentence)}</p>' if sentence else ""
+
+
+def disturbed(records: Sequence[Record]) -> str:
+    """HTML: what the machine's other work did to these figures; nothing where nothing did."""
+    flags = disturbances([warning for record in records for warning in record.warnings])
+    return quiet(f"Disturbed: {'; '.join(flags)}." if flags else "")
 
 
 def missing() -> str:

@@ -99,11 +99,14 @@ def _paint(
             f'<details class="lab-details"><summary>the parts, and how each is known</summary>{view.experiments_table(parts, records)}</details>' if known else "",
         )
     )  # fmt: skip
+    shown = [record for task in wanted for record in task.found(records).values()]
     table = view.operations_table(operations, parts, records, (size, width) == ARTICLE)
     mo.output.replace(
         mo.Html(
             frame.page(controls, result).text
-            + f'<h3>Operation by operation</h3><p class="lab-note">One call after another, each waited for; medians, with quartiles on hover.</p>{table}{frame.quiet(elsewhere.step_note())}'
+            + f'<h3>Operation by operation</h3><p class="lab-note">One call after another, each waited for; medians, with quartiles on hover.</p>{table}'
+            + frame.disturbed(shown)
+            + frame.quiet(elsewhere.step_note())
         )
     )
     if state != "Measuring":

@@ -94,7 +94,12 @@ def _paint(stage: Stage, filling: Filling, task: Task, controls: str) -> int:
         + (f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else "")
     )
     mo.output.replace(
-        mo.Html(frame.page(controls, result).text + (table if known else "") + frame.quiet(elsewhere.step_note()))
+        mo.Html(
+            frame.page(controls, result).text
+            + (table if known else "")
+            + frame.disturbed(list(task.found([*kept, *now.items]).values()))
+            + frame.quiet(elsewhere.step_note())
+        )
     )
     if state != "Measuring":
         say(sentence)

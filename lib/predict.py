@@ -22,7 +22,6 @@ from lib.strategies import POOLED, STRATEGIES, Limits, Part, parts, pool_groups
 from lib.timing import Ended, Measurement
 from lib.turns import AnyClaim
 from lib.updates import Choosing, Picked
-from lib.watch import Watch
 
 KIND = "pace"
 PROBE_S = 0.2  # of steps
@@ -225,7 +224,7 @@ class Paces:
         chosen = [trainings[i] for i in (part.indices if part.devices else part.indices[:1])]
         first_call_s, told = 0.0, []  # told: step, seconds
         how = How(devices=part.devices, probe_s=PROBE_S)
-        with Watch(*self.engine.pids().values()) as watch:
+        with self.engine.watch(self.way) as watch:
             for message in self.engine.run(self.way, chosen, self.cancel, how, self.claim):
                 if not isinstance(message, Progress):
                     yield message
@@ -236,8 +235,7 @@ class Paces:
         if not told:
             return []
         spent_s, steps = quickest(told)
-        flags = tuple(watch.disturbance.flags) if watch.disturbance else ()
-        measured = Measurement((spent_s,), steps, Ended.CAP, warnings=flags)
+        measured = watch.marked(Measurement((spent_s,), steps, Ended.CAP))
         subject = self._subject(program) | {"first_call_s": first_call_s}
         record = Record.of(KIND, subject, measured, versions(self.way.backend))
         if self.store is not None:
@@ -292,12 +290,14 @@ class Paces:
         )
         pool = local_pool(self.way)
         found: list[float] = []
+        watch = self.engine.watch(self.way)
         for _ in range(2):  # the first time compiles, and the processes start one after the other
-            told = run_tasks([task] * n, pool, n, self.cancel)
-            found = [one[1].step_s for one in told if isinstance(one, tuple)]
+            with watch:
+                told = run_tasks([task] * n, pool, n, self.cancel)
+                found = [one[1].step_s for one in told if isinstance(one, tuple)]
         if not found or self.cancel.is_set():
             return []
-        measured = Measurement((max(found),), 1, Ended.CAP)
+        measured = watch.marked(Measurement((max(found),), 1, Ended.CAP))
         subject = self._subject(program) | {"first_call_s": COMPILED_S}
         record = Record.of(KIND, subject, measured, versions(self.way.backend))
         if self.store is not None:

@@ -21,7 +21,7 @@ from lib.store import Store
 from lib.timing import Ended, Measurement
 from lib.turns import Claim
 from lib.verdict import Finding, Observed, findings
-from lib.watch import Disturbance, Watch
+from lib.watch import Disturbance
 
 KIND = "race"
 NETWORK = Network((128,))
@@ -83,13 +83,13 @@ def race(
 ) -> Iterator[Visit]:
     """Make the visits; each is kept as soon as it is made, so a stop loses at most the one that is running."""
     for cell in visits:
-        with Watch(*engine.pids().values(), gpu=cell.way.device == "gpu") as watch:
+        with engine.watch(cell.way) as watch:
             timed = _timed(cell, engine, cancel, claim, budget_s)
         if cancel.is_set() or not timed.epoch_s:
             return
         assert watch.disturbance is not None, "set at the end of the block"
-        warnings = (*timed.warnings, *watch.disturbance.flags)
-        measured = Measurement(tuple(timed.epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=warnings)
+        blocks = Measurement(tuple(timed.epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=timed.warnings)
+        measured = watch.marked(blocks)
         subject = cell.subject | {
             "scaled": int(timed.scaled),
             "evaluation_s": timed.evaluation_s,

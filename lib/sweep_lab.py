@@ -26,7 +26,6 @@ from lib.sweep import Options, updates
 from lib.timing import Ended, Measurement
 from lib.turns import Claim
 from lib.updates import Finished, Item, Void
-from lib.watch import Watch
 
 KIND = "sweep"
 RATES = (0.001, 0.01, 0.1, 1.0, 10.0)  # the article's
@@ -96,14 +95,13 @@ def compare(
         warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.way) for seed in range(2)]
         yield Note(f"warming up {method.label}")
         yield from _quietly(updates(warm_up, engine, None, cancel, Options(method.strategy), claim))
-        wall_s, flags = None, ()
+        wall_s, watch = None, engine.watch(method.way)
         while wall_s is None and not cancel.is_set():
-            with Watch(*engine.pids().values()) as watch:
+            with watch:
                 wall_s = yield from _timed(method, epochs, engine, cancel, claim)
-            flags = tuple(watch.disturbance.flags) if watch.disturbance else ()
         if wall_s is None:
             return
-        measured = Measurement((wall_s,), 1, Ended.CAP, warnings=flags)
+        measured = watch.marked(Measurement((wall_s,), 1, Ended.CAP))
         record = Record.of(KIND, {"method": method.key, "epochs": epochs}, measured, versions(method.way.backend))
         store.add(record)
         yield Compared(method.key, record)

@@ -1,14 +1,17 @@
 """What disturbed a measurement: looks at the machine before and after, and says what others took of it meanwhile."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from lib.bare import psutil
 from lib.gpu import gpus
+from lib.timing import Measurement
 
 STEAL_SHARE = 0.02
 OTHERS_CORES = 0.25
 SWAP_BYTES = 2**20
+_KINDS = ("other virtual machines took", "other programs kept", "MiB were swapped", "the graphics card was slowed by")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,12 @@ class Disturbance:
         return found
 
 
+def disturbances(warnings: Sequence[str]) -> list[str]:
+    """Those of a measurement's warnings that came from the machine, the last of each kind."""
+    found = {kind: warning for warning in warnings for kind in _KINDS if kind in warning}
+    return list(found.values())
+
+
 @dataclass(frozen=True)
 class _Moment:
     at_s: float
@@ -55,7 +64,7 @@ class _Moment:
 class Watch:
     """`with Watch() as watch: ...`, then `watch.disturbance`. Counts this process, its children, and those named as its own.
 
-    `gpu`: whether a card took part, and is asked what slowed it.
+    `gpu`: whether a card took part, and is asked what slowed it. Everything timed is watched: see `Engine.watch` and `marked`.
     """
 
     def __init__(self, *pids: int, gpu: bool = False) -> None:
@@ -63,14 +72,23 @@ class Watch:
         self.disturbance: Disturbance | None = None
 
     def __enter__(self) -> "Watch":
-        self._before = self._look()
+        self._before, self.disturbance = self._look(), None
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.disturbance = self.so_far()
+
+    def marked(self, measured: Measurement) -> Measurement:
+        """With what disturbed the machine until now among its warnings."""
+        flags = (self.disturbance or self.so_far()).flags
+        return replace(measured, warnings=tuple(dict.fromkeys((*measured.warnings, *flags))))
+
+    def so_far(self) -> Disturbance:
+        """What happened from the beginning until now."""
         before, after = self._before, self._look()
         seconds, total_s = after.at_s - before.at_s, after.total_s - before.total_s
         others_s = max(0.0, (after.busy_s - before.busy_s) - max(0.0, after.own_s - before.own_s))
-        self.disturbance = Disturbance(
+        return Disturbance(
             seconds,
             (after.steal_s - before.steal_s) / total_s if total_s > 0 else 0.0,
             others_s / seconds if seconds > 0 else 0.0,

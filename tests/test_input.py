@@ -277,7 +277,7 @@ def test_a_script_whose_experiment_fails_ends_with_status_1(notebook, tmp_path):
     assert "Traceback" not in answer.stderr
     assert "waiting" not in answer.stdout
     if notebook == "mnist_training.py":
-        assert answer.stdout.count(" failed") == 4
+        assert answer.stdout.count(" not run") == 4
 
 
 @pytest.mark.slow

@@ -3,11 +3,27 @@
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
+import numpy as np
 import psutil
 import pytest
 
-from lib.watch import Disturbance, Watch
+from lib import sweep_lab
+from lib.anatomy import Examination
+from lib.anatomy.measuring import Task, measure_tasks
+from lib.backends import Way
+from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.cancel import Cancel
+from lib.ceilings import measure_ceilings
+from lib.data import Facts
+from lib.engine import Engine, Measured, Message, Progress, Ready, Trained, Waiting
+from lib.gpu import Gpu
+from lib.race import Cell, race
+from lib.store import Store
+from lib.timing import Ended, Measurement
+from lib.turns import Claim
+from lib.watch import Disturbance, Watch, disturbances
 
 SPIN = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
 
@@ -90,3 +106,74 @@ def test_flags(disturbance, words):
 
 def test_quiet_is_no_flag():
     assert Disturbance(1.0, 0.0, 0.05, 0).flags == []
+
+
+class Played(Engine):
+    """An engine whose worker answers at once: only what is said of its measurements is looked at."""
+
+    def _perform(self, way, job, cancel, claim) -> Iterator[Message]:
+        yield Ready(Facts("MNIST", "digest"))
+        if job.examination is not None:
+            yield Measured("product", Measurement((1e-3,) * 3, 1, Ended.CAP, warnings=("its own",)), 1e9)
+            return
+        for index, training in enumerate(job.trainings):
+            yield Progress(index, FirstCall(0.1))
+            for epoch in range(training.epochs):
+                for first in (0, 1):
+                    yield Progress(index, Steps(epoch, first, np.ones(1, np.float32), 1e-3))
+                yield Progress(index, Epoch(epoch, 2, 0.3, 0.9, 1e-3, 1e-4, no_parameters))
+            yield Trained(index, None)
+
+
+def measure_tasks_of(kind):
+    def measure(way, engine, store):
+        return measure_tasks([Task(way, Examination(kind))], engine, store, Cancel(), Claim())
+
+    return measure
+
+
+TIMED = {
+    "race": lambda way, engine, store: race([Cell(way, 32)], engine, store, Cancel(), Claim()),
+    "ceilings": lambda way, engine, store: measure_ceilings([way], engine, store, Cancel()),
+    "operations": measure_tasks_of("operations"),
+    "parts": measure_tasks_of("parts"),
+    "traps": measure_tasks_of("traps"),
+    "sweeps": lambda way, engine, store: sweep_lab.compare(
+        [sweep_lab.Method("vmap-gpu", "vmap", "", way, "sequential")], 1, engine, store, Cancel(), Claim()
+    ),
+    "many networks": lambda way, engine, store: sweep_lab.saturation(
+        2, 32, engine, store, Cancel(), Claim(), way.device, 1e12
+    ),
+}
+
+
+@pytest.mark.parametrize("timed", TIMED)
+def test_whatever_is_timed_on_a_card_says_what_slowed_it(timed, tmp_path, monkeypatch):
+    hot = Gpu("NVIDIA L4", "570.86", 24 * 2**30, throttled_by=("its temperature (hardware)",))
+    monkeypatch.setattr("lib.watch.gpus", lambda: [hot])
+    for device, expected in (("gpu", True), ("cpu", False)):
+        engine, store = Played(), Store(tmp_path / f"{device}.sqlite")
+        list(TIMED[timed](Way("jax-epoch", device), engine, store))
+        records = store.records()
+        assert records
+        for record in records:
+            assert ("slowed by its temperature" in " ".join(record.warnings)) is expected, record.subject
+            assert ("slowed by its temperature" in " ".join(disturbances(record.warnings))) is expected
+            assert "its own" not in disturbances(record.warnings), "not the machine's doing"
+
+
+def test_what_others_did_before_its_turn_is_no_disturbance(monkeypatch):
+    """The watch begins when the worker is ready, however long the queue was."""
+    began = []
+    monkeypatch.setattr(Watch, "__enter__", lambda self: began.append("watch") or self)
+    monkeypatch.setattr(Watch, "marked", lambda self, measured: measured)
+
+    class Queued(Played):
+        def _perform(self, way, job, cancel, claim) -> Iterator[Message]:
+            began.append("waiting")
+            yield Waiting(3)
+            began.append("ready")
+            yield from super()._perform(way, job, cancel, claim)
+
+    list(Queued().examine(Way(), Examination("ceilings"), Cancel()))
+    assert began == ["waiting", "ready", "watch"]
