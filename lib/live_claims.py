@@ -13,12 +13,12 @@ from lib.claims import CELLS, CLAIMS, GPU_CELLS, Verdict, anatomy_tasks, known, 
 from lib.engine import Engine
 from lib.filling import Filling, Note
 from lib.live_filling import Stage, paint_while_it_fills, say, state_line
-from lib.race import Cell, plan, race
+from lib.race import Cell, plan, race, records_of
 from lib.records import Record
 from lib.store import Store
 from lib.turns import Claim, Urgency
 
-_CSS = {Verdict.HOLDS: "holds", Verdict.NOT_HERE: "not-here", Verdict.WRONG: "wrong", Verdict.OPEN: "open", Verdict.NO_GPU: "open"}  # fmt: skip
+_CSS = {Verdict.HOLDS: "holds", Verdict.NOT_HERE: "not-here", Verdict.CORRECTED: "corrected", Verdict.OPEN: "open", Verdict.NO_GPU: "open"}  # fmt: skip
 
 
 def buttons(stage: Stage) -> mo.ui.dictionary:
@@ -79,6 +79,12 @@ def _progress(records: list[Record]) -> tuple[int, int]:
     return total - left, total
 
 
+def _shown(records: list[Record]) -> list[Record]:
+    """Those that a claim stands on."""
+    visits = [visit for cell in (*CELLS, *GPU_CELLS) for visit in records_of(cell, records)]
+    return visits + [record for task in anatomy_tasks(usable_ways()) for record in task.found(records).values()]
+
+
 def _draw(records: list[Record], state: str) -> None:
     done, total = _progress(records)
     here = known(usable_ways(), records)
@@ -91,7 +97,7 @@ def _draw(records: list[Record], state: str) -> None:
             rows.append(f'<tr class="claim-source"><th colspan="4" scope="colgroup">{frame.inline(source)}</th></tr>')
         rows.append(
             f'<tr><td class="claim-text">{frame.inline(claim.text)}</td><td>{frame.inline(judged.measured)}</td>'
-            f'<td><span class="claim claim-{_CSS[judged.verdict]}">{judged.verdict.value}</span></td><td class="claim-why">{frame.inline(judged.why)}</td></tr>'
+            f'<td><span class="claim claim-{_CSS[judged.verdict]}">{judged.verdict.value}</span><br><small>{judged.verdict.follows_from}</small></td><td class="claim-why">{frame.inline(judged.why)}</td></tr>'
         )
     words = summary(verdicts)
     state = state or state_line(
@@ -101,7 +107,7 @@ def _draw(records: list[Record], state: str) -> None:
         mo.Html(
             f'{state}<p class="lab-sentence" aria-live="polite">{words}</p><div class="lab-scroll"><table class="lab-table claims">'
             "<tr><th>claimed</th><th>measured here, or corrected</th><th>verdict</th><th>why</th></tr>"
-            f"{''.join(rows)}</table></div>"
+            f"{''.join(rows)}</table></div>{frame.disturbed(_shown(records))}"
         )
     )
     say(words)

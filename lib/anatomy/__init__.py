@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from lib.spec import Network
 
+REFERENCE = "reference"  # the step timed well, beside which each trap is measured
+TRAPS = ("synchronisation", "first call counted", "one sample", "best of n", "transfer inside", "busy is not working")
+
 
 @dataclass(frozen=True)
 class Examination:

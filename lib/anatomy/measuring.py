@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lib.anatomy import Examination
-from lib.anatomy.operations import ALL, LIBRARIES, OPERATIONS, PRODUCT
+from lib.anatomy import REFERENCE, TRAPS, Examination
+from lib.anatomy.operations import ALL, KERNELS, LIBRARIES, OPERATIONS, PRODUCT
 from lib.anatomy.parts import Split, split
 from lib.backends import BACKENDS, Way, versions
 from lib.cancel import Cancel
@@ -51,7 +51,10 @@ class Task:
     def complete(self, records: Sequence[Record]) -> bool:
         if self.examination.kind == "parts":
             return self.split(records) is not None
-        return {*(operation.key for operation in OPERATIONS), ALL, PRODUCT} <= self.found(records).keys()
+        if self.examination.kind == "traps":
+            return {REFERENCE, *TRAPS} <= self.found(records).keys()
+        counted = {KERNELS} if BACKENDS[self.way.backend].worker == "jax" else set()
+        return {*(operation.key for operation in OPERATIONS), ALL, PRODUCT, *counted} <= self.found(records).keys()
 
 
 def seconds_of(record: Record) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lib.anatomy.subject import CONFIG, Row, Subject
-from lib.timing import measure
+from lib.timing import Ended, Measurement, measure
 
 _SHORT = replace(CONFIG, warm_up_s=0.01, min_time_s=0.04, max_time_s=0.15)
 
@@ -38,6 +38,7 @@ OPERATIONS = (
     Operation("update", "W −= η dW, four times", "update"),
 )
 ALL, PRODUCT, COMPILED = "all", "product", "compiled"  # the whole step op by op; X @ W1 alone; the whole step compiled
+KERNELS = "kernels"  # not seconds but a number: of what the host launches in a step that XLA compiled
 
 Array = Any  # of whichever library
 
@@ -68,6 +69,10 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row]:
     for name, step in steps(library, subject).items():
         step()  # compiles: that is neither the operation nor a part of the time that measuring it may take
         yield name, measure(step, config=_SHORT), 1.0
+    if worker == "jax":
+        from lib.anatomy.with_jax import launched
+
+        yield KERNELS, Measurement((float(len(launched(subject))),), 1, Ended.CAP), 1.0
 
 
 def steps(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:

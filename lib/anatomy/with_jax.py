@@ -1,5 +1,6 @@
 """The experiments on the two ways of training with JAX."""
 
+import re
 import time
 
 import jax
@@ -99,6 +100,13 @@ def many_steps(subject: Subject) -> dict[str, Experiment]:
         return InOneCall(lambda n: many(parameters, x, y, rate, n), _wait)
 
     return {"many": one(subject), "many-tiny": one(subject.tiny)}
+
+
+def launched(subject: Subject) -> list[str]:
+    """What the host launches in one compiled step: fused loops, products, and calls of a library."""
+    parameters, rate = on_device(subject)
+    text = jax.jit(sgd_step).lower(parameters, *subject.batch, rate).compile().as_text() or ""
+    return re.findall(r" (fusion|dot|custom-call)\(", text[text.index("ENTRY") :])
 
 
 def on_device(subject: Subject):
