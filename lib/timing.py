@@ -195,17 +195,21 @@ def compare(
             meter.block()
         spent_s = clock() - began
         enough = len(meters[0].blocks) >= config.min_blocks and spent_s >= config.min_time_s
-        low, high = median_interval(_ratios(meters))
+        low, high = median_interval(_ratios(*(np.array(m.blocks) / m.steps_per_block for m in meters)))
         if enough and (_decided(low, high, config) or max(m.spread for m in meters) <= config.spread_target):
             ended = Ended.SPREAD
             break
         if spent_s >= 2 * config.max_time_s:
             ended = Ended.CAP
             break
-    one, two = (meter.measurement(ended) for meter in meters)
-    ratios = _ratios(meters)
+    return compared(*(meter.measurement(ended) for meter in meters), config)
+
+
+def compared(first: Measurement, second: Measurement, config: Config | None = None) -> Comparison:
+    """Two measurements whose blocks were taken in turns, each beside its neighbour."""
+    ratios = _ratios(first.step_s, second.step_s)
     low, high = median_interval(ratios)
-    return Comparison(verdict_of(low, high, config), float(np.median(ratios)), low, high, one, two)
+    return Comparison(verdict_of(low, high, config), float(np.median(ratios)), low, high, first, second)
 
 
 def verdict_of(low: float, high: float, config: Config | None = None) -> Verdict:
@@ -400,8 +404,7 @@ def _drift(blocks: Sequence[float]) -> float:
     return change if apart and abs(change) > 0.05 else 0.0
 
 
-def _ratios(meters: Sequence[Meter]) -> np.ndarray:
-    first, second = (np.array(meter.blocks) / meter.steps_per_block for meter in meters)
+def _ratios(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(second > 0, first / second, np.inf)
 

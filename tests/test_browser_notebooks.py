@@ -137,7 +137,7 @@ def test_the_traps_are_measured_and_told(opened, page, measured_step):
     base = opened(measured_step, "notebooks/traps.py")
     page.goto(f"{base}/?traps.size=512")
     page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Done'", timeout=90_000)
-    assert page.locator("table.claims tr").count() == 1 + 6
+    assert page.locator("table.claims tr").count() == 1 + 1 + 6, "one right figure, six wrong ones"
     assert "Largest mistake here" in page.locator(".lab-sentence").inner_text()
     page.set_viewport_size(PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

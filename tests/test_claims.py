@@ -39,10 +39,12 @@ def judged(words, here):
     return claim.judge(here)
 
 
-def operations(**seconds):
+def operations(**seconds: float) -> dict[str, dict[str, float]]:
     """All operations of a library in as many seconds each, by its worker."""
     every = [*(operation.key for operation in OPERATIONS), ALL]
-    return {name.replace("_gpu", ", GPU").replace("_", "-"): dict.fromkeys(every, s) for name, s in seconds.items()}
+    return {
+        name.replace("_gpu", ", GPU").replace("_", "-"): dict.fromkeys(every, one_s) for name, one_s in seconds.items()
+    }
 
 
 def keras_step(step_s, arithmetic_s=0.0):

@@ -9,6 +9,8 @@ from lib.spec import Network
 
 REFERENCE = "reference"  # the step timed well, beside which each trap is measured
 TRAPS = ("synchronisation", "first call counted", "one sample", "best of n", "transfer inside", "busy is not working")
+TRAP_EPOCHS = 5  # short ones, whose average counts the first call
+TRAP_SAMPLES = 20  # single steps, of which the best is taken
 
 
 @dataclass(frozen=True)

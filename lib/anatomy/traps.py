@@ -1,73 +1,110 @@
-"""Six ways to mistime a training step, each beside the right one: the same JAX step, timed wrongly and well.
+"""Six ways to mistime a training step, and the right one beside each: the same JAX step, timed wrongly and well.
 
-Runs in JAX's worker. The rows come in pairs, `<trap>/wrong` and `<trap>/right`; where the wrong way is to take one value of
-many, the blocks are all the values that could have been taken.
+Runs in JAX's worker. There is one reference for all, the step in blocks that end with its result there; every round takes a block of
+it and a value by each wrong way, in turns, so that a wrong way's value and the reference of its round met the same machine.
 """
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import jax
-import numpy as np
 
-from lib.anatomy.subject import CONFIG, Row, Subject
+from lib.anatomy import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS
+from lib.anatomy.subject import Experiment, Repeated, Row, Subject, in_turns
 from lib.anatomy.with_jax import on_device, one_call
 from lib.backends.with_jax import sgd_step
 from lib.gpu import gpus, watched_activity
-from lib.timing import Ended, Measurement, Step, measure, measure_dispatch
+from lib.timing import Ended, Measurement, Step
 
-SAMPLES = 60
-EPOCHS = 5  # that a first call is averaged with
-EPOCH_S = 0.05  # of such an epoch: short, so that a stop does not wait for it
+EPOCH_S = 0.02  # of such an epoch: short, so that a stop does not wait for it
 IN_A_ROW = 50  # steps between two looks at the card
 BUSY_S = 1.5  # nvidia-smi's share is of the last second or less
 _wait = jax.block_until_ready
 
 
-def measure_traps(subject: Subject) -> Iterator[Row]:
-    """All pairs. On a card the same code shows larger gaps, because more is queued and transfers are real."""
+def measure_traps(subject: Subject) -> Iterator[Row | None]:
+    """The reference and all wrong ways. On a card the same code shows larger gaps: more is queued, and transfers are real."""
     step = one_call(subject)
-    _wait(step())
-    yield "synchronisation/wrong", measure_dispatch(step, sync=_wait, config=CONFIG), 1.0
-    steady = measure(lambda: _wait(step()), config=CONFIG)
-    yield "synchronisation/right", steady, 1.0
-    yield from _first_call(subject, max(4, round(EPOCH_S / steady.median_s)))
-    samples = _singles(step)
-    yield "one sample/wrong", samples, 1.0
-    yield "one sample/right", steady, 1.0
-    yield "best of n/wrong", Measurement((min(samples.block_s),), 1, Ended.CAP), 1.0
-    yield "best of n/right", samples, 1.0
-    yield "transfer inside/wrong", measure(_with_transfer(subject), config=CONFIG), 1.0
-    yield "transfer inside/right", steady, 1.0
-    yield from _busy_is_not_working(subject)
+    reference = Repeated(lambda: _wait(step()))
+    busy = BusyProcessors(reference)
+    wrong: tuple[Experiment, ...] = (
+        Repeated(step, _wait, returns=True), FirstCallCounted(subject, step), OneSample(step), BestOf(step), Repeated(_with_transfer(subject)), busy,
+    )  # fmt: skip
+    yield from in_turns({REFERENCE: reference, **dict(zip(TRAPS, wrong, strict=True))})
+    if subject.device == "gpu":
+        yield from _occupancy(step)
 
 
-def _first_call(subject: Subject, steps: int) -> Iterator[Row]:
-    """Short epochs of a program that was never compiled before: with the first one, and without it."""
-    fresh = float(time.time_ns() % 1_000_003) * 1e-12  # a constant of its own: no cache knows this program
-    parameters, rate = on_device(subject)
-    x, y = jax.device_put(subject.batch, jax.devices(subject.device)[0])
-    step = jax.jit(lambda p: sgd_step(p, x, y, rate + fresh)[0])
-    epochs_s = []
-    for _ in range(EPOCHS):
+@dataclass
+class FirstCallCounted:
+    """The average of short epochs of a program that was never compiled before, the first one counted."""
+
+    subject: Subject
+    step: Step
+
+    def prepare(self) -> None:
+        self._steps = TRAP_EPOCHS * max(4, round(EPOCH_S / min(_single(self.step) for _ in range(4))))
+
+    def block(self) -> float:
+        fresh = float(time.time_ns() % 1_000_003) * 1e-12  # a constant of its own: no cache knows this program
+        parameters, rate = on_device(self.subject)
+        x, y = jax.device_put(self.subject.batch, jax.devices(self.subject.device)[0])
+        step = jax.jit(lambda p: sgd_step(p, x, y, rate + fresh)[0])
         began = time.perf_counter()
-        for _ in range(steps):
+        for _ in range(self._steps):
             parameters = step(parameters)
         _wait(parameters)
-        epochs_s.append((time.perf_counter() - began) / steps)
-    yield "first call counted/wrong", Measurement((float(np.mean(epochs_s)),), 1, Ended.CAP), 1.0
-    yield "first call counted/right", Measurement(tuple(epochs_s[1:]), 1, Ended.CAP), 1.0
+        return (time.perf_counter() - began) / self._steps
 
 
-def _singles(step: Step) -> Measurement:
-    """Single steps, each timed by itself after a little pause, as somebody does who tries it by hand."""
-    taken = []
-    for _ in range(SAMPLES):
+@dataclass
+class OneSample:
+    """A single step, timed by itself after a little pause, as somebody does who tries it by hand."""
+
+    step: Step
+
+    def prepare(self) -> None:
+        self.block()
+
+    def block(self) -> float:
         time.sleep(0.002)
-        began = time.perf_counter()
-        _wait(step())
-        taken.append(time.perf_counter() - began)
-    return Measurement(tuple(taken), 1, Ended.CAP)
+        return _single(self.step)
+
+
+@dataclass
+class BestOf:
+    """The smallest of several single steps in a row."""
+
+    step: Step
+
+    def prepare(self) -> None:
+        self.block()
+
+    def block(self) -> float:
+        return min(_single(self.step) for _ in range(TRAP_SAMPLES))
+
+
+def _single(step: Step) -> float:
+    began = time.perf_counter()
+    _wait(step())
+    return time.perf_counter() - began
+
+
+@dataclass
+class BusyProcessors:
+    """Processor seconds of all cores in a step: what a monitor shows as busy. The view holds the arithmetic against it."""
+
+    steps: Repeated
+
+    def prepare(self) -> None:
+        pass  # the reference is
+
+    def block(self) -> float:
+        busy_s, wall_s = time.process_time(), time.perf_counter()
+        a_step_s = self.steps.block()
+        busy_s, wall_s = time.process_time() - busy_s, time.perf_counter() - wall_s
+        return busy_s / wall_s * a_step_s
 
 
 def _with_transfer(subject: Subject) -> Step:
@@ -85,17 +122,6 @@ def _with_transfer(subject: Subject) -> Step:
         return _wait(loss)
 
     return step
-
-
-def _busy_is_not_working(subject: Subject) -> Iterator[Row]:
-    """Processor seconds of all cores in a step: what a monitor shows as busy. The view holds the arithmetic against it."""
-    step = one_call(subject)
-    wall = measure(step, sync=_wait, config=CONFIG)
-    busy = measure(step, sync=_wait, config=CONFIG, clock=time.process_time)
-    yield "busy is not working/wrong", busy, 1.0
-    yield "busy is not working/right", wall, 1.0
-    if subject.device == "gpu":
-        yield from _occupancy(step)
 
 
 def _occupancy(step: Step) -> Iterator[Row]:
