@@ -11,6 +11,8 @@ from lib.results import CHANCE_ACCURACY
 ACCURACY = "accuracy"
 MIN_SETTINGS = 16  # of fewer, each is left out of too few trees to be judged by them
 N_TREES, N_SHUFFLES, N_RESAMPLES = 200, 20, 1000
+EXPLAINS = 0.25  # out-of-bag R² that a forest must surely have before what it leans on means anything
+SETTINGS_PER_DIMENSION = 10  # Loeppky, Sacks and Welch, “Choosing the sample size of a computer experiment”, 2009
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,12 @@ def importance(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -> pd.DataF
     the dimension is shuffled among the settings, each predicted only by the trees that have not seen it (Breiman, “Random
     forests”, 2001): on the rows that a forest was fitted to, noise would seem to matter as well. `low` and `high` are the
     95 % interval over resamples of the settings, the forest staying as it is. `attrs["out_of_bag_r2"]` is the R² that is
-    there to lose; at 0 or below it the forest explains nothing. Largest first; empty with fewer than `MIN_SETTINGS` rows.
+    there to lose, `attrs["r2_interval"]` its interval over the same resamples, `attrs["settings"]` how many there were. Largest
+    first; empty with fewer than `MIN_SETTINGS` rows. Whether it means anything: `tells`.
     """
     known = settled(frame)
     found = pd.DataFrame(columns=["dimension", "importance", "low", "high"])
+    found.attrs["settings"] = len(known)
     if len(known) < MIN_SETTINGS or not dimensions:
         return found
     inputs = np.stack(
@@ -88,13 +92,33 @@ def importance(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -> pd.DataF
             "high": high,
         }
     ).sort_values("importance", ascending=False, ignore_index=True)
-    found.attrs["out_of_bag_r2"] = float(1 - squares.mean() / total) if target.var() > 0 else 0.0
+    varies = target.var() > 0
+    r2_low, r2_high = np.percentile(1 - squares[drawn].mean(axis=1) / variance, [2.5, 97.5]) if varies else (0.0, 0.0)
+    found.attrs["out_of_bag_r2"] = float(1 - squares.mean() / total) if varies else 0.0
+    found.attrs["r2_interval"] = (float(r2_low), float(r2_high))
+    found.attrs["settings"] = len(known)
     return found
 
 
 def tells(found: pd.DataFrame) -> bool:
-    """Whether the forest explains anything, and its first dimension is more than chance."""
-    return found.attrs["out_of_bag_r2"] > 0 and bool(found["low"].iloc[0] > 0)
+    """Whether the forest surely explains enough, and its first dimension is more than chance."""
+    return bool(len(found)) and found.attrs["r2_interval"][0] > EXPLAINS and bool(found["low"].iloc[0] > 0)
+
+
+def settings_needed(found: pd.DataFrame, n_dimensions: int) -> int | None:
+    """About how many settings would tell what mattered, where these do not; None: however many, for what is searched explains too little.
+
+    Ten a dimension at least. Beyond that: where R² is above `EXPLAINS`, as many as bring the lower end of its interval there, which
+    narrows with the root of their number; where only the interval reaches above it, twice as many as there are.
+    """
+    least, n = SETTINGS_PER_DIMENSION * n_dimensions, found.attrs["settings"]
+    if found.empty:
+        return least
+    r2, (low, high) = found.attrs["out_of_bag_r2"], found.attrs["r2_interval"]
+    if high <= EXPLAINS and n >= least:
+        return None
+    enough = n * ((r2 - low) / (r2 - EXPLAINS)) ** 2 if r2 > EXPLAINS else 2 * n if high > EXPLAINS else least
+    return int(max(least, 8 * np.ceil(min(enough, 4 * n) / 8), n + 8))
 
 
 def _out_of_bag_squares(inputs: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -28,7 +28,7 @@ from lib.charts import (
     y_of,
 )
 from lib.experiments import listed, percent
-from lib.importance import ACCURACY, MIN_SETTINGS, Dimension, importance, settled, tells
+from lib.importance import ACCURACY, EXPLAINS, MIN_SETTINGS, Dimension, importance, settings_needed, settled, tells
 from lib.results import CHANCE_ACCURACY
 
 _HUE, _GREY = "#3a72d8", "#8a8f98"
@@ -269,7 +269,7 @@ def importance_chart(found: pd.DataFrame) -> Chart:
     """What `importance` found: a bar a dimension, the longest above, with its 95 % interval."""
     told = bool(len(found)) and tells(found)
     rows = found.assign(
-        text=[f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−") for value in found["importance"]],
+        text=[_signed(value) for value in found["importance"]],
         at=found["high"].clip(lower=0),
         color=_HUE if told else _GREY,
     ).to_dict("records")
@@ -277,8 +277,12 @@ def importance_chart(found: pd.DataFrame) -> Chart:
     spec["datasets"] = {"rows": rows}
     if found.empty:
         return Chart(spec, f"how much each setting mattered: needs {MIN_SETTINGS} settings")
-    score = f"{found.attrs['out_of_bag_r2']:.2f}".replace("-", "−")
-    return Chart(spec, f"how much each setting mattered{'' if told else ' cannot be told'}: out-of-bag R² {score}")
+    score = f"out-of-bag R² {_signed(found.attrs['out_of_bag_r2'])}"
+    return Chart(spec, f"how much each setting mattered{'' if told else ' cannot be told'}: {score}")
+
+
+def _signed(value: float) -> str:
+    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
 @cache
@@ -305,7 +309,7 @@ def search_sentence(frame: pd.DataFrame, dimensions: Sequence[Dimension], found:
     if len(learnt):
         best = learnt.sort_values(ACCURACY).to_dict("records")[-1]
         parts = [f"Best of {len(known):,}: {percent(best[ACCURACY])} with {_setting(best, dimensions)}"]
-        parts.append(_what_mattered(importance(frame, dimensions) if found is None else found))
+        parts.append(_what_mattered(importance(frame, dimensions) if found is None else found, len(dimensions)))
     n_diverged = int(np.count_nonzero(known["diverged"]))
     n_stuck = len(known) - n_diverged - len(learnt)
     parts += [f"{n_diverged:,} diverged"] if n_diverged else []
@@ -323,10 +327,23 @@ def _setting(row: dict, dimensions: Sequence[Dimension]) -> str:
     return ", ".join(texts.values())
 
 
-def _what_mattered(found: pd.DataFrame) -> str:
+def _cannot_tell(found: pd.DataFrame, n_dimensions: int) -> str:
+    """Why not, and how many settings would."""
+    needed = settings_needed(found, n_dimensions)
+    text = f"which setting mattered cannot be told from {found.attrs['settings']:,} of them"
+    if len(found):
+        low, high = (_signed(end) for end in found.attrs["r2_interval"])
+        text += (
+            f" (a forest’s out-of-bag R² is {_signed(found.attrs['out_of_bag_r2'])}, 95\u202f% interval {low} to {high}, and would have to be surely "
+            f"above {EXPLAINS})"
+        )
+    return text + (", nor would more tell" if needed is None else f", but probably from {needed:,}")
+
+
+def _what_mattered(found: pd.DataFrame, n_dimensions: int) -> str:
     """Which dimensions the forest leans on, and no more than their intervals allow."""
-    if found.empty or not tells(found):
-        return "which setting mattered cannot be told from so few"
+    if not tells(found):
+        return _cannot_tell(found, n_dimensions)
     first = found.iloc[0]
     evidence = (
         f"(shuffled, a forest’s out-of-bag R² of {found.attrs['out_of_bag_r2']:.2f} falls by {first['importance']:.2f}, "

@@ -15,7 +15,7 @@ import pytest
 
 from lib import density, search_view
 from lib.charts import LOSS_DOMAIN
-from lib.importance import Dimension, importance, settled
+from lib.importance import Dimension, importance, settings_needed, settled, tells
 
 DIMENSIONS = (
     Dimension("learning_rate", 1e-3, 1, log=True),
@@ -201,9 +201,46 @@ def test_out_of_bag_score_is_scikit_learns():
 
 def test_noise_is_said_to_tell_nothing():
     said = [search_view.search_sentence(search(seed, nothing_matters), DIMENSIONS) for seed in range(6)]
-    assert all("cannot be told from so few" in text for text in said)
+    assert all("cannot be told from 64 of them" in text for text in said)
+    assert all("nor would more tell" in text for text in said), "64 are enough to see that nothing matters"
     found = importance(search(0, nothing_matters), DIMENSIONS)
     assert "cannot be told" in search_view.importance_chart(found).title
+
+
+def test_a_forest_that_explains_too_little_says_how_many_settings_would_tell():
+    """As once seen: from 16 settings, with an R² of 0.10 that fell by 0.68 (0.49 to 2.07)."""
+    found = pd.DataFrame({"dimension": ["learning rate"], "importance": [0.68], "low": [0.49], "high": [2.07]})
+    found.attrs |= {"out_of_bag_r2": 0.1, "r2_interval": (-0.4, 0.45), "settings": 16}
+    assert not tells(found)
+    text = search_view.search_sentence(search(0, only_rate_matters, n=16), DIMENSIONS, found)
+    assert "mattered most" not in text
+    assert "cannot be told from 16 of them (a forest’s out-of-bag R² is 0.10, 95\u202f% interval −0.40 to 0.45" in text
+    assert "above 0.25), but probably from 40." in text
+
+
+@pytest.mark.parametrize(
+    ("r2", "interval", "settings", "needed"),
+    [
+        (0.1, (-0.4, 0.45), 16, 40),  # ten for each of four dimensions
+        (0.1, (-0.1, 0.2), 64, None),  # surely too little, from enough settings
+        (0.1, (-0.1, 0.3), 64, 128),  # perhaps enough: twice as many
+        (0.5, (0.2, 0.7), 100, 144),  # (0.3 / 0.25)² times as many bring its lower end there
+        (0.26, (0.0, 0.5), 100, 400),  # never more than four times at once
+    ],
+)
+def test_the_rule_for_how_many_settings_would_tell(r2, interval, settings, needed):
+    found = pd.DataFrame({"dimension": ["a"], "importance": [1.0], "low": [0.5], "high": [2.0]})
+    found.attrs |= {"out_of_bag_r2": r2, "r2_interval": interval, "settings": settings}
+    assert settings_needed(found, 4) == needed
+    assert not tells(found)
+
+
+def test_as_many_settings_as_it_asks_for_do_tell():
+    few = importance(search(1, only_rate_matters, n=16), DIMENSIONS)
+    assert not tells(few)
+    needed = settings_needed(few, len(DIMENSIONS))
+    assert needed is not None
+    assert all(tells(importance(search(seed, only_rate_matters, n=needed), DIMENSIONS)) for seed in range(4))
 
 
 def test_equal_outcomes_tell_nothing():
@@ -258,7 +295,7 @@ def test_sentence_says_what_the_rows_show():
     )
     assert search_view.search_sentence(frame, DIMENSIONS) == (
         "Best of 4: 97.1\u202f% with learning rate 0.32, batch size 16, 2 hidden layers of 256; "
-        "which setting mattered cannot be told from so few; 1 diverged; 1 did not learn."
+        "which setting mattered cannot be told from 4 of them, but probably from 40; 1 diverged; 1 did not learn."
     ), "the fifth has no outcome yet"
     assert search_view.search_sentence(frame.iloc[2:4], DIMENSIONS) == (
         "None of 2 learnt; 1 diverged; 1 did not learn."
@@ -270,7 +307,7 @@ def test_rivals_are_named():
     found = pd.DataFrame(
         {"dimension": ["width", "depth"], "importance": [0.5, 0.4], "low": [0.3, 0.2], "high": [0.7, 0.6]}
     )
-    found.attrs["out_of_bag_r2"] = 0.4
+    found.attrs |= {"out_of_bag_r2": 0.4, "r2_interval": (0.3, 0.5), "settings": 64}
     text = search_view.search_sentence(search(0, nothing_matters), DIMENSIONS, found)
     assert "width seems to have mattered most" in text
     assert "but depth may have mattered as much" in text
