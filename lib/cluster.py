@@ -1,6 +1,7 @@
 """Other machines: a Dask scheduler's workers as an executor. Dask is optional: `make cluster` installs it.
 
-Every worker is asked what it has before it is given anything; those of other versions or code are left out, by name.
+Every worker is asked what it has before it is given anything; those of other versions or code, and those that compute wrongly, are left
+out, by name.
 """
 
 import os
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from lib.backends import Way
 from lib.engine import TrainingFailed
-from lib.pool import Expected, OtherVersions, refuse_if_other
+from lib.pool import Expected, OtherVersions, refuse_if_other, refuse_if_wrong
 
 ADDRESS = "DASK_SCHEDULER_ADDRESS"
 ANSWER_S = 4.0  # a scheduler that has not answered by then does not count on being waited for
@@ -63,6 +64,7 @@ def connected(to: str, way: Way, data_digest: str) -> Iterator[Cluster]:
 def _check(expected: Expected, way: Way) -> str | None:
     try:
         refuse_if_other(expected, way)
+        refuse_if_wrong(way)
     except OtherVersions as error:
         return str(error)
     return None

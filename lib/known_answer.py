@@ -48,7 +48,7 @@ def _complaint(backend: str, device: str, data: Data, stacked: bool = False) -> 
         if not off <= TOLERANCE[device]:  # NaN is off too
             return (
                 f"“{BACKENDS[backend].label}” computes wrongly here, so it is not used: {what} is off by {off:.2g} of its value from float64, "
-                f"expected at most {TOLERANCE[device]:g}; install another version of its library ({versions(backend)}), or unset XLA_FLAGS"
+                f"expected at most {TOLERANCE[device]:g}; start it with XLA_FLAGS unset, or install another version of its library ({versions(backend)})"
             )
     return ""
 

@@ -15,7 +15,7 @@ from functools import cache
 
 import numpy as np
 
-from lib.backends import BACKENDS, Way, load_train, usable_cores, versions
+from lib.backends import BACKENDS, Way, load_train, usable_cores, versions, worker_environment
 from lib.backends.base import Epoch, FirstCall, Parameters, Steps, no_parameters
 from lib.backends.cuda import installed
 from lib.cancel import Cancel
@@ -120,10 +120,7 @@ def perform(task: Task) -> Outcome:
             f"worker {name_of_process()} has other training images than this program (digest {data.digest[:8]}, expected "
             f"{task.expected.data_digest[:8]}); set MNIST_NPZ there to the same file"
         )
-    try:
-        verify(task.way.backend, task.way.device, data, task.stacked)
-    except WrongNumbers as error:
-        raise OtherVersions(f"worker {name_of_process()}: {error}") from error
+    refuse_if_wrong(task.way, data, task.stacked)
     if task.probe_s:
         return Outcome((), (), name_of_process(), _probe(task, data))
     collected = [Collected() for _ in task.trainings]
@@ -150,6 +147,18 @@ def refuse_if_other(expected: Expected, way: Way) -> None:
         raise OtherVersions(
             f"worker {name_of_process()} has another state of this project's code; copy this one there and restart it"
         )
+
+
+def refuse_if_wrong(way: Way, data: Data | None = None, stacked: bool = False) -> None:
+    """Raise `OtherVersions` where this process computes wrongly; `data`: of this process, where it is loaded already."""
+    # Whoever started this process: XLA reads its flags when it is first used, not when it is imported.
+    os.environ |= {
+        name: value for name, value in worker_environment(way, None, threads=1).items() if name == "XLA_FLAGS"
+    }
+    try:
+        verify(way.backend, way.device, data or _data(), stacked)
+    except WrongNumbers as error:
+        raise OtherVersions(f"worker {name_of_process()}: {error}") from error
 
 
 def _events(task: Task, data: Data) -> Iterator[tuple[int, FirstCall | Steps | Epoch]]:

@@ -80,7 +80,7 @@ def test_a_jax_worker_with_the_fault_switched_on_is_not_used(lone_engine, monkey
         pytest.skip("this jaxlib has no such fault")
     monkeypatch.setenv("XLA_FLAGS", WITH_WRONG_SUMS)
     with pytest.raises(
-        TrainingFailed, match=r"“JAX.*” computes wrongly here.*36,000 rows is off by 0\.0.*unset XLA_FLAGS"
+        TrainingFailed, match=r"“JAX.*” computes wrongly here.*36,000 rows is off by 0\.0.*XLA_FLAGS unset"
     ):
         run(lone_engine, Way())
     assert lone_engine.pids() == {}, "it was not kept"
@@ -103,6 +103,17 @@ def test_a_process_of_a_pool_whose_product_is_wrong_is_named(bent_numpy):
             future.result(timeout=60)
     finally:
         pool.close(wait=True)
+
+
+def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
+    """Such as a Dask worker: nobody gave it this program's flags."""
+    code = (
+        "import os, jax; os.environ.pop('XLA_FLAGS', None)\n"
+        "from lib.backends import Way\nfrom lib.pool import refuse_if_wrong\nfrom tests.conftest import make_small_data\n"
+        "os.environ.pop('XLA_FLAGS', None); refuse_if_wrong(Way(), make_small_data()); print('right')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "right\n", done.stderr[-500:]
 
 
 def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_engine, tmp_path, monkeypatch):
