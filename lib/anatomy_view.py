@@ -31,7 +31,7 @@ FIT_OF = {
     "cupy": "cupy",
 }
 UNEXPLAINED = "unexplained"
-_UNEXPLAINED_COLOR = "#c9b8a8"
+UNEXPLAINED_COLOR = "#a08a76"
 
 
 def operations_table(
@@ -127,7 +127,7 @@ def parts_chart(known: Mapping[Way, Split], ways: Sequence[Way]) -> Chart:
     names = [part.name for part in PARTS] + [UNEXPLAINED]
     y = alt.Y("label:N", sort=labels, scale=alt.Scale(domain=labels), title=None, axis=alt.Axis(labelLimit=170))
     color = alt.Color(
-        "part:N", scale=alt.Scale(domain=names, range=[part.color for part in PARTS] + [_UNEXPLAINED_COLOR]), sort=names,
+        "part:N", scale=alt.Scale(domain=names, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR]), sort=names,
         legend=alt.Legend(orient="top", title=None, columns=3),
     )  # fmt: skip
     tooltip = [

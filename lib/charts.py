@@ -29,6 +29,9 @@ ERRORS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # axis of accuracy: logarithmic in w
 ERROR_DOMAIN = (0.92, 0.01)
 LOSS_DOMAIN = (0.02, 8.0)
 _PUBLISHED_COLOR = "#8a8f98"
+INK_SHARE = (
+    0.7  # of a palette's colour in a text: every one then has a contrast of 4.5 on the page's white and on its dark
+)
 X_MAX = -987654.0  # stands for the end of an x axis in a frame that is built once
 FONT = "PT Sans, system-ui, sans-serif"  # the page's
 
@@ -46,7 +49,7 @@ class Chart:
         return self.spec["height"]
 
     def _mime_(self) -> tuple[str, str]:
-        return "application/vnd.vegalite.v6+json", json.dumps(self.spec)
+        return "application/vnd.vegalite.v6+json", json.dumps(self.spec | {"description": self.title})
 
 
 def ordered_palette(count: int) -> list[str]:
@@ -423,17 +426,37 @@ _AXIS = {
 }  # fmt: skip
 
 
+def ink(color: str) -> str:
+    """The colour of a text that belongs to marks of this one: so much of the page's own, that it is read on light and on dark.
+
+    >>> ink("#0072b2"), ink("currentColor")
+    ('color-mix(in srgb, #0072b2 70%, currentColor)', 'currentColor')
+    """
+    return f"color-mix(in srgb, {color} {INK_SHARE:.0%}, currentColor)" if color.startswith("#") else color
+
+
+def _inked(chart: dict) -> dict:
+    """What a text that is coloured row by row needs to have `ink` of that colour."""
+    color = chart.get("encoding", {}).get("color", {})
+    if color.get("field") != "color":
+        return {}
+    transform = [*chart.get("transform", []), {"calculate": f"replace('{ink('#')}', '#', datum.color)", "as": "ink"}]
+    return {"transform": transform, "encoding": chart["encoding"] | {"color": color | {"field": "ink"}}}
+
+
 def _style(part: Any) -> None:
     """Write our style into every axis and text: as `config` the page's own dark theme would override it."""
     if isinstance(part, list):
         for one in part:
             _style(one)
     elif isinstance(part, dict):
+        mark = part.get("mark")
+        if isinstance(mark, dict) and mark.get("type") == "text":
+            part["mark"] = {"font": FONT} | mark | ({"color": ink(mark["color"])} if "color" in mark else {})
+            part.update(_inked(part))
         for name, value in part.items():
             if name == "axis" and isinstance(value, dict):
                 part[name] = _AXIS | value
-            elif name == "mark" and isinstance(value, dict) and value.get("type") == "text":
-                part[name] = {"font": FONT} | value
             else:
                 _style(value)
 
@@ -445,7 +468,8 @@ def styled(chart: alt.LayerChart | alt.FacetChart, height: int = HEIGHT) -> dict
         .configure_view(stroke=None)
         .configure(padding={"left": 4, "right": 62, "top": 14, "bottom": 4}, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
     ).to_dict()  # fmt: skip
-    spec["config"]["view"] = {"stroke": None}
+    # To a screen reader a chart is its name and its axes; hundreds of marks without a name are not read one by one.
+    spec["config"] |= {"view": {"stroke": None}, "mark": {"aria": False}}
     _style(spec)
     # The whole specification is checked by Altair when it is built here, once; the rows of each frame are not.
     return spec

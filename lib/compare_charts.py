@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lib.anatomy.parts import PARTS
+from lib.anatomy_view import UNEXPLAINED_COLOR
 from lib.backends import BACKENDS
 from lib.charts import Chart, nice_above, ordered_palette, styled
 from lib.compare import best_way, to_target
@@ -135,7 +136,7 @@ def step_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
 def _step_chart(rows: list[dict], labels: list[str]) -> Chart:
     kinds = [part.name for part in PARTS] + ["unexplained"]
     color = alt.Color(
-        "part:N", scale=alt.Scale(domain=kinds, range=[part.color for part in PARTS] + ["#c9b8a8"]), sort=kinds,
+        "part:N", scale=alt.Scale(domain=kinds, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR]), sort=kinds,
         legend=alt.Legend(orient="top", title=None, columns=3),
     )  # fmt: skip
     base = alt.Chart(pd.DataFrame(rows))

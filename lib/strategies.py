@@ -39,7 +39,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
             Strategy("vmap", "vmap", "#cc79a7", "all of one shape in one program, on one device", stacked=True),
             Strategy("padded", "padded vmap", "#b07d00", "different shapes in one program, padded with zeros", stacked=True, padded=True),
             Strategy("sharded", "sharded vmap", "#d55e00", "the same, divided among all devices", stacked=True, padded=True, all_devices=True),
-            Strategy("cluster", "cluster", "#56b4e9", "by whatever executor, on other machines", elsewhere=True),
+            Strategy("cluster", "cluster", "#3795d3", "by whatever executor, on other machines", elsewhere=True),
         )
     }
 )  # fmt: skip

@@ -60,7 +60,7 @@ def methods() -> list[Method]:
         for key in ("sequential", "vmap")
     ]
     found += [
-        Method("keras-processes", "Keras, processes", "#9c8fc4", keras, "processes"),
+        Method("keras-processes", "Keras, processes", "#978abf", keras, "processes"),
         Method("keras-sequential", "Keras, one after another", "#8a8f98", keras, "sequential"),
     ]
     return [method for method in found if unavailable(method.way) is None]

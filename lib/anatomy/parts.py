@@ -17,7 +17,7 @@ class Part:
 
 PARTS = (
     Part("arithmetic", "#0b7a57", "many steps on one batch with nobody asked in between (NumPy: its calls repeated one by one), less the same for one neuron and one image"),
-    Part("transfer", "#e69f00", "fetching a batch the way that this backend does, less the same with nothing to fetch"),
+    Part("transfer", "#c48600", "fetching a batch the way that this backend does, less the same with nothing to fetch"),
     Part("launch and wait", "#3a72d8", "the call on one batch that is there already, less its arithmetic and its dispatch: handing over to threads or card, and waking up"),
     Part("dispatch", "#8d6fd1", "the call for one neuron and one image, until it returns"),
     Part("Python", "#d1623a", "the loop with the call left out; for Keras, fit of the tiny network less its bare call"),

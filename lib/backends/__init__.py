@@ -58,7 +58,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("jax", "jaxlib"), "pip install jax jaxlib", DEVICES,
             ),
             Backend(
-                "jax-step", "JAX, one call a step", "#56b4e9", "jax", "with_jax", "train_by_step",
+                "jax-step", "JAX, one call a step", "#3795d3", "jax", "with_jax", "train_by_step",
                 ("jax", "jaxlib"), "pip install jax jaxlib", DEVICES,
             ),
             Backend(
@@ -69,7 +69,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("torch",), "make torch", DEVICES,
             ),
             Backend(
-                "torch-compiled", "PyTorch, compiled", "#7a5c00", "torch", "with_torch", "train_compiled",
+                "torch-compiled", "PyTorch, compiled", "#866600", "torch", "with_torch", "train_compiled",
                 ("torch",), "make torch, and install g++", DEVICES, COMPILERS, taken_apart=False,
             ),
             Backend(
@@ -77,7 +77,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("cupy",), "make cupy", ("gpu",), taken_apart=False,
             ),
             Backend(
-                "cupy-image", "CuPy, image by image", "#8bbf6f", "cupy", "with_cupy", "train_by_image",
+                "cupy-image", "CuPy, image by image", "#6f9f50", "cupy", "with_cupy", "train_by_image",
                 ("cupy",), "make cupy", ("gpu",), whole_epochs=False, taken_apart=False,
             ),
             Backend(

@@ -1,0 +1,38 @@
+"""The colours of charts: marks can be seen and their labels read, on the page's light ground and on its dark one."""
+
+import re
+
+import pytest
+
+from lib import traps_view
+from lib.anatomy.parts import PARTS
+from lib.anatomy_view import UNEXPLAINED_COLOR
+from lib.backends import BACKENDS
+from lib.charts import ink, ordered_palette
+from lib.strategies import STRATEGIES
+from lib.sweep_lab import methods
+from tests.contrast import channels, contrast
+
+# marimo's own in 0.25, light and dark: the page's ground and the text on it.
+GROUNDS = (("#ffffff", "#0f172a"), ("#181c1a", "#eceeed"))
+PALETTE = sorted({
+    *(backend.color for backend in BACKENDS.values()), *(strategy.color for strategy in STRATEGIES.values()),
+    *(method.color for method in methods()), *(part.color for part in PARTS), UNEXPLAINED_COLOR,
+    traps_view.WRONG, traps_view.RIGHT, *(color for count in range(2, 17) for color in ordered_palette(count)),
+})  # fmt: skip
+
+
+def test_contrast_is_the_one_of_the_standard():
+    assert contrast("#000000", "rgb(255, 255, 255)") == pytest.approx(21)
+    assert contrast("#767676", "color(srgb 1 1 1)") == pytest.approx(4.54, abs=0.01)  # WebAIM's example
+
+
+@pytest.mark.parametrize(("ground", "text"), GROUNDS, ids=["light", "dark"])
+@pytest.mark.parametrize("color", PALETTE)
+def test_a_mark_is_seen_and_its_label_read(color, ground, text):
+    assert contrast(color, ground) >= 3
+    mixed = re.fullmatch(r"color-mix\(in srgb, (#\w{6}) (\d+)%, currentColor\)", ink(color))
+    assert mixed, ink(color)
+    share = int(mixed[2]) / 100
+    label = [share * a + (1 - share) * b for a, b in zip(channels(mixed[1]), channels(text), strict=True)]
+    assert contrast(label, ground) >= 4.5
