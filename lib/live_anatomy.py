@@ -104,7 +104,8 @@ def _paint(
     mo.output.replace(
         mo.Html(
             frame.page(controls, result).text
-            + f'<h3>Operation by operation</h3><p class="lab-note">One call after another, each waited for; medians, with quartiles on hover.</p>{table}'
+            + mo.md("## Operation by operation").text
+            + f'<p class="lab-note">One call after another, each waited for; medians, with quartiles on hover.</p>{table}'
             + frame.disturbed(shown)
             + frame.quiet(elsewhere.step_note())
         )

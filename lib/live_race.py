@@ -189,11 +189,5 @@ def detail(store: Store, key: str) -> mo.Html:
 
 def record(store: Store) -> mo.Html:
     """All that was ever measured for a race on this machine and those imported, as a table that is made when it is opened."""
-    return mo.accordion(
-        {
-            "the record: every visit that was kept": lambda: mo.ui.table(
-                records_frame(store.records(KIND)), selection=None
-            )
-        },
-        lazy=True,
-    )
+    table = {"every visit that was kept": lambda: mo.ui.table(records_frame(store.records(KIND)), selection=None)}
+    return mo.vstack([mo.md("## The record"), mo.accordion(table, lazy=True)])

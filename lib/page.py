@@ -29,7 +29,7 @@ from lib.results import Results
 from lib.spec import MAX_TEXT, Network
 from lib.store import Store
 from lib.updates import Item
-from lib.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, encode, sample_digits
+from lib.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, encode, sample_digits
 
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
@@ -89,7 +89,7 @@ def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) ->
         '<p class="lab-question">A small network often trains faster on a processor than on a graphics card, because most of its time is not '
         "arithmetic but overhead. Move a slider: every line below is being trained now, on this machine.</p>"
         f"{frame.quiet(_SOURCES)}"
-        f'{frame.problems(notes)}<div class="lab-tools">{tools.text}</div>'
+        f'{frame.problems(notes)}<div class="lab-tools">{tools.text}</div>{mo.ui.anywidget(PageAids()).text}'
     )
 
 
@@ -103,7 +103,7 @@ def plain_title(name: str, heading: str, question: str, address: Address) -> mo.
         f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1><p class="lab-line">{html.escape(this_machine().line)}</p></div>'
         f'<p class="lab-question">{html.escape(question)}</p>{frame.quiet(_SOURCES)}'
         f'<details class="lab-details"><summary>this machine</summary><div class="lab-scroll"><table class="lab-table lab-machine">{rows}</table></div></details>'
-        + frame.problems(address.problems)
+        f"{mo.ui.anywidget(PageAids()).text}" + frame.problems(address.problems)
     )
 
 

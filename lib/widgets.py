@@ -1,4 +1,4 @@
-"""What needs code of its own in the browser: a canvas to draw on, a button that copies the address, a table to choose from."""
+"""What needs code of its own in the browser: a canvas, a button that copies the address, a table to choose from, names for screen readers."""
 
 import base64
 from pathlib import Path
@@ -29,6 +29,12 @@ class CopyLink(anywidget.AnyWidget):
     """A button that copies the page's address."""
 
     _esm = (_HERE / "copy_link.js").read_text()
+
+
+class PageAids(anywidget.AnyWidget):
+    """Shows nothing: it names and describes marimo's controls for screen readers, on the whole page."""
+
+    _esm = (_HERE / "page_aids.js").read_text()
 
 
 class RaceTable(anywidget.AnyWidget):

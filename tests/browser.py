@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from lib.notebooks import NOTEBOOKS, ROOT
+from tests.contrast import contrast
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MISSING = "no Chromium found: install one (on Debian: apt install chromium)"
@@ -29,7 +30,7 @@ FLAGS = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 FIRST = ".lab >> nth=0 >> "
-PHONE = {"width": 390, "height": 844}
+PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
 
 def free_port() -> int:
@@ -84,7 +85,7 @@ def browsing() -> Iterator:
         pytest.fail(MISSING, pytrace=False)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser.new_context(viewport={"width": 1280, "height": 900})
+        yield browser.new_context(viewport=DESK)
         browser.close()
 
 
@@ -127,3 +128,54 @@ def wait_over(page, nth=0, timeout=60_000) -> None:
         "n => ['Done', 'From store', 'Stopped', 'Failed'].includes(document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText)",
         arg=nth, timeout=timeout,
     )  # fmt: skip
+
+
+# What axe finds in marimo's own parts of a page: rule, how the selector begins, and why nothing is done about it here.
+MARIMOS = (
+    ("region", ".marimo:nth-child(", "the tooltip of the slider that has the focus hangs on the body, in no landmark"),
+    ("color-contrast", "marimo-file .text-destructive", "“Click to clear files”, in marimo's red for what destroys"),
+)
+
+GROUND = "getComputedStyle(document.getElementById('App')).backgroundColor"
+# Each text of each chart with its colour; the halo of one, drawn below it, is as faint as it is meant to be.
+TEXTS = """[...document.querySelectorAll('marimo-mime-renderer')].flatMap(e => [...(e.shadowRoot?.querySelectorAll('svg text') ?? [])])
+    .filter(text => text.textContent && getComputedStyle(text).stroke === 'none').map(text => [text.textContent, getComputedStyle(text).fill])"""
+
+# Headings with something else in front of them, where they stand when the page is opened.
+COVERED = """() => [...document.querySelectorAll('h1, h2')].filter(heading => {
+    const range = document.createRange(); range.selectNodeContents(heading);
+    return [...range.getClientRects()].filter(box => box.top >= 0 && box.bottom < innerHeight).some(box => [box.left + 2, box.right - 2].some(x => {
+        const front = document.elementFromPoint(x, (box.top + box.bottom) / 2); return !front || !(heading.contains(front) || front.contains(heading)); }))
+    }).map(heading => heading.innerText)"""
+
+
+def selector(target: list[str | list[str]]) -> str:
+    """Of a node that axe found; a list in it leads through shadow roots."""
+    return " ".join(" ".join(part) if isinstance(part, list) else part for part in target)
+
+
+def assert_accessible(page) -> None:
+    """Light and dark, wide and on a phone: nothing for axe to find, no faint text, no covered heading, no scrolling sideways."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        for size in (DESK, PHONE):
+            page.set_viewport_size(size)
+            page.wait_for_timeout(300)  # charts take their new width
+            where = f"{scheme}, {size['width']} wide"
+            found = [
+                (one["id"], selector(node["target"]), node["html"][:200])
+                for one in Axe().run(page).response["violations"]
+                for node in one["nodes"]
+                if not any(
+                    one["id"] == rule and selector(node["target"]).startswith(start) for rule, start, _ in MARIMOS
+                )
+            ]
+            assert not found, (where, found)
+            ground = page.evaluate(GROUND)
+            assert not [(text, fill) for text, fill in page.evaluate(TEXTS) if contrast(fill, ground) < 4.5], where
+            assert not page.evaluate(COVERED), where
+            assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], where
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(DESK)

@@ -9,7 +9,8 @@ import psutil
 import pytest
 
 from lib.experiments import missing_backends
-from tests.browser import FIRST, MARKS, PHONE, open_page, serving, tab, wait_over
+from tests.browser import FIRST, GROUND, MARKS, PHONE, assert_accessible, open_page, serving, tab, wait_over
+from tests.contrast import contrast
 
 pytestmark = MARKS
 
@@ -213,19 +214,48 @@ def test_a_killed_worker_is_a_message_and_run_again_works(page, server):
     assert "was best" in sentence(page)
 
 
-def test_a_phone_does_not_scroll_sideways(page, server):
+def test_everybody_can_read_it(page, server):
+    """axe, contrast, a phone; with all that the page shows when its experiments have run."""
     page.set_viewport_size(PHONE)
-    page.emulate_media(color_scheme="light")
     open_page(page, server, FILLED)
-    wait_over(page)
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        assert page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390, scheme
-        wide = page.evaluate(
-            "[...document.querySelectorAll('.lab, .lab-figure, .lab-title')].map(e => e.getBoundingClientRect().right)"
-        )
-        assert max(wide) <= 390, scheme
+    for nth in range(4):
+        wait_over(page, nth, 120_000)
+    page.wait_for_selector(".draw canvas", timeout=60_000)
+    assert_accessible(page)
+
+
+def test_controls_say_their_names_and_values(page, server):
+    """To a screen reader: what stands beside a slider, not the position of its thumb."""
+    open_page(page, server, FILLED)
+    first = page.locator(".lab >> nth=0")
+    size = first.get_by_role("slider", name="Batch size")
+    assert size.get_attribute("aria-valuetext") == "32"
+    size.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => location.search.includes('rate.size=128')", timeout=10_000)
+    assert size.get_attribute("aria-valuetext") == "128"
+    ends = [first.get_by_role("slider", name=f"Learning rates, {end}") for end in ("lowest", "highest")]
+    assert [one.get_attribute("aria-valuetext") for one in ends] == ["0.001", "1"]
+    seed = page.get_by_role("textbox", name="Drawn with seed", exact=True)
+    assert seed.get_attribute("value") == "0"
+    assert page.get_by_role("button", name="Increase Drawn with seed", exact=True).count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_focus_is_seen(page, server, scheme):
+    """From control to control by the keyboard: each has a ring that stands out."""
+    page.emulate_media(color_scheme=scheme)
+    open_page(page, server, FILLED)
+    page.get_by_role("button", name="Reset", exact=True).focus()
+    seen = []
+    for _ in range(9):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("""() => { let e = document.activeElement; while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;
+            const of = getComputedStyle(e); return [e.getAttribute('role') ?? e.localName, of.outlineStyle, parseFloat(of.outlineWidth), of.outlineColor] }"""))  # fmt: skip
+    assert {"slider", "button", "input", "select"} <= {kind for kind, *_ in seen}
+    assert {(style, width) for _, style, width, _ in seen} == {("solid", 2)}
+    ground = page.evaluate(GROUND)
+    assert all(contrast(color, ground) >= 4.5 for *_, color in seen), seen
 
 
 def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):

@@ -3,7 +3,7 @@
 import pytest
 
 from lib.backends import Way
-from tests.browser import MARKS, PHONE, serving
+from tests.browser import MARKS, assert_accessible, serving
 from tests.machines import CARD, PROCESSOR, write
 
 THIRD = "Zuse · 2 cores · AVX2 · 4 GiB · no GPU"
@@ -51,5 +51,4 @@ def test_machines_are_dropped_compared_and_priced(page, server, tmp_path):
     page.get_by_label("Target accuracy").select_option(label="94%")
     page.wait_for_function("() => location.search.includes('compare.target=0.94')", timeout=10_000)
     page.wait_for_selector("text=to 94% accuracy", timeout=10_000)
-    page.set_viewport_size(PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert_accessible(page)

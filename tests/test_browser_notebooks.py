@@ -16,7 +16,7 @@ from lib.strategies import POOLED
 from lib.sweep_lab import KIND as SWEEP
 from lib.sweep_lab import methods
 from lib.timing import Ended, Measurement
-from tests.browser import MARKS, PHONE, serving, share_compiled
+from tests.browser import MARKS, assert_accessible, serving, share_compiled
 from tests.conftest import ROOT
 
 pytestmark = MARKS
@@ -76,8 +76,7 @@ def test_the_race_fills_cell_by_cell_stops_and_resumes(page, race_server):
     page.reload()
     page.wait_for_selector(".lab-state span", timeout=60_000)
     assert measured(page) == kept, "what was measured is kept"
-    page.set_viewport_size(PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert_accessible(page)
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +128,7 @@ def test_the_anatomy_is_served_from_the_store_and_measured_for_a_moved_slider(op
     page.keyboard.press("ArrowLeft")
     page.wait_for_function(f"() => ({state})() === 'From store'", timeout=20_000)
     assert page.locator(".lab-sentence").inner_text() == before, "a position seen before is not measured again"
-    page.set_viewport_size(PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert_accessible(page)
 
 
 def test_the_traps_are_measured_and_told(opened, page, measured_step):
@@ -139,8 +137,7 @@ def test_the_traps_are_measured_and_told(opened, page, measured_step):
     page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Done'", timeout=90_000)
     assert page.locator("table.claims tr").count() == 1 + 1 + 6, "one right figure, six wrong ones"
     assert "Largest mistake here" in page.locator(".lab-sentence").inner_text()
-    page.set_viewport_size(PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert_accessible(page)
 
 
 def test_the_claims_stand_at_once_and_are_measured_on_request(opened, page, measured_step):
@@ -155,8 +152,7 @@ def test_the_claims_stand_at_once_and_are_measured_on_request(opened, page, meas
     page.wait_for_function("() => document.querySelector('.lab-state progress')?.value > 0.1", timeout=90_000)
     page.get_by_role("button", name="Stop", exact=True).click()
     page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Stopped'", timeout=20_000)
-    page.set_viewport_size(PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert_accessible(page)
 
 
 def keep_pooled(store):
@@ -201,5 +197,4 @@ def test_the_sweeps_fill_move_stop_and_are_kept(opened, page, tmp_path):
     page.wait_for_function(f"n => ({state})(n) === 'Stopped'", arg=1, timeout=20_000)
     page.reload()
     page.wait_for_function(f"n => ({state})(n) === 'From store'", arg=0, timeout=60_000)
-    page.set_viewport_size(PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert_accessible(page)

@@ -1,0 +1,47 @@
+// What marimo's controls leave unsaid to a screen reader: a slider's value (it says the position), of which range a thumb is an
+// end, a name without its markup, where the page's main part is. Once a page; it only writes attributes, where they differ.
+const CONTROLS = "marimo-ui-element > [data-label]";
+
+function set(element, name, value) {
+  if (element && element.getAttribute(name) !== value) element.setAttribute(name, value);
+}
+
+function withoutMarkup(html) {
+  return new DOMParser().parseFromString(html, "text/html").body.textContent.trim();
+}
+
+function aid(control) {
+  const root = control.shadowRoot;
+  const label = withoutMarkup(JSON.parse(control.dataset.label) ?? "");
+  const steps = JSON.parse(control.dataset.steps ?? "null");
+  const thumbs = root.querySelectorAll("[role=slider]");
+  thumbs.forEach((thumb, index) => {
+    if (steps) set(thumb, "aria-valuetext", String(steps[thumb.getAttribute("aria-valuenow")]));
+    if (thumbs.length === 2) set(thumb, "aria-label", `${label}, ${["lowest", "highest"][index]}`);
+  });
+  for (const named of root.querySelectorAll("[aria-label*='<']")) set(named, "aria-label", withoutMarkup(named.ariaLabel));
+  set(root.querySelector("input[type=file]"), "aria-label", label);
+}
+
+function install() {
+  const followed = new WeakSet();
+  function look() {
+    set(document.getElementById("App"), "role", "main");
+    set(document.querySelector("button[aria-haspopup=menu]:not([data-testid])"), "aria-label", "Menu of the notebook");
+    for (const control of document.querySelectorAll(CONTROLS)) {
+      if (!control.shadowRoot || followed.has(control)) continue;
+      followed.add(control);
+      const what = { childList: true, subtree: true, attributeFilter: ["aria-valuenow", "aria-label"] };
+      new MutationObserver(() => aid(control)).observe(control.shadowRoot, what);
+      new MutationObserver(() => aid(control)).observe(control, { attributeFilter: ["data-label", "data-steps"] });
+      aid(control);
+    }
+  }
+  new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
+  look();
+}
+
+function render() {
+  window.pageAids ??= install() ?? true; // the title's cell may be drawn again
+}
+export default { render };
