@@ -46,6 +46,9 @@ def names(machines: Sequence[Machine]) -> dict[str, str]:
     """A short name for each machine: what tells it from the others."""
     short = {}
     for machine in machines:
+        if machine.live:
+            short[machine.name] = "this machine"
+            continue
         parts = machine.name.split(" · ")
         card = [part for part in parts[2:][-1:] if part != "no GPU"]  # a machine's line ends with it
         text = machine.name if machine.is_published else " · ".join(parts[:2] + card)
@@ -59,7 +62,7 @@ def marked(machine: Machine) -> str:
     if machine.is_published:
         return "published"
     first, last = machine.dates
-    return f"recorded {first}" + (f" to {last}" if last != first else "")
+    return ("live, " if machine.live else "recorded ") + first + (f" to {last}" if last != first else "")
 
 
 def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
@@ -81,6 +84,11 @@ def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
     ]  # fmt: skip
     lost = (
         f'<p class="lab-note">Could not be measured:</p><ul class="lab-note">{"".join(failed)}</ul>' if failed else ""
+    )
+    assumed = [machine for machine in machines if machine.live and prices.get(machine.name) == machine.price_per_h]
+    lost += "".join(
+        f'<p class="lab-note">The price of this machine is {html.escape(machine.price_date)}; enter what an hour of it costs you under “prices” above.</p>'
+        for machine in assumed
     )
     return f'<div class="lab-scroll"><table class="lab-table compare">{"".join(rows)}</table></div>{lost}'
 
@@ -151,8 +159,17 @@ def _ways_of_the_article(machine: Machine) -> list[Way]:
     """Its own way on each device that the machine has, and on each the quickest."""
     devices = list(dict.fromkeys(way.device for way in machine.ways))
     article = [way for way in machine.ways if way.backend == ARTICLES_WAY]
-    best = [best_way(machine, lambda m, way: m.experiment("depth", way), device) for device in devices]
-    return list(dict.fromkeys([*article, *(one.way for one in best if one is not None)]))
+    quickest = [way for device in devices if (way := _quickest_way(machine, device)) is not None]
+    return list(dict.fromkeys([*article, *quickest]))
+
+
+def _quickest_way(machine: Machine, device: str) -> Way | None:
+    """In the last of the article's experiments that this machine has figures for."""
+    for name in reversed(list(EXPERIMENTS)):
+        best = best_way(machine, lambda m, way, name=name: m.experiment(name, way), device)
+        if best is not None:
+            return best.way
+    return None
 
 
 def article_sentence(machines: Sequence[Machine]) -> str:
@@ -235,7 +252,7 @@ def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine]) -> st
     said = []
     for name, work in wins.items():
         what = "all of this" if len(work) == len(judged) > 1 else listed(work)
-        said.append(f"{short[name]} is surely the quickest for {what}.")
+        said.append(f"{short[name][:1].upper()}{short[name][1:]} is surely the quickest for {what}.")
     unsure = [one.work.name for one in judged if len(one.by_speed) > 1 and not one.surely]
     alone = [one.work.name for one in judged if len(one.by_speed) == 1]
     said += [f"For {listed(unsure)} the first two are too close to say."] if unsure else []

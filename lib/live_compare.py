@@ -12,7 +12,8 @@ from lib.backends import DEVICES
 from lib.charts import Chart
 from lib.frame import sentence_of
 from lib.live_filling import say
-from lib.recorded import Collection, Machine, collect, published_machines, recorded_here, told_apart
+from lib.recorded import Collection, Machine, collect, live_machine, published_machines, recorded_here, told_apart
+from lib.store import Store
 from lib.targets import TARGETS
 
 MAX_FILE_BYTES = 20 * 2**20
@@ -42,7 +43,7 @@ def drop() -> mo.ui.file:
 
 
 def gather(dropped: mo.ui.file) -> Collection:
-    """The project's own recordings and what was dropped, each machine once, the published ones last."""
+    """This machine, the project's own recordings and what was dropped, each recorded machine once, the published ones last."""
     files, problems = [], []
     for one in dropped.value:
         try:
@@ -60,8 +61,15 @@ def gather(dropped: mo.ui.file) -> Collection:
                 f"{machine.source} is of a machine that is here already ({machine.name}): its figures are taken in place of {known.source}."
             )
         found[machine.records[0].machine] = machine
-    machines = (*told_apart(found.values()), *published_machines())
-    return Collection(machines, (*here.problems, *problems, *given.problems), (*here.notes, *notes))
+    store = Store()
+    live = live_machine(store)
+    machines = (*([live] if live else []), *told_apart(found.values()), *published_machines())
+    if live is None:
+        notes.append(
+            "This machine has measured nothing yet: it takes part as soon as a training or a race has run on it."
+        )
+    troubles = [store.trouble] if store.trouble else []
+    return Collection(machines, (*troubles, *here.problems, *problems, *given.problems), (*here.notes, *notes))
 
 
 @dataclass
@@ -80,7 +88,10 @@ def settings() -> dict[str, Setting]:
 def panel(address: Address, collection: Collection, remembered: Remembered) -> mo.ui.dictionary:
     """Which machines, the accuracy that is asked for, and a price for each machine."""
     labels = compare_view.names(collection.machines)
-    keys = {labels[one.name] + (" (published)" if one.is_published else ""): one.name for one in collection.machines}
+    keys = {
+        labels[one.name] + (" (published)" if one.is_published else " (live)" if one.live else ""): one.name
+        for one in collection.machines
+    }
     target = address.read(settings()["compare.target"])
     prices = {
         one.name: mo.ui.number(

@@ -1,5 +1,6 @@
 // What marimo's controls leave unsaid to a screen reader: a slider's value (it says the position), of which range a thumb is an
-// end, a name without its markup, where the page's main part is. Once a page; it only writes attributes, where they differ.
+// end, a name without its markup, where the page's main part is; and a table that scrolls in its box can be reached by keyboard.
+// Once a page; it only writes attributes, where they differ.
 const CONTROLS = "marimo-ui-element > [data-label]";
 
 function set(element, name, value) {
@@ -28,6 +29,7 @@ function install() {
   function look() {
     set(document.getElementById("App"), "role", "main");
     set(document.querySelector("button[aria-haspopup=menu]:not([data-testid])"), "aria-label", "Menu of the notebook");
+    for (const box of document.querySelectorAll(".lab-scroll")) set(box, "tabindex", box.scrollWidth > box.clientWidth ? "0" : "-1");
     for (const control of document.querySelectorAll(CONTROLS)) {
       if (!control.shadowRoot || followed.has(control)) continue;
       followed.add(control);
@@ -38,6 +40,7 @@ function install() {
     }
   }
   new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
+  window.addEventListener("resize", look);
   look();
 }
 

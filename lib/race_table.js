@@ -4,6 +4,7 @@ function render({ model, el }) {
   table.className = "race";
   const scroll = document.createElement("div");
   scroll.className = "race-scroll";
+  scroll.tabIndex = 0; // scrolls by the keyboard, too
   scroll.append(table);
   el.append(scroll);
 

@@ -1,8 +1,9 @@
-"""Machines that were measured elsewhere, or earlier: read from exports, each machine once, whatever files it came in.
+"""Machines and what was measured on them: read from exports, each machine once, whatever files it came in; and this one, from its store.
 
 `recorded/*.json` are exports of `python -m lib.record`; `recorded/published.json` is what articles published, and no export.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,11 +13,16 @@ import numpy as np
 
 from lib import published
 from lib.anatomy.parts import Split, split
-from lib.backends import BACKENDS, Way
+from lib.backends import BACKENDS, Way, versions
+from lib.data import MNIST_DIGEST
 from lib.exchange import Export, NoExport, parse_export, sentence
+from lib.machine import machine_id, this_machine
 from lib.published import ARTICLE_ARCHITECTURES
 from lib.records import Record
-from lib.spec import Network
+from lib.sources import source_digest
+from lib.spec import N_TRAIN, Network
+from lib.store import Store, StoreUnusable
+from lib.timing import Ended, Measurement
 
 FOLDER = published.FILE.parent
 EPOCHS = 3  # of each training in the second article's experiments
@@ -61,6 +67,7 @@ class Machine:
     price_per_h: float | None = None
     price_date: str = ""
     quoted: published.PublishedMachine | None = None
+    live: bool = False  # this machine, by its own store
 
     @property
     def is_published(self) -> bool:
@@ -101,9 +108,7 @@ class Machine:
         found: dict[tuple[Way, Network, int], list[Record]] = {}
         for record in self.records:
             if record.kind == "race" and record.subject["backend"] in BACKENDS:
-                way = Way(str(record.subject["backend"]), str(record.subject["device"]))
-                key = (way, Network.parse(str(record.subject["hidden"])), int(record.subject["batch_size"]))
-                found.setdefault(key, []).append(record)
+                found.setdefault(_cell(record), []).append(record)
         return found
 
     def epoch(self, way: Way, batch_size: int, network: Network = NETWORK) -> Seconds | None:
@@ -186,6 +191,12 @@ class Machine:
         return max(rates, default=None)
 
 
+def _cell(record: Record) -> tuple[Way, Network, int]:
+    """What a visit of a race timed."""
+    of = record.subject
+    return Way(str(of["backend"]), str(of["device"])), Network.parse(str(of["hidden"])), int(of["batch_size"])
+
+
 def spread(values: Sequence[float]) -> Seconds | None:
     """Median and quartiles."""
     if not values:
@@ -263,6 +274,50 @@ def told_apart(machines: Iterable[Machine]) -> tuple[Machine, ...]:
         seen[machine.name] = number = seen.get(machine.name, 0) + 1
         found.append(machine if number == 1 else replace(machine, name=f"{machine.name} #{number}"))
     return tuple(found)
+
+
+# What an hour of this machine costs is asked for; until then its electricity is assumed, at a household's price.
+ASSUMED_W, ASSUMED_CARD_W, ASSUMED_PER_KWH = 100, 300, 0.30
+
+
+def live_machine(store: Store) -> Machine | None:
+    """This machine, by what its store holds of this code and these versions; None where nothing was timed on it yet."""
+    here, known = (machine_id(), source_digest()), {versions(key) for key in BACKENDS}
+    records = [one for one in store.records() if (one.machine, one.sources) == here and one.versions in known]
+    try:
+        kept = store.rows("curves", without=["losses"])
+    except StoreUnusable:
+        return None  # which the store says itself
+    curves = [
+        row for row in kept
+        if (row["machine"], row["sources"]) == here and row["versions"] in known and row["data"] == MNIST_DIGEST
+    ]  # fmt: skip
+    raced = {_cell(one) for one in records if one.kind == "race"}
+    visits = [visit for row in curves if row["together"] == 1 and (visit := _as_visit(row)) is not None]
+    records += [one for one in visits if _cell(one) not in raced]
+    if not any(one.kind == "race" for one in records):
+        return None
+    power_w = ASSUMED_W + (ASSUMED_CARD_W if this_machine().gpu else 0)
+    return Machine(
+        f"this machine: {this_machine().line}", "what was measured here", tuple(records), tuple(curves),
+        round(power_w / 1000 * ASSUMED_PER_KWH, 3), f"assumed: {power_w} W at {ASSUMED_PER_KWH:.2f} $ a kWh", live=True,
+    )  # fmt: skip
+
+
+def _as_visit(row: Mapping[str, object]) -> Record | None:
+    """A kept training as the race would have timed it, its first epoch not counted; None where it is too short for that."""
+    values = json.loads(str(row["training"]))
+    epochs = json.loads(str(row["epochs"]))
+    if len(epochs) < 2 or epochs[-1]["diverged_step"] is not None:
+        return None
+    size = int(values["batch_size"])
+    subject = {
+        "backend": row["backend"], "device": row["device"], "batch_size": size, "scaled": 0,
+        "hidden": Network(tuple(values["network"]["hidden"])).label, "first_call_s": row["first_call_s"],
+        "evaluation_s": float(np.median([epoch["evaluation_s"] for epoch in epochs])),
+    }  # fmt: skip
+    measured = Measurement(tuple(epoch["train_s"] for epoch in epochs[1:]), N_TRAIN // size, Ended.CAP)
+    return replace(Record.of("race", subject, measured, str(row["versions"])), measured_at=str(row["measured_at"]))
 
 
 def published_machines() -> tuple[Machine, ...]:

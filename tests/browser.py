@@ -85,7 +85,7 @@ def browsing() -> Iterator:
         pytest.fail(MISSING, pytrace=False)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser.new_context(viewport=DESK)
+        yield browser.new_context(viewport={"width": DESK["width"], "height": DESK["height"]})
         browser.close()
 
 

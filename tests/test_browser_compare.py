@@ -2,7 +2,10 @@
 
 import pytest
 
-from lib.backends import Way
+from lib.backends import Way, versions
+from lib.records import Record
+from lib.store import Store
+from lib.timing import Ended, Measurement
 from tests.browser import MARKS, assert_accessible, serving
 from tests.machines import CARD, PROCESSOR, write
 
@@ -13,7 +16,12 @@ pytestmark = MARKS
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("cache"), "notebooks/compare_machines.py") as served:
+    folder = tmp_path_factory.mktemp("cache")
+    subject = {"backend": "numpy", "device": "cpu", "hidden": "128", "evaluation_s": 0.01, "first_call_s": 0.0}
+    for size in (1, 32):
+        measured = Measurement((7.0, 7.1, 7.2), 1, Ended.CAP)
+        Store(folder / "results.sqlite").add(Record.of("race", subject | {"batch_size": size}, measured, versions("numpy")))  # fmt: skip
+    with serving(folder, "notebooks/compare_machines.py") as served:
         yield served
 
 
@@ -52,3 +60,19 @@ def test_machines_are_dropped_compared_and_priced(page, server, tmp_path):
     page.wait_for_function("() => location.search.includes('compare.target=0.94')", timeout=10_000)
     page.wait_for_selector("text=to 94% accuracy", timeout=10_000)
     assert_accessible(page)
+
+
+def test_this_machine_stands_beside_the_others_with_a_price_and_nothing_is_cut_off(page, server):
+    page.goto(server[0])
+    row = page.locator(".lab-table.compare >> nth=0").locator("tr", has_text="this machine: ")
+    row.wait_for(timeout=60_000)
+    assert "live, 20" in row.inner_text()
+    assert "assumed: " in row.inner_text()
+    charts = page.locator(".compare-grid figcaption")
+    assert any(text.startswith("this machine (live, 20") for text in charts.all_inner_texts())
+    page.locator("summary", has_text="prices").click()
+    page.get_by_role("textbox", name="$ an hour: this machine", exact=True).fill("2.5")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.body.innerText.includes('2.5 (entered here)')", timeout=20_000)
+    cut = "[...document.querySelectorAll('.lab-scroll')].filter(box => box.scrollWidth > box.clientWidth).map(box => box.innerText)"
+    assert page.evaluate(cut) == [], "at this width every table is whole"

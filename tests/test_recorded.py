@@ -2,15 +2,22 @@
 
 import json
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from lib import elsewhere, published, race_view
+from lib import compare_view, elsewhere, published, race_view
 from lib import recorded as recorded_module
-from lib.backends import Way
+from lib.backends import Way, versions
+from lib.backends.base import Epoch, no_parameters
+from lib.data import MNIST_DIGEST
 from lib.exchange import parse_export
-from lib.recorded import EXPERIMENTS, collect, published_machines, recorded_here, told_apart
-from lib.spec import Network
+from lib.recorded import EXPERIMENTS, Seconds, collect, live_machine, published_machines, recorded_here, told_apart
+from lib.records import Curve, Key, Record
+from lib.spec import Network, Training
+from lib.store import Store
+from lib.timing import Ended, Measurement
 from tests.machines import CARD, PROCESSOR, write
 
 GPU, CPU = Way("jax-epoch", "gpu"), Way("jax-epoch")
@@ -184,3 +191,62 @@ def test_machines_of_the_same_make_are_told_apart(card):
     one = only(card)
     names = [machine.name for machine in told_apart([one, one, only(card)])]
     assert names == [CARD, f"{CARD} #2", f"{CARD} #3"]
+
+
+def visit(epoch_s: tuple[float, ...], batch_size: int, **other) -> Record:
+    subject = {"backend": "jax-epoch", "device": "cpu", "batch_size": batch_size, "hidden": "128", "evaluation_s": 0.01}
+    return replace(Record.of("race", subject, Measurement(epoch_s, 1, Ended.CAP), versions("jax-epoch")), **other)
+
+
+def keep_training(store: Store, batch_size: int, train_s: tuple[float, ...], data=MNIST_DIGEST, together=1) -> None:
+    training = Training(Network((128,)), 0.1, batch_size, len(train_s))
+    epochs = tuple(Epoch(n, 1, 0.2, 0.9, s, 0.02, no_parameters) for n, s in enumerate(train_s))
+    curve = Curve(0.3, epochs, np.zeros(0, np.float32), together=together)
+    store.put(Key(training, CPU, data, versions("jax-epoch")), curve)
+
+
+def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    assert live_machine(store) is None
+    store.add(visit((9.0,), 1, sources="of another version"))
+    store.add(visit((9.0,), 1, machine="another"))
+    store.add(visit((9.0,), 1, versions="other libraries"))
+    assert live_machine(store) is None
+    store.add(visit((1.0, 2.0, 3.0), 32))
+    machine = live_machine(store)
+    assert machine is not None
+    assert (machine.live, machine.is_published, machine.ways) == (True, False, (CPU,))
+    assert machine.epoch(CPU, 1) is None
+    assert machine.epoch(CPU, 32) == Seconds(1.5, 2.0, 2.5, 3)
+    assert compare_view.names([machine])[machine.name] == "this machine"
+    assert compare_view.marked(machine).startswith("live, 20")
+
+
+def test_trainings_of_the_first_page_count_where_no_race_timed_the_same(tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    store.add(visit((1.0,), 32))
+    keep_training(store, 32, (50.0, 50.0, 50.0))
+    keep_training(store, 128, (50.0, 4.0, 5.0, 6.0))
+    keep_training(store, 512, (50.0, 4.0), together=2)
+    keep_training(store, 1024, (50.0, 4.0), data="not MNIST")
+    keep_training(store, 2048, (50.0,))
+    machine = live_machine(store)
+    assert machine is not None
+    assert machine.epoch(CPU, 32) == Seconds(1.0, 1.0, 1.0, 1), "the race's own"
+    assert machine.epoch(CPU, 128) == Seconds(4.5, 5.0, 5.5, 3), "the first epoch warms up"
+    assert machine.beside(CPU, 128, "first_call_s") == 0.3
+    assert all(machine.epoch(CPU, size) is None for size in (512, 1024, 2048))
+
+
+def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    store.add(visit((1.0,), 32))
+    machine = live_machine(store)
+    assert machine is not None
+    watts = re.fullmatch(r"assumed: (\d+) W at 0\.30 \$ a kWh", machine.price_date)
+    assert watts, machine.price_date
+    assert machine.price_per_h == pytest.approx(int(watts[1]) / 1000 * 0.30)
+    assert "is assumed" in compare_view.machines_table([machine], {machine.name: machine.price_per_h})
+    entered = compare_view.machines_table([machine], {machine.name: 2.5})
+    assert "2.5 (entered here)" in entered
+    assert "assumed" not in entered
