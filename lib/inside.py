@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 
 N_WRONG = 12
 N_WEIGHTS = 32
-_INK = "#808894"  # readable on light and on dark
+_INK = "#808894"  # stands for the page's own text colour, which `as_svg` puts in its place
+_DARK_SHARE = 0.77  # of the most mistakes: from here on the ground of a count is so dark that it is white
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def confusion_figure(inside: Inside) -> Figure:
         for said in range(N_CLASSES):
             count, diagonal = inside.confusion[true, said], true == said
             if count:
-                color = _INK if diagonal else ("white" if mistakes[true, said] > 0.6 * top else "#402000")
+                color = "white" if mistakes[true, said] > _DARK_SHARE * top else "black"
                 axes.text(said, true, str(count), ha="center", va="center", fontsize=7, color=color)
             if diagonal:
                 axes.add_patch(_square(said, true))
@@ -104,6 +107,15 @@ def weights_figure(parameters: Parameters) -> Figure:
     axes.imshow(tiles, cmap="RdBu", vmin=-1, vmax=1)
     axes.axis("off")
     return figure
+
+
+def as_svg(figure: Figure, name: str) -> str:
+    """HTML: the figure in the page's own text colour, light or dark; to a screen reader it is its name."""
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg")
+    svg = drawn.getvalue()
+    svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
+    return f'<div class="lab-drawn" role="img" aria-label="{html.escape(name)}">{svg}</div>'
 
 
 def _empty(width: float, height: float) -> Figure:

@@ -303,7 +303,7 @@ def inside(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -
         ("what the first layer looks for", inside_module.weights_figure(parameters)),
     ]
     shown = "".join(
-        f'<figure class="lab-figure"><figcaption>{caption}</figcaption>{mo.as_html(figure).text}</figure>'
+        f'<figure class="lab-figure"><figcaption>{caption}</figcaption>{inside_module.as_svg(figure, caption)}</figure>'
         for caption, figure in figures
     )
     if not canvas.samples:

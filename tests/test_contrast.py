@@ -2,9 +2,11 @@
 
 import re
 
+import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
-from lib import traps_view
+from lib import inside, traps_view
 from lib.anatomy.parts import PARTS
 from lib.anatomy_view import UNEXPLAINED_COLOR
 from lib.backends import BACKENDS
@@ -36,3 +38,24 @@ def test_a_mark_is_seen_and_its_label_read(color, ground, text):
     share = int(mixed[2]) / 100
     label = [share * a + (1 - share) * b for a, b in zip(channels(mixed[1]), channels(text), strict=True)]
     assert contrast(label, ground) >= 4.5
+
+
+def test_a_count_in_the_confusion_matrix_is_read_on_its_ground():
+    """Each cell of the drawn figure: its colour on the map, and the colour of its number."""
+    confusion = np.full((10, 10), 1)
+    confusion[np.triu_indices(10, 1)] = range(1, 46)  # every share of the most mistakes
+    axes = inside.confusion_figure(inside.Inside(confusion, ())).axes[0]
+    (shown,) = axes.get_images()
+    assert len(axes.texts) == 100
+    for text in axes.texts:
+        x, y = text.get_position()
+        rgba = shown.to_rgba(np.ma.asarray(shown.get_array()))[int(y), int(x)]
+        ground = channels("#f2f3f5") if x == y else list(rgba[:3])
+        assert contrast(list(to_rgb(text.get_color())), ground) >= 4.5, (x, y)
+
+
+def test_a_drawn_figure_takes_the_text_colour_of_the_page():
+    figure = inside.confusion_figure(inside.Inside(np.eye(10, dtype=int), ()))
+    svg = inside.as_svg(figure, "what it takes for what")
+    assert 'aria-label="what it takes for what"' in svg
+    assert svg.count("currentColor") >= 20, "the digits along both axes"

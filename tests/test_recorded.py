@@ -245,8 +245,9 @@ def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_pat
     assert machine is not None
     watts = re.fullmatch(r"assumed: (\d+) W at 0\.30 \$ a kWh", machine.price_date)
     assert watts, machine.price_date
-    assert machine.price_per_h == pytest.approx(int(watts[1]) / 1000 * 0.30)
-    assert "is assumed" in compare_view.machines_table([machine], {machine.name: machine.price_per_h})
+    price = machine.price_per_h or 0.0
+    assert price == pytest.approx(int(watts[1]) / 1000 * 0.30)
+    assert "is assumed" in compare_view.machines_table([machine], {machine.name: price})
     entered = compare_view.machines_table([machine], {machine.name: 2.5})
     assert "2.5 (entered here)" in entered
     assert "assumed" not in entered
