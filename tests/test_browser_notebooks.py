@@ -16,7 +16,7 @@ from lib.strategies import POOLED
 from lib.sweep_lab import KIND as SWEEP
 from lib.sweep_lab import methods
 from lib.timing import Ended, Measurement
-from tests.browser import MARKS, assert_accessible, serving, share_compiled
+from tests.browser import MARKS, PHONE, assert_accessible, serving, share_compiled
 from tests.conftest import ROOT
 
 pytestmark = MARKS
@@ -77,6 +77,25 @@ def test_the_race_fills_cell_by_cell_stops_and_resumes(page, race_server):
     page.wait_for_selector(".lab-state span", timeout=60_000)
     assert measured(page) == kept, "what was measured is kept"
     assert_accessible(page)
+    assert_figures_stand_beside_their_labels(page, "table.race")
+
+
+def assert_figures_stand_beside_their_labels(page, table):
+    """On a phone: two columns of figures are in sight, and at the table's far end the labels still are."""
+    page.set_viewport_size(PHONE)
+    row = page.locator(table).locator("tr").nth(1)
+    label, figure, last = (row.locator("th, td").nth(n) for n in (0, 2, -1))
+    assert right_of(figure) <= PHONE["width"]
+    assert right_of(last) > PHONE["width"], "there is something to scroll to"
+    left = label.bounding_box()["x"]
+    row.evaluate("row => row.closest('.lab-scroll, .race-scroll').scrollBy(1000, 0)")
+    assert label.bounding_box()["x"] == pytest.approx(left, abs=5)  # the space between cells
+    assert right_of(last) <= PHONE["width"]
+
+
+def right_of(cell):
+    box = cell.bounding_box()
+    return box["x"] + box["width"]
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +148,7 @@ def test_the_anatomy_is_served_from_the_store_and_measured_for_a_moved_slider(op
     page.wait_for_function(f"() => ({state})() === 'From store'", timeout=20_000)
     assert page.locator(".lab-sentence").inner_text() == before, "a position seen before is not measured again"
     assert_accessible(page)
+    assert_figures_stand_beside_their_labels(page, "table.anatomy >> nth=-1")
 
 
 def test_the_traps_are_measured_and_told(opened, page, measured_step):
