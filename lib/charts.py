@@ -18,17 +18,21 @@ import numpy as np
 import pandas as pd
 
 from lib import published
-from lib.experiments import BATCH_SIZES, MAX_RATE, MIN_RATE, Experiment
+from lib.experiments import MAX_RATE, MIN_RATE, Experiment
 from lib.results import CHANCE_ACCURACY, Results
 from lib.spec import N_TRAIN
 
 HEIGHT = 240
+AROUND = 62  # pixels of a drawn chart above and below its plot: padding, the axis' labels and its title
+LABEL_GAP = 13  # pixels from label to label
+LABEL_LIMIT = 96  # pixels of the longest label; its tooltip says the rest
 # Cool to warm at nearly one lightness: ordered, told apart without red-green vision, readable on light and on dark.
 _ORDERED = ("#3a72d8", "#7b62d3", "#b04fb4", "#d04a78", "#d1623a", "#b9801c")
 ERRORS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # axis of accuracy: logarithmic in what is missing to 100 %
 ERROR_DOMAIN = (0.92, 0.01)
 LOSS_DOMAIN = (0.02, 8.0)
 _PUBLISHED_COLOR = "#8a8f98"
+EPOCH_DOMAIN = (0.02, 100.0)  # seconds of an epoch, by batch size
 INK_SHARE = (
     0.7  # of a palette's colour in a text: every one then has a contrast of 4.5 on the page's white and on its dark
 )
@@ -45,8 +49,8 @@ class Chart:
 
     @property
     def height_px(self) -> int:
-        """Of the drawn chart: what keeps its place until it is there."""
-        return self.spec["height"]
+        """Of the drawn chart: what keeps its place until it is there, and while it changes."""
+        return self.spec["height"] + AROUND
 
     def _mime_(self) -> tuple[str, str]:
         return "application/vnd.vegalite.v6+json", json.dumps(self.spec | {"description": self.title})
@@ -75,7 +79,7 @@ def charts(experiment: Experiment, results: Results, target: float = 0.95) -> li
     """The charts of an experiment, in their order on the page."""
     kind = experiment.name
     if kind == "backend":
-        return [backend_bars(experiment, results)]
+        return [backend_dots(experiment, results)]
     if kind == "batch-size":
         return [
             accuracy_by_epoch(experiment, results),
@@ -125,7 +129,7 @@ def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
         error = ERROR_DOMAIN[0] if failed else 1 - line.accuracy
         rows.append({"x": line.item.training.learning_rate, "y": float(np.clip(error, min(ERROR_DOMAIN), max(ERROR_DOMAIN))),
                      "label": experiment.labels[index], "outcome": outcome, "accuracy": line.accuracy})  # fmt: skip
-    return _scatter("accuracy by learning rate", experiment, rows, "learning rate", None)
+    return _scatter("accuracy by learning rate", experiment, rows, "learning rate")
 
 
 def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
@@ -148,37 +152,48 @@ def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
     summary = summary[summary["timed_epochs"] > 0]
     rows = [
         {"x": row.batch_size, "y": row.epoch_median_s, "low": row.epoch_q1_s, "high": row.epoch_q3_s, "label": row.label,
-         "steps": N_TRAIN // row.batch_size}
+         "steps": N_TRAIN // row.batch_size, "text": _steps(row.batch_size)}
         for row in summary.itertuples()
     ]  # fmt: skip
-    return Chart(_with_rows(_seconds_frame(), experiment, rows=rows), "seconds an epoch by batch size")
+    texts = [_steps(experiment.items[index].training.batch_size) for index in experiment.compared]
+    spec = _with_rows(_seconds_frame(), experiment, rows=rows, ends=moved_apart(rows, EPOCH_DOMAIN), room=room(texts))
+    return Chart(spec, "seconds an epoch by batch size")
 
 
-def backend_bars(experiment: Experiment, results: Results) -> Chart:
-    """Seconds an epoch by backend with quartiles, and the published figure beside each that has one."""
+def _steps(batch_size: int) -> str:
+    return f"{N_TRAIN // batch_size:,} steps"
+
+
+def backend_dots(experiment: Experiment, results: Results) -> Chart:
+    """Seconds an epoch by backend with quartiles, and below each the published figure that it has."""
     rows, marks = [], []
     for index in experiment.compared:
-        line = results.lines[index]
-        item, label = line.item, experiment.labels[index]
-        quoted_s = published.epoch_s(item.way.backend, item.way.device, item.training.batch_size)
-        if quoted_s is not None and item.training.network.hidden == (128,):
+        line, label = results.lines[index], experiment.labels[index]
+        training, way = line.item.training, line.item.way
+        quoted_s = published.epoch_s(way.backend, way.device, training.batch_size)
+        if quoted_s is not None and training.network.hidden == (128,):
             marks.append({"label": label, "y": quoted_s, "text": f"published {quoted_s:g} s"})
         if len(line.epoch_s):
             low, middle, high = np.percentile(line.epoch_s, [25, 50, 75])
-            rows.append(
-                {
-                    "label": label,
-                    "y": middle,
-                    "low": low,
-                    "high": high,
-                    "epochs": len(line.epoch_s),
-                    "text": f"{middle:.3g} s",
-                }
-            )
-    most_s = max((row["y"] for row in rows + marks), default=1.0)
-    spec = _bars_frame(tuple(experiment.labels))
-    filled = _with_rows(spec, experiment, nice_above(1.15 * most_s), rows=rows, published=marks)
+            told = {"epochs": len(line.epoch_s), "text": f"{middle:.3g} s"}
+            rows.append({"label": label, "y": middle, "low": low, "high": high, **told})
+    domain = decades(
+        [0.11, 9.0, *(row[name] for row in rows for name in ("low", "high")), *(mark["y"] for mark in marks)]
+    )
+    spec = _dots_frame(tuple(experiment.labels), domain)
+    filled = _with_rows(spec, experiment, rows=rows, published=marks, room=room(["0.000 s"]))
     return Chart(filled, "seconds an epoch by backend")
+
+
+def decades(values: Sequence[float]) -> tuple[float, float]:
+    """The powers of ten around these values: ends of a logarithmic axis.
+
+    >>> decades([0.3, 20.0])
+    (0.1, 100.0)
+    """
+    if not values:
+        return 0.01, 100.0
+    return float(10 ** np.floor(np.log10(min(values) * 0.95))), float(10 ** np.ceil(np.log10(max(values) * 1.05)))
 
 
 def nice_above(value: float) -> float:
@@ -191,28 +206,31 @@ def nice_above(value: float) -> float:
     return float(next(step * power for step in (1, 2, 5, 10) if step * power >= value))
 
 
-def spread_labels(positions: Sequence[float], gap: float) -> list[float]:
-    """Move positions apart to at least `gap`, keeping their order, as little as needed.
+def spread_labels(positions: Sequence[float], gap: float, low: float = -np.inf, high: float = np.inf) -> list[float]:
+    """Move positions apart to at least `gap`, keeping their order, as little as needed, and none beyond the ends.
 
     >>> spread_labels([0.5, 0.5, 0.9], 0.1)
     [0.45, 0.55, 0.9]
+    >>> spread_labels([0.0, 0.0], 0.1, 0.0, 1.0)
+    [0.0, 0.1]
     """
+
+    def centre(block: list[float]) -> float:
+        half = gap * (block[1] - 1) / 2
+        return max(min(block[0] / block[1], high - half), low + half)
+
     order = np.argsort(positions, kind="stable")
-    blocks: list[list[float]] = []  # [sum of wanted first positions, count]
+    blocks: list[list[float]] = []  # [sum of wanted positions, count]
     for index in order:
         blocks.append([positions[index] - 0.0, 1])
-        while len(blocks) > 1 and _centre(blocks[-2]) + gap * (blocks[-2][1] + blocks[-1][1]) / 2 > _centre(blocks[-1]):
+        while len(blocks) > 1 and centre(blocks[-2]) + gap * (blocks[-2][1] + blocks[-1][1]) / 2 > centre(blocks[-1]):
             last = blocks.pop()
             blocks[-1] = [blocks[-1][0] + last[0], blocks[-1][1] + last[1]]
-    placed = [_centre(block) + gap * (k - (block[1] - 1) / 2) for block in blocks for k in range(int(block[1]))]
+    placed = [centre(block) + gap * (k - (block[1] - 1) / 2) for block in blocks for k in range(int(block[1]))]
     result = [0.0] * len(placed)
     for position, index in zip(placed, order, strict=True):
         result[index] = round(position, 6)
     return result
-
-
-def _centre(block: list[float]) -> float:
-    return block[0] / block[1]
 
 
 def _compared(frame: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
@@ -227,23 +245,33 @@ def _with_error(frame: pd.DataFrame) -> pd.DataFrame:
 def _filled(
     template: tuple[dict, str], experiment: Experiment, frame: pd.DataFrame, domain: tuple[float, float], x_max: float
 ) -> Chart:
-    """Put the rows in, and a label at the end of each line, moved apart where they would overlap."""
+    """Put the rows in, and a label for the end of each line, moved apart where they would overlap."""
     spec, title = template
-    labels = moved_apart(frame.groupby("line", sort=True).tail(1)[["label", "x", "y"]].to_dict("records"), domain)
-    filled = _with_rows(spec, experiment, x_max, ends=labels, rule=[])
+    ends = frame.groupby("line", sort=True).tail(1)[["label", "x", "y"]].to_dict("records")
+    filled = _with_rows(spec, experiment, x_max, ends=moved_apart(ends, domain), rule=[], room=_room_of(experiment))
     filled["datasets"]["rows"] = _as_csv(frame, experiment)
     return Chart(filled, title)
 
 
 def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
-    """Labels beside the points (label, x, y), moved up and down on the logarithmic axis so that none covers another."""
+    """Labels for the points (label, x, y, and a text where the label is not it): at a height `at` each, so that none covers another."""
     low, high = np.log(domain)
-    heights = [float((np.log(point["y"]) - low) / (high - low)) for point in points]
-    moved = spread_labels(heights, 13 / HEIGHT)
+    heights = [float(np.clip((np.log(point["y"]) - low) / (high - low), 0, 1)) for point in points]
+    moved = spread_labels(heights, LABEL_GAP / HEIGHT, 0.0, 1.0)
     return [
-        {"label": point["label"], "x": point["x"], "y": float(np.exp(low + (high - low) * min(max(height, 0.0), 1.0)))}
+        {"text": point["label"], **{name: point[name] for name in ("label", "x", "y", "text") if name in point},
+         "at": float(np.exp(low + (high - low) * height))}
         for point, height in zip(points, moved, strict=True)
-    ]
+    ]  # fmt: skip
+
+
+def room(texts: Sequence[str]) -> list[dict]:
+    """The rows for all labels that may come: the browser measures them, and the plot keeps its width when they do."""
+    return [{"text": text} for text in texts]
+
+
+def _room_of(experiment: Experiment) -> list[dict]:
+    return room([experiment.labels[index] for index in experiment.compared])
 
 
 def _as_csv(frame: pd.DataFrame, experiment: Experiment) -> str:
@@ -286,143 +314,159 @@ def _axis(**options: object) -> alt.Axis:
     return alt.Axis(tickCount=5, **options)  # type: ignore[arg-type]
 
 
-def y_of(kind: str, domain: tuple[float, float]) -> alt.Y:
+def y_of(kind: str, domain: tuple[float, float], field: str = "y") -> alt.Y:
     scale = alt.Scale(type="log", domain=list(domain), nice=False, clamp=True)
     if kind == "accuracy":
         axis = alt.Axis(values=list(ERRORS), labelExpr="format(1 - datum.value, '.0%')")
     else:
-        axis = alt.Axis(values=[0.03, 0.1, 0.3, 1, 3], format="~g")
-    return alt.Y("y:Q", scale=scale, axis=axis, title=None)
+        ticks = [value for value in (0.03, 0.1, 0.3, 1, 3, 10, 30, 100) if min(domain) <= value <= max(domain)]
+        axis = alt.Axis(values=ticks, format="~g")
+    return alt.Y(f"{field}:Q", scale=scale, axis=axis, title=None)
+
+
+def labels(x: alt.X, y: alt.Y, at: alt.Y, color: Any) -> list[alt.Chart]:
+    """Labels in a column right of the plot, where they cover nothing, each with a thin line to its point.
+
+    The column is as wide as the longest text of the dataset `room`, in the font that the browser draws it with.
+    """
+    column = {"align": "left", "dx": 8, "fontSize": 11, "fontWeight": 600, "limit": LABEL_LIMIT}
+    ends, edge = alt.Chart(alt.NamedData("ends")), alt.value("width")
+    return [
+        ends.mark_rule(strokeWidth=0.8, opacity=0.45, x2Offset=6).encode(x=x, x2=edge, y=y, y2="at:Q", color=color),
+        ends.mark_text(**column).encode(x=edge, y=at, text="text:N", tooltip="text:N", color=color),
+        _kept_free(**column),
+    ]
+
+
+def _kept_free(**text: Any) -> alt.Chart:
+    """The texts of the dataset `room`, unseen, at the right end of the plot."""
+    unseen = alt.Chart(alt.NamedData("room")).mark_text(opacity=0, aria=False, **text)
+    return unseen.encode(x=alt.value("width"), y=alt.value(0), text="text:N")
 
 
 @cache
 def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
-    """Lines over a fixed frame, labelled at their ends; a dashed rule where the rows name one."""
+    """Lines over a fixed frame, each with its label; a dashed rule where the rows name one."""
     y_domain = LOSS_DOMAIN if y_name == "loss" else ERROR_DOMAIN
-    x_scale = alt.Scale(domain=[0, X_MAX], nice=False)
     y = y_of(y_name, y_domain)
-    rows, ends = alt.NamedData("rows", format=alt.CsvDataFormat(type="csv")), alt.NamedData("ends")
     tooltip = [
         alt.Tooltip("label:N"),
         alt.Tooltip("x:Q", title=x_title, format=",.4~g"),
         alt.Tooltip(f"{y_name}:Q", format=".3g"),
     ]
     axis = alt.Axis(tickMinStep=1, format="d", tickCount=6) if x_title == "epoch" else _axis(format=",.6~g")
-    x = alt.X("x:Q", scale=x_scale, axis=axis, title=x_title)
+    x = alt.X("x:Q", scale=alt.Scale(domain=[0, X_MAX], nice=False), axis=axis, title=x_title)
+    rows = alt.NamedData("rows", format=alt.CsvDataFormat(type="csv"))
     base = alt.Chart(rows).encode(x=x, y=y, color=_color(), tooltip=tooltip)
     points = {"size": 28, "filled": True} if y_name == "accuracy" else False
     line = base.mark_line(strokeWidth=1.8, clip=True, point=points)
-    text = alt.Chart(ends).mark_text(align="left", dx=6, fontSize=11, fontWeight=600)
-    text = text.encode(x=x, y=y, text="label:N", color=_color())
     rule = alt.Chart(alt.NamedData("rule")).mark_rule(strokeDash=[4, 4], color="currentColor", opacity=0.6).encode(y=y)
-    return styled(alt.layer(line, text, rule)), title
+    return styled(alt.layer(line, rule, *labels(x, y, y_of(y_name, y_domain, "at"), _color()))), title
 
 
-def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str, x_max: float | None) -> Chart:
-    ends = moved_apart(rows, ERROR_DOMAIN)
-    return Chart(_with_rows(_scatter_frame(x_title, log=x_max is None), experiment, x_max, rows=rows, ends=ends), title)
+def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str, x_max: float | None = None) -> Chart:
+    frame, ends = _scatter_frame(x_title), moved_apart(rows, ERROR_DOMAIN)
+    filled = _with_rows(
+        frame, experiment, x_max, rows=rows, ends=ends, outcomes=_outcomes(rows), room=_room_of(experiment)
+    )
+    return Chart(filled, title)
+
+
+def _outcomes(rows: list[dict]) -> list[dict]:
+    """Of each kind that did not learn, the first one and its name; one above the other, because the points are neighbours."""
+    found = {row["outcome"]: row for row in reversed(rows) if row["outcome"] != "learnt"}
+    return [{"x": row["x"], "y": row["y"], "outcome": outcome, "label": row["label"]} for outcome, row in found.items()]
 
 
 @cache
-def _scatter_frame(x_title: str, log: bool) -> dict:
-    """Points labelled by their name; a cross for what diverged or did not learn."""
-    x_domain = [MIN_RATE, MAX_RATE] if log else [0, X_MAX]
-    scale = alt.Scale(type="log" if log else "linear", domain=x_domain, nice=False)
-    axis = alt.Axis(values=[1e-4, 1e-3, 1e-2, 0.1, 1, 10], format="~g") if log else _axis(format="~g")
-    x = alt.X("x:Q", scale=scale, axis=axis, title=x_title)
+def _scatter_frame(x_title: str) -> dict:
+    """Labelled points; a cross for what diverged or did not learn."""
+    if x_title == "learning rate":
+        # A little beyond the ends, so that a point at one of them lies in the plot.
+        scale = alt.Scale(type="log", domain=[MIN_RATE / 1.5, MAX_RATE * 1.5], nice=False)
+        axis = alt.Axis(values=[1e-3, 1e-2, 0.1, 1, 10], format="~g")
+    else:
+        scale, axis = alt.Scale(domain=[0, X_MAX], nice=False), _axis(format=".3~g")
+    x, y = alt.X("x:Q", scale=scale, axis=axis, title=x_title), y_of("accuracy", ERROR_DOMAIN)
     tooltip = [
         "label:N",
         "outcome:N",
         alt.Tooltip("accuracy:Q", format=".1%"),
         alt.Tooltip("x:Q", title=x_title, format=".3~g"),
     ]
-    base = alt.Chart(alt.NamedData("rows")).encode(
-        x=x, y=y_of("accuracy", ERROR_DOMAIN), color=_color(), tooltip=tooltip
-    )
     shape = alt.Shape(
         "outcome:N",
         scale=alt.Scale(domain=["learnt", "diverged", "did not learn"], range=["circle", "cross", "cross"]),
         legend=None,
     )
-    points = base.mark_point(filled=True, size=90, opacity=1).encode(shape=shape)
-    if log:  # many, each at its own rate: above its point
-        text = base.mark_text(dy=-13, fontSize=11, fontWeight=600).encode(text="label:N")
-    else:  # few, often at nearly the same seconds: to the right, moved apart
-        beside = alt.Chart(alt.NamedData("ends")).mark_text(align="left", dx=9, fontSize=11, fontWeight=600)
-        text = beside.encode(x=x, y=y_of("accuracy", ERROR_DOMAIN), text="label:N", color=_color())
-    failed = base.transform_filter("datum.outcome != 'learnt'").mark_text(dy=-26, fontSize=10).encode(text="outcome:N")
-    return styled(points + text + failed)
+    points = alt.Chart(alt.NamedData("rows")).mark_point(filled=True, size=90, opacity=1)
+    points = points.encode(x=x, y=y, color=_color(), tooltip=tooltip, shape=shape)
+    failed = [
+        alt.Chart(alt.NamedData("outcomes")).transform_filter(f"datum.outcome === '{outcome}'")
+        .mark_text(dy=dy, fontSize=10, align=alt.expr("scale('x', datum.x) < width / 2 ? 'left' : 'right'"))
+        .encode(x=x, y=y, color=_color(), text="outcome:N")
+        for outcome, dy in (("diverged", -12), ("did not learn", -24))
+    ]  # fmt: skip
+    return styled(alt.layer(*labels(x, y, y_of("accuracy", ERROR_DOMAIN, "at"), _color()), points, *failed))
 
 
 @cache
 def _seconds_frame() -> dict:
     x = alt.X(
         "x:Q",
-        scale=alt.Scale(type="log", domain=[0.4, 9000]),
-        axis=alt.Axis(values=list(BATCH_SIZES), labelOverlap=True),
+        scale=alt.Scale(type="log", domain=[0.7, 6000], nice=False),
+        axis=alt.Axis(values=[1, 8, 32, 256, 4096], labelOverlap=True),
         title="batch size",
     )
-    scale = alt.Scale(type="log", domain=[0.02, 100], clamp=True)
-    y = alt.Y("y:Q", scale=scale, axis=alt.Axis(values=[0.03, 0.1, 0.3, 1, 3, 10, 30, 100], format="~g"), title=None)
+    y = y_of("seconds", EPOCH_DOMAIN)
     tooltip = [
         "label:N",
         alt.Tooltip("y:Q", title="median s", format=".3g"),
         alt.Tooltip("steps:Q", title="steps an epoch", format=","),
     ]
     base = alt.Chart(alt.NamedData("rows")).encode(x=x, color=_color(), tooltip=tooltip)
-    spread = base.mark_rule(strokeWidth=5, opacity=0.35).encode(y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q")
+    spread = base.mark_rule(strokeWidth=5, opacity=0.35).encode(y=y_of("seconds", EPOCH_DOMAIN, "low"), y2="high:Q")
     line = alt.Chart(alt.NamedData("rows")).mark_line(color="currentColor", opacity=0.3).encode(x=x, y=y)
     points = base.mark_point(filled=True, size=80, opacity=1).encode(y=y)
-    text = (
-        base.transform_calculate(text="format(datum.steps, ',') + ' steps'")
-        .mark_text(dy=-12, fontSize=11)
-        .encode(y=y, text="text:N")
-    )
-    return styled(line + spread + points + text)
+    return styled(alt.layer(line, *labels(x, y, y_of("seconds", EPOCH_DOMAIN, "at"), _color()), spread, points))
 
 
 @cache
-def _bars_frame(labels: tuple[str, ...]) -> dict:
-    """Horizontal bars in the table's order, from 0: a bar's length is its seconds."""
-    y = alt.Y(
+def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
+    """A row a backend, in the table's order, over a logarithmic axis: a published figure far off costs the others no room."""
+    y_axis = alt.Axis(labelLimit=190, domain=False, ticks=False)
+    y = alt.Y("label:N", sort=list(names), scale=alt.Scale(domain=list(names)), axis=y_axis, title=None)
+    scale = alt.Scale(type="log", domain=list(domain), nice=False)
+    axis = alt.Axis(values=[10.0**power for power in range(-4, 5)], format="~g")
+
+    def x(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", scale=scale, axis=axis, title="seconds an epoch, median and quartiles, logarithmic")
+
+    tooltip = [
         "label:N",
-        sort=list(labels),
-        scale=alt.Scale(domain=list(labels)),
-        axis=alt.Axis(labelLimit=190, domain=False, ticks=False),
-        title=None,
-    )
-    x = alt.X(
-        "y:Q",
-        axis=_axis(format="~g"),
-        title="seconds an epoch, median and quartiles",
-        scale=alt.Scale(domain=[0, X_MAX], nice=False),
-    )
-    base = alt.Chart(alt.NamedData("rows")).encode(
-        y=y,
-        color=_color(),
-        tooltip=[
-            "label:N",
-            alt.Tooltip("y:Q", title="median s", format=".3g"),
-            alt.Tooltip("low:Q", title="1st quartile", format=".3g"),
-            alt.Tooltip("high:Q", title="3rd quartile", format=".3g"),
-            alt.Tooltip("epochs:Q", title="timed epochs"),
-        ],
-    )
-    bars = base.mark_bar(height=14, opacity=0.85).encode(x=x)
-    spread = base.mark_rule(strokeWidth=3, color="currentColor").encode(
-        x=alt.X("low:Q"), x2="high:Q", color=alt.value("currentColor")
-    )
-    text = base.mark_text(align="left", dx=8, fontSize=11, fontWeight=600).encode(x=x, text="text:N")
-    quoted = alt.Chart(alt.NamedData("published")).encode(y=y, x=x, tooltip=["label:N", "text:N"])
-    ticks = quoted.mark_tick(thickness=2, height=22, color=_PUBLISHED_COLOR)
-    notes = quoted.mark_text(align="right", dx=-6, dy=13, fontSize=10, color=_PUBLISHED_COLOR).encode(text="text:N")
-    return styled(bars + spread + text + ticks + notes, height=max(120, 44 * len(labels)))
+        alt.Tooltip("y:Q", title="median s", format=".3g"),
+        alt.Tooltip("low:Q", title="1st quartile", format=".3g"),
+        alt.Tooltip("high:Q", title="3rd quartile", format=".3g"),
+        alt.Tooltip("epochs:Q", title="timed epochs"),
+    ]
+    base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=_color(), tooltip=tooltip)
+    lead = base.mark_rule(opacity=0.2).encode(x=alt.value(0), x2="low:Q", color=alt.value("currentColor"))
+    spread = base.mark_rule(strokeWidth=5, opacity=0.45).encode(x=x("low"), x2="high:Q")
+    dots = base.mark_point(filled=True, size=110, opacity=1).encode(x=x("y"))
+    text = base.mark_text(align="left", dx=10, fontSize=11, fontWeight=600).encode(x=x("high"), text="text:N")
+    quoted = alt.Chart(alt.NamedData("published")).encode(y=y, x=x("y"), tooltip=["label:N", "text:N"])
+    ticks = quoted.mark_tick(thickness=2, height=10, color=_PUBLISHED_COLOR, yOffset=14)
+    side = alt.expr("scale('x', datum.y) < width / 2 ? 'left' : 'right'")
+    inwards = alt.expr("scale('x', datum.y) < width / 2 ? 5 : -5")
+    notes = quoted.mark_text(align=side, dx=inwards, dy=14, fontSize=10, color=_PUBLISHED_COLOR).encode(text="text:N")
+    free = _kept_free(align="left", dx=10, fontSize=11, fontWeight=600)
+    return styled(alt.layer(lead, spread, dots, text, ticks, notes, free), height=max(120, 44 * len(names)))
 
 
 _AXIS = {
     "labelColor": "currentColor", "titleColor": "currentColor", "domainColor": "currentColor", "tickColor": "currentColor",
     "gridColor": "currentColor", "gridOpacity": 0.12, "domainOpacity": 0.4, "tickOpacity": 0.4, "labelFontSize": 11,
-    "titleFontSize": 11, "titleFontWeight": "normal", "labelFont": FONT, "titleFont": FONT,
+    "titleFontSize": 11, "titleFontWeight": "normal", "labelFont": FONT, "titleFont": FONT, "labelSeparation": 6,
 }  # fmt: skip
 
 
@@ -466,7 +510,7 @@ def styled(chart: alt.LayerChart | alt.FacetChart, height: int = HEIGHT) -> dict
     spec = (
         chart.properties(width="container", height=height, background="transparent", usermeta={"embedOptions": {"renderer": "svg", "actions": False}})
         .configure_view(stroke=None)
-        .configure(padding={"left": 4, "right": 62, "top": 14, "bottom": 4}, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
+        .configure(padding={"left": 4, "right": 6, "top": 14, "bottom": 4}, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
     ).to_dict()  # fmt: skip
     # To a screen reader a chart is its name and its axes; hundreds of marks without a name are not read one by one.
     spec["config"] |= {"view": {"stroke": None}, "mark": {"aria": False}}

@@ -4,13 +4,12 @@ import html
 from collections.abc import Sequence
 
 import altair as alt
-import numpy as np
 import pandas as pd
 
 from lib.anatomy.parts import PARTS
 from lib.anatomy_view import UNEXPLAINED_COLOR
 from lib.backends import BACKENDS
-from lib.charts import Chart, nice_above, ordered_palette, styled
+from lib.charts import Chart, decades, nice_above, ordered_palette, styled
 from lib.compare import best_way, to_target
 from lib.compare_view import interval, marked, names
 from lib.experiments import seconds
@@ -24,7 +23,7 @@ def epoch_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
     """Seconds of an epoch by batch size, a chart a machine on the same axes: a line a way, its quartiles as a bar."""
     short = names(machines)
     rows = {machine.name: _epoch_rows(machine) for machine in machines}
-    domain = _decades([row["s"] for some in rows.values() for row in some])
+    domain = decades([row["s"] for some in rows.values() for row in some])
     return [
         (f"{short[machine.name]} ({marked(machine)})", _epoch_chart(rows[machine.name], domain))
         for machine in machines
@@ -59,12 +58,6 @@ def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
     return Chart(styled(lines + bars + points), "seconds of an epoch")
 
 
-def _decades(values: Sequence[float]) -> tuple[float, float]:
-    if not values:
-        return 0.01, 100.0
-    return 10 ** np.floor(np.log10(min(values) * 0.95)), 10 ** np.ceil(np.log10(max(values) * 1.05))
-
-
 def legend(machines: Sequence[Machine]) -> str:
     """HTML: the ways' colours, once for all panels."""
     ways = dict.fromkeys(way for machine in machines for way in machine.ways)
@@ -91,7 +84,7 @@ def target_chart(machines: Sequence[Machine], learned: Learned, target: float) -
                      "way": best.way.label, "told": interval(one)}
                 )  # fmt: skip
     kept = [label for label in labels if any(row["machine"] == label for row in rows)]
-    least, most = _decades([row[name] for row in rows for name in ("low", "high")])
+    least, most = decades([row[name] for row in rows for name in ("low", "high")])
     base = alt.Chart(pd.DataFrame(rows, columns=["machine", "size", "color", "s", "low", "high", "way", "told"]))
     x = alt.X("s:Q", scale=alt.Scale(type="log", domain=[least, most], nice=False), title="seconds", axis=alt.Axis(tickCount=5, format="~g", labelOverlap=True))  # fmt: skip
     y = alt.Y("machine:N", sort=kept, scale=alt.Scale(domain=kept), title=None, axis=alt.Axis(labelLimit=230))

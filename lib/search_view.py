@@ -20,9 +20,11 @@ from lib.charts import (
     LOSS_DOMAIN,
     X_MAX,
     Chart,
+    labels,
     moved_apart,
     nice_above,
     ordered_palette,
+    room,
     styled,
     with_x_max,
     y_of,
@@ -55,6 +57,7 @@ def curves_density(losses: pd.DataFrame, total_steps: float | None = None, unit:
         "cells": _csv(density.cell_rows(edges, means, LOSS_DOMAIN)),
         "quantiles": _csv(lines),
         "ends": moved_apart(_ends(lines, float(edges[-1])), LOSS_DOMAIN),
+        "room": room(["median"]),
     }
     n_diverged = int(np.isposinf(table).any(axis=1).sum())
     title = f"training loss by {unit}: share of {len(table):,} models at each loss, and quantiles"
@@ -112,10 +115,8 @@ def _density_frame(unit: str) -> dict:
             strokeDash=alt.condition("abs(datum.quantile - 0.5) > 0.4", alt.value([3, 3]), alt.value([1, 0])),
         )
     )
-    text = alt.Chart(alt.NamedData("ends")).mark_text(
-        align="left", dx=6, fontSize=11, fontWeight=600, color="currentColor"
-    )
-    return styled(alt.layer(cells, line, text.encode(x=x, y=y, text="label:N")))
+    texts = labels(x, y, y_of("loss", LOSS_DOMAIN, "at"), alt.value("currentColor"))
+    return styled(alt.layer(cells, line, *texts))
 
 
 def _csv(frame: pd.DataFrame) -> str:

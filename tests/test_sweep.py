@@ -266,12 +266,12 @@ def test_charts_of_empty_and_full_results(experiment):
 
 def test_published_figures_stand_beside_measured_ones():
     experiment = experiments.backends(32, 2, 0.1, "128")
-    (bars,) = charts.charts(experiment, filled(experiment, [0.95] * len(experiment.items)))
-    quoted = {row["label"]: row["y"] for row in bars.spec["datasets"]["published"]}
+    (dots,) = charts.charts(experiment, filled(experiment, [0.95] * len(experiment.items)))
+    quoted = {row["label"]: row["y"] for row in dots.spec["datasets"]["published"]}
     assert quoted["NumPy"] == 2.71
     assert quoted["Keras on TensorFlow"] == 11.31
-    (bars,) = charts.charts(*[e := experiments.backends(8, 2, 0.1, "128"), filled(e, [0.95] * len(e.items))])
-    assert bars.spec["datasets"]["published"] == [], "the article has no batch size 8"
+    (dots,) = charts.charts(*[e := experiments.backends(8, 2, 0.1, "128"), filled(e, [0.95] * len(e.items))])
+    assert dots.spec["datasets"]["published"] == [], "the article has no batch size 8"
 
 
 @pytest.mark.parametrize(
