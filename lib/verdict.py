@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lib.timing import justified
+from lib.watch import STEAL_SHARE
 
 COUNTED_SHARE = 0.1  # of an average: what one-time costs may add before the figure misleads
 DISPATCH_SHARE = 0.7  # a reported step shorter than this share of the waited-for one was not waited for
@@ -17,7 +18,6 @@ TINY_SHARE = 0.1  # of a step: arithmetic below this leaves a graphics card idle
 TRANSFER_SHARE = 0.1
 INPUT_SHARE = 0.2
 SPREAD = 0.1
-STEAL_SHARE = 0.02
 
 
 @dataclass(frozen=True)

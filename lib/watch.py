@@ -8,7 +8,9 @@ from lib.bare import psutil
 from lib.gpu import gpus
 from lib.timing import Measurement
 
-STEAL_SHARE = 0.02
+# Of the time that programs wanted. What is stolen makes a figure longer by about its share, and repeats of one figure differ by
+# a tenth anyway (`verdict.SPREAD`): less than that changes no answer, and on a rented machine there is always some.
+STEAL_SHARE = 0.1
 OTHERS_CORES = 0.25
 SWAP_BYTES = 2**20
 _KINDS = ("other virtual machines took", "other programs kept", "MiB were swapped", "the graphics card was slowed by")
@@ -19,7 +21,7 @@ class Disturbance:
     """What happened on the machine between two moments, apart from the measured processes."""
 
     seconds: float
-    steal_share: float  # of all processor time, taken by other virtual machines of the host
+    steal_share: float  # of the processor time that programs wanted, taken by other virtual machines of the host
     others_cores: float  # processors that other programs kept busy, on average
     swapped_bytes: int
     throttled_by: tuple[str, ...] = ()  # what slowed a graphics card at the end
@@ -55,7 +57,6 @@ def disturbances(warnings: Sequence[str]) -> list[str]:
 class _Moment:
     at_s: float
     busy_s: float  # by all programs, without steal and waiting
-    total_s: float
     steal_s: float
     own_s: float
     swapped_bytes: int
@@ -86,11 +87,12 @@ class Watch:
     def so_far(self) -> Disturbance:
         """What happened from the beginning until now."""
         before, after = self._before, self._look()
-        seconds, total_s = after.at_s - before.at_s, after.total_s - before.total_s
+        seconds, steal_s = after.at_s - before.at_s, after.steal_s - before.steal_s
+        wanted_s = after.busy_s - before.busy_s + steal_s
         others_s = max(0.0, (after.busy_s - before.busy_s) - max(0.0, after.own_s - before.own_s))
         return Disturbance(
             seconds,
-            (after.steal_s - before.steal_s) / total_s if total_s > 0 else 0.0,
+            steal_s / wanted_s if wanted_s > 0 else 0.0,
             others_s / seconds if seconds > 0 else 0.0,
             after.swapped_bytes - before.swapped_bytes,
             tuple(dict.fromkeys(reason for gpu in gpus() for reason in gpu.throttled_by)) if self._gpu else (),
@@ -98,16 +100,14 @@ class Watch:
 
     def _look(self) -> _Moment:
         if psutil is None:  # a bare machine: of others nothing is known
-            return _Moment(time.perf_counter(), 0.0, 0.0, 0.0, 0.0, 0)
+            return _Moment(time.perf_counter(), 0.0, 0.0, 0.0, 0)
         times = psutil.cpu_times()
         steal_s = getattr(times, "steal", 0.0)
         # guest time is part of user time, and waiting for a disk keeps no core busy
         idle_s = times.idle + getattr(times, "iowait", 0.0)
         total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         swap = psutil.swap_memory()
-        return _Moment(
-            time.perf_counter(), total_s - idle_s - steal_s, total_s, steal_s, self._own_s(), swap.sin + swap.sout
-        )
+        return _Moment(time.perf_counter(), total_s - idle_s - steal_s, steal_s, self._own_s(), swap.sin + swap.sout)
 
     def _own_s(self) -> float:
         spent_s = 0.0

@@ -31,9 +31,9 @@ CASES = {
     ),
     "oversubscribed threads": (Observed(threads=16, cores=2), Observed(threads=2, cores=2), ("16 threads", "2 cores"), None),
     "disturbed measurement": (
-        Observed(spread=0.25, steal_share=0.1, load=3.0, cores=2),
+        Observed(spread=0.25, steal_share=0.12, load=3.0, cores=2),
         Observed(spread=0.02, steal_share=0.0, load=0.1, cores=2),
-        ("25%", "10%", "3.0 other"),
+        ("25%", "12%", "3.0 other"),
         None,
     ),
     "GPU present but not registered": (

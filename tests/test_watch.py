@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from collections import namedtuple
 from collections.abc import Iterator
 
 import numpy as np
@@ -94,7 +95,7 @@ def test_another_programs_work_is_named(monkeypatch):
 @pytest.mark.parametrize(
     ("disturbance", "words"),
     [
-        (Disturbance(1.0, 0.1, 0.0, 0), "other virtual machines took 10%"),
+        (Disturbance(1.0, 0.12, 0.0, 0), "other virtual machines took 12%"),
         (Disturbance(1.0, 0.0, 1.5, 0), "kept 1.5 cores busy"),
         (Disturbance(1.0, 0.0, 0.0, 2**24), "16 MiB were swapped"),
     ],
@@ -177,3 +178,20 @@ def test_what_others_did_before_its_turn_is_no_disturbance(monkeypatch):
 
     list(Queued().examine(Way(), Examination("ceilings"), Cancel()))
     assert began == ["waiting", "ready", "watch"]
+
+
+def test_stolen_time_counts_by_what_was_wanted(monkeypatch):
+    """Of eight cores one works, and a fifth of it is stolen: that is 2.5 % of the machine, but a fifth of the figure."""
+    Times = namedtuple("Times", "user system idle iowait steal")
+    clock = iter([Times(10.0, 1.0, 100.0, 0.0, 5.0), Times(10.8, 1.0, 107.0, 0.0, 5.2)])
+    monkeypatch.setattr("lib.watch.psutil.cpu_times", lambda: next(clock))
+    with Watch() as watch:
+        pass
+    assert watch.disturbance is not None
+    assert watch.disturbance.steal_share == pytest.approx(0.2)
+    assert any("other virtual machines took 20%" in flag for flag in watch.disturbance.flags)
+
+
+def test_a_little_stolen_time_is_no_alarm():
+    """Figures differ by a tenth from one minute to the next; what lengthens one by less says nothing against it."""
+    assert Disturbance(1.0, 0.06, 0.0, 0).flags == []
