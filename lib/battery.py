@@ -22,7 +22,7 @@ from lib.engine import Engine
 from lib.filling import Note
 from lib.pool import close_pools, pools_are_possible
 from lib.published import ARTICLE_ARCHITECTURES
-from lib.race import NETWORK, Cell, all_cells
+from lib.race import NETWORK, Cell, all_cells, records_and_notes
 from lib.records import Record
 from lib.spec import Network
 from lib.store import Store
@@ -153,7 +153,7 @@ class Battery:
         return [
             Task(
                 f"{cell.way.label}, {cell.network.label} at batch size {cell.batch_size:,}", cell.way,
-                lambda cancel, cell=cell: (v.record for v in race_module.race([cell], self.engine, self.store, cancel, self.claim, VISIT_S)),
+                lambda cancel, cell=cell: records_and_notes(race_module.race([cell], self.engine, self.store, cancel, self.claim, VISIT_S)),
                 cell.subject,
             )
             for cell in todo

@@ -24,9 +24,10 @@ def measure_ceilings(
     for way in {(BACKENDS[way.backend].worker, way.device): way for way in ways}.values():
         if cancel.is_set() or _of(way, kept):
             continue
-        yield Note(f"measuring this machine's ceilings by {way.label}")
+        doing = f"what this machine can reach at best, by {way.label}"
+        yield Note(doing)
         for message in engine.examine(way, Examination("ceilings"), cancel, claim):
-            if (note := note_of(message)) is not None:
+            if (note := note_of(message, doing)) is not None:
                 yield note
             if isinstance(message, Measured):
                 subject = _subject(way) | {"name": message.name, "work": message.work}

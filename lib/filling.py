@@ -6,28 +6,32 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from lib.cancel import Cancel
-from lib.engine import Disturbed, Message, Restarted, Starting, TrainingFailed, Waiting, WorkerDied
+from lib.engine import Disturbed, Message, Ready, Restarted, Starting, TrainingFailed, Waiting, WorkerDied
 
 T = TypeVar("T")
-MEASURING, DONE, STOPPED, FAILED = "Measuring", "Done", "Stopped", "Failed"
+WAITING, STARTING, MEASURING, DONE, STOPPED, FAILED = "Waiting", "Starting", "Measuring", "Done", "Stopped", "Failed"
+OVER = (DONE, STOPPED, FAILED)
 
 
 @dataclass(frozen=True)
 class Note:
-    """What is happening meanwhile, in words; empty: nothing to say."""
+    """What is happening meanwhile, in words (empty: nothing to say), and whether it is measured or waited for."""
 
     text: str
+    state: str = MEASURING
 
 
-def note_of(message: Message) -> Note | None:
-    """What a message of the engine says to somebody who waits."""
+def note_of(message: Message, doing: str = "") -> Note | None:
+    """What a message of the engine says to somebody who waits; `doing`: what begins when the waiting is over."""
+    if isinstance(message, Ready):
+        return Note(doing)
     if isinstance(message, Starting):
-        return Note(f"starting {message.way.label}")
+        return Note(f"{message.way.label}: its worker imports the library and loads the images", STARTING)
     if isinstance(message, Waiting):
         others = f"{message.place} before this" if message.place else f"{message.holder or 'another program'} measures"
-        return Note(f"waiting, {others}")
+        return Note(others, WAITING)
     if isinstance(message, Restarted | Disturbed) and message.why:
-        return Note(message.why)
+        return Note(message.why, STARTING if isinstance(message, Restarted) else MEASURING)
     return None
 
 
@@ -40,6 +44,10 @@ class View(Generic[T]):
     problem: str
     note: str
     version: int
+
+    @property
+    def over(self) -> bool:
+        return self.state in OVER
 
 
 class Filling(Generic[T]):
@@ -59,7 +67,7 @@ class Filling(Generic[T]):
     def over_at(self, version: int) -> bool:
         """Whether it is over, and this version shows it."""
         with self.changed:
-            return self._state != MEASURING and self._version == version
+            return self._state in OVER and self._version == version
 
     def wait_for_news(self, version: int, timeout_s: float) -> bool:
         """Wait until there is a later version than this one, but not longer than the time-out; whether there is."""
@@ -79,12 +87,9 @@ class Filling(Generic[T]):
 
     def _tell(self, state: str = MEASURING, problem: str = "", item: T | Note | None = None) -> None:
         with self.changed:
-            if isinstance(item, Note):
-                self._note = item.text
-            elif item is not None:
+            note = item if isinstance(item, Note) else Note("", state)
+            if item is not None and not isinstance(item, Note):
                 self._items.append(item)
-                self._note = ""
-            self._note = self._note if state == MEASURING else ""
-            self._state, self._problem = state, problem
+            self._state, self._note, self._problem = note.state, note.text, problem
             self._version += 1
             self.changed.notify_all()

@@ -21,39 +21,47 @@ def result(
     results: Results,
     target: float,
     after: Callable[[Experiment, Results], str] | None = None,
+    said: str = "",
+    blank: bool = False,
 ) -> str:
-    """HTML right of the controls: charts, state, sentence and table. It is the same for all who see the same results."""
+    """HTML right of the controls: charts, state, sentence and table. All of it keeps its place from first to last.
+
+    `said` is the sentence of the run before, whose space is kept while this one has none; `blank` leaves the charts out,
+    but not their places. It is the same for all who see the same results.
+    """
     figures = "".join(
-        f'<figure class="lab-figure"><figcaption>{html.escape(chart.title)}</figcaption>{mo.as_html(chart).text}</figure>'
-        for chart in charts_module.charts(experiment, results, target)
+        figure(chart.title, chart, drawn=not blank) for chart in charts_module.charts(experiment, results, target)
     )
-    parts = [f'<div class="lab-charts lab-{experiment.name}">{figures}</div>', _state_line(results)]
-    parts += [f'<p class="lab-problem" role="alert">{html.escape(notice)}</p>' for notice in results.notices]
-    sentence = experiments.sentence(experiment, results, target)
-    if sentence:
-        parts.append(f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>')
-    if results.over and (note := experiments.published_note(experiment.name)):
-        parts.append(f'<p class="lab-note">{html.escape(note)}</p>')
-    if after is not None:
-        parts.append(after(experiment, results))
-    if results.over:
-        parts.append(_details(experiment, results))
+    parts = [
+        f'<div class="lab-charts lab-{experiment.name}">{figures}</div>',
+        state_line(_state_word(results), results.share_done, 1.0, progress_text(results)),
+        problems(results.notices),
+        sentence(experiments.sentence(experiment, results, target), said),
+        quiet(experiments.published_note(experiment.name)),
+        after(experiment, results) if after is not None else "",
+        _details(experiment, results),
+    ]
     return "".join(parts)
 
 
-def blank(experiment: Experiment, results: Results, target: float) -> str:
-    """The same before there is anything to show: the charts' places, without charts."""
-    figures = "".join(
-        f'<figure class="lab-figure"><figcaption>{html.escape(chart.title)}</figcaption>'
-        f'<div class="lab-blank" style="height:{chart.height_px}px"></div></figure>'
-        for chart in charts_module.charts(experiment, results, target)
+def figure(caption: str, chart: charts_module.Chart, drawn: bool = True) -> str:
+    """HTML: a chart under its caption, in a place of its own height that is there before the chart is."""
+    shown = mo.as_html(chart).text if drawn else ""
+    return (
+        f'<figure class="lab-figure"><figcaption>{html.escape(caption)}</figcaption>'
+        f'<div class="lab-chart" style="height:{chart.height_px}px">{shown}</div></figure>'
     )
-    return f'<div class="lab-charts lab-{experiment.name}">{figures}</div>{_state_line(results)}'
+
+
+def sentence(text: str, before: str = "") -> str:
+    """HTML: what the rows say. While there is nothing to say, the space of what was said before is kept."""
+    shown = html.escape(text) if text else f'<span class="lab-unsaid" aria-hidden="true">{html.escape(before)}</span>'
+    return f'<p class="lab-sentence" aria-live="polite">{shown}</p>'
 
 
 def refused(controls: str, error: ValueError) -> mo.Html:
     """The controls, and in place of the charts what is wrong with what they say."""
-    return page(controls, failed(sentence_of(error)).text)
+    return page(controls, f'<div class="lab-refused">{failed(sentence_of(error)).text}</div>')
 
 
 def failed(sentence: str) -> mo.Html:
@@ -116,23 +124,36 @@ def page(controls: str, result: str) -> mo.Html:
 _STATE_WORDS = {
     WAITING: "Waiting", RUNNING: "Training", STOPPED: "Stopped", KEPT: "From store", DONE: "Done", FAILED: "Failed", DIVERGED: "Diverged",
 }  # fmt: skip
+UNDER_WAY = ("Waiting", "Starting", "Measuring", "Training")
 
 
-def _state_line(results: Results) -> str:
-    """State, progress and time left; the bar keeps its place when it is full."""
-    share = 1.0 if results.state in (DONE, KEPT) else results.share_done
-    kind = results.state.replace(" ", "-")
-    return (
-        f'<div class="lab-state lab-{kind}"><b>{_STATE_WORDS[results.state]}</b>'
-        f'<progress max="1" value="{share:.3f}" aria-label="progress"></progress><span>{html.escape(progress_text(results))}</span></div>'
-    )
+def state_line(state: str, done: float, total: float, words: str, problem: str = "") -> str:
+    """HTML: a state by its name, what is happening, and a bar while it is under way; a problem below.
+
+    The bar lies on the line's lower edge, so that nothing moves when it goes.
+    """
+    kind = state.lower().replace(" ", "-")
+    share = done / total if total else 1.0
+    bar = f'<progress max="1" value="{share:.3f}" aria-label="progress"></progress>' if state in UNDER_WAY else ""
+    line = f'<div class="lab-state lab-{kind}"><b>{state}</b><span>{html.escape(words)}</span>{bar}</div>'
+    return line + (f'<p class="lab-problem" role="alert">{html.escape(problem)}</p>' if problem else "")
+
+
+def _state_word(results: Results) -> str:
+    if results.starting:
+        return "Starting"
+    return "Measuring" if _is_choosing(results) else _STATE_WORDS[results.state]
+
+
+def _is_choosing(results: Results) -> bool:
+    return results.choosing and results.place == 0
 
 
 def progress_text(results: Results) -> str:
     if results.starting:
-        return f"starting the worker of {results.starting}: it imports its library and loads the images"
-    if results.choosing and results.place == 0:
-        return "measuring a few steps of each way to train them all, to take the quickest"
+        return f"{results.starting}: its worker imports the library and loads the images"
+    if _is_choosing(results):
+        return "a few steps of each way to train them all, to take the quickest"
     if results.state == WAITING:
         if results.place is None:
             return (

@@ -48,6 +48,7 @@ class Stage:
         self._asked = 0  # how often “Run again” had been pressed
         self._shown = [0]  # number of the latest showing; its painter alone may draw
         self._end: Callable[[], object] = lambda: None  # ends what this shows, once
+        self.said = [""]  # the last sentence; shared with the painters, which do not hold the stage
         # Asked once: a cell that runs because of a state that a thread has set has no request, though somebody watches.
         self.streams = streaming()
         self.opening = True  # the next run comes with the page, in its order; later ones because a control was moved
@@ -109,6 +110,8 @@ class _Frame:
 
     guard: threading.Lock = field(default_factory=threading.Lock)
     html: str = ""
+    sentence: str = ""
+    said: str = ""  # the sentence before, whose space it keeps where it has none
     version: int = -1
     drawn_at: float = 0.0
 
@@ -127,28 +130,28 @@ class _View:
     target: float
     after: Callable[[Experiment, Results], str] | None
     on_done: Callable[[Results], None] | None
+    said: list[str]  # the last sentence
 
-    def draw(self, results: Results, max_age_s: float = 0.0, blank: bool = False) -> int:
+    def draw(self, results: Results, max_age_s: float = 0.0, opening: bool = False) -> int:
         """Draw, and return the version that is drawn.
 
         Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`.
         """
         with _frames_guard:
-            frames = _frames.setdefault(results, {})
-            drawn = frames.setdefault(self.target, _Frame())
+            drawn = _frames.setdefault(results, {}).setdefault(self.target, _Frame())
         with drawn.guard:
             recent = time.monotonic() - drawn.drawn_at < max_age_s and not results.over
-            if drawn.version != results.version and not recent:
-                drawn.version = results.version
-                if (
-                    blank and not results.worth_showing
-                ):  # ten empty charts would keep the browser from the first full one
-                    drawn.html = frame.blank(self.experiment, results, self.target)
-                else:
-                    drawn.html = frame.result(self.experiment, results, self.target, self.after)
+            as_here = drawn.sentence or drawn.said == self.said[0]
+            if not as_here or (drawn.version != results.version and not recent):
+                drawn.version, drawn.said = results.version, self.said[0]
+                drawn.sentence = experiments.sentence(self.experiment, results, self.target)
+                # Ten empty charts would keep the browser from the first full one.
+                blank = opening and not results.worth_showing
+                drawn.html = frame.result(self.experiment, results, self.target, self.after, drawn.said, blank)
                 drawn.drawn_at = time.monotonic()
-            html, version = drawn.html, drawn.version
+            html, version, sentence = drawn.html, drawn.version, drawn.sentence
         mo.output.replace(frame.page(self.controls, html))
+        self.said[0] = sentence or self.said[0]
         return version
 
     def done_when_quiet(self, results: Results, latest: Callable[[], bool]) -> None:
@@ -179,7 +182,7 @@ def show(
         stage.next_showing()
         refuse(controls.text, error)
         return
-    view = _View(experiment, stage.engine, controls.text, target, after, on_done)
+    view = _View(experiment, stage.engine, controls.text, target, after, on_done, stage.said)
     if not stage.streams:
         results = _run_in_foreground(experiment, stage, target)
         view.draw(results)

@@ -12,7 +12,7 @@ from lib.anatomy.measuring import KIND, Task, measure_tasks, tasks
 from lib.backends import Way, usable_ways
 from lib.experiments import BATCH_SIZES
 from lib.filling import DONE, Filling
-from lib.live_filling import Stage, paint_while_it_fills, refuse, say, state_line
+from lib.live_filling import Stage, paint_while_it_fills, refuse, say
 from lib.spec import Network
 from lib.turns import Claim, Urgency
 
@@ -94,7 +94,7 @@ def _paint(
     result = "".join(
         (
             f'<figure class="lab-figure"><figcaption>where a step goes; the mark is the step as it was measured</figcaption>{mo.as_html(figure).text}</figure>',
-            state_line(state, done, len(wanted), words + when, now.problem),
+            frame.state_line(state, done, len(wanted), words + when, now.problem),
             f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else "",
             f'<details class="lab-details"><summary>the parts, and how each is known</summary>{view.experiments_table(parts, records)}</details>' if known else "",
         )
@@ -110,6 +110,6 @@ def _paint(
             + frame.quiet(elsewhere.step_note())
         )
     )
-    if state != "Measuring":
+    if now.over:
         say(sentence)
     return now.version

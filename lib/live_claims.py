@@ -12,8 +12,8 @@ from lib.cancel import Cancel
 from lib.claims import CELLS, CLAIMS, GPU_CELLS, Verdict, anatomy_tasks, known, summary
 from lib.engine import Engine
 from lib.filling import Filling, Note
-from lib.live_filling import Stage, paint_while_it_fills, say, state_line
-from lib.race import Cell, plan, race, records_of
+from lib.live_filling import Stage, paint_while_it_fills, say
+from lib.race import Cell, plan, race, records_and_notes, records_of
 from lib.records import Record
 from lib.store import Store
 from lib.turns import Claim, Urgency
@@ -40,9 +40,7 @@ def measure_missing(engine: Engine, store: Store, cancel: Cancel, claim: Claim) 
     """What the claims need and the store does not have."""
     records = store.records()
     cells = cells_to_visit(records)
-    for cell, visit in zip(cells, race(cells, engine, store, cancel, claim), strict=False):
-        yield visit.record
-        yield Note(f"{cell.way.label}, batch size {cell.batch_size}")
+    yield from records_and_notes(race(cells, engine, store, cancel, claim))
     todo = [task for task in anatomy_tasks(usable_ways()) if not task.complete(records)]
     yield from measure_tasks(todo, engine, store, cancel, claim)
 
@@ -66,7 +64,7 @@ def _paint(filling: Filling[Record], began_with: list[Record]) -> int:
     records = [*began_with, *now.items]
     done, total = _progress(records)
     words = now.note or f"{done} of {total} measurements are there"
-    _draw(records, state_line(now.state, done, total, words, now.problem))
+    _draw(records, frame.state_line(now.state, done, total, words, now.problem))
     return now.version
 
 
@@ -100,7 +98,7 @@ def _draw(records: list[Record], state: str) -> None:
             f'<td><span class="claim claim-{_CSS[judged.verdict]}">{judged.verdict.value}</span><br><small>{judged.verdict.follows_from}</small></td><td class="claim-why">{frame.inline(judged.why)}</td></tr>'
         )
     words = summary(verdicts)
-    state = state or state_line(
+    state = state or frame.state_line(
         "From store" if done == total else "Not running", done, total, f"{done} of {total} measurements are there"
     )
     mo.output.replace(

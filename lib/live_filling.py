@@ -1,6 +1,5 @@
 """Where marimo and a `Filling` meet: begun and stopped by buttons or controls, painted into a cell while it fills."""
 
-import html
 import sys
 import time
 import weakref
@@ -12,7 +11,7 @@ import marimo as mo
 from lib import live
 from lib.cancel import Cancel
 from lib.engine import Engine
-from lib.filling import FAILED, MEASURING, Filling, Note
+from lib.filling import FAILED, Filling, Note
 from lib.store import Store
 
 FRAME_S = 0.25
@@ -81,17 +80,6 @@ def _keep_painting(filling: Filling, paint: Callable[[], int], latest: Callable[
         if news:
             painted = paint()
             time.sleep(FRAME_S)  # drawing takes a core that the measurement wants
-
-
-def state_line(state: str, done: int, total: int, words: str, problem: str = "") -> str:
-    """State, progress and what is happening, as HTML; a problem below it."""
-    kind = {MEASURING: "training", "Not running": "waiting", "From store": "from-store"}.get(state, state.lower())
-    share = done / total if total else 1.0
-    line = (
-        f'<div class="lab-state lab-{kind}"><b>{state}</b><progress max="1" value="{share:.3f}" aria-label="progress"></progress>'
-        f"<span>{html.escape(words)}</span></div>"
-    )
-    return line + (f'<p class="lab-problem" role="alert">{html.escape(problem)}</p>' if problem else "")
 
 
 def say(text: str) -> None:

@@ -1,6 +1,5 @@
 """Where marimo and the race meet: buttons, the table while it fills, and the chosen cell."""
 
-import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -16,10 +15,22 @@ from lib.ceilings import ceilings, measure_ceilings
 from lib.charts import Chart
 from lib.engine import Engine
 from lib.experiments import seconds
-from lib.filling import MEASURING, Filling, Note
+from lib.filling import Filling, Note
 from lib.frames import records_frame
-from lib.live_filling import Stage, paint_while_it_fills, refuse, state_line
-from lib.race import BATCH_SIZES, KIND, NETWORK, Cell, Standing, all_cells, plan, race, standings, time_left_s
+from lib.live_filling import Stage, paint_while_it_fills, refuse
+from lib.race import (
+    BATCH_SIZES,
+    KIND,
+    NETWORK,
+    Cell,
+    Standing,
+    all_cells,
+    plan,
+    race,
+    records_and_notes,
+    standings,
+    time_left_s,
+)
 from lib.records import Record
 from lib.roofline import step_floor
 from lib.spec import N_TRAIN, Training
@@ -34,8 +45,7 @@ def fill(
 ) -> Iterator[Record | Trained | Note]:
     """Measure the ceilings once, make the visits, then count the epochs that accuracies need."""
     yield from measure_ceilings(usable_ways(), engine, store, cancel, claim)
-    for visit in race(begun.left, engine, store, cancel, claim):
-        yield visit.record
+    yield from records_and_notes(race(begun.left, engine, store, cancel, claim))
     if begun.trials and not cancel.is_set():
         yield from learn(begun.trials, engine, store, cancel, claim)
 
@@ -89,18 +99,18 @@ def settings() -> dict[str, Setting]:
 
 
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    """View, what to compare with, price, and the two buttons."""
+    """The two buttons, then view, what to compare with, and price."""
     save, known, ways = address.save("race"), settings(), _ways()
     view, beside, target, price, dated = (address.read(known[f"race.{name}"]) for name in _SAVED)
     named = {value: label for label, value in ways.items()}
     elements = {
+        "start": mo.ui.button(label="Race", value=0, on_click=lambda n: n + 1, kind="success", tooltip="Measure all cells, or go on where it stopped"),
+        "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
         "view": mo.ui.dropdown(race_view.VIEWS, value=next(k for k, v in race_view.VIEWS.items() if v == view), label="Show"),
         "beside": mo.ui.dropdown(ways, value=named[beside], label="… than"),
         "target": mo.ui.dropdown({f"{t:.0%}": t for t in TARGETS}, value=f"{target:.0%}", label="Target accuracy"),
         "price": mo.ui.number(0, MAX_PRICE_PER_H, step=0.001, value=price, label="$ an hour for this machine"),
         "dated": mo.ui.date(value=dated, label="price of"),
-        "start": mo.ui.button(label="Race", value=0, on_click=lambda n: n + 1, tooltip="Measure all cells, or go on where it stopped"),
-        "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
     }  # fmt: skip
     return mo.ui.dictionary(elements, on_change=lambda values: save({name: values[name] for name in _SAVED}))
 
@@ -149,7 +159,7 @@ class _Painter:
         known = standings(plan.cells, plan.records)
         view, beside, target, price, dated = (self._values[name] for name in _SAVED)
         shown = race_view.Shown(view, Way(*beside.split("/")), price, dated, target, plan.learned)
-        running = plan.left[0] if plan.left and state == MEASURING else None
+        running = plan.left[0] if plan.left and state in frame.UNDER_WAY else None
         self._widget.table = race_view.table(usable_ways(), BATCH_SIZES, known, shown, running)
         mo.output.replace(mo.Html(self._head(plan, known, shown, state, problem, note)))
 
@@ -157,14 +167,14 @@ class _Painter:
         self, at: Plan, known: dict[Cell, Standing], shown: race_view.Shown, state: str, problem: str, note: str
     ) -> str:
         visits, trainings = len(plan(at.cells, [])), len(trials(NETWORK))
-        left_s = time_left_s(at.left, known) if state == MEASURING else None
+        left_s = time_left_s(at.left, known) if state in frame.UNDER_WAY else None
         words = f"{visits - len(at.left)} of {visits} visits, {len(at.learned)} of {trainings} trainings to an accuracy"
+        words = f"{note} · {words}" if note else words
         words += f", about {seconds(left_s)} left" if left_s else ""
-        words += f", {note}" if note else ""
         done, total = visits - len(at.left) + len(at.learned), visits + trainings
         parts = [
-            state_line(state, done, total, words, problem),
-            f'<p class="lab-sentence" aria-live="polite">{html.escape(race_view.sentence(known, shown))}</p>',
+            frame.state_line(state, done, total, words, problem),
+            frame.sentence(race_view.sentence(known, shown)),
             frame.missing(),
         ]
         return "".join(parts)

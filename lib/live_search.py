@@ -13,7 +13,7 @@ from lib.experiments import BATCH_SIZES, RATE_STEPS
 from lib.filling import FAILED, Filling
 from lib.halving import cost_epochs, rungs
 from lib.importance import Dimension, importance
-from lib.live_filling import Stage, paint_while_it_fills, refuse, say, state_line
+from lib.live_filling import Stage, paint_while_it_fills, refuse, say
 from lib.spec import Training
 from lib.strategies import AUTO, POOLED, STRATEGIES
 from lib.turns import Claim, Urgency
@@ -131,12 +131,12 @@ def _paint(stage: Stage, filling: Filling, trainings: list[Training], values: di
     done = {item.index: item.curve for item in now.items if isinstance(item, Finished)}
     picked = next((item for item in now.items if isinstance(item, Picked)), None)
     (trains,) = stage.began_with
-    over = now.state != "Measuring"
+    over = now.over
     state = now.state
     if not trains and state != FAILED:
         state = "From store" if len(done) == len(trainings) else "Not running"
     words = now.note or f"{len(done):,} of {len(trainings):,} settings" + ("" if trains or len(done) == len(trainings) else ": press “Search”")  # fmt: skip
-    line = state_line(state, len(done), len(trainings), words, now.problem)
+    line = frame.state_line(state, len(done), len(trainings), words, now.problem)
     if picked is not None:
         line += f'<p class="lab-note">{html.escape(_how(picked, values, len(trainings)))}</p>'
     rows, dimensions = search.search_frame(trainings, done), _dimensions(values)

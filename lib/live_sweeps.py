@@ -11,9 +11,10 @@ from lib import sweep_lab_view as view
 from lib.address import Address, Setting, by_name, checked, choice
 from lib.backends import DEFAULT, Way, unavailable
 from lib.bare import free_memory_bytes
+from lib.charts import Chart
 from lib.experiments import BATCH_SIZES
 from lib.filling import DONE, Filling
-from lib.live_filling import Stage, paint_while_it_fills, refuse, say, state_line
+from lib.live_filling import Stage, paint_while_it_fills, refuse, say
 from lib.sweep_lab import COUNTS, Compared, Mixed, Point
 from lib.turns import Claim, Urgency
 
@@ -69,13 +70,13 @@ def _begin_if_asked(stage: Stage, asked: tuple, make: Callable) -> Filling:
     return stage.filling
 
 
-def _draw(controls: str, figures: list[tuple[str, str]], line: str, sentence: str, below: str = "") -> None:
+def _draw(controls: str, figures: list[tuple[str, Chart | str]], line: str, sentence: str, below: str = "") -> None:
     drawn = "".join(
-        f'<figure class="lab-figure"><figcaption>{html.escape(caption)}</figcaption>{figure}</figure>'
+        frame.figure(caption, figure) if isinstance(figure, Chart)
+        else f'<figure class="lab-figure"><figcaption>{html.escape(caption)}</figcaption>{figure}</figure>'
         for caption, figure in figures
-    )
-    said = f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else ""
-    mo.output.replace(frame.page(controls, drawn + line + said + below))
+    )  # fmt: skip
+    mo.output.replace(frame.page(controls, drawn + line + frame.sentence(sentence) + below))
 
 
 # The article's comparison.
@@ -121,13 +122,13 @@ def _paint_comparison(filling: Filling, kept: dict, began: bool, epochs: int, co
     words = now.note or f"{len(known)} of {len(methods)} ways timed, once each"
     if now.state == DONE and len(known) < len(methods):
         words += "; Keras takes a minute or more: press “Time Keras too”"
-    figure = mo.as_html(view.comparison_chart(methods, known)).text
+    figure = view.comparison_chart(methods, known)
     sentence = view.comparison_sentence(known, epochs)
     caption = f"five learning rates, {epochs} epochs each, batch size 32, evaluation included"
     below = view.disturbance([flag for record in known.values() for flag in record.warnings])
-    line = state_line(state, len(known), len(methods), words, now.problem)
+    line = frame.state_line(state, len(known), len(methods), words, now.problem)
     _draw(controls, [(caption, figure)], line, sentence, below + view.published_table(known))
-    if state != "Measuring":
+    if now.over:
         say(sentence)
     return now.version
 
@@ -170,14 +171,14 @@ def _paint_saturation(filling: Filling, most: int, controls: str) -> int:
     points = [item for item in now.items if isinstance(item, Point)]
     total = 3 * len([count for count in COUNTS if count <= most]) - 2
     words = now.note or f"{len(points)} points"
-    sentence = view.saturation_sentence(points) if now.state != "Measuring" else ""
-    figure = mo.as_html(view.saturation_chart(points, most)).text
-    line = state_line(now.state, len(points) if now.state == "Measuring" else total, total, words, now.problem)
+    sentence = view.saturation_sentence(points) if now.over else ""
+    figure = view.saturation_chart(points, most)
+    line = frame.state_line(now.state, total if now.over else len(points), total, words, now.problem)
     below = view.disturbance([flag for point in points for flag in point.disturbed]) + frame.quiet(
         elsewhere.models_note()
     )
     _draw(controls, [("milliseconds of an epoch, for each network", figure)], line, sentence, below)
-    if now.state != "Measuring":
+    if now.over:
         say(sentence)
     return now.version
 
@@ -218,10 +219,10 @@ def _paint_mixed(filling: Filling, spread: float, controls: str) -> int:
     sentence = view.mixed_sentence(found)
     figures = [
         ("neurons of the eight networks, in the width that all are padded to", view.shapes_figure(sweep_lab.different(spread))),
-        ("seconds of an epoch of all eight, from measured steps", mo.as_html(view.mixed_chart(found)).text),
+        ("seconds of an epoch of all eight, from measured steps", view.mixed_chart(found)),
     ]  # fmt: skip
-    line = state_line(now.state, len(found), 4, now.note or f"{len(found)} ways", now.problem)
+    line = frame.state_line(now.state, len(found), 4, now.note or f"{len(found)} ways", now.problem)
     _draw(controls, figures, line, sentence, view.disturbance([flag for one in found for flag in one.disturbed]))
-    if now.state != "Measuring":
+    if now.over:
         say(sentence)
     return now.version

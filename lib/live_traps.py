@@ -14,7 +14,7 @@ from lib.backends import DEFAULT, Way, unavailable
 from lib.ceilings import ceilings, measure_ceilings
 from lib.experiments import BATCH_SIZES
 from lib.filling import DONE, Filling
-from lib.live_filling import Stage, paint_while_it_fills, refuse, say, state_line
+from lib.live_filling import Stage, paint_while_it_fills, refuse, say
 from lib.machine import this_machine
 from lib.spec import Network
 from lib.turns import Claim, Urgency
@@ -90,7 +90,7 @@ def _paint(stage: Stage, filling: Filling, task: Task, controls: str) -> int:
     figure = mo.as_html(view.traps_chart(known)).text
     result = (
         f'<figure class="lab-figure"><figcaption>one step of 784→128→10 by JAX: every sample, and the median</figcaption>{figure}</figure>'
-        + state_line(state, len(known), len(view.TRAPS), words, now.problem)
+        + frame.state_line(state, len(known), len(view.TRAPS), words, now.problem)
         + (f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else "")
     )
     mo.output.replace(
@@ -101,6 +101,6 @@ def _paint(stage: Stage, filling: Filling, task: Task, controls: str) -> int:
             + frame.quiet(elsewhere.step_note())
         )
     )
-    if state != "Measuring":
+    if now.over:
         say(sentence)
     return now.version

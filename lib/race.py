@@ -5,7 +5,7 @@ Where an epoch takes long, a part of it is measured and scaled, and the cell say
 order before any is visited again, so that a slow minute of the machine does not meet one of them alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from lib.backends.base import Epoch, FirstCall, Steps
 from lib.cancel import Cancel
 from lib.current import current
 from lib.engine import Disturbed, Engine, Progress, Restarted
+from lib.filling import Note, note_of
 from lib.records import Record
 from lib.spec import N_TRAIN, Network, Training
 from lib.store import Store
@@ -42,6 +43,10 @@ class Cell:
     network: Network = NETWORK
 
     @property
+    def words(self) -> str:
+        return f"{self.way.label}, batch size {self.batch_size:,}"
+
+    @property
     def training(self) -> Training:
         return Training(self.network, 0.1 if self.batch_size >= 32 else 0.01, self.batch_size, EPOCHS)
 
@@ -58,6 +63,12 @@ class Visit:
     cell: Cell
     record: Record
     disturbance: Disturbance
+
+
+def records_and_notes(told: Iterator[Visit | Note]) -> Iterator[Record | Note]:
+    """What a race tells, with each visit's record in its place."""
+    for one in told:
+        yield one.record if isinstance(one, Visit) else one
 
 
 def plan(cells: Sequence[Cell], kept: Sequence[Record], rounds: int = ROUNDS, seed: int = 0) -> list[Cell]:
@@ -80,11 +91,12 @@ def race(
     cancel: Cancel,
     claim: Claim,
     budget_s: float = BUDGET_S,
-) -> Iterator[Visit]:
-    """Make the visits; each is kept as soon as it is made, so a stop loses at most the one that is running."""
+) -> Iterator[Visit | Note]:
+    """Make the visits, and say what is going on; each is kept as soon as it is made, so a stop loses at most the one that is running."""
     for cell in visits:
+        yield Note(cell.words)
         with engine.watch(cell.way) as watch:
-            timed = _timed(cell, engine, cancel, claim, budget_s)
+            timed = yield from _timed(cell, engine, cancel, claim, budget_s)
         if cancel.is_set() or not timed.epoch_s:
             return
         assert watch.disturbance is not None, "set at the end of the block"
@@ -112,7 +124,7 @@ class _Timed:
     warnings: tuple[str, ...] = ()
 
 
-def _timed(cell: Cell, engine: Engine, cancel: Cancel, claim: Claim, budget_s: float) -> _Timed:
+def _timed(cell: Cell, engine: Engine, cancel: Cancel, claim: Claim, budget_s: float) -> Generator[Note, None, _Timed]:
     stop = Cancel()  # when it is cancelled, or enough is measured
     epochs: list[float] = []
     evaluations: list[float] = []
@@ -120,6 +132,8 @@ def _timed(cell: Cell, engine: Engine, cancel: Cancel, claim: Claim, budget_s: f
     steps, part_s, chunks, train_s, first_call_s = 0, 0.0, 0, 0.0, 0.0
     beside: tuple[str, ...] = ()
     for message in engine.run(cell.way, [cell.training], stop, claim=claim):
+        if (note := note_of(message, cell.words)) is not None:
+            yield note
         event = message.event if isinstance(message, Progress) else None
         if isinstance(event, Steps):
             chunks, train_s = chunks + 1, train_s + event.train_s

@@ -6,7 +6,22 @@ function render({ model, el }) {
   scroll.className = "race-scroll";
   scroll.tabIndex = 0; // scrolls by the keyboard, too
   scroll.append(table);
-  el.append(scroll);
+  const scale = document.createElement("p");
+  scale.className = "race-scale";
+  el.append(scroll, scale);
+
+  // What the ground of the cells means, from its lightest to its darkest.
+  function drawScale(told) {
+    if (!told) return scale.replaceChildren();
+    const ramp = document.createElement("i");
+    ramp.setAttribute("aria-hidden", "true");
+    const legend = document.createElement("span");
+    legend.textContent = told.words + " · ★ best at its batch size · ";
+    const unmeasured = document.createElement("span");
+    unmeasured.className = "race-cell race-waiting";
+    unmeasured.textContent = "–";
+    scale.replaceChildren(told.low, ramp, told.high, legend, unmeasured, "not measured");
+  }
 
   function cellOf(cell) {
     const td = document.createElement("td");
@@ -14,7 +29,11 @@ function render({ model, el }) {
     button.className = "race-cell race-" + cell.state;
     button.title = cell.title;
     if (cell.level !== null) button.style.setProperty("--level", cell.level);
-    button.append(cell.text);
+    if (cell.best) {
+      button.classList.add("race-best");
+      button.title = "best at this batch size: " + cell.title;
+    }
+    button.append(cell.best ? "★ " + cell.text : cell.text);
     if (cell.key) {
       button.setAttribute("aria-pressed", String(model.get("selected") === cell.key));
       button.addEventListener("click", () => {
@@ -27,7 +46,7 @@ function render({ model, el }) {
   }
 
   function draw() {
-    const { columns, rows, corner } = model.get("table");
+    const { columns, rows, corner, scale: told } = model.get("table");
     if (!columns) return;
     const held = document.activeElement?.shadowRoot?.activeElement ?? document.activeElement;
     const focused = held?.closest?.("td") && table.contains(held) ? [held.closest("tr").rowIndex, held.closest("td").cellIndex] : null;
@@ -48,6 +67,7 @@ function render({ model, el }) {
       return tr;
     });
     table.replaceChildren(head, ...body);
+    drawScale(told);
     if (focused) table.rows[focused[0]]?.cells[focused[1]]?.querySelector("button")?.focus();
   }
 

@@ -1,7 +1,7 @@
 """The race as people see it: a table of cells by view, one cell in full, and a sentence. Measures nothing."""
 
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import altair as alt
@@ -28,6 +28,14 @@ VIEWS = {
     "cost of 1,000 epochs": "cost",
     "cost to the target accuracy": "target-cost",
 }
+SCALES = {
+    "seconds": "an epoch; the darker, the longer",
+    "target": "to the target accuracy; the darker, the longer",
+    "speed-up": "as fast; the darker, the faster",
+    "cost": "for 1,000 epochs; the darker, the dearer",
+    "target-cost": "to the target accuracy; the darker, the dearer",
+}
+LEAST_GROUND = 0.15  # of the darkest: a measured cell is never without ground
 _PUBLISHED = {
     ("keras-tensorflow", "gpu"): "Keras on TensorFlow, Quadro RTX 5000",
     ("keras-tensorflow", "cpu"): "Keras on TensorFlow, CPU",
@@ -59,11 +67,22 @@ def table(
     shown: Shown | None = None,
     running: Cell | None = None,
 ) -> dict:
-    """Columns and rows for the widget: measured rows first, the article's published ones below them, in the same form."""
+    """Columns and rows for the widget: measured rows first, the article's published ones below them, in the same form.
+
+    A cell's `level`, from 0 to 1, is its figure's place on the view's own scale, which is logarithmic; None: not measured.
+    The best figure of a column is marked.
+    """
     shown = shown or Shown()
+    figures = {cell: _FIGURES[shown.view](standing, known, shown) for cell, standing in known.items()}
+    values = {cell: value for cell, (_, _, value) in figures.items() if value is not None}
+    best = _best_of_columns(values, shown)
     rows = []
     for way in ways:
-        cells = [_cell(Cell(way, size), known, shown, running) for size in batch_sizes]
+        cells = []
+        for cell in (Cell(way, size) for size in batch_sizes):
+            level = _level(values[cell], values.values()) if cell in values else None
+            shown_cell = _cell(cell, figures.get(cell), known.get(cell), running)
+            cells.append(shown_cell | {"level": level, "best": cell in best})
         rows.append({"label": way.label, "published": False, "cells": cells})
     if shown.view == "seconds":
         for machine in recorded_gpus():
@@ -73,23 +92,46 @@ def table(
         for (backend, device), by_size in published.EPOCH_S.items():
             cells = [_published_cell(by_size.get(size)) for size in batch_sizes]
             rows.append({"label": f"published: {_PUBLISHED[backend, device]}", "published": True, "cells": cells})
-    return {"corner": "batch size", "columns": [f"{size:,}" for size in batch_sizes], "rows": rows}
+    scale = _scale(figures, values, shown)
+    return {"corner": "batch size", "columns": [f"{size:,}" for size in batch_sizes], "rows": rows, "scale": scale}
 
 
-def _cell(cell: Cell, known: Mapping[Cell, Standing], shown: Shown, running: Cell | None) -> dict:
-    standing = known.get(cell)
-    if standing is None:
+def _best_of_columns(values: Mapping[Cell, float], shown: Shown) -> set[Cell]:
+    """Of each batch size the cell with the best figure."""
+    best: dict[int, Cell] = {}
+    for cell in sorted(values, key=values.__getitem__, reverse=_larger_is_better(shown)):
+        best.setdefault(cell.batch_size, cell)
+    return set(best.values())
+
+
+def _larger_is_better(shown: Shown) -> bool:
+    return shown.view == "speed-up"
+
+
+def _level(value: float, values: Collection[float]) -> float:
+    low, high = np.log(min(values)), np.log(max(values))
+    place = (np.log(value) - low) / (high - low) if high > low else 1.0
+    return round(LEAST_GROUND + (1 - LEAST_GROUND) * float(place), 3)
+
+
+def _scale(figures: Mapping[Cell, "Figure"], values: Mapping[Cell, float], shown: Shown) -> dict | None:
+    """What the ground of the cells means: the figures at its two ends, and which of them is wanted."""
+    if not values:
+        return None
+    low, high = (figures[end(values, key=values.__getitem__)][0] for end in (min, max))
+    return {"low": low, "high": high, "words": SCALES[shown.view]}
+
+
+def _cell(cell: Cell, figure: "Figure | None", standing: Standing | None, running: Cell | None) -> dict:
+    if figure is None or standing is None:
         state, text = ("running", "…") if cell == running else ("waiting", "–")
-        return {"text": text, "title": "not measured yet", "state": state, "level": None, "key": ""}
-    text, title, value = _FIGURES[shown.view](standing, known, shown)
+        return {"text": text, "title": "not measured yet", "state": state, "key": ""}
+    text, title, value = figure
     state = "waiting" if value is None else "running" if cell == running else "scaled" if standing.scaled else "done"
-    # 0.05 s light, 100 s dark
-    level = None if value is None else float(np.clip((np.log10(max(value, 1e-3)) + 1.3) / 3.3, 0, 1))
-    level = None if level is None else round(level, 3)
-    return {"text": text, "title": title, "state": state, "level": level, "key": key_of(cell)}
+    return {"text": text, "title": title, "state": state, "key": key_of(cell)}
 
 
-Figure = tuple[str, str, float | None]  # text, explanation, value that sets the ground's strength
+Figure = tuple[str, str, float | None]  # text, explanation, and the value that the scale of the view is made of
 
 
 def _epoch(standing: Standing, _known: Mapping[Cell, Standing], _shown: Shown) -> Figure:
@@ -105,7 +147,7 @@ def _speed_up(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) 
     low, middle, high = standing.quartiles_s
     ratios = (other.quartiles_s[0] / high, other.quartiles_s[1] / middle, other.quartiles_s[2] / low)
     title = f"{ratios[1]:.3g} times faster ({ratios[0]:.3g} to {ratios[2]:.3g}, from the quartiles of both)"
-    return f"{ratios[1]:.2g} ×", title, middle / other.quartiles_s[1]
+    return f"{ratios[1]:.2g} ×", title, ratios[1]
 
 
 def _to_target(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) -> Figure:
@@ -141,9 +183,10 @@ def _priced(figure: Figure, times: float, what: str, shown: Shown) -> Figure:
     if value is None:
         return text, title, None
     if not shown.price_per_h:
-        return "set a price", title, value
+        return "set a price", title, None
     dated = f"at {shown.price_per_h:g} $ an hour" + (f", price of {shown.price_date}" if shown.price_date else "")
-    return f"${times * value / 3600 * shown.price_per_h:.3g}", f"{what} {dated}; {title}", value
+    dollars = times * value / 3600 * shown.price_per_h
+    return f"${dollars:.3g}", f"{what} {dated}; {title}", dollars
 
 
 def _cost(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) -> Figure:
@@ -163,12 +206,19 @@ def _recorded_cell(machine: Machine, way: Way, size: int) -> dict:
     known = machine.epoch(way, size)
     text = justified(known.middle, known.low, known.high, at_most=3) if known else "–"
     title = f"{named(machine)}, not measured here"
-    return {"text": text, "title": title, "state": "published", "level": None, "key": ""}
+    return {"text": text, "title": title, "state": "published", "level": None, "best": False, "key": ""}
 
 
 def _published_cell(value_s: float | None) -> dict:
     text = "" if value_s is None else f"{value_s:g} s"
-    return {"text": text, "title": "published, not measured here", "state": "published", "level": None, "key": ""}
+    return {
+        "text": text,
+        "title": "published, not measured here",
+        "state": "published",
+        "level": None,
+        "best": False,
+        "key": "",
+    }
 
 
 def _visits(standing: Standing) -> str:
@@ -176,31 +226,55 @@ def _visits(standing: Standing) -> str:
 
 
 def sentence(known: Mapping[Cell, Standing], shown: Shown | None = None) -> str:
-    """What the race says so far, from its rows."""
+    """What the chosen view says so far, from the race's rows."""
     if not known:
         return ""
     shown = shown or Shown()
-    best = min(known.values(), key=lambda standing: standing.quartiles_s[1])
-    parts = [
-        f"Fastest so far: {best.cell.way.label} at batch size {best.cell.batch_size:,}, {seconds(best.quartiles_s[1])} an epoch."
-    ]
+    figures = {cell: _FIGURES[shown.view](standing, known, shown) for cell, standing in known.items()}
+    values = {cell: value for cell, (_, _, value) in figures.items() if value is not None}
+    if not values:
+        return _why_nothing(shown)
+    cell = (max if _larger_is_better(shown) else min)(values, key=values.__getitem__)
+    told = _BEST[shown.view].format(
+        way=cell.way.label,
+        size=f"{cell.batch_size:,}",
+        figure=figures[cell][0],
+        beside=shown.beside.label if shown.beside is not None else "",
+        target=f"{shown.target:.0%}",
+    )
+    return " ".join([told, *(_remarks(known) if shown.view == "seconds" else [])])
+
+
+_BEST = {
+    "seconds": "Fastest so far: {way} at batch size {size}, {figure} an epoch.",
+    "target": "To {target} accuracy the fastest is {way} at batch size {size}: {figure}, which is what counts.",
+    "speed-up": "Farthest ahead of {beside} at the same batch size: {way} at {size}, {figure} as fast.",
+    "cost": "Cheapest so far: {way} at batch size {size}, {figure} for 1,000 epochs.",
+    "target-cost": "To {target} accuracy the cheapest is {way} at batch size {size}: {figure}.",
+}
+
+
+def _why_nothing(shown: Shown) -> str:
+    """What the chosen view still needs."""
+    if shown.view in ("cost", "target-cost") and not shown.price_per_h:
+        return "A cost needs the price of this machine: set the $ an hour above."
+    if shown.view == "speed-up":
+        beside = f"{shown.beside.label} is not measured yet" if shown.beside is not None else "nothing is chosen"
+        return f"There is nothing to be faster than: {beside}."
+    return "How many epochs each batch size needs is counted after the race: until then nobody knows who is first at the accuracy."
+
+
+def _remarks(known: Mapping[Cell, Standing]) -> list[str]:
+    """What seconds an epoch show beside the fastest, and what they hide."""
+    parts = []
     pair = [known.get(Cell(Way(key), 32)) for key in ("keras-tensorflow", "jax-epoch")]
     if pair[0] is not None and pair[1] is not None:
         ratio = pair[0].quartiles_s[1] / pair[1].quartiles_s[1]
         parts.append(
             f"At batch size 32 the same epoch takes Keras on TensorFlow {ratio:.1f} times as long as JAX in one call."
         )
-    to_target = {cell: value for cell, one in known.items() if (value := _to_target(one, known, shown)[2]) is not None}
-    if to_target:
-        cell = min(to_target, key=to_target.__getitem__)
-        parts.append(
-            f"To {shown.target:.0%} accuracy the fastest is {cell.way.label} at batch size {cell.batch_size:,}: {seconds(to_target[cell])}, which is "
-            "what counts."
-        )
-    else:
-        remarks = findings(Observed(batch_sizes=tuple({cell.batch_size for cell in known})))
-        parts += [finding.text for finding in remarks]
-    return " ".join(parts)
+    remarks = findings(Observed(batch_sizes=tuple({cell.batch_size for cell in known})))
+    return parts + [finding.text for finding in remarks]
 
 
 def detail(standing: Standing | None, floor: Floor | None = None) -> str:

@@ -93,8 +93,9 @@ def compare(
     """
     for method in todo:
         warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.way) for seed in range(2)]
-        yield Note(f"warming up {method.label}")
-        yield from _quietly(updates(warm_up, engine, None, cancel, Options(method.strategy), claim))
+        doing = f"warming up {method.label}"
+        yield Note(doing)
+        yield from _quietly(updates(warm_up, engine, None, cancel, Options(method.strategy), claim), doing)
         wall_s, watch = None, engine.watch(method.way)
         while wall_s is None and not cancel.is_set():
             with watch:
@@ -122,14 +123,14 @@ def _timed(
         if isinstance(update, Progress | Finished):
             whole = len(RATES) * (1 if method.strategy in POOLED else epochs + 1)
             yield Note(f"{method.label}: {done / whole:.0%}")
-        elif (note := note_of(update)) is not None:  # type: ignore[arg-type]
+        elif (note := note_of(update, method.label)) is not None:  # type: ignore[arg-type]
             yield note
     return None if cancel.is_set() else time.perf_counter() - began
 
 
-def _quietly(told: Iterator) -> Iterator[Note]:
+def _quietly(told: Iterator, doing: str) -> Iterator[Note]:
     for update in told:
-        if (note := note_of(update)) is not None:
+        if (note := note_of(update, doing)) is not None:
             yield note
 
 
@@ -176,21 +177,22 @@ def saturation(
                 break
             if key != "sequential" and count < 2:
                 continue
-            yield Note(f"measuring {count:,} networks, {STRATEGIES[key].label}")
+            doing = f"{count:,} network{'s' * (count > 1)}, {STRATEGIES[key].label}"
+            yield Note(doing)
             if key == "sequential" and count > 1:
                 paces = replace(paces, again=False)  # the same program, once more
-            each = yield from _each(paces, key, trainings, n_devices)
+            each = yield from _each(paces, key, trainings, n_devices, doing)
             if each is not None:
                 each_s, low_s, high_s, disturbed = each
                 yield Point(key, device, count, each_s, memory_bytes, "", low_s, high_s, disturbed)
         paces = replace(paces, again=again)
 
 
-def _each(paces: Paces, strategy: str, trainings: list[Training], n_devices: int):
+def _each(paces: Paces, strategy: str, trainings: list[Training], n_devices: int, doing: str):
     """Generator: its value is seconds an epoch and network, all in one program, with the ends of their spread; None when cancelled."""
     limits = Limits(float("inf"), float("inf"), n_devices, 1.0)
     plan = parts(STRATEGIES[strategy], trainings, range(len(trainings)), limits)
-    found = yield from _noted(paces.of(plan, trainings))
+    found = yield from _noted(paces.of(plan, trainings), doing)
     if not found:
         return None
     steps = trainings[0].steps_per_epoch()
@@ -203,14 +205,14 @@ def _each(paces: Paces, strategy: str, trainings: list[Training], n_devices: int
     return each, low, high, pace.disturbed
 
 
-def _noted(messages: Iterator[Message]):
+def _noted(messages: Iterator[Message], doing: str):
     """Pass on what a message says to who waits; the generator's value is the messages' own."""
     while True:
         try:
             message = next(messages)
         except StopIteration as end:
             return end.value
-        if (note := note_of(message)) is not None:
+        if (note := note_of(message, doing)) is not None:
             yield note
 
 
@@ -253,8 +255,8 @@ def mixed(
         plan = parts(STRATEGIES[key], trainings, range(N_DIFFERENT), limits)
         if cancel.is_set() or (key == "sharded" and limits.n_devices < 2):
             return
-        yield Note(f"measuring {STRATEGIES[key].label}")
-        found = yield from _noted(paces.of(plan, trainings))
+        yield Note(STRATEGIES[key].label)
+        found = yield from _noted(paces.of(plan, trainings), STRATEGIES[key].label)
         if cancel.is_set() or not found:
             return
         wasted = waste([t.network for t in trainings]) if STRATEGIES[key].padded else 0.0

@@ -30,8 +30,9 @@ def comparison_question(address, compare_stage):
     mo.md(r"""
     ## 1 · The article's sweep
 
-    Five learning rates, 0.001 to 10, ten epochs each. The article trains them with Keras one after another, then in five processes, then with
-    `vmap`. Here are these three and more, each timed whole; a rate of 10 does not learn, but it is trained to the end all the same.
+    The article trains five learning rates, 0.001 to 10, for ten epochs each: with Keras one after another, then in five processes, then with
+    `vmap`. Here are these three and more, each timed whole, for as many epochs as the slider says; a rate of 10 does not learn, but it is
+    trained to the end all the same.
     """)
     return (compare_panel,)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from lib.frame import UNDER_WAY
 from lib.notebooks import NOTEBOOKS, ROOT
 from tests.contrast import contrast
 
@@ -113,7 +114,8 @@ def stop_all(page) -> None:
     if button.count():
         button.click()
         page.wait_for_function(
-            "() => ![...document.querySelectorAll('.lab-state b')].some(e => ['Training', 'Waiting'].includes(e.innerText))",
+            "under => ![...document.querySelectorAll('.lab-state b')].some(e => under.includes(e.innerText))",
+            arg=list(UNDER_WAY),
             timeout=20_000,
         )
 

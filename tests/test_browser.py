@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from lib.experiments import missing_backends
+from lib.frame import UNDER_WAY
 from tests.browser import FIRST, GROUND, MARKS, PHONE, assert_accessible, open_page, serving, tab, wait_over
 from tests.contrast import contrast
 
@@ -77,7 +78,9 @@ def test_moving_a_slider_trains_anew_and_changes_the_address(page, server):
     slider.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function(
-        "old => document.querySelector('.lab .lab-sentence')?.innerText !== old", arg=before, timeout=30_000
+        "old => ![old, '', undefined].includes(document.querySelector('.lab .lab-sentence')?.innerText)",
+        arg=before,
+        timeout=30_000,
     )
     wait_over(page)
     assert "after 4 epochs" in sentence(page)
@@ -148,10 +151,10 @@ def test_a_moved_slider_does_not_wait_for_the_experiments_below(page, server):
     thumb(page, "Batch size").focus()
     page.keyboard.press("ArrowLeft")
     page.wait_for_function(
-        "old => document.querySelector('.lab .lab-sentence') && document.querySelector('.lab .lab-sentence').innerText !== old",
+        "old => ![old, '', undefined].includes(document.querySelector('.lab .lab-sentence')?.innerText)",
         arg=before, timeout=60_000,
     )  # fmt: skip
-    assert page.evaluate(state, 3) in ("Waiting", "Training"), "the fourth is not over yet"
+    assert page.evaluate(state, 3) in UNDER_WAY, "the fourth is not over yet"
     page.wait_for_function(f"() => ({state})(3) === 'Training'", timeout=10_000)
     page.locator(".lab >> nth=3 >> button", has_text="Stop").click()
     wait_over(page, 3, 10_000)

@@ -2,9 +2,11 @@
 
 import pytest
 
+from lib.backends import Way
 from lib.cancel import Cancel
-from lib.engine import WorkerDied
-from lib.filling import DONE, FAILED, MEASURING, STOPPED, Filling, Note
+from lib.data import Facts
+from lib.engine import Ready, Starting, Waiting, WorkerDied
+from lib.filling import DONE, FAILED, MEASURING, STARTING, STOPPED, WAITING, Filling, Note, note_of
 
 
 def finished(make, cancel=None):
@@ -27,6 +29,33 @@ def test_items_notes_and_the_end():
 def test_a_note_is_gone_when_something_came():
     now = finished(lambda: iter([Note("starting"), 1])).view()
     assert now.note == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "state", "words"),
+    [
+        (Waiting(2), WAITING, "2 before this"),
+        (Waiting(None), WAITING, "another program measures"),
+        (Starting(Way("keras-jax")), STARTING, "Keras on JAX: its worker imports the library and loads the images"),
+        (Ready(Facts("", "")), MEASURING, "32 networks"),
+    ],
+    ids=["queue", "other program", "start", "ready"],
+)
+def test_a_state_goes_by_its_name(message, state, words):
+    """What waits does not say that it measures; it is not over either."""
+    go = Cancel()
+
+    def make():
+        yield note_of(message, "32 networks")
+        go.wait(5)
+
+    filling = Filling(make, Cancel())
+    assert filling.wait_for_news(0, 5)
+    now = filling.view()
+    assert (now.state, now.note, now.over, filling.over_at(now.version)) == (state, words, False, False)
+    go.set()
+    filling.thread.join(5)
+    assert (filling.view().state, filling.view().note) == (DONE, "")
 
 
 def test_a_stop_is_no_end():

@@ -14,8 +14,10 @@ import pytest
 from lib import launch
 from lib.backends import Way, versions
 from lib.cancel import Cancel
-from lib.race import BATCH_SIZES, KIND, ROUNDS, Cell, all_cells, plan, race, records_of, standings, time_left_s
-from lib.race_view import Shown, detail, key_of, sentence, table
+from lib.engine import Engine
+from lib.filling import MEASURING, STARTING, Note
+from lib.race import BATCH_SIZES, KIND, ROUNDS, Cell, Visit, all_cells, plan, race, records_of, standings, time_left_s
+from lib.race_view import LEAST_GROUND, Shown, detail, key_of, sentence, table
 from lib.records import Record
 from lib.store import Store
 from lib.timing import Ended, Measurement
@@ -29,6 +31,10 @@ def record(cell, epoch_s, scaled=0, **changes):
     measured = Measurement(tuple(epoch_s), 1500, Ended.CAP)
     made = Record.of(KIND, cell.subject | {"scaled": scaled}, measured, versions(cell.way.backend))
     return Record(**{**vars(made), **changes})
+
+
+def visits_of(told):
+    return [one for one in told if isinstance(one, Visit)]
 
 
 def test_every_cell_is_visited_once_before_any_is_visited_again():
@@ -79,6 +85,7 @@ def test_the_table_shows_what_is_known_and_what_was_published():
     assert [row["cells"][1]["text"] for row in faster["rows"]] == ["10 ×", "1 ×"]
     cost = table([JAX], BATCH_SIZES, known, Shown("cost", price_per_h=0.936, price_date="2026-11-01"))
     assert cost["rows"][0]["cells"][1]["text"] == "$0.052"
+    assert cost["scale"]["low"] == "$0.052"
     assert "price of 2026-11-01" in cost["rows"][0]["cells"][1]["title"]
     assert table([JAX], BATCH_SIZES, known, Shown("cost"))["rows"][0]["cells"][1]["text"] == "set a price"
     assert "10.0 times as long" in sentence(known)
@@ -87,9 +94,77 @@ def test_the_table_shows_what_is_known_and_what_was_published():
     assert time_left_s(cells, known) == pytest.approx(4 * 0.2 + 0.3 + 3.5 + 0.3)
 
 
+# Seconds an epoch: NumPy wins at 32, JAX at 512; Keras is measured at 32 only.
+MEASURED = {Cell(NUMPY, 32): 0.1, Cell(JAX, 32): 0.2, Cell(KERAS, 32): 5.9, Cell(NUMPY, 512): 0.3, Cell(JAX, 512): 0.05}
+
+
+@pytest.mark.parametrize(
+    ("shown", "best", "darkest", "ends"),
+    [
+        (Shown("seconds"), {Cell(NUMPY, 32), Cell(JAX, 512)}, Cell(KERAS, 32), (r"50(\.0)? ms", r"5\.90? s")),
+        (Shown("speed-up", KERAS), {Cell(NUMPY, 32)}, Cell(NUMPY, 32), ("1 ×", "59 ×")),
+        (Shown("speed-up", NUMPY), {Cell(NUMPY, 32), Cell(JAX, 512)}, Cell(JAX, 512), (r"0\.017 ×", "6 ×")),
+        (Shown("cost", price_per_h=3.6), {Cell(NUMPY, 32), Cell(JAX, 512)}, Cell(KERAS, 32), (r"\$0\.05", r"\$5\.9")),
+    ],
+    ids=["seconds", "than Keras", "than NumPy", "cost"],
+)
+def test_each_view_has_its_scale_and_its_winners(shown, best, darkest, ends):
+    known = standings(list(MEASURED), [record(cell, [epoch_s] * 3) for cell, epoch_s in MEASURED.items()])
+    ways, sizes = [NUMPY, JAX, KERAS], (32, 512)
+    made = table(ways, sizes, known, shown)
+    cells = {
+        Cell(way, size): cell
+        for way, row in zip(ways, made["rows"], strict=False)
+        for size, cell in zip(sizes, row["cells"], strict=True)
+    }
+    levels = {cell: drawn["level"] for cell, drawn in cells.items() if drawn["level"] is not None}
+    assert {cell for cell, drawn in cells.items() if drawn["best"]} == best
+    assert levels[darkest] == 1.0 == max(levels.values())
+    assert min(levels.values()) == LEAST_GROUND > 0, "what is measured is never blank"
+    assert cells[Cell(KERAS, 512)]["level"] is None, "what is not measured has no ground"
+    told = [made["scale"][end].replace("\u202f", " ") for end in ("low", "high")]
+    assert all(re.fullmatch(end, text) for end, text in zip(ends, told, strict=True)), told
+    values = {cell: float(re.sub(r"[^0-9.]", "", cells[cell]["text"])) for cell in levels if shown.view != "seconds"}
+    by_value = sorted(values, key=values.__getitem__)
+    assert sorted(values, key=levels.__getitem__) == by_value, "the larger the figure, the stronger the ground"
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [
+        (Shown("seconds"), "Fastest so far: JAX, one call an epoch at batch size 512, 50"),
+        (Shown("speed-up", KERAS), "Farthest ahead of Keras on TensorFlow at the same batch size: NumPy at 32, 59 × as fast."),
+        (Shown("speed-up", Way("keras-jax")), "Keras on JAX is not measured yet"),
+        (Shown("cost", price_per_h=3.6), "Cheapest so far: JAX, one call an epoch at batch size 512, $0.05 for 1,000 epochs."),
+        (Shown("cost"), "set the $ an hour"),
+        (Shown("target"), "counted after the race"),
+        (Shown("target-cost", price_per_h=3.6), "counted after the race"),
+    ],
+)  # fmt: skip
+def test_the_sentence_speaks_of_the_chosen_view(shown, words):
+    known = standings(list(MEASURED), [record(cell, [epoch_s] * 3) for cell, epoch_s in MEASURED.items()])
+    told = sentence(known, shown).replace("\u202f", " ")
+    assert words in told
+    assert ("Fastest so far" in told) == (shown.view == "seconds")
+
+
+def test_a_race_says_what_it_is_doing(tmp_path):
+    """A worker that starts takes seconds, up to half a minute: meanwhile it is said which."""
+    own = Engine()
+    try:
+        told = list(race([Cell(NUMPY, 4096)], own, Store(tmp_path / "r.sqlite"), Cancel(), Claim()))
+    finally:
+        own.close()
+    notes = [(one.state, one.text) for one in told if isinstance(one, Note)]
+    assert notes[0] == (MEASURING, "NumPy, batch size 4,096")
+    assert (STARTING, "NumPy: its worker imports the library and loads the images") in notes
+    assert notes[-1] == (MEASURING, "NumPy, batch size 4,096")
+    assert isinstance(told[-1], Visit)
+
+
 def test_a_real_visit_is_kept_and_not_made_again(engine, tmp_path):
     store, cells, began = Store(tmp_path / "results.sqlite"), [Cell(NUMPY, 4096)], time.perf_counter()
-    (visit,) = race(plan(cells, [], rounds=1), engine, store, Cancel(), Claim(), budget_s=1e9)
+    (visit,) = visits_of(race(plan(cells, [], rounds=1), engine, store, Cancel(), Claim(), budget_s=1e9))
     assert len(visit.record.block_s) == 3, "the first epoch is not timed"
     assert all(second > 0 for second in visit.record.block_s)
     assert sum(visit.record.block_s) < time.perf_counter() - began, "seconds, of those that passed here"
@@ -100,7 +175,7 @@ def test_a_real_visit_is_kept_and_not_made_again(engine, tmp_path):
 def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
     monkeypatch.setattr("lib.race.BUDGET_S", 0.5)
     monkeypatch.setattr("lib.race.PART_S", 0.1)
-    (visit,) = race([Cell(NUMPY, 1)], engine, Store(tmp_path / "r.sqlite"), Cancel(), Claim())
+    (visit,) = visits_of(race([Cell(NUMPY, 1)], engine, Store(tmp_path / "r.sqlite"), Cancel(), Claim()))
     assert visit.record.subject["scaled"] == 1
     assert len(visit.record.block_s) >= 3
     assert visit.record.measurement.median_s * 48_000 > 1, "seconds of a whole epoch, from a tenth of a second of steps"
@@ -110,8 +185,9 @@ def test_a_stopped_race_keeps_what_is_done(engine, tmp_path):
     store, cancel = Store(tmp_path / "r.sqlite"), Cancel()
     made = []
     for visit in race([Cell(NUMPY, 4096), Cell(NUMPY, 1)], engine, store, cancel, Claim()):
-        made.append(visit)
-        cancel.set()
+        if isinstance(visit, Visit):
+            made.append(visit)
+            cancel.set()
     assert len(made) == 1
     assert len(store.records(KIND)) == 1
 
@@ -168,7 +244,8 @@ race.NETWORK = Network((32,))
 trainer, store = engine.Engine(), Store(Path(sys.argv[1]))
 for _ in sys.stdin:
     held.clear()
-    (visit,) = race.race([race.Cell(Way("numpy"), 4096)], trainer, store, Cancel(), Claim(), budget_s=1e9)
+    told = race.race([race.Cell(Way("numpy"), 4096)], trainer, store, Cancel(), Claim(), budget_s=1e9)
+    (visit,) = [one for one in told if isinstance(one, race.Visit)]
     print(json.dumps([visit.record.block_s, held]), flush=True)
 trainer.close()
 """

@@ -80,9 +80,10 @@ def measure_tasks(
     for task in todo:
         if cancel.is_set():
             return
-        yield Note(f"{task.way.label}: {_TITLES[task.examination.kind]}")
+        doing = f"{task.way.label}: {_TITLES[task.examination.kind]}"
+        yield Note(doing)
         for message in engine.examine(task.way, task.examination, cancel, claim):
-            if (note := note_of(message)) is not None:
+            if (note := note_of(message, doing)) is not None:
                 yield note
             if isinstance(message, Measured):
                 subject: Mapping[str, str | int | float] = task.subject | {"name": message.name, "work": message.work}
