@@ -21,10 +21,11 @@ def measure_ceilings(
 ) -> Iterator[Note]:
     """Measure what is not kept yet, each library once; says what it waits for. A stop keeps what is done."""
     kept = store.records(KIND)
-    for way in {(BACKENDS[way.backend].worker, way.device): way for way in ways}.values():
+    libraries = {(BACKENDS[way.backend].worker, way.device): way for way in ways}
+    for number, way in enumerate(libraries.values(), 1):
         if cancel.is_set() or _of(way, kept):
             continue
-        doing = f"what this machine can reach at best, by {way.label}"
+        doing = f"what this machine can reach at best: {way.label}, {number} of {len(libraries)} libraries"
         yield Note(doing)
         for message in engine.examine(way, Examination("ceilings"), cancel, claim):
             if (note := note_of(message, doing)) is not None:

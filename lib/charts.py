@@ -24,7 +24,7 @@ from lib.spec import N_TRAIN
 
 HEIGHT = 240
 AROUND = 62  # pixels of a drawn chart above and below its plot: padding, the axis' labels and its title
-LABEL_GAP = 13  # pixels from label to label
+LABEL_GAP = 14  # pixels from label to label
 LABEL_LIMIT = 96  # pixels of the longest label; its tooltip says the rest
 # Cool to warm at nearly one lightness: ordered, told apart without red-green vision, readable on light and on dark.
 _ORDERED = ("#3a72d8", "#7b62d3", "#b04fb4", "#d04a78", "#d1623a", "#b9801c")
@@ -254,15 +254,14 @@ def _filled(
 
 
 def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
-    """Labels for the points (label, x, y, and a text where the label is not it): at a height `at` each, so that none covers another."""
+    """The points (label, x, y, and a text where the label is not it), each with a height `at` which its label covers no other."""
     low, high = np.log(domain)
     heights = [float(np.clip((np.log(point["y"]) - low) / (high - low), 0, 1)) for point in points]
     moved = spread_labels(heights, LABEL_GAP / HEIGHT, 0.0, 1.0)
     return [
-        {"text": point["label"], **{name: point[name] for name in ("label", "x", "y", "text") if name in point},
-         "at": float(np.exp(low + (high - low) * height))}
+        {"text": point["label"]} | point | {"at": float(np.exp(low + (high - low) * height))}
         for point, height in zip(points, moved, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def room(texts: Sequence[str]) -> list[dict]:
@@ -450,7 +449,7 @@ def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
         alt.Tooltip("epochs:Q", title="timed epochs"),
     ]
     base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=_color(), tooltip=tooltip)
-    lead = base.mark_rule(opacity=0.2).encode(x=alt.value(0), x2="low:Q", color=alt.value("currentColor"))
+    lead = base.mark_rule(opacity=0.2).encode(x=x("low"), x2=alt.value(0), color=alt.value("currentColor"))
     spread = base.mark_rule(strokeWidth=5, opacity=0.45).encode(x=x("low"), x2="high:Q")
     dots = base.mark_point(filled=True, size=110, opacity=1).encode(x=x("y"))
     text = base.mark_text(align="left", dx=10, fontSize=11, fontWeight=600).encode(x=x("high"), text="text:N")

@@ -104,7 +104,7 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     view, beside, target, price, dated = (address.read(known[f"race.{name}"]) for name in _SAVED)
     named = {value: label for label, value in ways.items()}
     elements = {
-        "start": mo.ui.button(label="Race", value=0, on_click=lambda n: n + 1, kind="success", tooltip="Measure all cells, or go on where it stopped"),
+        "start": mo.ui.button(label="Race", value=0, on_click=lambda n: n + 1, tooltip="Measure all cells, or go on where it stopped"),
         "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
         "view": mo.ui.dropdown(race_view.VIEWS, value=next(k for k, v in race_view.VIEWS.items() if v == view), label="Show"),
         "beside": mo.ui.dropdown(ways, value=named[beside], label="… than"),
@@ -172,16 +172,12 @@ class _Painter:
         words = f"{note} · {words}" if note else words
         words += f", about {seconds(left_s)} left" if left_s else ""
         done, total = visits - len(at.left) + len(at.learned), visits + trainings
-        parts = [
-            frame.state_line(state, done, total, words, problem),
-            frame.sentence(race_view.sentence(known, shown)),
-            frame.missing(),
-        ]
-        return "".join(parts)
+        line = frame.state_line(state, done, total, words, problem)
+        return f'<div class="race-head">{line}{frame.sentence(race_view.sentence(known, shown))}</div>'
 
 
 def detail(store: Store, key: str) -> mo.Html:
-    """The chosen cell in full."""
+    """The chosen cell in full, and what is missing in the table."""
     cells = all_cells(usable_ways())
     chosen = next((cell for cell in cells if race_view.key_of(cell) == key), None)
     standing = standings([chosen], store.records(KIND)).get(chosen) if chosen is not None else None
@@ -194,7 +190,7 @@ def detail(store: Store, key: str) -> mo.Html:
         text += (
             f'<figure class="lab-figure">{mo.as_html(Chart(race_view.blocks_chart(standing), "epochs")).text}</figure>'
         )
-    return mo.Html(f'<div class="race-detail">{text}</div>')
+    return mo.Html(f'<div class="race-detail">{text}</div>{frame.missing()}')
 
 
 def record(store: Store) -> mo.Html:

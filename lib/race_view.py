@@ -29,11 +29,11 @@ VIEWS = {
     "cost to the target accuracy": "target-cost",
 }
 SCALES = {
-    "seconds": "an epoch; the darker, the longer",
-    "target": "to the target accuracy; the darker, the longer",
-    "speed-up": "as fast; the darker, the faster",
-    "cost": "for 1,000 epochs; the darker, the dearer",
-    "target-cost": "to the target accuracy; the darker, the dearer",
+    "seconds": "an epoch; the stronger the colour, the longer",
+    "target": "to the target accuracy; the stronger the colour, the longer",
+    "speed-up": "as fast; the stronger the colour, the faster",
+    "cost": "for 1,000 epochs; the stronger the colour, the dearer",
+    "target-cost": "to the target accuracy; the stronger the colour, the dearer",
 }
 LEAST_GROUND = 0.15  # of the darkest: a measured cell is never without ground
 _PUBLISHED = {

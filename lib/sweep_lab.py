@@ -31,6 +31,7 @@ KIND = "sweep"
 RATES = (0.001, 0.01, 0.1, 1.0, 10.0)  # the article's
 COUNTS = tuple(2**k for k in range(11))
 N_DIFFERENT = 8
+COUNTED_BY = ("sequential", "vmap", "sharded")
 MIXED_BY = ("sequential", "vmap", "padded", "sharded")
 NETWORK = Network((128,))
 SHARE_OF_MEMORY = 0.4
@@ -162,7 +163,7 @@ def saturation(
 ) -> Iterator[Point | Note]:
     """Seconds of an epoch and network, 1 to `most` networks in one program, beside one after another."""  # fmt: skip
     paces = Paces(engine, store, Way(device=device), cancel, claim, again=again)
-    for key in ("sequential", "vmap", "sharded"):
+    for key in COUNTED_BY:
         n_devices = device_count(device) if key == "sharded" else 1
         if key == "sharded" and n_devices < 2:
             continue

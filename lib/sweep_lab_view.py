@@ -7,13 +7,13 @@ import altair as alt
 import pandas as pd
 
 from lib import published
-from lib.charts import Chart, nice_above, styled
+from lib.charts import HEIGHT, Chart, labels, moved_apart, nice_above, room, styled
 from lib.experiments import listed, seconds
 from lib.records import Record
 from lib.spec import Network
 from lib.stack.layout import Shape
 from lib.strategies import STRATEGIES
-from lib.sweep_lab import MIXED_BY, RATES, Method, Mixed, Point, saturates_at
+from lib.sweep_lab import COUNTED_BY, MIXED_BY, RATES, Method, Mixed, Point, saturates_at
 
 _BAR = 30  # pixels of a bar and its gap
 
@@ -88,35 +88,29 @@ def published_table(known: Mapping[str, Record]) -> str:
 def saturation_chart(points: Sequence[Point], most: int) -> Chart:
     """Milliseconds of an epoch and network against the number of networks, both logarithmic, a line a strategy."""
     rows = [
-        {"label": STRATEGIES[p.strategy].label, "color": STRATEGIES[p.strategy].color, "x": p.count, "y": 1e3 * p.each_s}
+        {"label": STRATEGIES[p.strategy].label, "color": STRATEGIES[p.strategy].color, "x": p.count, "y": 1e3 * p.each_s,
+         "low": 1e3 * (p.low_s or p.each_s), "high": 1e3 * (p.high_s or p.each_s)}
         for p in points if p.each_s == p.each_s
     ]  # fmt: skip
-    values = [row["y"] for row in rows] or [50.0, 500.0]
+    low, high = min((row["low"] for row in rows), default=50.0), max((row["high"] for row in rows), default=500.0)
+    domain = (1 / nice_above(1 / low), nice_above(1.05 * high))
+    frame = pd.DataFrame(rows, columns=["label", "color", "x", "y", "low", "high"])
+    scale = alt.Scale(type="log", domain=list(domain), nice=False)
+
+    def y(field: str) -> alt.Y:
+        return alt.Y(f"{field}:Q", scale=scale, title=None, axis=alt.Axis(format="~s", tickCount=6))
+
     x = alt.X("x:Q", scale=alt.Scale(type="log", base=2, domain=[1, max(2, most)], nice=False), title="networks in one program", axis=alt.Axis(values=[2**k for k in range(11)], format="d", labelOverlap=True))  # fmt: skip
-    y = alt.Y("y:Q", scale=alt.Scale(type="log", domain=[0.7 * min(values), 1.3 * max(values)], nice=False), title=None, axis=alt.Axis(format="~s", tickCount=6))  # fmt: skip
-    ranges = [
-        {"color": STRATEGIES[p.strategy].color, "x": p.count, "low": 1e3 * p.low_s, "high": 1e3 * p.high_s}
-        for p in points if p.high_s > p.low_s
-    ]  # fmt: skip
-    spread = alt.Chart(pd.DataFrame(ranges, columns=["color", "x", "low", "high"])).mark_rule(
-        strokeWidth=5, opacity=0.3
-    )
-    spread = spread.encode(x=x, y=alt.Y("low:Q", title=None), y2="high:Q", color=alt.Color("color:N", scale=None))
-    frame = pd.DataFrame(rows, columns=["label", "color", "x", "y"])
     color = alt.Color("color:N", scale=None)
     tooltip = ["label:N", alt.Tooltip("x:Q", title="networks"), alt.Tooltip("y:Q", title="ms an epoch and network", format=".3~g")]  # fmt: skip
-    lines = alt.Chart(frame).mark_line(point={"size": 30, "filled": True}, strokeWidth=1.8).encode(x=x, y=y, color=color, tooltip=tooltip)  # fmt: skip
-    ends = frame.sort_values("x").groupby("label", sort=False).tail(1)
-    text = alt.Chart(_apart(ends)).mark_text(align="right", dy=-10, fontSize=11, fontWeight=600).encode(x=x, y=y, color=color, text="label:N")  # fmt: skip
-    return Chart(styled(spread + lines + text, height=300), "by number of networks")
-
-
-def _apart(ends: pd.DataFrame) -> pd.DataFrame:
-    """Labels of lines that end close together, moved along the logarithmic axis."""
-    ordered = ends.sort_values("y").copy()
-    for before, after in zip(ordered.index, ordered.index[1:], strict=False):
-        ordered.loc[after, "y"] = max(ordered.loc[after, "y"], 1.13 * ordered.loc[before, "y"])
-    return ordered
+    base = alt.Chart(frame).encode(x=x, color=color)
+    spread = base.mark_rule(strokeWidth=5, opacity=0.3).encode(y=y("low"), y2="high:Q")
+    lines = base.mark_line(point={"size": 30, "filled": True}, strokeWidth=1.8).encode(y=y("y"), tooltip=tooltip)
+    spec = styled(alt.layer(spread, lines, *labels(x, y("y"), y("at"), color)), height=HEIGHT)
+    ends = frame.sort_values("x").groupby("label", sort=False).tail(1).to_dict("records")
+    texts = [STRATEGIES[key].label for key in COUNTED_BY]
+    spec["datasets"] |= {"ends": moved_apart(ends, domain), "room": room(texts)}
+    return Chart(spec, "by number of networks")
 
 
 def saturation_sentence(points: Sequence[Point]) -> str:

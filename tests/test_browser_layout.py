@@ -1,0 +1,153 @@
+"""What the page looks like in a real browser: charts use their width, labels cover nothing, and nothing moves while a run goes."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.browser import MARKS, PHONE, open_page, serving, wait_over
+
+pytestmark = [*MARKS, pytest.mark.timeout(400)]
+
+DESKTOP = {"width": 1280, "height": 900}
+# Long labels, neighbouring rates of which some diverge, and small batches beside large ones: what crowds a chart.
+CROWDED = (
+    "?rate.range=0.1,10&rate.count=8&rate.size=512&rate.epochs=2&rate.hidden=32&size.sizes=256,512,1024,2048,4096&size.epochs=2"
+    "&depth.networks=128,256,128→64,256→128→64&depth.size=1024&depth.epochs=2&backend.hidden=128&backend.size=2048&backend.epochs=2"
+)
+
+# Of each chart: the share of its figure that the plot is wide, and the boxes of all its texts that are seen.
+CHARTS = """() => [...document.querySelectorAll('.lab')].slice(0, 4).flatMap((lab, nth) => [...lab.querySelectorAll('.lab-figure')].map(figure => {
+    const svg = figure.querySelector('marimo-mime-renderer')?.shadowRoot?.querySelector('svg') ?? document.createElement('svg');
+    const box = e => { const b = e.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom] };
+    const texts = kind => [...svg.querySelectorAll(`g.role-${kind} text`)]
+        .filter(e => e.textContent && getComputedStyle(e).opacity !== '0' && e.getAttribute('opacity') !== '0')
+        .map(e => ({text: e.textContent, box: box(e)}));
+    return {name: `${nth + 1}: ${figure.querySelector('figcaption').innerText}`, cell: box(figure), svg: box(svg),
+            plot: box(svg.querySelector('g.role-frame.root > g > path.background') ?? svg),
+            ticks: texts('axis-label'), labels: texts('mark')} }))"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("cache"), "mnist_training.py") as served:
+        yield served
+
+
+def overlap(one, other):
+    """Whether two boxes of text (left, top, right, bottom) share more than the space between lines that is part of them."""
+    return all(min(one[i + 2], other[i + 2]) - max(one[i], other[i]) > 2 for i in (0, 1))
+
+
+def crossings(some, others):
+    return [(a["text"], b["text"]) for a in some for b in others if a is not b and overlap(a["box"], b["box"])]
+
+
+def test_charts_use_their_width_and_no_text_covers_another(page, server):
+    open_page(page, server, CROWDED)
+    for nth in range(3):
+        wait_over(page, nth, 120_000)
+    page.wait_for_function(
+        f"() => ({CHARTS})()[9]?.labels.filter(one => /^[0-9]/.test(one.text)).length >= 2", timeout=90_000
+    )
+    # The widest label is of exp. 3, “256→128→64”; of exp. 4 it is the longest name of a backend.
+    for size, least in (
+        (DESKTOP, {"1": 0.64, "2": 0.52, "3": 0.48, "4": 0.7}),
+        (PHONE, {"1": 0.7, "2": 0.62, "3": 0.6, "4": 0.45}),
+    ):
+        page.set_viewport_size(size)
+        page.wait_for_timeout(1500)  # the charts are drawn anew in their new width
+        charts = page.evaluate(CHARTS)
+        assert len(charts) == 10
+        for chart in charts:
+            name, cell, plot = f"{chart['name']} at {size['width']}", chart["cell"], chart["plot"]
+            share = (plot[2] - plot[0]) / (cell[2] - cell[0])
+            assert share >= least[name[0]], f"{name}: the plot has {share:.0%} of its cell"
+            ticks, labels = chart["ticks"], chart["labels"]
+            assert len(ticks) >= 5, name
+            assert crossings(ticks, ticks) == [], name
+            assert crossings(labels, labels) == [], name
+            assert crossings(labels, ticks) == [], name
+            cut = [text["text"] for text in ticks + labels if text["box"][2] > cell[2] or text["box"][0] < cell[0]]
+            assert cut == [], f"{name}: cut off"
+            assert chart["svg"][3] <= chart["cell"][3], f"{name}: higher than its place"
+
+
+def test_published_figures_do_not_stretch_the_axis(page, server):
+    """With 11.31 s published beside tenths of a second measured, all that was measured still has its room."""
+    open_page(page, server, CROWDED.replace("backend.size=2048", "backend.size=32"))
+    page.wait_for_function(
+        f"() => ({CHARTS})()[9]?.labels.filter(one => /^[0-9]/.test(one.text)).length >= 2", timeout=120_000
+    )
+    dots = page.evaluate(CHARTS)[9]
+    (left, _, right, _), ticks = dots["plot"], [tick["text"] for tick in dots["ticks"]]
+    assert ticks[-2:] == ["10", "100"], "a step of the axis is a factor of ten"
+    (farthest,) = [text["box"] for text in dots["labels"] if text["text"] == "published 11.31 s"]
+    assert farthest[2] < left + 0.75 * (right - left)
+    places = sorted((text["box"][0] - left) / (right - left) for text in dots["labels"] if text["text"][0].isdigit())
+    assert places[0] > 0.05, "the quickest is not at the edge"
+
+
+# The places, from the top of the page, of all that has a place; and what is drawn in the state line.
+PLACES = """() => Object.fromEntries([...document.querySelectorAll('.lab')].slice(0, 4).flatMap((lab, nth) =>
+    ['.lab-controls', '.lab-result', '.lab-charts', '.lab-figure:last-child', '.lab-state', '.lab-state b', '.lab-state span', '.lab-sentence', '.lab-details']
+    .map(name => [`${nth + 1} ${name}`, lab.querySelector(name)]).filter(([, e]) => e).map(([name, e]) => {
+        const b = e.getBoundingClientRect(), top = document.querySelector('.lab-title').getBoundingClientRect().top;
+        return [name, [Math.round(b.left), Math.round(b.top - top), Math.round(name.endsWith('span') ? 0 : b.height)]] })))"""
+WATCH = f"""() => {{ window.seen = []; window.states = new Set(); const places = {PLACES};
+    const look = () => {{ seen.push(places()); document.querySelectorAll('.lab-state b').forEach(e => states.add(e.innerText));
+                          requestAnimationFrame(look) }}; look() }}"""
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_nothing_moves_from_the_first_run_to_the_next(page, server, size):
+    """Watched at every frame of the browser, from four empty frames over the first run of the page to one after a moved slider."""
+    page.set_viewport_size(size)
+    page.goto(f"{server[0]}/?rate.size=256&rate.epochs=2&rate.hidden={size['width']}&size.epochs=1&size.sizes=256,4096&depth.epochs=1"
+              "&depth.networks=128,256&depth.size=1024&backend.hidden=16&backend.size=2048&backend.epochs=2")  # fmt: skip
+    page.wait_for_function("() => document.querySelectorAll('.lab').length >= 5", timeout=60_000)
+    page.wait_for_timeout(500)  # the fonts and the controls are drawn
+    page.evaluate(WATCH)
+    for nth in range(4):
+        wait_over(page, nth, 120_000)
+    page.locator(".lab >> nth=0 >> .lab-controls > div", has_text="Epochs").locator("[role=slider]").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => location.search.includes('rate.epochs=3')", timeout=10_000)
+    page.wait_for_function(
+        "() => document.querySelector('.lab .lab-sentence').innerText.includes('3 epochs')", timeout=60_000
+    )
+    page.wait_for_timeout(300)
+    seen = page.evaluate("seen")
+    assert {"Training", "Done"} <= set(page.evaluate("[...states]")), "runs were seen"
+    moved = {
+        name: sorted({tuple(places[name]) for places in seen if name in places})
+        for name in seen[-1]
+        if len({tuple(places[name]) for places in seen if name in places}) > 1
+    }
+    assert moved == {}, "left, top, height"
+
+
+def test_a_bar_is_empty_when_nothing_is_done_and_gone_when_all_is(page, server):
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{server[0]}/?rate.size=1&rate.epochs=20&rate.count=8")
+    page.wait_for_selector(".lab >> nth=1 >> .lab-state progress", timeout=60_000)
+    bar = page.locator(".lab >> nth=1 >> .lab-state progress")  # the second experiment waits
+    assert bar.evaluate("e => e.value") == 0
+    assert bar.evaluate("e => e.getBoundingClientRect().height") <= 4
+    assert contrast_with_the_page(bar) < 2, "an empty bar must not look full"
+    page.get_by_role("button", name="Stop all").click()
+    wait_over(page, 0, 20_000)
+    assert page.locator(".lab >> nth=0 >> .lab-state progress").count() == 0
+
+
+def contrast_with_the_page(bar):
+    """Contrast (WCAG) of the bar's track, as it is seen in a picture of it, with what lies around it."""
+    bar.scroll_into_view_if_needed()
+    box = bar.bounding_box()
+    around = {"x": box["x"] + 20, "y": box["y"] - 6, "width": 60, "height": box["height"] + 6}
+    picture = np.asarray(Image.open(io.BytesIO(bar.page.screenshot(clip=around))).convert("RGB")) / 255
+    linear = np.where(picture <= 0.04045, picture / 12.92, ((picture + 0.055) / 1.055) ** 2.4)
+    luminance = linear @ [0.2126, 0.7152, 0.0722]  # (height, width)
+    ground, track = luminance[0].mean(), luminance[-2].mean()
+    return (max(ground, track) + 0.05) / (min(ground, track) + 0.05)
