@@ -135,7 +135,7 @@ def state_line(state: str, done: float, total: float, words: str, problem: str =
     kind = state.lower().replace(" ", "-")
     share = done / total if total else 1.0
     bar = f'<progress max="1" value="{share:.3f}" aria-label="progress"></progress>' if state in UNDER_WAY else ""
-    line = f'<div class="lab-state lab-{kind}"><b>{state}</b><span>{html.escape(words)}</span>{bar}</div>'
+    line = f'<div class="lab-state lab-{kind}"><b>{state}</b><span>{html.escape(words) or "&nbsp;"}</span>{bar}</div>'
     return line + (f'<p class="lab-problem" role="alert">{html.escape(problem)}</p>' if problem else "")
 
 
