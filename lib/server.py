@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 # The WebSocket's first line holds the page's settings, written anew, and must be shorter than 8,192 bytes.
 MAX_SETTINGS_BYTES = 8_000
-SESSION_TTL_S = 120
+SESSION_TTL_S = (
+    3  # after a tab has closed: what it ran ends, and what it held is free; what it showed is in its address
+)
 # No other page may show one of ours in a frame, whose buttons it could cover.
 NOT_FRAMED = "frame-ancestors 'self'"
 # Everything comes from this server. marimo's page holds scripts and styles inline, Vega compiles its expressions, and widgets and

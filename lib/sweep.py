@@ -8,7 +8,7 @@ the queue, what was picked and why. Both go on where an earlier sweep was left: 
 parameters that are kept, equal trainings are made once, and what is finished is kept whatever happens to the rest.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -144,7 +144,12 @@ class _Sweep:
         todo = yield from self._missing(self.indices, facts.digest)
         yield ToTrain(tuple(todo))
         while todo and not self.cancel.is_set():
-            flights, own = self.engine.flights.board([self._flight_key(i) for i in todo], self.options.fresh)
+            # What is kept serves all who share the store, so what will be kept does. Without one, each measures for itself.
+            keys = [
+                (self.store.path if self.store else self, self.points, key_of(self.items[i], facts.digest))
+                for i in todo
+            ]
+            flights, own = self.engine.flights.board(keys, self.options.fresh)
             mine = {i: flight for i, flight, is_mine in zip(todo, flights, own, strict=True) if is_mine}
             try:
                 yield from self._told(self._train(list(mine), facts), mine)
@@ -163,9 +168,6 @@ class _Sweep:
             else:
                 missing.append(index)
         return missing
-
-    def _flight_key(self, index: int) -> Hashable:
-        return self.items[index], self.options.strategy, self.options.executor, self.points
 
     def _told(self, updates: Iterator[Update], mine: Mapping[int, Flight[Update]]) -> Iterator[Update]:
         """The same updates, told to all who follow these trainings."""

@@ -58,16 +58,19 @@ def in_threads(count, function):
 
 
 def test_viewers_share_a_training_that_is_under_way(engine, tmp_path):
-    """One is trained, and all see all of it; with no store, too, where nothing could be served later."""
-    results = in_threads(3, lambda: finished(LONGER, engine, None))
+    """One is trained, and all see all of it, whichever strategy they asked for: so would they if it were kept already."""
+    store, strategies = Store(tmp_path / "results.sqlite"), iter(["auto", "sequential", "auto"])
+    results = in_threads(3, lambda: finished(LONGER, engine, store, strategy=next(strategies)))
     assert len(results) == 3
     assert len({id(found[0].curve) for _, found in results}) == 1, "the very same seconds"
     for told, _ in results:
         assert [u.event.epoch for u in told if isinstance(u, Progress) and isinstance(u.event, Epoch)] == [0, 1, 2]
 
 
-def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_only_the_rest(engine, monkeypatch):
-    trained = []
+def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_only_the_rest(
+    engine, tmp_path, monkeypatch
+):
+    store, trained = Store(tmp_path / "results.sqlite"), []
     run = engine.run
 
     def counted(way, trainings, *rest):
@@ -75,13 +78,13 @@ def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_on
         return run(way, trainings, *rest)
 
     monkeypatch.setattr(engine, "run", counted)
-    first = updates(LONGER, engine, None, Cancel(), Options())
+    first = updates(LONGER, engine, store, Cancel(), Options())
     begun = [next(first)]
     while not any(isinstance(u, Progress) and isinstance(u.event, Epoch) for u in begun):
         begun.append(next(first))
     later: list = []
     follower = threading.Thread(
-        target=lambda: later.extend(updates([*FAST, *LONGER], engine, None, Cancel(), Options()))
+        target=lambda: later.extend(updates([*FAST, *LONGER], engine, store, Cancel(), Options()))
     )
     follower.start()
     begun += first
@@ -93,13 +96,13 @@ def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_on
     assert sorted(map(str, trained)) == sorted(str(item.training) for item in (*FAST, *LONGER))
 
 
-def test_what_one_gives_up_another_goes_on_with(engine):
-    cancel = Cancel()
-    first = updates(LONGER, engine, None, cancel, Options())
+def test_what_one_gives_up_another_goes_on_with(engine, tmp_path):
+    cancel, store = Cancel(), Store(tmp_path / "results.sqlite")
+    first = updates(LONGER, engine, store, cancel, Options())
     while not isinstance(next(first), Progress):
         pass
     later: list = []
-    follower = threading.Thread(target=lambda: later.extend(updates(LONGER, engine, None, Cancel(), Options())))
+    follower = threading.Thread(target=lambda: later.extend(updates(LONGER, engine, store, Cancel(), Options())))
     follower.start()
     while not any(isinstance(update, Progress) for update in list(later)):
         time.sleep(0.01)
@@ -110,8 +113,10 @@ def test_what_one_gives_up_another_goes_on_with(engine):
     assert isinstance(later[-1], Finished)
 
 
-def test_a_run_trained_anew_is_nobody_elses(engine):
-    results = in_threads(2, lambda: finished(FAST, engine, None, fresh=True)[1])
+@pytest.mark.parametrize(("kept", "fresh"), [(True, True), (False, False)], ids=["asked anew", "not kept"])
+def test_what_is_not_to_be_served_is_not_shared(engine, tmp_path, kept, fresh):
+    store = Store(tmp_path / "results.sqlite") if kept else None
+    results = in_threads(2, lambda: finished(FAST, engine, store, fresh=fresh)[1])
     assert len({id(found[0].curve) for found in results}) == 2
 
 

@@ -38,7 +38,6 @@ def shown(viewer: Viewer) -> dict[str, list[str]]:
     return {name: re.findall("<td>([^<]*)</td>", viewer.frames[name].html) for name in AWAITED}
 
 
-@pytest.mark.xfail(strict=True, reason="the engine makes equal trainings again for each viewer")
 def test_twenty_who_open_the_page_see_the_same_trainings(server):
     def look(_: int) -> dict[str, list[str]]:
         with Viewer(server[0], QUICK) as viewer:
@@ -51,7 +50,6 @@ def test_twenty_who_open_the_page_see_the_same_trainings(server):
         assert len(made) == 1, f"{name}: expected one measurement for all, got {len(made)}: {made}"
 
 
-@pytest.mark.xfail(strict=True, reason="marimo keeps the session of a closed tab for two minutes, and its runs with it")
 def test_a_closed_tab_ends_its_training(server):
     address, process = server
     with Viewer(address, LONG) as viewer:
