@@ -29,6 +29,7 @@ class Curve:
     machine: str = ""
     every: int = 1
     together: int = 1  # networks trained in the same seconds, of which this one's are an equal share
+    warnings: tuple[str, ...] = ()  # why its seconds must not be trusted
 
     def cut(self, n_epochs: int) -> "Curve":
         """The same as if it had ended after so many epochs: training is deterministic."""

@@ -162,6 +162,8 @@ class Results:
                 self.lines[update.index].add(update.event)
             elif isinstance(update, Finished):
                 self.lines[update.index].finish(update.curve, update.kept)
+                for warning in update.curve.warnings:
+                    self._notice(warning)
                 self._keep_the_best_parameters(update)
             elif isinstance(update, ToTrain):
                 self.to_train = update.indices

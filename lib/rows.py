@@ -24,7 +24,7 @@ COLUMNS: Mapping[str, Mapping[str, type]] = {
     "curves": {
         "key": str, "training": str, "backend": str, "device": str, "data": str, "sources": str, "versions": str, "machine": str,
         "measured_at": str, "first_call_s": float, "epochs": str, "losses": bytes, "n_bytes": int, "used_at": float, "every": int,
-        "together": int,
+        "together": int, "warnings": str,
     },
     "measurements": {
         "id": str, "kind": str, "subject": str, "machine": str, "machine_line": str, "sources": str, "versions": str,
@@ -33,7 +33,7 @@ COLUMNS: Mapping[str, Mapping[str, type]] = {
 }  # fmt: skip
 # Columns that older versions did not have, since which version they are there, and what they stood for.
 ADDED: Mapping[str, Mapping[str, tuple[int, object]]] = {
-    "curves": {"every": (3, 1), "together": (3, 1)},
+    "curves": {"every": (3, 1), "together": (3, 1), "warnings": (5, "[]")},
     "measurements": {"clocks": (4, ""), "command": (4, "")},
 }
 # What a measurement of a kind must say of its subject, or nothing can be made of it.
@@ -67,26 +67,26 @@ def curve_of(row: Row) -> Curve:
     seconds = number(row["first_call_s"], MAX_S, "seconds")
     number(row["used_at"], math.inf, "a time of last use")
     every, together = integer(row["every"], "steps a loss"), integer(row["together"], "networks trained together")
-    return Curve(seconds, _epochs(row["epochs"]), losses, str(row["measured_at"]), str(row["machine"]), every, together)
+    return Curve(
+        seconds, _epochs(row["epochs"]), losses, str(row["measured_at"]), str(row["machine"]), every, together, _warnings(row["warnings"])
+    )  # fmt: skip
 
 
 def record_of(row: Row) -> Record:
     """A row of measurements as what it stands for."""
     _check_columns("measurements", row)
-    subject, block_s, warnings = (read_json(row[name]) for name in ("subject", "block_s", "warnings"))
-    if not isinstance(subject, dict) or not isinstance(warnings, list) or not isinstance(block_s, list):
-        raise ValueError("expected a subject, a list of seconds and a list of warnings")
+    subject, block_s = (read_json(row[name]) for name in ("subject", "block_s"))
+    if not isinstance(subject, dict) or not isinstance(block_s, list):
+        raise ValueError("expected a subject and a list of seconds")
     for value in subject.values():
         if not isinstance(value, str):
             number(value, MAX_NUMBER, "text or a number in the subject", -MAX_NUMBER)
-    if not all(isinstance(warning, str) for warning in warnings):
-        raise ValueError("expected warnings in words")
     if row["ended"] not in Ended.__members__:
         raise ValueError(f"expected an end of {', '.join(Ended.__members__)}, got {brief(row['ended'])}")
     return Record(
         subject=subject,
         block_s=tuple(number(value, MAX_S, "seconds") for value in block_s),
-        warnings=tuple(warnings),
+        warnings=_warnings(row["warnings"]),
         steps_per_block=integer(row["steps_per_block"], "steps in a block"),
         **{name: row[name] for name in ("kind", "ended", "versions", "machine", "machine_line", "sources", "measured_at", "clocks", "command")},  # type: ignore[arg-type]
     )  # fmt: skip
@@ -142,6 +142,13 @@ def _training(text: object) -> Training:
     rate = number(values.pop("learning_rate"), MAX_NUMBER, "a learning rate")
     widths = tuple(integer(width, "neurons in a layer") for width in hidden)
     return Training(Network(widths), rate, **{name: integer(value, name, 0) for name, value in values.items()})
+
+
+def _warnings(text: object) -> tuple[str, ...]:
+    warnings = read_json(text)
+    if not isinstance(warnings, list) or not all(isinstance(warning, str) for warning in warnings):
+        raise ValueError(f"expected a list of warnings in words, got {brief(text)}")
+    return tuple(warnings)
 
 
 def _epochs(text: object) -> tuple[Epoch, ...]:

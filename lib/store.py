@@ -60,6 +60,7 @@ CREATE TABLE parameters (
 ALTER TABLE measurements ADD COLUMN clocks TEXT NOT NULL DEFAULT '';
 ALTER TABLE measurements ADD COLUMN command TEXT NOT NULL DEFAULT ''
 """,
+    "ALTER TABLE curves ADD COLUMN warnings TEXT NOT NULL DEFAULT '[]'",
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 
@@ -140,6 +141,7 @@ class Store:
             "data": key.data_digest, "sources": source_digest(), "versions": key.versions, "machine": curve.machine, "measured_at": now,
             "first_call_s": curve.first_call_s, "epochs": epochs_text(curve), "losses": losses, "n_bytes": len(losses),
             "used_at": time.time(), "every": curve.every, "together": curve.together,
+            "warnings": json.dumps(curve.warnings),
         }  # fmt: skip
         content = b"".join(np.ascontiguousarray(part).tobytes() for layer in parameters or () for part in layer)
         kept = {
@@ -234,8 +236,8 @@ class Store:
         """Do the work in a transaction: once more where it meets damage, with what could be saved. Raises StoreUnusable."""
         if self._path is None:
             raise StoreUnusable(self._why_not)
-        before = _identity(self._path)
         try:
+            before = _identity(self._path)
             try:
                 return self._transaction(work)
             except sqlite3.DatabaseError as error:

@@ -19,7 +19,7 @@ from lib.backends.base import Parameters
 from lib.bare import free_memory_bytes
 from lib.cancel import Cancel
 from lib.data import Facts
-from lib.engine import Engine, How, Kept, Progress, Ready, Restarted, Trained, TrainingFailed, shared_engine
+from lib.engine import Disturbed, Engine, How, Kept, Progress, Ready, Restarted, Trained, TrainingFailed, shared_engine
 from lib.flights import Flight
 from lib.pool import Collected, Died, Expected, OtherVersions, Task, TaskFailed, local_pool, run_tasks
 from lib.records import Curve, Key
@@ -135,6 +135,7 @@ class _Sweep:
         self.want_parameters = n_bytes <= MAX_PARAMETER_BYTES and largest <= MAX_PARAMETERS
         self.points = POINTS if len(indices) > MANY else 0
         self.strategy = ""
+        self.warnings: tuple[str, ...] = ()  # what disturbed it
 
     def updates(self) -> Iterator[Update]:
         facts = yield from self.engine.data_facts(self.cancel)
@@ -172,6 +173,8 @@ class _Sweep:
     def _told(self, updates: Iterator[Update], mine: Mapping[int, Flight[Update]]) -> Iterator[Update]:
         """The same updates, told to all who follow these trainings."""
         for update in updates:
+            if isinstance(update, Disturbed):
+                self.warnings = (update.why,)
             if isinstance(update, Void):
                 concerned = [mine[index] for index in update.indices]
             elif isinstance(update, Progress | Continued | Finished):
@@ -354,7 +357,7 @@ class _Sweep:
         return Collected(curve.first_call_s, [curve.losses], list(curve.epochs))
 
     def _keep(self, index: int, curve: Curve, parameters: Parameters | None, digest: str) -> Curve:
-        curve = curve.thinned(self.points) if self.points else curve
+        curve = replace(curve.thinned(self.points) if self.points else curve, warnings=self.warnings)
         return curve if self.store is None else self.store.put(key_of(self.items[index], digest), curve, parameters)
 
     def _elsewhere(self, way: Way, todo: list[int], facts: Facts) -> Iterator[Update]:

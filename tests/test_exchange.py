@@ -100,7 +100,7 @@ def test_an_export_of_an_earlier_version_is_read(store, tmp_path):
     export_to(path, filled(store))
     content = json.loads(path.read_text())
     for row in content["curves"]:
-        del row["every"], row["together"]
+        del row["every"], row["together"], row["warnings"]
     for row in content["measurements"]:
         del row["clocks"], row["command"]
     path.write_text(json.dumps(content | {"version": 2}))
@@ -141,7 +141,7 @@ def test_a_good_file_is_not_replaced_by_nothing(tmp_path, monkeypatch, capsys, f
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_store_of_an_earlier_version_is_migrated(tmp_path, version):
     path = tmp_path / "results.sqlite"
     filled(Store(path))
@@ -150,7 +150,8 @@ def test_a_store_of_an_earlier_version_is_migrated(tmp_path, version):
             database.execute("DROP TABLE parameters")
             for column in ("every", "together"):
                 database.execute(f"ALTER TABLE curves DROP COLUMN {column}")
-        for column in ("clocks", "command"):
+        database.execute("ALTER TABLE curves DROP COLUMN warnings")
+        for column in ("clocks", "command") if version < 4 else ():
             database.execute(f"ALTER TABLE measurements DROP COLUMN {column}")
         if version == 1:
             database.execute("DROP TABLE measurements")

@@ -11,6 +11,7 @@ from lib.backends import Way
 from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.cancel import Cancel
 from lib.engine import Progress, Waiting
+from lib.machine_turn import Holder
 from lib.records import Curve
 from lib.results import DIVERGED, DONE, FAILED, KEPT, STOPPED, Results
 from lib.runs import join
@@ -118,6 +119,24 @@ def test_what_is_not_to_be_served_is_not_shared(engine, tmp_path, kept, fresh):
     store = Store(tmp_path / "results.sqlite") if kept else None
     results = in_threads(2, lambda: finished(FAST, engine, store, fresh=fresh)[1])
     assert len({id(found[0].curve) for found in results}) == 2
+
+
+def test_what_was_timed_beside_another_program_says_so_whenever_it_is_shown(engine, tmp_path, monkeypatch):
+    store, items = Store(tmp_path / "results.sqlite"), FAST[:1]
+    other = Holder("debugged.py", 17, 0.0)
+    monkeypatch.setattr(engine._machine, "take", lambda: True)
+    monkeypatch.setattr(engine._machine, "beside", other)
+    _, found = finished(items, engine, store)
+    assert found[0].curve.warnings == (other.disturbs,)
+    monkeypatch.setattr(engine._machine, "beside", None)
+    told, again = finished(items, engine, store)
+    assert again[0].kept
+    assert again[0].curve.warnings == (other.disturbs,)
+    results = Results(items, ["a"])
+    for update in told:
+        results.add(update)
+    assert results.notices == (other.disturbs,)
+    assert finished(items, engine, store, fresh=True)[1][0].curve.warnings == ()
 
 
 def seats(n, engine, experiment):
