@@ -317,6 +317,7 @@ def test_a_busy_worker_that_says_nothing_is_not_taken_for_one_that_hangs(monkeyp
 def test_no_worker_survives_its_parent(ending):
     code = """
 import os, signal, sys, threading, time
+from lib.cancel import Cancel
 from lib.engine import Engine, Progress
 from lib.backends import Way
 from lib.spec import Training

@@ -8,7 +8,6 @@ import pytest
 from marimo._ast import compiler
 
 from lib import launch, parsing, server
-from lib.cancel import Cancel
 from tests.browser import free_port
 
 SOURCE = "\n".join(f"x{k} = [a{k} + b{k} * (c, d, {k})]" for k in range(300))
@@ -41,7 +40,7 @@ def test_the_server_of_a_class_parses_so(monkeypatch):
 
 def parse_while_another_thread_does() -> None:
     """Parse as a page load does, and let each garbage collection give another thread time to compile cells, as kernels do."""
-    over = Cancel()
+    over = threading.Event()
     faults: list[SystemError] = []
 
     def cells() -> None:

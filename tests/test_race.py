@@ -219,7 +219,7 @@ def test_keys_are_unique():
 # A program of its own: it makes a visit for each line that it reads, and answers with the seconds of its epochs, and with when
 # it held the machine's turn, by the clock that all programs share.
 VISITOR = """
-import json, sys
+import json, sys, time
 from pathlib import Path
 from lib import engine, race
 from lib.cancel import Cancel

@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-from lib.cancel import Cancel
 from tests.conftest import ROOT
 from tests.suite import _place
 
@@ -56,7 +55,7 @@ def test_what_a_test_starts_can_be_interrupted_wherever_the_suite_runs():
 
 def test_who_measures_is_alone_and_nobody_overtakes(tmp_path, monkeypatch):
     monkeypatch.setenv("SUITE_FOLDER", str(tmp_path))
-    happened, one_inside, one_may_leave = [], Cancel(), Cancel()
+    happened, one_inside, one_may_leave = [], threading.Event(), threading.Event()
 
     def take(name, alone, before_it_leaves=lambda: None):
         with _place(alone):
