@@ -4,6 +4,9 @@ marimo looks neither at the origin of a WebSocket nor at the host that is asked 
 with it, in the name of whoever looks at that page.
 """
 
+import asyncio
+import ctypes
+import gc
 import html
 import ipaddress
 import threading
@@ -103,6 +106,34 @@ class Gate:
         return sending
 
 
+class Tidy:
+    """ASGI middleware: when the sessions of closed tabs have ended, gives back what they held.
+
+    A session's objects refer to each other, and the collector may not come by for as long as nobody does anything; until then their
+    runs go on, too.
+    """
+
+    def __init__(self, app: ASGIApp, after_s: float) -> None:
+        self._app, self._after_s = app, after_s
+        self._due: asyncio.TimerHandle | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if scope["type"] == "websocket":
+                if self._due is not None:
+                    self._due.cancel()  # several that leave are cleared away together
+                loop = asyncio.get_running_loop()
+                self._due = loop.call_later(self._after_s, loop.run_in_executor, None, _give_back_memory)
+
+
+def _give_back_memory() -> None:
+    gc.collect()
+    with suppress(AttributeError, OSError):  # what the collector frees, glibc keeps unless it is told
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _comes_from_elsewhere(scope: Scope, headers: Headers) -> bool:
     """Whether a page of another site asks. Browsers say so; whoever is no browser asks in nobody's name."""
     origin = headers.get("origin")
@@ -161,7 +192,7 @@ def serve_class(host: str, port: int, headless: bool, notebook: Notebook = FIRST
     """Serve the class site until Ctrl-C."""
     site = notebook_site()
     config = uvicorn.Config(
-        Gate(site, CONTENT_POLICY, [host]), host=host, port=port, log_level="error", timeout_keep_alive=300, timeout_graceful_shutdown=1,
+        Gate(Tidy(site, SESSION_TTL_S + 1), CONTENT_POLICY, [host]), host=host, port=port, log_level="error", timeout_keep_alive=300, timeout_graceful_shutdown=1,
         ws_ping_interval=1, ws_ping_timeout=60,  # as marimo's own server; a longer address than h11's 64 KB gets an answer, too
         h11_max_incomplete_event_size=2**20,
     )  # fmt: skip

@@ -1,11 +1,13 @@
 """The two servers for real: who is let in, what a browser is told, and which notebook is where."""
 
+import asyncio
 import http.cookiejar
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -216,3 +218,24 @@ def test_links_are_there_where_the_server_has_the_other_notebooks():
     shown = navigation("traps", {SERVED: "run"})
     assert shown.count("<a ") == len(NOTEBOOKS) - 1
     assert '<li aria-current="page">How to mistime a step</li>' in shown
+
+
+def test_what_the_sessions_of_closed_tabs_held_is_given_back_once_they_have_ended(monkeypatch):
+    """Objects that refer to each other, as a session's do: the collector is called for, once for all who left together."""
+    collected, ended = [], threading.Event()
+    monkeypatch.setattr(server.gc, "collect", lambda: collected.append(1) or ended.set())
+
+    async def session(scope, receive, send):
+        return None
+
+    async def leave():
+        tidy = server.Tidy(session, after_s=0.2)
+        for kind in ("websocket", "websocket", "http", "websocket"):
+            await tidy({"type": kind}, None, None)
+        assert not collected, "marimo ends the session a while after its tab has closed"
+        while not ended.is_set():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+
+    asyncio.run(leave())
+    assert len(collected) == 1
