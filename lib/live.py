@@ -238,7 +238,7 @@ def show_parameters(
         output, problem = None, ""
         try:
             known = _parameters.get(item.training) or _train_for_parameters(engine, item.training, cancel, claim)
-            if known is not None:
+            if known is not None and not cancel.is_set():
                 output = draw_network(item, *known)
         except (WorkerDied, TrainingFailed, OSError) as error:
             output, problem = frame.failed(str(error)), str(error)

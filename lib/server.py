@@ -115,17 +115,23 @@ class Tidy:
 
     def __init__(self, app: ASGIApp, after_s: float) -> None:
         self._app, self._after_s = app, after_s
-        self._due: asyncio.TimerHandle | None = None
+        self._due: list[asyncio.TimerHandle] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._app(scope, receive, send)
         finally:
             if scope["type"] == "websocket":
-                if self._due is not None:
-                    self._due.cancel()  # several that leave are cleared away together
+                for due in self._due:  # several that leave are cleared away together
+                    due.cancel()
                 loop = asyncio.get_running_loop()
-                self._due = loop.call_later(self._after_s, loop.run_in_executor, None, _give_back_memory)
+                self._due = [
+                    loop.call_later(wait_s, loop.run_in_executor, None, _give_back_memory)
+                    for wait_s in (
+                        self._after_s,
+                        5 * self._after_s,
+                    )  # and once more, for threads that were still drawing
+                ]
 
 
 def _give_back_memory() -> None:

@@ -221,21 +221,20 @@ def test_links_are_there_where_the_server_has_the_other_notebooks():
 
 
 def test_what_the_sessions_of_closed_tabs_held_is_given_back_once_they_have_ended(monkeypatch):
-    """Objects that refer to each other, as a session's do: the collector is called for, once for all who left together."""
-    collected, ended = [], threading.Event()
-    monkeypatch.setattr(server.gc, "collect", lambda: collected.append(1) or ended.set())
+    """Objects that refer to each other, as a session's do: the collector is called for, together for all who left together."""
+    collected, twice = [], threading.Event()
+    monkeypatch.setattr(server.gc, "collect", lambda: collected.append(1) or len(collected) < 2 or twice.set())
 
-    async def session(scope, receive, send):
-        return None
+    async def session(*_) -> dict:
+        return {}
 
     async def leave():
-        tidy = server.Tidy(session, after_s=0.2)
+        tidy = server.Tidy(session, after_s=0.1)  # one server's
         for kind in ("websocket", "websocket", "http", "websocket"):
-            await tidy({"type": kind}, None, None)
+            await tidy({"type": kind}, session, session)
         assert not collected, "marimo ends the session a while after its tab has closed"
-        while not ended.is_set():
+        while not twice.is_set():
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.3)
 
     asyncio.run(leave())
-    assert len(collected) == 1
+    assert len(collected) == 2, "soon, and once more for what was still drawing"
