@@ -82,6 +82,10 @@ class Gate:
         settings = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if (length := len(urlencode(settings))) > MAX_SETTINGS_BYTES:
             return _too_long(scope["path"], length)
+        if f"{scope['path']}/" in {
+            notebook.path for notebook in NOTEBOOKS
+        }:  # marimo's own redirection forgets the settings
+            return RedirectResponse(f"{scope['path']}/?{urlencode(settings)}", 307)
         if self._first and scope["path"] == "/" and "file" not in dict(settings):
             return RedirectResponse(f"/?{urlencode([*settings, ('file', self._first)], safe='/')}", 303)
         return None

@@ -221,6 +221,11 @@ def test_links_are_there_where_the_server_has_the_other_notebooks():
     assert '<li aria-current="page">How to mistime a step</li>' in shown
 
 
+def test_an_address_without_its_last_slash_keeps_its_settings(site):
+    with urllib.request.urlopen(f"{site.rstrip('/')}/parallel_sweeps?mixed.spread=0.2&count.most=4") as answer:
+        assert answer.url.endswith("/parallel_sweeps/?mixed.spread=0.2&count.most=4")
+
+
 def test_what_the_sessions_of_closed_tabs_held_is_given_back_once_they_have_ended(monkeypatch):
     """Objects that refer to each other, as a session's do: the collector is called for, together for all who left together."""
     collected, twice = [], threading.Event()

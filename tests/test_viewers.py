@@ -8,7 +8,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from benchmarks.client import Viewer
+from benchmarks.client import FINISHED, Viewer
 from tests.browser import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -32,7 +32,7 @@ def shown(viewer: Viewer) -> dict[str, list[str]]:
     """The cells of each awaited experiment's table, once all are over."""
 
     def over(viewer: Viewer) -> bool:
-        return all(name in viewer.frames and "<table" in viewer.frames[name].html for name in AWAITED)
+        return all(name in viewer.frames and viewer.frames[name].state in FINISHED for name in AWAITED)
 
     viewer.wait(over, LIMIT_S, "three results")
     return {name: re.findall("<td>([^<]*)</td>", viewer.frames[name].html) for name in AWAITED}
@@ -54,11 +54,11 @@ def test_a_closed_tab_ends_its_training(server):
     address, process = server
     with Viewer(address, LONG) as viewer:
         viewer.wait(
-            lambda viewer: "rate_experiment" in viewer.frames and viewer.frames["rate_experiment"].state == "running",
+            lambda viewer: "rate_experiment" in viewer.frames and viewer.frames["rate_experiment"].state == "training",
             LIMIT_S,
             "training",
         )
-    limit = time.monotonic() + 60  # marimo keeps the session for 120 s
+    limit = time.monotonic() + 60
     while (used_s := workers_cpu_s(process, 2.0)) > 0.05:
         assert time.monotonic() < limit, f"the workers still use {used_s / 2:.0%} of a core"
 
