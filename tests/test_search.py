@@ -79,7 +79,9 @@ def test_losses_of_unlike_trainings_lie_at_common_places():
 def served(trainings, engine, store):
     """What is served of them without training, and what is told meanwhile."""
     told = list(kept(trainings, engine, store, Cancel(), Claim()))
-    return [one for one in told if isinstance(one, Finished)], [one.text for one in told if isinstance(one, Note)]
+    return [one for one in told if isinstance(one, Finished)], [
+        one.text for one in told if isinstance(one, Note) and one.text
+    ]
 
 
 def test_a_search_is_kept_and_served(engine, tmp_path):
@@ -108,7 +110,10 @@ def test_a_kept_search_is_served_where_only_a_worker_knows_the_images(tmp_path, 
     finally:
         first.close()
         later.close()
-    assert (sorted(one.index for one in found), notes) == ([0, 1], [f"starting {Way().label}"])
+    assert (sorted(one.index for one in found), notes) == (
+        [0, 1],
+        [f"{Way().label}: its worker imports the library and loads the images"],
+    )
 
 
 def test_a_search_that_stops_the_worst_early(engine, tmp_path):

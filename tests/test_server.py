@@ -5,10 +5,13 @@ import http.cookiejar
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -169,12 +172,25 @@ def started(
         address = line[line.index("http://") :].strip()
         base = re.match(r"http://[^/?]+", address)
         assert base is not None
+        wait_until_open(base.group())
         ask(address, opener)
         yield process, base.group(), opener
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def wait_until_open(base: str, limit_s: float = 60.0) -> None:
+    """marimo's editor prints its address a moment before it listens."""
+    where, limit = urllib.parse.urlsplit(base), time.monotonic() + limit_s
+    while True:
+        try:
+            socket.create_connection((where.hostname or "", where.port or 80), timeout=1).close()
+            return
+        except OSError:
+            assert time.monotonic() < limit, f"{base} does not answer"
+            time.sleep(0.05)
 
 
 def cookies(opener) -> str:

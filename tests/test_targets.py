@@ -77,7 +77,7 @@ def text(known, **shown):
 def test_the_table_multiplies_epochs_with_epoch_and_evaluation():
     known = standing("numpy", 32, 1.0)
     cell = text(known, view="target", learned=curves({**GOOD, 3: (0.9, 0.95)}))
-    assert cell["text"] == "2 s", "two epochs of 1.0 + 0.1 s, and no more digits than one to three epochs justify"
+    assert cell["text"] == "2.2 s", "two epochs of 1.0 + 0.1 s, to two digits: one to three epochs justify no more"
     assert "3 of 3 runs reached it within 8 epochs (1, 2, 3), at learning rate 0.1" in cell["title"]
     assert "2.2" in cell["title"]
     assert text(known, view="target", learned=curves(GOOD))["text"].endswith("(2 of 3)")
@@ -93,7 +93,9 @@ def test_the_table_multiplies_epochs_with_epoch_and_evaluation():
 def test_the_sentence_warns_until_accuracy_is_compared():
     known = standing("numpy", 32, 1.0) | standing("numpy", 128, 0.5)
     assert "needs more epochs for the same accuracy" in sentence(known)
-    assert "To 95% accuracy the fastest is NumPy at batch size 32" in sentence(known, Shown(learned=curves(GOOD)))
+    assert "To 95% accuracy the fastest is NumPy at batch size 32" in sentence(
+        known, Shown("target", learned=curves(GOOD))
+    )
 
 
 def test_a_real_count_is_kept_and_not_made_again(engine, tmp_path):
