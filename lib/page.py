@@ -7,7 +7,6 @@ A panel is one `mo.ui.dictionary`: a change of any member re-runs the one cell t
 import html
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
 import marimo as mo
@@ -24,9 +23,10 @@ from lib.live import Stage
 from lib.live_filling import Stage as FillingStage
 from lib.machine import details, this_machine
 from lib.notebooks import navigation
+from lib.once import Once
 from lib.published import ARTICLE_ARCHITECTURES, MACHINES_ARTICLE, OVERHEAD_ARTICLE
 from lib.results import Results
-from lib.spec import MAX_TEXT, Network
+from lib.spec import MAX_TEXT, Network, Training
 from lib.store import Store
 from lib.updates import Item
 from lib.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, encode, sample_digits
@@ -285,14 +285,27 @@ def inside(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -
 
     `data` is what the network was trained on: only test images of the same set say something about it.
     """
+    training = item.training
     try:
         images, labels = test_images(data.digest)
     except DataError as error:
         return frame.failed(
             f"This network, trained on {data.source}, is not looked into: {error}. “Run again” trains on what is there now."
         )
+    drawn = _looks.get((training, data.digest), lambda: _look(training, parameters, images, labels))
+    if not canvas.samples:
+        canvas.samples = sample_digits(images, labels)
+    canvas.network = encode(parameters) if training.network.n_parameters <= MAX_PARAMETERS else {}
+    canvas.says = "" if canvas.network else TOO_LARGE
+    return mo.Html(drawn)
+
+
+_looks = Once[tuple[Training, str], str](8)
+_test_images = Once[str, tuple[np.ndarray, np.ndarray]](1)
+
+
+def _look(training: Training, parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> str:
     seen = inside_module.look(parameters, images, labels)
-    training = item.training
     lead = (
         f"{training.network.label}, learning rate {experiments.format_rate(training.learning_rate)}, batch size {training.batch_size}, "
         f"{training.epochs} epochs: {experiments.percent(seen.accuracy)} of the {len(images):,} test images, which no training saw."
@@ -306,16 +319,15 @@ def inside(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -
         f'<figure class="lab-figure"><figcaption>{caption}</figcaption>{inside_module.as_svg(figure, caption)}</figure>'
         for caption, figure in figures
     )
-    if not canvas.samples:
-        canvas.samples = sample_digits(images, labels)
-    canvas.network = encode(parameters) if training.network.n_parameters <= MAX_PARAMETERS else {}
-    canvas.says = "" if canvas.network else TOO_LARGE
-    return mo.Html(f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>')
+    return f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>'
 
 
-@cache
 def test_images(digest: str) -> tuple[np.ndarray, np.ndarray]:
     """The test images and labels (uint8) of the data of this digest, loaded once for all viewers. Raises DataError for others."""
+    return _test_images.get(digest, lambda: _load_test(digest))
+
+
+def _load_test(digest: str) -> tuple[np.ndarray, np.ndarray]:
     images, labels, found = load_test()
     if found.digest != digest:
         raise DataError(f"expected the test images of the data that this network was trained on, got {found.source}")
