@@ -170,7 +170,7 @@ def look_inside(canvas, get_best, inside_stage):
 
 @app.cell(hide_code=True)
 def draw_a_digit():
-    canvas = mo.ui.anywidget(DrawDigit())
+    canvas = mo.ui.anywidget(DrawDigit(at_once=not live.streaming()))
     canvas
     return (canvas,)
 

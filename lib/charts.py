@@ -10,7 +10,6 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import altair as alt
@@ -19,6 +18,7 @@ import pandas as pd
 
 from lib import published
 from lib.experiments import MAX_RATE, MIN_RATE, Experiment
+from lib.once import once
 from lib.results import CHANCE_ACCURACY, Results
 from lib.spec import N_TRAIN
 
@@ -53,7 +53,8 @@ class Chart:
         return self.spec["height"] + AROUND
 
     def _mime_(self) -> tuple[str, str]:
-        return "application/vnd.vegalite.v6+json", json.dumps(self.spec | {"description": self.title})
+        spec = json.dumps(self.spec | {"description": self.title}, separators=(",", ":"))
+        return "application/vnd.vegalite.v6+json", spec
 
 
 def ordered_palette(count: int) -> list[str]:
@@ -343,7 +344,7 @@ def _kept_free(**text: Any) -> alt.Chart:
     return unseen.encode(x=alt.value("width"), y=alt.value(0), text="text:N")
 
 
-@cache
+@once
 def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
     """Lines over a fixed frame, each with its label; a dashed rule where the rows name one."""
     y_domain = LOSS_DOMAIN if y_name == "loss" else ERROR_DOMAIN
@@ -377,7 +378,7 @@ def _outcomes(rows: list[dict]) -> list[dict]:
     return [{"x": row["x"], "y": row["y"], "outcome": outcome, "label": row["label"]} for outcome, row in found.items()]
 
 
-@cache
+@once
 def _scatter_frame(x_title: str) -> dict:
     """Labelled points; a cross for what diverged or did not learn."""
     if x_title == "learning rate":
@@ -409,7 +410,7 @@ def _scatter_frame(x_title: str) -> dict:
     return styled(alt.layer(*labels(x, y, y_of("accuracy", ERROR_DOMAIN, "at"), _color()), points, *failed))
 
 
-@cache
+@once
 def _seconds_frame() -> dict:
     x = alt.X(
         "x:Q",
@@ -430,7 +431,7 @@ def _seconds_frame() -> dict:
     return styled(alt.layer(line, *labels(x, y, y_of("seconds", EPOCH_DOMAIN, "at"), _color()), spread, points))
 
 
-@cache
+@once
 def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
     """A row a backend, in the table's order, over a logarithmic axis: a published figure far off costs the others no room."""
     y_axis = alt.Axis(labelLimit=190, domain=False, ticks=False)
@@ -488,7 +489,7 @@ def _inked(chart: dict) -> dict:
 
 
 def _style(part: Any) -> None:
-    """Write our style into every axis and text: as `config` the page's own dark theme would override it."""
+    """Give every axis and text our style: what `config` says of all of them the page's own dark theme would override."""
     if isinstance(part, list):
         for one in part:
             _style(one)
@@ -499,7 +500,7 @@ def _style(part: Any) -> None:
             part.update(_inked(part))
         for name, value in part.items():
             if name == "axis" and isinstance(value, dict):
-                part[name] = _AXIS | value
+                part[name] = {"style": "lab"} | value
             else:
                 _style(value)
 
@@ -512,7 +513,7 @@ def styled(chart: alt.LayerChart | alt.FacetChart, height: int = HEIGHT) -> dict
         .configure(padding={"left": 4, "right": 6, "top": 14, "bottom": 4}, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
     ).to_dict()  # fmt: skip
     # To a screen reader a chart is its name and its axes; hundreds of marks without a name are not read one by one.
-    spec["config"] |= {"view": {"stroke": None}, "mark": {"aria": False}}
+    spec["config"] |= {"view": {"stroke": None}, "mark": {"aria": False}, "style": {"lab": _AXIS}}
     _style(spec)
     # The whole specification is checked by Altair when it is built here, once; the rows of each frame are not.
     return spec

@@ -143,5 +143,12 @@ function render({ model, el }) {
   model.on("change:network", load);
   model.on("change:says", load);
   load();
+  const sight = new IntersectionObserver(([seen]) => {
+    if (!seen.isIntersecting) return;
+    sight.disconnect();
+    model.send({ seen: true });
+  });
+  sight.observe(canvas);
+  return () => sight.disconnect();
 }
 export default { render };

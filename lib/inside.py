@@ -84,7 +84,7 @@ def wrong_figure(inside: Inside, images: np.ndarray, labels: np.ndarray) -> Figu
     figure = _empty(4.6, 4.0)
     for place, (index, said, probability) in enumerate(inside.wrong):
         axes = figure.add_subplot(3, 4, place + 1)
-        axes.imshow(images[index], cmap="gray_r", vmin=0, vmax=255)
+        axes.imshow(images[index], cmap="gray_r", vmin=0, vmax=255, interpolation="none")
         axes.set_title(f"{labels[index]}, says {said}\n{100 * probability:.0f} % sure", fontsize=7, color=_INK)
         axes.axis("off")
     return figure
@@ -104,7 +104,7 @@ def weights_figure(parameters: Parameters) -> Figure:
             weights[:, unit].reshape(28, 28) / scale
         )
     figure, axes = _figure(4.8, 0.6 * rows + 0.1)
-    axes.imshow(tiles, cmap="RdBu", vmin=-1, vmax=1)
+    axes.imshow(tiles, cmap="RdBu", vmin=-1, vmax=1, interpolation="none")
     axes.axis("off")
     return figure
 

@@ -3,8 +3,10 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from functools import wraps
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
+P = ParamSpec("P")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -23,3 +25,14 @@ class Once(Generic[K, V]):
                 while len(self._answers) > self._size:
                     self._answers.popitem(last=False)
             return self._answers[key]
+
+
+def once(function: Callable[P, V]) -> Callable[P, V]:
+    """Like `functools.cache`, for arguments by position; but who asks while an answer is worked out waits for it."""
+    answers = Once[tuple, V](256)
+
+    @wraps(function)
+    def shared(*arguments: Any) -> V:
+        return answers.get(arguments, lambda: function(*arguments))  # pyright: ignore[reportCallIssue]
+
+    return cast(Callable[P, V], shared)

@@ -23,13 +23,13 @@ from lib.live import Stage
 from lib.live_filling import Stage as FillingStage
 from lib.machine import details, this_machine
 from lib.notebooks import navigation
-from lib.once import Once
+from lib.once import Once, once
 from lib.published import ARTICLE_ARCHITECTURES, MACHINES_ARTICLE, OVERHEAD_ARTICLE
 from lib.results import Results
 from lib.spec import MAX_TEXT, Network, Training
 from lib.store import Store
 from lib.updates import Item
-from lib.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, encode, sample_digits
+from lib.widgets import CopyLink, DrawDigit, PageAids, sample_digits
 
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
@@ -293,15 +293,11 @@ def inside(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -
             f"This network, trained on {data.source}, is not looked into: {error}. “Run again” trains on what is there now."
         )
     drawn = _looks.get((training, data.digest), lambda: _look(training, parameters, images, labels))
-    if not canvas.samples:
-        canvas.samples = sample_digits(images, labels)
-    canvas.network = encode(parameters) if training.network.n_parameters <= MAX_PARAMETERS else {}
-    canvas.says = "" if canvas.network else TOO_LARGE
+    canvas.show(parameters, sample_digits(images, labels))
     return mo.Html(drawn)
 
 
 _looks = Once[tuple[Training, str], str](8)
-_test_images = Once[str, tuple[np.ndarray, np.ndarray]](1)
 
 
 def _look(training: Training, parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> str:
@@ -322,12 +318,9 @@ def _look(training: Training, parameters: Parameters, images: np.ndarray, labels
     return f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>'
 
 
+@once
 def test_images(digest: str) -> tuple[np.ndarray, np.ndarray]:
     """The test images and labels (uint8) of the data of this digest, loaded once for all viewers. Raises DataError for others."""
-    return _test_images.get(digest, lambda: _load_test(digest))
-
-
-def _load_test(digest: str) -> tuple[np.ndarray, np.ndarray]:
     images, labels, found = load_test()
     if found.digest != digest:
         raise DataError(f"expected the test images of the data that this network was trained on, got {found.source}")

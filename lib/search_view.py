@@ -5,7 +5,6 @@ bound, whatever the number of models.
 """
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import altair as alt
@@ -31,6 +30,7 @@ from lib.charts import (
 )
 from lib.experiments import listed, percent
 from lib.importance import ACCURACY, EXPLAINS, MIN_SETTINGS, Dimension, importance, settings_needed, settled, tells
+from lib.once import once
 from lib.results import CHANCE_ACCURACY
 
 _HUE, _GREY = "#3a72d8", "#8a8f98"
@@ -75,7 +75,7 @@ def _ends(lines: pd.DataFrame, x_end: float) -> list[dict]:
     ]
 
 
-@cache
+@once
 def _density_frame(unit: str) -> dict:
     """Cells whose opacity is the share of models, under quantile lines in the colour of the text."""
     x = alt.X(
@@ -224,7 +224,7 @@ def _ticks(one: Dimension) -> list[float]:
     return [float(f"{value:.6g}") for value in found[:: -(-len(found) // 7)]]
 
 
-@cache
+@once
 def _parallel_frame(dimensions: tuple[Dimension, ...]) -> dict:
     """Lines between upright axes; what the pointer is on is drawn thick."""
     names = _names(dimensions)
@@ -286,7 +286,7 @@ def _signed(value: float) -> str:
     return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
-@cache
+@once
 def _importance_frame(names: tuple[str, ...]) -> dict:
     y = alt.Y("dimension:N", sort=list(names), scale=alt.Scale(domain=list(names)), title=None,
               axis=alt.Axis(labelLimit=120, domain=False, ticks=False, grid=False))  # fmt: skip

@@ -17,12 +17,39 @@ MAX_PARAMETERS = 1_000_000  # 4 MB of weights travel to the page; a larger netwo
 
 
 class DrawDigit(anywidget.AnyWidget):
-    """A canvas and ten probabilities. The forward pass runs in the page, so nothing waits for the kernel."""
+    """A canvas and ten probabilities. The forward pass runs in the page, so nothing waits for the kernel.
+
+    The network is half a megabyte, and most of a class never scroll to it: it travels once the canvas is in sight, or `at_once`,
+    where no page will ever say so.
+    """
 
     _esm = (_HERE / "draw.js").read_text()
     network = traitlets.Dict().tag(sync=True)
     samples = traitlets.List().tag(sync=True)
     says = traitlets.Unicode("No network is trained yet.").tag(sync=True)
+
+    def __init__(self, at_once: bool = False) -> None:
+        super().__init__()
+        self._parameters: Parameters = []
+        self._in_sight = at_once
+        self.on_msg(self._come_into_sight)
+
+    def show(self, parameters: Parameters, samples: list[str]) -> None:
+        """Compute with this network from now on; `samples` are test digits (`sample_digits`)."""
+        self._parameters, self.says = parameters, ""
+        if sum(part.size for layer in parameters for part in layer) > MAX_PARAMETERS:
+            self._parameters, self.says = [], TOO_LARGE
+        if self.samples != samples:
+            self.samples = samples
+        self._send_network()
+
+    def _come_into_sight(self, *_: object) -> None:
+        self._in_sight = True
+        self._send_network()
+
+    def _send_network(self) -> None:
+        if self._in_sight:
+            self.network = encode(self._parameters) if self._parameters else {}
 
 
 class CopyLink(anywidget.AnyWidget):

@@ -196,7 +196,7 @@ def test_look_inside(stage):
     from lib.sweep import Item
     from lib.widgets import DrawDigit
 
-    canvas, (*_, data) = DrawDigit(), load_test()
+    canvas, (*_, data) = DrawDigit(at_once=True), load_test()
     training = Training(Network((16,)), epochs=1)
     shown = page.inside(canvas, Item(training), initial_parameters(training.network, 0), data).text
     assert canvas.network["shapes"] == [[784, 16], [16, 10]]
@@ -207,6 +207,20 @@ def test_look_inside(stage):
     page.inside(canvas, Item(large), initial_parameters(large.network, 0), data)
     assert canvas.network == {}
     assert "too large for the page" in canvas.says
+
+
+def test_a_network_travels_to_the_page_once_its_canvas_is_in_sight():
+    from lib.backends.base import initial_parameters
+    from lib.spec import Network
+    from lib.widgets import DrawDigit
+
+    canvas = DrawDigit()
+    canvas.show(initial_parameters(Network((16,)), 0), [])
+    assert canvas.network == {}
+    canvas._handle_custom_msg({"seen": True}, [])
+    assert canvas.network["shapes"] == [[784, 16], [16, 10]]
+    canvas.show(initial_parameters(Network((8,)), 0), [])
+    assert canvas.network["shapes"] == [[784, 8], [8, 10]], "and every later one at once"
 
 
 def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
