@@ -164,13 +164,14 @@ def look_inside(canvas, get_best, inside_stage):
         get_best(),
         partial(page.inside, canvas.widget),
         "Nothing is trained yet: this fills when the first experiment above is done.",
+        canvas.widget.when_seen,
     )
     return
 
 
 @app.cell(hide_code=True)
 def draw_a_digit():
-    canvas = mo.ui.anywidget(DrawDigit(at_once=not live.streaming()))
+    canvas = mo.ui.anywidget(DrawDigit())
     canvas
     return (canvas,)
 

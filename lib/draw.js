@@ -147,7 +147,7 @@ function render({ model, el }) {
     if (!seen.isIntersecting) return;
     sight.disconnect();
     model.send({ seen: true });
-  });
+  }, { rootMargin: "400px" });
   sight.observe(canvas);
   return () => sight.disconnect();
 }

@@ -220,9 +220,13 @@ def _paint(view: _View, seat: Seat, seen: int, latest: Callable[[], bool], openi
 
 
 def show_parameters(
-    stage: Stage, item: Item | None, draw_network: Callable[[Item, Parameters, Facts], mo.Html], nothing: str
+    stage: Stage,
+    item: Item | None,
+    draw_network: Callable[[Item, Parameters, Facts], mo.Html],
+    nothing: str,
+    when_seen: Callable[[Callable[[], object]], None],
 ) -> None:
-    """Draw one trained network into this cell.
+    """Draw one trained network into this cell, once somebody looks: `when_seen` then does what it is given.
 
     Its parameters come from the run that trained it (`remember`), or from training it again: they are the same, because
     training is deterministic.
@@ -248,7 +252,7 @@ def show_parameters(
             end_script(problem, 1)
 
     if stage.streams:
-        mo.Thread(target=work, daemon=True).start()
+        when_seen(mo.Thread(target=work, daemon=True).start)
     else:
         work()
 

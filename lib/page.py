@@ -29,7 +29,7 @@ from lib.results import Results
 from lib.spec import MAX_TEXT, Network, Training
 from lib.store import Store
 from lib.updates import Item
-from lib.widgets import CopyLink, DrawDigit, PageAids, sample_digits
+from lib.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, encode, sample_digits
 
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
@@ -293,7 +293,10 @@ def inside(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -
             f"This network, trained on {data.source}, is not looked into: {error}. “Run again” trains on what is there now."
         )
     drawn = _looks.get((training, data.digest), lambda: _look(training, parameters, images, labels))
-    canvas.show(parameters, sample_digits(images, labels))
+    if not canvas.samples:
+        canvas.samples = sample_digits(images, labels)
+    canvas.network = encode(parameters) if training.network.n_parameters <= MAX_PARAMETERS else {}
+    canvas.says = "" if canvas.network else TOO_LARGE
     return mo.Html(drawn)
 
 

@@ -1,6 +1,7 @@
 """What needs code of its own in the browser: a canvas, a button that copies the address, a table to choose from, names for screen readers."""
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
 
 import anywidget
@@ -17,39 +18,33 @@ MAX_PARAMETERS = 1_000_000  # 4 MB of weights travel to the page; a larger netwo
 
 
 class DrawDigit(anywidget.AnyWidget):
-    """A canvas and ten probabilities. The forward pass runs in the page, so nothing waits for the kernel.
-
-    The network is half a megabyte, and most of a class never scroll to it: it travels once the canvas is in sight, or `at_once`,
-    where no page will ever say so.
-    """
+    """A canvas and ten probabilities. The forward pass runs in the page, so nothing waits for the kernel."""
 
     _esm = (_HERE / "draw.js").read_text()
     network = traitlets.Dict().tag(sync=True)
     samples = traitlets.List().tag(sync=True)
     says = traitlets.Unicode("No network is trained yet.").tag(sync=True)
 
-    def __init__(self, at_once: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._parameters: Parameters = []
-        self._in_sight = at_once
+        self._seen = False
+        self._awaited: Callable[[], object] | None = None
         self.on_msg(self._come_into_sight)
 
-    def show(self, parameters: Parameters, samples: list[str]) -> None:
-        """Compute with this network from now on; `samples` are test digits (`sample_digits`)."""
-        self._parameters, self.says = parameters, ""
-        if sum(part.size for layer in parameters for part in layer) > MAX_PARAMETERS:
-            self._parameters, self.says = [], TOO_LARGE
-        if self.samples != samples:
-            self.samples = samples
-        self._send_network()
+    def when_seen(self, act: Callable[[], object]) -> None:
+        """Do this once somebody has scrolled near, if they have not yet; it takes the place of what was to be done then.
+
+        Most of a class never get there, and a network is half a megabyte.
+        """
+        if self._seen:
+            act()
+        else:
+            self._awaited = act
 
     def _come_into_sight(self, *_: object) -> None:
-        self._in_sight = True
-        self._send_network()
-
-    def _send_network(self) -> None:
-        if self._in_sight:
-            self.network = encode(self._parameters) if self._parameters else {}
+        self._seen, awaited, self._awaited = True, self._awaited, None
+        if awaited is not None:
+            awaited()
 
 
 class CopyLink(anywidget.AnyWidget):

@@ -223,7 +223,8 @@ def test_everybody_can_read_it(page, server):
     open_page(page, server, FILLED)
     for nth in range(4):
         wait_over(page, nth, 120_000)
-    page.wait_for_selector(".draw canvas", timeout=60_000)
+    page.locator(".draw canvas").scroll_into_view_if_needed()
+    page.wait_for_selector(".lab-drawn", timeout=60_000)
     assert_accessible(page)
 
 
@@ -264,8 +265,8 @@ def test_the_focus_is_seen(page, server, scheme):
 def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
     open_page(page, server, FILLED)
     page.wait_for_selector(".draw canvas", timeout=60_000)
-    page.get_by_text("Draw a digit with the mouse").wait_for(timeout=60_000)  # the network has come
     page.locator(".draw canvas").scroll_into_view_if_needed()
+    page.get_by_text("Draw a digit with the mouse").wait_for(timeout=60_000)  # the network has come
     read = "() => { const e = [...document.querySelectorAll('*')].map(e => e.shadowRoot?.querySelector('.draw') ?? e.querySelector?.(':scope > .draw')).find(Boolean); return e.parentElement.dataset.probabilities }"
     page.locator(".draw button", has_text="Show a test digit").click()
     shown = json.loads(page.evaluate(read))

@@ -196,7 +196,7 @@ def test_look_inside(stage):
     from lib.sweep import Item
     from lib.widgets import DrawDigit
 
-    canvas, (*_, data) = DrawDigit(at_once=True), load_test()
+    canvas, (*_, data) = DrawDigit(), load_test()
     training = Training(Network((16,)), epochs=1)
     shown = page.inside(canvas, Item(training), initial_parameters(training.network, 0), data).text
     assert canvas.network["shapes"] == [[784, 16], [16, 10]]
@@ -209,18 +209,17 @@ def test_look_inside(stage):
     assert "too large for the page" in canvas.says
 
 
-def test_a_network_travels_to_the_page_once_its_canvas_is_in_sight():
-    from lib.backends.base import initial_parameters
-    from lib.spec import Network
+def test_a_network_is_drawn_once_somebody_has_scrolled_near():
     from lib.widgets import DrawDigit
 
-    canvas = DrawDigit()
-    canvas.show(initial_parameters(Network((16,)), 0), [])
-    assert canvas.network == {}
+    canvas, done = DrawDigit(), []
+    canvas.when_seen(lambda: done.append("first"))
+    canvas.when_seen(lambda: done.append("second"))
+    assert done == []
     canvas._handle_custom_msg({"seen": True}, [])
-    assert canvas.network["shapes"] == [[784, 16], [16, 10]]
-    canvas.show(initial_parameters(Network((8,)), 0), [])
-    assert canvas.network["shapes"] == [[784, 8], [8, 10]], "and every later one at once"
+    assert done == ["second"], "what was to be drawn last"
+    canvas.when_seen(lambda: done.append("third"))
+    assert done == ["second", "third"], "and every later one at once"
 
 
 def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
@@ -234,15 +233,15 @@ def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
     training, canvas, shown = Training(Network((16,)), 0.1, 4096, 1), DrawDigit(), []
     monkeypatch.setattr(live.mo.output, "replace", shown.append)
     monkeypatch.setattr(live, "_parameters", OrderedDict())
-    live.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing")
+    live.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
     assert "of the 10,000 test images" in shown[-1].text, "trained again, on what there is"
     parameters = initial_parameters(training.network, 0)
     live.remember(Item(training), parameters, Facts("another set", "its digest"))
-    live.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing")
+    live.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
     assert "trained on another set, is not looked into: expected the test images of the data" in shown[-1].text
     assert "<figure" not in shown[-1].text
     live.remember(Item(training), parameters, load_test()[2])
-    live.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing")
+    live.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
     assert "of the 10,000 test images" in shown[-1].text
 
 
