@@ -17,6 +17,7 @@ import pytest
 from lib.frame import UNDER_WAY
 from lib.notebooks import NOTEBOOKS, ROOT
 from tests.contrast import contrast
+from tests.hiding import hiding
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MISSING = "no Chromium found: install one (on Debian: apt install chromium)"
@@ -30,6 +31,7 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+HEAVY, NOTHING = ("keras", "tensorflow", "torch"), ()
 FIRST = ".lab >> nth=0 >> "
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
@@ -49,11 +51,14 @@ def share_compiled(cache: Path) -> None:
 
 
 @contextmanager
-def serving(cache, notebook) -> Iterator[tuple[str, subprocess.Popen]]:
-    """`make class` on a free port with this folder as its cache, and the address of this notebook; ended with all its children."""
+def serving(cache, notebook, hidden: tuple[str, ...] = HEAVY) -> Iterator[tuple[str, subprocess.Popen]]:
+    """`make class` on a free port with this folder as its cache, and the address of this notebook; ended with all its children.
+
+    Libraries that take long to start are `hidden` from it where they are not what is tested.
+    """
     port = free_port()
     share_compiled(Path(cache))
-    environment = os.environ | {"MNIST_CACHE_DIR": str(cache)}
+    environment = os.environ | {"MNIST_CACHE_DIR": str(cache)} | hiding(Path(cache), *hidden)
     process = subprocess.Popen(
         [sys.executable, "-m", "lib.launch", "run", "--port", str(port), "--headless", "1"],
         cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -99,7 +104,7 @@ def tab(context) -> Iterator:
     opened.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
     opened.on("requestfailed", lambda request: said.append(f"{request.url}: {request.failure}"))
     opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.on("domcontentloaded", pages.append)
+    opened.on("domcontentloaded", lambda page: pages.append(page))
     try:
         yield opened
         stop_all(opened)

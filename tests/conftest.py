@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 # Before anything of lib is imported, and inherited by every worker: tests neither use nor fill the person's own cache. Each of
 # the suite's processes has a folder of its own in that of the first; what is compiled there they share.
@@ -45,6 +46,10 @@ from tests.deploying import Cloud, lending, make_clone  # noqa: E402
 from tests.suite import *  # noqa: E402, F403
 
 os.environ.setdefault("XLA_FLAGS", XLA_WITHOUT_WRONG_SUMS)  # as in the workers; before anything imports JAX
+
+
+settings.register_profile("any minute", deadline=None)  # no test fails for a slow one
+settings.load_profile("any minute")
 
 
 def where_installed(keys: Iterable[str]) -> list:

@@ -1,7 +1,8 @@
 """How the suite runs: what measures alone, what was left out and why, and what another setting of the machine can change.
 
-Tests run beside each other in two processes (`make test`), a file's in one of them, so that what a file shares is made once.
-What is marked `timed` comes last, each test while the other process has none.
+Tests run beside each other in three processes (`make test`), a file's in one of them, so that what a file shares is made once:
+`--dist loadfile`, because `loadgroup` groups nothing with pytest 9.2 (pytest-xdist 3.8 names a group by changing a node's id, which
+no longer can be). What is marked `timed` comes last in its file, while the other processes have none.
 
 `--only images` and `--only interrupts` run what another setting can change, as seen in an earlier whole run: the tests that
 read the images or start a program which does, and those that interrupt one.
@@ -41,8 +42,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.option.only:
         _select(config, items)
     items.sort(key=_order)
-    for item in items if config.pluginmanager.hasplugin("xdist") else ():
-        item.add_marker(pytest.mark.xdist_group("timed" if _is_timed(item) else item.path.stem))
 
 
 def _is_timed(item: pytest.Item) -> bool:
@@ -136,8 +135,7 @@ _ran: dict[str, list[str]] = {}
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "teardown":
-        name = report.nodeid.rsplit("@", 1)[0] if report.nodeid.rfind("@") > report.nodeid.rfind("]") else report.nodeid
-        _ran[name] = [str(setting) for key, setting in report.user_properties if key == "setting"]
+        _ran[report.nodeid] = [str(setting) for key, setting in report.user_properties if key == "setting"]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

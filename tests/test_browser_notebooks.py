@@ -17,7 +17,7 @@ from lib.strategies import POOLED
 from lib.sweep_lab import KIND as SWEEP
 from lib.sweep_lab import methods
 from lib.timing import Ended, Measurement
-from tests.browser import MARKS, PHONE, assert_accessible, serving, share_compiled
+from tests.browser import MARKS, NOTHING, PHONE, assert_accessible, serving, share_compiled
 from tests.conftest import ROOT
 
 pytestmark = MARKS
@@ -28,7 +28,7 @@ VISITS = r"(\d+) of \d+ visits"
 def race_server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")
     keep_ceilings(Store(folder / "results.sqlite"))
-    with serving(folder, "notebooks/backend_race.py") as served:
+    with serving(folder, "notebooks/backend_race.py", NOTHING) as served:
         yield served
 
 

@@ -144,7 +144,7 @@ VALUES = st.sampled_from(EDGES) | st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_value_at_any_place_is_refused_in_one_sentence_or_can_be_used(sound, data):
     inside = data.draw(st.booleans(), "inside a column's JSON text")

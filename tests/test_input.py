@@ -54,7 +54,7 @@ TEXTS = st.one_of(
 )  # fmt: skip
 # What a control's element may be told by whoever speaks to the server: anything that JSON holds.
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXTS, st.lists(TEXTS, max_size=3))
-QUICKLY = hypothesis(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICKLY = hypothesis(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def panels_of(prefix, address):

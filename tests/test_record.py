@@ -27,33 +27,16 @@ from lib.store import Store
 from lib.sweep_lab import Point
 from lib.timing import Ended, Measurement
 from tests.conftest import ROOT
-
-# Of all libraries only NumPy can be imported: what Python calls before anything else finds no other.
-ONLY_NUMPY = """
-import sys, sysconfig
-from importlib.machinery import PathFinder
-
-class OnlyNumpy:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if path is not None or name.split(".")[0] in ("numpy", "lib", "pyarrow"):
-            return None
-        spec = PathFinder.find_spec(name)
-        if spec is not None and spec.origin and "site-packages" in spec.origin:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, OnlyNumpy)
-"""
+from tests.hiding import hiding
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory) -> dict[str, str]:
     """The environment of a machine where only NumPy is installed, and no network is tried."""
     folder = tmp_path_factory.mktemp("bare")
-    (folder / "sitecustomize.py").write_text(ONLY_NUMPY)
     environment = {name: value for name, value in os.environ.items() if name not in ("MNIST_NPZ", "KERAS_BACKEND")}
-    paths = os.pathsep.join([str(folder), str(ROOT)])
-    return environment | {"PYTHONPATH": paths, "MNIST_CACHE_DIR": str(folder / "cache"), "MNIST_OFFLINE": "1"}
+    of_its_own = {"MNIST_CACHE_DIR": str(folder / "cache"), "MNIST_OFFLINE": "1"}
+    return environment | hiding(folder, only=("numpy", "lib", "pyarrow")) | of_its_own
 
 
 def recording(bare: dict[str, str], path: Path, minutes: float) -> subprocess.Popen:
@@ -99,7 +82,7 @@ def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
     assert one.command == f"python -m lib.record machine.json --minutes {30 if one not in kept.records else 20}"
     assert one.machine == machine_id()
     assert "numpy" in one.versions
-    assert len(one.block_s) >= 3
+    assert min(one.block_s) > 0
     assert str(ROOT) not in path.read_text()
     assert str(tmp_path) not in path.read_text()
 

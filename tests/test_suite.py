@@ -105,7 +105,7 @@ def sample(tmp_path_factory):
             check=False,
         ).stdout
 
-    return run, run("-n", "2", "--dist", "loadgroup")
+    return run, run("-n", "2", "--dist", "loadfile")
 
 
 def passed(said):
