@@ -100,11 +100,11 @@ def tab(context) -> Iterator:
     """A tab that fails the test if anything is said on the console, and whose trainings end with it."""
     opened = context.new_page()
     said: list[str] = []
-    pages: list[object] = []  # that were opened in it, one after another
+    pages: list[str] = []  # that were opened in it, one after another
     opened.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
     opened.on("requestfailed", lambda request: said.append(f"{request.url}: {request.failure}"))
     opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.on("domcontentloaded", lambda page: pages.append(page))
+    opened.on("domcontentloaded", lambda _: pages.append(opened.url))
     try:
         yield opened
         stop_all(opened)

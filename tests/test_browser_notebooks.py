@@ -13,7 +13,6 @@ from lib.backends import BACKENDS, Way, usable_ways, versions
 from lib.race import all_cells, plan
 from lib.records import Record
 from lib.store import Store
-from lib.strategies import POOLED
 from lib.sweep_lab import KIND as SWEEP
 from lib.sweep_lab import methods
 from lib.timing import Ended, Measurement
@@ -179,17 +178,17 @@ def test_the_claims_stand_at_once_and_are_measured_on_request(opened, page, meas
     assert_accessible(page)
 
 
-def keep_pooled(store):
-    """As if the ways by processes had been timed before; that a pool is timed is tested without a browser."""
+def keep_all_but_one_after_another(store):
+    """As if the others had been timed before; that each of them is timed is tested without a browser."""
     for method in methods():
-        if method.strategy in POOLED and method.way == Way():
+        if method.strategy != "sequential" and method.way == Way():
             measured = Measurement((0.5,), 1, Ended.CAP)
             subject = {"method": method.key, "epochs": 1}
             store.add(Record.of(SWEEP, subject, measured, versions(method.way.backend)))
 
 
 def test_the_sweeps_fill_move_stop_and_are_kept(opened, page, tmp_path):
-    keep_pooled(Store(tmp_path / "results.sqlite"))
+    keep_all_but_one_after_another(Store(tmp_path / "results.sqlite"))
     base = opened(tmp_path, "notebooks/parallel_sweeps.py")
     query = "?compare.epochs=1&count.most=4&count.size=4096&mixed.spread=0.2&mixed.size=4096"
     page.goto(base + query)
