@@ -12,9 +12,8 @@ from lib.anatomy.operations import ALL, COMPILED, OPERATIONS, PRODUCT
 from lib.anatomy.parts import EXPLAINED, PARTS, Split
 from lib.backends import BACKENDS, Way
 from lib.charts import Chart, nice_above, styled
-from lib.experiments import seconds
+from lib.formatting import justified, seconds
 from lib.records import Record
-from lib.timing import justified
 
 LIBRARY_LABELS = {
     "numpy": "NumPy",

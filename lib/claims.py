@@ -15,11 +15,10 @@ from lib.anatomy.measuring import Task, tasks
 from lib.anatomy.operations import ALL, KERNELS, OPERATIONS
 from lib.anatomy.parts import Split
 from lib.backends import BACKENDS, DEFAULT, Way
-from lib.experiments import seconds
+from lib.formatting import justified, seconds
 from lib.race import Cell, Standing, standings
 from lib.records import Record
 from lib.spec import N_TRAIN, Network
-from lib.timing import justified
 
 NETWORK = Network((128,))
 BATCH_SIZE = 32

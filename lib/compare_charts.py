@@ -12,7 +12,7 @@ from lib.backends import BACKENDS
 from lib.charts import Chart, decades, nice_above, ordered_palette, styled
 from lib.compare import best_way, to_target
 from lib.compare_view import interval, marked, names
-from lib.experiments import seconds
+from lib.formatting import seconds
 from lib.race import BATCH_SIZES
 from lib.recorded import Machine
 from lib.strategies import STRATEGIES

@@ -7,7 +7,7 @@ import pandas as pd
 
 from lib.backends import Way
 from lib.compare import ARTICLES_WAY, TITLES, Best, Judged, best_way, ratio, to_target
-from lib.experiments import listed, seconds
+from lib.formatting import listed, seconds
 from lib.race import BATCH_SIZES
 from lib.recorded import EXPERIMENTS, Machine, Seconds
 from lib.targets import Learned

@@ -3,7 +3,7 @@
 from functools import cache
 
 from lib.backends import BACKENDS, Way, nvidia_driver_answers
-from lib.experiments import listed, seconds
+from lib.formatting import listed, seconds
 from lib.recorded import Machine, Seconds, recorded_here
 
 NONE_YET = "No graphics card has been recorded yet: `python -m lib.record FILE.json` on a machine with one, and its file in recorded/, put its figures here."

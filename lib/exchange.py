@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from lib.formatting import sentence
 from lib.paths import replaced
 from lib.records import Record
 from lib.rows import ADDED, COLUMNS, MAX_S, brief, check_kind, curve_of, number, record_of
@@ -31,13 +32,6 @@ Rows = list[dict]
 
 class NoExport(ValueError):
     """The file cannot be imported; the text says what was expected, what came and what to do."""
-
-
-def sentence(error: Exception) -> str:
-    """An error's text as a sentence; a file's name at its start stays as it is."""
-    text = str(error).rstrip(".")
-    first = text.split(" ")[0]
-    return (text if "." in first else text[:1].upper() + text[1:]) + "."
 
 
 @dataclass(frozen=True)

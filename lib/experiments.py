@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lib.backends import BACKENDS, DEFAULT, Way, all_ways, unavailable
+from lib.formatting import format_rate, listed, percent, seconds
 from lib.published import EXPERIMENT_S
 from lib.results import CHANCE_ACCURACY, FAILED, STOPPED, Line, Results
 from lib.spec import Network, Training
@@ -35,10 +36,6 @@ class Experiment:
     @property
     def compared(self) -> range:
         return range(self.n_compared)
-
-
-def format_rate(rate: float) -> str:
-    return f"{rate:.2g}" if rate < 1 else f"{rate:g}"
 
 
 def rates_between(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -129,27 +126,6 @@ def _experiment(
 
 
 # Sentences. Each is computed from the rows, and says only what they show.
-
-
-def percent(accuracy: float) -> str:
-    """One decimal: with 12,000 validation images the standard error is 0.2 points at 95 %."""
-    return f"{100 * accuracy:.1f}\u202f%"
-
-
-def seconds(value_s: float) -> str:
-    """Two digits, with the unit that fits."""
-    for limit, factor, unit in ((1e-3, 1e6, "μs"), (1.0, 1e3, "ms")):
-        if value_s < limit:
-            return (
-                f"{value_s * factor:.2g}\u202f{unit}"
-                if value_s * factor < 100
-                else f"{value_s * factor:.0f}\u202f{unit}"
-            )
-    return f"{value_s:.1f}\u202fs" if value_s < 100 else f"{value_s:.0f}\u202fs"
-
-
-def listed(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
 def _finished(experiment: Experiment, results: Results) -> list[tuple[str, Line]]:

@@ -7,7 +7,7 @@ import marimo as mo
 import pandas as pd
 
 from lib import charts as charts_module
-from lib import experiments
+from lib import experiments, formatting
 from lib.experiments import Experiment
 from lib.machine_turn import PATIENCE_S
 from lib.published import ADDRESSES
@@ -168,7 +168,7 @@ def progress_text(results: Results) -> str:
     if results.state == RUNNING:
         left_s = results.left_s
         return f"{results.share_done:.0%}" + (
-            f", about {experiments.seconds(max(left_s, 0.1))} left" if left_s is not None else ""
+            f", about {formatting.seconds(max(left_s, 0.1))} left" if left_s is not None else ""
         )
     if results.state == KEPT:
         when = min((line.curve.measured_at for line in results.lines if line.curve), default="")
@@ -200,7 +200,7 @@ def table(experiment: Experiment, results: Results) -> pd.DataFrame:
     shown = pd.DataFrame(
         {
             experiment.ordered_by: frame["label"],
-            "accuracy": frame["accuracy"].map(lambda value: experiments.percent(value) if value == value else "–"),
+            "accuracy": frame["accuracy"].map(lambda value: formatting.percent(value) if value == value else "–"),
             "parameters": frame["parameters"].map("{:,}".format),
             "steps": frame["steps"].map("{:,}".format),
             "s an epoch": frame["epoch_median_s"].map(_plain_s),

@@ -14,8 +14,8 @@ from lib.cancel import Cancel
 from lib.ceilings import ceilings, measure_ceilings
 from lib.charts import Chart
 from lib.engine import Engine
-from lib.experiments import seconds
 from lib.filling import Filling, Note
+from lib.formatting import seconds
 from lib.frames import records_frame
 from lib.live_filling import Stage, paint_while_it_fills, refuse
 from lib.race import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import marimo as mo
 import numpy as np
 
-from lib import elsewhere, experiments, frame, live, options
+from lib import elsewhere, experiments, formatting, frame, live, options
 from lib import inside as inside_module
 from lib.address import Address, Setting, by_name, checked, choice, choices, ends, text
 from lib.backends import BACKENDS, DEFAULT, Way, unavailable
@@ -306,8 +306,8 @@ _looks = Once[tuple[Training, str], str](8)
 def _look(training: Training, parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> str:
     seen = inside_module.look(parameters, images, labels)
     lead = (
-        f"{training.network.label}, learning rate {experiments.format_rate(training.learning_rate)}, batch size {training.batch_size}, "
-        f"{training.epochs} epochs: {experiments.percent(seen.accuracy)} of the {len(images):,} test images, which no training saw."
+        f"{training.network.label}, learning rate {formatting.format_rate(training.learning_rate)}, batch size {training.batch_size}, "
+        f"{training.epochs} epochs: {formatting.percent(seen.accuracy)} of the {len(images):,} test images, which no training saw."
     )
     figures = [
         ("what it takes for what", inside_module.confusion_figure(seen)),

@@ -12,13 +12,12 @@ from lib import published
 from lib.backends import BACKENDS, Way
 from lib.charts import styled
 from lib.elsewhere import gpu_ways, named, recorded_gpus
-from lib.experiments import seconds
+from lib.formatting import justified, seconds
 from lib.race import Cell, Standing
 from lib.recorded import Machine
 from lib.roofline import Ceiling, Floor
 from lib.spec import N_TRAIN
 from lib.targets import Learned, needed
-from lib.timing import justified
 from lib.verdict import Observed, findings
 
 VIEWS = {

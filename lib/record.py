@@ -22,7 +22,8 @@ from lib.bare import FileLock, Timeout
 from lib.battery import FAILURE, Battery
 from lib.cancel import Cancel
 from lib.engine import Engine
-from lib.exchange import NoExport, export_to, read_export, sentence
+from lib.exchange import NoExport, export_to, read_export
+from lib.formatting import sentence
 from lib.machine import details, machine_id, this_machine
 from lib.records import this_command
 from lib.sources import source_digest

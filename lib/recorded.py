@@ -15,7 +15,8 @@ from lib import published
 from lib.anatomy.parts import Split, split
 from lib.backends import BACKENDS, Way, versions
 from lib.data import MNIST_DIGEST
-from lib.exchange import Export, NoExport, parse_export, sentence
+from lib.exchange import Export, NoExport, parse_export
+from lib.formatting import sentence
 from lib.machine import machine_id, this_machine
 from lib.published import ARTICLE_ARCHITECTURES
 from lib.records import Record

@@ -28,7 +28,7 @@ from lib.charts import (
     with_x_max,
     y_of,
 )
-from lib.experiments import listed, percent
+from lib.formatting import listed, percent
 from lib.importance import ACCURACY, EXPLAINS, MIN_SETTINGS, Dimension, importance, settings_needed, settled, tells
 from lib.once import once
 from lib.results import CHANCE_ACCURACY

@@ -8,7 +8,7 @@ import pandas as pd
 
 from lib import published
 from lib.charts import HEIGHT, Chart, labels, moved_apart, nice_above, room, styled
-from lib.experiments import listed, seconds
+from lib.formatting import listed, seconds
 from lib.records import Record
 from lib.spec import Network
 from lib.stack.layout import Shape

@@ -13,6 +13,8 @@ from enum import Enum
 
 import numpy as np
 
+from lib.formatting import justified
+
 Step = Callable[[], object]
 Sync = Callable[[object], object]  # waits for what a step returned, as `jax.block_until_ready` does
 Clock = Callable[[], float]
@@ -111,27 +113,6 @@ class Measurement:
     def text(self) -> str:
         """The median with no more digits than its spread justifies."""
         return justified(self.median_s, *self.quartiles_s)
-
-
-def justified(seconds: float, low: float, high: float, at_most: int = 5) -> str:
-    """A time between its quartiles, in words: the last digit shown is about as large as they are apart.
-
-    Two digits at least, and `at_most` so many, unless it takes more for what is shown to lie between the quartiles as well.
-
-    >>> justified(0.0123456, 0.0121, 0.0125), justified(0.0123456, 0.0123451, 0.0123461), justified(0.17, 0.1, 0.3)
-    ('12.3 ms', '12.346 ms', '170 ms')
-    >>> justified(0.0123456, 0.0123456, 0.0123456, at_most=3), justified(0.1432, 0.1431, 0.9)
-    ('12.3 ms', '143.2 ms')
-    """
-    units = ((0.9995e-6, 1e-9, "ns"), (0.9995e-3, 1e-6, "μs"), (0.9995, 1e-3, "ms"), (math.inf, 1.0, "s"))
-    _, unit_s, unit = next(row for row in units if abs(seconds) < row[0])
-    value, apart = seconds / unit_s, (high - low) / unit_s
-    first = -math.floor(math.log10(abs(value))) if value else 0  # the place of its first digit
-    wanted = -math.floor(math.log10(apart)) if 0 < apart < math.inf else first + (at_most if apart == 0 else 0)
-    decimals = min(max(wanted, first + 1), first + at_most - 1)
-    while low < seconds < high and not low <= round(value, decimals) * unit_s <= high:
-        decimals += 1
-    return f"{round(value, decimals):.{max(decimals, 0)}f} {unit}"
 
 
 def measure(

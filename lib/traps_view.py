@@ -10,9 +10,9 @@ import pandas as pd
 
 from lib.anatomy import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES
 from lib.charts import Chart, styled
-from lib.experiments import listed, seconds
+from lib.formatting import justified, listed, seconds
 from lib.spec import Network
-from lib.timing import Comparison, Measurement, Verdict, compared, justified
+from lib.timing import Comparison, Measurement, Verdict, compared
 from lib.verdict import Observed, findings
 
 WRONG, RIGHT = "#d1623a", "#0b7a57"

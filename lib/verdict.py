@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lib.timing import justified
+from lib.formatting import justified
 from lib.watch import STEAL_SHARE
 
 COUNTED_SHARE = 0.1  # of an average: what one-time costs may add before the figure misleads

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lib.formatting import justified
 from lib.timing import (
     ClockWentBack,
     Config,
@@ -18,7 +19,6 @@ from lib.timing import (
     StepFailed,
     Verdict,
     compare,
-    justified,
     measure,
     measure_dispatch,
     measure_phases,
