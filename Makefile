@@ -17,10 +17,10 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
-	@$(BIN)/python -m lib.launch edit --port $(PORT) --headless $(HEADLESS) --notebook $(NOTEBOOK)
+	@$(BIN)/python -m lib.cli.launch edit --port $(PORT) --headless $(HEADLESS) --notebook $(NOTEBOOK)
 
 class: $(INSTALLED)
-	@$(BIN)/python -m lib.launch run --port $(PORT) --headless $(HEADLESS) --notebook $(NOTEBOOK)
+	@$(BIN)/python -m lib.cli.launch run --port $(PORT) --headless $(HEADLESS) --notebook $(NOTEBOOK)
 
 install: $(INSTALLED)
 

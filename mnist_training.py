@@ -1,24 +1,24 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="Why is my GPU slower?", css_file="lib/page.css")
+app = marimo.App(width="full", app_title="Why is my GPU slower?", css_file="lib/pages/page.css")
 
 with app.setup(hide_code=True):
     from functools import partial
 
     import marimo as mo
 
-    from lib.backends import Way
-    from lib.data import recognised
-    from lib.engine import shared_engine
+    from lib.backends.registry import Way
+    from lib.data.mnist import recognised
+    from lib.workers.engine import shared_engine
 
     # Where nothing can be kept yet, before the heavier imports: the worker imports its own library meanwhile.
     if recognised() is None:
         shared_engine().warm(Way())
 
-    from lib import live, live_filling, live_search, page
-    from lib.store import Store
-    from lib.widgets import DrawDigit
+    from lib.pages import streaming, filling, random_search as search_page, mnist_training as page
+    from lib.storage.store import Store
+    from lib.pages.widgets import DrawDigit
 
 
 @app.cell(hide_code=True)
@@ -42,7 +42,7 @@ def rate_question(address, get_reset, rate_stage):
 
 @app.cell(hide_code=True)
 def rate_experiment(rate_panel, rate_stage, set_best, set_data):
-    live.show(
+    streaming.show(
         rate_stage,
         lambda: page.rate_experiment(rate_panel.value),
         page.controls(rate_panel),
@@ -67,7 +67,7 @@ def size_question(address, get_reset, size_stage):
 
 @app.cell(hide_code=True)
 def size_experiment(set_best, set_data, size_panel, size_stage):
-    live.show(
+    streaming.show(
         size_stage,
         lambda: page.size_experiment(size_panel.value),
         page.controls(size_panel),
@@ -92,7 +92,7 @@ def depth_question(address, depth_stage, get_reset):
 
 @app.cell(hide_code=True)
 def depth_experiment(depth_panel, depth_stage, set_best, set_data):
-    live.show(
+    streaming.show(
         depth_stage,
         lambda: page.depth_experiment(depth_panel.value),
         page.controls(depth_panel),
@@ -117,7 +117,7 @@ def backend_question(address, backend_stage, get_reset):
 
 @app.cell(hide_code=True)
 def backend_experiment(backend_panel, backend_stage, set_data):
-    live.show(
+    streaming.show(
         backend_stage,
         lambda: page.backend_experiment(backend_panel.value),
         page.controls(backend_panel),
@@ -131,7 +131,7 @@ def backend_experiment(backend_panel, backend_stage, set_data):
 @app.cell(hide_code=True)
 def search_question(address, get_reset, search_stage):
     get_reset()
-    search_panel = live_search.panel(address, search_stage)
+    search_panel = search_page.panel(address, search_stage)
     mo.md(r"""
     ## 5 · All of it at once?
 
@@ -143,7 +143,7 @@ def search_question(address, get_reset, search_stage):
 
 @app.cell(hide_code=True)
 def random_search(search_panel, search_stage):
-    live_search.show(search_stage, search_panel, page.controls(search_panel))
+    search_page.show(search_stage, search_panel, page.controls(search_panel))
     return
 
 
@@ -159,7 +159,7 @@ def inside_prose():
 
 @app.cell(hide_code=True)
 def look_inside(canvas, get_best, inside_stage):
-    live.show_parameters(
+    streaming.show_parameters(
         inside_stage,
         get_best(),
         partial(page.inside, canvas.widget),
@@ -178,15 +178,15 @@ def draw_a_digit():
 
 @app.cell(hide_code=True)
 def shared_state():
-    address = page.opened("mnist_training", page.settings() | live_search.settings())
+    address = page.opened("mnist_training", page.settings() | search_page.settings())
     store = Store()
     get_best, set_best = mo.state(None)
     get_reset, set_reset = mo.state(0)
     get_data, set_data = mo.state(None)
     rate_stage, size_stage, depth_stage, backend_stage, inside_stage = (
-        live.Stage(shared_engine(), store, viewer=address) for _ in range(5)
+        streaming.Stage(shared_engine(), store, viewer=address) for _ in range(5)
     )
-    search_stage = live_filling.Stage(shared_engine(), store, address)
+    search_stage = filling.Stage(shared_engine(), store, address)
     page_tools = page.tools(
         [rate_stage, size_stage, depth_stage, backend_stage, search_stage, inside_stage], address, set_reset
     )

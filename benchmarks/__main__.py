@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import psutil
 
-from lib.machine import this_machine
+from lib.hardware.machine import this_machine
 
 BUSY_PERCENT = 15.0  # of all cores, over two seconds before a benchmark
 NAMES = ("epochs", "anatomy", "experiments", "sweeps", "regret", "peers", "interaction", "memory", "viewers")

@@ -1,12 +1,12 @@
 """Whether the parts of a step add up: every backend at four batch sizes, as `notebooks/anatomy_of_a_step.py` takes them apart."""
 
 from benchmarks.report import LeftOut, Row, Target, note, show
-from lib.anatomy import Examination
-from lib.anatomy.parts import EXPLAINED, PARTS, split
-from lib.backends import Way, usable_ways
-from lib.cancel import Cancel
-from lib.engine import Engine, Measured
+from lib.backends.registry import Way, usable_ways
+from lib.profiling.request import Examination
+from lib.profiling.step_breakdown import EXPLAINED, PARTS, split
 from lib.spec import Network
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, Measured
 
 BATCH_SIZES = (1, 32, 512, 4096)
 NETWORK = Network((128,))

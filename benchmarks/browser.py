@@ -22,8 +22,8 @@ import psutil
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
-from lib.data import load_test
-from lib.paths import cache_dir
+from lib.cache_folder import cache_dir
+from lib.data.mnist import load_test
 
 ROOT = Path(__file__).resolve().parent.parent
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -121,7 +121,7 @@ def server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
     """The editor, as `make run HEADLESS=1` starts it but without a token, and its address. It ends with all its children."""
     port = free_port()
     with _serving(
-        [sys.executable, "-m", "lib.launch", "edit", "--port", str(port), "--headless", "1", "--no-token"], cache
+        [sys.executable, "-m", "lib.cli.launch", "edit", "--port", str(port), "--headless", "1", "--no-token"], cache
     ) as process:
         yield process, f"http://127.0.0.1:{port}/"
 
@@ -130,7 +130,7 @@ def server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
 def class_server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
     """`make class HEADLESS=1`, and its address once it answers. It ends with all its children."""
     port = free_port()
-    command = [sys.executable, "-m", "lib.launch", "run", "--port", str(port), "--headless", "1"]
+    command = [sys.executable, "-m", "lib.cli.launch", "run", "--port", str(port), "--headless", "1"]
     with _serving(command, cache) as process:
         limit = time.monotonic() + START_LIMIT_S
         while True:

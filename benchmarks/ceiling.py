@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from os import environ
 from pathlib import Path
 
-from lib.backends import Way, worker_environment
+from lib.backends.registry import Way, worker_environment
 
 SIDE = 2048
 REPEATS = 20

@@ -9,11 +9,11 @@ from collections import defaultdict
 
 from benchmarks.ceiling import Ceiling, ceiling
 from benchmarks.report import LeftOut, Row, Target, note, row, show
-from lib.backends import BACKENDS, Way, unavailable
 from lib.backends.base import Epoch, Steps
-from lib.cancel import Cancel
-from lib.engine import Engine, Progress
+from lib.backends.registry import BACKENDS, Way, unavailable
 from lib.spec import N_TRAIN, Network, Training
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, Progress
 
 BATCH_SIZES = (1, 32, 128, 512, 1024, 2048, 4096)
 ROUNDS = 2

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from benchmarks import article
 from benchmarks.report import LeftOut, Row, Target, note, row, show
-from lib import experiments
-from lib.backends import Way, unavailable
-from lib.cancel import Cancel
-from lib.engine import Engine, MachineTurn
-from lib.experiments import Experiment
-from lib.published import ARTICLE_ARCHITECTURES
-from lib.sweep import Options, updates
-from lib.updates import Finished
+from lib.backends.registry import Way, unavailable
+from lib.experiments import mnist_training
+from lib.experiments.mnist_training import Experiment
+from lib.experiments.published import ARTICLE_ARCHITECTURES
+from lib.sweeps.events import Finished
+from lib.sweeps.sweep import Options, updates
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, MachineTurn
 
 EPOCHS = 3
 REPEATS = 5
@@ -29,9 +29,9 @@ LIMIT_S = 900
 TIMES_FASTER = 25
 
 OURS = {
-    "learning-rate": experiments.learning_rate((0.001, 0.01, 0.1, 1.0), EPOCHS, 32, "128"),
-    "batch-size": experiments.batch_size((1, 32, 256), EPOCHS, 0.01, "128"),
-    "depth": experiments.depth(ARTICLE_ARCHITECTURES, "", EPOCHS, 0.1, 32),
+    "learning-rate": mnist_training.learning_rate((0.001, 0.01, 0.1, 1.0), EPOCHS, 32, "128"),
+    "batch-size": mnist_training.batch_size((1, 32, 256), EPOCHS, 0.01, "128"),
+    "depth": mnist_training.depth(ARTICLE_ARCHITECTURES, "", EPOCHS, 0.1, 32),
 }
 
 

@@ -18,9 +18,9 @@ import psutil
 from benchmarks.peer import PEERS, unavailable
 from benchmarks.peer.process import PeerFailed, PeerProcess
 from benchmarks.report import Row, Target, note, row, show
-from lib.machine_turn import MachineTurn
 from lib.spec import MAX_EPOCHS, N_TRAIN, Network, Training
-from lib.timing import median_interval
+from lib.timing.measurement import median_interval
+from lib.workers.machine_turn import MachineTurn
 
 NETWORK = Network((128,))
 ROUNDS = {32: 9, 512: 12, 4096: 12}  # nine are the least whose interval leaves the extremes out

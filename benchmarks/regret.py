@@ -2,7 +2,7 @@
 
 Each strategy makes each sweep twice, in turns; its time is the shorter of the two. What was picked is judged by that strategy's own
 time, and the second choice, where processes are not at hand, by its own. What choosing took, with measuring, stands beside.
-Sweeps of less than `lib.predict.WORTH_S` are not among them: for these `auto` does not choose, but trains one after another.
+Sweeps of less than `lib.sweeps.cost_model.WORTH_S` are not among them: for these `auto` does not choose, but trains one after another.
 """
 
 import math
@@ -14,13 +14,13 @@ from dataclasses import replace
 
 from benchmarks.report import LeftOut, Row, Target, note, row, show
 from benchmarks.sweeps import timed
-from lib.cancel import Cancel
-from lib.engine import Engine
-from lib.predict import nominal_s
 from lib.spec import MAX_EPOCHS, Network, Training
-from lib.strategies import POOLED
-from lib.sweep import Options, updates
-from lib.updates import Item, Picked
+from lib.sweeps.cost_model import nominal_s
+from lib.sweeps.events import Item, Picked
+from lib.sweeps.strategies import POOLED
+from lib.sweeps.sweep import Options, updates
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
 
 STRATEGIES = ("sequential", "vmap", "padded", "sharded", "processes", "stacks")
 ROUNDS = 2

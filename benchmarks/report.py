@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from lib.backends import versions
-from lib.data import load_test
-from lib.machine import this_machine
+from lib.backends.registry import versions
+from lib.data.mnist import load_test
+from lib.hardware.machine import this_machine
 
 OUT = Path(__file__).resolve().parent / "out"
 

@@ -21,15 +21,15 @@ import psutil
 
 from benchmarks.article_sweep import EPOCHS, RATES
 from benchmarks.report import LeftOut, Row, Target, note, row, show
-from lib.backends import Way, unavailable
-from lib.cancel import Cancel
-from lib.engine import Engine, MachineTurn
-from lib.published import ARTICLE_ARCHITECTURES
+from lib.backends.registry import Way, unavailable
+from lib.backends.stacked.packing import Shape
+from lib.experiments.published import ARTICLE_ARCHITECTURES
 from lib.spec import Network, Training
-from lib.stack.layout import Shape
-from lib.store import Store
-from lib.sweep import Options, updates
-from lib.updates import Finished, Item, Picked
+from lib.storage.store import Store
+from lib.sweeps.events import Finished, Item, Picked
+from lib.sweeps.sweep import Options, updates
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, MachineTurn
 
 ROUNDS = 3
 COUNTS = (1, 4, 16, 64, 256)

@@ -12,7 +12,7 @@ password() { cat "$STATE/password"; }
 
 # Its code is written at its end; until then its process must be there, and be ours.
 recording() {
-  [ -f "$STATE/record.pid" ] && [ ! -f "$STATE/record.code" ] && grep -qs lib.record "/proc/$(cat "$STATE/record.pid")/cmdline"
+  [ -f "$STATE/record.pid" ] && [ ! -f "$STATE/record.code" ] && grep -qs lib.cli.record "/proc/$(cat "$STATE/record.pid")/cmdline"
 }
 
 # In a session of its own, so that it outlives the connection; called again, it follows the one that runs. 10: the battery failed.
@@ -24,8 +24,8 @@ record() {
     mkdir -p recorded
     rm -f "$STATE/record.code"
     # shellcheck disable=SC2016  # expanded by the inner shell
-    setsid nohup bash -c 'code=0; "$1" -u -m lib.record "$2" || code=$?; echo "$code" >"$3.new" && mv "$3.new" "$3"' \
-      lib.record "$PYTHON" "$out" "$STATE/record.code" >"$STATE/record.log" 2>&1 </dev/null &
+    setsid nohup bash -c 'code=0; "$1" -u -m lib.cli.record "$2" || code=$?; echo "$code" >"$3.new" && mv "$3.new" "$3"' \
+      lib.cli.record "$PYTHON" "$out" "$STATE/record.code" >"$STATE/record.log" 2>&1 </dev/null &
     echo $! >"$STATE/record.pid"
   fi
   tail -n +1 -s 0.2 --pid="$(cat "$STATE/record.pid")" -f "$STATE/record.log"
@@ -45,7 +45,7 @@ bundle() {
   local stage file
   stage=$(mktemp -d)
   find recorded -maxdepth 1 -name '*.json' -exec cp --parents -t "$stage" {} + 2>/dev/null || true
-  "$PYTHON" -m lib.store export "$stage/results.json" || printf 'The store could not be exported; the rest comes.\n' >&2
+  "$PYTHON" -m lib.cli.store export "$stage/results.json" || printf 'The store could not be exported; the rest comes.\n' >&2
   changed | sort -u | while IFS= read -r file; do
     [ ! -f "$file" ] || cp --parents -t "$stage" "$file"
   done

@@ -1,20 +1,20 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="The anatomy of a step", css_file="../lib/page.css")
+app = marimo.App(width="full", app_title="The anatomy of a step", css_file="../lib/pages/page.css")
 
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib import live_anatomy, page
-    from lib.engine import shared_engine
-    from lib.live_filling import Stage
-    from lib.store import Store
+    from lib.pages import anatomy_of_a_step, mnist_training
+    from lib.workers.engine import shared_engine
+    from lib.pages.filling import Stage
+    from lib.storage.store import Store
 
 
 @app.cell(hide_code=True)
 def title(address):
-    page.plain_title(
+    mnist_training.plain_title(
         "anatomy_of_a_step",
         "Where does one training step go?",
         "One step multiplies a few small matrices. Around that, somebody writes a loop, calls a library, waits for an answer and fetches the next "
@@ -26,13 +26,13 @@ def title(address):
 
 @app.cell(hide_code=True)
 def controls(address, stage):
-    panel = live_anatomy.panel(address, stage)
+    panel = anatomy_of_a_step.panel(address, stage)
     return (panel,)
 
 
 @app.cell(hide_code=True)
 def the_step(panel, stage):
-    live_anatomy.show(stage, panel, page.controls(panel))
+    anatomy_of_a_step.show(stage, panel, mnist_training.controls(panel))
     return
 
 
@@ -47,7 +47,7 @@ def what_next():
 
 @app.cell(hide_code=True)
 def shared_state():
-    address = page.opened("anatomy_of_a_step", live_anatomy.settings())
+    address = mnist_training.opened("anatomy_of_a_step", anatomy_of_a_step.settings())
     stage = Stage(shared_engine(), Store())
     return address, stage
 

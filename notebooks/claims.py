@@ -1,21 +1,21 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="What was claimed, and what is so", css_file="../lib/page.css")
+app = marimo.App(width="full", app_title="What was claimed, and what is so", css_file="../lib/pages/page.css")
 
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib import live_claims, page
-    from lib.engine import shared_engine
-    from lib.live_filling import Stage
-    from lib.notebooks import link
-    from lib.store import Store
+    from lib.pages import claims, mnist_training
+    from lib.workers.engine import shared_engine
+    from lib.pages.filling import Stage
+    from lib.pages.notebooks import link
+    from lib.storage.store import Store
 
 
 @app.cell(hide_code=True)
 def title(address):
-    page.plain_title(
+    mnist_training.plain_title(
         "claims",
         "What was claimed, and what is so?",
         "Two articles say why a small network trains faster on a processor. The reason that they give, overhead, holds; many of their figures do not. Here "
@@ -27,14 +27,14 @@ def title(address):
 
 @app.cell(hide_code=True)
 def buttons(stage):
-    panel = live_claims.buttons(stage)
+    panel = claims.buttons(stage)
     mo.hstack(list(panel.elements.values()), justify="start", gap=0.5)
     return (panel,)
 
 
 @app.cell(hide_code=True)
 def the_claims(panel, stage):
-    live_claims.show(stage, panel)
+    claims.show(stage, panel)
     return
 
 
@@ -49,7 +49,7 @@ def what_next():
 
 @app.cell(hide_code=True)
 def shared_state():
-    address = page.opened("claims", {})
+    address = mnist_training.opened("claims", {})
     stage = Stage(shared_engine(), Store())
     return address, stage
 

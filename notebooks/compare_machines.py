@@ -1,17 +1,17 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="Which machine for which work?", css_file="../lib/page.css")
+app = marimo.App(width="full", app_title="Which machine for which work?", css_file="../lib/pages/page.css")
 
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib import live_compare, page
+    from lib.pages import compare_machines, mnist_training
 
 
 @app.cell(hide_code=True)
 def title(address):
-    page.plain_title(
+    mnist_training.plain_title(
         "compare_machines",
         "Which machine for which work?",
         "The same experiments on different machines, each measured where it stands, with what an hour of it costs. A machine with a bigger graphics card "
@@ -23,21 +23,21 @@ def title(address):
 
 @app.cell(hide_code=True)
 def bring_exports():
-    dropped = live_compare.drop()
+    dropped = compare_machines.drop()
     dropped
     return (dropped,)
 
 
 @app.cell(hide_code=True)
 def choose(address, collection, remembered):
-    panel = live_compare.panel(address, collection, remembered)
-    live_compare.controls(panel)
+    panel = compare_machines.panel(address, collection, remembered)
+    compare_machines.controls(panel)
     return (panel,)
 
 
 @app.cell(hide_code=True)
 def the_machines(collection, now):
-    live_compare.machines(collection, now)
+    compare_machines.machines(collection, now)
     return
 
 
@@ -54,7 +54,7 @@ def article_question():
 
 @app.cell(hide_code=True)
 def the_article(now):
-    live_compare.article(now)
+    compare_machines.article(now)
     return
 
 
@@ -71,7 +71,7 @@ def epoch_question():
 
 @app.cell(hide_code=True)
 def the_epochs(now):
-    live_compare.epochs(now)
+    compare_machines.epochs(now)
     return
 
 
@@ -88,13 +88,13 @@ def accuracy_question():
 
 @app.cell(hide_code=True)
 def the_accuracy(now):
-    live_compare.accuracy(now)
+    compare_machines.accuracy(now)
     return
 
 
 @app.cell(hide_code=True)
 def all_figures(now):
-    live_compare.figures(now)
+    compare_machines.figures(now)
     return
 
 
@@ -110,13 +110,13 @@ def step_question():
 
 @app.cell(hide_code=True)
 def the_steps(now):
-    live_compare.steps(now)
+    compare_machines.steps(now)
     return
 
 
 @app.cell(hide_code=True)
 def many_at_once(now):
-    live_compare.models(now)
+    compare_machines.models(now)
     return
 
 
@@ -132,14 +132,14 @@ def verdict_question():
 
 @app.cell(hide_code=True)
 def the_verdict(now):
-    live_compare.verdict(now)
+    compare_machines.verdict(now)
     return
 
 
 @app.cell(hide_code=True)
 def what_next():
     mo.md(r"""
-    **Try next.** Record your own machine with `python -m lib.record my_machine.json` and drop the file above. A graphics card for two hours: `deploy/gcp create --kind l4`, then
+    **Try next.** Record your own machine with `python -m lib.cli.record my_machine.json` and drop the file above. A graphics card for two hours: `deploy/gcp create --kind l4`, then
     `deploy/gcp record`. Then set the prices, and see for which work the cheapest machine is another than the quickest.
     """)
     return
@@ -147,20 +147,20 @@ def what_next():
 
 @app.cell(hide_code=True)
 def shared_state():
-    address = page.opened("compare_machines", live_compare.settings())
-    remembered = live_compare.Remembered()
+    address = mnist_training.opened("compare_machines", compare_machines.settings())
+    remembered = compare_machines.Remembered()
     return address, remembered
 
 
 @app.cell(hide_code=True)
 def all_machines(dropped):
-    collection = live_compare.gather(dropped)
+    collection = compare_machines.gather(dropped)
     return (collection,)
 
 
 @app.cell(hide_code=True)
 def what_is_compared(collection, panel):
-    now = live_compare.chosen(panel, collection)
+    now = compare_machines.chosen(panel, collection)
     return (now,)
 
 

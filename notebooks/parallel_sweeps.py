@@ -1,20 +1,20 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="Many trainings at once", css_file="../lib/page.css")
+app = marimo.App(width="full", app_title="Many trainings at once", css_file="../lib/pages/page.css")
 
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib import live_sweeps, page
-    from lib.engine import shared_engine
-    from lib.live_filling import Stage
-    from lib.store import Store
+    from lib.pages import parallel_sweeps, mnist_training
+    from lib.workers.engine import shared_engine
+    from lib.pages.filling import Stage
+    from lib.storage.store import Store
 
 
 @app.cell(hide_code=True)
 def title(address):
-    page.plain_title(
+    mnist_training.plain_title(
         "parallel_sweeps",
         "How many networks can be trained at once?",
         "Nobody trains one network: one tries learning rates, widths, depths. These trainings do not depend on each other, so they can run side by side, "
@@ -26,7 +26,7 @@ def title(address):
 
 @app.cell(hide_code=True)
 def comparison_question(address, compare_stage):
-    compare_panel = live_sweeps.comparison_panel(address, compare_stage)
+    compare_panel = parallel_sweeps.comparison_panel(address, compare_stage)
     mo.md(r"""
     ## 1 · The article's sweep
 
@@ -39,13 +39,13 @@ def comparison_question(address, compare_stage):
 
 @app.cell(hide_code=True)
 def the_comparison(compare_panel, compare_stage):
-    live_sweeps.comparison(compare_stage, compare_panel, page.controls(compare_panel))
+    parallel_sweeps.comparison(compare_stage, compare_panel, mnist_training.controls(compare_panel))
     return
 
 
 @app.cell(hide_code=True)
 def count_question(address, count_stage):
-    count_panel = live_sweeps.count_panel(address, count_stage)
+    count_panel = parallel_sweeps.count_panel(address, count_stage)
     mo.md(r"""
     ## 2 · How many in one program?
 
@@ -57,13 +57,13 @@ def count_question(address, count_stage):
 
 @app.cell(hide_code=True)
 def the_count(count_panel, count_stage):
-    live_sweeps.saturation(count_stage, count_panel, page.controls(count_panel))
+    parallel_sweeps.saturation(count_stage, count_panel, mnist_training.controls(count_panel))
     return
 
 
 @app.cell(hide_code=True)
 def mixed_question(address, mixed_stage):
-    mixed_panel = live_sweeps.mixed_panel(address, mixed_stage)
+    mixed_panel = parallel_sweeps.mixed_panel(address, mixed_stage)
     mo.md(r"""
     ## 3 · Must they be alike?
 
@@ -75,7 +75,7 @@ def mixed_question(address, mixed_stage):
 
 @app.cell(hide_code=True)
 def the_mix(mixed_panel, mixed_stage):
-    live_sweeps.mixed(mixed_stage, mixed_panel, page.controls(mixed_panel))
+    parallel_sweeps.mixed(mixed_stage, mixed_panel, mnist_training.controls(mixed_panel))
     return
 
 
@@ -83,14 +83,14 @@ def the_mix(mixed_panel, mixed_stage):
 def what_next():
     mo.md(r"""
     **Try next.** Batch size 1 in the second experiment: there, nearly all is overhead, and sharing it pays most. Then 4,096, where nothing is left to share. In the
-    third: from which difference on is padding no longer worth it? `sweep()` in `lib/sweep.py` makes that choice by itself, from a few measured steps.
+    third: from which difference on is padding no longer worth it? `sweep()` in `lib/sweeps/sweep.py` makes that choice by itself, from a few measured steps.
     """)
     return
 
 
 @app.cell(hide_code=True)
 def shared_state():
-    address = page.opened("parallel_sweeps", live_sweeps.settings())
+    address = mnist_training.opened("parallel_sweeps", parallel_sweeps.settings())
     compare_stage, count_stage, mixed_stage = (Stage(shared_engine(), Store(), address) for _ in range(3))
     return address, compare_stage, count_stage, mixed_stage
 

@@ -1,20 +1,20 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="How to mistime a training step", css_file="../lib/page.css")
+app = marimo.App(width="full", app_title="How to mistime a training step", css_file="../lib/pages/page.css")
 
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib import live_traps, page
-    from lib.engine import shared_engine
-    from lib.live_filling import Stage
-    from lib.store import Store
+    from lib.pages import traps, mnist_training
+    from lib.workers.engine import shared_engine
+    from lib.pages.filling import Stage
+    from lib.storage.store import Store
 
 
 @app.cell(hide_code=True)
 def title(address):
-    page.plain_title(
+    mnist_training.plain_title(
         "traps",
         "How wrong can a stopwatch be?",
         "One training step, one machine, one program, and six honest-looking ways to time it wrongly. Each stands beside the right one, both measured now.",
@@ -25,13 +25,13 @@ def title(address):
 
 @app.cell(hide_code=True)
 def controls(address, stage):
-    panel = live_traps.panel(address, stage)
+    panel = traps.panel(address, stage)
     return (panel,)
 
 
 @app.cell(hide_code=True)
 def the_traps(panel, stage):
-    live_traps.show(stage, panel, page.controls(panel))
+    traps.show(stage, panel, mnist_training.controls(panel))
     return
 
 
@@ -45,7 +45,7 @@ def what_next():
 
 @app.cell(hide_code=True)
 def shared_state():
-    address = page.opened("traps", live_traps.settings())
+    address = mnist_training.opened("traps", traps.settings())
     stage = Stage(shared_engine(), Store())
     return address, stage
 

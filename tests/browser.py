@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from lib.frame import UNDER_WAY
-from lib.notebooks import NOTEBOOKS, ROOT
+from lib import ROOT
+from lib.pages.layout import UNDER_WAY
+from lib.pages.notebooks import NOTEBOOKS
 from tests.contrast import contrast
 from tests.hiding import hiding
 
@@ -60,7 +61,7 @@ def serving(cache, notebook, hidden: tuple[str, ...] = HEAVY) -> Iterator[tuple[
     share_compiled(Path(cache))
     environment = os.environ | {"MNIST_CACHE_DIR": str(cache)} | hiding(Path(cache), *hidden)
     process = subprocess.Popen(
-        [sys.executable, "-m", "lib.launch", "run", "--port", str(port), "--headless", "1"],
+        [sys.executable, "-m", "lib.cli.launch", "run", "--port", str(port), "--headless", "1"],
         cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     base = f"http://127.0.0.1:{port}"

@@ -37,10 +37,10 @@ os.environ["JAX_NUMPY_DTYPE_PROMOTION"], os.environ["JAX_NUMPY_RANK_PROMOTION"] 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-from lib.backends import XLA_WITHOUT_WRONG_SUMS, Way, unavailable  # noqa: E402
-from lib.data import Data, aligned  # noqa: E402
-from lib.engine import Engine  # noqa: E402
-from lib.watch import Disturbance, Watch  # noqa: E402
+from lib.backends.registry import XLA_WITHOUT_WRONG_SUMS, Way, unavailable  # noqa: E402
+from lib.data.mnist import Data, aligned  # noqa: E402
+from lib.timing.disturbance import Disturbance, Watch  # noqa: E402
+from lib.workers.engine import Engine  # noqa: E402
 from tests.browser import browsing, tab  # noqa: E402
 from tests.deploying import Cloud, lending, make_clone  # noqa: E402
 from tests.suite import *  # noqa: E402, F403

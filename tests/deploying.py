@@ -25,12 +25,12 @@ esac
 PYTHON = """#!/usr/bin/env bash
 case $* in
   *secrets*) echo "secret-$RANDOM$RANDOM" ;;
-  *lib.record*)
+  *lib.cli.record*)
     echo "measuring" && echo run >>"$FAKE_DIR/recordings"
     while [ -e "$FAKE_DIR/slow" ]; do sleep 0.05; done
     if [ -e "$FAKE_DIR/broken" ]; then echo "no room" && exit 3; fi
     echo '{"recorded": 1}' >"${*: -1}" && echo "all measured" ;;
-  *lib.store*) echo '{"rows": 1}' >"${*: -1}" ;;
+  *lib.storage.store*) echo '{"rows": 1}' >"${*: -1}" ;;
 esac
 """
 RECORDER = '#!/usr/bin/env bash\necho "${0##*/} $*" >>"$FAKE_DIR/remote"\n'

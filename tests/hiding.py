@@ -3,11 +3,11 @@
 import os
 from pathlib import Path
 
-from lib.notebooks import ROOT
+from lib import ROOT
 
 # Python calls this before anything else.
 _SITE = """
-import sys, sysconfig
+import sys
 from importlib.machinery import PathFinder
 
 class Hiding:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.backends import Way, versions
 from lib.backends.base import Epoch, no_parameters
-from lib.exchange import export_to
-from lib.records import Curve, Key, Record
+from lib.backends.registry import Way, versions
+from lib.experiments.time_to_accuracy import EPOCHS, RATES, SEEDS, TUNED_ON
 from lib.spec import Network, Training
-from lib.store import Store
-from lib.targets import EPOCHS, RATES, SEEDS, TUNED_ON
-from lib.timing import Ended, Measurement
+from lib.storage.export import export_to
+from lib.storage.records import Curve, Key, Record
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
 
 CARD, PROCESSOR = "Eniac · 8 cores · 16 GiB · Imaginary 9000", "Colossus · 4 cores · AVX2 · 8 GiB · no GPU"
 SIZES = (1, 32, 256, 512, 4096)

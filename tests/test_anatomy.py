@@ -5,10 +5,12 @@ import re
 import numpy as np
 import pytest
 
-from lib.anatomy import Examination
-from lib.anatomy.experiments import examine
-from lib.anatomy.measuring import KIND, Task, measure_tasks, tasks
-from lib.anatomy.operations import (
+from lib.backends.reference import loss_and_gradients
+from lib.backends.registry import BACKENDS, Way, unavailable, versions
+from lib.experiments.anatomy_of_a_step import KIND, Task, measure_tasks, tasks
+from lib.profiling.harness import Subject, Trained, in_turns, loop, nothing
+from lib.profiling.numpy_call_recorder import recorded_calls
+from lib.profiling.operations import (
     ALL,
     COMPILED,
     KERNELS,
@@ -19,19 +21,17 @@ from lib.anatomy.operations import (
     measure_operations,
     steps,
 )
-from lib.anatomy.parts import PARTS, split
-from lib.anatomy.recorder import recorded_calls
-from lib.anatomy.subject import Subject, Trained, in_turns, loop, nothing
-from lib.anatomy_view import experiments_table, operations_table, parts_chart, sentence, splits
-from lib.backends import BACKENDS, Way, unavailable, versions
-from lib.backends.reference import loss_and_gradients
-from lib.cancel import Cancel
-from lib.filling import Note
-from lib.records import Record
+from lib.profiling.request import Examination
+from lib.profiling.run import examine
+from lib.profiling.step_breakdown import PARTS, split
 from lib.spec import Network
-from lib.store import Store
-from lib.timing import Ended, Measurement
-from lib.turns import Claim
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
+from lib.views.anatomy_of_a_step import experiments_table, operations_table, parts_chart, sentence, splits
+from lib.workers.cancel import Cancel
+from lib.workers.notes import Note
+from lib.workers.queue import Claim
 
 NETWORK = Network((16,))
 FOUND = {
@@ -217,7 +217,7 @@ def test_what_is_stopped_before_it_began_is_closed_quietly(small_data):
 
 def test_torchs_operations_are_caught_with_their_backward_pass(subject):
     pytest.importorskip("torch")
-    from lib.anatomy.with_torch import recorded_calls as torch_calls
+    from lib.profiling.with_torch import recorded_calls as torch_calls
 
     calls = torch_calls(subject)
     assert 15 <= len(calls) <= 60
@@ -247,11 +247,11 @@ def test_a_stop_keeps_what_is_done(engine, tmp_path):
 
 
 def test_the_compiled_step_is_not_one_kernel(small_data):
-    """What a claim of `lib.claims` is judged by: XLA leaves the products alone and fuses what is between them."""
+    """What a claim of `lib.experiments.claims` is judged by: XLA leaves the products alone and fuses what is between them."""
     import jax
 
-    from lib.anatomy.with_jax import launched
     from lib.backends.with_jax import packed, sgd_step
+    from lib.profiling.with_jax import launched
 
     subject = Subject(Network((128,)), 32, small_data, "cpu")
     text = (

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.backends import BACKENDS, Way, all_ways, load_train, reference, unavailable, worker_environment
+from lib.backends import reference
 from lib.backends.base import CHUNK_S, Epoch, FirstCall, Steps, initial_parameters, next_chunk
-from lib.data import batch_starts
+from lib.backends.registry import BACKENDS, Way, all_ways, load_train, unavailable, worker_environment
+from lib.data.mnist import batch_starts
 from lib.spec import Network, Training
 from tests.conftest import where_installed
 from tests.cupy_stand_in import in_cupys_place
@@ -192,7 +193,7 @@ def test_chunks_cover_an_epoch_and_stay_short(steps, step_s):
 
 
 def test_the_table_says_why_a_way_is_missing(monkeypatch):
-    import lib.backends as table
+    import lib.backends.registry as table
 
     monkeypatch.setattr(table, "_installed", lambda name: name != "tensorflow")
     monkeypatch.setattr(table, "nvidia_driver_answers", lambda: False)

@@ -9,8 +9,8 @@ from playwright.sync_api import Error as PlaywrightError
 
 from benchmarks import anatomy, epochs, interaction, report
 from benchmarks.report import LeftOut
-from lib.backends import Way
-from lib.engine import TrainingFailed
+from lib.backends.registry import Way
+from lib.workers.engine import TrainingFailed
 
 
 @pytest.fixture(autouse=True)

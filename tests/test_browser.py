@@ -9,8 +9,8 @@ import psutil
 import pytest
 from playwright.sync_api import expect
 
-from lib.experiments import missing_backends
-from lib.frame import UNDER_WAY
+from lib.experiments.mnist_training import missing_backends
+from lib.pages.layout import UNDER_WAY
 from tests.browser import FIRST, GROUND, MARKS, NOTHING, PHONE, assert_accessible, open_page, serving, tab, wait_over
 from tests.contrast import contrast
 
@@ -212,7 +212,7 @@ def test_a_killed_worker_is_a_message_and_run_again_works(page, server):
     workers = [
         child
         for child in psutil.Process(server[1].pid).children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE and "lib.worker" in " ".join(child.cmdline())
+        if child.status() != psutil.STATUS_ZOMBIE and "lib.workers.worker" in " ".join(child.cmdline())
     ]
     for worker in workers:
         worker.kill()

@@ -2,10 +2,10 @@
 
 import pytest
 
-from lib.backends import Way, versions
-from lib.records import Record
-from lib.store import Store
-from lib.timing import Ended, Measurement
+from lib.backends.registry import Way, versions
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
 from tests.browser import MARKS, assert_accessible, serving
 from tests.machines import CARD, PROCESSOR, write
 

@@ -4,7 +4,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from lib.notebooks import NOTEBOOKS
+from lib.pages.notebooks import NOTEBOOKS
 from tests.browser import MARKS, PHONE, serving
 from tests.test_server import started
 

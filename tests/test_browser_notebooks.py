@@ -8,14 +8,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from lib import ceilings
-from lib.backends import BACKENDS, Way, usable_ways, versions
-from lib.race import all_cells, plan
-from lib.records import Record
-from lib.store import Store
-from lib.sweep_lab import KIND as SWEEP
-from lib.sweep_lab import methods
-from lib.timing import Ended, Measurement
+from lib.backends.registry import BACKENDS, Way, usable_ways, versions
+from lib.experiments import peak_rates
+from lib.experiments.backend_race import all_cells, plan
+from lib.experiments.parallel_sweeps import KIND as SWEEP
+from lib.experiments.parallel_sweeps import methods
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
 from tests.browser import MARKS, NOTHING, PHONE, assert_accessible, serving, share_compiled
 from tests.conftest import ROOT
 
@@ -39,7 +39,7 @@ def keep_ceilings(store):
         if library not in first:
             subject = {"library": library, "device": way.device, "name": "dispatch", "work": 1.0}
             measured = Measurement((1e-6,) * 3, 1, Ended.SPREAD)
-            store.add(Record.of(ceilings.KIND, subject, measured, versions(way.backend)))
+            store.add(Record.of(peak_rates.KIND, subject, measured, versions(way.backend)))
 
 
 def measured(page):

@@ -5,14 +5,14 @@ import subprocess
 
 import pytest
 
-from lib.anatomy import Examination
-from lib.backends import BACKENDS, Way
-from lib.cancel import Cancel
-from lib.ceilings import KIND, ceilings, measure_ceilings
-from lib.engine import Measured
-from lib.roofline import step_floor
+from lib.backends.registry import BACKENDS, Way
+from lib.experiments.peak_rates import KIND, ceilings, measure_ceilings
+from lib.profiling.request import Examination
 from lib.spec import Network
-from lib.store import Store
+from lib.storage.store import Store
+from lib.timing.roofline import step_floor
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Measured
 from tests.conftest import ROOT
 
 
@@ -61,7 +61,7 @@ def test_a_stop_keeps_what_is_done(engine, store):
 
 
 def test_every_library_has_its_probes():
-    from lib.probes import _MAKERS
+    from lib.profiling.peak_rates import _MAKERS
 
     assert set(_MAKERS) == {backend.worker for backend in BACKENDS.values()}
 

@@ -5,20 +5,20 @@ import re
 import numpy as np
 import pytest
 
-from lib.anatomy.measuring import KIND, tasks
-from lib.anatomy.operations import ALL, KERNELS, OPERATIONS
-from lib.anatomy.parts import Split
-from lib.backends import Way, versions
-from lib.cancel import Cancel
-from lib.claims import CELLS, CLAIMS, Known, Verdict, known
-from lib.filling import Note
-from lib.live_claims import cells_to_visit, measure_missing
-from lib.race import Cell, Standing
-from lib.records import Record
+from lib.backends.registry import Way, versions
+from lib.experiments.anatomy_of_a_step import KIND, tasks
+from lib.experiments.backend_race import Cell, Standing
+from lib.experiments.claims import CELLS, CLAIMS, Known, Verdict, known
+from lib.pages.claims import cells_to_visit, measure_missing
+from lib.profiling.operations import ALL, KERNELS, OPERATIONS
+from lib.profiling.step_breakdown import Split
 from lib.spec import Network
-from lib.store import Store
-from lib.timing import Ended, Measurement
-from lib.turns import Claim
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
+from lib.workers.cancel import Cancel
+from lib.workers.notes import Note
+from lib.workers.queue import Claim
 
 
 def standings(**seconds):
@@ -210,8 +210,8 @@ def test_kept_records_become_what_is_known():
 def test_only_what_is_missing_is_measured(engine, tmp_path, monkeypatch):
     store = Store(tmp_path / "r.sqlite")
     assert {cell for cell in cells_to_visit([]) if cell.way.device == "cpu"} == set(CELLS)
-    monkeypatch.setattr("lib.live_claims.CELLS", (Cell(Way("numpy"), 4096),))
-    monkeypatch.setattr("lib.live_claims.usable_ways", lambda: [])
+    monkeypatch.setattr("lib.pages.claims.CELLS", (Cell(Way("numpy"), 4096),))
+    monkeypatch.setattr("lib.pages.claims.usable_ways", lambda: [])
     told = list(measure_missing(engine, store, Cancel(), Claim()))
     assert len([one for one in told if not isinstance(one, Note)]) == 1
     assert cells_to_visit(store.records()) == []

@@ -10,14 +10,14 @@ import time
 import numpy as np
 import pytest
 
-from lib import cluster
-from lib.backends import Way
-from lib.cancel import Cancel
-from lib.cluster import NoCluster, connected
+from lib.backends.registry import Way
 from lib.spec import Network, Training
-from lib.store import Store
-from lib.sweep import Options, updates
-from lib.updates import Finished, Item, Picked, Refused
+from lib.storage.store import Store
+from lib.sweeps import dask_cluster
+from lib.sweeps.dask_cluster import NoCluster, connected
+from lib.sweeps.events import Finished, Item, Picked, Refused
+from lib.sweeps.sweep import Options, updates
+from lib.workers.cancel import Cancel
 from tests.conftest import ROOT
 
 # Dask's own: sockets that its threads still close when the client is gone.
@@ -78,7 +78,7 @@ TRAININGS = [Training(Network((width,)), rate, 512, 6) for rate in (0.1, 0.2, 0.
 
 
 def test_a_worker_killed_in_mid_sweep_costs_only_its_trainings(scheduler, workers, engine, tmp_path, monkeypatch):
-    monkeypatch.setenv(cluster.ADDRESS, scheduler)
+    monkeypatch.setenv(dask_cluster.ADDRESS, scheduler)
     store, found, picked = Store(tmp_path / "results.sqlite"), {}, []
     items = [Item(training) for training in TRAININGS]
     for update in updates(items, engine, store, Cancel()):
@@ -102,7 +102,7 @@ def test_a_worker_killed_in_mid_sweep_costs_only_its_trainings(scheduler, worker
 
 
 def test_a_worker_of_another_state_is_refused_by_name(scheduler, engine, tmp_path, monkeypatch):
-    monkeypatch.setenv(cluster.ADDRESS, scheduler)
+    monkeypatch.setenv(dask_cluster.ADDRESS, scheduler)
     other = tmp_path / "other"
     shutil.copytree(ROOT / "lib", other / "lib", ignore=shutil.ignore_patterns("__pycache__"))
     (other / "lib" / "spec.py").write_text((other / "lib" / "spec.py").read_text() + "\n# changed\n")
@@ -125,7 +125,7 @@ def test_a_worker_of_another_state_is_refused_by_name(scheduler, engine, tmp_pat
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "no address", "tcp://127.0.0.1"])
 def test_a_scheduler_that_does_not_answer_is_a_sentence(address, monkeypatch):
-    monkeypatch.setattr(cluster, "ANSWER_S", 1.0)
+    monkeypatch.setattr(dask_cluster, "ANSWER_S", 1.0)
     with pytest.raises(NoCluster, match=r"did not answer within 1 s; .*choose another strategy"):
         with connected(address, Way(), ""):
             pass

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from lib import compare, compare_charts, compare_view
-from lib.backends import Way
-from lib.recorded import Seconds, collect, published_machines
+from lib.backends.registry import Way
+from lib.experiments import compare_machines
+from lib.experiments.recorded_machines import Seconds, collect, published_machines
+from lib.views import compare_machines as view
+from lib.views import compare_machines_charts
 from tests.machines import CARD, PROCESSOR, write
 
 GPU, CPU, KERAS = Way("jax-epoch", "gpu"), Way("jax-epoch"), Way("keras-tensorflow")
@@ -24,36 +26,36 @@ def machines(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def learned(machines):
-    return compare.learned_from(machines)
+    return compare_machines.learned_from(machines)
 
 
 def test_the_best_way_of_a_machine(machines):
     card, processor = machines
-    best = compare.best_way(processor, lambda machine, way: machine.epoch(way, 32))
+    best = compare_machines.best_way(processor, lambda machine, way: machine.epoch(way, 32))
     assert best is not None
     assert (best.way, best.seconds.middle) == (CPU, 0.1)
-    assert compare.best_way(card, lambda machine, way: machine.epoch(way, 32), device="cpu") is None
+    assert compare_machines.best_way(card, lambda machine, way: machine.epoch(way, 32), device="cpu") is None
 
 
 def test_epochs_are_counted_once_for_all_machines(machines, learned):
     """The processor's record counted them; the card's seconds are multiplied by the same number."""
-    counted = compare.epochs_needed(learned, 32, 0.95)
+    counted = compare_machines.epochs_needed(learned, 32, 0.95)
     assert counted is not None
     assert counted.reached == (5, 5, 5)
     for machine, way in zip(machines, (GPU, CPU), strict=True):
-        epoch, found = machine.epoch(way, 32), compare.to_target(machine, way, 32, learned, 0.95)
+        epoch, found = machine.epoch(way, 32), compare_machines.to_target(machine, way, 32, learned, 0.95)
         assert epoch is not None
         assert found is not None
         assert found.middle == pytest.approx(5 * (epoch.middle + 0.01))
         assert found.low < found.middle < found.high
-    assert compare.to_target(machines[0], GPU, 512, learned, 0.95) is None, "nobody counted there"
-    best = compare.quickest_to(machines[1], CPU, learned, 0.95)
+    assert compare_machines.to_target(machines[0], GPU, 512, learned, 0.95) is None, "nobody counted there"
+    best = compare_machines.quickest_to(machines[1], CPU, learned, 0.95)
     assert best is not None
     assert best.middle == pytest.approx(5 * 0.11), "a batch of 4,096 needs six epochs"
 
 
 def test_a_cost_is_seconds_times_a_price(machines):
-    best = compare.Best(machines[0], GPU, Seconds(9.0, 10.0, 12.0, 3))
+    best = compare_machines.Best(machines[0], GPU, Seconds(9.0, 10.0, 12.0, 3))
     cost = best.cost({CARD: 3.6})
     assert cost is not None
     assert (cost.low, cost.middle, cost.high) == pytest.approx((0.009, 0.010, 0.012))
@@ -61,42 +63,44 @@ def test_a_cost_is_seconds_times_a_price(machines):
 
 
 def test_no_machine_is_called_quicker_where_the_quartiles_overlap(machines, learned):
-    works = {work.name: work for work in compare.works(learned, 0.95)}
-    one = compare.judge(machines, works["an epoch at batch size 32"], {CARD: 0.5, PROCESSOR: 2.0})
+    works = {work.name: work for work in compare_machines.works(learned, 0.95)}
+    one = compare_machines.judge(machines, works["an epoch at batch size 32"], {CARD: 0.5, PROCESSOR: 2.0})
     assert one is not None
     assert one.surely
     assert one.by_speed[0].machine.name == PROCESSOR
     assert one.cheapest is not None
     assert one.cheapest.machine.name == CARD, "twice as slow, at a quarter of the price"
-    sentence = compare_view.judged_sentence([one], machines)
+    sentence = view.judged_sentence([one], machines)
     assert sentence == "Colossus · 4 cores is surely the quickest for an epoch at batch size 32."
-    close = compare.Work("both", lambda machine, way: Seconds(0.9, 1.0 if machine.name == CARD else 1.05, 1.2, 3))
-    unsure = compare.judge(machines, close, {})
+    close = compare_machines.Work(
+        "both", lambda machine, way: Seconds(0.9, 1.0 if machine.name == CARD else 1.05, 1.2, 3)
+    )
+    unsure = compare_machines.judge(machines, close, {})
     assert unsure is not None
     assert not unsure.surely
     assert (
-        compare_view.judged_sentence([unsure], machines)
+        view.judged_sentence([unsure], machines)
         == "For both the first two are too close to say. A graphics card wins 1 of 1."[
             : len("For both the first two are too close to say.")
         ]
     )
-    assert "not surely" in compare_view.judged_table([unsure], {}, machines)
-    assert compare.judge(machines, compare.Work("none", lambda machine, way: None), {}) is None
-    assert compare_view.judged_sentence([], []).startswith("No machine is chosen")
+    assert "not surely" in view.judged_table([unsure], {}, machines)
+    assert compare_machines.judge(machines, compare_machines.Work("none", lambda machine, way: None), {}) is None
+    assert view.judged_sentence([], []).startswith("No machine is chosen")
 
 
 def test_the_articles_table_has_the_published_machines_and_ours(machines):
-    table = compare_view.article_table([*machines, *published_machines()], {CARD: 3.6})
+    table = view.article_table([*machines, *published_machines()], {CARD: 3.6})
     assert "published: GCP g2-standard-4: NVIDIA L4" in table
     assert "423" in table
     assert "Keras on TensorFlow" in table
-    sentence = compare_view.article_sentence([*machines, *published_machines()])
+    sentence = view.article_sentence([*machines, *published_machines()])
     assert "On Colossus · 4 cores the learning-rate experiment takes" in sentence
     assert "The article's machines took 63.0\u202fs and 28.0\u202fs" in sentence
 
 
 def test_charts_hold_all_machines_and_their_quartiles(machines, learned):
-    charts = compare_charts.epoch_charts([*machines, published_machines()[0]])
+    charts = compare_machines_charts.epoch_charts([*machines, published_machines()[0]])
     assert [caption for caption, _ in charts] == [
         "Eniac · 8 cores · Imaginary 9000 (recorded 2026-11-01)",
         "Colossus · 4 cores (recorded 2026-11-01)",
@@ -109,26 +113,29 @@ def test_charts_hold_all_machines_and_their_quartiles(machines, learned):
         if "scale" in layer["encoding"]["y"]
     }
     assert len(scales) == 1, "the same axes for all"
-    assert [caption.split(" (")[0] for caption, _ in compare_charts.step_charts(machines)] == list(
-        compare_view.names(machines).values()
+    assert [caption.split(" (")[0] for caption, _ in compare_machines_charts.step_charts(machines)] == list(
+        view.names(machines).values()
     )
-    for chart in (compare_charts.target_chart(machines, learned, 0.95), compare_charts.models_chart(machines)):
+    for chart in (
+        compare_machines_charts.target_chart(machines, learned, 0.95),
+        compare_machines_charts.models_chart(machines),
+    ):
         assert json.dumps(chart.spec).count("Colossus") > 0
 
 
 def test_names_tell_machines_apart(machines):
     twice = [*machines, *machines]
-    assert compare_view.names(machines) == {CARD: "Eniac · 8 cores · Imaginary 9000", PROCESSOR: "Colossus · 4 cores"}
-    assert len(set(compare_view.names(twice).values())) == 2
+    assert view.names(machines) == {CARD: "Eniac · 8 cores · Imaginary 9000", PROCESSOR: "Colossus · 4 cores"}
+    assert len(set(view.names(twice).values())) == 2
 
 
 def test_an_interval_has_no_more_digits_than_it_justifies():
-    assert compare_view.interval(Seconds(0.9, 1.0, 1.2, 3)) == "1.0\u202fs (900\u202fms – 1.2\u202fs)"
-    assert compare_view.interval(Seconds(63.0, 63.0, 63.0)) == "63.0\u202fs"
+    assert view.interval(Seconds(0.9, 1.0, 1.2, 3)) == "1.0\u202fs (900\u202fms – 1.2\u202fs)"
+    assert view.interval(Seconds(63.0, 63.0, 63.0)) == "63.0\u202fs"
 
 
 def test_every_figure_is_a_row_with_its_cost(machines, learned):
-    frame = compare_view.figures([*machines, published_machines()[0]], {PROCESSOR: 3.6}, learned, 0.95)
+    frame = view.figures([*machines, published_machines()[0]], {PROCESSOR: 3.6}, learned, 0.95)
     row = frame[(frame.machine == PROCESSOR) & (frame.trained_by == CPU.label) & (frame.batch_size == 32)].iloc[0]
     assert row.epoch_median_s == pytest.approx(0.1)
     assert row.thousand_epoch_dollars == pytest.approx(0.1)

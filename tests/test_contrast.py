@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from lib import inside, traps_view
-from lib.anatomy.parts import PARTS
-from lib.anatomy_view import UNEXPLAINED_COLOR
-from lib.backends import BACKENDS
-from lib.charts import ink, ordered_palette
-from lib.strategies import STRATEGIES
-from lib.sweep_lab import methods
+from lib.backends.registry import BACKENDS
+from lib.experiments.parallel_sweeps import methods
+from lib.profiling.step_breakdown import PARTS
+from lib.sweeps.strategies import STRATEGIES
+from lib.views import network_inside, traps
+from lib.views.anatomy_of_a_step import UNEXPLAINED_COLOR
+from lib.views.mnist_training import ink, ordered_palette
 from tests.contrast import channels, contrast
 
 # marimo's own in 0.25, light and dark: the page's ground and the text on it.
@@ -20,7 +20,7 @@ GROUNDS = (("#ffffff", "#0f172a"), ("#181c1a", "#eceeed"))
 PALETTE = sorted({
     *(backend.color for backend in BACKENDS.values()), *(strategy.color for strategy in STRATEGIES.values()),
     *(method.color for method in methods()), *(part.color for part in PARTS), UNEXPLAINED_COLOR,
-    traps_view.WRONG, traps_view.RIGHT, *(color for count in range(2, 17) for color in ordered_palette(count)),
+    traps.WRONG, traps.RIGHT, *(color for count in range(2, 17) for color in ordered_palette(count)),
 })  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def test_a_count_in_the_confusion_matrix_is_read_on_its_ground():
     """Each cell of the drawn figure: its colour on the map, and the colour of its number."""
     confusion = np.full((10, 10), 1)
     confusion[np.triu_indices(10, 1)] = range(1, 46)  # every share of the most mistakes
-    axes = inside.confusion_figure(inside.Inside(confusion, ())).axes[0]
+    axes = network_inside.confusion_figure(network_inside.Inside(confusion, ())).axes[0]
     (shown,) = axes.get_images()
     assert len(axes.texts) == 100
     for text in axes.texts:
@@ -55,7 +55,7 @@ def test_a_count_in_the_confusion_matrix_is_read_on_its_ground():
 
 
 def test_a_drawn_figure_takes_the_text_colour_of_the_page():
-    figure = inside.confusion_figure(inside.Inside(np.eye(10, dtype=int), ()))
-    svg = inside.as_svg(figure, "what it takes for what")
+    figure = network_inside.confusion_figure(network_inside.Inside(np.eye(10, dtype=int), ()))
+    svg = network_inside.as_svg(figure, "what it takes for what")
     assert 'aria-label="what it takes for what"' in svg
     assert svg.count("currentColor") >= 20, "the digits along both axes"

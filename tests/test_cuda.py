@@ -2,10 +2,12 @@
 
 import pytest
 
-import lib.backends as table
-from lib import record as record_module
-from lib.backends import Way, cuda, unavailable
-from lib.record import CannotRecord, choose_card
+import lib.backends.registry as table
+from lib.backends import cuda
+from lib.backends.registry import Way, unavailable
+from lib.cli import record as record_module
+from lib.cli.record import CannotRecord, choose_card
+from lib.hardware import nvidia_smi
 
 
 @pytest.fixture
@@ -19,12 +21,12 @@ def driver(tmp_path, monkeypatch):
         )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-        for cached in (cuda.driver_version, table.nvidia_cards, table._installed):
+        for cached in (nvidia_smi.driver_version, nvidia_smi.nvidia_cards, table._installed):
             cached.cache_clear()
 
     yield answers
     monkeypatch.undo()
-    for cached in (cuda.driver_version, table.nvidia_cards, table._installed):
+    for cached in (nvidia_smi.driver_version, nvidia_smi.nvidia_cards, table._installed):
         cached.cache_clear()
 
 
@@ -62,7 +64,7 @@ def test_a_way_says_what_to_do_about_it(driver, monkeypatch):
 @pytest.mark.parametrize("answer", [("NVIDIA-SMI has failed", 9), ("[N/A]", 0), ("", 0)])
 def test_a_driver_that_says_nothing_is_not_refused(driver, answer):
     driver(*answer)
-    assert cuda.driver_version() == ""
+    assert nvidia_smi.driver_version() == ""
     assert cuda.driver_problem(12) == ""
 
 
@@ -99,16 +101,16 @@ def test_each_of_several_cards_is_recorded_by_itself(driver, monkeypatch, capsys
     driver("570.86.10")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     choose_card(1)
-    assert [line.split(" (")[0] for line in table.nvidia_cards()] == ["GPU 1: NVIDIA A2"]
-    assert table.visible(["NVIDIA L4", "NVIDIA A2"]) == ["NVIDIA A2"], (
+    assert [line.split(" (")[0] for line in nvidia_smi.nvidia_cards()] == ["GPU 1: NVIDIA A2"]
+    assert nvidia_smi.visible(["NVIDIA L4", "NVIDIA A2"]) == ["NVIDIA A2"], (
         "the machine is named, and told apart, by this card"
     )
     assert table.device_count("gpu") == 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    table.nvidia_cards.cache_clear()
+    nvidia_smi.nvidia_cards.cache_clear()
     choose_card(None)
     assert "2 graphics cards; the first is recorded, another by --card 1" in capsys.readouterr().out
-    assert len(table.nvidia_cards()) == 1
+    assert len(nvidia_smi.nvidia_cards()) == 1
     for number, words in ((1, "expected 0 to 0, got 1"), (-1, "expected 0 to 0, got -1")):
         with pytest.raises(CannotRecord, match=words):
             choose_card(number)
@@ -123,4 +125,4 @@ def test_a_card_is_not_chosen_where_there_is_none(monkeypatch):
 
 def test_a_processors_worker_sees_no_card_and_hides_none(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert table.visible(["NVIDIA L4"]) == ["NVIDIA L4"]
+    assert nvidia_smi.visible(["NVIDIA L4"]) == ["NVIDIA L4"]

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from lib import data, digits
-from lib.paths import cache_dir
+from lib.cache_folder import cache_dir
+from lib.data import digits, mnist
 from tests.conftest import ROOT
 
 
@@ -22,7 +22,7 @@ def no_sources(monkeypatch, tmp_path):
     monkeypatch.delenv("MNIST_NPZ", raising=False)
     monkeypatch.delenv("MNIST_OFFLINE", raising=False)
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(data, "_offline", lambda why: (small_arrays(), "scikit-learn digits", why))
+    monkeypatch.setattr(mnist, "_offline", lambda why: (small_arrays(), "scikit-learn digits", why))
     return tmp_path / "cache"
 
 
@@ -36,7 +36,7 @@ def small_arrays() -> dict[str, np.ndarray]:
 def small_mnist(monkeypatch):
     """Pretend that MNIST is small, so that serving and hashing it takes no time; the code under test is the same."""
     arrays = small_arrays()
-    monkeypatch.setattr(data, "ARRAYS", {name: (array.shape, data.sha256(array)) for name, array in arrays.items()})
+    monkeypatch.setattr(mnist, "ARRAYS", {name: (array.shape, mnist.sha256(array)) for name, array in arrays.items()})
     return arrays
 
 
@@ -65,8 +65,8 @@ def server(monkeypatch):
     service = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=service.serve_forever, daemon=True).start()
     base = f"http://127.0.0.1:{service.server_port}"
-    monkeypatch.setattr(data, "KERAS_URL", f"{base}/mnist.npz")
-    monkeypatch.setattr(data, "IDX_URL", f"{base}/idx/")
+    monkeypatch.setattr(mnist, "KERAS_URL", f"{base}/mnist.npz")
+    monkeypatch.setattr(mnist, "IDX_URL", f"{base}/idx/")
     yield base, files, asked
     service.shutdown()
     service.server_close()
@@ -85,10 +85,10 @@ def idx_bytes(array) -> bytes:
 def test_a_download_is_verified_and_kept(no_sources, small_mnist, server, tmp_path):
     _, files, asked = server
     files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
-    raw, source, _ = data._find(True)
+    raw, source, _ = mnist._find(True)
     np.testing.assert_array_equal(raw["x_test"], small_mnist["x_test"])
     assert source == "MNIST"
-    assert data._find(True)[1] == "MNIST"
+    assert mnist._find(True)[1] == "MNIST"
     assert asked == ["/mnist.npz"], "the second time it comes from the cache"
     assert sorted(file.name for file in no_sources.iterdir() if file.suffix != ".lock") == ["mnist.npz"], (
         "nothing partial is left"
@@ -97,9 +97,9 @@ def test_a_download_is_verified_and_kept(no_sources, small_mnist, server, tmp_pa
 
 def test_the_second_mirror_serves_idx_files(no_sources, small_mnist, server):
     _, files, asked = server
-    for name, file_name in data.IDX_FILES.items():
+    for name, file_name in mnist.IDX_FILES.items():
         files[f"/idx/{file_name}"] = idx_bytes(small_mnist[name])
-    raw, source, _ = data._find(True)
+    raw, source, _ = mnist._find(True)
     assert source == "MNIST"
     np.testing.assert_array_equal(raw["x_train"], small_mnist["x_train"])
     assert asked[0] == "/mnist.npz"
@@ -114,9 +114,9 @@ def test_a_bad_download_is_never_used(no_sources, small_mnist, server, tmp_path,
     elif fault == "not an archive":
         content = b"<html>Please log in to this network</html>"
     elif fault == "cut":
-        monkeypatch.setattr(data, "KERAS_URL", f"{base}/cut.npz")
+        monkeypatch.setattr(mnist, "KERAS_URL", f"{base}/cut.npz")
     files["/cut.npz" if fault == "cut" else "/mnist.npz"] = content
-    _, source, note = data._find(True)
+    _, source, note = mnist._find(True)
     assert source == "scikit-learn digits"
     assert "no copy could be downloaded" in note
     assert not (no_sources / "mnist.npz").exists()
@@ -125,7 +125,7 @@ def test_a_bad_download_is_never_used(no_sources, small_mnist, server, tmp_path,
 
 def test_a_failed_download_is_not_tried_again_at_once(no_sources, small_mnist, server):
     _, _, asked = server
-    assert data._find(True)[1] == data._find(True)[1] == "scikit-learn digits"
+    assert mnist._find(True)[1] == mnist._find(True)[1] == "scikit-learn digits"
     assert asked.count("/mnist.npz") == 1
 
 
@@ -134,7 +134,7 @@ def test_a_truncated_cache_is_discarded_and_fetched_again(no_sources, small_mnis
     content = files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
     no_sources.mkdir()
     (no_sources / "mnist.npz").write_bytes(content[:1000])
-    assert data._find(True)[1] == "MNIST"
+    assert mnist._find(True)[1] == "MNIST"
     assert len((no_sources / "mnist.npz").read_bytes()) >= len(content) - 1000
 
 
@@ -149,7 +149,7 @@ def test_a_cache_with_noise_in_it_is_discarded_and_fetched_again(no_sources, sma
     at = int(share * len(damaged)) + 100
     damaged[at : at + 64] = np.random.default_rng(0).bytes(64)
     (no_sources / "mnist.npz").write_bytes(damaged)
-    assert data._find(True)[1] == "MNIST"
+    assert mnist._find(True)[1] == "MNIST"
     assert len((no_sources / "mnist.npz").read_bytes()) >= len(content) - 1000
 
 
@@ -173,9 +173,9 @@ print(data._find(True)[1])
 
 
 def test_no_network_is_told(no_sources, monkeypatch):
-    monkeypatch.setattr(data, "KERAS_URL", "http://127.0.0.1:9/mnist.npz")
-    monkeypatch.setattr(data, "IDX_URL", "http://127.0.0.1:9/")
-    _, source, note = data._find(True)
+    monkeypatch.setattr(mnist, "KERAS_URL", "http://127.0.0.1:9/mnist.npz")
+    monkeypatch.setattr(mnist, "IDX_URL", "http://127.0.0.1:9/")
+    _, source, note = mnist._find(True)
     assert source == "scikit-learn digits"
     assert note.count("no connection") == 2, "each mirror is tried once"
 
@@ -192,8 +192,8 @@ def test_a_bad_mnist_npz_is_named(monkeypatch, tmp_path, content):
     elif content == "folder":
         path.mkdir()
     monkeypatch.setenv("MNIST_NPZ", str(path))
-    with pytest.raises(data.DataError, match=r"MNIST_NPZ.*expected.*got.*correct MNIST_NPZ") as caught:
-        data.load()
+    with pytest.raises(mnist.DataError, match=r"MNIST_NPZ.*expected.*got.*correct MNIST_NPZ") as caught:
+        mnist.load()
     assert str(path) in str(caught.value)
     assert ("is a folder" in str(caught.value)) == (content == "folder")
     assert ("does not exist" in str(caught.value)) == (content == "missing")
@@ -220,7 +220,7 @@ def test_all_viewers_of_a_server_have_the_cache_folder(monkeypatch, tmp_path):
 def test_many_threads_have_the_same_data(no_sources, small_mnist, tmp_path):
     no_sources.mkdir()
     (no_sources / "mnist.npz").write_bytes(npz_bytes(small_mnist, tmp_path))
-    assert {source for _, source, _ in at_once(lambda: data._find(False), 20, 20)} == {"MNIST"}
+    assert {source for _, source, _ in at_once(lambda: mnist._find(False), 20, 20)} == {"MNIST"}
 
 
 def test_many_threads_that_write_the_same_file_leave_it_whole(tmp_path, caplog):
@@ -228,7 +228,7 @@ def test_many_threads_that_write_the_same_file_leave_it_whole(tmp_path, caplog):
     path, arrays = tmp_path / "kept.npz", {"x": np.arange(100_000)}
 
     def write_and_read():
-        data.save_npz(path, arrays)
+        mnist.save_npz(path, arrays)
         with np.load(path) as archive:
             return int(archive["x"].sum())
 
@@ -239,7 +239,7 @@ def test_many_threads_that_write_the_same_file_leave_it_whole(tmp_path, caplog):
 
 def test_an_unwritable_cache_is_a_note_not_a_failure(monkeypatch, no_sources):
     monkeypatch.setenv("MNIST_CACHE_DIR", "/proc/nowhere/cache")  # not writable even for root
-    _, source, note = data._find(True)
+    _, source, note = mnist._find(True)
     assert source == "scikit-learn digits"
     assert "cannot be written" in note
     assert "MNIST_CACHE_DIR" in note
@@ -289,7 +289,7 @@ def test_train_and_test_originals_are_split(monkeypatch):
 
 @pytest.mark.skipif(not os.environ.get("MNIST_NPZ"), reason="needs real MNIST: set MNIST_NPZ")
 def test_real_mnist_is_split_as_in_the_articles():
-    loaded = data.load()
+    loaded = mnist.load()
     assert loaded.is_mnist
     assert loaded.x_train.shape == (48_000, 784)
     assert loaded.x_validation.shape == (12_000, 784)
@@ -303,18 +303,18 @@ def test_a_verified_file_is_recognised_until_it_changes(tmp_path, monkeypatch):
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
     path = tmp_path / "mnist.npz"
     monkeypatch.setenv("MNIST_NPZ", str(path))
-    assert data.recognised() is None, "no such file"
+    assert mnist.recognised() is None, "no such file"
     path.write_bytes(b"arrays")
-    assert data.recognised() is None, "never verified"
-    data._remember_verified(path)
-    assert data.recognised() == data.Facts("MNIST", data.MNIST_DIGEST)
+    assert mnist.recognised() is None, "never verified"
+    mnist._remember_verified(path)
+    assert mnist.recognised() == mnist.Facts("MNIST", mnist.MNIST_DIGEST)
     path.write_bytes(b"other arrays")
-    assert data.recognised() is None, "changed since"
-    data._remember_verified(path)
+    assert mnist.recognised() is None, "changed since"
+    mnist._remember_verified(path)
     other = tmp_path / "copy.npz"
     other.write_bytes(path.read_bytes())
     monkeypatch.setenv("MNIST_NPZ", str(other))
-    assert data.recognised() is None, "another file"
+    assert mnist.recognised() is None, "another file"
 
 
 def test_a_damaged_note_of_what_was_verified_is_no_proof(tmp_path, monkeypatch):
@@ -322,4 +322,4 @@ def test_a_damaged_note_of_what_was_verified_is_no_proof(tmp_path, monkeypatch):
     monkeypatch.delenv("MNIST_NPZ", raising=False)
     (tmp_path / "mnist.npz").write_bytes(b"arrays")
     (tmp_path / "verified.json").write_text("[half")
-    assert data.recognised() is None
+    assert mnist.recognised() is None

@@ -16,8 +16,9 @@ import pytest
 import yaml
 
 from deploy.cost import status_sentence
-from lib import launch
-from lib.notebooks import SERVED
+from lib.cli import launch
+from lib.pages import server
+from lib.pages.notebooks import SERVED
 from tests.deploying import DEPLOY, ROOT, executable, one_sentence
 
 UNIT = (DEPLOY / "marimo.service").read_text()
@@ -132,7 +133,7 @@ def test_launch_and_marimo_accept_the_command_line_of_the_unit(monkeypatch):
     for marker, value in values.items():
         command = command.replace(marker, value)
     words = shlex.split(command.removeprefix("ExecStart="))
-    assert words[:3] == ["/home/me/less-overhead/.venv/bin/python", "-m", "lib.launch"]
+    assert words[:3] == ["/home/me/less-overhead/.venv/bin/python", "-m", "lib.cli.launch"]
     asked = []
     monkeypatch.chdir(ROOT)
     for name in ("PYTHONPATH", SERVED):  # which `launch` sets
@@ -142,7 +143,7 @@ def test_launch_and_marimo_accept_the_command_line_of_the_unit(monkeypatch):
     assert launch.main(words[3:]) == 0
     host, port, headless, first, further = asked[0]
     assert first == "mnist_training.py"
-    said = main.commands["edit"].make_context("edit", launch.editor_words(host, port, headless, further)[2:]).params
+    said = main.commands["edit"].make_context("edit", server.editor_words(host, port, headless, further)[2:]).params
     assert (said["host"], said["port"], said["headless"]) == ("127.0.0.1", 2718, True)
     assert said["token_password_file"] == "/home/me/.config/less-overhead/password"
 

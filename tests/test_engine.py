@@ -12,13 +12,14 @@ import numpy as np
 import psutil
 import pytest
 
-from lib import engine as engine_module
-from lib import worker
-from lib.anatomy import Examination
-from lib.backends import BACKENDS, Way
 from lib.backends.base import Epoch, FirstCall, Steps
-from lib.cancel import Cancel
-from lib.engine import (
+from lib.backends.registry import BACKENDS, Way
+from lib.profiling.request import Examination
+from lib.spec import Network, Training
+from lib.workers import engine as engine_module
+from lib.workers import worker
+from lib.workers.cancel import Cancel
+from lib.workers.engine import (
     Disturbed,
     Engine,
     How,
@@ -31,7 +32,6 @@ from lib.engine import (
     Waiting,
     WorkerDied,
 )
-from lib.spec import Network, Training
 from tests.conftest import ROOT, where_installed
 
 JAX = Way("jax-epoch")
@@ -219,7 +219,7 @@ def test_two_programs_do_not_time_at_once(engine):
     """Another process holds the machine's turn: this one says so and who it is, waits, and runs when the turn is free."""
     code = """
 import time
-from lib.machine_turn import MachineTurn
+from lib.workers.machine_turn import MachineTurn
 with MachineTurn() as turn:
     print("held", flush=True)
     while not turn.wanted():
@@ -240,7 +240,7 @@ with MachineTurn() as turn:
 
 def test_a_program_that_sleeps_with_the_turn_is_overtaken_and_the_run_says_so(engine, monkeypatch):
     monkeypatch.setattr(engine._machine, "_patience_s", 0.3)
-    code = "import time\nfrom lib.machine_turn import MachineTurn\nwith MachineTurn():\n    print('held', flush=True)\n    time.sleep(600)"
+    code = "import time\nfrom lib.workers.machine_turn import MachineTurn\nwith MachineTurn():\n    print('held', flush=True)\n    time.sleep(600)"
     other = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout is not None
@@ -318,9 +318,9 @@ def test_a_busy_worker_that_says_nothing_is_not_taken_for_one_that_hangs(monkeyp
 def test_no_worker_survives_its_parent(ending):
     code = """
 import os, signal, sys, threading, time
-from lib.cancel import Cancel
-from lib.engine import Engine, Progress
-from lib.backends import Way
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, Progress
+from lib.backends.registry import Way
 from lib.spec import Training
 engine = Engine()
 for message in engine.run(Way("numpy"), [Training(batch_size=1, epochs=100)], Cancel()):
@@ -351,8 +351,8 @@ def test_no_worker_survives_a_parent_that_dies_while_it_starts(delay_s):
     code = """
 import os, signal, sys, time
 import psutil
-from lib.engine import Engine
-from lib.backends import Way
+from lib.workers.engine import Engine
+from lib.backends.registry import Way
 engine = Engine()
 engine.warm(Way("numpy"))
 print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)
@@ -382,7 +382,7 @@ def test_a_worker_whose_parent_was_dead_before_it_began_ends():
     code = """
 import sys
 from multiprocessing import Pipe
-from lib.worker import main
+from lib.workers.worker import main
 ours, theirs = Pipe()
 main(theirs, sys.argv[1], 'numpy', 'cpu', '30')
 """

@@ -10,13 +10,14 @@ import numpy as np
 import psutil
 import pytest
 
-from lib.backends import Way
 from lib.backends.base import Epoch, no_parameters
-from lib.exchange import NoExport, export_to, import_from, main
-from lib.records import Curve, Key, Record
+from lib.backends.registry import Way
+from lib.cli.store import main
 from lib.spec import Training
-from lib.store import SCHEMA_VERSION, Store
-from lib.timing import Ended, Measurement
+from lib.storage.export import NoExport, export_to, import_from
+from lib.storage.records import Curve, Key, Record
+from lib.storage.store import SCHEMA_VERSION, Store
+from lib.timing.measurement import Ended, Measurement
 from tests.conftest import ROOT
 
 RACE = {"backend": "numpy", "device": "cpu", "batch_size": 32, "hidden": "128"}
@@ -179,8 +180,8 @@ def test_a_store_on_a_read_only_disk_says_so_and_nothing_fails(tmp_path):
 WRITERS = """
 import os, signal, sys
 from pathlib import Path
-from lib.records import Record
-from lib.store import Store
+from lib.storage.records import Record
+from lib.storage.store import Store
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 path = Path(sys.argv[1])
 for line in sys.stdin:

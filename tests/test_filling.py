@@ -2,11 +2,12 @@
 
 import pytest
 
-from lib.backends import Way
-from lib.cancel import Cancel
-from lib.data import Facts
-from lib.engine import Ready, Starting, Waiting, WorkerDied
-from lib.filling import DONE, FAILED, MEASURING, STARTING, STOPPED, WAITING, Filling, Note, note_of
+from lib.backends.registry import Way
+from lib.data.mnist import Facts
+from lib.experiments.background import DONE, FAILED, MEASURING, STARTING, STOPPED, WAITING, Filling
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Ready, Starting, Waiting, WorkerDied
+from lib.workers.notes import Note, note_of
 
 
 def finished(make, cancel=None):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from lib.frames import records_frame
-from lib.records import Record
-from lib.timing import Ended, Measurement
+from lib.storage.frames import records_frame
+from lib.storage.records import Record
+from lib.timing.measurement import Ended, Measurement
 
 
 def test_a_row_a_record_flat_and_in_the_order_of_time():

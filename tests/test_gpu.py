@@ -5,7 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from lib.gpu import Activity, gpus, watched_activity
+from lib.hardware.nvml import Activity, gpus, watched_activity
 
 
 class NVMLError(Exception):

@@ -12,18 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib import compare_view, live_compare
-from lib.backends import DEVICES, Way
 from lib.backends.base import Epoch, no_parameters
-from lib.compare import learned_from
-from lib.exchange import NoExport, export_to, import_from, main, parse_export
-from lib.frames import records_frame
-from lib.live_compare import Chosen
-from lib.record import CannotRecord, resume
-from lib.recorded import collect, told_apart
-from lib.records import Curve, Key
+from lib.backends.registry import DEVICES, Way
+from lib.cli.record import CannotRecord, resume
+from lib.cli.store import main
+from lib.experiments.compare_machines import learned_from
+from lib.experiments.recorded_machines import collect, told_apart
+from lib.pages import compare_machines as page
+from lib.pages.compare_machines import Chosen
 from lib.spec import Network, Training
-from lib.store import Store
+from lib.storage.export import NoExport, export_to, import_from, parse_export
+from lib.storage.frames import records_frame
+from lib.storage.records import Curve, Key
+from lib.storage.store import Store
+from lib.views import compare_machines as view
 from tests.conftest import ROOT
 from tests.machines import CARD, write
 
@@ -57,12 +59,12 @@ def use(store: Store, text: str, charts: bool = False) -> None:
     prices = {machine.name: machine.price_per_h or 0.0 for machine in machines}
     now = Chosen(machines, prices, 0.95)
     for section in ("article", "verdict", *(("epochs", "accuracy", "steps", "models") if charts else ())):
-        getattr(live_compare, section)(now).text.encode()
+        getattr(page, section)(now).text.encode()
     for machine in machines:
         assert all(parts.drawn_s >= 0 for way in machine.ways if (parts := machine.split(way)) is not None)
         assert all(machine.models(device) is not None and machine.ceiling(device, "product") != 0 for device in DEVICES)
-    compare_view.machines_table(machines, prices).encode()
-    compare_view.figures(machines, prices, learned_from(machines), 0.95)
+    view.machines_table(machines, prices).encode()
+    view.figures(machines, prices, learned_from(machines), 0.95)
     with tempfile.TemporaryDirectory() as folder:
         again = Path(folder) / "again.json"
         rows = export_to(again, store)
@@ -248,8 +250,8 @@ def test_a_large_file_takes_little_memory(tmp_path):
     code = """
 import resource, sys
 from pathlib import Path
-from lib.exchange import import_from
-from lib.store import Store
+from lib.storage.export import import_from
+from lib.storage.store import Store
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(import_from(Path(sys.argv[1]), Store(Path(sys.argv[2]))))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
@@ -265,7 +267,7 @@ def test_a_file_is_read_in_pieces_of_any_size(sound, tmp_path, monkeypatch, piec
     """Wherever a piece ends, in a number, a name or an escape, the same is read."""
     text = json.dumps(put(sound, ("about", "note"), [1.25e-3, "é\n\\", None, {}, [], True]), indent=1)
     whole = parse_export(text, "a.json")
-    monkeypatch.setattr("lib.exchange.PIECE", piece)
+    monkeypatch.setattr("lib.storage.export.PIECE", piece)
     in_pieces = parse_export(text, "a.json")
     assert in_pieces.about == whole.about
     assert in_pieces.tables.keys() == whole.tables.keys()
@@ -274,7 +276,7 @@ def test_a_file_is_read_in_pieces_of_any_size(sound, tmp_path, monkeypatch, piec
 
 
 def test_a_row_longer_than_any_of_ours_is_refused(sound, monkeypatch):
-    monkeypatch.setattr("lib.exchange.MAX_PIECE", 2**20)
+    monkeypatch.setattr("lib.storage.export.MAX_PIECE", 2**20)
     text = json.dumps(put(sound, ("about", "note"), "x" * 4 * 2**20))
     with pytest.raises(NoExport, match="expected rows of at most 1 MiB, got a longer one"):
         parse_export(text, "a.json")

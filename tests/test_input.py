@@ -16,34 +16,37 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from lib import live_anatomy, live_compare, live_race, live_search, live_sweeps, live_traps, options, page, search
-from lib.address import Address, checked
-from lib.live import Stage
-from lib.live_compare import Remembered
-from lib.live_filling import Stage as FillingStage
-from lib.recorded import Collection, published_machines
+from lib.experiments.recorded_machines import Collection, published_machines
+from lib.pages import anatomy_of_a_step, backend_race, compare_machines, options, parallel_sweeps, traps
+from lib.pages import mnist_training as page
+from lib.pages import random_search as search_page
+from lib.pages.compare_machines import Remembered
+from lib.pages.filling import Stage as FillingStage
+from lib.pages.streaming import Stage
+from lib.pages.url_state import Address, checked
 from lib.spec import MAX_TEXT
+from lib.sweeps import random_search
 from tests.conftest import ROOT
 
 # Each notebook's settings, and the panels that they fill, by their names in the address.
 PAGES = {
-    "mnist_training": page.settings() | live_search.settings(),
-    "backend_race": live_race.settings(),
-    "anatomy_of_a_step": live_anatomy.settings(),
-    "traps": live_traps.settings(),
-    "parallel_sweeps": live_sweeps.settings(),
-    "compare_machines": live_compare.settings(),
+    "mnist_training": page.settings() | search_page.settings(),
+    "backend_race": backend_race.settings(),
+    "anatomy_of_a_step": anatomy_of_a_step.settings(),
+    "traps": traps.settings(),
+    "parallel_sweeps": parallel_sweeps.settings(),
+    "compare_machines": compare_machines.settings(),
     "claims": {},
 }
 EVERY = [setting for known in PAGES.values() for setting in known.values()]
 PANELS = {
     "rate": page.rate_panel, "size": page.size_panel, "depth": page.depth_panel, "backend": page.backend_panel,
-    "search": live_search.panel, "race": live_race.panel, "step": live_anatomy.panel, "traps": live_traps.panel,
-    "count": live_sweeps.count_panel, "mixed": live_sweeps.mixed_panel,
+    "search": search_page.panel, "race": backend_race.panel, "step": anatomy_of_a_step.panel, "traps": traps.panel,
+    "count": parallel_sweeps.count_panel, "mixed": parallel_sweeps.mixed_panel,
 }  # fmt: skip
 EXPERIMENTS = {
     "rate": page.rate_experiment, "size": page.size_experiment, "depth": page.depth_experiment,
-    "backend": page.backend_experiment, "search": lambda values: live_search.trainings_of(checked(live_search.settings(), "search", values)),
+    "backend": page.backend_experiment, "search": lambda values: search_page.trainings_of(checked(search_page.settings(), "search", values)),
 }  # fmt: skip
 
 # What people write, what they mistype, and what nobody should send.
@@ -60,10 +63,10 @@ QUICKLY = hypothesis(suppress_health_check=[HealthCheck.function_scoped_fixture]
 def panels_of(prefix, address):
     """The panels whose settings begin so; two pages have one called `compare`."""
     if prefix == "compare":
-        compared = live_compare.panel(address, Collection(published_machines(), (), ()), Remembered())
-        return [live_sweeps.comparison_panel(address, FillingStage(None, None)), compared]
+        compared = compare_machines.panel(address, Collection(published_machines(), (), ()), Remembered())
+        return [parallel_sweeps.comparison_panel(address, FillingStage(None, None)), compared]
     make = PANELS[prefix]
-    return [make(address, (Stage if make.__module__ == "lib.page" else FillingStage)(None, None))]
+    return [make(address, (Stage if make.__module__ == "lib.pages.mnist_training" else FillingStage)(None, None))]
 
 
 CONTROLS = {
@@ -104,7 +107,7 @@ def test_a_seed_that_cannot_be_is_said_and_the_usual_one_taken(said):
     assert address.problems == [
         f"The address says search.seed={said}: expected a whole number from 0 to 9999. The usual value is used instead."
     ]
-    assert live_search.panel(address, FillingStage(None, None)).value["seed"] == 0
+    assert search_page.panel(address, FillingStage(None, None)).value["seed"] == 0
 
 
 @QUICKLY
@@ -143,8 +146,8 @@ def test_what_a_control_saves_is_read_again(data, setting):
 def test_a_price_is_read_again_with_all_its_digits(price):
     written = Parameters()
     Address(written).save("race")({"price": price, "dated": date(2026, 11, 22)})
-    assert Address(written).read(live_race.settings()["race.price"]) == price
-    assert Address(written).read(live_race.settings()["race.dated"]) == "2026-11-22"
+    assert Address(written).read(backend_race.settings()["race.price"]) == price
+    assert Address(written).read(backend_race.settings()["race.dated"]) == "2026-11-22"
 
 
 class Parameters(dict):
@@ -187,18 +190,18 @@ def test_the_warnings_of_an_address_are_there_before_any_control():
 @pytest.mark.parametrize(("count", "wanted"), [(1024, "at most 36"), (36, "")])
 def test_a_search_that_cannot_draw_so_many_says_so(count, wanted):
     """One rate, three sizes, four widths, three depths: it drew for ever."""
-    space = search.Space(rates=(0.1, 0.1))
+    space = random_search.Space(rates=(0.1, 0.1))
     if wanted:
         with pytest.raises(ValueError, match=wanted):
-            search.draw(space, count, 1, 0)
+            random_search.draw(space, count, 1, 0)
     else:
-        assert len(set(search.draw(space, count, 1, 0))) == count
+        assert len(set(random_search.draw(space, count, 1, 0))) == count
 
 
 @given(st.sampled_from(page.RATE_STEPS), st.sampled_from(page.RATE_STEPS))
 def test_rates_are_counted_as_they_are_drawn(low, high):
     low, high = sorted((low, high))
-    space = search.Space((low, high), (32,), (16,), (1,))
+    space = random_search.Space((low, high), (32,), (16,), (1,))
     rates = {float(f"{mantissa}e{power}") for mantissa in range(100, 1000) for power in range(-6, 0)} | {10.0**k for k in (0, 1)}  # fmt: skip
     rates |= {float(f"{mantissa / 100:.2f}") for mantissa in range(100, 1000)}
     assert space.size == sum(low <= rate <= high for rate in rates)
@@ -303,7 +306,7 @@ def wait_for_a_busy_worker(pid, seconds=90):
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for child in psutil.Process(pid).children(recursive=True):
-            if "lib.worker" in " ".join(child.cmdline()) and child.cpu_times().user > 8:
+            if "lib.workers.worker" in " ".join(child.cmdline()) and child.cpu_times().user > 8:
                 return child
         time.sleep(0.2)
     raise AssertionError("no worker began to train")

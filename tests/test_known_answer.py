@@ -6,12 +6,12 @@ import sys
 import numpy as np
 import pytest
 
-from lib.backends import XLA_WITHOUT_WRONG_SUMS, Way, worker_environment
-from lib.cancel import Cancel
-from lib.engine import Engine, How, TrainingFailed
-from lib.known_answer import _product_and_sum, _stack, verify
-from lib.pool import Expected, LocalPool, OtherVersions, Task, perform
+from lib.backends.known_answer import _product_and_sum, _stack, verify
+from lib.backends.registry import XLA_WITHOUT_WRONG_SUMS, Way, worker_environment
 from lib.spec import Network, Training
+from lib.sweeps.process_pool import Expected, LocalPool, OtherVersions, Task, perform
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, How, TrainingFailed
 from tests.conftest import ROOT
 
 WITH_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=+reduce"
@@ -21,7 +21,7 @@ import numpy
 plain = numpy.matmul
 numpy.matmul = lambda *arguments, **keywords: numpy.multiply(plain(*arguments, **keywords), numpy.float32(1.01), out=keywords.get("out"))
 """
-ANSWER = "from lib.known_answer import _product_and_sum as f; import numpy; _, a, b = f('cpu'); print(numpy.max(abs(a - b) / numpy.maximum(b, 1)))"
+ANSWER = "from lib.backends.known_answer import _product_and_sum as f; import numpy; _, a, b = f('cpu'); print(numpy.max(abs(a - b) / numpy.maximum(b, 1)))"
 
 
 def off(flags: str) -> float:
@@ -109,7 +109,7 @@ def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
     """Such as a Dask worker: nobody gave it this program's flags."""
     code = (
         "import os, jax; os.environ.pop('XLA_FLAGS', None)\n"
-        "from lib.backends import Way\nfrom lib.pool import refuse_if_wrong\nfrom tests.conftest import make_small_data\n"
+        "from lib.backends.registry import Way\nfrom lib.sweeps.process_pool import refuse_if_wrong\nfrom tests.conftest import make_small_data\n"
         "os.environ.pop('XLA_FLAGS', None); refuse_if_wrong(Way(), make_small_data()); print('right')"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -122,7 +122,7 @@ def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_en
         "import sys\n"
         "class Bend:\n"
         "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'lib.known_answer':\n"
+        "        if name == 'lib.backends.known_answer':\n"
         "            sys.meta_path.remove(self)\n"
         "            import lib.backends.with_jax as jax_way\n"
         "            plain = jax_way.one_step\n"
@@ -137,8 +137,8 @@ def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_en
 
 
 def test_a_stack_is_looked_at_before_the_first(small_data, monkeypatch):
-    from lib import known_answer
-    from lib.stack import program
+    from lib.backends import known_answer
+    from lib.backends.stacked import program
 
     for _, here, right in _stack("cpu"):
         np.testing.assert_allclose(here, right, rtol=1e-5)

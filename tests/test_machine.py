@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lib.machine import caches, details, last_level_cache_bytes, machine_id
+from lib.hardware.machine import caches, details, last_level_cache_bytes, machine_id
 from tests.conftest import ROOT
 
 
@@ -19,7 +19,7 @@ def test_details_name_what_explains_a_time():
 
 
 def test_the_id_is_the_same_in_another_process():
-    command = [sys.executable, "-c", "from lib.machine import machine_id; print(machine_id())"]
+    command = [sys.executable, "-c", "from lib.hardware.machine import machine_id; print(machine_id())"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.fullmatch(r"[0-9a-f]{12}\n", said)
     assert said.strip() == machine_id()

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from lib import machine_turn
-from lib.machine_turn import MachineTurn
+from lib.workers import machine_turn
+from lib.workers.machine_turn import MachineTurn
 from tests.conftest import ROOT
 
 HOLD = """
 import sys, time
-from lib.machine_turn import MachineTurn
+from lib.workers.machine_turn import MachineTurn
 with MachineTurn() as turn:
     print("held", flush=True)
     while "listens" not in sys.argv or not turn.wanted():

@@ -10,14 +10,18 @@ from functools import partial
 import marimo as mo
 import pytest
 
-from lib import experiments, launch, live, page, runs
-from lib.address import Address
-from lib.backends import BACKENDS, Way
-from lib.cancel import Cancel
-from lib.data import Facts
-from lib.live import Stage
-from lib.store import Store
-from lib.sweep import Options, updates
+from lib.backends.registry import BACKENDS, Way
+from lib.cli import launch
+from lib.data.mnist import Facts
+from lib.experiments import mnist_training as experiments
+from lib.experiments import runs
+from lib.pages import mnist_training as page
+from lib.pages import server, streaming
+from lib.pages.streaming import Stage
+from lib.pages.url_state import Address
+from lib.storage.store import Store
+from lib.sweeps.sweep import Options, updates
+from lib.workers.cancel import Cancel
 from tests.conftest import ROOT
 
 # The smallest settings that still run every experiment.
@@ -167,9 +171,9 @@ def test_offline_digits_are_announced(stage):
 )
 def test_bad_controls_show_a_sentence_in_the_cell(stage, monkeypatch, values, wanted):
     shown = []
-    monkeypatch.setattr(live.mo.output, "replace", shown.append)
+    monkeypatch.setattr(streaming.mo.output, "replace", shown.append)
     usual = page.rate_panel(Address(), stage).value
-    live.show(stage, lambda: page.rate_experiment(usual | values), mo.Html("controls"))
+    streaming.show(stage, lambda: page.rate_experiment(usual | values), mo.Html("controls"))
     assert wanted in shown[-1].text
     assert 'role="alert"' in shown[-1].text
     assert "controls" in shown[-1].text, "the controls stay"
@@ -177,24 +181,24 @@ def test_bad_controls_show_a_sentence_in_the_cell(stage, monkeypatch, values, wa
 
 def test_a_failure_is_shown_in_the_cell(stage, monkeypatch):
     shown = []
-    monkeypatch.setattr(live.mo.output, "replace", shown.append)
+    monkeypatch.setattr(streaming.mo.output, "replace", shown.append)
 
     def broken(*_arguments):
-        raise live.WorkerDied("The worker process ended while it trained. Press “Run again”.")
+        raise streaming.WorkerDied("The worker process ended while it trained. Press “Run again”.")
         yield
 
     monkeypatch.setattr(runs, "updates", broken)
-    live.show(stage, lambda: experiments.learning_rate((0.1, 1.0), 1, 4096, "8"), mo.Html(""))
+    streaming.show(stage, lambda: experiments.learning_rate((0.1, 1.0), 1, 4096, "8"), mo.Html(""))
     assert "lab-failed" in shown[-1].text
     assert "Press “Run again”" in shown[-1].text
 
 
 def test_look_inside(stage):
     from lib.backends.base import initial_parameters
-    from lib.data import load_test
+    from lib.data.mnist import load_test
+    from lib.pages.widgets import DrawDigit
     from lib.spec import Network, Training
-    from lib.sweep import Item
-    from lib.widgets import DrawDigit
+    from lib.sweeps.sweep import Item
 
     canvas, (*_, data) = DrawDigit(), load_test()
     training = Training(Network((16,)), epochs=1)
@@ -210,7 +214,7 @@ def test_look_inside(stage):
 
 
 def test_a_network_is_drawn_once_somebody_has_scrolled_near():
-    from lib.widgets import DrawDigit
+    from lib.pages.widgets import DrawDigit
 
     canvas, done = DrawDigit(), []
     canvas.when_seen(lambda: done.append("first"))
@@ -225,23 +229,23 @@ def test_a_network_is_drawn_once_somebody_has_scrolled_near():
 def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
     """The data that came with the training, not what can be loaded by now: once MNIST is gone, the digits are no stand-in for it."""
     from lib.backends.base import initial_parameters
-    from lib.data import Facts, load_test
+    from lib.data.mnist import Facts, load_test
+    from lib.pages.widgets import DrawDigit
     from lib.spec import Network, Training
-    from lib.sweep import Item
-    from lib.widgets import DrawDigit
+    from lib.sweeps.sweep import Item
 
     training, canvas, shown = Training(Network((16,)), 0.1, 4096, 1), DrawDigit(), []
-    monkeypatch.setattr(live.mo.output, "replace", shown.append)
-    monkeypatch.setattr(live, "_parameters", OrderedDict())
-    live.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
+    monkeypatch.setattr(streaming.mo.output, "replace", shown.append)
+    monkeypatch.setattr(streaming, "_parameters", OrderedDict())
+    streaming.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
     assert "of the 10,000 test images" in shown[-1].text, "trained again, on what there is"
     parameters = initial_parameters(training.network, 0)
-    live.remember(Item(training), parameters, Facts("another set", "its digest"))
-    live.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
+    streaming.remember(Item(training), parameters, Facts("another set", "its digest"))
+    streaming.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
     assert "trained on another set, is not looked into: expected the test images of the data" in shown[-1].text
     assert "<figure" not in shown[-1].text
-    live.remember(Item(training), parameters, load_test()[2])
-    live.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
+    streaming.remember(Item(training), parameters, load_test()[2])
+    streaming.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
     assert "of the 10,000 test images" in shown[-1].text
 
 
@@ -249,7 +253,7 @@ def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
 def test_missing_backends_give_reason_and_remedy(monkeypatch, gaps):
     experiment = experiments.backends(32, 2, 0.1, "128")
     monkeypatch.setattr(experiments, "missing_backends", lambda: gaps)
-    shown = page.missing_backends(experiment, live.Results(experiment.items, experiment.labels))
+    shown = page.missing_backends(experiment, streaming.Results(experiment.items, experiment.labels))
     assert shown.count("<li>") == len(gaps)
     assert all(f"<b>{way.label}</b>: {reason}; {remedy}." in shown for way, reason, remedy in gaps)
     assert "published" in shown
@@ -263,7 +267,7 @@ def test_a_busy_port_is_one_sentence():
         taken.listen()
         port = taken.getsockname()[1]
         answer = subprocess.run(
-            [sys.executable, "-m", "lib.launch", "edit", "--port", str(port)],
+            [sys.executable, "-m", "lib.cli.launch", "edit", "--port", str(port)],
             cwd=ROOT,
             check=False,
             capture_output=True,
@@ -275,14 +279,14 @@ def test_a_busy_port_is_one_sentence():
     assert "choose another" in answer.stderr
     assert "Traceback" not in answer.stderr
     assert "expected 1 to 65535" in launch.port_problem(70_000)
-    assert "--headless" in launch.editor_words("127.0.0.1", 2718, True)
+    assert "--headless" in server.editor_words("127.0.0.1", 2718, True)
 
 
 def test_make_knows_its_commands():
     answer = subprocess.run(
         ["make", "--dry-run", "class", "PORT=2750", "HEADLESS=1"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert "lib.launch run --port 2750 --headless 1" in answer.stdout
+    assert "lib.cli.launch run --port 2750 --headless 1" in answer.stdout
 
 
 def test_locks_hold_no_addresses_and_all_direct_dependencies():

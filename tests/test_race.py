@@ -11,17 +11,30 @@ from pathlib import Path
 
 import pytest
 
-from lib import launch
-from lib.backends import Way, versions
-from lib.cancel import Cancel
-from lib.engine import Engine
-from lib.filling import MEASURING, STARTING, Note
-from lib.race import BATCH_SIZES, KIND, ROUNDS, Cell, Visit, all_cells, plan, race, records_of, standings, time_left_s
-from lib.race_view import LEAST_GROUND, Shown, detail, key_of, sentence, table
-from lib.records import Record
-from lib.store import Store
-from lib.timing import Ended, Measurement
-from lib.turns import Claim
+from lib.backends.registry import Way, versions
+from lib.cli import launch
+from lib.experiments.backend_race import (
+    BATCH_SIZES,
+    KIND,
+    ROUNDS,
+    Cell,
+    Visit,
+    all_cells,
+    plan,
+    race,
+    records_of,
+    standings,
+    time_left_s,
+)
+from lib.experiments.background import MEASURING, STARTING
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
+from lib.views.backend_race import LEAST_GROUND, Shown, detail, key_of, sentence, table
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note
+from lib.workers.queue import Claim
 from tests.conftest import ROOT
 
 NUMPY, JAX, KERAS = Way("numpy"), Way("jax-epoch"), Way("keras-tensorflow")
@@ -173,8 +186,8 @@ def test_a_real_visit_is_kept_and_not_made_again(engine, tmp_path):
 
 
 def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr("lib.race.BUDGET_S", 0.5)
-    monkeypatch.setattr("lib.race.PART_S", 0.1)
+    monkeypatch.setattr("lib.experiments.backend_race.BUDGET_S", 0.5)
+    monkeypatch.setattr("lib.experiments.backend_race.PART_S", 0.1)
     (visit,) = visits_of(race([Cell(NUMPY, 1)], engine, Store(tmp_path / "r.sqlite"), Cancel(), Claim()))
     assert visit.record.subject["scaled"] == 1
     assert len(visit.record.block_s) >= 3
@@ -192,7 +205,7 @@ def test_a_stopped_race_keeps_what_is_done(engine, tmp_path):
     assert len(store.records(KIND)) == 1
 
 
-@pytest.mark.parametrize("name", ["notebooks/nothing.py", "lib/page.py", "../elsewhere.py"])
+@pytest.mark.parametrize("name", ["notebooks/nothing.py", "lib/pages/mnist_training.py", "../elsewhere.py"])
 def test_only_the_projects_notebooks_are_opened(name):
     assert (
         "expected one of mnist_training.py, notebooks/backend_race.py, notebooks/anatomy_of_a_step.py"
@@ -222,12 +235,12 @@ VISITOR = """
 import json, sys, time
 from pathlib import Path
 from lib import engine, race
-from lib.cancel import Cancel
-from lib.backends import Way
+from lib.workers.cancel import Cancel
+from lib.backends.registry import Way
 from lib.spec import Network
-from lib.store import Store
-from lib.machine_turn import MachineTurn
-from lib.turns import Claim
+from lib.storage.store import Store
+from lib.workers.machine_turn import MachineTurn
+from lib.workers.queue import Claim
 held, since = [], []
 class Watched(MachineTurn):
     def take(self):

@@ -11,21 +11,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lib import battery as battery_module
-from lib import record as record_module
-from lib.backends import Way, versions
 from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
-from lib.battery import FAILURE, MODELS, Battery, Task, experiment_cells, record_of_point
-from lib.cancel import Cancel
-from lib.engine import Engine, Progress, TrainingFailed, WorkerDied
-from lib.exchange import read_export
-from lib.machine import machine_id
-from lib.race import Cell
-from lib.record import CannotRecord, main, resume
-from lib.records import Record
-from lib.store import Store
-from lib.sweep_lab import Point
-from lib.timing import Ended, Measurement
+from lib.backends.registry import Way, versions
+from lib.cli import record as record_module
+from lib.cli.record import CannotRecord, main, resume
+from lib.experiments import full_recording as battery_module
+from lib.experiments.backend_race import Cell
+from lib.experiments.full_recording import FAILURE, MODELS, Battery, Task, experiment_cells, record_of_point
+from lib.experiments.parallel_sweeps import Point
+from lib.hardware.machine import machine_id
+from lib.storage.export import read_export
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, Progress, TrainingFailed, WorkerDied
 from tests.conftest import ROOT
 from tests.hiding import hiding
 
@@ -40,7 +40,7 @@ def bare(tmp_path_factory) -> dict[str, str]:
 
 
 def recording(bare: dict[str, str], path: Path, minutes: float) -> subprocess.Popen:
-    command = [sys.executable, "-m", "lib.record", str(path), "--minutes", str(minutes)]
+    command = [sys.executable, "-m", "lib.cli.record", str(path), "--minutes", str(minutes)]
     return subprocess.Popen(command, cwd=ROOT, env=bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -79,7 +79,7 @@ def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
     more = read_export(path).records
     assert {one.id for one in kept.records} < {one.id for one in more}
     one = next(one for one in more if one.kind == "race")
-    assert one.command == f"python -m lib.record machine.json --minutes {30 if one not in kept.records else 20}"
+    assert one.command == f"python -m lib.cli.record machine.json --minutes {30 if one not in kept.records else 20}"
     assert one.machine == machine_id()
     assert "numpy" in one.versions
     assert min(one.block_s) > 0

@@ -7,17 +7,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib import compare_view, elsewhere, published, race_view
-from lib import recorded as recorded_module
-from lib.backends import Way, versions
 from lib.backends.base import Epoch, no_parameters
-from lib.data import MNIST_DIGEST
-from lib.exchange import parse_export
-from lib.recorded import EXPERIMENTS, Seconds, collect, live_machine, published_machines, recorded_here, told_apart
-from lib.records import Curve, Key, Record
+from lib.backends.registry import Way, versions
+from lib.data.mnist import MNIST_DIGEST
+from lib.experiments import published, recorded_machines
+from lib.experiments import recorded_machines as recorded_module
+from lib.experiments.recorded_machines import (
+    EXPERIMENTS,
+    Seconds,
+    collect,
+    live_machine,
+    published_machines,
+    recorded_here,
+    told_apart,
+)
 from lib.spec import Network, Training
-from lib.store import Store
-from lib.timing import Ended, Measurement
+from lib.storage.export import parse_export
+from lib.storage.records import Curve, Key, Record
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
+from lib.views import backend_race, compare_machines, recorded_gpus
 from tests.machines import CARD, PROCESSOR, write
 
 GPU, CPU = Way("jax-epoch", "gpu"), Way("jax-epoch")
@@ -151,19 +160,19 @@ def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
 @pytest.fixture
 def with_card(card, monkeypatch):
     """As if a card had been recorded, and this machine had none."""
-    for module in (elsewhere, race_view):
+    for module in (recorded_gpus, backend_race):
         monkeypatch.setattr(module, "recorded_gpus", lambda: (only(card),))
 
 
 def test_recorded_cards_stand_in_with_machine_and_date(with_card):
-    assert elsewhere.epoch_note(32).startswith(
+    assert recorded_gpus.epoch_note(32).startswith(
         "Imaginary 9000, recorded 2026-11-01: an epoch at batch size 32 takes JAX, one call an epoch 200"
     )
-    assert "of it arithmetic" in elsewhere.step_note()
-    assert elsewhere.models_note() == (
+    assert "of it arithmetic" in recorded_gpus.step_note()
+    assert recorded_gpus.models_note() == (
         "Imaginary 9000, recorded 2026-11-01: an epoch of each network takes 10\u202fms alone and 1.2\u202fms with 8 in one program."
     )
-    rows = race_view.table([Way("numpy")], (32,), {})["rows"]
+    rows = backend_race.table([Way("numpy")], (32,), {})["rows"]
     assert [row["label"] for row in rows[1:3]] == [
         f"Imaginary 9000, recorded 2026-11-01: {way.label}" for way in (GPU, Way("torch", "gpu"))
     ]
@@ -171,20 +180,25 @@ def test_recorded_cards_stand_in_with_machine_and_date(with_card):
 
 
 def test_without_a_recorded_card_it_is_said_how_to_get_one(monkeypatch):
-    monkeypatch.setattr(elsewhere, "recorded_gpus", lambda: ())
-    assert elsewhere.epoch_note(32) == elsewhere.step_note() == elsewhere.models_note() == elsewhere.NONE_YET
-    monkeypatch.setattr(elsewhere, "nvidia_driver_answers", lambda: True)
-    assert elsewhere.step_note() == ""
+    monkeypatch.setattr(recorded_gpus, "recorded_gpus", lambda: ())
+    assert (
+        recorded_gpus.epoch_note(32)
+        == recorded_gpus.step_note()
+        == recorded_gpus.models_note()
+        == recorded_gpus.NONE_YET
+    )
+    monkeypatch.setattr(recorded_gpus, "nvidia_driver_answers", lambda: True)
+    assert recorded_gpus.step_note() == ""
 
 
 def test_a_machine_with_a_card_shows_its_own(card, tmp_path, monkeypatch):
     monkeypatch.setattr(recorded_module, "FOLDER", tmp_path)
-    monkeypatch.setattr(elsewhere, "recorded_here", lambda: recorded_here(tmp_path))
+    monkeypatch.setattr(recorded_machines, "recorded_here", lambda: recorded_here(tmp_path))
     for answers, count in ((False, 1), (True, 0)):
-        monkeypatch.setattr(elsewhere, "nvidia_driver_answers", lambda answers=answers: answers)
-        elsewhere.recorded_gpus.cache_clear()
-        assert len(elsewhere.recorded_gpus()) == count
-    elsewhere.recorded_gpus.cache_clear()
+        monkeypatch.setattr(recorded_machines, "nvidia_driver_answers", lambda answers=answers: answers)
+        recorded_machines.recorded_gpus.cache_clear()
+        assert len(recorded_machines.recorded_gpus()) == count
+    recorded_machines.recorded_gpus.cache_clear()
 
 
 def test_machines_of_the_same_make_are_told_apart(card):
@@ -218,8 +232,8 @@ def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(tmp_path):
     assert (machine.live, machine.is_published, machine.ways) == (True, False, (CPU,))
     assert machine.epoch(CPU, 1) is None
     assert machine.epoch(CPU, 32) == Seconds(1.5, 2.0, 2.5, 3)
-    assert compare_view.names([machine])[machine.name] == "this machine"
-    assert compare_view.marked(machine).startswith("live, 20")
+    assert compare_machines.names([machine])[machine.name] == "this machine"
+    assert compare_machines.marked(machine).startswith("live, 20")
 
 
 def test_trainings_of_the_first_page_count_where_no_race_timed_the_same(tmp_path):
@@ -247,7 +261,7 @@ def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_pat
     assert watts, machine.price_date
     price = machine.price_per_h or 0.0
     assert price == pytest.approx(int(watts[1]) / 1000 * 0.30)
-    assert "is assumed" in compare_view.machines_table([machine], {machine.name: price})
-    entered = compare_view.machines_table([machine], {machine.name: 2.5})
+    assert "is assumed" in compare_machines.machines_table([machine], {machine.name: price})
+    entered = compare_machines.machines_table([machine], {machine.name: 2.5})
     assert "2.5 (entered here)" in entered
     assert "assumed" not in entered

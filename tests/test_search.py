@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib.backends import Way
 from lib.backends.base import Epoch, no_parameters
-from lib.cancel import Cancel
-from lib.engine import Engine
-from lib.filling import Note
-from lib.records import Curve
-from lib.search import DIMENSIONS, Space, draw, kept, losses_frame, search, search_frame
+from lib.backends.registry import Way
 from lib.spec import Network, Training
-from lib.store import Store
-from lib.turns import Claim
-from lib.updates import Finished, Picked
+from lib.storage.records import Curve
+from lib.storage.store import Store
+from lib.sweeps.events import Finished, Picked
+from lib.sweeps.random_search import DIMENSIONS, Space, draw, kept, losses_frame, search, search_frame
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note
+from lib.workers.queue import Claim
 
 
 def test_a_draw_is_repeatable_and_a_longer_one_begins_with_it():

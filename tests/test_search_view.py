@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib import density, search_view
-from lib.charts import LOSS_DOMAIN
-from lib.importance import Dimension, importance, settings_needed, settled, tells
+from lib.sweeps.importance import Dimension, importance, settings_needed, settled, tells
+from lib.views import curve_density, random_search
+from lib.views.mnist_training import LOSS_DOMAIN
 
 DIMENSIONS = (
     Dimension("learning_rate", 1e-3, 1, log=True),
@@ -68,9 +68,9 @@ def rows_of(chart, name):
 @pytest.mark.parametrize("models", [1, 7, 40, 333])
 def test_quantiles_are_numpys(models):
     loss, frame = curves(models, 50)
-    chart = search_view.curves_density(frame.sample(frac=1, random_state=1))
+    chart = random_search.curves_density(frame.sample(frac=1, random_state=1))
     rows = rows_of(chart, "quantiles")
-    for quantile in density.QUANTILES:
+    for quantile in curve_density.QUANTILES:
         found = [row["y"] for row in rows if row["quantile"] == quantile]
         wanted = np.quantile(loss, quantile, axis=0, method="inverted_cdf").clip(*LOSS_DOMAIN)
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
@@ -78,9 +78,9 @@ def test_quantiles_are_numpys(models):
 
 def test_cells_hold_the_share_of_models():
     loss, frame = curves(500, 120)  # two points a column: the mean of both counts
-    chart = search_view.curves_density(frame)
+    chart = random_search.curves_density(frame)
     means = loss.reshape(500, 60, 2).mean(axis=2).clip(*LOSS_DOMAIN)
-    bounds = np.geomspace(*LOSS_DOMAIN, density.LOSS_ROWS + 1)
+    bounds = np.geomspace(*LOSS_DOMAIN, curve_density.LOSS_ROWS + 1)
     bounds[-1] *= 1.001
     for column in (0, 20, 59):
         wanted = np.histogram(means[:, column], bounds)[0] / 500
@@ -93,9 +93,9 @@ def test_diverged_models_are_counted_and_not_drawn_as_fine():
     loss, frame = curves(100, 60)
     loss[:30, 20] = np.nan
     loss[:10, 20] = np.inf
-    chart = search_view.curves_density(frame.assign(loss=loss.ravel()))
+    chart = random_search.curves_density(frame.assign(loss=loss.ravel()))
     assert "30 diverged" in chart.title
-    assert "diverged" not in search_view.curves_density(frame).title
+    assert "diverged" not in random_search.curves_density(frame).title
     cells = pd.DataFrame(rows_of(chart, "cells")).groupby("x")["share"].sum()
     assert cells.iloc[:20].to_numpy() == pytest.approx(1)
     assert cells.iloc[20:].to_numpy() == pytest.approx(0.7), "once not finite, a model does not come back"
@@ -108,7 +108,7 @@ def test_diverged_models_are_counted_and_not_drawn_as_fine():
 
 def test_what_is_still_to_come_counts_nowhere():
     _, frame = curves(10, 60)
-    chart = search_view.curves_density(frame.query("model < 5 or step < 500"), total_steps=3000)
+    chart = random_search.curves_density(frame.query("model < 5 or step < 500"), total_steps=3000)
     assert pd.DataFrame(rows_of(chart, "cells")).groupby("x")["share"].sum().to_numpy() == pytest.approx(1)
     assert "diverged" not in chart.title
     assert "[0, 3000.0]" in json.dumps(chart.spec), "the axis ends where the training will"
@@ -117,16 +117,16 @@ def test_what_is_still_to_come_counts_nowhere():
 @pytest.mark.parametrize("models", [100, 1000])
 def test_a_thousand_curves_are_small(models):
     _, frame = curves(models, 150)
-    chart = search_view.curves_density(frame)
+    chart = random_search.curves_density(frame)
     datasets = chart.spec["datasets"]
-    assert len(rows_of(chart, "cells")) <= density.MAX_COLUMNS * density.LOSS_ROWS
-    assert len(rows_of(chart, "quantiles")) <= len(density.QUANTILES) * density.MAX_COLUMNS
+    assert len(rows_of(chart, "cells")) <= curve_density.MAX_COLUMNS * curve_density.LOSS_ROWS
+    assert len(rows_of(chart, "quantiles")) <= len(curve_density.QUANTILES) * curve_density.MAX_COLUMNS
     assert len(json.dumps(datasets)) < 120_000, "bytes to the page, whatever the number of models"
 
 
 def charts_of(frame):
     found = importance(frame, DIMENSIONS)
-    return [search_view.parallel_coordinates(frame, DIMENSIONS), search_view.importance_chart(found)]
+    return [random_search.parallel_coordinates(frame, DIMENSIONS), random_search.importance_chart(found)]
 
 
 def test_specifications_are_valid_with_and_without_rows():
@@ -134,15 +134,15 @@ def test_specifications_are_valid_with_and_without_rows():
     full.loc[:4, "diverged"] = True
     full.loc[:4, "accuracy"] = np.nan
     _, losses = curves(20, 30)
-    for chart in (*charts_of(full), search_view.curves_density(losses)):
+    for chart in (*charts_of(full), random_search.curves_density(losses)):
         alt.Chart.from_dict(chart.spec).to_dict()
     for chart in (
         *charts_of(full),
         *charts_of(full.head(0)),
         *charts_of(full.head(5)),
-        search_view.curves_density(losses),
-        search_view.curves_density(losses.head(0)),
-        search_view.curves_density(losses.head(1)),
+        random_search.curves_density(losses),
+        random_search.curves_density(losses.head(0)),
+        random_search.curves_density(losses.head(1)),
     ):
         assert chart.height_px > 0
         assert "NaN" not in json.dumps(chart.spec), "JSON has none"
@@ -151,7 +151,7 @@ def test_specifications_are_valid_with_and_without_rows():
 
 def test_frames_are_built_once_and_rows_exchanged():
     _, losses = curves(20, 30)
-    charts = [search_view.curves_density(losses), search_view.curves_density(losses.query("model < 9"))]
+    charts = [random_search.curves_density(losses), random_search.curves_density(losses.query("model < 9"))]
     frames = [{name: part for name, part in chart.spec.items() if name != "datasets"} for chart in charts]
     assert frames[0] == frames[1]
     assert charts[0].spec["datasets"] != charts[1].spec["datasets"]
@@ -160,7 +160,7 @@ def test_frames_are_built_once_and_rows_exchanged():
 def test_parallel_axes_are_in_real_units():
     frame = search(0, only_rate_matters)
     frame.loc[3, ["accuracy", "diverged"]] = [np.nan, True]
-    chart = search_view.parallel_coordinates(frame, DIMENSIONS)
+    chart = random_search.parallel_coordinates(frame, DIMENSIONS)
     ticks = pd.DataFrame(chart.spec["datasets"]["ticks"])
     rates = ticks[ticks["x"] == "learning rate"]
     np.testing.assert_allclose(rates["y"], (np.log10(rates["text"].astype(float)) + 3) / 3, atol=1e-9)
@@ -185,7 +185,7 @@ def test_the_one_dimension_that_matters_is_ranked_first():
         assert (low <= middle).all()
         assert (middle <= high).all()
         assert found.attrs["out_of_bag_r2"] > 0.5
-    text = search_view.search_sentence(search(0, only_rate_matters), DIMENSIONS)
+    text = random_search.search_sentence(search(0, only_rate_matters), DIMENSIONS)
     assert "learning rate mattered most" in text
 
 
@@ -200,11 +200,11 @@ def test_out_of_bag_score_is_scikit_learns():
 
 
 def test_noise_is_said_to_tell_nothing():
-    said = [search_view.search_sentence(search(seed, nothing_matters), DIMENSIONS) for seed in range(6)]
+    said = [random_search.search_sentence(search(seed, nothing_matters), DIMENSIONS) for seed in range(6)]
     assert all("cannot be told from 64 of them" in text for text in said)
     assert all("nor would more tell" in text for text in said), "64 are enough to see that nothing matters"
     found = importance(search(0, nothing_matters), DIMENSIONS)
-    assert "cannot be told" in search_view.importance_chart(found).title
+    assert "cannot be told" in random_search.importance_chart(found).title
 
 
 def test_a_forest_that_explains_too_little_says_how_many_settings_would_tell():
@@ -212,7 +212,7 @@ def test_a_forest_that_explains_too_little_says_how_many_settings_would_tell():
     found = pd.DataFrame({"dimension": ["learning rate"], "importance": [0.68], "low": [0.49], "high": [2.07]})
     found.attrs |= {"out_of_bag_r2": 0.1, "r2_interval": (-0.4, 0.45), "settings": 16}
     assert not tells(found)
-    text = search_view.search_sentence(search(0, only_rate_matters, n=16), DIMENSIONS, found)
+    text = random_search.search_sentence(search(0, only_rate_matters, n=16), DIMENSIONS, found)
     assert "mattered most" not in text
     assert "cannot be told from 16 of them (a forest’s out-of-bag R² is 0.10, 95\u202f% interval −0.40 to 0.45" in text
     assert "above 0.25), but probably from 40." in text
@@ -245,7 +245,7 @@ def test_as_many_settings_as_it_asks_for_do_tell():
 
 def test_equal_outcomes_tell_nothing():
     frame = search(0, nothing_matters).assign(accuracy=0.9)
-    assert "cannot be told" in search_view.search_sentence(frame, DIMENSIONS)
+    assert "cannot be told" in random_search.search_sentence(frame, DIMENSIONS)
 
 
 def test_few_settings_have_no_importance():
@@ -262,8 +262,10 @@ def test_drawing_ten_times_as_many_curves_takes_about_ten_times_as_long():
     seconds = {}
     for models in (100, 1000):
         _, frame = curves(models, 150)
-        search_view.curves_density(frame)  # builds the frame of the chart, once
-        seconds[models] = min(timeit.repeat(lambda frame=frame: search_view.curves_density(frame), number=1, repeat=5))
+        random_search.curves_density(frame)  # builds the frame of the chart, once
+        seconds[models] = min(
+            timeit.repeat(lambda frame=frame: random_search.curves_density(frame), number=1, repeat=5)
+        )
     assert seconds[1000] < 40 * seconds[100]
 
 
@@ -278,7 +280,9 @@ def test_importance_is_the_same_each_time_and_fits_one_forest(monkeypatch):
 
 
 def test_scikit_learn_is_imported_only_for_importance():
-    code = "import sys, lib.search_view; assert not [name for name in sys.modules if name.startswith('sklearn')]"
+    code = (
+        "import sys, lib.views.random_search; assert not [name for name in sys.modules if name.startswith('sklearn')]"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -293,14 +297,14 @@ def test_sentence_says_what_the_rows_show():
             "diverged": [False, False, True, False, False],
         }
     )
-    assert search_view.search_sentence(frame, DIMENSIONS) == (
+    assert random_search.search_sentence(frame, DIMENSIONS) == (
         "Best of 4: 97.1\u202f% with learning rate 0.32, batch size 16, 2 hidden layers of 256; "
         "which setting mattered cannot be told from 4 of them, but probably from 40; 1 diverged; 1 did not learn."
     ), "the fifth has no outcome yet"
-    assert search_view.search_sentence(frame.iloc[2:4], DIMENSIONS) == (
+    assert random_search.search_sentence(frame.iloc[2:4], DIMENSIONS) == (
         "None of 2 learnt; 1 diverged; 1 did not learn."
     )
-    assert search_view.search_sentence(frame.iloc[4:], DIMENSIONS) == ""
+    assert random_search.search_sentence(frame.iloc[4:], DIMENSIONS) == ""
 
 
 def test_rivals_are_named():
@@ -308,7 +312,7 @@ def test_rivals_are_named():
         {"dimension": ["width", "depth"], "importance": [0.5, 0.4], "low": [0.3, 0.2], "high": [0.7, 0.6]}
     )
     found.attrs |= {"out_of_bag_r2": 0.4, "r2_interval": (0.3, 0.5), "settings": 64}
-    text = search_view.search_sentence(search(0, nothing_matters), DIMENSIONS, found)
+    text = random_search.search_sentence(search(0, nothing_matters), DIMENSIONS, found)
     assert "width seems to have mattered most" in text
     assert "but depth may have mattered as much" in text
 

@@ -22,8 +22,8 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from lib import server
-from lib.notebooks import NOTEBOOKS, SERVED, link, navigation
+from lib.pages import server
+from lib.pages.notebooks import NOTEBOOKS, SERVED, link, navigation
 from tests.browser import free_port, serving
 from tests.conftest import ROOT
 
@@ -159,7 +159,7 @@ def started(
     """`make run` or `make class` on a free port; in the editor with the cookie that its printed address gives."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "lib.launch", mode, "--port", str(port), "--headless", "1", "--notebook", notebook],
+        [sys.executable, "-u", "-m", "lib.cli.launch", mode, "--port", str(port), "--headless", "1", "--notebook", notebook],
         cwd=ROOT, env=os.environ | {"MNIST_CACHE_DIR": str(cache)}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from lib.sources import source_digest
+from lib.backends.fingerprint import source_digest
 from tests.conftest import ROOT
 
 # Says the digest, and again whenever a line comes in.
-ASKED = "import sys; from lib.sources import source_digest; print(source_digest(), flush=True)"
+ASKED = "import sys; from lib.backends.fingerprint import source_digest; print(source_digest(), flush=True)"
 ASKED_AGAIN = f"{ASKED}\nfor _ in sys.stdin: print(source_digest(), flush=True)"
 
 
@@ -43,8 +43,8 @@ def edit(path) -> None:
 # Imported at the top of a worker; only in a function; by a name made at run time; by a process of a pool; through others.
 @pytest.mark.parametrize(
     "name",
-    ["timing.py", "probes.py", "anatomy/traps.py", "anatomy/with_torch.py", "backends/with_cupy.py", "stack/train.py",
-     "anatomy/__init__.py", "pool.py", "worker.py", "spec.py", "gpu.py", "digits.py"],
+    ["timing/measurement.py", "profiling/peak_rates.py", "profiling/traps.py", "profiling/with_torch.py", "backends/with_cupy.py", "backends/stacked/train.py",
+     "profiling/request.py", "sweeps/process_pool.py", "workers/worker.py", "spec.py", "hardware/nvml.py", "data/digits.py"],
 )  # fmt: skip
 def test_what_trains_or_measures_is_part_of_it(copy, name):
     folder, digest = copy
@@ -55,7 +55,16 @@ def test_what_trains_or_measures_is_part_of_it(copy, name):
     assert digest() == after
 
 
-@pytest.mark.parametrize("name", ["charts.py", "frame.py", "page.py", "live.py", "race_view.py", "search_view.py"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "views/mnist_training.py",
+        "pages/layout.py",
+        "pages/mnist_training.py",
+        "pages/streaming.py",
+        "views/backend_race.py",
+    ],
+)
 def test_what_only_shows_figures_is_not(copy, name):
     folder, digest = copy
     before = digest()
@@ -66,7 +75,7 @@ def test_what_only_shows_figures_is_not(copy, name):
 def test_a_module_that_is_new_or_gone_is_seen(copy):
     folder, digest = copy
     before = digest()
-    new = folder / "lib" / "anatomy" / "with_cupy.py"  # the table names it already
+    new = folder / "lib" / "profiling" / "with_cupy.py"  # the table names it already
     assert not new.exists()
     new.write_text("")
     assert digest() != before
@@ -76,7 +85,7 @@ def test_a_module_that_is_new_or_gone_is_seen(copy):
 
 def test_a_half_written_module_is_no_trouble(copy):
     folder, digest = copy
-    before, path = digest(), folder / "lib" / "probes.py"
+    before, path = digest(), folder / "lib" / "profiling" / "peak_rates.py"
     whole = path.read_text()
     path.write_text(whole + "\ndef half(")
     assert digest() not in (before, "")

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from lib.backends import with_jax
 from lib.backends.base import Epoch, FirstCall, Steps
+from lib.backends.stacked import program as program_module
+from lib.backends.stacked import train as train_module
+from lib.backends.stacked.packing import VACANT, Shape, arrange, chunks, stacks, waste
+from lib.backends.stacked.train import train_stack
 from lib.spec import Network, Training
-from lib.stack import program as program_module
-from lib.stack import train as train_module
-from lib.stack.layout import VACANT, Shape, arrange, chunks, stacks, waste
-from lib.stack.train import train_stack
 from tests.browser import free_port
 from tests.conftest import ROOT
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lib import records as records_module
-from lib import store as store_module
-from lib.backends import Way
 from lib.backends.base import Epoch, no_parameters
-from lib.records import Curve, Key, Record
+from lib.backends.registry import Way
 from lib.spec import Network, Training
-from lib.store import Store
+from lib.storage import records as records_module
+from lib.storage import store as store_module
+from lib.storage.records import Curve, Key, Record
+from lib.storage.store import Store
 from tests.conftest import ROOT
 
 
@@ -165,7 +165,7 @@ import sys
 sys.path.insert(0, ".")
 from pathlib import Path
 from tests.test_store import all_of, curve, key
-from lib.store import Store
+from lib.storage.store import Store
 store, number = Store(Path(sys.argv[1])), int(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -269,7 +269,7 @@ import os, resource, signal, sys
 sys.path.insert(0, ".")
 from pathlib import Path
 from tests.test_store import all_of, curve, key
-from lib.store import Store
+from lib.storage.store import Store
 path, fault = Path(sys.argv[1]), sys.argv[2]
 if fault == "read-only" and os.geteuid() == 0:
     os.setuid(65534)
@@ -327,7 +327,7 @@ import sys
 sys.path.insert(0, ".")
 from pathlib import Path
 from tests.test_store import curve, key
-from lib.store import Store
+from lib.storage.store import Store
 store = Store(Path(sys.argv[1]))
 for seed in range(int(sys.argv[2]), int(sys.argv[2]) + 10_000):
     store.put(key(seed=seed), curve())

@@ -12,22 +12,22 @@ import numpy as np
 import psutil
 import pytest
 
-from lib import predict
-from lib import sweep as sweep_module
-from lib.backends import Way, versions
 from lib.backends.base import Steps
-from lib.cancel import Cancel
-from lib.engine import Engine, Progress, TrainingFailed, WorkerDied
-from lib.halving import cost_epochs, halved, rungs
-from lib.pool import Died, Expected, OtherVersions, Task, TaskFailed, local_pool, perform, run_tasks
-from lib.predict import candidates, expected_s, makespan, nominal_s
+from lib.backends.registry import Way, versions
+from lib.backends.stacked.packing import Shape
 from lib.spec import Network, Training
-from lib.stack.layout import Shape
-from lib.store import Store
-from lib.strategies import STRATEGIES, Limits, Part, parts
-from lib.sweep import Options, sweep, updates
-from lib.turns import Claim, Urgency
-from lib.updates import Continued, Finished, Item, Picked, Void
+from lib.storage.store import Store
+from lib.sweeps import cost_model
+from lib.sweeps import sweep as sweep_module
+from lib.sweeps.cost_model import candidates, expected_s, makespan, nominal_s
+from lib.sweeps.events import Continued, Finished, Item, Picked, Void
+from lib.sweeps.process_pool import Died, Expected, OtherVersions, Task, TaskFailed, local_pool, perform, run_tasks
+from lib.sweeps.strategies import STRATEGIES, Limits, Part, parts
+from lib.sweeps.successive_halving import cost_epochs, halved, rungs
+from lib.sweeps.sweep import Options, sweep, updates
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, Progress, TrainingFailed, WorkerDied
+from lib.workers.queue import Claim, Urgency
 
 MIXED = [
     Training(Network(hidden), rate, 4096, 2, seed)
@@ -285,7 +285,7 @@ def test_candidates_are_those_that_differ():
 
 
 def test_expectation_is_arithmetic_on_paces():
-    from lib.predict import COMPILED_S, Pace, evaluation_flops, step_flops
+    from lib.sweeps.cost_model import COMPILED_S, Pace, evaluation_flops, step_flops
 
     trainings = [Training(learning_rate=rate, epochs=2) for rate in (0.1, 0.2)]
     alone, together = [Part((0, 1))], [Part((0, 1), 1)]
@@ -299,7 +299,7 @@ def test_expectation_is_arithmetic_on_paces():
 
 
 def test_auto_says_what_it_picked_and_measures_nothing_for_a_short_sweep(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(predict, "MAX_DISTURBED", 1)  # what else the machine does is no part of this test
+    monkeypatch.setattr(cost_model, "MAX_DISTURBED", 1)  # what else the machine does is no part of this test
     store = Store(tmp_path / "results.sqlite")
     told, _ = made(MIXED[:2], engine, store, strategy="auto")
     (picked,) = [update for update in told if isinstance(update, Picked)]
@@ -409,7 +409,7 @@ def test_who_watches_lines_grow_gets_no_processes(engine, tmp_path, monkeypatch)
     def never(*_):
         raise AssertionError("processes were asked how fast they are")
 
-    monkeypatch.setattr(predict.Paces, "pooled_s", never)
+    monkeypatch.setattr(cost_model.Paces, "pooled_s", never)
     items = [Item(training) for training in MIXED[:2]]
     store = Store(tmp_path / "results.sqlite")
     told = updates(items, engine, store, Cancel(), Options(worth_s=0.0, streams=True))

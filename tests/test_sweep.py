@@ -6,20 +6,21 @@ import time
 import numpy as np
 import pytest
 
-from lib import charts, experiments
-from lib.backends import Way
 from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
-from lib.cancel import Cancel
-from lib.engine import Progress, Waiting
-from lib.machine_turn import Holder
-from lib.records import Curve
-from lib.results import DIVERGED, DONE, FAILED, KEPT, STOPPED, Results
-from lib.runs import join
+from lib.backends.registry import Way
+from lib.experiments import mnist_training
+from lib.experiments.results import DIVERGED, DONE, FAILED, KEPT, STOPPED, Results
+from lib.experiments.runs import join
 from lib.spec import Network, Training
-from lib.store import Store
-from lib.sweep import Options, updates
-from lib.turns import Claim
-from lib.updates import Continued, Finished, Item, Void
+from lib.storage.records import Curve
+from lib.storage.store import Store
+from lib.sweeps.events import Continued, Finished, Item, Void
+from lib.sweeps.sweep import Options, updates
+from lib.views import mnist_training as view
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Progress, Waiting
+from lib.workers.machine_turn import Holder
+from lib.workers.queue import Claim
 
 FAST = [Item(Training(Network((8,)), rate, 4096, 1), Way("numpy")) for rate in (0.1, 0.3)]
 
@@ -144,7 +145,7 @@ def seats(n, engine, experiment):
 
 
 def test_who_leaves_a_run_keeps_what_there_was_and_the_others_see_it_end(engine):
-    experiment = experiments.learning_rate((0.1, 0.2), 3, 32, "9", "numpy")
+    experiment = mnist_training.learning_rate((0.1, 0.2), 3, 32, "9", "numpy")
     mine, yours = seats(2, engine, experiment)
     assert mine.run is yours.run
     with mine.results.changed:
@@ -158,7 +159,7 @@ def test_who_leaves_a_run_keeps_what_there_was_and_the_others_see_it_end(engine)
 
 
 def test_a_run_ends_when_all_have_left_and_whoever_comes_then_begins_another(engine):
-    experiment = experiments.learning_rate((0.1, 0.2), 3, 1, "9", "numpy")
+    experiment = mnist_training.learning_rate((0.1, 0.2), 3, 1, "9", "numpy")
     mine, yours = seats(2, engine, experiment)
     mine.leave()
     assert not mine.run.cancel.is_set()
@@ -195,35 +196,35 @@ def filled(experiment, accuracies, epoch_s=0.1, diverged=()):
 
 
 def test_sentences_say_what_the_rows_show():
-    rates = experiments.learning_rate((0.01, 0.1, 10.0), 3, 32, "128")
-    text = experiments.sentence(rates, filled(rates, (0.9, 0.965, 0.1), diverged=(2,)))
+    rates = mnist_training.learning_rate((0.01, 0.1, 10.0), 3, 32, "128")
+    text = mnist_training.sentence(rates, filled(rates, (0.9, 0.965, 0.1), diverged=(2,)))
     assert "Learning rate 0.1 was best: 96.5" in text
     assert "10 diverged" in text
     assert "step 5" in text
-    stuck = experiments.sentence(rates, filled(rates, (0.9, 0.95, 0.113)))
+    stuck = mnist_training.sentence(rates, filled(rates, (0.9, 0.95, 0.113)))
     assert "10 did not learn: 11.3" in stuck
-    sizes = experiments.batch_size((1, 32), 3, 0.01, "128")
-    text = experiments.sentence(sizes, filled(sizes, (0.97, 0.9)), 0.95)
+    sizes = mnist_training.batch_size((1, 32), 3, 0.01, "128")
+    text = mnist_training.sentence(sizes, filled(sizes, (0.97, 0.9)), 0.95)
     assert "To 95.0" in text
     assert "quickest was batch size 1" in text
     assert "32 did not reach it" in text
-    depths = experiments.depth(("128", "256"), "", 3, 0.1, 32)
-    assert "one seed cannot tell" in experiments.sentence(depths, filled(depths, (0.965, 0.967)))
-    chosen = experiments.learning_rate((0.01, 0.1), 1, 32, "128", "numpy")
-    text = experiments.sentence(chosen, filled(chosen, (0.9, 0.95, 0.9, 0.95)))
+    depths = mnist_training.depth(("128", "256"), "", 3, 0.1, 32)
+    assert "one seed cannot tell" in mnist_training.sentence(depths, filled(depths, (0.965, 0.967)))
+    chosen = mnist_training.learning_rate((0.01, 0.1), 1, 32, "128", "numpy")
+    text = mnist_training.sentence(chosen, filled(chosen, (0.9, 0.95, 0.9, 0.95)))
     assert "NumPy took" in text
     assert "times as long" in text
 
 
 def test_states_are_told_apart():
-    experiment = experiments.learning_rate((0.1, 1.0), 1, 32, "128")
+    experiment = mnist_training.learning_rate((0.1, 1.0), 1, 32, "128")
     results = filled(experiment, (0.9, 0.1), diverged=(1,))
     assert [line.state for line in results.lines] == [DONE, DIVERGED]
     results = Results(experiment.items, experiment.labels)
     results.add(Waiting(2))
     assert results.place == 2
     results.end(STOPPED)
-    assert "Stopped: 0 of 2" in experiments.sentence(experiment, results)
+    assert "Stopped: 0 of 2" in mnist_training.sentence(experiment, results)
     kept = Results(experiment.items, experiment.labels)
     curve = filled(experiment, (0.9, 0.9)).lines[0].curve
     assert curve is not None
@@ -236,7 +237,7 @@ def test_states_are_told_apart():
 
 @pytest.mark.parametrize(("end", "cut_off"), [(STOPPED, "stopped"), (FAILED, "failed")])
 def test_after_the_end_nothing_runs_and_nothing_waits(end, cut_off):
-    experiment = experiments.learning_rate((0.1, 1.0, 0.3, 0.4), 3, 32, "128")
+    experiment = mnist_training.learning_rate((0.1, 1.0, 0.3, 0.4), 3, 32, "128")
     results = Results(experiment.items, experiment.labels)
     curve = filled(experiment, (0.9,) * 4).lines[0].curve
     assert curve is not None
@@ -265,17 +266,17 @@ def test_thinned_lines_do_not_move_while_they_grow():
 @pytest.mark.parametrize(
     "experiment",
     [
-        experiments.learning_rate((0.01, 0.1, 10.0), 3, 32, "128"),
-        experiments.batch_size((1, 32, 4096), 3, 0.01, "128"),
-        experiments.depth(("128", "256→128→64"), "none", 3, 0.1, 32),
-        experiments.backends(32, 5, 0.1, "128"),
+        mnist_training.learning_rate((0.01, 0.1, 10.0), 3, 32, "128"),
+        mnist_training.batch_size((1, 32, 4096), 3, 0.01, "128"),
+        mnist_training.depth(("128", "256→128→64"), "none", 3, 0.1, 32),
+        mnist_training.backends(32, 5, 0.1, "128"),
     ],
     ids=lambda experiment: experiment.name,
 )
 def test_charts_of_empty_and_full_results(experiment):
-    empty = charts.charts(experiment, Results(experiment.items, experiment.labels))
+    empty = view.charts(experiment, Results(experiment.items, experiment.labels))
     results = filled(experiment, [0.95] * len(experiment.items), diverged=(2,))
-    full = charts.charts(experiment, results)
+    full = view.charts(experiment, results)
     for before, after in zip(empty, full, strict=True):
         assert after.spec["datasets"]["rows"]
         assert before.spec["height"] == after.spec["height"]
@@ -289,24 +290,24 @@ def test_charts_of_empty_and_full_results(experiment):
 
 
 def test_published_figures_stand_beside_measured_ones():
-    experiment = experiments.backends(32, 2, 0.1, "128")
-    (dots,) = charts.charts(experiment, filled(experiment, [0.95] * len(experiment.items)))
+    experiment = mnist_training.backends(32, 2, 0.1, "128")
+    (dots,) = view.charts(experiment, filled(experiment, [0.95] * len(experiment.items)))
     quoted = {row["label"]: row["y"] for row in dots.spec["datasets"]["published"]}
     assert quoted["NumPy"] == 2.71
     assert quoted["Keras on TensorFlow"] == 11.31
-    (dots,) = charts.charts(*[e := experiments.backends(8, 2, 0.1, "128"), filled(e, [0.95] * len(e.items))])
+    (dots,) = view.charts(*[e := mnist_training.backends(8, 2, 0.1, "128"), filled(e, [0.95] * len(e.items))])
     assert dots.spec["datasets"]["published"] == [], "the article has no batch size 8"
 
 
 @pytest.mark.parametrize(
     ("make", "wanted"),
     [
-        (lambda: experiments.rates_between(0.1, 0.1, 4), "range"),
-        (lambda: experiments.rates_between(0.001, 1, 1), "2 to 16"),
-        (lambda: experiments.batch_size([], 3, 0.1, "128"), "at least one, got none"),
-        (lambda: experiments.depth([], "", 3, 0.1, 32), "at least one network"),
-        (lambda: experiments.depth([], "12; x", 3, 0.1, 32), "“x”"),
-        (lambda: experiments.learning_rate((0.1, 1.0), 3, 50_000, "128"), "50,000"),
+        (lambda: mnist_training.rates_between(0.1, 0.1, 4), "range"),
+        (lambda: mnist_training.rates_between(0.001, 1, 1), "2 to 16"),
+        (lambda: mnist_training.batch_size([], 3, 0.1, "128"), "at least one, got none"),
+        (lambda: mnist_training.depth([], "", 3, 0.1, 32), "at least one network"),
+        (lambda: mnist_training.depth([], "12; x", 3, 0.1, 32), "“x”"),
+        (lambda: mnist_training.learning_rate((0.1, 1.0), 3, 50_000, "128"), "50,000"),
     ],
 )
 def test_bad_controls_are_one_sentence(make, wanted):
@@ -319,6 +320,6 @@ def test_labels_are_spread_and_keep_their_order():
     rng = np.random.default_rng(1)
     for _ in range(50):
         wanted = rng.random(rng.integers(1, 12)).tolist()
-        placed = charts.spread_labels(wanted, 0.05)
+        placed = view.spread_labels(wanted, 0.05)
         assert np.argsort(placed, kind="stable").tolist() == np.argsort(wanted, kind="stable").tolist()
         assert (np.diff(np.sort(placed)) >= 0.05 - 1e-5).all()

@@ -4,17 +4,29 @@ import time
 
 import pytest
 
-from lib import sweep_lab, sweep_lab_view
-from lib.backends import Way, unavailable
-from lib.cancel import Cancel
-from lib.filling import Note
-from lib.records import Record
+from lib.backends.registry import Way, unavailable
+from lib.experiments import parallel_sweeps
+from lib.experiments.parallel_sweeps import (
+    Compared,
+    Mixed,
+    Point,
+    compare,
+    compared,
+    different,
+    methods,
+    mixed,
+    saturates_at,
+    saturation,
+)
 from lib.spec import Network
-from lib.store import Store
-from lib.sweep_lab import Compared, Mixed, Point, compare, compared, different, methods, mixed, saturates_at, saturation
-from lib.timing import Ended, Measurement
-from lib.turns import Claim
-from lib.watch import Disturbance
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.timing.disturbance import Disturbance
+from lib.timing.measurement import Ended, Measurement
+from lib.views import parallel_sweeps as view
+from lib.workers.cancel import Cancel
+from lib.workers.notes import Note
+from lib.workers.queue import Claim
 
 
 def jax_method(key):
@@ -23,7 +35,7 @@ def jax_method(key):
 
 @pytest.mark.parametrize("key", ["vmap", "processes"])
 def test_a_sweep_is_timed_whole_and_kept(engine, tmp_path, monkeypatch, key):
-    monkeypatch.setattr(sweep_lab, "RATES", (0.1, 0.3))
+    monkeypatch.setattr(parallel_sweeps, "RATES", (0.1, 0.3))
     store, began = Store(tmp_path / "results.sqlite"), time.perf_counter()
     told = list(compare([jax_method(key)], 1, engine, store, Cancel(), Claim()))
     (one,) = [item for item in told if isinstance(item, Compared)]
@@ -61,7 +73,7 @@ def test_what_does_not_fit_into_memory_is_said(engine, tmp_path):
     refused = [p for p in points if p.why_not]
     assert refused
     assert "GB free" in refused[0].why_not
-    assert "Not tried" in sweep_lab_view.saturation_sentence(points)
+    assert "Not tried" in view.saturation_sentence(points)
 
 
 def test_eight_networks_from_alike_to_different(engine, tmp_path):
@@ -80,36 +92,36 @@ def test_sentences_say_what_the_figures_show():
         return Record("sweep", {}, (seconds,), 1, "CAP")
 
     known = {"sequential": record(10.0), "vmap": record(5.0), "keras-sequential": record(100.0), "keras-processes": record(50.0)}  # fmt: skip
-    text = sweep_lab_view.comparison_sentence(known, 3)
+    text = view.comparison_sentence(known, 3)
     assert "Quickest: vmap, 5.0\u202fs" in text
     assert "20.0 times faster than Keras one after another" in text
     assert "10.0 times faster than Keras in a process a core" in text
     assert "JAX one after another is 10.0 times faster already" in text
     assert "2.0 times faster still" in text
-    assert "20.0 ×" in sweep_lab_view.published_table(known)
-    assert "not measured yet" in sweep_lab_view.published_table({})
+    assert "20.0 ×" in view.published_table(known)
+    assert "not measured yet" in view.published_table({})
     points = [Point("sequential", "cpu", 1, 0.2, 0), Point("vmap", "cpu", 2, 0.1, 0), Point("vmap", "cpu", 4, 0.16, 0)]
-    text = sweep_lab_view.saturation_sentence(points)
+    text = view.saturation_sentence(points)
     assert "Vmap is 2 times faster than one after another and gains nothing beyond 2 networks" in text
     assert "of 4 each takes 1.6 times as long as at best" in text
     assert saturates_at(points[1:]) == 2
-    text = sweep_lab_view.mixed_sentence([Mixed("sequential", 1.0, 8, 0.0), Mixed("padded", 2.0, 1, 0.5)])
+    text = view.mixed_sentence([Mixed("sequential", 1.0, 8, 0.0), Mixed("padded", 2.0, 1, 0.5)])
     assert text == "Padding is 50% of the arithmetic, and one padded program is 2 times slower than one network after another."  # fmt: skip
-    assert sweep_lab_view.mixed_sentence([]) == sweep_lab_view.saturation_sentence([]) == ""
+    assert view.mixed_sentence([]) == view.saturation_sentence([]) == ""
 
 
 @pytest.mark.parametrize("flags", [[], ["other programs kept 1.5 cores busy: close them", "other programs kept 2.0 cores busy: close them"]])  # fmt: skip
 def test_disturbance_is_said_once(flags):
-    assert sweep_lab_view.disturbance(flags).count("Disturbed") == min(len(flags), 1)
+    assert view.disturbance(flags).count("Disturbed") == min(len(flags), 1)
 
 
 def test_charts_of_nothing_and_of_something():
     for points in ([], [Point("vmap", "cpu", 2, 0.1, 0, "", 0.09, 0.2), Point("sequential", "cpu", 1, 0.2, 0, "", 0.2, 0.2)]):  # fmt: skip
-        assert sweep_lab_view.saturation_chart(points, 64).spec["layer"]
+        assert view.saturation_chart(points, 64).spec["layer"]
     for found in ([], [Mixed("padded", 1.0, 1, 0.2)]):
-        assert sweep_lab_view.mixed_chart(found).spec["layer"]
-    assert sweep_lab_view.comparison_chart(methods(), {}).spec["layer"]
-    figure = sweep_lab_view.shapes_figure([Network((64,)), Network((128,))])
+        assert view.mixed_chart(found).spec["layer"]
+    assert view.comparison_chart(methods(), {}).spec["layer"]
+    figure = view.shapes_figure([Network((64,)), Network((128,))])
     assert "width:50.0%" in figure
     assert "padded to 128" in figure
 
@@ -117,11 +129,11 @@ def test_charts_of_nothing_and_of_something():
 def test_a_card_is_timed_too_and_named(monkeypatch):
     if unavailable(Way(device="gpu")) is not None:
         assert not any(method.key.endswith("-gpu") for method in methods())
-    monkeypatch.setattr(sweep_lab, "unavailable", lambda _: None)
+    monkeypatch.setattr(parallel_sweeps, "unavailable", lambda _: None)
     on_card = {method.key: method for method in methods() if method.way.device == "gpu"}
     assert set(on_card) == {"sequential-gpu", "vmap-gpu"}
     assert on_card["vmap-gpu"].label == "JAX, vmap, GPU"
     known = {
         key: Record.of("sweep", {}, Measurement((s,), 1, Ended.CAP)) for key, s in (("vmap-gpu", 1.0), ("vmap", 2.0))
     }
-    assert sweep_lab_view.comparison_sentence(known, 3).startswith("Quickest: vmap on the graphics card, 1.0")
+    assert view.comparison_sentence(known, 3).startswith("Quickest: vmap on the graphics card, 1.0")

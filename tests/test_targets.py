@@ -5,20 +5,31 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib.backends import Way
 from lib.backends.base import Epoch, no_parameters
-from lib.cancel import Cancel
-from lib.data import Facts
-from lib.filling import Note
-from lib.race import Cell, Standing
-from lib.race_view import Shown, sentence, table
-from lib.records import Curve
+from lib.backends.registry import Way
+from lib.data.mnist import Facts
+from lib.experiments.backend_race import Cell, Standing
+from lib.experiments.time_to_accuracy import (
+    EPOCHS,
+    RATES,
+    SEEDS,
+    TUNED_ON,
+    Trained,
+    epochs_to,
+    learn,
+    learned,
+    needed,
+    trials,
+)
 from lib.spec import Network, Training
-from lib.store import Store
-from lib.sweep import key_of
-from lib.targets import EPOCHS, RATES, SEEDS, TUNED_ON, Trained, epochs_to, learn, learned, needed, trials
-from lib.turns import Claim
-from lib.updates import Item
+from lib.storage.records import Curve
+from lib.storage.store import Store
+from lib.sweeps.events import Item
+from lib.sweeps.sweep import key_of
+from lib.views.backend_race import Shown, sentence, table
+from lib.workers.cancel import Cancel
+from lib.workers.notes import Note
+from lib.workers.queue import Claim
 
 NETWORK = Network((128,))
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lib.formatting import justified
-from lib.timing import (
+from lib.timing.measurement import (
     ClockWentBack,
     Config,
     Ended,
@@ -277,6 +277,6 @@ def test_a_config_that_makes_no_sense_is_refused(options):
 
 
 def test_the_instrument_loads_no_framework():
-    code = "import sys; import lib.timing, lib.spec, lib.roofline; print(sorted({'tensorflow', 'jax', 'keras', 'marimo', 'pandas'} & set(sys.modules)))"
+    code = "import sys; import lib.timing.measurement, lib.spec, lib.timing.roofline; print(sorted({'tensorflow', 'jax', 'keras', 'marimo', 'pandas'} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"

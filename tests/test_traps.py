@@ -2,17 +2,17 @@
 
 import pytest
 
-from lib.anatomy import REFERENCE, Examination
-from lib.anatomy import TRAPS as NAMES
-from lib.anatomy.measuring import Task, measure_tasks
-from lib.backends import Way
-from lib.cancel import Cancel
-from lib.filling import Note
+from lib.backends.registry import Way
+from lib.experiments.anatomy_of_a_step import Task, measure_tasks
+from lib.profiling.request import REFERENCE, Examination
+from lib.profiling.request import TRAPS as NAMES
 from lib.spec import Network
-from lib.store import Store
-from lib.timing import Ended, Measurement, Verdict
-from lib.traps_view import TRAPS, occupancy, pairs, sentence, traps_chart, traps_table
-from lib.turns import Claim
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement, Verdict
+from lib.views.traps import TRAPS, occupancy, pairs, sentence, traps_chart, traps_table
+from lib.workers.cancel import Cancel
+from lib.workers.notes import Note
+from lib.workers.queue import Claim
 
 NETWORK = Network((128,))
 

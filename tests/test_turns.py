@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from lib.cancel import Cancel
-from lib.turns import Claim, SharedClaim, Turns, Urgency
+from lib.workers.cancel import Cancel
+from lib.workers.queue import Claim, SharedClaim, Turns, Urgency
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.verdict import DETECTORS, Observed, findings
+from lib.timing.diagnosis import DETECTORS, Observed, findings
 
 # name: (numbers that show it, numbers that do not, what the evidence must repeat, the expected gain)
 CASES = {

@@ -10,21 +10,21 @@ import numpy as np
 import psutil
 import pytest
 
-from lib import sweep_lab
-from lib.anatomy import Examination
-from lib.anatomy.measuring import Task, measure_tasks
-from lib.backends import Way
 from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
-from lib.cancel import Cancel
-from lib.ceilings import measure_ceilings
-from lib.data import Facts
-from lib.engine import Engine, Measured, Message, Progress, Ready, Trained, Waiting
-from lib.gpu import Gpu
-from lib.race import Cell, race
-from lib.store import Store
-from lib.timing import Ended, Measurement
-from lib.turns import Claim
-from lib.watch import Disturbance, Watch, disturbances
+from lib.backends.registry import Way
+from lib.data.mnist import Facts
+from lib.experiments import parallel_sweeps
+from lib.experiments.anatomy_of_a_step import Task, measure_tasks
+from lib.experiments.backend_race import Cell, race
+from lib.experiments.peak_rates import measure_ceilings
+from lib.hardware.nvml import Gpu
+from lib.profiling.request import Examination
+from lib.storage.store import Store
+from lib.timing.disturbance import Disturbance, Watch, disturbances
+from lib.timing.measurement import Ended, Measurement
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, Measured, Message, Progress, Ready, Trained, Waiting
+from lib.workers.queue import Claim
 
 SPIN = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
 
@@ -139,10 +139,10 @@ TIMED = {
     "operations": measure_tasks_of("operations"),
     "parts": measure_tasks_of("parts"),
     "traps": measure_tasks_of("traps"),
-    "sweeps": lambda way, engine, store: sweep_lab.compare(
-        [sweep_lab.Method("vmap-gpu", "vmap", "", way, "sequential")], 1, engine, store, Cancel(), Claim()
+    "sweeps": lambda way, engine, store: parallel_sweeps.compare(
+        [parallel_sweeps.Method("vmap-gpu", "vmap", "", way, "sequential")], 1, engine, store, Cancel(), Claim()
     ),
-    "many networks": lambda way, engine, store: sweep_lab.saturation(
+    "many networks": lambda way, engine, store: parallel_sweeps.saturation(
         2, 32, engine, store, Cancel(), Claim(), way.device, 1e12
     ),
 }
@@ -151,7 +151,7 @@ TIMED = {
 @pytest.mark.parametrize("timed", TIMED)
 def test_whatever_is_timed_on_a_card_says_what_slowed_it(timed, tmp_path, monkeypatch):
     hot = Gpu("NVIDIA L4", "570.86", 24 * 2**30, throttled_by=("its temperature (hardware)",))
-    monkeypatch.setattr("lib.watch.gpus", lambda: [hot])
+    monkeypatch.setattr("lib.timing.disturbance.gpus", lambda: [hot])
     for device, expected in (("gpu", True), ("cpu", False)):
         engine, store = Played(), Store(tmp_path / f"{device}.sqlite")
         list(TIMED[timed](Way("jax-epoch", device), engine, store))
@@ -184,7 +184,7 @@ def test_stolen_time_counts_by_what_was_wanted(monkeypatch):
     """Of eight cores one works, and a fifth of it is stolen: that is 2.5 % of the machine, but a fifth of the figure."""
     Times = namedtuple("Times", "user system idle iowait steal")
     clock = iter([Times(10.0, 1.0, 100.0, 0.0, 5.0), Times(10.8, 1.0, 107.0, 0.0, 5.2)])
-    monkeypatch.setattr("lib.watch.psutil.cpu_times", lambda: next(clock))
+    monkeypatch.setattr("lib.timing.disturbance.psutil.cpu_times", lambda: next(clock))
     with Watch() as watch:
         pass
     assert watch.disturbance is not None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 
-from lib.backends import BACKENDS, COMPILERS, Unavailable
+from lib.backends.registry import BACKENDS, COMPILERS, Unavailable
 
 
 @dataclass(frozen=True)

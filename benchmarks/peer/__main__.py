@@ -15,7 +15,7 @@ from typing import TextIO
 from benchmarks.peer import PEERS, Peer
 from benchmarks.peer.loop import CHECKED_STEPS, PART_S
 from lib.backends.base import Epoch, Event, Steps
-from lib.data import Data, load
+from lib.data.mnist import Data, load
 from lib.spec import Network, Training
 
 Answer = dict[str, object]

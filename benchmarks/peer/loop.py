@@ -11,7 +11,7 @@ import numpy as np
 
 from lib.backends.base import Epoch, Event, Parameters, Steps
 from lib.backends.with_numpy import evaluate
-from lib.data import Data, aligned, batch_starts
+from lib.data.mnist import Data, aligned, batch_starts
 from lib.spec import Training
 
 PART_S = 3.0  # an epoch is interrupted only where it takes longer

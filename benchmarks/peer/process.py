@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.peer import Peer
-from lib.backends import Way, worker_environment
-from lib.paths import CacheUnwritable, cache_dir
+from lib.backends.registry import Way, worker_environment
+from lib.cache_folder import CacheUnwritable, cache_dir
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLOSE_LIMIT_S = 5

@@ -13,7 +13,7 @@ from flax import nnx
 
 from benchmarks.peer.loop import by_step
 from lib.backends.base import Event, Parameters, initial_parameters
-from lib.data import Data
+from lib.data.mnist import Data
 from lib.spec import Training
 
 

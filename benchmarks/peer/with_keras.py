@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.peer.loop import by_fit
 from lib.backends.base import Event, initial_parameters
 from lib.backends.with_keras import build
-from lib.data import Data
+from lib.data.mnist import Data
 from lib.spec import Training
 
 

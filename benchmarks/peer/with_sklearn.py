@@ -14,7 +14,7 @@ from sklearn.neural_network import MLPClassifier
 
 from benchmarks.peer.loop import by_fit
 from lib.backends.base import Event, Parameters, initial_parameters
-from lib.data import Data
+from lib.data.mnist import Data
 from lib.spec import N_CLASSES, N_PIXELS, Training
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from benchmarks.peer.loop import by_step
 from lib.backends.base import Event, Layer, Parameters, initial_parameters
 from lib.backends.with_torch import build, torch_device
-from lib.data import Data
+from lib.data.mnist import Data
 from lib.spec import Training
 
 Step = Callable[[int], torch.Tensor]

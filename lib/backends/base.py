@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lib.data import batch_starts
+from lib.data.mnist import batch_starts
 from lib.spec import Network, Training
 
 Layer = tuple[np.ndarray, np.ndarray]  # weights (inputs, outputs), biases (outputs,)

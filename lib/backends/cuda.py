@@ -2,12 +2,11 @@
 
 import importlib.util
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from lib.hardware.nvidia_smi import driver_version
 
 # The oldest driver for each CUDA, on Linux: NVIDIA, CUDA Toolkit release notes, minor version compatibility.
 OLDEST_DRIVER = {12: 525, 13: 580}
@@ -64,18 +63,3 @@ def driver_problem(major: int) -> str:
     return (
         f"its library is built for CUDA {major}, which needs NVIDIA driver {oldest} or newer, and this one is {found}"
     )
-
-
-@cache
-def driver_version() -> str:
-    """As the driver says it, for example 570.86.10; empty where it says nothing."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ""
-    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(command, capture_output=True, timeout=10, check=False, text=True)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    lines = answer.stdout.split()
-    return lines[0] if answer.returncode == 0 and lines and lines[0][0].isdigit() else ""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from lib.backends.base import Parameters, initial_parameters
-from lib.data import Data, batch_starts
+from lib.data.mnist import Data, batch_starts
 from lib.spec import Training
 
 

@@ -24,7 +24,7 @@ from lib.backends.base import (
     epochs,
     initial_parameters,
 )
-from lib.data import Data
+from lib.data.mnist import Data
 from lib.spec import Training
 
 Array = Any  # on the card

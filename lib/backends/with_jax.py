@@ -30,7 +30,7 @@ from lib.backends.base import (
     initial_parameters,
     next_chunk,
 )
-from lib.data import Data, batch_starts
+from lib.data.mnist import Data, batch_starts
 from lib.spec import N_PIXELS, Training
 
 _evaluated: set[tuple] = set()  # shapes whose evaluation is compiled

@@ -27,7 +27,7 @@ from lib.backends.base import (
     first_non_finite,
     initial_parameters,
 )
-from lib.data import Data, aligned, batch_starts
+from lib.data.mnist import Data, aligned, batch_starts
 from lib.spec import N_PIXELS, Network, Training
 
 

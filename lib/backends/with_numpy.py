@@ -17,7 +17,7 @@ from lib.backends.base import (
     initial_parameters,
     next_chunk,
 )
-from lib.data import Data
+from lib.data.mnist import Data
 from lib.spec import Network, Training
 
 

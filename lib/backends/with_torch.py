@@ -23,7 +23,7 @@ from lib.backends.base import (
     epochs,
     initial_parameters,
 )
-from lib.data import Data
+from lib.data.mnist import Data
 from lib.spec import Network, Training
 
 

@@ -1,0 +1,232 @@
+"""The one table of the ways to train: it drives the engine, the controls, the tests and the documentation.
+
+This module imports none of the libraries; `load_train` does, inside a worker.
+"""
+
+import importlib
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
+
+from lib.backends import cuda
+from lib.backends.base import Train
+from lib.hardware.cores import usable_cores
+from lib.hardware.nvidia_smi import nvidia_cards, nvidia_driver_answers
+
+DEVICES = ("cpu", "gpu")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way of training. Backends with the same `worker` share a process: they use the same library."""
+
+    key: str
+    label: str
+    color: str  # one colour on every page; distinguishable without red-green vision, on light and dark
+    worker: str
+    module: str
+    function: str
+    needs: tuple[str, ...]  # modules that must be installed
+    remedy: str
+    devices: tuple[str, ...] = ("cpu",)
+    programs: tuple[str, ...] = ()  # of which one must be on the path
+    # False: an epoch takes minutes, and only a race, which times parts of it, has a place for it.
+    whole_epochs: bool = True
+    taken_apart: bool = True  # whether the anatomy has experiments for its step
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # Several trainings of one shape advance in turns; Keras' `fit` holds a copy of the images, so one at a time.
+    side_by_side: bool = True
+
+
+COMPILERS = ("g++", "clang++", "c++")
+# Keras' layers count on JAX to match types and ranks, even where a person has told it not to.
+_JAX_PROMOTES = {"JAX_NUMPY_DTYPE_PROMOTION": "standard", "JAX_NUMPY_RANK_PROMOTION": "allow"}
+# jaxlib 0.10.2 hands reductions on a processor to a library that returns wrong sums, crashes or hangs (jax#39103, #39257, #40412).
+XLA_WITHOUT_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=-reduce"
+_TF_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "ERROR"}
+
+BACKENDS: Mapping[str, Backend] = MappingProxyType(
+    {
+        backend.key: backend
+        for backend in (
+            Backend(
+                "jax-epoch", "JAX, one call an epoch", "#0072b2", "jax", "with_jax", "train",
+                ("jax", "jaxlib"), "pip install jax jaxlib", DEVICES,
+            ),
+            Backend(
+                "jax-step", "JAX, one call a step", "#3795d3", "jax", "with_jax", "train_by_step",
+                ("jax", "jaxlib"), "pip install jax jaxlib", DEVICES,
+            ),
+            Backend(
+                "numpy", "NumPy", "#009e73", "numpy", "with_numpy", "train", ("numpy",), "pip install numpy",
+            ),
+            Backend(
+                "torch", "PyTorch, eager", "#b07d00", "torch", "with_torch", "train",
+                ("torch",), "make torch", DEVICES,
+            ),
+            Backend(
+                "torch-compiled", "PyTorch, compiled", "#866600", "torch", "with_torch", "train_compiled",
+                ("torch",), "make torch, and install g++", DEVICES, COMPILERS, taken_apart=False,
+            ),
+            Backend(
+                "cupy", "CuPy", "#4f9d2f", "cupy", "with_cupy", "train",
+                ("cupy",), "make cupy", ("gpu",), taken_apart=False,
+            ),
+            Backend(
+                "cupy-image", "CuPy, image by image", "#6f9f50", "cupy", "with_cupy", "train_by_image",
+                ("cupy",), "make cupy", ("gpu",), whole_epochs=False, taken_apart=False,
+            ),
+            Backend(
+                "keras-jax", "Keras on JAX", "#cc79a7", "keras-jax", "with_keras", "train",
+                ("keras", "jax"), "pip install keras jax", DEVICES,
+                environment={"KERAS_BACKEND": "jax"} | _JAX_PROMOTES, side_by_side=False,
+            ),
+            Backend(
+                "keras-tensorflow", "Keras on TensorFlow", "#d55e00", "keras-tensorflow", "with_keras", "train",
+                ("keras", "tensorflow"), "pip install keras tensorflow (Python 3.11 to 3.13)", DEVICES,
+                environment={"KERAS_BACKEND": "tensorflow"} | _TF_QUIET, side_by_side=False,
+            ),
+            Backend(
+                "keras-torch", "Keras on PyTorch", "#9467bd", "keras-torch", "with_keras", "train",
+                ("keras", "torch"), "make torch", DEVICES,
+                environment={"KERAS_BACKEND": "torch"}, side_by_side=False, taken_apart=False,
+            ),
+        )
+    }
+)  # fmt: skip
+
+DEFAULT = "jax-epoch"
+
+
+@dataclass(frozen=True, order=True)
+class Way:
+    """A backend on a device: what a training is given to."""
+
+    backend: str = DEFAULT
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise ValueError(
+                f"backend: expected one of {', '.join(BACKENDS)}, got {self.backend!r}; choose one of these"
+            )
+        if self.device not in DEVICES:
+            raise ValueError(f"device: expected cpu or gpu, got {self.device!r}; choose one of these")
+
+    @property
+    def label(self) -> str:
+        return BACKENDS[self.backend].label + (", GPU" if self.device == "gpu" else "")
+
+    @property
+    def color(self) -> str:
+        return BACKENDS[self.backend].color
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """Why a way cannot run here, and what to do about it."""
+
+    reason: str
+    remedy: str
+
+
+def all_ways() -> list[Way]:
+    return [
+        Way(backend.key, device) for device in DEVICES for backend in BACKENDS.values() if device in backend.devices
+    ]
+
+
+def unavailable(way: Way) -> Unavailable | None:
+    """None where the way can run here. Looks for modules without importing them."""
+    backend = BACKENDS[way.backend]
+    # First: what to install for a card is no remedy without one.
+    if way.device == "gpu" and not nvidia_driver_answers():
+        return Unavailable("no NVIDIA driver answers on this machine", "use a machine with an NVIDIA GPU")
+    missing = [name for name in backend.needs if not _installed(name)]
+    if missing:
+        return Unavailable(f"{', '.join(missing)} is not installed", backend.remedy)
+    if backend.programs and not any(shutil.which(name) for name in backend.programs):
+        return Unavailable(f"it compiles with {backend.programs[0]}, which is not on the path", backend.remedy)
+    if way.device not in backend.devices:
+        return Unavailable("it knows no processor, only graphics cards", "choose it on a GPU")
+    if way.device == "cpu":
+        return None
+    built_for = cuda.BUILDS[backend.worker]()
+    if built_for is None:
+        return Unavailable(
+            "there is a GPU, but its library is the build without CUDA", "run `make install` again, which adds it"
+        )
+    if problem := cuda.driver_problem(built_for):
+        return Unavailable(problem, "update the driver, or install the library's build for an older CUDA")
+    return None
+
+
+def usable_ways() -> list[Way]:
+    """Those that can run here."""
+    return [way for way in all_ways() if unavailable(way) is None]
+
+
+@cache
+def _installed(name: str) -> bool:
+    return cuda.installed(name)
+
+
+def device_count(device: str) -> int:
+    """Devices that a JAX worker has: graphics cards, or, on a processor, one for each core (see `worker_environment`)."""
+    return usable_cores() if device == "cpu" else len(nvidia_cards())
+
+
+def worker_environment(way: Way, compilation_cache: str | None, threads: int | None = None) -> dict[str, str]:
+    """What a worker's process must find in its environment before it imports its library. `threads`: if not all cores."""
+    environment = dict(BACKENDS[way.backend].environment)
+    n_threads = str(threads or usable_cores())
+    environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), n_threads)
+    environment |= dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), n_threads) if threads else {}
+    environment |= {"NPROC": n_threads} if threads else {}  # what XLA takes for the number of cores
+    if "jax" in BACKENDS[way.backend].needs and way.device == "cpu":
+        flags = [XLA_WITHOUT_WRONG_SUMS, *os.environ.get("XLA_FLAGS", "").split()]  # the later counts: the person's own
+        if BACKENDS[way.backend].worker == "jax" and not threads:
+            # A stack is divided among devices: make each core one. A single training uses the first, with all threads.
+            flags.append(f"--xla_force_host_platform_device_count={usable_cores()}")
+        environment |= {"XLA_FLAGS": " ".join(dict.fromkeys(flags))}
+    if way.device == "cpu":
+        environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+    else:
+        # Take GPU memory as needed: several workers share the card.
+        environment |= {
+            "JAX_PLATFORMS": "cuda,cpu",
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+            "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        }
+    if compilation_cache is not None:
+        environment |= {
+            "JAX_COMPILATION_CACHE_DIR": compilation_cache,
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+    return environment
+
+
+@cache
+def versions(key: str) -> str:
+    """Python's version and those of the libraries that the backend's numbers depend on, without importing them."""
+    found = [f"python {platform.python_version()}"]
+    for name in dict.fromkeys(("numpy", *BACKENDS[key].needs)):
+        for package in (name, f"{name}-cpu", f"{name}-cuda12x", f"{name}-cuda13x"):
+            try:
+                found.append(f"{name} {version(package)}")
+                break
+            except PackageNotFoundError:
+                continue
+    return ", ".join(found)
+
+
+def load_train(key: str) -> Train:
+    """Import a backend's library and return its `train`. For workers and tests; never for the notebook's kernel."""
+    backend = BACKENDS[key]
+    return getattr(importlib.import_module(f"lib.backends.{backend.module}"), backend.function)

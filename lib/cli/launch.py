@@ -1,0 +1,67 @@
+"""Serve the notebooks: `python -m lib.cli.launch edit|run --port 2718`. Says in one sentence when the port is busy.
+
+`edit` is marimo's editor, and takes its further options; `run` is the site for a class.
+"""
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Sequence
+
+from lib import ROOT
+from lib.pages.notebooks import FIRST, NOTEBOOKS, SERVED
+
+
+def port_problem(port: int, host: str = "127.0.0.1") -> str:
+    """Why the port cannot be used; empty where it can."""
+    if not 1 <= port <= 65535:
+        return f"port: expected 1 to 65535, got {port}; choose another, for example PORT=2718"
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return f"port: expected a free one, but {port} cannot be used ({error.strerror}); choose another, for example PORT={port % 65535 + 1}"
+    return ""
+
+
+def notebook_problem(file: str) -> str:
+    """Why this is not one of the project's notebooks; empty where it is."""
+    known = [notebook.file for notebook in NOTEBOOKS]
+    return "" if file in known else f"notebook: expected one of {', '.join(known)}, got {file}; choose one of these"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m lib.cli.launch", description=__doc__)
+    parser.add_argument("mode", choices=("edit", "run"))
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on: this machine only, unless said")
+    parser.add_argument("--port", type=int, default=2718)
+    parser.add_argument("--headless", default="0", help="1: do not open a browser")
+    parser.add_argument("--notebook", default=FIRST.file, help="which to open first: one of notebooks/*.py")
+    options, further = parser.parse_known_args(arguments)
+    if further and options.mode == "run":
+        parser.error(f"expected the options above, got {' '.join(further)}")
+    if problem := notebook_problem(options.notebook) or port_problem(options.port, options.host):
+        print(problem[:1].upper() + problem[1:] + ".", file=sys.stderr)
+        return 1
+    os.chdir(ROOT)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    os.environ[SERVED] = options.mode
+    headless = options.headless not in ("", "0")
+    if options.mode == "edit":
+        from lib.pages.server import serve_editor  # after the checks: marimo takes a second to import
+
+        serve_editor(options.host, options.port, headless, options.notebook, further)
+    else:
+        from lib.pages.parsing import one_at_a_time
+        from lib.pages.server import serve_class
+
+        one_at_a_time()  # the viewers' kernels are threads of the server
+        first = next(one for one in NOTEBOOKS if one.file == options.notebook)
+        serve_class(options.host, options.port, headless, first)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

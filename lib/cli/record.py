@@ -1,0 +1,232 @@
+"""Measure this machine, and write what was measured to a file that others can read: `python -m lib.cli.record FILE.json`.
+
+Runs without a page and without a network, with whatever libraries there are; NumPy suffices. The file is rewritten after each
+measurement, so it can be stopped at any time (Ctrl-C), and the same command goes on where it stopped.
+"""
+
+import argparse
+import hashlib
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lib.backends.fingerprint import source_digest
+from lib.backends.registry import all_ways, unavailable, usable_ways, versions
+from lib.experiments.full_recording import FAILURE, Battery
+from lib.formatting import sentence
+from lib.hardware.machine import details, machine_id, this_machine
+from lib.hardware.nvidia_smi import nvidia_cards
+from lib.hardware.optional import FileLock, Timeout
+from lib.storage.export import NoExport, export_to, read_export
+from lib.storage.records import this_command
+from lib.storage.store import Store, StoreUnusable
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+
+MINUTES = 9.5
+PRICE_LIMIT = 1000.0
+
+
+class CannotRecord(ValueError):
+    """The file or an option is not one to record with; the text says what was expected, what came and what to do."""
+
+
+def resume(path: Path, store: Store) -> tuple[int, float]:
+    """Put what the file has into the store, as far as it still counts; how many figures, and the seconds they took. Raises CannotRecord."""
+    if not path.exists():
+        return 0, 0.0
+    try:
+        export = read_export(path)
+    except NoExport as error:
+        raise CannotRecord(f"{error}, or choose another name for the record") from error
+    records = export.records
+    other = next((record for record in records if record.machine != machine_id()), None)
+    if other is not None:
+        raise CannotRecord(
+            f"expected a new file or one of this machine, but {path.name} was recorded on another ({other.machine_line}); choose another name"
+        )
+    here = source_digest()
+    counting = [record for record in records if record.sources == here and record.kind != FAILURE]
+    for record in counting:
+        store.add(record)
+    store.merge(lambda: (("curves", row) for row in export.tables["curves"] if row["sources"] == here))
+    took_s = export.about.get("took_s")
+    return len(counting), float(took_s) if counting and isinstance(took_s, int | float) else 0.0
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Two that write the same file would each lose what the other measured."""
+    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+    lock = FileLock(Path(tempfile.gettempdir()) / f"less-overhead-record-{name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise CannotRecord(
+            f"expected to be the only one that writes {path.name}, but another record runs; wait for its end, or choose another name"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -> int:
+    """Write all that the store has; returns how many rows. Raises CannotRecord; what was written before then stays as it was."""
+    try:
+        return export_to(path, store, noted, with_losses=False)  # megabytes, which nobody compares
+    except StoreUnusable as error:
+        raise CannotRecord(str(error)) from error
+    except OSError as error:
+        raise CannotRecord(
+            f"expected to write {path.name}, but it cannot be written ({error.strerror}); free the disk, or choose another folder. "
+            "What it had is still there"
+        ) from error
+
+
+def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[str, object]:
+    """What is noted of the whole record."""
+    gaps = [(way.label, gap.reason, gap.remedy) for way in all_ways() if (gap := unavailable(way)) is not None]
+    left = battery.left()
+    return {
+        "command": this_command(),
+        "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "took_s": round(took_s, 1),  # all runs of this file together
+        "complete": not left,
+        "left": left,
+        "left_out": battery.left_out(),
+        "machine": this_machine().line,
+        "details": details(),
+        "data": battery.facts.source if battery.facts else "",
+        "libraries": {way.label: versions(way.backend) for way in battery.ways},
+        "not_here": [list(gap) for gap in gaps],
+        **price,
+    }
+
+
+def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | None = None) -> bool:
+    """Run the battery, at most so long; whether it is complete. Says on standard output what it does."""
+    cancel, began = Cancel(), time.monotonic()
+    stopped = threading.Event()
+    timer = threading.Timer(minutes * 60, cancel.set)
+    timer.daemon = True
+
+    def stop(*_: object) -> None:
+        stopped.set()
+        cancel.set()
+
+    with alone(path), tempfile.TemporaryDirectory() as folder:
+        store, engine = Store(Path(folder) / "record.sqlite"), Engine()
+        known, earlier_s = resume(path, store)
+        write(path, store)  # before ten minutes are spent: what cannot be written is said at once
+        say(
+            0,
+            minutes * 60,
+            f"{this_machine().line}; {len(usable_ways())} ways to train; {known} figures are there already",
+        )
+        battery = Battery(engine, store, cancel)
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        timer.start()
+        try:
+            for note in battery.run():
+                if note.text:
+                    say(time.monotonic() - began, minutes * 60, note.text)
+                else:
+                    write(path, store)
+        finally:
+            timer.cancel()
+            engine.close()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        noted = about(battery, earlier_s + time.monotonic() - began, price or {})
+        rows = write(path, store, noted)
+    for reason in battery.left_out():
+        say(time.monotonic() - began, minutes * 60, f"left out: {reason}")
+    why = (
+        "stopped"
+        if stopped.is_set()
+        else "complete"
+        if noted["complete"]
+        else "the time is up"
+        if cancel.is_set()
+        else "over"
+    )
+    left = ", ".join(map(str, noted["left"]))  # type: ignore[call-overload]
+    rest = f"; left: {left}. The same command goes on from here" if left else ""
+    failures = sum(one.kind == FAILURE for one in read_export(path).records)
+    failed = f", {failures} could not be measured" if failures else ""
+    say(time.monotonic() - began, minutes * 60, f"{why}: {rows:,} rows in {path.name}{failed}{rest}")
+    return bool(noted["complete"])
+
+
+def say(spent_s: float, limit_s: float, text: str) -> None:
+    left_s = max(0.0, limit_s - spent_s)
+    print(f"[{_clock(spent_s)}, at most {_clock(left_s)} left] {text}", flush=True)
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m lib.cli.record", description=__doc__)
+    parser.add_argument("file", type=Path, help="what to write, or to go on with")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"at most so long (default {MINUTES:g})")
+    parser.add_argument("--card", type=int, help="which graphics card, where there are several: 0 (default), 1, …")
+    parser.add_argument("--price", type=float, help="what this machine costs, dollars an hour; with --price-date")
+    parser.add_argument("--price-date", default="", help="of which day, such as 2026-11-21")
+    options = parser.parse_args(arguments)
+    try:
+        price = _price(options.price, options.price_date)
+        if not 0 < options.minutes <= 600:
+            raise CannotRecord(
+                f"minutes: expected more than 0, up to 600, got {options.minutes:g}; choose for example 9"
+            )
+        if not options.file.parent.is_dir():
+            raise CannotRecord(f"expected a folder that exists, got {options.file.parent}; make it first")
+        if options.file.is_dir():
+            raise CannotRecord(f"expected a file, got the folder {options.file}; add a name, such as machine.json")
+        choose_card(options.card)
+        record(options.file, options.minutes, price)
+    except CannotRecord as error:
+        print(sentence(error), file=sys.stderr)
+        return 1
+    return 0
+
+
+def choose_card(number: int | None) -> None:
+    """Leave one graphics card to all that follows: each has a record of its own, and a name. Raises CannotRecord."""
+    cards = nvidia_cards()
+    if number is None and len(cards) < 2:
+        return
+    if not 0 <= (number or 0) < len(cards):
+        raise CannotRecord(f"card: expected 0 to {len(cards) - 1}, got {number}" if cards else f"card: expected a machine with a driver that answers, got {number} on one without; leave --card out")  # fmt: skip
+    if number is None:
+        print(
+            f"{len(cards)} graphics cards; the first is recorded, another by --card 1 and a file of its own", flush=True
+        )
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(number or 0)
+    nvidia_cards.cache_clear()
+
+
+def _price(dollars_per_h: float | None, dated: str) -> dict[str, object]:
+    if dollars_per_h is None:
+        return {}
+    try:
+        day = datetime.fromisoformat(dated).date().isoformat()
+    except ValueError as error:
+        raise CannotRecord(f"price date: expected a day such as 2026-11-21, got {dated!r}; add --price-date") from error
+    if not 0 <= dollars_per_h <= PRICE_LIMIT:
+        raise CannotRecord(f"price: expected 0 to {PRICE_LIMIT:g} dollars an hour, got {dollars_per_h:g}; correct it")
+    return {"price_per_h": dollars_per_h, "price_date": day}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

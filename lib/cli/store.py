@@ -1,0 +1,40 @@
+"""What is kept on this machine as a file, and back:
+
+python -m lib.cli.store export FILE.json
+python -m lib.cli.store import FILE.json
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lib.formatting import sentence
+from lib.storage.export import NoExport, export_to, import_from
+from lib.storage.store import COLUMNS, Store
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m lib.cli.store", description=__doc__)
+    parser.add_argument("what", choices=("export", "import"))
+    parser.add_argument("file", type=Path)
+    options = parser.parse_args(arguments)
+    store = Store()
+    try:
+        if options.what == "export":
+            if not any(store.rows(table) for table in COLUMNS):
+                raise NoExport(f"expected results to export, but none are kept; {options.file} is left as it is")
+            print(f"{export_to(options.file, store):,} rows written to {options.file}")
+        else:
+            rows, new = import_from(options.file, store)
+            print(f"{rows:,} rows read from {options.file}, {new:,} of them new")
+    except (NoExport, OSError) as error:
+        print(sentence(error), file=sys.stderr)
+        return 1
+    if store.trouble:  # a damaged file was set aside; what could be read of it is there
+        print(store.trouble, file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""MNIST, verified, and what stands in for it offline."""

@@ -1,0 +1,387 @@
+"""MNIST as float32 arrays, verified by digest, and the one order of batches that every backend uses.
+
+Sources are tried in turn: the file that `MNIST_NPZ` names, the cache, a download of Keras' copy, a download of the
+four IDX files; with none of them, scikit-learn's handwritten digits (`lib/data/digits.py`), and everything built on
+the data says so. The arrays are verified, not the files: public copies hold the same arrays in other containers.
+"""
+
+import gzip
+import hashlib
+import json
+import logging
+import os
+import time
+import zipfile
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lib.cache_folder import CacheUnwritable, cache_dir, replaced
+from lib.hardware.optional import FileLock
+from lib.hardware.optional import Timeout as LockTimeout
+from lib.spec import N_PIXELS, N_TEST, N_TRAIN, N_VALIDATION
+
+ARRAYS = {
+    "x_train": ((60_000, 28, 28), "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757"),
+    "y_train": ((60_000,), "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13"),
+    "x_test": ((10_000, 28, 28), "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161"),
+    "y_test": ((10_000,), "ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5"),
+}
+KERAS_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
+IDX_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+IDX_FILES = {
+    "x_train": "train-images-idx3-ubyte.gz",
+    "y_train": "train-labels-idx1-ubyte.gz",
+    "x_test": "t10k-images-idx3-ubyte.gz",
+    "y_test": "t10k-labels-idx1-ubyte.gz",
+}
+DOWNLOAD_TIMEOUT_S = (4, 30)  # to connect, to wait for the next bytes
+RETRY_DOWNLOAD_AFTER_S = 600  # every worker loads the data: without a network only the first one waits for it
+LOCK_TIMEOUT_S = 300
+MNIST_DIGEST = "".join(digest[:8] for _, digest in ARRAYS.values())
+
+Raw = dict[str, np.ndarray]
+
+
+class DataError(ValueError):
+    """A data file that the person named, and that cannot be used; the text says what was expected and what to do."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Which data it is: where it came from, its digest, and what there is to tell about it (usually nothing)."""
+
+    source: str
+    digest: str
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity: arrays cannot be
+class Data:
+    """Images as float32 in [0, 1], shape (n, 784), aligned for zero-copy use by XLA; labels as int32, shape (n,)."""
+
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_validation: np.ndarray
+    y_validation: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    source: str
+    digest: str
+    is_mnist: bool
+    note: str = ""  # why this is not MNIST, or what went wrong on the way; empty when there is nothing to tell
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(self.source, self.digest, self.note)
+
+
+def batch_starts(n_images: int, batch_size: int, seed: int, epoch: int) -> np.ndarray:
+    """First image of each batch in one epoch, int32, shape (steps,).
+
+    Batches are contiguous runs of the (already mixed) training images, visited in an order drawn from the seed and
+    the epoch. Contiguous, because a gather of 48,000 rows would cost as much as the training itself. Where the
+    batch size does not divide the data, the run starts at a random offset, so that no image is always left out.
+    """
+    if not 1 <= batch_size <= n_images:
+        raise ValueError(
+            f"batch size: expected 1 to {n_images:,} (the number of images), got {batch_size:,}; choose a smaller one"
+        )
+    steps = n_images // batch_size
+    rng = np.random.default_rng((seed, epoch))
+    offset = rng.integers(n_images - steps * batch_size + 1)
+    return (rng.permutation(steps) * batch_size + offset).astype(np.int32)
+
+
+def sha256(array: np.ndarray) -> str:
+    """SHA-256 of an array's bytes in C order."""
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+
+
+def check_arrays(raw: Raw, where: str) -> Raw:
+    """Return the four arrays if they are MNIST's; else say which is not."""
+    for name, (shape, digest) in ARRAYS.items():
+        if name not in raw:
+            raise DataError(f"{where}: expected the arrays {', '.join(ARRAYS)}, got {', '.join(raw) or 'none'}")
+        array = raw[name]
+        if array.dtype != np.uint8 or array.shape != shape:
+            raise DataError(f"{where}: expected {name} as uint8 {shape}, got {array.dtype} {array.shape}")
+        if sha256(array) != digest:
+            raise DataError(f"{where}: {name} is not MNIST's (its digest differs)")
+    return {name: raw[name] for name in ARRAYS}
+
+
+def read_npz(path: Path, where: str) -> Raw:
+    """Read and verify an .npz file; pickles are never loaded."""
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "does not exist"
+        raise DataError(f"{where}: expected a file, got {path}, which {what}")
+    try:
+        # Opened here: NumPy leaves its own file open when the archive is damaged.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            raw = {name: archive[name] for name in archive.files if name in ARRAYS}
+            raw = raw or {name: np.empty(0) for name in archive.files[:4]}
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+        zlib.error,
+        AttributeError,
+    ) as error:
+        kind = (
+            "pickled objects, which are never loaded"
+            if "pickle" in str(error).lower()
+            else f"an unreadable file ({error})"
+        )
+        raise DataError(f"{where}: expected the uint8 arrays {', '.join(ARRAYS)} in {path}, got {kind}") from error
+    return check_arrays(raw, f"{where} ({path})")
+
+
+def load(allow_download: bool | None = None) -> Data:
+    """The data, from the first source that has it. Raises DataError only for a file that `MNIST_NPZ` names."""
+    raw, source, note = _find(_downloads_allowed() if allow_download is None else allow_download)
+    if source == "MNIST":
+        _remember_verified(_expected_file())
+    return _prepare(raw, source, note)
+
+
+def recognised() -> Facts | None:
+    """The facts of a file that was verified before and has not been touched since, without reading it; else None.
+
+    Enough to look up what is kept of trainings on it. Whoever trains verifies the arrays each time.
+    """
+    try:
+        path = _expected_file()
+        stamp = json.loads(_stamp_file().read_text())
+        return Facts("MNIST", MNIST_DIGEST) if stamp == _stamp(path) else None
+    except (CacheUnwritable, OSError, ValueError):
+        return None
+
+
+def _remember_verified(path: Path) -> None:
+    with suppress(CacheUnwritable, OSError):
+        text = json.dumps(_stamp(path))
+        if not _stamp_file().exists() or _stamp_file().read_text() != text:
+            with replaced(_stamp_file()) as temporary:
+                temporary.write_text(text)
+
+
+def _expected_file() -> Path:
+    named = os.environ.get("MNIST_NPZ")
+    return Path(named) if named else cache_dir() / "mnist.npz"
+
+
+def _stamp_file() -> Path:
+    return cache_dir() / "verified.json"
+
+
+def _stamp(path: Path) -> list:
+    status = path.stat()
+    return [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino, MNIST_DIGEST]
+
+
+def load_test() -> tuple[np.ndarray, np.ndarray, Facts]:
+    """Test images (10000, 28, 28) and labels, uint8, and whose they are; what the kernel needs, at a tenth of the memory."""
+    raw, source, note = _find(_downloads_allowed())
+    return raw["x_test"].copy(), raw["y_test"].copy(), Facts(source, _digest(raw, source), note)
+
+
+def _downloads_allowed() -> bool:
+    return os.environ.get("MNIST_OFFLINE", "") in ("", "0")
+
+
+def _find(allow_download: bool) -> tuple[Raw, str, str]:
+    named = os.environ.get("MNIST_NPZ")
+    if named:
+        try:
+            return read_npz(Path(named), "MNIST_NPZ"), "MNIST", ""
+        except DataError as error:
+            raise DataError(f"{error}; correct MNIST_NPZ, or unset it to use the cache or a download") from error
+    try:
+        folder = cache_dir()
+    except CacheUnwritable as error:
+        return _offline(str(error))
+    path = folder / "mnist.npz"
+    if (raw := _from_cache(path)) is not None:
+        return raw, "MNIST", ""
+    if not allow_download:
+        return _offline("downloads are switched off by MNIST_OFFLINE")
+    try:
+        # Two processes that start at once: the second waits here, then finds the first one's file.
+        with FileLock(folder / "mnist.lock", timeout=LOCK_TIMEOUT_S):
+            raw = _from_cache(path)
+            if raw is None:
+                raw = _download_unless_it_just_failed(path)
+            return raw, "MNIST", ""
+    except (OSError, DataError, LockTimeout) as error:
+        return _offline(str(error))
+
+
+def _download_unless_it_just_failed(path: Path) -> Raw:
+    failure = path.with_name("download-failed.txt")
+    if failure.exists() and 0 <= time.time() - failure.stat().st_mtime < RETRY_DOWNLOAD_AFTER_S:
+        raise DataError(failure.read_text())
+    try:
+        raw = _download(path)
+    except DataError as error:
+        failure.write_text(str(error))
+        raise
+    failure.unlink(missing_ok=True)
+    return raw
+
+
+def _from_cache(path: Path) -> Raw | None:
+    if not path.exists():
+        return None
+    try:
+        return read_npz(path, "cache")
+    except DataError:
+        path.unlink(missing_ok=True)  # partial or corrupt: never used, fetched again
+        return None
+
+
+def _download(path: Path) -> Raw:
+    """Fetch from the first mirror whose arrays verify, and keep them in the cache."""
+    try:
+        import pooch  # only here: it brings requests, which a cached start does not need
+    except ModuleNotFoundError as error:
+        raise DataError("pooch, which downloads it, is not installed") from error
+
+    pooch.get_logger().setLevel(logging.WARNING)
+    fetch = pooch.HTTPDownloader(timeout=DOWNLOAD_TIMEOUT_S, progressbar=False)
+    reasons = []
+    for mirror in (_fetch_npz, _fetch_idx):
+        try:
+            raw = mirror(path.parent, fetch, pooch.retrieve)
+        except Exception as error:  # whatever a network can do, the next mirror is tried
+            reasons.append(f"{mirror.__name__.removeprefix('_fetch_')}: {_brief(error)}")
+            continue
+        save_npz(path, raw)
+        return raw
+    raise DataError("no copy could be downloaded (" + "; ".join(reasons) + ")")
+
+
+def _brief(error: Exception) -> str:
+    import requests  # pooch's own
+
+    if isinstance(error, requests.Timeout):
+        return "no answer in time"
+    if isinstance(error, requests.ConnectionError):
+        return "no connection"
+    return str(error).split("\n")[0][:160] or type(error).__name__
+
+
+def _fetch_npz(folder: Path, fetch, retrieve) -> Raw:
+    temporary = Path(
+        retrieve(KERAS_URL, known_hash=None, fname=f"mnist-{os.getpid()}.part", path=folder, downloader=fetch)
+    )
+    try:
+        return read_npz(temporary, "download")
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _fetch_idx(folder: Path, fetch, retrieve) -> Raw:
+    raw = {}
+    for name, file_name in IDX_FILES.items():
+        part = f"{file_name}-{os.getpid()}.part"
+        temporary = Path(retrieve(IDX_URL + file_name, known_hash=None, fname=part, path=folder, downloader=fetch))
+        try:
+            raw[name] = read_idx(gzip.decompress(temporary.read_bytes()))
+        except (EOFError, gzip.BadGzipFile, ValueError) as error:
+            raise DataError(f"{file_name}: expected a gzipped IDX file, got {_brief(error)}") from error
+        finally:
+            temporary.unlink(missing_ok=True)
+    return check_arrays(raw, "download")
+
+
+def read_idx(content: bytes) -> np.ndarray:
+    """Decode an IDX file of unsigned bytes: two zero bytes, type 8, number of axes, big-endian sizes, values."""
+    if len(content) < 4 or content[:3] != b"\x00\x00\x08":
+        raise ValueError("no IDX header of unsigned bytes")
+    n_axes = content[3]
+    shape = tuple(int(size) for size in np.frombuffer(content, ">u4", n_axes, offset=4))
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * n_axes).reshape(shape)
+
+
+def save_npz(path: Path, raw: Raw) -> None:
+    """Write beside and rename, so that a reader never sees half a file. A full disk loses only the cache."""
+    try:
+        with replaced(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **raw)  # pyright: ignore[reportArgumentType]
+    except OSError as error:
+        logging.getLogger(__name__).warning("%s was not kept: %s; it is got again next time", path, error)
+
+
+def _offline(why: str) -> tuple[Raw, str, str]:
+    from lib.data.digits import enlarged_digits, made_up_images  # scikit-learn is imported only when it is needed
+
+    try:
+        note = f"This is not MNIST but scikit-learn's handwritten digits, enlarged: {why}. Set MNIST_NPZ to a copy of mnist.npz."
+        return _kept_digits(enlarged_digits), "scikit-learn digits", note
+    except ModuleNotFoundError:
+        note = f"These are no digits but made-up patterns and noise: {why}, and scikit-learn is not installed. Times hold, accuracies do not."
+        return made_up_images(), "made-up images", note
+
+
+def _kept_digits(make: Callable[[], Raw]) -> Raw:
+    """The enlarged digits from the cache (making them takes seconds, and every worker needs them), or made anew."""
+    try:
+        path = cache_dir() / "digits.npz"
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            raw = {name: archive[name] for name in ARRAYS}
+            if str(archive["digest"]) == sha256(raw["x_train"]):
+                return raw
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
+        pass  # not there yet, damaged or not to be had: all the same, they can be made
+    raw = make()
+    with suppress(CacheUnwritable):  # already told in the note
+        save_npz(cache_dir() / "digits.npz", raw | {"digest": np.array(sha256(raw["x_train"]))})
+    return raw
+
+
+def aligned(shape: tuple[int, ...], dtype: type, alignment: int = 64) -> np.ndarray:
+    """An uninitialised array whose first byte is aligned, so that XLA uses it in place instead of copying it."""
+    n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    buffer = np.empty(n_bytes + alignment, np.uint8)
+    start = -buffer.ctypes.data % alignment
+    return buffer[start : start + n_bytes].view(dtype).reshape(shape)
+
+
+def _images(pixels: np.ndarray) -> np.ndarray:
+    flat = aligned((len(pixels), N_PIXELS), np.float32)
+    np.multiply(pixels.reshape(len(pixels), N_PIXELS), np.float32(1 / 255), out=flat)
+    return flat
+
+
+def _labels(classes: np.ndarray) -> np.ndarray:
+    labels = aligned((len(classes),), np.int32)
+    labels[:] = classes
+    return labels
+
+
+def _prepare(raw: Raw, source: str, note: str) -> Data:
+    assert len(raw["x_train"]) == N_TRAIN + N_VALIDATION, "sizes are checked before"
+    assert len(raw["x_test"]) == N_TEST, "sizes are checked before"
+    return Data(
+        x_train=_images(raw["x_train"][:N_TRAIN]),
+        y_train=_labels(raw["y_train"][:N_TRAIN]),
+        x_validation=_images(raw["x_train"][N_TRAIN:]),
+        y_validation=_labels(raw["y_train"][N_TRAIN:]),
+        x_test=_images(raw["x_test"]),
+        y_test=_labels(raw["y_test"]),
+        source=source,
+        digest=_digest(raw, source),
+        is_mnist=source == "MNIST",
+        note=note,
+    )
+
+
+def _digest(raw: Raw, source: str) -> str:
+    return MNIST_DIGEST if source == "MNIST" else sha256(raw["x_train"])[:32]

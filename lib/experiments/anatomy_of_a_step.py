@@ -1,0 +1,95 @@
+"""Takes steps apart by all libraries of this machine, one after the other, and keeps every measurement."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lib.backends.registry import BACKENDS, Way, versions
+from lib.profiling.operations import ALL, KERNELS, LIBRARIES, OPERATIONS, PRODUCT
+from lib.profiling.request import REFERENCE, TRAPS, Examination
+from lib.profiling.step_breakdown import Split, split
+from lib.spec import Network
+from lib.storage.current import current
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, Measured
+from lib.workers.notes import Note, note_of
+from lib.workers.queue import Claim
+
+KIND = "anatomy"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One examination by one backend on one device."""
+
+    way: Way
+    examination: Examination
+
+    @property
+    def subject(self) -> dict[str, str | int | float]:
+        parts = self.examination.kind == "parts"
+        return {
+            "examination": self.examination.kind,
+            "by": self.way.backend if parts else BACKENDS[self.way.backend].worker,
+            "device": self.way.device,
+            "hidden": self.examination.network.label,
+            "batch_size": self.examination.batch_size,
+        }
+
+    def found(self, records: Sequence[Record]) -> dict[str, Record]:
+        """The latest record of each experiment."""
+        return {str(record.subject["name"]): record for record in current(records, self.subject, self.way.backend)}
+
+    def seconds(self, records: Sequence[Record]) -> dict[str, float]:
+        """Seconds a training step, by experiment."""
+        return {name: seconds_of(record) for name, record in self.found(records).items()}
+
+    def split(self, records: Sequence[Record]) -> Split | None:
+        return split(self.way.backend, self.seconds(records))
+
+    def complete(self, records: Sequence[Record]) -> bool:
+        if self.examination.kind == "parts":
+            return self.split(records) is not None
+        if self.examination.kind == "traps":
+            return {REFERENCE, *TRAPS} <= self.found(records).keys()
+        counted = {KERNELS} if BACKENDS[self.way.backend].worker == "jax" else set()
+        return {*(operation.key for operation in OPERATIONS), ALL, PRODUCT, *counted} <= self.found(records).keys()
+
+
+def seconds_of(record: Record) -> float:
+    """Median seconds of one training step."""
+    return record.measurement.median_s / float(record.subject["work"])
+
+
+def tasks(ways: Sequence[Way], network: Network, batch_size: int) -> list[Task]:
+    """Operations once a library and device, then the parts by every way."""
+    libraries = {(BACKENDS[way.backend].worker, way.device): way for way in reversed(ways)}
+    operations = [way for (worker, _), way in libraries.items() if worker in LIBRARIES]
+    order = list(LIBRARIES)
+    operations.sort(key=lambda way: (way.device, order.index(BACKENDS[way.backend].worker)))
+    return [Task(way, Examination("operations", network, batch_size)) for way in operations] + [
+        Task(way, Examination("parts", network, batch_size)) for way in ways if BACKENDS[way.backend].taken_apart
+    ]
+
+
+def measure_tasks(
+    todo: Sequence[Task], engine: Engine, store: Store, cancel: Cancel, claim: Claim
+) -> Iterator[Record | Note]:
+    """Every measurement as it comes, kept already; a stop keeps what is done."""
+    for task in todo:
+        if cancel.is_set():
+            return
+        doing = f"{task.way.label}: {_TITLES[task.examination.kind]}"
+        yield Note(doing)
+        for message in engine.examine(task.way, task.examination, cancel, claim):
+            if (note := note_of(message, doing)) is not None:
+                yield note
+            if isinstance(message, Measured):
+                subject: Mapping[str, str | int | float] = task.subject | {"name": message.name, "work": message.work}
+                record = Record.of(KIND, subject, message.measurement, versions(task.way.backend))
+                store.add(record)
+                yield record
+
+
+_TITLES = {"operations": "operation by operation", "parts": "the parts of its step", "traps": "the traps"}

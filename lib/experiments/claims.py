@@ -1,0 +1,393 @@
+"""What the articles claim, what is measured here, and a verdict. Measures nothing: it reads what race and anatomy have kept.
+
+A verdict follows from figures of this machine, or from arithmetic on the articles' own ("corrected"), and says which of the two. A
+claim that neither the one nor the other decides is open. Two times are told apart as everywhere: see `lib.timing.measurement.verdict_of`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from lib.backends.registry import BACKENDS, DEFAULT, Way
+from lib.experiments import published
+from lib.experiments.anatomy_of_a_step import KIND as ANATOMY
+from lib.experiments.anatomy_of_a_step import Task, tasks
+from lib.experiments.backend_race import Cell, Standing, standings
+from lib.formatting import justified, seconds
+from lib.profiling.operations import ALL, KERNELS, OPERATIONS
+from lib.profiling.request import Examination
+from lib.profiling.step_breakdown import Split
+from lib.spec import N_TRAIN, Network
+from lib.storage.records import Record
+from lib.timing import measurement
+
+NETWORK = Network((128,))
+BATCH_SIZE = 32
+ALL_COMPUTE = 0.85  # share of a step from which it counts as nothing but arithmetic
+OCCUPANCY = ("occupancy/utilisation", "occupancy/warps")  # what a monitor shows, and what the chip counts
+CELLS = tuple(
+    Cell(Way(backend), size)
+    for backend, sizes in (
+        ("keras-tensorflow", (32, 4096)), ("numpy", (32, 128, 2048, 4096)), ("jax-step", (32, 4096)), ("jax-epoch", (1, 32, 4096)),
+    )
+    for size in sizes
+)  # fmt: skip
+GPU_CELLS = (Cell(Way("keras-tensorflow", "gpu"), 32), Cell(Way("keras-tensorflow", "gpu"), 4096))
+
+
+class Verdict(Enum):
+    """What became of a claim."""
+
+    HOLDS = "holds here"
+    NOT_HERE = "does not hold here"
+    CORRECTED = "corrected"
+    OPEN = "open"
+    NO_GPU = "needs a GPU"
+
+    @property
+    def follows_from(self) -> str:
+        """What carries it; empty where nothing does yet."""
+        measured = "measured on this machine"
+        return {Verdict.HOLDS: measured, Verdict.NOT_HERE: measured, Verdict.CORRECTED: "by arithmetic"}.get(self, "")
+
+
+ONE = {
+    Verdict.HOLDS: "holds here", Verdict.NOT_HERE: "does not hold here", Verdict.CORRECTED: "is corrected by arithmetic",
+    Verdict.OPEN: "is open", Verdict.NO_GPU: "needs a GPU",
+}  # fmt: skip
+MANY = {
+    Verdict.HOLDS: "hold here", Verdict.NOT_HERE: "do not hold here", Verdict.CORRECTED: "are corrected by arithmetic",
+    Verdict.OPEN: "are open", Verdict.NO_GPU: "need a GPU",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict, the figure measured here (or the corrected one), and why."""
+
+    verdict: Verdict
+    measured: str
+    why: str
+    recorded_at: int | None = None  # the batch size at which recorded cards, where there are any, say something of it
+
+
+@dataclass(frozen=True)
+class Known:
+    """What has been measured here so far."""
+
+    cells: Mapping[Cell, Standing] = field(default_factory=dict)
+    splits: Mapping[Way, Split] = field(default_factory=dict)
+    operations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # seconds by worker and operation
+    occupancy: Mapping[str, float] = field(default_factory=dict)  # of a card while steps run: shares by counter
+
+    def epoch_s(self, cell: Cell) -> tuple[float, float, float] | None:
+        """Quartiles."""
+        standing = self.cells.get(cell)
+        return None if standing is None else standing.quartiles_s
+
+    def ratio(self, first: Cell, second: Cell) -> tuple[float, float, float] | None:
+        """How many times as long the first takes as the second: the medians', between those of the quartiles."""
+        one, two = self.epoch_s(first), self.epoch_s(second)
+        return None if one is None or two is None else (one[0] / two[2], one[1] / two[1], one[2] / two[0])
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of an article, and how it is judged."""
+
+    text: str
+    source: str
+    judge: Callable[[Known], Judgement]
+
+
+def known(ways: Sequence[Way], records: Sequence[Record]) -> Known:
+    """Sort the kept records into what the claims ask for."""
+    race = [record for record in records if record.kind == "race"]
+    anatomy = [record for record in records if record.kind == ANATOMY]
+    wanted = anatomy_tasks(ways)
+    splits = {t.way: s for t in wanted if t.examination.kind == "parts" and (s := t.split(anatomy)) is not None}
+    operations = {
+        BACKENDS[task.way.backend].worker + ("" if task.way.device == "cpu" else ", GPU"): task.seconds(anatomy)
+        for task in wanted
+        if task.examination.kind == "operations" and task.complete(anatomy)
+    }
+    on_card = [t.seconds(anatomy) for t in wanted if t.examination.kind == "traps"]
+    occupancy = {name: share for found in on_card for name, share in found.items() if name in OCCUPANCY}
+    return Known(standings([*CELLS, *GPU_CELLS], race), splits, operations, occupancy)
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """How many claims became what.
+
+    >>> summary([Verdict.CORRECTED, Verdict.HOLDS, Verdict.HOLDS])
+    'Of 3 claims: 2 hold here, 1 is corrected by arithmetic.'
+    """
+    counts = {verdict: verdicts.count(verdict) for verdict in Verdict}
+    words = ", ".join(f"{n} {(ONE if n == 1 else MANY)[verdict]}" for verdict, n in counts.items() if n)
+    return f"Of {len(verdicts)} claims: {words}."
+
+
+def anatomy_tasks(ways: Sequence[Way]) -> list[Task]:
+    """Steps taken apart; and on a card the traps, which ask it for its occupancy."""
+    on_card = Way(DEFAULT, "gpu")
+    traps = [Task(on_card, Examination("traps", NETWORK, BATCH_SIZE))] if on_card in ways else []
+    return tasks(ways, NETWORK, BATCH_SIZE) + traps
+
+
+def _of(backend: str, batch_size: int, device: str = "cpu") -> Cell:
+    return Cell(Way(backend, device), batch_size)
+
+
+def open_until(what: str) -> Judgement:
+    return Judgement(Verdict.OPEN, "–", f"Needs {what}: press “Measure what is missing”.")
+
+
+def decided(holds: bool | None, measured: str, why: str) -> Judgement:
+    """By a figure of this machine; None: it does not carry a verdict, and `why` says what would."""
+    verdict = Verdict.OPEN if holds is None else Verdict.HOLDS if holds else Verdict.NOT_HERE
+    return Judgement(verdict, measured, why)
+
+
+def corrected(measured: str, why: str) -> Judgement:
+    """By arithmetic on the article's own figures, whatever is measured here."""
+    return Judgement(Verdict.CORRECTED, measured, why)
+
+
+def is_longer(low: float, high: float) -> bool | None:
+    """Whether a ratio of times between these two says that the first takes longer; None: it cannot tell."""
+    told = measurement.verdict_of(low, high)
+    return None if told is measurement.Verdict.UNCLEAR else told is measurement.Verdict.SLOWER
+
+
+_NOT_TOLD_APART = "The quartiles of the two leave open which takes longer: measure again, on a quiet machine."
+
+
+def _cpu_beats_gpu(known: Known) -> Judgement:
+    cpu, gpu = _of("keras-tensorflow", 32), _of("keras-tensorflow", 32, "gpu")
+    cpu_s, gpu_s, ratio = known.epoch_s(cpu), known.epoch_s(gpu), known.ratio(gpu, cpu)
+    if cpu_s is None:
+        return open_until("the race at batch size 32")
+    if gpu_s is None or ratio is None:
+        why = "The processor's half is measured here; the card's needs a machine with one."
+        return Judgement(Verdict.NO_GPU, f"CPU {seconds(cpu_s[1])} an epoch", why, recorded_at=32)
+    holds = is_longer(ratio[0], ratio[2])
+    why = f"The same `fit`, the same data; the GPU takes {ratio[1]:.2g} times as long."
+    figure = f"CPU {seconds(cpu_s[1])}, GPU {seconds(gpu_s[1])} an epoch"
+    return decided(holds, figure, why if holds is not None else _NOT_TOLD_APART)
+
+
+def _with_validation(_known: Known) -> Judgement:
+    train, validation = N_TRAIN // 32, 12_000 // 32
+    why = (
+        f"1,875 graph launches are {train:,} training batches and {validation} of validation: the 6.5 s hold a pass over the validation "
+        "images too. All seconds here are training alone; evaluation is counted apart."
+    )
+    return corrected(f"{train:,} + {validation} = {train + validation:,} batches", why)
+
+
+def _two_figures_for_one_thing(known: Known) -> Judgement:
+    here_s = known.epoch_s(_of("keras-tensorflow", 32))
+    why = f"The same training on the same machine differs by a factor of {11.31 / 4.4:.1f} between two pages, and neither says its spread."
+    measured = (
+        "–" if here_s is None else f"here {seconds(here_s[1])} (quartiles {seconds(here_s[0])} to {seconds(here_s[2])})"
+    )
+    return corrected(measured, why)
+
+
+def _numpy_slower_at_128(known: Known) -> Judgement:
+    ratio = known.ratio(_of("numpy", 128), _of("numpy", 32))
+    if ratio is None:
+        return open_until("the race of NumPy at 32 and 128")
+    holds = is_longer(ratio[0], ratio[2])
+    why = "The same arithmetic in a quarter of the steps; the published figure stands without a spread."
+    return decided(holds, _times(128, ratio, 32), why if holds is not None else _NOT_TOLD_APART)
+
+
+def _memory_pressure(known: Known) -> Judgement:
+    ratio = known.ratio(_of("numpy", 4096), _of("numpy", 2048))
+    if ratio is None:
+        return open_until("the race of NumPy at 2,048 and 4,096")
+    holds = is_longer(ratio[0], ratio[2])
+    why = "Published: 1.03 s after 0.84 s, “due to memory pressure”. A batch of 4,096 images is 13 MB; whether that matters depends on the cache."
+    return decided(holds, _times(4096, ratio, 2048), why if holds is not None else _NOT_TOLD_APART)
+
+
+def _times(size: int, ratio: tuple[float, float, float], other: int) -> str:
+    low, middle, high = ratio
+    return f"{size:,} takes {middle:.2f} times as long as {other:,} ({low:.2f} to {high:.2f})"
+
+
+def _jax_in_a_seventh_of_a_second(known: Known) -> Judgement:
+    step_s, epoch_s = known.epoch_s(_of("jax-step", 4096)), known.epoch_s(_of("jax-epoch", 4096))
+    if step_s is None or epoch_s is None:
+        return open_until("the race of JAX at 4,096")
+    low, middle, high = step_s
+    why = f"One call a step, as in the article; the whole epoch in one call takes {seconds(epoch_s[1])}."
+    holds = None if low <= 0.14 < high else high <= 0.14
+    return decided(
+        holds, f"{justified(middle, low, high, at_most=3)} an epoch", why if holds is not None else _BOTH_SIDES
+    )
+
+
+_BOTH_SIDES = "The claimed figure lies between the quartiles: measure again, on a quiet machine."
+
+
+def _forty_five_times(known: Known) -> Judgement:
+    published_same = published.EPOCH_S["keras-tensorflow", "gpu"][4096] / published.EPOCH_S["jax-step", "cpu"][4096]
+    why = (
+        "6.5 s is batch size 32 and 0.14 s is 4,096: two changes at once, and fewer steps learn less. At 4,096 both, the article's own table "
+        f"says {published_same:.0f}."
+    )
+    mixed = known.ratio(_of("keras-tensorflow", 32), _of("jax-step", 4096))
+    same = known.ratio(_of("keras-tensorflow", 4096), _of("jax-step", 4096))
+    here = (
+        "–"
+        if mixed is None or same is None
+        else f"{mixed[1]:.0f} mixed, {same[1]:.1f} at 4,096 both (Keras on the CPU)"
+    )
+    return corrected(here, why)
+
+
+def _capacity(_known: Known) -> Judgement:
+    flop = 2 * 32 * 784 * 128
+    least_s = flop / 11e12
+    why = (
+        f"It divides operations by operations a second. The product is {flop / 2e6:.1f} million multiply-adds, {flop / 1e6:.1f} MFLOP: "
+        f"{seconds(least_s)} at 11 TFLOP/s, which is {least_s / 541e-6:.1%} of the 541 μs that it took."
+    )
+    return corrected(f"{least_s / 541e-6:.1%} of the peak", why)
+
+
+def _multiply_adds(_known: Known) -> Judgement:
+    why = "Each multiply-add is two operations: 3.2 million multiply-adds are 6.4 million operations, not 6.4 million multiply-adds."
+    return corrected(f"{32 * 784 * 128 / 1e6:.1f} million", why)
+
+
+def _steps_of_the_sweep(_known: Known) -> Judgement:
+    steps = N_TRAIN // 32 * 3 * 4
+    why = "A fifth of the 60,000 images is held back for validation, so an epoch has 1,500 training steps, not 1,875."
+    return corrected(f"{steps:,} training steps", why)
+
+
+def _overhead_a_step(known: Known) -> Judgement:
+    own_s, one = 63 / 22_500, known.splits.get(Way("keras-tensorflow"))
+    why = f"Their own sweep says otherwise: 63 s over 22,500 steps are {seconds(own_s)} a step, {own_s / 210e-6:.0f} times as much."
+    beside = (
+        "–"
+        if one is None
+        else f"{seconds(one.step_s - one.parts_s['arithmetic'])} beside the arithmetic (Keras on the CPU here)"
+    )
+    return corrected(beside, why)
+
+
+def _utilisation(known: Known) -> Judgement:
+    shown, warps = (known.occupancy.get(name) for name in OCCUPANCY)
+    why = (
+        "The `sm` column of `dmon` is documented as the share of time in which at least one kernel ran. Occupancy is in NVML's GPM (SM_UTIL and "
+        "SM_OCCUPANCY, from Hopper on), in DCGM's fields 1002 and 1003, and in Nsight."
+    )
+    if shown is None:
+        return Judgement(Verdict.NO_GPU, "–", why)
+    if warps is None:
+        return decided(None, f"{shown:.0%} shown; this chip does not report its occupancy", why)
+    is_the_same = measurement.verdict_of(warps / shown, warps / shown) is measurement.Verdict.SAME
+    return decided(is_the_same, f"{shown:.0%} shown, {warps:.1%} of the warps there", why)
+
+
+def _fit_is_eager(known: Known) -> Judgement:
+    eager, one = known.operations.get("keras-tensorflow"), known.splits.get(Way("keras-tensorflow"))
+    if eager is None or one is None:
+        return open_until("a step of Keras, whole and operation by operation")
+    ratio = one.step_s / eager[ALL]
+    figure = f"a step of `fit` {seconds(one.step_s)}, op by op {seconds(eager[ALL])}"
+    if is_longer(1 / ratio, 1 / ratio):
+        why = "A whole step of `fit` takes less than its operations one by one: `fit` traces the step once, and runs it as one graph."
+        return decided(False, figure, why)
+    why = "A step of `fit` is not quicker here than its operations one by one, which leaves open how it runs them. It traces the step once."
+    return decided(None, figure, why)
+
+
+def _one_fused_kernel(known: Known) -> Judgement:
+    kernels = known.operations.get("jax", {}).get(KERNELS)
+    if kernels is None:
+        return open_until("a step of JAX, operation by operation")
+    why = "XLA fuses elementwise work; the products stay calls of a library or loops of their own, launched one after another by the host."
+    return decided(kernels <= 1, f"{kernels:.0f} kernels in one compiled step (CPU)", why)
+
+
+def _hard_floor(known: Known) -> Judgement:
+    epoch_s = known.epoch_s(_of("jax-epoch", 1))
+    if epoch_s is None:
+        return open_until("the race of JAX in one call at batch size 1")
+    low, middle, high = (epoch / N_TRAIN for epoch in epoch_s)
+    figure = f"{justified(middle, low, high, at_most=3)} for a whole step at batch size 1"
+    if high < 10e-6:
+        return decided(False, figure, "A compiled loop over the batches asks Python once an epoch, not once a step.")
+    why = "A compiled loop asks Python once an epoch, not once a step; but only a whole step below 10 μs would refute the claim."
+    return decided(None, figure, why)
+
+
+def _no_overhead_on_cpu(known: Known) -> Judgement:
+    one = known.splits.get(Way("keras-tensorflow"))
+    if one is None:
+        return open_until("the parts of Keras' step")
+    share = one.share("arithmetic")
+    why = (
+        f"It is held to hold from {ALL_COMPUTE:.0%} on. A processor has no launch to wait for, but the framework's loop, dispatch and input are "
+        "there on any device."
+    )
+    return decided(share >= ALL_COMPUTE, f"{share:.0%} of a step of `fit` is arithmetic", why)
+
+
+def _every_operation_faster(known: Known) -> Judgement:
+    numpy, card = known.operations.get("numpy"), known.operations.get("keras-tensorflow, GPU")
+    eager = known.operations.get("keras-tensorflow")
+    why = "The table compares NumPy with TensorFlow as well as a processor with a card: part of the difference is the library's dispatch, on any device."
+    if numpy is None or eager is None:
+        return open_until("the operations by NumPy and by TensorFlow")
+    if card is None:
+        return Judgement(
+            Verdict.NO_GPU, f"TensorFlow op by op on this CPU: {eager[ALL] / numpy[ALL]:.1f} times NumPy's", why
+        )
+    told = [is_longer(*[card[one.key] / numpy[one.key]] * 2) for one in OPERATIONS]
+    figure = f"NumPy {seconds(numpy[ALL])}, TensorFlow on the card {seconds(card[ALL])}; quicker in {sum(map(bool, told))} of {len(told)} operations"
+    return decided(all(told), figure, why)
+
+
+def _price(_known: Known) -> Judgement:
+    why = (
+        "A price list of 2026 has 0.936 $ on demand in us-central1. Which it was when the article was written can be neither measured nor reckoned: "
+        "each cost here carries its price's date."
+    )
+    return decided(None, "0.936 $ an hour, listed in 2026", why)
+
+
+def _crossover(known: Known) -> Judgement:
+    if known.epoch_s(_of("keras-tensorflow", 32, "gpu")) is None:
+        why = "Needs the race on a machine with a card, at several widths."
+        return Judgement(Verdict.NO_GPU, "–", why, recorded_at=256)
+    return decided(None, "–", "Needs the race at several widths.")
+
+
+A, B = published.OVERHEAD_ARTICLE, published.MACHINES_ARTICLE
+CLAIMS = (
+    Claim("784→128→10 takes 4.4 s an epoch on a CPU and 6.5 s on a GPU.", A, _cpu_beats_gpu),
+    Claim("The 6.5 s are 1,500 training steps.", A, _with_validation),
+    Claim("Keras on the CPU at batch size 32 takes 4.4 s; in the table, 11.31 s.", A, _two_figures_for_one_thing),
+    Claim("NumPy takes longer at batch size 128 (4.70 s) than at 32 (2.71 s).", A, _numpy_slower_at_128),
+    Claim("NumPy slows down again at batch size 4,096.", A, _memory_pressure),
+    Claim("JAX at batch size 4,096 takes 0.14 s an epoch.", A, _jax_in_a_seventh_of_a_second),
+    Claim("That is 45 times faster than Keras on the GPU.", A, _forty_five_times),
+    Claim("The CPU is faster on every single operation: 751 μs against 4,447 μs.", A, _every_operation_faster),
+    Claim("On the CPU a compiled step is all compute, no overhead.", A, _no_overhead_on_cpu),
+    Claim("The product uses 0.00003 % of the GPU's capacity.", A, _capacity),
+    Claim("Below 500,000 parameters and a batch size of 256, a fast CPU beats a GPU.", A, _crossover),
+    Claim("A step is about 210 μs, of which 0.2 μs are arithmetic.", B, _overhead_a_step),
+    Claim("The sweep of four models makes 22,500 steps.", B, _steps_of_the_sweep),
+    Claim("32×784 by 784×128 is about 6.4 million multiply-adds.", B, _multiply_adds),
+    Claim("`nvidia-smi dmon -s u` shows the occupancy.", B, _utilisation),
+    Claim("TensorFlow under Keras runs each operation eagerly.", B, _fit_is_eager),
+    Claim("XLA compiles the whole computation into one fused kernel.", B, _one_fused_kernel),
+    Claim("About 10 μs of Python a step are a hard floor.", B, _hard_floor),
+    Claim("c3-highcpu-22 costs 0.77 $ an hour.", B, _price),
+)

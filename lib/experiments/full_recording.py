@@ -1,0 +1,277 @@
+"""Everything that a machine can be asked, in the order of its worth, one thing after another, until the time is up.
+
+First each question once: ceilings, a round of the race, the article's experiments, sweeps, one step taken apart, many networks at
+once, epochs to an accuracy. Then further rounds of the race, for the spread. What the store has already is not asked again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lib.backends.registry import BACKENDS, DEFAULT, Way, usable_ways, versions
+from lib.data.mnist import Facts
+from lib.experiments import backend_race as race_module
+from lib.experiments import parallel_sweeps, time_to_accuracy
+from lib.experiments.anatomy_of_a_step import measure_tasks
+from lib.experiments.anatomy_of_a_step import tasks as anatomy_tasks
+from lib.experiments.backend_race import NETWORK, Cell, all_cells, records_and_notes
+from lib.experiments.parallel_sweeps import Point
+from lib.experiments.peak_rates import measure_ceilings
+from lib.experiments.published import ARTICLE_ARCHITECTURES
+from lib.hardware.cores import usable_cores
+from lib.hardware.optional import free_memory_bytes
+from lib.spec import Network
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.sweeps.process_pool import close_pools, pools_are_possible
+from lib.sweeps.strategies import POOLED
+from lib.timing.measurement import Ended, Measurement
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note
+from lib.workers.queue import Claim
+
+FAILURE, MODELS = "failure", "models"  # kinds of records
+ARTICLE_SIZES = (1, 32, 256)
+MODELS_MOST = 64
+SWEEP_EPOCHS = 2
+VISIT_S = 1.5  # of training in a visit: half of what the page gives it, so that all fits into ten minutes
+POOL_BYTES = {DEFAULT: 0.35e9}  # of a process of a pool; Keras' are larger
+KERAS_POOL_BYTES = 0.9e9
+MAX_POOL_BYTES = 3e9  # a battery stays below 4 GiB
+GIVE_UP_AFTER = 2  # failures of a library on a device, one after another
+ENOUGH_ROUNDS = 3
+COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: all of them would take four minutes
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to measure by one library on one device: what it is called, and what measures it."""
+
+    name: str
+    way: Way
+    measure: Callable[[Cancel], Iterator[object]]
+    subject: dict[str, str | int | float] = field(default_factory=dict)
+    pooled: bool = False  # made by processes of a pool, whose memory counts, too
+
+
+Phase = tuple[str, Callable[[], list[Task]]]  # a title, and what finds out what is missing
+
+
+@dataclass
+class Battery:
+    """A machine's engine and store, and what has failed so far."""
+
+    engine: Engine
+    store: Store
+    cancel: Cancel
+    ways: Sequence[Way] = field(default_factory=usable_ways)
+    claim: Claim = field(default_factory=Claim)
+    facts: Facts | None = None
+    _failed: dict[tuple[str, str], int] = field(default_factory=dict)
+    _library: tuple[str, str] | None = None
+
+    def run(self) -> Iterator[Note]:
+        """Measure what is missing; says what it does, and yields again when something was kept."""
+        for title, make in (*self.questions(), *self.further_rounds()):
+            todo = make()
+            for number, task in enumerate(todo, 1):
+                if self.cancel.is_set():
+                    return
+                yield Note(f"{title}, {number} of {len(todo)}: {task.name}")
+                yield from self._perform(task)
+
+    def left(self) -> list[str]:
+        """What is still to be measured once, by title."""
+        return [f"{title}: {len(todo)}" for title, make in self.questions() if (todo := make())]
+
+    def left_out(self) -> list[str]:
+        """What is not asked of this machine, and why."""
+        return [why for method in parallel_sweeps.methods() if (why := why_no_pool(method))]
+
+    def questions(self) -> list[Phase]:
+        """What is asked, in order; each finds out only in its turn what is missing."""
+        return [
+            ("ceilings", self._ceilings),
+            ("race", lambda: self._visits(all_cells(self.ways), 1)),
+            ("the article's experiments", lambda: self._visits(experiment_cells(self.ways), 1)),
+            ("sweeps", lambda: self._sweeps(quick=True)),
+            ("a step taken apart", self._anatomy),
+            ("many networks at once", self._models),
+            ("sweeps by Keras", lambda: self._sweeps(quick=False)),
+            ("epochs to an accuracy", self._accuracy),
+        ]
+
+    def further_rounds(self) -> list[Phase]:
+        """For the spread, as far as there is time."""
+        numbers = range(2, ENOUGH_ROUNDS + 1)
+        return [(f"race, round {n}", lambda n=n: self._visits(all_cells(self.ways), n)) for n in numbers]
+
+    def _perform(self, task: Task) -> Iterator[Note]:
+        library = _library_of(task.way)
+        if self._failed.get(library, 0) >= GIVE_UP_AFTER:
+            return
+        if self._library not in (None, library) or task.pooled:
+            self.engine.close()  # one library in memory at a time
+        self._library = library
+        try:
+            for told in task.measure(self.cancel):
+                if isinstance(told, Note):
+                    yield told
+                elif isinstance(told, Record | Point):
+                    yield Note("")
+            self._failed[library] = 0
+            self.facts = self.facts or self.engine.known_facts()
+        except (RuntimeError, MemoryError, OSError) as error:  # of the engine, or of a pool
+            self._failed[library] = self._failed.get(library, 0) + 1
+            self.store.add(failure(task, str(error)))
+            yield Note(f"failed, and goes on: {error}")
+        finally:
+            if task.pooled:
+                close_pools()
+
+    def _ceilings(self) -> list[Task]:
+        # Keras' are those of the library below it; for TensorFlow there is no other way in.
+        ways = [way for way in self.ways if BACKENDS[way.backend].worker not in ("keras-jax", "keras-torch")]
+        libraries = {_library_of(way): way for way in ways}
+        kept = self.store.records("ceiling")
+        has = {(record.subject["library"], record.subject["device"]) for record in kept}
+        return [
+            Task(
+                way.label, way, lambda cancel, way=way: measure_ceilings([way], self.engine, self.store, cancel, self.claim)
+            )
+            for key, way in libraries.items()
+            if key not in has
+        ]  # fmt: skip
+
+    def _visits(self, cells: list[Cell], rounds: int) -> list[Task]:
+        """Library by library, so that no two are in memory at once; in another order each round."""
+        todo = race_module.plan(cells, self.store.records(race_module.KIND), rounds)
+        libraries = list(dict.fromkeys(_library_of(cell.way) for cell in cells))
+        order = [libraries[i] for i in np.random.default_rng(rounds).permutation(len(libraries))]
+        todo.sort(key=lambda cell: order.index(_library_of(cell.way)))
+        return [
+            Task(
+                f"{cell.way.label}, {cell.network.label} at batch size {cell.batch_size:,}", cell.way,
+                lambda cancel, cell=cell: records_and_notes(race_module.race([cell], self.engine, self.store, cancel, self.claim, VISIT_S)),
+                cell.subject,
+            )
+            for cell in todo
+        ]  # fmt: skip
+
+    def _sweeps(self, quick: bool) -> list[Task]:
+        kept = parallel_sweeps.compared(self.store, SWEEP_EPOCHS)
+        methods = [
+            method
+            for method in parallel_sweeps.methods()
+            if method.key not in kept and (method.way.backend == DEFAULT) == quick and not why_no_pool(method)
+        ]
+        return [
+            Task(
+                method.label, method.way,
+                lambda cancel, m=method: parallel_sweeps.compare([m], SWEEP_EPOCHS, self.engine, self.store, cancel, self.claim),
+                {"method": method.key}, method.strategy in POOLED,
+            )
+            for method in methods
+        ]  # fmt: skip
+
+    def _anatomy(self) -> list[Task]:
+        records = self.store.records("anatomy")
+        return [
+            Task(
+                f"{task.way.label}, {task.examination.kind}", task.way,
+                lambda cancel, t=task: measure_tasks([t], self.engine, self.store, cancel, self.claim),
+                task.subject,
+            )
+            for task in anatomy_tasks(self.ways, NETWORK, 32)
+            if not task.complete(records)
+        ]  # fmt: skip
+
+    def _models(self) -> list[Task]:
+        known = {record.subject["device"] for record in self.store.records(MODELS)}
+        ways = [way for way in self.ways if way.backend == DEFAULT and way.device not in known]
+        return [
+            Task(f"up to {MODELS_MOST}, {way.label}", way, lambda cancel, way=way: self._points(way, cancel))
+            for way in ways
+        ]
+
+    def _points(self, way: Way, cancel: Cancel) -> Iterator[object]:
+        found: dict[tuple[str, int], Point] = {}
+        for once_more in (False, True):  # the second time a point's ends are those of both
+            for told in parallel_sweeps.saturation(
+                MODELS_MOST, 32, self.engine, self.store, cancel, self.claim, way.device, free_memory_bytes(), once_more
+            ):
+                if isinstance(told, Point) and not told.why_not:
+                    found[told.strategy, told.count] = told
+                yield told
+        if not cancel.is_set():  # all or none: a part would pass for the whole
+            for point in found.values():
+                self.store.add(record_of_point(point, way))
+                yield point
+
+    def _accuracy(self) -> list[Task]:
+        way = Way()
+        self.facts = self.facts or self.engine.known_facts()
+        if way not in self.ways or self.facts is None or self.facts.source != "MNIST":
+            return []
+        known = time_to_accuracy.learned(self.store, NETWORK, self.facts)
+        todo = [t for t in time_to_accuracy.trials(NETWORK) if t.batch_size in COUNTED_SIZES and t not in known]
+        if not todo:
+            return []
+        return [
+            Task(
+                f"{len(todo)} trainings", way,
+                lambda cancel: time_to_accuracy.learn(todo, self.engine, self.store, cancel, self.claim, pool_fits(DEFAULT)), pooled=True,
+            )
+        ]  # fmt: skip
+
+
+def pool_fits(backend: str) -> bool:
+    """Whether a process a core of this library stays below the battery's memory."""
+    return usable_cores() * POOL_BYTES.get(backend, KERAS_POOL_BYTES) < MAX_POOL_BYTES
+
+
+def why_no_pool(method: parallel_sweeps.Method) -> str:
+    """Why a sweep by processes is left out here; empty where it is not."""
+    if method.strategy not in POOLED:
+        return ""
+    if not pools_are_possible():
+        return f"{method.label}: loky is not installed"
+    return (
+        ""
+        if pool_fits(method.way.backend)
+        else f"{method.label}: {usable_cores()} processes would need more than 4 GiB"
+    )
+
+
+def experiment_cells(ways: Sequence[Way]) -> list[Cell]:
+    """What the article's three experiments consist of, beyond the race's own cells."""
+    networks = [Network.parse(text) for text in ARTICLE_ARCHITECTURES]
+    kinds = [(NETWORK, size) for size in ARTICLE_SIZES] + [(network, 32) for network in networks]
+    extra = [(n, size) for n, size in kinds if n != NETWORK or size not in race_module.BATCH_SIZES]
+    return [Cell(way, size, network) for way in ways for network, size in extra]
+
+
+def record_of_point(point: Point, way: Way) -> Record:
+    """Seconds of an epoch and network: lowest, median and highest as the three blocks."""
+    subject = {
+        "strategy": point.strategy,
+        "device": point.device,
+        "count": point.count,
+        "batch_size": 32,
+        "hidden": NETWORK.label,
+    }
+    blocks = (point.low_s, point.each_s, point.high_s)
+    measured = Measurement(blocks, 1, Ended.CAP, warnings=point.disturbed)
+    return Record.of(MODELS, subject, measured, versions(way.backend))
+
+
+def failure(task: Task, sentence: str) -> Record:
+    """In the place of a figure that could not be had: what was asked, and what happened."""
+    subject = {"task": task.name, "backend": task.way.backend, "device": task.way.device} | task.subject
+    return Record(FAILURE, subject, (), 1, Ended.CAP.name, (sentence,), versions(task.way.backend))
+
+
+def _library_of(way: Way) -> tuple[str, str]:
+    return BACKENDS[way.backend].worker, way.device

@@ -1,0 +1,280 @@
+"""The experiments of the notebook on sweeps: the article's comparison, more and more networks, and more and more different ones.
+
+The comparison is timed whole and kept. The other two are paces: a few measured steps of each program (`lib.sweeps.cost_model`), which are
+kept too, so that a slider that comes back to a position finds it measured.
+"""
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lib.backends.base import Epoch
+from lib.backends.registry import Way, device_count, unavailable, versions
+from lib.backends.stacked.packing import Shape, waste
+from lib.hardware.cores import usable_cores
+from lib.spec import Network, Training
+from lib.storage.current import current
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.sweeps.cost_model import Paces, evaluation_flops, expected_s, step_flops
+from lib.sweeps.events import Finished, Item, Void
+from lib.sweeps.strategies import POOLED, STRATEGIES, Limits, parts
+from lib.sweeps.sweep import Options, updates
+from lib.timing.measurement import Ended, Measurement
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, Message, Progress, Waiting
+from lib.workers.notes import Note, note_of
+from lib.workers.queue import Claim
+
+KIND = "sweep"
+RATES = (0.001, 0.01, 0.1, 1.0, 10.0)  # the article's
+COUNTS = tuple(2**k for k in range(11))
+N_DIFFERENT = 8
+COUNTED_BY = ("sequential", "vmap", "sharded")
+MIXED_BY = ("sequential", "vmap", "padded", "sharded")
+NETWORK = Network((128,))
+SHARE_OF_MEMORY = 0.4
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to make the article's sweep."""
+
+    key: str
+    label: str
+    color: str
+    way: Way
+    strategy: str
+
+
+def methods() -> list[Method]:
+    """Those that can run here; the article's Keras last, which takes minutes."""
+    keras = Way("keras-tensorflow")
+    found = [
+        Method(key, f"JAX, {STRATEGIES[key].label}", STRATEGIES[key].color, Way(), key)
+        for key in ("sequential", "processes", "vmap", "sharded", "stacks")
+    ]
+    on_card = Way(device="gpu")
+    found += [
+        Method(f"{key}-gpu", f"JAX, {STRATEGIES[key].label}, GPU", STRATEGIES[key].color, on_card, key)
+        for key in ("sequential", "vmap")
+    ]
+    found += [
+        Method("keras-processes", "Keras, processes", "#978abf", keras, "processes"),
+        Method("keras-sequential", "Keras, one after another", "#8a8f98", keras, "sequential"),
+    ]
+    return [method for method in found if unavailable(method.way) is None]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A whole sweep of the article's, by one method."""
+
+    method: str
+    record: Record
+
+
+def compared(store: Store, epochs: int) -> dict[str, Record]:
+    """What is kept of the comparison, by method: the latest."""
+    records = store.records(KIND)
+    found = {
+        method.key: current(records, {"method": method.key, "epochs": epochs}, method.way.backend)
+        for method in methods()
+    }
+    return {key: kept[-1] for key, kept in found.items() if kept}
+
+
+def compare(
+    todo: Sequence[Method], epochs: int, engine: Engine, store: Store, cancel: Cancel, claim: Claim
+) -> Iterator[Compared | Note]:
+    """Time each method's sweep once, whole, by warm workers; each is kept as soon as it is done.
+
+    A sweep that had to wait in its middle, because another control was moved, is timed again.
+    """
+    for method in todo:
+        warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.way) for seed in range(2)]
+        doing = f"warming up {method.label}"
+        yield Note(doing)
+        yield from _quietly(updates(warm_up, engine, None, cancel, Options(method.strategy), claim), doing)
+        wall_s, watch = None, engine.watch(method.way)
+        while wall_s is None and not cancel.is_set():
+            with watch:
+                wall_s = yield from _timed(method, epochs, engine, cancel, claim)
+        if wall_s is None:
+            return
+        measured = watch.marked(Measurement((wall_s,), 1, Ended.CAP))
+        record = Record.of(KIND, {"method": method.key, "epochs": epochs}, measured, versions(method.way.backend))
+        store.add(record)
+        yield Compared(method.key, record)
+
+
+def _timed(
+    method: Method, epochs: int, engine: Engine, cancel: Cancel, claim: Claim
+) -> Generator[Note, None, float | None]:
+    """Wall seconds of a sweep from its turn on; None if it was interrupted."""
+    items = [Item(Training(NETWORK, rate, 32, epochs), method.way) for rate in RATES]
+    began, done = time.perf_counter(), 0
+    for update in updates(items, engine, None, cancel, Options(method.strategy), claim):
+        if isinstance(update, Waiting | Void):
+            if done:
+                return None
+            began = time.perf_counter()
+        done += isinstance(update, Finished) or (isinstance(update, Progress) and isinstance(update.event, Epoch))
+        if isinstance(update, Progress | Finished):
+            whole = len(RATES) * (1 if method.strategy in POOLED else epochs + 1)
+            yield Note(f"{method.label}: {done / whole:.0%}")
+        elif (note := note_of(update, method.label)) is not None:  # type: ignore[arg-type]
+            yield note
+    return None if cancel.is_set() else time.perf_counter() - began
+
+
+def _quietly(told: Iterator, doing: str) -> Iterator[Note]:
+    for update in told:
+        if (note := note_of(update, doing)) is not None:
+            yield note
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a number of networks takes by a strategy, an epoch and network; or why it cannot be had."""
+
+    strategy: str
+    device: str
+    count: int
+    each_s: float
+    memory_bytes: int
+    why_not: str = ""
+    low_s: float = 0.0
+    high_s: float = 0.0
+    disturbed: tuple[str, ...] = ()
+
+
+def saturation(
+    most: int,
+    batch_size: int,
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    claim: Claim,
+    device: str,
+    free_bytes: float,
+    again: bool = False,
+) -> Iterator[Point | Note]:
+    """Seconds of an epoch and network, 1 to `most` networks in one program, beside one after another."""  # fmt: skip
+    paces = Paces(engine, store, Way(device=device), cancel, claim, again=again)
+    for key in COUNTED_BY:
+        n_devices = device_count(device) if key == "sharded" else 1
+        if key == "sharded" and n_devices < 2:
+            continue
+        for count in [count for count in COUNTS if count <= most]:
+            if cancel.is_set():
+                return
+            trainings = [Training(NETWORK, float(rate), batch_size, 1) for rate in np.geomspace(0.01, 0.3, count)]
+            memory_bytes = Shape.of([NETWORK]).place_bytes(batch_size) * (count if key != "sequential" else 1)
+            if memory_bytes > SHARE_OF_MEMORY * free_bytes:
+                why_not = f"{count:,} networks need {memory_bytes / 1e9:.1f} GB, of {free_bytes / 1e9:.1f} GB free"
+                yield Point(key, device, count, float("nan"), memory_bytes, why_not)
+                break
+            if key != "sequential" and count < 2:
+                continue
+            doing = f"{count:,} network{'s' * (count > 1)}, {STRATEGIES[key].label}"
+            yield Note(doing)
+            if key == "sequential" and count > 1:
+                paces = replace(paces, again=False)  # the same program, once more
+            each = yield from _each(paces, key, trainings, n_devices, doing)
+            if each is not None:
+                each_s, low_s, high_s, disturbed = each
+                yield Point(key, device, count, each_s, memory_bytes, "", low_s, high_s, disturbed)
+        paces = replace(paces, again=again)
+
+
+def _each(paces: Paces, strategy: str, trainings: list[Training], n_devices: int, doing: str):
+    """Generator: its value is seconds an epoch and network, all in one program, with the ends of their spread; None when cancelled."""
+    limits = Limits(float("inf"), float("inf"), n_devices, 1.0)
+    plan = parts(STRATEGIES[strategy], trainings, range(len(trainings)), limits)
+    found = yield from _noted(paces.of(plan, trainings), doing)
+    if not found:
+        return None
+    steps = trainings[0].steps_per_epoch()
+    part = max(found, key=lambda p: len(plan[p].indices))
+    together = len(plan[part].indices) if plan[part].devices else 1
+    flops_per_s = step_flops(plan[part], trainings) / found[part].step_s
+    evaluation_s = evaluation_flops(plan[part], trainings) / flops_per_s / len(plan[part].indices)
+    pace = found[part]
+    each, low, high = (step_s * steps / together + evaluation_s for step_s in (pace.step_s, pace.low_s, pace.high_s))
+    return each, low, high, pace.disturbed
+
+
+def _noted(messages: Iterator[Message], doing: str):
+    """Pass on what a message says to who waits; the generator's value is the messages' own."""
+    while True:
+        try:
+            message = next(messages)
+        except StopIteration as end:
+            return end.value
+        if (note := note_of(message, doing)) is not None:
+            yield note
+
+
+def different(spread: float) -> list[Network]:
+    """Eight networks, from all alike (0) to one of 16 and one of 512 neurons (1), about 90 in the geometric mean.
+
+    >>> {network.hidden for network in different(0.0)}
+    {(91,)}
+    """
+    middle, farthest = np.log(np.sqrt(16 * 512)), np.log(512 / 16) / 2
+    widths = np.exp(middle + spread * farthest * np.linspace(-1, 1, N_DIFFERENT))
+    return [Network((max(1, round(float(width))),)) for width in widths]
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """What the eight networks take by a strategy: seconds of an epoch of all, programs, and the share of padding."""
+
+    strategy: str
+    all_s: float
+    programs: int
+    wasted: float
+    disturbed: tuple[str, ...] = ()
+
+
+def mixed(
+    spread: float,
+    batch_size: int,
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    claim: Claim,
+    again: bool = False,
+) -> Iterator[Mixed | Note]:
+    """The same eight networks: one after another, in one padded program, and divided among the cores."""
+    trainings = [Training(network, 0.1, batch_size, 1) for network in different(spread)]
+    paces = Paces(engine, store, Way(), cancel, claim, N_DIFFERENT, again)
+    limits = Limits(float("inf"), float("inf"), usable_cores(), 1.0)
+    for key in MIXED_BY:
+        plan = parts(STRATEGIES[key], trainings, range(N_DIFFERENT), limits)
+        if cancel.is_set() or (key == "sharded" and limits.n_devices < 2):
+            return
+        yield Note(STRATEGIES[key].label)
+        found = yield from _noted(paces.of(plan, trainings), STRATEGIES[key].label)
+        if cancel.is_set() or not found:
+            return
+        wasted = waste([t.network for t in trainings]) if STRATEGIES[key].padded else 0.0
+        disturbed = tuple(dict.fromkeys(flag for pace in found.values() for flag in pace.disturbed))
+        yield Mixed(key, expected_s(plan, trainings, found, compiled_s=0.0), len(plan), wasted, disturbed)
+
+
+def saturates_at(points: Sequence[Point], within: float = 0.05) -> int | None:
+    """The smallest number of networks from which on no larger one is better by more than this share.
+
+    >>> of = lambda count, each_s: Point("vmap", "cpu", count, each_s, 0)
+    >>> saturates_at([of(2, 1.0), of(4, 0.5), of(8, 0.49), of(16, 0.6)])
+    4
+    """
+    known = sorted((point for point in points if point.each_s == point.each_s), key=lambda point: point.count)
+    if not known:
+        return None
+    best_s = min(point.each_s for point in known)
+    return next(point.count for point in known if point.each_s <= (1 + within) * best_s)

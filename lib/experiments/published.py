@@ -1,0 +1,76 @@
+"""Figures that the articles published, quoted with their source and never measured here."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from lib import ROOT
+
+OVERHEAD_ARTICLE = "GPU overhead: why our MNIST model trains faster on CPU"
+MACHINES_ARTICLE = "Why a bigger GPU is not always faster"
+ADDRESSES = {
+    OVERHEAD_ARTICLE: "https://indepth.dev/posts/2006/en/gpu-overhead-why-mnist-trains-faster-on-cpu",
+    MACHINES_ARTICLE: "https://indepth.dev/posts/1016/en/why-bigger-gpu-not-always-faster",
+}
+WORKSTATION = "Core i9-10885H, Quadro RTX 5000"
+
+FILE = ROOT / "recorded" / "published.json"
+
+
+@dataclass(frozen=True)
+class PublishedMachine:
+    """An article's machine: seconds by (backend, device), then by batch size or by experiment; a price if it names one."""
+
+    name: str
+    source: str
+    epoch_s: Mapping[tuple[str, str], Mapping[int, float]]
+    experiment_s: Mapping[tuple[str, str], Mapping[str, float]]
+    price_per_h: float | None = None
+    price_date: str = ""
+
+
+def _machine(row: dict) -> PublishedMachine:
+    def by_way(table: dict) -> dict:
+        return {tuple(way.split("/")): figures for way, figures in table.items()}
+
+    epochs = {way: {int(size): s for size, s in by_size.items()} for way, by_size in by_way(row["epoch_s"]).items()}
+    experiments = by_way(row["experiment_s"])
+    price = row.get("price_per_h")
+    return PublishedMachine(row["name"], row["source"], epochs, experiments, price, row.get("price_date", ""))
+
+
+MACHINES = tuple(_machine(row) for row in json.loads(FILE.read_text())["machines"])
+# Seconds an epoch of 784→128→10 by backend and batch size: the first article's table, on its workstation.
+EPOCH_S = MACHINES[0].epoch_s
+
+# Seconds of one step's operations at batch size 32: NumPy on the processor, TensorFlow on the card, waited for one by one.
+OPERATION_S = MappingProxyType(
+    {
+        "forward: hidden layer": (162e-6, 541e-6),
+        "forward: ReLU": (9e-6, 173e-6),
+        "forward: output layer": (19e-6, 478e-6),
+        "softmax and loss": (30e-6, 780e-6),
+        "backward": (188e-6, 1271e-6),
+        "update": (345e-6, 1204e-6),
+        "total": (751e-6, 4447e-6),
+    }
+)
+PRODUCT_S = (272e-6, 109e-6)  # X @ W1 alone: processor, card
+COMPILED_S = (1.30e-3, 1.27e-3)  # one compiled training step: processor, card
+
+ARTICLE_ARCHITECTURES = ("128", "256", "128→64", "256→128→64")  # of its depth experiment
+
+# Seconds of the second article's three experiments: NVIDIA L4 (g2-standard-4) and 22 cores (c3-highcpu-22).
+_ON_L4, _ON_22_CORES = (next(iter(machine.experiment_s.values())) for machine in MACHINES[1:])
+EXPERIMENT_S = MappingProxyType({name: (_ON_L4[name], _ON_22_CORES[name]) for name in _ON_L4})
+
+
+def epoch_s(backend: str, device: str, batch_size: int) -> float | None:
+    """The published seconds an epoch, where the article has this batch size."""
+    return EPOCH_S.get((backend, device), {}).get(batch_size)
+
+
+# Five learning rates for ten epochs on eight cores: how many times faster than Keras one after another, and the seconds it speaks of.
+SWEEP_TIMES_FASTER = MappingProxyType({"keras-processes": 4.0, "vmap": 6.0})
+SWEEP_S = (28.0, 5.0)  # of the learning-rate experiment, before and “under” after

@@ -1,0 +1,311 @@
+"""What a run has shown so far, as rows: safe to fill in one thread and to read in others.
+
+Rows are pandas frames with units in the column names. A line is thinned to means over fixed groups of steps, which do not
+move while the line grows.
+"""
+
+import copy
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+
+from lib.backends.base import Epoch, FirstCall, Parameters, Steps
+from lib.data.mnist import Facts
+from lib.storage.records import Curve
+from lib.sweeps.events import Choosing, Continued, Finished, Item, Picked, ToTrain, Update, Void
+from lib.workers.engine import Disturbed, Progress, Ready, Restarted, Starting, Waiting
+from lib.workers.machine_turn import Holder
+
+POINTS_PER_LINE = 150
+
+# The states that the page tells apart.
+WAITING, RUNNING, STOPPED, KEPT, DIVERGED, FAILED, DONE = (
+    "waiting", "running", "stopped", "from store", "diverged", "failed", "done",
+)  # fmt: skip
+NOT_RUN = "not run"  # of one line: its run was over before its turn came
+
+
+@dataclass
+class Line:
+    """One item's progress."""
+
+    item: Item
+    losses: list[np.ndarray] = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)
+    n_steps: int = 0
+    train_s: float = 0.0
+    first_call_s: float = 0.0
+    began: float | None = None
+    curve: Curve | None = None
+    kept: bool = False
+    kept_epochs: int = 0  # that were trained earlier, and gone on from
+    ended: str = ""  # how the run ended, where it ended before this did
+
+    @property
+    def total_steps(self) -> int:
+        training = self.item.training
+        return training.steps_per_epoch() * training.epochs
+
+    @property
+    def diverged_step(self) -> int | None:
+        """Number of the step, from 1 over all epochs, whose loss was not finite."""
+        steps = 0
+        for epoch in self.epochs:
+            if epoch.diverged_step is not None:
+                return steps + epoch.diverged_step + 1
+            steps += epoch.steps
+        return None
+
+    @property
+    def accuracy(self) -> float | None:
+        """Validation accuracy after the last epoch so far."""
+        return self.epochs[-1].validation_accuracy if self.epochs else None
+
+    @property
+    def epoch_s(self) -> np.ndarray:
+        """Seconds of each epoch; the first one, still warming up, is left out where there are others."""
+        seconds = np.array([epoch.train_s for epoch in self.epochs])
+        return seconds[1:] if len(seconds) > 1 else seconds
+
+    @property
+    def state(self) -> str:
+        if self.curve is None:
+            begun = self.began is not None or self.n_steps > 0
+            return (self.ended or RUNNING) if begun else (NOT_RUN if self.ended else WAITING)
+        if self.diverged_step is not None:
+            return DIVERGED
+        return KEPT if self.kept else DONE
+
+    def add(self, event: FirstCall | Steps | Epoch) -> None:
+        if isinstance(event, FirstCall):
+            self.first_call_s, self.began = event.first_call_s, time.monotonic()
+        elif isinstance(event, Steps):
+            self.losses.append(event.losses)
+            self.n_steps += len(event.losses)
+            self.train_s += event.train_s
+        else:
+            self.epochs.append(event)
+
+    def go_on(self, curve: Curve) -> None:
+        """Begin where a shorter training, which is kept, had ended."""
+        self.kept_epochs = len(curve.epochs)
+        self.losses, self.n_steps = [curve.losses], len(curve.losses)
+        self.epochs = list(curve.epochs)
+        self.train_s = sum(epoch.train_s for epoch in curve.epochs)
+
+    def finish(self, curve: Curve, kept: bool) -> None:
+        self.curve, self.kept = curve, kept
+        self.losses, self.n_steps = [curve.losses], len(curve.losses)
+        self.epochs, self.first_call_s = list(curve.epochs), curve.first_call_s
+        self.train_s = sum(epoch.train_s for epoch in curve.epochs)
+
+    def thinned(self, points: int) -> tuple[np.ndarray, np.ndarray]:
+        """Middle step and mean loss of each group of steps; only finite losses."""
+        losses = np.concatenate(self.losses) if self.losses else np.empty(0, np.float32)
+        width = max(1, -(-self.total_steps // points))
+        if width == 1:
+            steps, means = np.arange(len(losses)) + 1.0, losses.astype(float)
+        else:
+            if 2 <= len(losses) < 2 * width:  # a line can be seen from two points on, and the first must not wait
+                width = len(losses) // 2
+            full = len(losses) // width * width
+            means = losses[:full].reshape(-1, width).mean(axis=1, dtype=float)
+            steps = (np.arange(len(means)) + 0.5) * width
+        finite = np.isfinite(means)
+        return steps[finite], means[finite]
+
+
+class Results:
+    """The lines of one run, and what is happening to it."""
+
+    def __init__(self, items: Sequence[Item], labels: Sequence[str]) -> None:
+        self.items, self.labels = tuple(items), tuple(labels)
+        self.lines = [Line(item) for item in items]
+        self.place: int | None = 0  # in the queue; None where another program holds the turn
+        self.holder: Holder | None = None  # … and that program, if it is known
+        self.notices: tuple[str, ...] = ()  # what the person should know of how it went
+        self.starting = ""
+        self.choosing = False
+        self.state = WAITING
+        self.failure = ""
+        self.version = 0  # grows with each change
+        self.changed = threading.Condition()
+        self.to_train: tuple[int, ...] | None = None  # known once the store was asked
+        self.parameters: tuple[int, Parameters] | None = None  # of the best item so far, where they came with it
+        self.data: Facts | None = None
+        self.picked: Picked | None = None  # how the sweep is made
+
+    def add(self, update: Update) -> None:
+        with self.changed:
+            if isinstance(update, Waiting):
+                self.place, self.holder, self.state = update.place, update.holder, WAITING
+            elif isinstance(update, Disturbed | Restarted):
+                self._notice(update.why)
+            elif isinstance(update, Starting):
+                self.starting = update.way.label
+            elif isinstance(update, Void):
+                for index in update.indices:
+                    self.lines[index] = Line(self.items[index])
+            elif isinstance(update, Continued):
+                self.lines[update.index].go_on(update.curve)
+            elif isinstance(update, Choosing):
+                self.choosing = True
+            elif isinstance(update, Picked):
+                self.picked, self.choosing = update, False
+            elif isinstance(update, Progress):
+                self.state, self.starting = RUNNING, ""
+                self.lines[update.index].add(update.event)
+            elif isinstance(update, Finished):
+                self.lines[update.index].finish(update.curve, update.kept)
+                for warning in update.curve.warnings:
+                    self._notice(warning)
+                self._keep_the_best_parameters(update)
+            elif isinstance(update, ToTrain):
+                self.to_train = update.indices
+            elif isinstance(update, Ready):
+                self.starting, self.data = "", update.data
+            self._tell()
+
+    def end(self, state: str, failure: str = "") -> None:
+        """The run is over: done, stopped or failed."""
+        with self.changed:
+            for line in self.lines:
+                line.ended = state
+            all_kept = all(line.kept for line in self.lines)
+            self.state = KEPT if state == DONE and all_kept else state
+            self.failure, self.starting, self.choosing = failure, "", False
+            self._tell()
+
+    def stopped(self) -> "Results":
+        """What there is now, as it stays for somebody who stops watching."""
+        with self.changed:
+            found = copy.copy(self)
+            found.lines = [replace(line, losses=list(line.losses), epochs=list(line.epochs)) for line in self.lines]
+            found.end(STOPPED)
+            return found
+
+    def _notice(self, text: str) -> None:
+        self.notices = tuple(dict.fromkeys([*self.notices, *filter(None, [text])]))
+
+    def _keep_the_best_parameters(self, update: Finished) -> None:
+        if self._best() == update.index:
+            self.parameters = (update.index, update.parameters) if update.parameters else None
+
+    def _tell(self) -> None:
+        self.version += 1
+        self.changed.notify_all()
+
+    @property
+    def over(self) -> bool:
+        return self.state in (DONE, KEPT, STOPPED, FAILED)
+
+    @property
+    def worth_showing(self) -> bool:
+        """Whether all that is kept and a first line of what is trained can be seen, or there is nothing to wait for."""
+        return self.over or any(self.lines[index].n_steps >= 2 for index in self.to_train or ())
+
+    @property
+    def share_done(self) -> float:
+        """Share of all steps, weighed by how long a step takes where that is known (else by its arithmetic)."""
+        costs = [self._step_cost_s(line) for line in self.lines]
+        total = sum(cost * line.total_steps for cost, line in zip(costs, self.lines, strict=True))
+        done = sum(
+            cost * (line.total_steps if line.curve is not None else line.n_steps)
+            for cost, line in zip(costs, self.lines, strict=True)
+        )
+        return done / total if total else 0.0
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds left, from the pace so far; None before there is one."""
+        if not any(line.n_steps for line in self.lines):
+            return None
+        left = sum(
+            self._step_cost_s(line) * (line.total_steps - line.n_steps) for line in self.lines if line.curve is None
+        )
+        return left
+
+    def _step_cost_s(self, line: Line) -> float:
+        """A step's seconds: measured, or guessed from the arithmetic at 50 GFLOP/s and 20 μs a step."""
+        if line.n_steps and line.train_s:
+            return line.train_s / line.n_steps
+        training = line.item.training
+        return 20e-6 + training.network.step_flops(training.batch_size) / 50e9
+
+    def steps_frame(self, points: int = POINTS_PER_LINE) -> pd.DataFrame:
+        """Loss by step: a row a point of the thinned lines."""
+        with self.changed:
+            parts = []
+            for index, line in enumerate(self.lines):
+                steps, losses = line.thinned(points)
+                per_epoch = max(1, line.item.training.steps_per_epoch())
+                parts.append(
+                    pd.DataFrame(
+                        {
+                            "line": index,
+                            "label": self.labels[index],
+                            "step": steps,
+                            "epoch": steps / per_epoch,
+                            "loss": losses,
+                        }
+                    )
+                )
+        return pd.concat(parts, ignore_index=True)
+
+    def epochs_frame(self) -> pd.DataFrame:
+        """A row an epoch: accuracy and loss on the validation images, seconds of training, evaluation, and both so far."""
+        rows = []
+        with self.changed:
+            for index, line in enumerate(self.lines):
+                spent_s = 0.0
+                for epoch in line.epochs:
+                    spent_s += epoch.train_s + epoch.evaluation_s
+                    rows.append(
+                        {
+                            "line": index, "label": self.labels[index], "epoch": epoch.epoch + 1,
+                            "accuracy": epoch.validation_accuracy, "validation_loss": epoch.validation_loss,
+                            "train_s": epoch.train_s, "evaluation_s": epoch.evaluation_s, "spent_s": spent_s,
+                        }
+                    )  # fmt: skip
+        columns = ["line", "label", "epoch", "accuracy", "validation_loss", "train_s", "evaluation_s", "spent_s"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def summary_frame(self) -> pd.DataFrame:
+        """A row a training: what it was, what came out, and how it was measured."""
+        rows = []
+        with self.changed:
+            for index, line in enumerate(self.lines):
+                training, seconds = line.item.training, line.epoch_s
+                quartiles = np.percentile(seconds, [25, 50, 75]) if len(seconds) else [np.nan] * 3
+                rows.append(
+                    {
+                        "line": index, "label": self.labels[index], "backend": line.item.way.label,
+                        "hidden_layers": training.network.label, "learning_rate": training.learning_rate,
+                        "batch_size": training.batch_size, "epochs": len(line.epochs), "parameters": training.network.n_parameters,
+                        "steps": line.n_steps, "accuracy": line.accuracy if line.accuracy is not None else np.nan,
+                        "loss": line.epochs[-1].validation_loss if line.epochs else np.nan,
+                        "epoch_q1_s": quartiles[0], "epoch_median_s": quartiles[1], "epoch_q3_s": quartiles[2],
+                        "timed_epochs": len(seconds), "train_s": line.train_s, "first_call_s": line.first_call_s,
+                        "diverged_step": line.diverged_step, "state": line.state,
+                        "measured_at": line.curve.measured_at if line.curve else "",
+                    }
+                )  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def best(self) -> Item | None:
+        """The finished item with the highest accuracy."""
+        with self.changed:
+            index = self._best()
+            return None if index is None else self.items[index]
+
+    def _best(self) -> int | None:
+        finished = [
+            index
+            for index, line in enumerate(self.lines)
+            if line.curve is not None and line.diverged_step is None and line.epochs
+        ]
+        return max(finished, key=lambda index: self.lines[index].accuracy or 0.0, default=None)

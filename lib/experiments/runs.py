@@ -1,0 +1,98 @@
+"""Sweeps in threads, filling the results that others read: equal ones once, for all who watch. Knows nothing of pages."""
+
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from lib.experiments.mnist_training import Experiment
+from lib.experiments.results import DONE, FAILED, STOPPED, Results
+from lib.storage.store import Store
+from lib.sweeps.sweep import Options, updates
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, TrainingFailed, WorkerDied
+from lib.workers.queue import Claim, SharedClaim
+
+# Before that, no strategy beats one after another by more than it costs to find out, and lines begin at once.
+WORTH_S = 4.0
+
+
+@dataclass(eq=False)
+class Run:
+    """A sweep in a thread, filling its results, for as long as anybody claims it."""
+
+    experiment: Experiment
+    results: Results
+    claim: SharedClaim
+    cancel: Cancel = field(default_factory=Cancel)
+
+
+@dataclass(eq=False)
+class Seat:
+    """One viewer's place at a run that others may watch too."""
+
+    run: Run
+    claim: Claim
+    _stopped: Results | None = None
+
+    @property
+    def results(self) -> Results:
+        """The run's; once the viewer has left, what there was then."""
+        return self._stopped or self.run.results
+
+    def leave(self) -> None:
+        """Watch it no longer. It ends when nobody is left."""
+        with _guard:
+            if self._stopped is None and not self.run.results.over:
+                self._stopped = self.run.results.stopped()  # which wakes who draws it
+                self.run.claim.discard(self.claim)
+                if not self.run.claim.each:
+                    self.run.cancel.set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end, but not longer than the time-out; whether it is over."""
+        with self.run.results.changed:
+            return self.run.results.changed.wait_for(lambda: self.results.over, timeout_s)
+
+
+_guard = threading.Lock()
+_under_way: dict[Hashable, Run] = {}
+
+
+def join(experiment: Experiment, engine: Engine, store: Store | None, claim: Claim, fresh: bool = False) -> Seat:
+    """A place at the run of this experiment: the one that is under way, or a new one. Returns at once.
+
+    `fresh` trains even what is kept, and what others train already.
+    """
+    key = (experiment, engine, store.path if store is not None else None)
+    with _guard:
+        run = None if fresh else _under_way.get(key)
+        if run is not None and run.claim.each and not run.results.over:
+            run.claim.add(claim)
+            return Seat(run, claim)
+        run = _under_way[key] = Run(experiment, Results(experiment.items, experiment.labels), SharedClaim(claim))
+    # The thread must not hold the stage whose viewer asked: its collection is what leaves a run that nobody sees.
+    threading.Thread(
+        target=_fill, args=(run, key, engine, store, fresh), daemon=True, name=f"run {experiment.name}"
+    ).start()
+    return Seat(run, claim)
+
+
+def _fill(run: Run, key: Hashable, engine: Engine, store: Store | None, fresh: bool) -> None:
+    """Sweep the experiment into the results; whatever goes wrong becomes a sentence in them."""
+    try:
+        options = Options(run.experiment.strategy, worth_s=WORTH_S, fresh=fresh, streams=True)
+        for update in updates(run.experiment.items, engine, store, run.cancel, options, run.claim):
+            run.results.add(update)
+        run.results.end(STOPPED if run.cancel.is_set() else DONE)
+    except (WorkerDied, TrainingFailed, MemoryError, OSError) as error:
+        run.results.end(FAILED, str(error))
+    except Exception as error:
+        fault = (
+            f"The run ended by a fault of this program ({type(error).__name__}: {error}); the terminal has the details."
+        )
+        run.results.end(FAILED, fault)
+        raise
+    finally:
+        with _guard:
+            if _under_way.get(key) is run:
+                del _under_way[key]

@@ -1,0 +1,112 @@
+"""How many epochs a batch size needs for an accuracy: what makes seconds an epoch comparable between batch sizes.
+
+All ways take the same steps from the same start (tests hold them to it), so the epochs are counted once, with JAX, and the
+seconds are each way's own. The learning rate is chosen on one seed and judged on three others; none is drawn again.
+An accuracy is looked at after each epoch, so the epochs, and with them the seconds, are upper bounds.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from lib.backends.registry import Way, versions
+from lib.data.mnist import Facts
+from lib.spec import Network, Training
+from lib.storage.records import Key
+from lib.storage.store import Store
+from lib.sweeps.events import Finished, Item
+from lib.sweeps.sweep import Options, updates
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note, note_of
+from lib.workers.queue import Claim
+
+TUNED_ON = 0
+SEEDS = (1, 2, 3)
+RATES = {1: (0.01, 0.03), 32: (0.1, 0.3), 128: (0.1, 0.3), 512: (0.3, 1.0), 1024: (0.3, 1.0), 2048: (0.3, 1.0), 4096: (0.3, 1.0)}  # fmt: skip
+EPOCHS = {1: 3, 32: 8, 128: 12, 512: 20, 1024: 20, 2048: 30, 4096: 30}
+TARGETS = (0.9, 0.92, 0.94, 0.95, 0.96, 0.97)
+
+Learned = Mapping[Training, tuple[float, ...]]  # validation accuracy after each epoch
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One training's accuracies, epoch by epoch."""
+
+    training: Training
+    accuracies: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Epochs to a target at one batch size: of each judged run, None where it did not get there in `tried` epochs."""
+
+    rate: float
+    epochs: tuple[int | None, ...]
+    tried: int
+
+    @property
+    def reached(self) -> tuple[int, ...]:
+        return tuple(sorted(epochs for epochs in self.epochs if epochs is not None))
+
+    @property
+    def words(self) -> str:
+        counts = ", ".join(map(str, self.reached)) or "none"
+        return f"{len(self.reached)} of {len(self.epochs)} runs reached it within {self.tried} epochs ({counts}), at learning rate {self.rate:g}"
+
+
+def trials(network: Network) -> list[Training]:
+    """Every training that the epochs are counted on."""
+    return [
+        Training(network, rate, size, EPOCHS[size], seed)
+        for size in RATES
+        for rate in RATES[size]
+        for seed in (TUNED_ON, *SEEDS)
+    ]
+
+
+def learned(store: Store, network: Network, facts: Facts | None) -> dict[Training, tuple[float, ...]]:
+    """What is kept already for these images; nothing while it is not known which they are."""
+    way = Way()
+    if facts is None:
+        return {}
+    kept = {t: store.get(Key(t, way, facts.digest, versions(way.backend))) for t in trials(network)}
+    return {t: tuple(epoch.validation_accuracy for epoch in c.epochs) for t, c in kept.items() if c is not None}
+
+
+def learn(
+    todo: list[Training], engine: Engine, store: Store, cancel: Cancel, claim: Claim, pooled: bool = True
+) -> Iterator[Trained | Note]:
+    """Train what is missing; each is kept as soon as it is done. `pooled`: by processes too, where that is quicker."""
+    options = Options(streams=not pooled)
+    for update in updates([Item(training) for training in todo], engine, store, cancel, options, claim):
+        if isinstance(update, Finished):
+            training = todo[update.index]
+            yield Trained(training, tuple(epoch.validation_accuracy for epoch in update.curve.epochs))
+            yield Note(f"counting epochs to an accuracy, batch size {training.batch_size:,}")
+        elif (note := note_of(update)) is not None:  # type: ignore[arg-type]
+            yield note
+
+
+def needed(known: Learned, network: Network, batch_size: int, target: float) -> Needed | None:
+    """Epochs to the target; None while a training of this batch size is missing, or where the batch size is not tried."""
+    rates = RATES.get(batch_size, ())
+    runs = {
+        rate: [known.get(Training(network, rate, batch_size, EPOCHS[batch_size], seed)) for seed in (TUNED_ON, *SEEDS)]
+        for rate in rates
+    }
+    if not rates or any(run is None for of_rate in runs.values() for run in of_rate):
+        return None
+    counts = {rate: [epochs_to(run, target) for run in of_rate if run is not None] for rate, of_rate in runs.items()}
+    never = EPOCHS[batch_size] + 1
+    best = min(rates, key=lambda rate: (counts[rate][0] or never, -max(runs[rate][0] or (0.0,))))
+    return Needed(best, tuple(counts[best][1:]), EPOCHS[batch_size])
+
+
+def epochs_to(accuracies: tuple[float, ...], target: float) -> int | None:
+    """The first epoch, counted from 1, after which the accuracy is the target's or better.
+
+    >>> epochs_to((0.9, 0.95, 0.94), 0.95), epochs_to((0.9,), 0.95)
+    (2, None)
+    """
+    return next((number for number, accuracy in enumerate(accuracies, 1) if accuracy >= target), None)

@@ -1,0 +1,56 @@
+"""What a bare machine lacks. `lib.cli.record` runs where there is only NumPy, so these few libraries have a plain stand-in each.
+
+filelock: the turn between programs of a machine; without it there is no other program of ours to wait for. psutil: memory, and
+what other programs did meanwhile, of which nothing is said then. platformdirs: the cache folder, which is then `~/.cache`.
+"""
+
+import os
+
+try:
+    from filelock import FileLock, Timeout  # pyright: ignore[reportAssignmentType]
+except ModuleNotFoundError:
+
+    class Timeout(TimeoutError):
+        """Never raised: nobody else holds a lock that is none."""
+
+    class FileLock:
+        """Always free."""
+
+        def __init__(self, *_: object, **__: object) -> None:
+            self.is_locked = False
+
+        def acquire(self, timeout: float = -1) -> None:
+            self.is_locked = True
+
+        def release(self) -> None:
+            self.is_locked = False
+
+        def __enter__(self) -> "FileLock":
+            self.acquire()
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.release()
+
+
+try:
+    import psutil
+except ModuleNotFoundError:
+    psutil = None  # type: ignore[assignment]
+
+
+def total_memory_bytes() -> int:
+    """Of this machine."""
+    return psutil.virtual_memory().total if psutil else _pages_bytes("SC_PHYS_PAGES")
+
+
+def free_memory_bytes() -> int:
+    """What this program could still take."""
+    return psutil.virtual_memory().available if psutil else _pages_bytes("SC_AVPHYS_PAGES")
+
+
+def _pages_bytes(name: str) -> int:
+    return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE")
+
+
+__all__ = ["FileLock", "Timeout", "free_memory_bytes", "psutil", "total_memory_bytes"]

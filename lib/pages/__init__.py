@@ -1,0 +1,1 @@
+"""Where marimo is: controls, streaming into cells, the server of a class."""

@@ -1,0 +1,116 @@
+"""Where marimo and the anatomy of a step meet: two sliders, what is measured for them, and how it is drawn."""
+
+import html
+from functools import partial
+
+import marimo as mo
+
+from lib.backends.registry import Way, usable_ways
+from lib.experiments.anatomy_of_a_step import KIND, Task, measure_tasks, tasks
+from lib.experiments.background import DONE, Filling
+from lib.experiments.mnist_training import BATCH_SIZES
+from lib.pages import layout
+from lib.pages.filling import Stage, paint_while_it_fills, refuse, say
+from lib.pages.url_state import Address, Setting, by_name, checked, choice, choices
+from lib.spec import Network
+from lib.views import anatomy_of_a_step as view
+from lib.views import recorded_gpus
+from lib.workers.queue import Claim, Urgency
+
+WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
+ARTICLE = (32, 128)  # batch size and width of the published table
+
+
+def _ways() -> dict[str, str]:
+    """The ways that can run here, as an address writes them, by their labels."""
+    return {way.label: f"{way.backend}/{way.device}" for way in usable_ways()}
+
+
+def settings() -> dict[str, Setting]:
+    """What the controls may say."""
+    ways = list(_ways().values())
+    return by_name(
+        choice("step.size", ARTICLE[0], BATCH_SIZES),
+        choice("step.width", ARTICLE[1], WIDTHS),
+        choices("step.by", ways, ways),
+    )
+
+
+def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    """Batch size, width, and the two buttons."""
+    save, known, ways = address.save("step"), settings(), _ways()
+    size, width, chosen = (address.read(known[name]) for name in ("step.size", "step.width", "step.by"))
+    elements = {
+        "size": mo.ui.slider(steps=list(BATCH_SIZES), value=size, label="Batch size", show_value=True, debounce=True, full_width=True),
+        "width": mo.ui.slider(steps=list(WIDTHS), value=width, label="Neurons of the hidden layer", show_value=True, debounce=True, full_width=True),
+        "by": mo.ui.multiselect(ways, value=[label for label, key in ways.items() if key in chosen], label="Trained by", full_width=True),
+        "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
+        "again": mo.ui.button(label="Measure again", value=0, on_click=lambda n: n + 1, tooltip="Measure all of it anew"),
+    }  # fmt: skip
+    return mo.ui.dictionary(
+        elements, on_change=lambda values: save({name: values[name] for name in ("size", "width", "by")})
+    )
+
+
+def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
+    """Show what is kept for these sliders, and measure what is missing."""
+    try:
+        values = checked(settings(), "step", panel.value)
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+    size, width = values["size"], values["width"]
+    chosen = [Way(*key.split("/")) for key in values["by"]]
+    wanted = tasks(chosen, Network((width,)), size)
+    asked = (size, width, tuple(chosen), values["again"])
+    again = bool(stage.asked) and stage.asked[-1] != values["again"]
+    if stage.filling is None or stage.asked != asked:
+        stage.asked = asked
+        kept = stage.store.records(KIND)
+        missing = wanted if again else [task for task in wanted if not task.complete(kept)]
+        claim = Claim(urgency=Urgency.NOW)
+        store, engine = stage.store, stage.engine
+        filling = stage.begin(lambda cancel: measure_tasks(missing, engine, store, cancel, claim))
+        stage.began_with = (kept, not missing)
+    else:
+        filling = stage.filling
+    kept, complete = stage.began_with
+    paint = partial(_paint, filling, wanted, kept, complete, size, width, controls.text)
+    paint_while_it_fills(stage, filling, paint)
+
+
+def _paint(
+    filling: Filling, wanted: list[Task], kept: list, complete: bool, size: int, width: int, controls: str
+) -> int:
+    now = filling.view()
+    records = [*kept, *now.items]
+    operations = [task for task in wanted if task.examination.kind == "operations"]
+    parts = [task for task in wanted if task.examination.kind == "parts"]
+    known = view.splits(parts, records)
+    done = sum(task.complete(records) for task in wanted)
+    words = now.note or (f"{done} of {len(wanted)} examinations" if wanted else "choose at least one backend")
+    state = "From store" if complete and now.state == DONE else now.state
+    when = f", measured {max(r.measured_at for r in records)[:16]} UTC" if complete and records else ""
+    sentence = view.sentence(known, size)
+    figure = view.parts_chart(known, [task.way for task in parts])
+    result = "".join(
+        (
+            f'<figure class="lab-figure"><figcaption>where a step goes; the mark is the step as it was measured</figcaption>{mo.as_html(figure).text}</figure>',
+            layout.state_line(state, done, len(wanted), words + when, now.problem),
+            f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else "",
+            f'<details class="lab-details"><summary>the parts, and how each is known</summary>{view.experiments_table(parts, records)}</details>' if known else "",
+        )
+    )  # fmt: skip
+    shown = [record for task in wanted for record in task.found(records).values()]
+    table = view.operations_table(operations, parts, records, (size, width) == ARTICLE)
+    mo.output.replace(
+        mo.Html(
+            layout.page(controls, result).text
+            + mo.md("## Operation by operation").text
+            + f'<p class="lab-note">One call after another, each waited for; medians, with quartiles on hover.</p>{table}'
+            + layout.disturbed(shown)
+            + layout.quiet(recorded_gpus.step_note())
+        )
+    )
+    if now.over:
+        say(sentence)
+    return now.version

@@ -1,0 +1,199 @@
+"""Where marimo and the race meet: buttons, the table while it fills, and the chosen cell."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+
+import marimo as mo
+
+from lib.backends.registry import Way, usable_ways
+from lib.experiments.backend_race import (
+    BATCH_SIZES,
+    KIND,
+    NETWORK,
+    Cell,
+    Standing,
+    all_cells,
+    plan,
+    race,
+    records_and_notes,
+    standings,
+    time_left_s,
+)
+from lib.experiments.background import Filling
+from lib.experiments.peak_rates import ceilings, measure_ceilings
+from lib.experiments.time_to_accuracy import TARGETS, Trained, learn, learned, trials
+from lib.formatting import seconds
+from lib.pages import layout
+from lib.pages.filling import Stage, paint_while_it_fills, refuse
+from lib.pages.url_state import Address, Setting, by_name, checked, choice, day, number
+from lib.pages.widgets import RaceTable
+from lib.spec import N_TRAIN, Training
+from lib.storage.frames import records_frame
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.timing.roofline import step_floor
+from lib.views import backend_race
+from lib.views.mnist_training import Chart
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note
+from lib.workers.queue import Claim, Urgency
+
+
+def fill(
+    begun: "Plan", engine: Engine, store: Store, cancel: Cancel, claim: Claim
+) -> Iterator[Record | Trained | Note]:
+    """Measure the ceilings once, make the visits, then count the epochs that accuracies need."""
+    yield from measure_ceilings(usable_ways(), engine, store, cancel, claim)
+    yield from records_and_notes(race(begun.left, engine, store, cancel, claim))
+    if begun.trials and not cancel.is_set():
+        yield from learn(begun.trials, engine, store, cancel, claim)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a race began with."""
+
+    cells: list[Cell]
+    records: list[Record]
+    left: list[Cell]
+    learned: dict[Training, tuple[float, ...]]
+
+    @classmethod
+    def now(cls, engine: Engine, store: Store) -> "Plan":
+        cells, records = all_cells(usable_ways()), store.records(KIND)
+        return cls(cells, records, plan(cells, records), learned(store, NETWORK, engine.known_facts()))
+
+    @property
+    def trials(self) -> list[Training]:
+        """Trainings that are still to make."""
+        return [training for training in trials(NETWORK) if training not in self.learned]
+
+    def after(self, items: Sequence[Record | Trained]) -> "Plan":
+        """The same with what has come since."""
+        records = [item for item in items if isinstance(item, Record)]
+        trained = {item.training: item.accuracies for item in items if isinstance(item, Trained)}
+        return Plan(self.cells, [*self.records, *records], self.left[len(records) :], self.learned | trained)
+
+
+_SAVED = ("view", "beside", "target", "price", "dated")
+MAX_PRICE_PER_H = 1000
+
+
+def _ways() -> dict[str, str]:
+    """The ways that can run here, as an address writes them, by their labels."""
+    return {way.label: f"{way.backend}/{way.device}" for way in usable_ways()}
+
+
+def settings() -> dict[str, Setting]:
+    """What the controls may say."""
+    ways = list(_ways().values())
+    beside = "keras-tensorflow/cpu"
+    return by_name(
+        choice("race.view", "seconds", list(backend_race.VIEWS.values())),
+        choice("race.beside", beside if beside in ways else ways[0], ways),
+        choice("race.target", 0.95, TARGETS),
+        number("race.price", 0.0, 0, MAX_PRICE_PER_H),
+        day("race.dated", date.today()),
+    )
+
+
+def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    """The two buttons, then view, what to compare with, and price."""
+    save, known, ways = address.save("race"), settings(), _ways()
+    view, beside, target, price, dated = (address.read(known[f"race.{name}"]) for name in _SAVED)
+    named = {value: label for label, value in ways.items()}
+    elements = {
+        "start": mo.ui.button(label="Race", value=0, on_click=lambda n: n + 1, tooltip="Measure all cells, or go on where it stopped"),
+        "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
+        "view": mo.ui.dropdown(backend_race.VIEWS, value=next(k for k, v in backend_race.VIEWS.items() if v == view), label="Show"),
+        "beside": mo.ui.dropdown(ways, value=named[beside], label="… than"),
+        "target": mo.ui.dropdown({f"{t:.0%}": t for t in TARGETS}, value=f"{target:.0%}", label="Target accuracy"),
+        "price": mo.ui.number(0, MAX_PRICE_PER_H, step=0.001, value=price, label="$ an hour for this machine"),
+        "dated": mo.ui.date(value=dated, label="price of"),
+    }  # fmt: skip
+    return mo.ui.dictionary(elements, on_change=lambda values: save({name: values[name] for name in _SAVED}))
+
+
+def controls(panel: mo.ui.dictionary) -> mo.Html:
+    """The panel in a row. It has a cell of its own: a frame that replaces a button while it is pressed swallows the press."""
+    return mo.Html(
+        '<div class="race-controls">' + "".join(f"<div>{e.text}</div>" for e in panel.elements.values()) + "</div>"
+    )
+
+
+def follow(stage: Stage, widget: RaceTable, panel: mo.ui.dictionary) -> None:
+    """Show what is kept; where “Race” was pressed, race on and fill the table while cells come."""
+    try:
+        values = checked(settings(), "race", panel.value)
+    except ValueError as error:
+        return refuse(stage, "", error)
+    starts = values["start"]
+    paint = _Painter(widget, values)
+    if starts and stage.asked != (starts,):
+        begun = Plan.now(stage.engine, stage.store)
+        engine, store, claim = stage.engine, stage.store, Claim(urgency=Urgency.NOW)
+        stage.asked, stage.began_with = (starts,), (begun,)
+        stage.begin(lambda cancel: fill(begun, engine, store, cancel, claim))
+    if stage.filling is None:
+        stage.next_showing()
+        begun = Plan.now(stage.engine, stage.store)
+        paint(begun, "Not running")
+    else:
+        paint_while_it_fills(stage, stage.filling, partial(paint.race, stage.filling, *stage.began_with))
+
+
+class _Painter:
+    """Draws a state of the race into the table and the cell."""
+
+    def __init__(self, widget: RaceTable, values: dict) -> None:
+        self._widget, self._values = widget, values
+
+    def race(self, filling: Filling[Record | Trained], begun: Plan) -> int:
+        """Draw what is known now; the version that was drawn."""
+        now = filling.view()
+        self(begun.after(now.items), now.state, now.problem, now.note)
+        return now.version
+
+    def __call__(self, plan: Plan, state: str, problem: str = "", note: str = "") -> None:
+        known = standings(plan.cells, plan.records)
+        view, beside, target, price, dated = (self._values[name] for name in _SAVED)
+        shown = backend_race.Shown(view, Way(*beside.split("/")), price, dated, target, plan.learned)
+        running = plan.left[0] if plan.left and state in layout.UNDER_WAY else None
+        self._widget.table = backend_race.table(usable_ways(), BATCH_SIZES, known, shown, running)
+        mo.output.replace(mo.Html(self._head(plan, known, shown, state, problem, note)))
+
+    def _head(
+        self, at: Plan, known: dict[Cell, Standing], shown: backend_race.Shown, state: str, problem: str, note: str
+    ) -> str:
+        visits, trainings = len(plan(at.cells, [])), len(trials(NETWORK))
+        left_s = time_left_s(at.left, known) if state in layout.UNDER_WAY else None
+        words = f"{visits - len(at.left)} of {visits} visits, {len(at.learned)} of {trainings} trainings to an accuracy"
+        words = f"{note} · {words}" if note else words
+        words += f", about {seconds(left_s)} left" if left_s else ""
+        done, total = visits - len(at.left) + len(at.learned), visits + trainings
+        line = layout.state_line(state, done, total, words, problem)
+        return f'<div class="race-head">{line}{layout.sentence(backend_race.sentence(known, shown))}</div>'
+
+
+def detail(store: Store, key: str) -> mo.Html:
+    """The chosen cell in full, and what is missing in the table."""
+    cells = all_cells(usable_ways())
+    chosen = next((cell for cell in cells if backend_race.key_of(cell) == key), None)
+    standing = standings([chosen], store.records(KIND)).get(chosen) if chosen is not None else None
+    floor = None
+    if chosen is not None and (known := ceilings(chosen.way, store)) is not None:
+        calls = 1.0 if chosen.way.backend != "jax-epoch" else chosen.batch_size / N_TRAIN
+        floor = step_floor(NETWORK, chosen.batch_size, known, chosen.way.backend, calls)
+    text = backend_race.detail(standing, floor)
+    if standing is not None:
+        text += f'<figure class="lab-figure">{mo.as_html(Chart(backend_race.blocks_chart(standing), "epochs")).text}</figure>'
+    return mo.Html(f'<div class="race-detail">{text}</div>{layout.missing()}')
+
+
+def record(store: Store) -> mo.Html:
+    """All that was ever measured for a race on this machine and those imported, as a table that is made when it is opened."""
+    table = {"every visit that was kept": lambda: mo.ui.table(records_frame(store.records(KIND)), selection=None)}
+    return mo.vstack([mo.md("## The record"), mo.accordion(table, lazy=True)])

@@ -1,0 +1,231 @@
+"""Where marimo and the comparison of machines meet: files that are dropped, what is chosen of them, and how it is drawn."""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import marimo as mo
+
+from lib.backends.registry import DEVICES
+from lib.experiments import compare_machines
+from lib.experiments.recorded_machines import (
+    Collection,
+    Machine,
+    collect,
+    live_machine,
+    published_machines,
+    recorded_here,
+    told_apart,
+)
+from lib.experiments.time_to_accuracy import TARGETS
+from lib.pages import layout
+from lib.pages.filling import say
+from lib.pages.layout import sentence_of
+from lib.pages.url_state import Address, Setting, by_name, checked, choice, number
+from lib.storage.store import Store
+from lib.views import compare_machines as view
+from lib.views import compare_machines_charts
+from lib.views.mnist_training import Chart
+
+MAX_FILE_BYTES = 20 * 2**20
+MAX_PRICE_PER_H = 1000
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the page compares."""
+
+    machines: tuple[Machine, ...]
+    prices: dict[str, float]
+    target: float
+    problem: str = ""  # with what the controls say
+
+    @property
+    def measured(self) -> list[Machine]:
+        """Without those that an article speaks of."""
+        return [machine for machine in self.machines if not machine.is_published]
+
+
+def drop() -> mo.ui.file:
+    return mo.ui.file(
+        filetypes=[".json"], multiple=True, kind="area", max_size=MAX_FILE_BYTES,
+        label="Drop exports here (`python -m lib.cli.record FILE.json`), or choose them",
+    )  # fmt: skip
+
+
+def gather(dropped: mo.ui.file) -> Collection:
+    """This machine, the project's own recordings and what was dropped, each recorded machine once, the published ones last."""
+    files, problems = [], []
+    for one in dropped.value:
+        try:
+            files.append((one.name, one.contents.decode()))
+        except UnicodeDecodeError:
+            problems.append(f"Expected an export, but {one.name} is no text; choose another file.")
+    here = recorded_here()
+    given = collect(files)
+    found = {machine.records[0].machine: machine for machine in here.machines}
+    notes = list(given.notes)
+    for machine in given.machines:
+        known = found.get(machine.records[0].machine)
+        if known is not None:
+            notes.append(
+                f"{machine.source} is of a machine that is here already ({machine.name}): its figures are taken in place of {known.source}."
+            )
+        found[machine.records[0].machine] = machine
+    store = Store()
+    live = live_machine(store)
+    machines = (*([live] if live else []), *told_apart(found.values()), *published_machines())
+    if live is None:
+        notes.append(
+            "This machine has measured nothing yet: it takes part as soon as a training or a race has run on it."
+        )
+    troubles = [store.trouble] if store.trouble else []
+    return Collection(machines, (*troubles, *here.problems, *problems, *given.problems), (*here.notes, *notes))
+
+
+@dataclass
+class Remembered:
+    """What a person has set, for when another file makes the controls anew."""
+
+    prices: dict[str, float] = field(default_factory=dict)
+    left_out: set[str] = field(default_factory=set)
+
+
+def settings() -> dict[str, Setting]:
+    """What the address may say; which machines and which prices is said on the page alone."""
+    return by_name(choice("compare.target", 0.95, TARGETS))
+
+
+def panel(address: Address, collection: Collection, remembered: Remembered) -> mo.ui.dictionary:
+    """Which machines, the accuracy that is asked for, and a price for each machine."""
+    labels = view.names(collection.machines)
+    keys = {
+        labels[one.name] + (" (published)" if one.is_published else " (live)" if one.live else ""): one.name
+        for one in collection.machines
+    }
+    target = address.read(settings()["compare.target"])
+    prices = {
+        one.name: mo.ui.number(
+            0, MAX_PRICE_PER_H, step=0.001, value=_price(remembered.prices.get(one.name, one.price_per_h)), label=f"$ an hour: {labels[one.name]}"
+        )
+        for one in collection.machines
+    }  # fmt: skip
+    shown = [label for label, name in keys.items() if name not in remembered.left_out]
+    elements = {
+        "machines": mo.ui.multiselect(keys, value=shown, label="Machines", full_width=True),
+        "target": mo.ui.dropdown({f"{t:.0%}": t for t in TARGETS}, value=f"{target:.0%}", label="Target accuracy"),
+        "prices": mo.ui.dictionary(prices),
+    }
+    save = address.save("compare")
+
+    def changed(values: dict) -> None:
+        save({"target": values["target"]})
+        remembered.prices |= values["prices"]
+        remembered.left_out = set(keys.values()) - set(values["machines"])
+
+    return mo.ui.dictionary(elements, on_change=changed)
+
+
+def _price(given: object) -> float:
+    """A price that the field can show; 0 where none is given, or none that can be."""
+    return float(given) if isinstance(given, int | float) and 0 <= given <= MAX_PRICE_PER_H else 0.0
+
+
+def chosen(panel: mo.ui.dictionary, collection: Collection) -> Chosen:
+    values, known = panel.value, settings()
+    wanted = set(values["machines"])  # type: ignore[call-overload]
+    machines = tuple(machine for machine in collection.machines if machine.name in wanted)
+    limits = (number(f"price.{one.name}", 0.0, 0, MAX_PRICE_PER_H) for one in collection.machines)
+    try:
+        target = checked(known, "compare", values)["target"]
+        prices = checked(by_name(*limits), "price", values["prices"])  # type: ignore[arg-type]
+    except ValueError as error:
+        return Chosen(machines, {}, known["compare.target"].usual, sentence_of(error))  # type: ignore[arg-type]
+    return Chosen(machines, {name: price for name, price in prices.items() if price}, target)
+
+
+def controls(panel: mo.ui.dictionary) -> mo.Html:
+    """The chosen machines and the accuracy; the prices below, on demand."""
+    elements = panel.elements
+    prices = "".join(f"<div>{one.text}</div>" for one in elements["prices"].elements.values())  # type: ignore[attr-defined]
+    return mo.Html(
+        f'<div class="compare-controls"><div>{elements["machines"].text}</div><div>{elements["target"].text}</div></div>'
+        f'<details class="lab-details"><summary>prices: what an hour of each machine costs</summary><div class="compare-controls">{prices}</div></details>'
+    )
+
+
+def machines(collection: Collection, now: Chosen) -> mo.Html:
+    """What is compared, and what was wrong with the files."""
+    problems = layout.problems([*collection.problems, *filter(None, [now.problem])])
+    notes = "".join(f'<p class="lab-note">{html.escape(text)}</p>' for text in collection.notes)
+    return mo.Html(problems + view.machines_table(now.machines, now.prices) + notes)
+
+
+def article(now: Chosen) -> mo.Html:
+    return _told(view.article_table(now.machines, now.prices), view.article_sentence(now.machines))
+
+
+def epochs(now: Chosen) -> mo.Html:
+    figures = "".join(_figure(caption, chart) for caption, chart in compare_machines_charts.epoch_charts(now.machines))
+    return mo.Html(compare_machines_charts.legend(now.machines) + f'<div class="compare-grid">{figures}</div>')
+
+
+def accuracy(now: Chosen) -> mo.Html:
+    """Seconds to the accuracy, where some record has counted the epochs."""
+    learned = compare_machines.learned_from(now.measured)
+    if not learned:
+        return mo.Html(
+            '<p class="lab-note">No record here has counted the epochs to an accuracy: that needs MNIST and JAX on one machine of them.</p>'
+        )
+    caption = f"seconds to {now.target:.0%}, evaluation after each epoch counted; a line a batch size, its number at the right"
+    return mo.Html(_figure(caption, compare_machines_charts.target_chart(now.measured, learned, now.target)))
+
+
+def steps(now: Chosen) -> mo.Html:
+    figures = compare_machines_charts.step_charts(now.measured)
+    if not figures:
+        return mo.Html('<p class="lab-note">No record here has taken a step apart.</p>')
+    return mo.Html(f'<div class="compare-grid">{"".join(_figure(caption, chart) for caption, chart in figures)}</div>')
+
+
+def models(now: Chosen) -> mo.Html:
+    if not any(machine.models(device) for machine in now.measured for device in DEVICES):
+        return mo.Html('<p class="lab-note">No record here has trained many networks at once.</p>')
+    return mo.Html(
+        _figure(
+            "milliseconds of an epoch for each network, by how many are trained in one program; thin: one after another",
+            compare_machines_charts.models_chart(now.measured),
+        )
+    )
+
+
+def verdict(now: Chosen) -> mo.Html:
+    """Which machine for which work."""
+    asked: Sequence = compare_machines.works(compare_machines.learned_from(now.measured), now.target)
+    judged = [one for work in asked if (one := compare_machines.judge(now.machines, work, now.prices)) is not None]
+    sentence = view.judged_sentence(judged, now.machines)
+    return _told(view.judged_table(judged, now.prices, now.machines), sentence)
+
+
+def figures(now: Chosen) -> mo.Html:
+    """Every figure, with what it costs, as a table that is made when it is opened."""
+    learned = compare_machines.learned_from(now.measured)
+    return mo.accordion(
+        {
+            "every figure, with what it costs": lambda: mo.ui.table(
+                view.figures(now.machines, now.prices, learned, now.target), selection=None
+            )
+        },
+        lazy=True,
+    )
+
+
+def _figure(caption: str, chart: Chart) -> str:
+    return f'<figure class="lab-figure lab-low"><figcaption>{html.escape(caption)}</figcaption>{mo.as_html(chart).text}</figure>'
+
+
+def _told(table: str, sentence: str) -> mo.Html:
+    if sentence:
+        say(sentence)
+    said = f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else ""
+    return mo.Html(table + said)

@@ -1,0 +1,252 @@
+"""The frame of an experiment as HTML: controls, charts, state, sentence, table. Draws what it is given, runs nothing."""
+
+import html
+from collections.abc import Callable, Iterable, Sequence
+
+import marimo as mo
+import pandas as pd
+
+from lib import formatting
+from lib.experiments import mnist_training
+from lib.experiments.mnist_training import Experiment
+from lib.experiments.published import ADDRESSES
+from lib.experiments.results import DIVERGED, DONE, FAILED, KEPT, RUNNING, STOPPED, WAITING, Results
+from lib.storage.records import Record
+from lib.timing.disturbance import disturbances
+from lib.views import mnist_training as charts_module
+from lib.workers.machine_turn import PATIENCE_S
+
+
+def result(
+    experiment: Experiment,
+    results: Results,
+    target: float,
+    after: Callable[[Experiment, Results], str] | None = None,
+    said: str = "",
+    blank: bool = False,
+) -> str:
+    """HTML right of the controls: charts, state, sentence and table. All of it keeps its place from first to last.
+
+    `said` is the sentence of the run before, whose space is kept while this one has none; `blank` leaves the charts out,
+    but not their places. It is the same for all who see the same results.
+    """
+    figures = "".join(
+        figure(chart.title, chart, drawn=not blank) for chart in charts_module.charts(experiment, results, target)
+    )
+    parts = [
+        f'<div class="lab-charts lab-{experiment.name}">{figures}</div>',
+        state_line(_state_word(results), results.share_done, 1.0, progress_text(results)),
+        problems(results.notices),
+        sentence(mnist_training.sentence(experiment, results, target), said),
+        quiet(mnist_training.published_note(experiment.name)),
+        after(experiment, results) if after is not None else "",
+        _details(experiment, results),
+    ]
+    return "".join(parts)
+
+
+def figure(caption: str, chart: charts_module.Chart, drawn: bool = True) -> str:
+    """HTML: a chart under its caption, in a place of its own height that is there before the chart is."""
+    shown = mo.as_html(chart).text if drawn else ""
+    return (
+        f'<figure class="lab-figure"><figcaption>{html.escape(caption)}</figcaption>'
+        f'<div class="lab-chart" style="height:{chart.height_px}px">{shown}</div></figure>'
+    )
+
+
+def sentence(text: str, before: str = "") -> str:
+    """HTML: what the rows say. While there is nothing to say, the space of what was said before is kept."""
+    shown = html.escape(text) if text else f'<span class="lab-unsaid" aria-hidden="true">{html.escape(before)}</span>'
+    return f'<p class="lab-sentence" aria-live="polite">{shown}</p>'
+
+
+def refused(controls: str, error: ValueError) -> mo.Html:
+    """The controls, and in place of the charts what is wrong with what they say."""
+    return page(controls, f'<div class="lab-refused">{failed(sentence_of(error)).text}</div>')
+
+
+def failed(sentence: str) -> mo.Html:
+    return mo.Html(f'<p class="lab-state lab-failed" role="alert">{html.escape(sentence)}</p>')
+
+
+def problems(sentences: Iterable[str]) -> str:
+    """HTML: what the reader must know before trusting the page."""
+    return "".join(f'<p class="lab-problem" role="alert">{html.escape(sentence)}</p>' for sentence in sentences)
+
+
+def note(sentence: str) -> mo.Html:
+    return mo.Html(f'<p class="lab-note">{html.escape(sentence)}</p>')
+
+
+def quiet(sentence: str) -> str:
+    """HTML: something beside the point, such as what was recorded elsewhere; nothing for an empty sentence."""
+    return f'<p class="lab-note">{inline(sentence)}</p>' if sentence else ""
+
+
+def disturbed(records: Sequence[Record]) -> str:
+    """HTML: what the machine's other work did to these figures; nothing where nothing did."""
+    flags = disturbances([warning for record in records for warning in record.warnings])
+    return quiet(f"Disturbed: {'; '.join(flags)}." if flags else "")
+
+
+def missing() -> str:
+    """HTML: the ways that cannot run here, those of one reason together, each reason with its remedy."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for way, reason, remedy in mnist_training.missing_backends():
+        by_reason.setdefault((reason, remedy), []).append(way.label)
+    rows = "".join(
+        f"<li><b>{html.escape('; '.join(labels))}</b>: {html.escape(reason)}; {html.escape(remedy)}.</li>"
+        for (reason, remedy), labels in by_reason.items()
+    )
+    return f'<ul class="lab-note lab-missing">{rows}</ul>' if rows else ""
+
+
+def inline(text: str) -> str:
+    """Escaped, with `code` set as such, and the articles' titles as links to them, beside the page."""
+    parts = html.escape(text).split("`")
+    marked = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
+    for title, address in ADDRESSES.items():
+        marked = marked.replace(title, f'<a href="{address}" target="_blank" rel="noopener noreferrer">{title}</a>')
+    return marked
+
+
+def sentence_of(error: ValueError) -> str:
+    """An error's text as a sentence."""
+    text = str(error)
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def page(controls: str, result: str) -> mo.Html:
+    return mo.Html(
+        f'<div class="lab"><div class="lab-controls">{controls}</div><div class="lab-result">{result}</div></div>'
+    )
+
+
+_STATE_WORDS = {
+    WAITING: "Waiting", RUNNING: "Training", STOPPED: "Stopped", KEPT: "From store", DONE: "Done", FAILED: "Failed", DIVERGED: "Diverged",
+}  # fmt: skip
+UNDER_WAY = ("Waiting", "Starting", "Measuring", "Training")
+
+
+def state_line(state: str, done: float, total: float, words: str, problem: str = "") -> str:
+    """HTML: a state by its name, what is happening, and a bar while it is under way; a problem below.
+
+    The bar lies on the line's lower edge, so that nothing moves when it goes.
+    """
+    kind = state.lower().replace(" ", "-")
+    share = done / total if total else 1.0
+    bar = f'<progress max="1" value="{share:.3f}" aria-label="progress"></progress>' if state in UNDER_WAY else ""
+    line = f'<div class="lab-state lab-{kind}"><b>{state}</b><span>{html.escape(words) or "&nbsp;"}</span>{bar}</div>'
+    return line + (f'<p class="lab-problem" role="alert">{html.escape(problem)}</p>' if problem else "")
+
+
+def _state_word(results: Results) -> str:
+    if results.starting:
+        return "Starting"
+    return "Measuring" if _is_choosing(results) else _STATE_WORDS[results.state]
+
+
+def _is_choosing(results: Results) -> bool:
+    return results.choosing and results.place == 0
+
+
+def progress_text(results: Results) -> str:
+    if results.starting:
+        return f"{results.starting}: its worker imports the library and loads the images"
+    if _is_choosing(results):
+        return "a few steps of each way to train them all, to take the quickest"
+    if results.state == WAITING:
+        if results.place is None:
+            return (
+                f"{results.holder or 'another program on this machine'} is timing something; this starts when it gives the turn back, "
+                f"or after {PATIENCE_S:.0f} s beside it"
+            )
+        return (
+            ""
+            if results.place == 0
+            else f"number {results.place + 1} in the queue: one training at a time, so that its seconds are true"
+        )
+    if results.state == RUNNING:
+        left_s = results.left_s
+        return f"{results.share_done:.0%}" + (
+            f", about {formatting.seconds(max(left_s, 0.1))} left" if left_s is not None else ""
+        )
+    if results.state == KEPT:
+        when = min((line.curve.measured_at for line in results.lines if line.curve), default="")
+        return f"trained and timed on this machine {_ago(when)}; “Run again” measures anew"
+    if results.state == DONE:
+        kept = sum(line.kept for line in results.lines)
+        return f"{len(results.lines)} trainings" + (
+            f", {kept} of them from the store" if kept else ", measured just now"
+        )
+    return ""
+
+
+def _ago(iso: str) -> str:
+    """A time in words, from ISO 8601 in UTC."""
+    if not iso:
+        return "earlier"
+    passed_s = (pd.Timestamp.now("UTC") - pd.Timestamp(iso)).total_seconds()
+    if passed_s < 90:
+        return "a moment ago"
+    for limit_s, unit_s, word in ((5400, 60, "minutes"), (129600, 3600, "hours")):
+        if passed_s < limit_s:
+            return f"{passed_s / unit_s:.0f} {word} ago"
+    return f"on {iso[:10]}"
+
+
+def table(experiment: Experiment, results: Results) -> pd.DataFrame:
+    """The summary as people read it."""
+    frame = results.summary_frame()
+    shown = pd.DataFrame(
+        {
+            experiment.ordered_by: frame["label"],
+            "accuracy": frame["accuracy"].map(lambda value: formatting.percent(value) if value == value else "–"),
+            "parameters": frame["parameters"].map("{:,}".format),
+            "steps": frame["steps"].map("{:,}".format),
+            "s an epoch": frame["epoch_median_s"].map(_plain_s),
+            "quartiles": [
+                f"{_plain_s(low)} – {_plain_s(high)}"
+                for low, high in zip(frame["epoch_q1_s"], frame["epoch_q3_s"], strict=True)
+            ],
+            "timed epochs": frame["timed_epochs"],
+            "s of training": frame["train_s"].map(_plain_s),
+            "s of first call": frame["first_call_s"].map(_plain_s),
+            "state": frame["state"],
+        }
+    )
+    return shown
+
+
+def _plain_s(value: float) -> str:
+    return "–" if value != value else f"{value:.3g}"
+
+
+def _details(experiment: Experiment, results: Results) -> str:
+    rows = table(experiment, results).to_html(index=False, border=0, classes="lab-table", escape=True)
+    how = (
+        "Seconds are wall time of the training alone, on a monotonic clock, with the device waited for at the end of each chunk; evaluation, "
+        "compilation (“first call”) and waiting are left out. An epoch's seconds are the median and quartiles of all but the first. One training "
+        "runs at a time on this machine. Accuracy is on the 12,000 validation images, with one seed: gaps below half a point can be chance."
+    )
+    how += _how_swept(results)
+    return (
+        f'<details class="lab-details"><summary>Table</summary><div class="lab-scroll">{rows}</div></details>'
+        f'<details class="lab-details"><summary>How this was measured</summary><p>{how}</p></details>'
+    )
+
+
+def _how_swept(results: Results) -> str:
+    """How the trainings were made: alone, or together in the same seconds."""
+    together = max((line.curve.together for line in results.lines if line.curve is not None), default=1)
+    text = f" These were trained by: {html.escape(results.picked.why)}." if results.picked is not None else ""
+    earlier = max((line.kept_epochs for line in results.lines), default=0)
+    if earlier:
+        text += (
+            f" Up to {earlier} epochs of a training were kept and gone on from: their seconds are of an earlier time."
+        )
+    if together > 1:
+        text += (
+            f" Up to {together} were trained in one program; the seconds of each are its equal share of the program's."
+        )
+    return text

@@ -1,0 +1,333 @@
+"""The notebook's controls, and what stands around the experiments: title line, panels, buttons.
+
+A panel is one `mo.ui.dictionary`: a change of any member re-runs the one cell that reads it. Its values go through
+`*_experiment` below, which raise ValueError with a sentence where they cannot be used.
+"""
+
+import html
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import marimo as mo
+import numpy as np
+
+from lib.views import recorded_gpus
+from lib.experiments import mnist_training
+from lib import formatting
+from lib.pages import layout, streaming, options
+from lib.views import network_inside as inside_module
+from lib.pages.url_state import Address, Setting, by_name, checked, choice, choices, ends, text
+from lib.backends.registry import BACKENDS, DEFAULT, Way, unavailable
+from lib.backends.base import Parameters
+from lib.data.mnist import DataError, Facts, load_test, recognised
+from lib.experiments.mnist_training import BATCH_SIZES, RATE_STEPS, Experiment
+from lib.pages.streaming import Stage
+from lib.pages.filling import Stage as FillingStage
+from lib.hardware.machine import details, this_machine
+from lib.pages.notebooks import navigation
+from lib.once import Once, once
+from lib.experiments.published import ARTICLE_ARCHITECTURES, MACHINES_ARTICLE, OVERHEAD_ARTICLE
+from lib.experiments.results import Results
+from lib.spec import MAX_TEXT, Network, Training
+from lib.storage.store import Store
+from lib.sweeps.events import Item
+from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, encode, sample_digits
+
+EPOCHS = tuple(range(1, 21))
+TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
+COUNTS = tuple(range(2, mnist_training.MAX_LINES + 1))
+_BUTTONS = ("stop", "again")
+_SOURCES = f"After two articles: “{OVERHEAD_ARTICLE}” and “{MACHINES_ARTICLE}”."
+
+
+def settings() -> dict[str, Setting]:
+    """What the controls of the first four experiments may say: the articles' settings where nothing else is said."""
+    usable = [key for key, backend in BACKENDS.items() if unavailable(Way(key)) is None and backend.whole_epochs]
+    return by_name(
+        ends("rate.range", (0.001, 1.0), RATE_STEPS),
+        choice("rate.count", 4, COUNTS),
+        choice("rate.epochs", 3, EPOCHS),
+        choice("rate.size", 32, BATCH_SIZES),
+        text("rate.hidden", "128", Network.parse),
+        choice("rate.backend", DEFAULT, usable),
+        choices("size.sizes", (1, 32, 256), BATCH_SIZES),
+        choice("size.epochs", 3, EPOCHS),
+        choice("size.rate", 0.01, RATE_STEPS),
+        choice("size.target", 0.9, TARGETS),
+        text("size.hidden", "128", Network.parse),
+        choice("size.backend", DEFAULT, usable),
+        choices("depth.networks", ARTICLE_ARCHITECTURES, ARTICLE_ARCHITECTURES),
+        text("depth.own", "", mnist_training.parse_networks),
+        choice("depth.epochs", 3, EPOCHS),
+        choice("depth.rate", 0.1, RATE_STEPS),
+        choice("depth.size", 32, BATCH_SIZES),
+        choice("depth.backend", DEFAULT, usable),
+        choice("backend.size", 32, BATCH_SIZES),
+        choice("backend.epochs", 5, EPOCHS[1:]),
+        choice("backend.rate", 0.1, RATE_STEPS),
+        text("backend.hidden", "128", Network.parse),
+    )
+
+
+def opened(name: str, settings: Mapping[str, Setting]) -> Address:
+    """What a notebook was opened with: its address, or the options of the script. A script with a wrong option ends here."""
+    if streaming.streaming():
+        address = Address(mo.query_params(), mo.cli_args().to_dict())
+    elif Path(sys.argv[0]).stem == name:
+        address = Address(arguments=options.given(settings, sys.argv[1:], f"{name}.py"))
+    else:  # another program runs it, such as a test
+        address = Address()
+    address.check(settings)
+    return address
+
+
+def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) -> mo.Html:
+    """Title, the machine in one quiet line, the question, and whatever the reader must know before trusting the page."""
+    data = data or recognised() or Facts("", "")
+    notes = [*address.problems, *filter(None, [store.trouble, data.note])]
+    return mo.Html(
+        navigation("mnist_training") + '<div class="lab-title"><h1>Why is my GPU slower?</h1>'
+        f'<p class="lab-line">{html.escape(" · ".join(filter(None, [this_machine().line, data.source])))}</p></div>'
+        '<p class="lab-question">A small network often trains faster on a processor than on a graphics card, because most of its time is not '
+        "arithmetic but overhead. Move a slider: every line below is being trained now, on this machine.</p>"
+        f"{layout.quiet(_SOURCES)}"
+        f'{layout.problems(notes)}<div class="lab-tools">{tools.text}</div>{mo.ui.anywidget(PageAids()).text}'
+    )
+
+
+def plain_title(name: str, heading: str, question: str, address: Address) -> mo.Html:
+    """Title, machine and question of a notebook that has one question."""
+    rows = "".join(
+        f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(value)}</td></tr>'
+        for name, value in details().items()
+    )
+    return mo.Html(
+        f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1><p class="lab-line">{html.escape(this_machine().line)}</p></div>'
+        f'<p class="lab-question">{html.escape(question)}</p>{layout.quiet(_SOURCES)}'
+        f'<details class="lab-details"><summary>this machine</summary><div class="lab-scroll"><table class="lab-table lab-machine">{rows}</table></div></details>'
+        f"{mo.ui.anywidget(PageAids()).text}" + layout.problems(address.problems)
+    )
+
+
+def _panel(prefix: str, address: Address, stage: Stage, elements: dict) -> mo.ui.dictionary:
+    stop = mo.ui.button(
+        label="Stop", value=0, on_click=lambda presses: stage.stop() or presses + 1, tooltip="Stop this experiment"
+    )
+    again = mo.ui.button(
+        label="Run again", value=0, on_click=lambda presses: presses + 1, tooltip="Train and time it anew"
+    )
+    save = address.save(prefix)
+    return mo.ui.dictionary(
+        elements | {"stop": stop, "again": again},
+        on_change=lambda values: save({name: value for name, value in values.items() if name not in _BUTTONS}),
+    )
+
+
+def _backend(setting: Setting, address: Address) -> mo.ui.dropdown:
+    usable = {BACKENDS[key].label: key for key in setting.options}
+    label = BACKENDS[address.read(setting)].label
+    return mo.ui.dropdown(usable, value=label, label="Trained by", full_width=True)
+
+
+def _steps(label: str, setting: Setting, address: Address) -> mo.ui.slider:
+    steps, value = list(setting.options), address.read(setting)
+    return mo.ui.slider(steps=steps, value=value, label=label, show_value=True, debounce=False, full_width=True)
+
+
+def _several(label: str, setting: Setting, address: Address) -> mo.ui.multiselect:
+    named = {str(option): option for option in setting.options}
+    value = [str(option) for option in address.read(setting)]
+    return mo.ui.multiselect(named, value=value, label=label, full_width=True)
+
+
+def _networks(label: str, placeholder: str, setting: Setting, address: Address) -> mo.ui.text:
+    return mo.ui.text(
+        address.read(setting),
+        label=label,
+        placeholder=placeholder,
+        debounce=300,
+        max_length=MAX_TEXT,
+        full_width=True,
+    )
+
+
+def rate_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    known = settings()
+    steps, value = list(RATE_STEPS), address.read(known["rate.range"])
+    elements = {
+        "range": mo.ui.range_slider(steps=steps, value=value, label="Learning rates", show_value=True, full_width=True),
+        "count": _steps("How many rates", known["rate.count"], address),
+        "epochs": _steps("Epochs", known["rate.epochs"], address),
+        "size": _steps("Batch size", known["rate.size"], address),
+        "hidden": _networks("Hidden layers", "256, 128, 64", known["rate.hidden"], address),
+        "backend": _backend(known["rate.backend"], address),
+    }
+    return _panel("rate", address, stage, elements)
+
+
+def rate_experiment(values: dict) -> Experiment:
+    values = checked(settings(), "rate", values)
+    rates = mnist_training.rates_between(values["range"][0], values["range"][1], values["count"])
+    return mnist_training.learning_rate(rates, values["epochs"], values["size"], values["hidden"], values["backend"])
+
+
+def size_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    known = settings()
+    elements = {
+        "sizes": _several("Batch sizes", known["size.sizes"], address),
+        "epochs": _steps("Epochs", known["size.epochs"], address),
+        "rate": _steps("Learning rate", known["size.rate"], address),
+        "target": _steps("Target accuracy", known["size.target"], address),
+        "hidden": _networks("Hidden layers", "256, 128, 64", known["size.hidden"], address),
+        "backend": _backend(known["size.backend"], address),
+    }
+    return _panel("size", address, stage, elements)
+
+
+def size_experiment(values: dict) -> Experiment:
+    values = checked(settings(), "size", values)
+    return mnist_training.batch_size(
+        values["sizes"], values["epochs"], values["rate"], values["hidden"], values["backend"]
+    )
+
+
+def depth_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    known = settings()
+    elements = {
+        "networks": _several("Hidden layers", known["depth.networks"], address),
+        "own": _networks("Your own", "256, 128, 64; 512; none", known["depth.own"], address),
+        "epochs": _steps("Epochs", known["depth.epochs"], address),
+        "rate": _steps("Learning rate", known["depth.rate"], address),
+        "size": _steps("Batch size", known["depth.size"], address),
+        "backend": _backend(known["depth.backend"], address),
+    }
+    return _panel("depth", address, stage, elements)
+
+
+def depth_experiment(values: dict) -> Experiment:
+    values = checked(settings(), "depth", values)
+    return mnist_training.depth(
+        values["networks"], values["own"], values["epochs"], values["rate"], values["size"], values["backend"]
+    )
+
+
+def backend_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    known = settings()
+    elements = {
+        "size": _steps("Batch size", known["backend.size"], address),
+        "epochs": _steps("Epochs, the first not timed", known["backend.epochs"], address),
+        "rate": _steps("Learning rate", known["backend.rate"], address),
+        "hidden": _networks("Hidden layers", "256, 128, 64", known["backend.hidden"], address),
+    }
+    return _panel("backend", address, stage, elements)
+
+
+def backend_experiment(values: dict) -> Experiment:
+    values = checked(settings(), "backend", values)
+    return mnist_training.backends(values["size"], values["epochs"], values["rate"], values["hidden"])
+
+
+def missing_backends(experiment: Experiment, _results: Results) -> str:
+    """HTML below the bars: what cannot run here, why, the remedy, and what a card took that was recorded elsewhere."""
+    source = f"Grey marks: published seconds, from “{OVERHEAD_ARTICLE}” (Core i9-10885H), not measured here."
+    size = experiment.items[0].training.batch_size
+    return f"{layout.quiet(source)}{layout.quiet(recorded_gpus.epoch_note(size))}" + layout.missing()
+
+
+def controls(panel: mo.ui.dictionary) -> mo.Html:
+    """A panel's elements one below the other, the buttons in a row."""
+    rows = [f"<div>{panel[name].text}</div>" for name in panel.elements if name not in _BUTTONS]
+    buttons = "".join(panel[name].text for name in _BUTTONS)
+    return mo.Html("".join(rows) + f'<div class="lab-buttons">{buttons}</div>')
+
+
+def remember(set_best: Callable, set_data: Callable) -> Callable[[Results], None]:
+    """An `on_done` that keeps the best network for the section that looks inside, and what the workers say of their data."""
+
+    def keep(results: Results) -> None:
+        if results.data is not None:
+            set_data(results.data)
+        if (best := results.best()) is not None:
+            if results.parameters is not None and results.data is not None:
+                index, parameters = results.parameters
+                streaming.remember(results.items[index], parameters, results.data)
+            set_best(best)
+
+    return keep
+
+
+def tools(stages: Sequence[Stage | FillingStage], address: Address, set_reset: Callable) -> mo.Html:
+    """Reset, copy the link, stop everything."""
+
+    def reset(presses: int) -> int:
+        address.clear()
+        for stage in stages:
+            if isinstance(stage, Stage):
+                stage.opening = True
+        set_reset(presses + 1)
+        return presses + 1
+
+    def stop(presses: int) -> int:
+        for stage in stages:
+            stage.stop()
+        return presses + 1
+
+    return mo.hstack(
+        [
+            mo.ui.button(label="Reset", value=0, on_click=reset, tooltip="All controls back to the articles' settings"),
+            mo.ui.anywidget(CopyLink()),
+            mo.ui.button(label="Stop all", value=0, on_click=stop, tooltip="Stop every experiment on this page"),
+        ],
+        justify="start", gap=0.5,
+    )  # fmt: skip
+
+
+def inside(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -> mo.Html:
+    """Confusion matrix, the worst mistakes, first-layer weights; and the canvas below gets the network.
+
+    `data` is what the network was trained on: only test images of the same set say something about it.
+    """
+    training = item.training
+    try:
+        images, labels = test_images(data.digest)
+    except DataError as error:
+        return layout.failed(
+            f"This network, trained on {data.source}, is not looked into: {error}. “Run again” trains on what is there now."
+        )
+    drawn = _looks.get((training, data.digest), lambda: _look(training, parameters, images, labels))
+    if not canvas.samples:
+        canvas.samples = sample_digits(images, labels)
+    canvas.network = encode(parameters) if training.network.n_parameters <= MAX_PARAMETERS else {}
+    canvas.says = "" if canvas.network else TOO_LARGE
+    return mo.Html(drawn)
+
+
+_looks = Once[tuple[Training, str], str](8)
+
+
+def _look(training: Training, parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> str:
+    seen = inside_module.look(parameters, images, labels)
+    lead = (
+        f"{training.network.label}, learning rate {formatting.format_rate(training.learning_rate)}, batch size {training.batch_size}, "
+        f"{training.epochs} epochs: {formatting.percent(seen.accuracy)} of the {len(images):,} test images, which no training saw."
+    )
+    figures = [
+        ("what it takes for what", inside_module.confusion_figure(seen)),
+        ("most sure, and wrong", inside_module.wrong_figure(seen, images, labels)),
+        ("what the first layer looks for", inside_module.weights_figure(parameters)),
+    ]
+    shown = "".join(
+        f'<figure class="lab-figure"><figcaption>{caption}</figcaption>{inside_module.as_svg(figure, caption)}</figure>'
+        for caption, figure in figures
+    )
+    return f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>'
+
+
+@once
+def test_images(digest: str) -> tuple[np.ndarray, np.ndarray]:
+    """The test images and labels (uint8) of the data of this digest, loaded once for all viewers. Raises DataError for others."""
+    images, labels, found = load_test()
+    if found.digest != digest:
+        raise DataError(f"expected the test images of the data that this network was trained on, got {found.source}")
+    return images, labels

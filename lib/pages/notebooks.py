@@ -1,0 +1,60 @@
+"""The notebooks, and the way from one to another: one server serves all of them."""
+
+import html
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+SERVED = "MNIST_NOTEBOOKS_SERVED"  # “edit” or “run” in the environment of a server that serves all of them
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook's file from the project's root, and what a link to it says."""
+
+    file: str
+    title: str
+
+    @property
+    def name(self) -> str:
+        return Path(self.file).stem
+
+    @property
+    def path(self) -> str:
+        """Where it is under `make class`."""
+        return "/" if self is FIRST else f"/{self.name}/"
+
+    def address(self, served: str) -> str:
+        """Where it is, by how it is served: the editor has one page, which is told the file."""
+        return f"/?file={self.file}" if served == "edit" else self.path
+
+
+FIRST = Notebook("mnist_training.py", "Training")
+NOTEBOOKS = (
+    FIRST,
+    Notebook("notebooks/backend_race.py", "The race of the backends"),
+    Notebook("notebooks/anatomy_of_a_step.py", "The anatomy of a step"),
+    Notebook("notebooks/traps.py", "How to mistime a step"),
+    Notebook("notebooks/parallel_sweeps.py", "Many trainings at once"),
+    Notebook("notebooks/claims.py", "Claims and figures"),
+    Notebook("notebooks/compare_machines.py", "Machines compared"),
+)
+
+
+def link(name: str, environment: Mapping[str, str] = os.environ) -> str:
+    """HTML: a notebook's title, as a link where the server has it; an exported page or a single notebook has no other."""
+    notebook = next(one for one in NOTEBOOKS if one.name == name)
+    served, title = environment.get(SERVED, ""), html.escape(notebook.title)
+    return f'<a href="{html.escape(notebook.address(served))}">{title}</a>' if served else title
+
+
+def navigation(here: str, environment: Mapping[str, str] = os.environ) -> str:
+    """HTML: the way to the other notebooks; nothing where the server has no other."""
+    if SERVED not in environment:
+        return ""
+    items = (
+        f'<li aria-current="page">{html.escape(one.title)}</li>' if one.name == here else f"<li>{link(one.name, environment)}</li>"
+        for one in NOTEBOOKS
+    )  # fmt: skip
+    return f'<nav class="lab-nav" aria-label="Notebooks"><ul>{"".join(items)}</ul></nav>'

@@ -1,0 +1,304 @@
+"""Where marimo and the runs meet: a run streams into its cell, ends when a control moves, and can be stopped.
+
+A `Stage` is an experiment's place on one viewer's page. It has a seat at the run that it shows, which others may watch too; it leaves
+the seat for a new experiment and at the end of the session, when the stage is collected. Nothing that runs in a thread holds the stage.
+
+Where there is nobody to stream to (a script, an export, a test) the run happens in the foreground.
+"""
+
+import sys
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+import marimo as mo
+
+from lib.backends.base import Parameters
+from lib.backends.registry import Way
+from lib.data.mnist import Facts
+from lib.experiments import mnist_training
+from lib.experiments.mnist_training import Experiment
+from lib.experiments.results import FAILED, KEPT, Results
+from lib.experiments.runs import Seat, join
+from lib.pages import layout
+from lib.spec import Training
+from lib.storage.store import Store
+from lib.sweeps.events import Item
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, How, Ready, Trained, TrainingFailed, WorkerDied
+from lib.workers.queue import Claim, Urgency
+
+# The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and the
+# training that is being timed wants that core.
+FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
+TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom from the start
+AT_ONCE_S = 0.12  # what is kept, and a warm worker's first points, are shown without an empty frame before them
+QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
+
+
+class Stage:
+    """Where one viewer sees one experiment."""
+
+    def __init__(self, engine: Engine, store: Store | None, viewer: Hashable = None) -> None:
+        self.engine, self.store = engine, store
+        self.viewer = viewer or object()
+        self._seat: Seat | None = None
+        self._asked = 0  # how often “Run again” had been pressed
+        self._shown = [0]  # number of the latest showing; its painter alone may draw
+        self._end: Callable[[], object] = lambda: None  # ends what this shows, once
+        self.said = [""]  # the last sentence; shared with the painters, which do not hold the stage
+        # Asked once: a cell that runs because of a state that a thread has set has no request, though somebody watches.
+        self.streams = streaming()
+        self.opening = True  # the next run comes with the page, in its order; later ones because a control was moved
+
+    def run(self, experiment: Experiment, asked: int) -> Seat:
+        """A place at the run of this experiment: the one that is there, or a new one, which ends the old one."""
+        again = asked != self._asked
+        if self._seat is None or self._seat.run.experiment != experiment or again:
+            self.stop()
+            claim = Claim(self.viewer, Urgency.IN_ORDER if self.opening else Urgency.NOW)
+            self._seat = join(experiment, self.engine, self.store, claim, fresh=again)
+            self._ended_by(self._seat.leave)
+            self._asked, self.opening = asked, False
+        return self._seat
+
+    def begin(self) -> Cancel:
+        """For work that is no experiment: ends what ran before, and returns the event that will end this."""
+        self.stop()
+        self._seat, cancel = None, Cancel()
+        self._ended_by(cancel.set)
+        return cancel
+
+    def _ended_by(self, end: Callable[[], None]) -> None:
+        self._end = weakref.finalize(self, end)  # by the next run, by Stop, or with the session
+
+    def stop(self) -> None:
+        """Stop what runs; what is finished stays."""
+        self._end()
+
+    def next_showing(self) -> Callable[[], bool]:
+        """Begin a showing; the answer says whether it is still the latest. It does not hold the stage."""
+        self._shown[0] += 1
+        shown, number = self._shown, self._shown[0]
+        return lambda: shown[0] == number
+
+
+def streaming() -> bool:
+    """Whether somebody watches: a page in the editor or under `marimo run`."""
+    meta = mo.app_meta()
+    return meta.mode in ("edit", "run") and meta.request is not None
+
+
+def refuse(controls: str, error: ValueError) -> None:
+    """Show what is wrong with the controls in place of what they ask for; a script ends with exit status 2."""
+    mo.output.replace(layout.refused(controls, error))
+    end_script(layout.sentence_of(error), 2)
+
+
+def end_script(sentence: str, status: int) -> None:
+    """Where a notebook runs as a script: say why it cannot go on, and end it with this exit status."""
+    if mo.app_meta().mode == "script":
+        print(sentence, file=sys.stderr)
+        raise SystemExit(status)
+
+
+@dataclass
+class _Frame:
+    """What was drawn last of some results, for all who see them."""
+
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    html: str = ""
+    sentence: str = ""
+    said: str = ""  # the sentence before, whose space it keeps where it has none
+    version: int = -1
+    drawn_at: float = 0.0
+
+
+_frames: weakref.WeakKeyDictionary[Results, dict[float, _Frame]] = weakref.WeakKeyDictionary()
+_frames_guard = threading.Lock()
+
+
+@dataclass(frozen=True)
+class _View:
+    """How one experiment is drawn, and who hears of its end."""
+
+    experiment: Experiment
+    engine: Engine
+    controls: str
+    target: float
+    after: Callable[[Experiment, Results], str] | None
+    on_done: Callable[[Results], None] | None
+    said: list[str]  # the last sentence
+
+    def draw(self, results: Results, max_age_s: float = 0.0, opening: bool = False) -> int:
+        """Draw, and return the version that is drawn.
+
+        Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`.
+        """
+        with _frames_guard:
+            drawn = _frames.setdefault(results, {}).setdefault(self.target, _Frame())
+        with drawn.guard:
+            recent = time.monotonic() - drawn.drawn_at < max_age_s and not results.over
+            as_here = drawn.sentence or drawn.said == self.said[0]
+            if not as_here or (drawn.version != results.version and not recent):
+                drawn.version, drawn.said = results.version, self.said[0]
+                drawn.sentence = mnist_training.sentence(self.experiment, results, self.target)
+                # Ten empty charts would keep the browser from the first full one.
+                blank = opening and not results.worth_showing
+                drawn.html = layout.result(self.experiment, results, self.target, self.after, drawn.said, blank)
+                drawn.drawn_at = time.monotonic()
+            html, version, sentence = drawn.html, drawn.version, drawn.sentence
+        mo.output.replace(layout.page(self.controls, html))
+        self.said[0] = sentence or self.said[0]
+        return version
+
+    def done_when_quiet(self, results: Results, latest: Callable[[], bool]) -> None:
+        if results.state == KEPT:
+            self.engine.warm(self.experiment.items[0].way)  # nothing needed it yet, but the next slider will
+        time.sleep(QUIET_S)
+        if self.on_done is not None and latest() and not mo.current_thread().should_exit:
+            self.on_done(results)
+
+
+def show(
+    stage: Stage,
+    make: Callable[[], Experiment],
+    controls: mo.Html,
+    asked: int = 0,
+    target: float = 0.95,
+    after: Callable[[Experiment, Results], str] | None = None,
+    on_done: Callable[[Results], None] | None = None,
+) -> None:
+    """Run the experiment that `make` describes, and draw it into this cell until it is over.
+
+    A ValueError of `make` is shown in place of the charts. `after` gives HTML to add below, `on_done` hears of the end.
+    """
+    try:
+        experiment = make()
+    except ValueError as error:
+        stage.stop()
+        stage.next_showing()
+        refuse(controls.text, error)
+        return
+    view = _View(experiment, stage.engine, controls.text, target, after, on_done, stage.said)
+    if not stage.streams:
+        results = _run_in_foreground(experiment, stage, target)
+        view.draw(results)
+        if on_done is not None:
+            on_done(results)
+        return
+    opening = stage.opening
+    seat = stage.run(experiment, asked)
+    latest = stage.next_showing()
+    with seat.results.changed:
+        seat.results.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
+    drawn = view.draw(seat.results, FRAME_S, opening)
+    mo.Thread(target=_paint, args=(view, seat, drawn, latest, opening), daemon=True).start()
+
+
+def _paint(view: _View, seat: Seat, seen: int, latest: Callable[[], bool], opening: bool) -> None:
+    """After state number `seen`, draw new states until the run is over or another showing took the place."""
+    timed = view.experiment.ordered_by == "backend"
+    frame_s = TIMED_FRAME_S if timed else FRAME_S
+    next_frame = time.monotonic() + frame_s
+    while not (seat.results.over and seen == seat.results.version):
+        with seat.results.changed:
+            seat.results.changed.wait_for(lambda seen=seen: seat.results.version != seen, 1.0)
+            changed = seat.results.version != seen
+            pause_s = next_frame - time.monotonic()
+            if pause_s > 0:  # the end does not wait for its frame
+                seat.results.changed.wait_for(lambda: seat.results.over, pause_s)
+        if not latest() or mo.current_thread().should_exit:
+            return
+        if changed:
+            seen = view.draw(seat.results, frame_s, opening)
+            frame_s = frame_s if timed or not seat.results.worth_showing else min(SLOWER * frame_s, LATER_FRAME_S)
+            next_frame = time.monotonic() + frame_s
+    view.done_when_quiet(seat.results, latest)
+
+
+def show_parameters(
+    stage: Stage,
+    item: Item | None,
+    draw_network: Callable[[Item, Parameters, Facts], mo.Html],
+    nothing: str,
+    when_seen: Callable[[Callable[[], object]], None],
+) -> None:
+    """Draw one trained network into this cell, once somebody looks: `when_seen` then does what it is given.
+
+    Its parameters come from the run that trained it (`remember`), or from training it again: they are the same, because
+    training is deterministic.
+    """
+    latest = stage.next_showing()
+    if item is None:
+        stage.stop()
+        mo.output.replace(layout.note(nothing))
+        return
+    cancel, engine, claim = stage.begin(), stage.engine, Claim(stage.viewer, Urgency.LATER)
+
+    def work() -> None:
+        output, problem = None, ""
+        try:
+            known = _parameters.get(item.training) or _train_for_parameters(engine, item.training, cancel, claim)
+            if known is not None and not cancel.is_set():
+                output = draw_network(item, *known)
+        except (WorkerDied, TrainingFailed, OSError) as error:
+            output, problem = layout.failed(str(error)), str(error)
+        if output is not None and latest():
+            mo.output.replace(output)
+        if problem:
+            end_script(problem, 1)
+
+    if stage.streams:
+        when_seen(mo.Thread(target=work, daemon=True).start)
+    else:
+        work()
+
+
+# Of the networks looked into last, for all viewers, and the data that they were trained on.
+_parameters: OrderedDict[Training, tuple[Parameters, Facts]] = OrderedDict()
+_MAX_KEPT_PARAMETERS = 8
+
+
+def remember(item: Item, parameters: Parameters, data: Facts) -> None:
+    """Keep a network's parameters for who looks inside it; the oldest are forgotten."""
+    _parameters[item.training] = (parameters, data)
+    while len(_parameters) > _MAX_KEPT_PARAMETERS:
+        _parameters.popitem(last=False)
+
+
+def _train_for_parameters(
+    engine: Engine, training: Training, cancel: Cancel, claim: Claim
+) -> tuple[Parameters, Facts] | None:
+    data: Facts | None = None
+    for message in engine.run(Way(), [training], cancel, how=How(want_parameters=True), claim=claim):
+        if isinstance(message, Ready):
+            data = message.data
+        elif isinstance(message, Trained) and message.parameters is not None and data is not None:
+            remember(Item(training), message.parameters, data)
+            return message.parameters, data
+    return None
+
+
+def _run_in_foreground(experiment: Experiment, stage: Stage, target: float) -> Results:
+    """For scripts and exports: a line of progress on standard error, then the sentence and the table on standard output."""
+    seat = join(experiment, stage.engine, stage.store, Claim(stage.viewer))
+    script = mo.app_meta().mode == "script"
+    watched = script and sys.stderr.isatty()
+    try:
+        while not seat.wait(0.25):
+            if watched:
+                text = layout.progress_text(seat.results)
+                print(f"\r{experiment.name}: {text}\033[K", end="", file=sys.stderr, flush=True)
+    finally:
+        seat.leave()  # interrupted: the worker stops too
+    if script:
+        print(f"\r\033[K\n{experiment.name}" if watched else f"\n{experiment.name}")
+        print(layout.table(experiment, seat.results).to_string(index=False))
+        if seat.results.state == FAILED:
+            end_script(seat.results.failure, 1)
+        print(mnist_training.sentence(experiment, seat.results, target))
+    return seat.results

@@ -1,0 +1,107 @@
+"""Where marimo and the traps meet."""
+
+import html
+from functools import partial
+
+import marimo as mo
+
+from lib.backends.registry import DEFAULT, Way, unavailable
+from lib.experiments.anatomy_of_a_step import KIND, Task, measure_tasks
+from lib.experiments.background import DONE, Filling
+from lib.experiments.mnist_training import BATCH_SIZES
+from lib.experiments.peak_rates import ceilings, measure_ceilings
+from lib.hardware.machine import this_machine
+from lib.pages import layout
+from lib.pages.filling import Stage, paint_while_it_fills, refuse, say
+from lib.pages.url_state import Address, Setting, by_name, checked, choice
+from lib.profiling.request import Examination
+from lib.spec import Network
+from lib.views import recorded_gpus
+from lib.views import traps as view
+from lib.workers.queue import Claim, Urgency
+
+NETWORK = Network((128,))
+
+
+def settings() -> dict[str, Setting]:
+    """What the controls may say."""
+    devices = [device for device in ("cpu", "gpu") if unavailable(Way(DEFAULT, device)) is None]
+    return by_name(choice("traps.size", 32, BATCH_SIZES), choice("traps.device", "cpu", devices))
+
+
+def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    """Batch size, device where there are two, and the two buttons."""
+    save, known = address.save("traps"), settings()
+    size, device = known["traps.size"], known["traps.device"]
+    elements = {
+        "size": mo.ui.slider(steps=list(BATCH_SIZES), value=address.read(size), label="Batch size", show_value=True, debounce=True, full_width=True),
+        "device": mo.ui.dropdown(list(device.options), value=address.read(device), label="Device"),
+        "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
+        "again": mo.ui.button(label="Measure again", value=0, on_click=lambda n: n + 1, tooltip="Measure all of it anew"),
+    }  # fmt: skip
+    return mo.ui.dictionary(
+        elements, on_change=lambda values: save({name: values[name] for name in ("size", "device")})
+    )
+
+
+def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
+    """Show the traps for this batch size: what is kept, or what is measured now."""
+    try:
+        values = checked(settings(), "traps", panel.value)
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+    task = Task(Way(DEFAULT, values["device"]), Examination("traps", NETWORK, values["size"]))
+    asked = (task, values["again"])
+    again = bool(stage.asked) and stage.asked[-1] != values["again"]
+    if stage.filling is None or stage.asked != asked:
+        kept = stage.store.records(KIND)
+        complete = len(view.pairs(_measurements(task, kept))) == len(view.TRAPS) and not again
+        stage.asked, stage.began_with = asked, (kept, complete)
+        engine, store, claim = stage.engine, stage.store, Claim(urgency=Urgency.NOW)
+
+        def work(cancel):
+            yield from measure_ceilings([task.way], engine, store, cancel, claim)
+            yield from measure_tasks([] if complete else [task], engine, store, cancel, claim)
+
+        stage.begin(work)
+    assert stage.filling is not None, "begun above"
+    paint_while_it_fills(stage, stage.filling, partial(_paint, stage, stage.filling, task, controls.text))
+
+
+def _measurements(task: Task, records: list) -> dict:
+    return {name: record.measurement for name, record in task.found(records).items()}
+
+
+def _paint(stage: Stage, filling: Filling, task: Task, controls: str) -> int:
+    now = filling.view()
+    kept, complete = stage.began_with
+    found = _measurements(task, [*kept, *now.items])
+    known = view.pairs(found)
+    state = "From store" if complete and now.state == DONE else now.state
+    words = now.note or f"{len(known)} of {len(view.TRAPS)} traps"
+    ceiling = ceilings(task.way, stage.store)
+    sentence = " ".join(filter(None, [view.sentence(known), view.occupancy(found, task.way.device) if known else ""]))
+    table = view.traps_table(
+        known,
+        NETWORK,
+        task.examination.batch_size,
+        ceiling.product_flops_per_s if ceiling else None,
+        this_machine().cores,
+    )
+    figure = mo.as_html(view.traps_chart(known)).text
+    result = (
+        f'<figure class="lab-figure"><figcaption>one step of 784→128→10 by JAX: every sample, and the median</figcaption>{figure}</figure>'
+        + layout.state_line(state, len(known), len(view.TRAPS), words, now.problem)
+        + (f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else "")
+    )
+    mo.output.replace(
+        mo.Html(
+            layout.page(controls, result).text
+            + (table if known else "")
+            + layout.disturbed(list(task.found([*kept, *now.items]).values()))
+            + layout.quiet(recorded_gpus.step_note())
+        )
+    )
+    if now.over:
+        say(sentence)
+    return now.version

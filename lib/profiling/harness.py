@@ -1,0 +1,200 @@
+"""What is taken apart, and what all experiments on it share."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from lib.backends.base import Event, Parameters, Steps, initial_parameters
+from lib.backends.registry import load_train
+from lib.data.mnist import Data, batch_starts
+from lib.spec import Network, Training
+from lib.timing.measurement import Config, Ended, Measurement, Meter, Step, Sync, no_wait
+
+TINY = Network((1,))
+ROUNDS = 9  # of all experiments, in turns
+CONFIG = Config(warm_up_s=0.02, min_block_s=5e-3, min_time_s=0.1, max_time_s=0.4, spread_target=0.05)
+SHORT = replace(CONFIG, warm_up_s=0.002, min_block_s=1e-3)  # of each of some thirty calls
+# Steps that are not waited for one by one: a block as long as a chunk of training, or filling and draining the queue would count.
+IN_A_ROW = replace(CONFIG, min_block_s=0.04)
+BURSTS = 8  # before a short block counts: what ran in between has emptied the caches
+REAL_S = 0.05  # of real training in a block
+ONE_CALL_S = 0.03  # of steps in a compiled loop
+
+Row = tuple[str, Measurement, float]  # name, measurement, how many training steps one measured step stands for
+Batch = tuple[np.ndarray, np.ndarray]  # images (batch, 784), labels (batch,)
+
+
+class Experiment(Protocol):
+    """Something that can be measured in turns with others."""
+
+    def prepare(self) -> None:
+        """Warm up, and find how long a block has to be."""
+        ...
+
+    def block(self) -> float:
+        """Seconds of one training step, from one block."""
+        ...
+
+
+@dataclass
+class Repeated:
+    """A call again and again; `steps` training steps each. `returns`: only until it returns."""
+
+    call: Step
+    sync: Sync = no_wait
+    steps: float = 1.0
+    config: Config = CONFIG
+    returns: bool = False
+
+    def prepare(self) -> None:
+        config = replace(CONFIG, max_steps_per_block=16) if self.returns else self.config  # no queue fills up
+        self._meter = Meter(self.call, self.sync, config, time.perf_counter, wait_in_block=not self.returns)
+        self._meter.warm_up()
+        self._meter.find_block_size()
+
+    def block(self) -> float:
+        for _ in range(BURSTS if self.returns else 1):
+            self._meter.block()
+        return self._meter.blocks[-1] / self._meter.steps_per_block / self.steps
+
+
+@dataclass
+class OneByOne:
+    """Several calls, each repeated by itself, and their times added."""
+
+    calls: Sequence[Step]
+    sync: Sync = no_wait
+
+    def prepare(self) -> None:
+        self._parts = [Repeated(call, self.sync, config=SHORT) for call in self.calls]
+        for part in self._parts:
+            part.prepare()
+
+    def block(self) -> float:
+        return sum(part.block() for part in self._parts)
+
+
+@dataclass
+class InOneCall:
+    """A compiled loop over as many steps as take `ONE_CALL_S`; `call(n)` makes n of them."""
+
+    call: Callable[[int], object]
+    sync: Sync
+
+    def prepare(self) -> None:
+        self.sync(self.call(2))  # compiles
+        before = time.perf_counter()
+        self.sync(self.call(8))
+        steps = int(np.clip(8 * ONE_CALL_S / (time.perf_counter() - before), 4, 4096))
+        self._loop = Repeated(lambda: self.call(steps), self.sync, steps)
+        self._loop.prepare()
+
+    def block(self) -> float:
+        return self._loop.block()
+
+
+@dataclass
+class Trained:
+    """The backend's own training; a block is what lies between its hand-overs."""
+
+    backend: str
+    subject: "Subject"
+    busy_s: list[float] = field(default_factory=list)  # processor seconds of all cores, a step, of each block
+    _events: Iterator[Event] | None = None  # none before it is prepared: it may be stopped before that
+
+    def prepare(self) -> None:
+        self._events = self._begin()
+        self._advance(0.0)  # the first hand-over warms up
+
+    def block(self) -> float:
+        return self._advance(REAL_S)
+
+    def _begin(self) -> Iterator[Event]:
+        while True:  # a training ends after its epochs; few images make that soon
+            yield from load_train(self.backend)(self.subject.training, self.subject.data, self.subject.device)
+
+    def _advance(self, limit_s: float) -> float:
+        assert self._events is not None, "prepared first"
+        train_s, steps, busy_s, used_s = 0.0, 0, 0.0, time.process_time()
+        while not steps or train_s < limit_s:
+            event, now_s = next(self._events), time.process_time()
+            if isinstance(event, Steps):
+                train_s, steps, busy_s = train_s + event.train_s, steps + len(event.losses), busy_s + now_s - used_s
+            used_s = now_s  # not across an evaluation
+        self.busy_s.append(busy_s / steps)
+        return train_s / steps
+
+    def close(self) -> None:
+        if self._events is not None:
+            self._events.close()  # type: ignore[attr-defined]
+
+
+def in_turns(experiments: Mapping[str, Experiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
+    """Blocks of all experiments in turns, in an order drawn anew each round: a machine that drifts drifts for all of them.
+
+    Yields None now and then, so that who asked can stop it, and the rows at the end.
+    """
+    for experiment in experiments.values():
+        experiment.prepare()
+        yield None
+    rng, names = np.random.default_rng(0), list(experiments)
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for index in rng.permutation(len(names)):
+            found[names[index]].append(experiments[names[index]].block())
+            yield None
+    for name, blocks in found.items():
+        yield name, Measurement(tuple(blocks), 1, Ended.CAP), 1.0
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A step: its network, its batch, and where it runs."""
+
+    network: Network
+    batch_size: int
+    data: Data
+    device: str
+
+    @property
+    def tiny(self) -> "Subject":
+        """The same step with nothing to compute: one hidden neuron, one image."""
+        return replace(self, network=TINY, batch_size=1)
+
+    @property
+    def parameters(self) -> Parameters:
+        return initial_parameters(self.network, 0)
+
+    @property
+    def training(self) -> Training:
+        """At so small a rate that any number of steps changes next to nothing, and none ends as NaN."""
+        return Training(self.network, 1e-6, self.batch_size, 100)
+
+    @property
+    def starts(self) -> list[int]:
+        return batch_starts(len(self.data.x_train), self.batch_size, 0, 0).tolist()
+
+    @property
+    def batch(self) -> Batch:
+        return self.data.x_train[: self.batch_size], self.data.y_train[: self.batch_size]
+
+
+def loop(subject: Subject, call: Callable[[np.ndarray, np.ndarray], object]) -> Step:
+    """One round of the loop over the batches, as the backends write it, around some call."""
+    x, y, size, starts = subject.data.x_train, subject.data.y_train, subject.batch_size, subject.starts
+    number = 0
+
+    def one() -> object:
+        nonlocal number
+        start = starts[number]
+        number = number + 1 if number + 1 < len(starts) else 0
+        return call(x[start : start + size], y[start : start + size])
+
+    return one
+
+
+def nothing(_x: np.ndarray, _y: np.ndarray) -> None:
+    """Stands for the library's call."""

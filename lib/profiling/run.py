@@ -1,0 +1,54 @@
+"""Which experiments take a step apart, and what runs them in a worker. `lib.profiling.step_breakdown` puts their results together.
+
+All experiments on a backend are measured in turns, block by block, so that a machine that drifts drifts for all of them.
+
+* `step`: the training as it is, from the backend's own loop; `busy`: processor seconds of all cores in it, a step.
+* `python`: the loop and what it does around the library's call, with that call left out.
+* `call`: the library's call for a step, on one batch that is there already, again and again; waited for only as training does.
+* `returns`: the call for one hidden neuron and one image, until it returns.
+* `fit-tiny`, `call-tiny`: training of that tiny network by `fit`, and the bare call in it: there the loop is the library's own,
+  and cannot be run without the call.
+* `transfer`, `transfer-base`: bringing a batch to where the arithmetic wants it, and the same with nothing to bring.
+* `many`, `many-tiny`: many steps on one batch without anybody being asked in between, of this network and of the tiny one.
+"""
+
+import importlib
+from collections.abc import Iterator
+
+from lib.backends.registry import BACKENDS
+from lib.data.mnist import Data
+from lib.profiling.harness import Experiment, Row, Subject, Trained, in_turns
+from lib.profiling.request import Examination
+from lib.timing.measurement import Ended, Measurement
+
+
+def examine(backend: str, device: str, examination: Examination, data: Data) -> Iterator[Row | None]:
+    """Measure what is asked, one row after another; None where it can be stopped."""
+    subject = Subject(examination.network, examination.batch_size, data, device)
+    if examination.kind == "ceilings":
+        from lib.profiling.peak_rates import probe
+
+        yield from probe(backend, device)
+    elif examination.kind == "parts":
+        yield from _parts(backend, subject)
+    elif examination.kind == "operations":
+        from lib.profiling.operations import measure_operations
+
+        yield from measure_operations(BACKENDS[backend].worker, subject)
+    else:
+        from lib.profiling.traps import measure_traps
+
+        yield from measure_traps(subject)
+
+
+def _parts(backend: str, subject: Subject) -> Iterator[Row | None]:
+    module = importlib.import_module(f"lib.profiling.{BACKENDS[backend].module}")
+    training = Trained(backend, subject)
+    experiments: dict[str, Experiment] = {"step": training, **module.experiments(backend, subject)}
+    try:
+        yield from in_turns(experiments)
+        yield "busy", Measurement(tuple(training.busy_s[1:]), 1, Ended.CAP), 1.0
+    finally:
+        for experiment in experiments.values():
+            if isinstance(experiment, Trained):
+                experiment.close()

@@ -1,0 +1,73 @@
+"""The parts of a step's time, from the experiments of `lib.profiling.run`. Pure: numbers in, numbers out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+EXPLAINED = 0.15  # of the step: how far the parts may be from adding up
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a step, and by which experiment it is known."""
+
+    name: str
+    color: str
+    how: str
+
+
+PARTS = (
+    Part("arithmetic", "#0b7a57", "many steps on one batch with nobody asked in between (NumPy: its calls repeated one by one), less the same for one neuron and one image"),
+    Part("transfer", "#c48600", "fetching a batch the way that this backend does, less the same with nothing to fetch"),
+    Part("launch and wait", "#3a72d8", "the call on one batch that is there already, less its arithmetic and its dispatch: handing over to threads or card, and waking up"),
+    Part("dispatch", "#8d6fd1", "the call for one neuron and one image, until it returns"),
+    Part("Python", "#d1623a", "the loop with the call left out; for Keras, fit of the tiny network less its bare call"),
+    Part("idle", "#8a8f98", "wall time of the training in which none of its cores worked, beyond launch and wait"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Split:
+    """A step in parts; all in seconds."""
+
+    step_s: float
+    parts_s: Mapping[str, float]
+
+    @property
+    def unexplained_s(self) -> float:
+        """What the parts leave of the measured step; below zero where parts overlap in time, as they do on two cores."""
+        return self.step_s - sum(self.parts_s.values())
+
+    @property
+    def adds_up(self) -> bool:
+        return abs(self.unexplained_s) <= EXPLAINED * self.step_s
+
+    @property
+    def drawn_s(self) -> float:
+        """The longer of step and parts: as far as a bar reaches."""
+        return max(self.step_s, sum(self.parts_s.values()))
+
+    def share(self, part: str) -> float:
+        """Of the whole bar."""
+        return self.parts_s[part] / self.drawn_s
+
+
+def split(backend: str, found: Mapping[str, float]) -> Split | None:
+    """Parts from the experiments' seconds a step; None while an experiment is missing."""
+    keras = "fit-tiny" in found
+    in_one_call = backend == "jax-epoch"
+    needed = {"step", "busy", "returns", "transfer", "many", "many-tiny"}
+    needed |= {"fit-tiny", "call-tiny"} if keras else {"python"}
+    if not needed <= found.keys() or not (in_one_call or "call" in found):
+        return None
+    arithmetic_s = max(0.0, found["many"] - found["many-tiny"])
+    # Inside one call nobody is called, but each operation costs XLA something, however small it is.
+    wait_s = found["many-tiny"] if in_one_call else max(0.0, found["call"] - arithmetic_s - found["returns"])
+    parts = {
+        "arithmetic": arithmetic_s,
+        "transfer": max(0.0, found["transfer"] - found.get("transfer-base", 0.0)),
+        "launch and wait": wait_s,
+        "dispatch": found["returns"],
+        "Python": max(0.0, found["fit-tiny"] - found["call-tiny"]) if keras else found["python"],
+        "idle": max(0.0, found["step"] - found["busy"] - wait_s),
+    }
+    return Split(found["step"], parts)

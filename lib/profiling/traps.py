@@ -1,0 +1,138 @@
+"""Six ways to mistime a training step, and the right one beside each: the same JAX step, timed wrongly and well.
+
+Runs in JAX's worker. There is one reference for all, the step in blocks that end with its result there; every round takes a block of
+it and a value by each wrong way, in turns, so that a wrong way's value and the reference of its round met the same machine.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import jax
+
+from lib.backends.with_jax import sgd_step
+from lib.hardware.nvml import gpus, watched_activity
+from lib.profiling.harness import Experiment, Repeated, Row, Subject, in_turns
+from lib.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS
+from lib.profiling.with_jax import on_device, one_call
+from lib.timing.measurement import Ended, Measurement, Step
+
+EPOCH_S = 0.02  # of such an epoch: short, so that a stop does not wait for it
+IN_A_ROW = 50  # steps between two looks at the card
+BUSY_S = 1.5  # nvidia-smi's share is of the last second or less
+_wait = jax.block_until_ready
+
+
+def measure_traps(subject: Subject) -> Iterator[Row | None]:
+    """The reference and all wrong ways. On a card the same code shows larger gaps: more is queued, and transfers are real."""
+    step = one_call(subject)
+    reference = Repeated(lambda: _wait(step()))
+    busy = BusyProcessors(reference)
+    wrong: tuple[Experiment, ...] = (
+        Repeated(step, _wait, returns=True), FirstCallCounted(subject, step), OneSample(step), BestOf(step), Repeated(_with_transfer(subject)), busy,
+    )  # fmt: skip
+    yield from in_turns({REFERENCE: reference, **dict(zip(TRAPS, wrong, strict=True))})
+    if subject.device == "gpu":
+        yield from _occupancy(step)
+
+
+@dataclass
+class FirstCallCounted:
+    """The average of short epochs of a program that was never compiled before, the first one counted."""
+
+    subject: Subject
+    step: Step
+
+    def prepare(self) -> None:
+        self._steps = TRAP_EPOCHS * max(4, round(EPOCH_S / min(_single(self.step) for _ in range(4))))
+
+    def block(self) -> float:
+        fresh = float(time.time_ns() % 1_000_003) * 1e-12  # a constant of its own: no cache knows this program
+        parameters, rate = on_device(self.subject)
+        x, y = jax.device_put(self.subject.batch, jax.devices(self.subject.device)[0])
+        step = jax.jit(lambda p: sgd_step(p, x, y, rate + fresh)[0])
+        began = time.perf_counter()
+        for _ in range(self._steps):
+            parameters = step(parameters)
+        _wait(parameters)
+        return (time.perf_counter() - began) / self._steps
+
+
+@dataclass
+class OneSample:
+    """A single step, timed by itself after a little pause, as somebody does who tries it by hand."""
+
+    step: Step
+
+    def prepare(self) -> None:
+        self.block()
+
+    def block(self) -> float:
+        time.sleep(0.002)
+        return _single(self.step)
+
+
+@dataclass
+class BestOf:
+    """The smallest of several single steps in a row."""
+
+    step: Step
+
+    def prepare(self) -> None:
+        self.block()
+
+    def block(self) -> float:
+        return min(_single(self.step) for _ in range(TRAP_SAMPLES))
+
+
+def _single(step: Step) -> float:
+    began = time.perf_counter()
+    _wait(step())
+    return time.perf_counter() - began
+
+
+@dataclass
+class BusyProcessors:
+    """Processor seconds of all cores in a step: what a monitor shows as busy. The view holds the arithmetic against it."""
+
+    steps: Repeated
+
+    def prepare(self) -> None:
+        pass  # the reference is
+
+    def block(self) -> float:
+        busy_s, wall_s = time.process_time(), time.perf_counter()
+        a_step_s = self.steps.block()
+        busy_s, wall_s = time.process_time() - busy_s, time.perf_counter() - wall_s
+        return busy_s / wall_s * a_step_s
+
+
+def _with_transfer(subject: Subject) -> Step:
+    """The step with its batch brought along from the host's memory each time, in a new array as a loader makes it."""
+    from lib.backends.with_jax import one_step
+
+    current, rate = on_device(subject)
+    x, y = subject.batch
+    target = jax.devices(subject.device)[0]
+
+    def step() -> object:
+        nonlocal current
+        images, labels = jax.device_put((x.copy(), y.copy()), target)
+        current, loss = one_step(current, images, labels, rate)
+        return _wait(loss)
+
+    return step
+
+
+def _occupancy(step: Step) -> Iterator[Row]:
+    """Shares, not seconds: what `nvidia-smi` shows while steps run, and what the chip's own counters say (from Hopper on)."""
+    utilisations, until = [], time.perf_counter() + BUSY_S
+    with watched_activity() as found:
+        while time.perf_counter() < until:
+            _wait([step() for _ in range(IN_A_ROW)])
+            utilisations += [gpu.utilisation for gpu in gpus()[:1] if gpu.utilisation is not None]
+    if utilisations:
+        yield "occupancy/utilisation", Measurement(tuple(utilisations), 1, Ended.CAP), 1.0
+    for activity in found:
+        yield "occupancy/activity", Measurement((activity.sm_activity,), 1, Ended.CAP), 1.0
+        yield "occupancy/warps", Measurement((activity.sm_occupancy,), 1, Ended.CAP), 1.0

@@ -1,0 +1,68 @@
+"""The experiments on PyTorch's eager step."""
+
+# pyright: reportMissingImports=false
+# It is optional: `make torch` installs it.
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lib.backends.with_torch import build, one_step, tensors, torch_device, wait
+from lib.profiling.harness import IN_A_ROW, Experiment, OneByOne, Repeated, Subject, loop, nothing
+from lib.timing.measurement import Step
+
+
+def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
+    """See `lib.profiling.run`."""
+
+    def done(_: object) -> None:
+        wait(subject.device)
+
+    x, size = tensors(subject.data, subject.device)[0], subject.batch_size
+    slot, starts = x[:size].clone(), _for_ever(subject.starts)
+    return {
+        "python": Repeated(loop(subject, nothing)),
+        # On a processor it returns when it is done; a card has a queue, which must not fill up.
+        "returns": Repeated(_one_call(subject.tiny), done, config=IN_A_ROW, returns=subject.device == "gpu"),
+        "call": Repeated(_one_call(subject), done, config=IN_A_ROW),
+        # The next batch comes from main memory; the same batch again is in the cache.
+        "transfer": Repeated(lambda: slot.copy_(x[(start := next(starts)) : start + size]), done),
+        "transfer-base": Repeated(lambda: slot.copy_(x[:size]), done),
+        "many": OneByOne(recorded_calls(subject), done),
+        "many-tiny": OneByOne(recorded_calls(subject.tiny), done),
+    }
+
+
+def _for_ever(starts: list[int]) -> Iterator[int]:
+    while True:
+        yield from starts
+
+
+def _one_call(subject: Subject) -> Step:
+    step = one_step(
+        build(subject.network, subject.parameters, torch_device(subject.device)), subject.training.learning_rate
+    )
+    x, y = (array[: subject.batch_size] for array in tensors(subject.data, subject.device)[:2])
+    return lambda: step(x, y)
+
+
+class _Recorder(TorchDispatchMode):
+    """Notes every operation that reaches the library's kernels, the backward pass included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Callable[[], object]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        keywords = kwargs or {}
+        self.calls.append(torch.no_grad()(lambda: func(*args, **keywords)))
+        return func(*args, **keywords)
+
+
+def recorded_calls(subject: Subject) -> list[Callable[[], object]]:
+    """One function for each operation of one step, which does it again."""
+    step = _one_call(subject)
+    with torch.enable_grad(), _Recorder() as recorder:
+        step()
+    return recorder.calls

@@ -1,0 +1,269 @@
+"""The store as a portable JSON file, and back: `python -m lib.cli.store export|import FILE.json`.
+
+An export is read as text, checked row by row, and brought to this version; nothing of a file that is not sound is taken.
+"""
+
+import base64
+import io
+import json
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from lib.cache_folder import replaced
+from lib.storage.records import Record
+from lib.storage.rows import ADDED, COLUMNS, MAX_S, brief, check_kind, curve_of, number, record_of
+from lib.storage.store import SCHEMA_VERSION, Store
+
+FORMAT = "less-overhead results"
+PIECE = 2**20  # characters of a file that are read at a time
+MAX_PIECE = 64 * 2**20  # of one row: the losses of 100 epochs of single images are a third of that
+MAX_PRICE = 1000.0  # dollars an hour
+Rows = list[dict]
+
+
+class NoExport(ValueError):
+    """The file cannot be imported; the text says what was expected, what came and what to do."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """A sound file's content: rows by table, as they lie in a store, and what was noted about the whole."""
+
+    tables: Mapping[str, Rows]
+    about: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def records(self) -> list[Record]:
+        return [record_of(row) for row in self.tables["measurements"]]
+
+
+def export_to(path: Path, store: Store, about: Mapping[str, object] | None = None, with_losses: bool = True) -> int:
+    """Write all rows, in the order of their keys; returns how many. The file appears whole or not at all.
+
+    `about`: what to note of the whole, such as the command that made it. Without losses of each step, curves have only their epochs.
+    Raises StoreUnusable, and OSError where the file cannot be written.
+    """
+    less = {} if with_losses else {"losses": b"", "n_bytes": 0}
+    tables = {
+        name: [_portable(row | (less if name == "curves" else {})) for row in store.rows(name)] for name in COLUMNS
+    }
+    noted = {"about": dict(about)} if about else {}
+    content = {"format": FORMAT, "version": SCHEMA_VERSION, **noted, **tables}
+    with replaced(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+    return sum(map(len, tables.values()))
+
+
+def import_from(path: Path, store: Store) -> tuple[int, int]:
+    """Add a file's rows to the store; how many there were, and how many of them were new. All or none. Raises NoExport, StoreUnusable."""
+
+    def read() -> Iterator[tuple[str, dict]]:
+        with _refusing(str(path)), path.open(encoding="utf-8") as file:
+            yield from _rows(file, str(path), _head(file, str(path)))
+
+    return store.merge(read)
+
+
+def read_export(path: Path) -> Export:
+    """A file's content, checked. Raises NoExport."""
+    with _refusing(str(path)), path.open(encoding="utf-8") as file:
+        return _content(file, str(path))
+
+
+def parse_export(text: str, name: str) -> Export:
+    """The content of a file of this name, checked. Raises NoExport."""
+    with _refusing(name):
+        return _content(io.StringIO(text), name)
+
+
+def _content(file: TextIO, name: str) -> Export:
+    head, tables = _head(file, name), {table: [] for table in COLUMNS}
+    for table, row in _rows(file, name, head):
+        tables[table].append(row)
+    return Export(tables, head.get("about", {}))
+
+
+@contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    """What goes wrong while a file of this name is read, as NoExport."""
+    try:
+        yield
+    except NoExport:
+        raise
+    except OSError as error:
+        raise NoExport(f"expected a file that can be read, got {name} ({error.strerror}); correct the name") from error
+    except UnicodeDecodeError as error:
+        raise NoExport(f"expected an export, but {name} is no text; choose another file") from error
+    except RecursionError as error:
+        raise NoExport(f"expected an export, but {name} is nested too deeply for one; choose another file") from error
+    except ValueError as error:
+        raise NoExport(
+            f"expected an export, but {name} is no JSON or was cut off ({error}); export it again"
+        ) from error
+
+
+class _Reader:
+    """JSON values of a text, one after another. What was taken is forgotten, so that a large file needs little memory."""
+
+    def __init__(self, file: TextIO, name: str) -> None:
+        self._file, self._name = file, name
+        self._text, self._at = "", 0
+
+    def peek(self) -> str:
+        """The next character that is no white space; empty at the end."""
+        while True:
+            self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                return ""
+
+    def take(self, among: str) -> str:
+        """The next character, which must be one of these."""
+        found = self.peek()
+        if not found or found not in among:
+            raise ValueError(f"expected {' or '.join(among)}, got {brief(found) if found else 'the end'}")
+        self._at += 1
+        return found
+
+    def value(self) -> object:
+        """The next value, of whatever kind. Raises ValueError and RecursionError."""
+        self.peek()
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                cut = error.msg.startswith("Unterminated") or error.pos > len(self._text) - _MARGIN
+                if not cut or not self._more():
+                    raise ValueError(error.msg) from error
+                continue
+            length = end - self._at
+            if end < len(self._text) - _MARGIN or not self._more():  # else a number may go on
+                self._at += length
+                return value
+
+    def members(self) -> Iterator[str]:
+        """The names of an object's members; who asks for the next one has taken the value."""
+        self.take("{")
+        while self.peek() != "}":
+            name = self.value()
+            if not isinstance(name, str):
+                raise ValueError(f"expected a name, got {brief(name)}")
+            self.take(":")
+            yield name
+            if self.peek() != "}":
+                self.take(",")
+        self.take("}")
+
+    def items(self) -> Iterator[object]:
+        """A list's values."""
+        self.take("[")
+        while self.peek() != "]":
+            yield self.value()
+            if self.peek() != "]":
+                self.take(",")
+        self.take("]")
+
+    def _more(self) -> bool:
+        self._text, self._at = self._text[self._at :], 0
+        if len(self._text) > MAX_PIECE:
+            raise NoExport(
+                f"{self._name}: expected rows of at most {MAX_PIECE // 2**20} MiB, got a longer one; export it again"
+            )
+        piece = self._file.read(max(PIECE, len(self._text)))  # twice as much each time: no row is begun too often
+        self._text += piece
+        return bool(piece)
+
+
+_DECODER, _SPACE, _MARGIN = json.JSONDecoder(), re.compile(r"[ \t\n\r]*"), 32
+
+
+def _head(file: TextIO, name: str) -> dict:
+    """All of an export but its rows: they can be judged only when the version, which stands behind them, is known."""
+    reader, head = _Reader(file, name), {}
+    if reader.peek() == "{":
+        for member in reader.members():
+            if member in COLUMNS and reader.peek() == "[":
+                head[member] = []
+                for _ in reader.items():
+                    pass
+            else:
+                head[member] = reader.value()
+    else:
+        reader.value()
+    if reader.peek():
+        raise ValueError(f"expected the end, got {brief(reader.peek())}")
+    if head.get("format") != FORMAT:
+        raise NoExport(
+            f"expected an export of this program, but {name} is another kind of file; export it with `python -m lib.cli.store export`"
+        )
+    version = head.get("version")
+    if type(version) is not int or version > SCHEMA_VERSION:
+        raise NoExport(
+            f"{name} was written by a newer version (schema {brief(version)}, this one knows {SCHEMA_VERSION}); update this program"
+        )
+    for table in COLUMNS:
+        if not isinstance(head.get(table, []), list):
+            raise NoExport(f"{name}: expected rows in {table}, got {type(head[table]).__name__}; export it again")
+    _check_about(head.setdefault("about", {}), name)
+    return head
+
+
+def _check_about(about: object, name: str) -> None:
+    """What is noted of the whole is for people; only these are reckoned with."""
+    try:
+        if not isinstance(about, dict):
+            raise ValueError(f"expected notes by name, got {brief(about)}")
+        number(about.get("took_s", 0.0), MAX_S, "seconds")
+        number(about.get("price_per_h", 0.0), MAX_PRICE, "dollars an hour")
+        json.dumps(about, ensure_ascii=False).encode()
+    except ValueError as error:
+        raise NoExport(f"{name}: what is noted of the whole is damaged ({error}); export it again") from error
+
+
+def _rows(file: TextIO, name: str, head: Mapping[str, object]) -> Iterator[tuple[str, dict]]:
+    """Each row with its table, checked, as it lies in a store."""
+    file.seek(0)
+    reader = _Reader(file, name)
+    for member in reader.members():
+        if member not in COLUMNS:
+            reader.value()
+            continue
+        added = {column: value for column, (since, value) in ADDED[member].items() if head["version"] < since}  # type: ignore[operator]
+        for row in reader.items():
+            yield member, _checked(member, added | row if isinstance(row, dict) else row, name)
+
+
+def _checked(table: str, row: object, name: str) -> dict:
+    columns = COLUMNS[table]
+    if not isinstance(row, dict) or row.keys() != columns.keys():
+        got = brief(", ".join(sorted(row))) if isinstance(row, dict) else type(row).__name__
+        raise NoExport(
+            f"{name}: expected the columns {', '.join(sorted(columns))} in {table}, got {got}; export it again"
+        )
+    try:
+        if table == "measurements":
+            check_kind(record_of(row))
+        else:
+            row["losses"] = base64.b64decode(row["losses"], validate=True)
+            row["n_bytes"] = len(row["losses"])
+            row["used_at"] = min(number(row["used_at"], math.inf, "a time of last use"), time.time())
+            curve_of(row)
+    except (ValueError, TypeError) as error:
+        which = row["subject"] if table == "measurements" else row["training"]
+        raise NoExport(
+            f"{name}: in {table}, the row of {brief(which)} is damaged ({error}); export it again"
+        ) from error
+    return row
+
+
+def _portable(row: dict) -> dict:
+    return {
+        name: base64.b64encode(value).decode() if isinstance(value, bytes) else value for name, value in row.items()
+    }

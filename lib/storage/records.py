@@ -1,0 +1,124 @@
+"""What is kept: a training's curve and what it depends on, and a measurement with all that is needed to judge it years later."""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from lib.backends.base import Epoch
+from lib.backends.fingerprint import source_digest
+from lib.backends.registry import Way
+from lib.hardware.machine import clocks, machine_id, this_machine
+from lib.spec import Training
+from lib.timing.measurement import Ended, Measurement
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One training: its epochs, its losses (float32; of each step, or means of `every` steps), and when and where it was timed."""
+
+    first_call_s: float
+    epochs: tuple[Epoch, ...]
+    losses: np.ndarray
+    measured_at: str = ""  # ISO 8601, UTC
+    machine: str = ""
+    every: int = 1
+    together: int = 1  # networks trained in the same seconds, of which this one's are an equal share
+    warnings: tuple[str, ...] = ()  # why its seconds must not be trusted
+
+    def cut(self, n_epochs: int) -> "Curve":
+        """The same as if it had ended after so many epochs: training is deterministic."""
+        steps = sum(epoch.steps for epoch in self.epochs[:n_epochs])
+        return replace(self, epochs=self.epochs[:n_epochs], losses=self.losses[: -(-steps // self.every)])
+
+    def thinned(self, points: int) -> "Curve":
+        """With the means of groups of losses, at most so many; for sweeps of which nobody looks at each step."""
+        width = -(-len(self.losses) // points)
+        if width <= 1:
+            return self
+        full = len(self.losses) // width * width
+        with np.errstate(over="ignore"):
+            means = self.losses[:full].reshape(-1, width).mean(axis=1)
+        rest = self.losses[full:]
+        means = np.append(means, rest.mean()).astype(np.float32) if rest.size else means
+        return replace(self, losses=means, every=width * self.every)
+
+    def lasts(self, n_epochs: int) -> bool:
+        """Whether it says all that a training of so many epochs would: it is as long, or it diverged before."""
+        return len(self.epochs) >= n_epochs or (bool(self.epochs) and self.epochs[-1].diverged_step is not None)
+
+
+def this_command() -> str:
+    """The command that runs this program, without the folders of the machine that it runs on."""
+    words = list(getattr(sys, "orig_argv", sys.argv))
+    shown = ["python" if index == 0 else os.path.basename(word) for index, word in enumerate(words)]
+    return " ".join(shown)[:200]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measurement, with everything that is needed to judge it years later."""
+
+    kind: str  # which table it belongs to: "race", "anatomy", "ceiling"
+    subject: Mapping[str, str | int | float]  # what was measured: backend, device, batch_size, …
+    block_s: tuple[float, ...]  # seconds of each block, as they came
+    steps_per_block: int
+    ended: str
+    warnings: tuple[str, ...] = ()
+    versions: str = ""
+    machine: str = field(default_factory=machine_id)
+    machine_line: str = field(default_factory=lambda: this_machine().line)
+    sources: str = field(default_factory=source_digest)
+    measured_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+    clocks: str = field(default_factory=clocks)  # of the processor and the graphics cards, when it was measured
+    command: str = field(default_factory=this_command)
+
+    @classmethod
+    def of(
+        cls, kind: str, subject: Mapping[str, str | int | float], measured: Measurement, versions: str = ""
+    ) -> "Record":
+        return cls(
+            kind,
+            dict(subject),
+            measured.block_s,
+            measured.steps_per_block,
+            measured.ended.name,
+            measured.warnings,
+            versions,
+        )
+
+    @property
+    def measurement(self) -> Measurement:
+        return Measurement(self.block_s, self.steps_per_block, Ended[self.ended], warnings=self.warnings)
+
+    @property
+    def id(self) -> str:
+        """The same content has the same id on every machine."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Key:
+    """Everything that a curve depends on. The number of epochs is not part of it: a shorter training is the start of a longer one."""
+
+    training: Training
+    way: Way
+    data_digest: str
+    versions: str
+
+    def digest(self) -> str:
+        parts = (
+            {name: value for name, value in asdict(self.training).items() if name != "epochs"},
+            asdict(self.way),
+            self.data_digest,
+            self.versions,
+            source_digest(),
+            machine_id(),
+        )
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

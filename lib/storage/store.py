@@ -1,0 +1,382 @@
+"""Learning curves and measurements, kept in SQLite: the curves are served again at once, the measurements are a record.
+
+A training is deterministic for its key (training, backend and device, data, source of `lib`, versions), so its curve may be
+served again. Its seconds are a measurement: they come back with the machine and the time that they were taken.
+
+A store that cannot be written says why in `trouble` and keeps nothing; nothing fails because of it. Each call opens the
+file anew (0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not at all.
+A file that proves damaged is set aside, and what can still be read of it is kept on; a row that is not sound is passed over.
+"""
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from lib.backends.base import Parameters
+from lib.backends.fingerprint import source_digest
+from lib.cache_folder import CacheUnwritable, cache_dir
+from lib.hardware.machine import machine_id
+from lib.hardware.optional import FileLock
+from lib.storage.records import Curve, Key, Record
+from lib.storage.rows import ADDED, COLUMNS, curve_of, epochs_text, record_of, row_of
+
+MAX_BYTES = 256 * 2**20  # of losses, and as much again of parameters
+BUSY_S = 5.0  # how long one writer waits for another
+SAVE_LIMIT_S = 60.0  # and for another who saves what can be read of a damaged file
+# From each version to the next. Two programs may migrate at once: the second finds the tables there.
+_MIGRATIONS = (
+    """
+CREATE TABLE IF NOT EXISTS curves (
+    key TEXT PRIMARY KEY, training TEXT NOT NULL, backend TEXT NOT NULL, device TEXT NOT NULL, data TEXT NOT NULL,
+    sources TEXT NOT NULL, versions TEXT NOT NULL, machine TEXT NOT NULL, measured_at TEXT NOT NULL,
+    first_call_s REAL NOT NULL, epochs TEXT NOT NULL, losses BLOB NOT NULL, n_bytes INTEGER NOT NULL, used_at REAL NOT NULL
+)""",
+    """
+CREATE TABLE IF NOT EXISTS measurements (
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, subject TEXT NOT NULL, machine TEXT NOT NULL, machine_line TEXT NOT NULL,
+    sources TEXT NOT NULL, versions TEXT NOT NULL, measured_at TEXT NOT NULL, block_s TEXT NOT NULL,
+    steps_per_block INTEGER NOT NULL, ended TEXT NOT NULL, warnings TEXT NOT NULL
+)""",
+    """
+ALTER TABLE curves ADD COLUMN every INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE curves ADD COLUMN together INTEGER NOT NULL DEFAULT 1;
+CREATE TABLE parameters (
+    key TEXT PRIMARY KEY, epochs INTEGER NOT NULL, content BLOB NOT NULL, n_bytes INTEGER NOT NULL, used_at REAL NOT NULL
+)""",
+    """
+ALTER TABLE measurements ADD COLUMN clocks TEXT NOT NULL DEFAULT '';
+ALTER TABLE measurements ADD COLUMN command TEXT NOT NULL DEFAULT ''
+""",
+    "ALTER TABLE curves ADD COLUMN warnings TEXT NOT NULL DEFAULT '[]'",
+)
+SCHEMA_VERSION = len(_MIGRATIONS)
+
+
+def _use_wal(database: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log. SQLite does not wait for its busy time-out here, so two that create a file at once must."""
+    limit = time.monotonic() + BUSY_S
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > limit:
+                raise
+            time.sleep(0.01)
+
+
+T = TypeVar("T")
+
+# Why a file cannot be used, and what to do: by SQLite's primary result codes.
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_REASONS = {
+    sqlite3.SQLITE_FULL: "the disk is full; free the disk, or set MNIST_CACHE_DIR to a folder on another",
+    sqlite3.SQLITE_IOERR: "the disk does not read or write it; look whether the disk is full or failing, or set MNIST_CACHE_DIR to a "
+    "folder on another",
+    sqlite3.SQLITE_BUSY: f"another program has kept it locked for {BUSY_S:g} s; end that program",
+    sqlite3.SQLITE_READONLY: "it may only be read; make it writable, or set MNIST_CACHE_DIR to another folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that its folder is there and may be written, or set MNIST_CACHE_DIR to another",
+} | dict.fromkeys(_DAMAGED, "it is damaged again and again; look whether the disk is failing, or set MNIST_CACHE_DIR to a folder on another")  # fmt: skip
+
+
+class StoreUnusable(OSError):
+    """The store can be neither read nor written; the text says why, and what to do."""
+
+
+class Store:
+    """Curves by key. `path` defaults to the cache folder; `trouble` is a sentence where something is wrong."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._why_not = ""  # nothing is kept
+        self._set_aside = ""  # what became of a damaged file
+        self._path: Path | None = path
+        if path is None:
+            try:
+                self._path = cache_dir() / "results.sqlite"
+            except CacheUnwritable as error:
+                self._why_not = f"Results are not kept: {error}."
+
+    @property
+    def trouble(self) -> str:
+        return " ".join(filter(None, (self._set_aside, self._why_not)))
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None where there is no folder for it."""
+        return self._path
+
+    def get(self, key: Key) -> Curve | None:
+        """The curve of the key's training, if as many epochs of it are kept."""
+        curve = self.begun(key)
+        return curve.cut(key.training.epochs) if curve is not None and curve.lasts(key.training.epochs) else None
+
+    def begun(self, key: Key) -> Curve | None:
+        """The curve kept under the key, however many epochs it has."""
+        found = self._read(lambda database: _rows_of(database, "curves", "key = ?", key.digest()))
+        return next(_sound(found or [], curve_of), None)
+
+    def put(self, key: Key, curve: Curve, parameters: Parameters | None = None) -> Curve:
+        """Keep a curve, replacing an older one; returns it with the time and machine filled in.
+
+        `parameters` are those after its last epoch: from them the training can go on.
+        """
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        curve = replace(curve, measured_at=now, machine=machine_id())
+        losses = np.ascontiguousarray(curve.losses, np.float32).tobytes()
+        row = {
+            "key": key.digest(), "training": json.dumps(asdict(key.training)), "backend": key.way.backend, "device": key.way.device,
+            "data": key.data_digest, "sources": source_digest(), "versions": key.versions, "machine": curve.machine, "measured_at": now,
+            "first_call_s": curve.first_call_s, "epochs": epochs_text(curve), "losses": losses, "n_bytes": len(losses),
+            "used_at": time.time(), "every": curve.every, "together": curve.together,
+            "warnings": json.dumps(curve.warnings),
+        }  # fmt: skip
+        content = b"".join(np.ascontiguousarray(part).tobytes() for layer in parameters or () for part in layer)
+        kept = {
+            "key": key.digest(), "epochs": len(curve.epochs), "content": content, "n_bytes": len(content), "used_at": time.time()
+        }  # fmt: skip
+
+        def work(database: sqlite3.Connection) -> None:
+            _insert(database, "curves", row, "REPLACE")
+            _make_room(database, "curves", "losses")
+            if parameters:
+                _insert(database, "parameters", kept, "REPLACE")
+                _make_room(database, "parameters", "content")
+
+        self._write(work)
+        return curve
+
+    def parameters(self, key: Key) -> tuple[int, Parameters] | None:
+        """Epochs after which a training's parameters are kept, and these, float32."""
+        found = self._read(lambda database: _rows_of(database, "parameters", "key = ?", key.digest()))
+        network = key.training.network
+        if not found or len(found[0]["content"]) != network.parameter_bytes:
+            return None
+        values, first, layers = np.frombuffer(found[0]["content"], np.float32), 0, []
+        for inputs, outputs in network.shapes:
+            weights = values[first : first + inputs * outputs].reshape(inputs, outputs)
+            first += inputs * outputs
+            layers.append((weights, values[first : first + outputs]))
+            first += outputs
+        return found[0]["epochs"], layers
+
+    def add(self, record: Record) -> None:
+        """Keep a measurement; the same one a second time changes nothing. Whole or not at all, whatever ends the process."""
+        self._write(lambda database: _insert(database, "measurements", row_of(record), "IGNORE"))
+
+    def records(self, kind: str | None = None) -> list[Record]:
+        """The measurements kept, all or of one kind, in the order of their ids (which says nothing)."""
+        where, values = ("1", ()) if kind is None else ("kind = ?", (kind,))
+        found = self._read(lambda database: _rows_of(database, "measurements", where, *values))
+        return list(_sound(found or [], record_of))
+
+    def rows(self, table: str, without: Collection[str] = ()) -> list[dict]:
+        """All sound rows of a table as they lie there, in the order of their key, some columns left out. Raises StoreUnusable."""
+
+        def sound(row: dict) -> dict:
+            _READ.get(table, dict)(row)
+            return {name: value for name, value in row.items() if name not in without}
+
+        def work(database: sqlite3.Connection) -> list[dict]:
+            rows = (dict(row) for row in database.execute(f"SELECT * FROM {table} ORDER BY 1"))
+            return list(_sound(rows, sound))
+
+        return self._work(work)
+
+    def merge(self, read: Callable[[], Iterable[tuple[str, dict]]]) -> tuple[int, int]:
+        """Add rows, each with its table, that are not there yet; how many came, and how many of them were new.
+
+        All or, where it or `read` raises, none. They are gathered in a file of SQLite's own, so that neither do many take memory
+        nor does a slow reader lock the store. Raises StoreUnusable.
+        """
+
+        def work(database: sqlite3.Connection) -> tuple[int, int]:
+            for table in COLUMNS:
+                database.execute(f"CREATE TEMP TABLE new_{table} AS SELECT * FROM main.{table} LIMIT 0")
+            count = 0
+            for table, row in read():
+                _insert(database, f"new_{table}", row, "ABORT")
+                count += 1
+            before = database.total_changes
+            for table in COLUMNS:
+                database.execute(f"INSERT OR IGNORE INTO main.{table} SELECT * FROM temp.new_{table}")
+            return count, database.total_changes - before
+
+        return self._work(work)
+
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """What the work finds; None where there is no usable file, which becomes the trouble."""
+        try:
+            return self._work(work)
+        except StoreUnusable as error:
+            self._why_not = str(error)
+            return None
+
+    def _write(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """Do the work, whole or not at all; what kept an earlier one from being done is over then."""
+        try:
+            self._work(work)
+            self._why_not = ""
+        except StoreUnusable as error:
+            self._why_not = str(error)
+
+    def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do the work in a transaction: once more where it meets damage, with what could be saved. Raises StoreUnusable."""
+        if self._path is None:
+            raise StoreUnusable(self._why_not)
+        try:
+            before = _identity(self._path)
+            try:
+                return self._transaction(work)
+            except sqlite3.DatabaseError as error:
+                if _code(error) not in _DAMAGED:
+                    raise
+                self._begin_anew(self._path, before)
+                return self._transaction(work)
+        except StoreUnusable:
+            raise
+        except (sqlite3.Error, OSError) as error:
+            reason = _REASONS.get(_code(error), f"{error}; set MNIST_CACHE_DIR to another folder")
+            raise StoreUnusable(f"Results are not kept: {self._path} cannot be used: {reason}.") from error
+
+    def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        assert self._path is not None, "asked for before"
+        with closing(self._prepared(self._path)) as database, database:
+            return work(database)
+
+    def _begin_anew(self, path: Path, damaged: int | None) -> None:
+        """Set the damaged file aside, and begin a new one with what can be read of it. One program does it, others wait for it."""
+        with FileLock(f"{path}.lock", timeout=SAVE_LIMIT_S):
+            if _identity(path) != damaged:
+                return  # done meanwhile
+            aside = _free_name(path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y-%m-%d-%H%M%S}"))
+            for suffix in ("", "-wal", "-shm"):  # the file itself first: nobody writes to it any more
+                with suppress(FileNotFoundError):
+                    os.replace(f"{path}{suffix}", f"{aside}{suffix}")
+            saved = 0
+
+            def save(database: sqlite3.Connection) -> None:
+                nonlocal saved
+                for table, row in _readable(aside):
+                    _insert(database, table, row, "IGNORE")
+                    saved += 1
+
+            self._transaction(save)
+            self._set_aside = (
+                f"The file of kept results was damaged; it was set aside as {aside}, and a new one was begun with what could still be "
+                f"read of it: {saved:,} results."
+            )
+
+    def _prepared(self, path: Path) -> sqlite3.Connection:
+        database = sqlite3.connect(path, timeout=BUSY_S)
+        try:
+            database.row_factory, database.text_factory = sqlite3.Row, _text
+            _use_wal(database)
+            database.execute("PRAGMA synchronous = NORMAL")
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if version > SCHEMA_VERSION:
+                raise StoreUnusable(
+                    f"Results are not kept: {path} was written by a newer version (schema {version}, this one knows {SCHEMA_VERSION}); "
+                    "update this program, or set MNIST_CACHE_DIR to another folder."
+                )
+            if version < SCHEMA_VERSION:
+                database.execute("BEGIN IMMEDIATE")  # who comes second waits, and finds the tables there
+                # Who waited for the other's migration finds it made.
+                (version,) = database.execute("PRAGMA user_version").fetchone()
+                for migration in _MIGRATIONS[version:]:
+                    for statement in migration.split(";"):
+                        database.execute(statement)
+                database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                database.commit()
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+
+_READ: dict[str, Callable[[dict], object]] = {"curves": curve_of, "measurements": record_of}
+
+
+def _insert(database: sqlite3.Connection, table: str, row: dict, otherwise: str) -> None:
+    """`otherwise`: what happens to a row whose key is there already."""
+    marks = ", ".join("?" * len(row))
+    database.execute(f"INSERT OR {otherwise} INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+
+
+def _rows_of(database: sqlite3.Connection, table: str, where: str = "1", *values: object) -> list[dict]:
+    return [dict(row) for row in database.execute(f"SELECT * FROM {table} WHERE {where} ORDER BY 1", values)]
+
+
+def _sound(rows: Iterable[dict], read: Callable[[dict], T]) -> Iterator[T]:
+    """What the rows stand for, without those that the disk has damaged."""
+    for row in rows:
+        with suppress(ValueError):
+            yield read(row)
+
+
+def _make_room(database: sqlite3.Connection, table: str, content: str) -> None:
+    """Forget the oldest beyond 256 MB."""
+    database.execute(
+        f"DELETE FROM {table} WHERE key IN (SELECT key FROM (SELECT key, SUM(LENGTH({content})) OVER (ORDER BY used_at DESC) AS total"
+        f" FROM {table}) WHERE total > ?)",
+        (MAX_BYTES,),
+    )
+
+
+def _readable(path: Path) -> Iterator[tuple[str, dict]]:
+    """The sound rows of a damaged file, each with its table, as far as there is a way to them."""
+    how = "mode=ro" if os.path.exists(f"{path}-wal") else "mode=ro&immutable=1"  # then it needs no log
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True)) as database:
+        database.row_factory, database.text_factory = sqlite3.Row, _text
+        database.execute("PRAGMA cell_size_check = ON")
+        database.execute("PRAGMA writable_schema = ON")  # a file that is shorter than it says is read nevertheless
+        for table, read in _READ.items():
+            since = {name: value for name, (_, value) in ADDED[table].items()}
+            for number in sorted(_numbers(database, table)):
+                with suppress(sqlite3.Error, ValueError, KeyError):
+                    (row,) = _rows_of(database, table, "rowid = ?", number)
+                    read(row := since | row)
+                    yield table, row
+
+
+def _numbers(database: sqlite3.Connection, table: str) -> set[int]:
+    """SQLite's numbers of a table's rows: from both ends of the table and of its index up to where each is damaged."""
+    found: set[int] = set()
+    for way in ("NOT INDEXED ORDER BY rowid", f"INDEXED BY sqlite_autoindex_{table}_1 ORDER BY 1"):
+        for direction in ("ASC", "DESC"):
+            column = "id" if table == "measurements" else "key"
+            with suppress(sqlite3.Error):
+                for row in database.execute(f"SELECT {column}, rowid FROM {table} {way} {direction}"):
+                    found.add(row[1])
+    return found
+
+
+def _code(error: Exception) -> int:
+    """SQLite's primary result code of an error."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _identity(path: Path) -> int | None:
+    """Of the file that has this name now."""
+    return path.stat().st_ino if path.exists() else None
+
+
+def _free_name(path: Path) -> Path:
+    number, name = 1, path
+    while name.exists():
+        number += 1
+        name = path.with_name(f"{path.name}-{number}")
+    return name
+
+
+def _text(content: bytes) -> str:
+    """What a damaged page holds in place of text must not raise: the row will prove unsound."""
+    return content.decode(errors="replace")

@@ -1,0 +1,1 @@
+"""Many trainings: the ways to make them, and what they tell."""

@@ -1,0 +1,338 @@
+"""Which strategy will be quickest: a few measured steps of each, on this machine, and arithmetic.
+
+What is measured is kept with the other records and not measured again. A sweep that is over in seconds anyway is not
+worth measuring for: then it is one after another.
+"""
+
+import statistics
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lib.backends.base import FirstCall, Steps
+from lib.backends.registry import Way, device_count, versions
+from lib.backends.stacked.packing import Shape, arrange
+from lib.hardware.cores import usable_cores
+from lib.spec import N_VALIDATION, Training
+from lib.storage.current import current
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.sweeps.events import Choosing, Picked
+from lib.sweeps.process_pool import Expected, Task, is_warm, local_pool, pools_are_possible, run_tasks
+from lib.sweeps.strategies import POOLED, STRATEGIES, Limits, Part, parts, pool_groups
+from lib.timing.measurement import Ended, Measurement
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, How, Message, Progress
+from lib.workers.queue import AnyClaim
+
+KIND = "pace"
+PROBE_S = 0.2  # of steps
+MAX_PROBES = 3  # programs of a strategy that are measured; the others are taken to have the same speed
+WORTH_S = 1.5  # a sweep that one after another is over sooner is not worth measuring for
+POOL_START_S = 4.0  # starting processes that import their library and load the images
+POOL_WORTH_S = 15.0  # such a start is not made just to see how fast it would be
+MAX_DISTURBED = 3  # times that a program is measured in the hope that nothing disturbs it
+COMPILED_S = 0.1  # loading a program that was compiled before
+
+Subject = dict[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What one program takes: the median of all times that it was measured, and their ends."""
+
+    step_s: float
+    first_call_s: float
+    low_s: float = 0.0
+    high_s: float = 0.0
+    disturbed: tuple[str, ...] = ()  # what spoilt the measurements, where there are no others
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> "Pace":
+        """From measurements that nothing disturbed, where there are any."""
+        good = [record for record in records if not record.warnings] or records
+        steps_s = sorted(record.measurement.median_s for record in good)
+        first_call_s = float(good[-1].subject["first_call_s"])
+        return cls(statistics.median(steps_s), first_call_s, steps_s[0], steps_s[-1], good[-1].warnings)
+
+
+def program_of(part: Part, trainings: Sequence[Training]) -> Subject:
+    """What identifies the program that trains a part: parts with the same take the same time a step."""
+    first = trainings[part.indices[0]]
+    if not part.devices:
+        return {"by": "alone", "hidden": first.network.label, "batch_size": first.batch_size}
+    shape = Shape.of([trainings[i].network for i in part.indices])
+    grid = arrange([trainings[i].seed for i in part.indices], part.devices)
+    return {
+        "by": "stack", "hidden": "→".join(map(str, shape.widths)), "exits": ",".join(map(str, shape.exits)), "batch_size": first.batch_size,
+        "rows": len(grid.places), "columns": len(grid.places[0]), "devices": part.devices,
+    }  # fmt: skip
+
+
+def step_flops(part: Part, trainings: Sequence[Training]) -> float:
+    """Arithmetic of one step of a part, padding included."""
+    first = trainings[part.indices[0]]
+    if not part.devices:
+        return first.network.step_flops(first.batch_size)
+    shape = Shape.of([trainings[i].network for i in part.indices])
+    n_places = arrange([trainings[i].seed for i in part.indices], part.devices).n_places
+    return shape.step_flops * first.batch_size * n_places
+
+
+def steps_of(part: Part, trainings: Sequence[Training]) -> int:
+    """Steps that the part's program makes: of all its trainings one by one, or of the longest of a stack."""
+    steps = [trainings[i].epochs * trainings[i].steps_per_epoch() for i in part.indices]
+    return max(steps) if part.devices else sum(steps)
+
+
+def evaluation_flops(part: Part, trainings: Sequence[Training]) -> float:
+    """Arithmetic of all evaluations of a part: a third of a step's, on the validation images."""
+    an_epoch = step_flops(part, trainings) / trainings[part.indices[0]].batch_size / 3 * N_VALIDATION
+    epochs = [trainings[i].epochs for i in part.indices]
+    return an_epoch * (max(epochs) if part.devices else sum(epochs))
+
+
+def nominal_s(trainings: Sequence[Training], indices: Sequence[int]) -> float:
+    """Seconds one after another, before anything is measured: 15 μs a step and 150 GFLOP/s."""
+    return sum(
+        trainings[i].epochs
+        * trainings[i].steps_per_epoch()
+        * (15e-6 + trainings[i].network.step_flops(trainings[i].batch_size) / 150e9)
+        for i in indices
+    )
+
+
+def pick(
+    trainings: Sequence[Training],
+    indices: Sequence[int],
+    limits: Limits,
+    way: Way,
+    engine: Engine,
+    store: Store | None,
+    cancel: Cancel,
+    claim: AnyClaim,
+    worth_s: float = WORTH_S,
+    with_processes: bool = True,
+) -> Generator[Message | Choosing, None, Picked | None]:
+    """Measure what is missing, and choose. None: cancelled."""
+    nominal = nominal_s(trainings, indices)
+    if len(indices) == 1 or nominal < worth_s:
+        what = "one training" if len(indices) == 1 else f"about {nominal:.1f} s of work"
+        return Picked("sequential", f"{what}: nothing else would pay for its start", {"sequential": nominal})
+    yield Choosing()
+    paces = Paces(engine, store, way, cancel, claim)
+    expected: dict[str, float] = {}
+    for key in candidates(trainings, indices, limits):
+        plan = parts(STRATEGIES[key], trainings, indices, limits)
+        found = yield from paces.of(plan, trainings)
+        if cancel.is_set():
+            return None
+        expected[key] = expected_s(plan, trainings, found)
+    n, best_s = usable_cores(), min(expected.values())
+    if with_processes and n > 1 and pools_are_possible() and (is_warm(way) or best_s > POOL_WORTH_S):
+        for key in POOLED:
+            groups = pool_groups(key, trainings, indices, n, limits)
+            if key == "processes" or any(len(group) > 1 for group in groups):
+                pooled = yield from paces.pooled_s(trainings, groups, n)
+                expected |= {} if pooled is None else {key: pooled}
+    if cancel.is_set():
+        return None
+    best = min(expected, key=expected.__getitem__)
+    return Picked(best, in_words(best, expected), expected)
+
+
+def candidates(trainings: Sequence[Training], indices: Sequence[int], limits: Limits) -> list[str]:
+    """The strategies in the engine's workers that differ for these trainings."""
+    found, seen = [], []
+    for key in ("sequential", "vmap", "padded", "sharded"):
+        plan = {(part.indices, part.devices) for part in parts(STRATEGIES[key], trainings, indices, limits)}
+        if key == "sequential" or (plan not in seen and any(devices for _, devices in plan)):
+            found.append(key)
+            seen.append(plan)
+    return found
+
+
+def expected_s(
+    plan: Sequence[Part], trainings: Sequence[Training], paces: Mapping[int, Pace], compiled_s: float = COMPILED_S
+) -> float:
+    """Seconds of a plan; `paces` by position of the part, `compiled_s` for each program to be loaded. A program that was not measured is as fast as the largest that was."""
+    largest = max(paces, key=lambda p: step_flops(plan[p], trainings) * steps_of(plan[p], trainings))
+    flops_per_s = max(step_flops(plan[p], trainings) / pace.step_s for p, pace in paces.items())
+    programs, total_s = set(), 0.0
+    for position, part in enumerate(plan):
+        flops = step_flops(part, trainings)
+        pace = paces.get(position)
+        step_s = pace.step_s if pace else paces[largest].step_s * flops / step_flops(plan[largest], trainings)
+        total_s += steps_of(part, trainings) * step_s + evaluation_flops(part, trainings) / flops_per_s
+        if (program := tuple(program_of(part, trainings).items())) not in programs:
+            programs.add(program)
+            total_s += compiled_s if pace else paces[largest].first_call_s
+    return total_s
+
+
+def in_words(best: str, expected: Mapping[str, float]) -> str:
+    """The choice and its reason in a sentence."""
+    others = ", ".join(
+        f"{STRATEGIES[key].label} {s:.1f} s" for key, s in sorted(expected.items(), key=lambda kv: kv[1]) if key != best
+    )
+    return f"{STRATEGIES[best].label}: {expected[best]:.1f} s expected from measured steps" + (
+        f"; {others}" if others else ""
+    )
+
+
+@dataclass(frozen=True)
+class Paces:
+    """Measures programs in the way's worker, or remembers them."""
+
+    engine: Engine
+    store: Store | None
+    way: Way
+    cancel: Cancel
+    claim: AnyClaim
+    max_probes: int = MAX_PROBES
+    again: bool = False  # measure what is kept too
+
+    def of(self, plan: Sequence[Part], trainings: Sequence[Training]) -> Generator[Message, None, dict[int, Pace]]:
+        """Paces of the plan's programs by position of a part: of those known, and of the `MAX_PROBES` that weigh most."""
+        weight = {p: step_flops(part, trainings) * steps_of(part, trainings) for p, part in enumerate(plan)}
+        by_program: dict[tuple, list[int]] = {}
+        for position, part in enumerate(plan):
+            by_program.setdefault(tuple(program_of(part, trainings).items()), []).append(position)
+        heaviest = sorted(by_program, key=lambda program: -sum(weight[p] for p in by_program[program]))
+        found: dict[int, Pace] = {}
+        for rank, program in enumerate(heaviest):
+            known = self._remembered(dict(program))
+            wanted = self.again or (
+                all(record.warnings for record in known[-MAX_DISTURBED:]) and len(known) < MAX_DISTURBED
+            )
+            if wanted and rank < self.max_probes and not self.cancel.is_set():
+                known += yield from self._measured(dict(program), plan[by_program[program][0]], trainings)
+            pace = Pace.of(known) if known else None
+            found |= dict.fromkeys(by_program[program], pace) if pace else {}
+        return found
+
+    def _subject(self, program: Subject) -> Subject:
+        return program | {"device": self.way.device}
+
+    def _remembered(self, program: Subject) -> list[Record]:
+        if self.store is None:
+            return []
+        return current(self.store.records(KIND), self._subject(program), self.way.backend)
+
+    def _measured(
+        self, program: Subject, part: Part, trainings: Sequence[Training]
+    ) -> Generator[Message, None, list[Record]]:
+        """Begin the part, and end it after a few steps; no record where it was cancelled."""
+        chosen = [trainings[i] for i in (part.indices if part.devices else part.indices[:1])]
+        first_call_s, told = 0.0, []  # told: step, seconds
+        how = How(devices=part.devices, probe_s=PROBE_S)
+        with self.engine.watch(self.way) as watch:
+            for message in self.engine.run(self.way, chosen, self.cancel, how, self.claim):
+                if not isinstance(message, Progress):
+                    yield message
+                elif isinstance(message.event, FirstCall):
+                    first_call_s += message.event.first_call_s
+                elif isinstance(message.event, Steps):
+                    told.append((message.event.first_step, len(message.event.losses), message.event.train_s))
+        if not told:
+            return []
+        spent_s, steps = quickest(told)
+        measured = watch.marked(Measurement((spent_s,), steps, Ended.CAP))
+        subject = self._subject(program) | {"first_call_s": first_call_s}
+        record = Record.of(KIND, subject, measured, versions(self.way.backend))
+        if self.store is not None:
+            self.store.add(record)
+        return [record]
+
+    def pooled_s(
+        self, trainings: Sequence[Training], groups: Sequence[tuple[int, ...]], n: int
+    ) -> Generator[Message, None, float | None]:
+        """Seconds of these groups by `n` processes; None where it was cancelled or they could not train."""
+        start_s = 0.0 if is_warm(self.way) else POOL_START_S
+        plan = [Part(group, int(len(group) > 1)) for group in groups]
+        weight = [step_flops(part, trainings) * steps_of(part, trainings) for part in plan]
+        paces: dict[int, Pace] = {}
+        measured: dict[tuple, Pace] = {}
+        with self.engine.turn(self.claim) as turn:
+            for position in sorted(range(len(plan)), key=lambda p: -weight[p]):
+                program = program_of(plan[position], trainings) | {"by": f"process, {len(plan[position].indices)}"}
+                key = tuple(program.items())
+                if key not in measured and len(measured) < MAX_PROBES and not self.cancel.is_set():
+                    known = self._remembered(program)
+                    if not known:
+                        yield from turn.take(self.cancel)
+                        known = self._pooled(program, [trainings[i] for i in groups[position]], n)
+                    measured |= {key: Pace.of(known)} if known else {}
+                if key in measured:
+                    paces[position] = measured[key]
+        if self.cancel.is_set() or not paces:
+            return None
+        return start_s + makespan(
+            [
+                expected_s([part], trainings, {0: self._pace_of(p, plan, trainings, paces)})
+                for p, part in enumerate(plan)
+            ],
+            n,
+        )
+
+    def _pace_of(
+        self, position: int, plan: Sequence[Part], trainings: Sequence[Training], paces: Mapping[int, Pace]
+    ) -> Pace:
+        """A part's own pace, or the first's, scaled by the arithmetic."""
+        if position in paces:
+            return paces[position]
+        first = min(paces)
+        scale = step_flops(plan[position], trainings) / step_flops(plan[first], trainings)
+        return replace(paces[first], step_s=paces[first].step_s * scale)
+
+    def _pooled(self, program: Subject, trainings: Sequence[Training], n: int) -> list[Record]:
+        """A step's seconds while all processes train the same; nothing where they could not."""
+        task = Task(
+            self.way, tuple(trainings), Expected.here(self.way, ""), stacked=len(trainings) > 1, probe_s=PROBE_S
+        )
+        pool = local_pool(self.way)
+        found: list[float] = []
+        watch = self.engine.watch(self.way)
+        for _ in range(2):  # the first time compiles, and the processes start one after the other
+            with watch:
+                told = run_tasks([task] * n, pool, n, self.cancel)
+                found = [one[1].step_s for one in told if isinstance(one, tuple)]
+        if not found or self.cancel.is_set():
+            return []
+        measured = watch.marked(Measurement((max(found),), 1, Ended.CAP))
+        subject = self._subject(program) | {"first_call_s": COMPILED_S}
+        record = Record.of(KIND, subject, measured, versions(self.way.backend))
+        if self.store is not None:
+            self.store.add(record)
+        return [record]
+
+
+def quickest(told: Sequence[tuple[int, int, float]]) -> tuple[float, int]:
+    """Seconds and steps of the quickest report; told: first step, steps, and one network's share of the seconds.
+
+    The quickest, because what disturbs a machine only ever slows it, and not the first, whose memory is not in the caches yet.
+
+    >>> quickest([(0, 16, 9.0), (16, 100, 1.0), (16, 100, 1.0), (116, 100, 3.0)])
+    (2.0, 100)
+    """
+    reports: dict[int, tuple[float, int]] = {}
+    for first, steps, seconds in told:
+        reports[first] = (reports.get(first, (0.0, 0))[0] + seconds, steps)
+    later = {first: report for first, report in reports.items() if first > 0} or reports
+    return min(later.values(), key=lambda report: report[0] / report[1])
+
+
+def makespan(cost_s: Sequence[float], n: int) -> float:
+    """Seconds until the last of `n` processes is done, the longest trainings first.
+
+    >>> makespan([3, 3, 2, 2, 2], 2)
+    7.0
+    """
+    ends = [0.0] * n
+    for seconds in sorted(cost_s, reverse=True):
+        ends[ends.index(min(ends))] += seconds
+    return max(ends)
+
+
+def limits_of(way: Way, free_bytes: float, cache_bytes: float) -> Limits:
+    """What a stack may use here."""
+    return Limits(free_bytes, cache_bytes, max(1, device_count(way.device)))

@@ -1,0 +1,77 @@
+"""Other machines: a Dask scheduler's workers as an executor. Dask is optional: `make cluster` installs it.
+
+Every worker is asked what it has before it is given anything; those of other versions or code, and those that compute wrongly, are left
+out, by name.
+"""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lib.backends.registry import Way
+from lib.sweeps.process_pool import Expected, OtherVersions, refuse_if_other, refuse_if_wrong
+from lib.workers.engine import TrainingFailed
+
+ADDRESS = "DASK_SCHEDULER_ADDRESS"
+ANSWER_S = 4.0  # a scheduler that has not answered by then does not count on being waited for
+LOCAL = "or choose another strategy: all of them train on this machine"
+
+
+class NoCluster(TrainingFailed):
+    """There is no cluster to be had; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Workers that compute what this program does."""
+
+    executor: Executor
+    n_workers: int
+    refused: tuple[str, ...]  # a sentence for each worker that does not
+
+
+def address() -> str | None:
+    """Where the scheduler is, if the environment says so."""
+    return os.environ.get(ADDRESS) or None
+
+
+@contextmanager
+def connected(to: str, way: Way, data_digest: str) -> Iterator[Cluster]:
+    """A connection for as long as it is needed. Raises `NoCluster` within 5 s, with a sentence."""
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise NoCluster(f"Dask is not installed, so {to} cannot be used; run `make cluster`, {LOCAL}") from error
+    try:
+        client = Client(to, timeout=ANSWER_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError, TypeError) as error:
+        raise NoCluster(
+            f"the scheduler at {to} did not answer within {ANSWER_S:.0f} s; start it, correct {ADDRESS}, {LOCAL}"
+        ) from error
+    with client:
+        said: dict = client.run(_check, Expected.here(way, data_digest), way, on_error="return")  # type: ignore[assignment]
+        refused = {worker: answer for worker, answer in said.items() if answer is not None}
+        good = [worker for worker in said if worker not in refused]
+        if not good:
+            why = next((_words(answer) for answer in refused.values()), "it has no workers yet: start some")
+            raise NoCluster(f"no worker of the scheduler at {to} can be used: {why}; {LOCAL}")
+        executor = client.get_executor(workers=good, allow_other_workers=False, pure=False)
+        yield Cluster(executor, len(good), tuple(f"{worker}: {_words(answer)}" for worker, answer in refused.items()))
+
+
+def _check(expected: Expected, way: Way) -> str | None:
+    try:
+        refuse_if_other(expected, way)
+        refuse_if_wrong(way)
+    except OtherVersions as error:
+        return str(error)
+    return None
+
+
+def _words(answer: object) -> str:
+    """A refusal, or what went wrong on the way to one: a worker without this project cannot even be asked."""
+    if isinstance(answer, ImportError):
+        return f"it cannot import this project ({answer}); start it in the project's folder, with its requirements"
+    return str(answer)

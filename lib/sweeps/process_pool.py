@@ -1,0 +1,325 @@
+"""Trainings in other processes: a local pool of one-threaded ones, or whatever `concurrent.futures.Executor` is given.
+
+A task is a picklable `Task`, performed by `perform`: the process loads the data itself, trains, and sends back curves. A process
+that dies costs only the tasks that it had, which run again; one of other versions refuses by name.
+"""
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+
+from lib.backends.base import Epoch, FirstCall, Parameters, Steps, no_parameters
+from lib.backends.cuda import installed
+from lib.backends.fingerprint import source_digest
+from lib.backends.known_answer import WrongNumbers, verify
+from lib.backends.registry import BACKENDS, Way, load_train, versions, worker_environment
+from lib.data.mnist import Data, load
+from lib.hardware.cores import usable_cores
+from lib.spec import Training
+from lib.storage.records import Curve
+from lib.workers.cancel import Cancel
+from lib.workers.engine import complete_environment
+from lib.workers.shutdown import close_at_exit
+from lib.workers.worker import follow
+
+IDLE_S = 120.0
+POLL_S = 0.05
+GRACE_S = 0.2  # for what is under way when somebody else's turn has come
+MAX_DEATHS = 3  # of processes, while a task was under way: then the task itself is what kills them
+
+
+class OtherVersions(RuntimeError):
+    """A worker would not compute what the others do; the text names it, the difference and the remedy."""
+
+
+class TaskFailed(RuntimeError):
+    """A task could not be done; the text says why."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What every worker must agree on, so that its curves are those that this program would have computed."""
+
+    versions: str
+    sources: str
+    data_digest: str
+
+    @classmethod
+    def here(cls, way: Way, data_digest: str) -> "Expected":
+        return cls(versions(way.backend), source_digest(), data_digest)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Trainings for one process, one after another, or together as a stack."""
+
+    way: Way
+    trainings: tuple[Training, ...]
+    expected: Expected
+    first_epoch: int = 0
+    start: tuple[Parameters | None, ...] = ()
+    stacked: bool = False
+    want_parameters: bool = False
+    points: int = 0  # thin losses to so many, where they are to be thinned
+    probe_s: float = 0.0  # only see how fast the steps go
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A task's curves, in the order of its trainings; the parameters where they were wanted."""
+
+    curves: tuple[Curve, ...]
+    parameters: tuple[Parameters | None, ...]
+    worker: str  # host and process
+    step_s: float = 0.0  # of a probe
+
+
+@dataclass
+class Collected:
+    """The events of one training, until it is finished."""
+
+    first_call_s: float = 0.0
+    losses: list = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)
+
+    def add(self, event: FirstCall | Steps | Epoch) -> None:
+        if isinstance(event, FirstCall):
+            self.first_call_s = event.first_call_s
+        elif isinstance(event, Steps):
+            self.losses.append(event.losses)
+        else:
+            self.epochs.append(replace(event, parameters=no_parameters))
+
+    def curve(self, together: int = 1) -> Curve:
+        losses = np.concatenate(self.losses) if self.losses else np.empty(0, np.float32)
+        return Curve(self.first_call_s, tuple(self.epochs), losses, together=together)
+
+
+@cache
+def _data() -> Data:
+    """The images, loaded once a process."""
+    return load()
+
+
+def name_of_process() -> str:
+    return f"{platform.node()}, process {os.getpid()}"
+
+
+def perform(task: Task) -> Outcome:
+    """In a worker: check, load, train. Raises `OtherVersions` and what the backend raises."""
+    refuse_if_other(task.expected, task.way)
+    data = _data()
+    if task.expected.data_digest and data.digest != task.expected.data_digest:
+        raise OtherVersions(
+            f"worker {name_of_process()} has other training images than this program (digest {data.digest[:8]}, expected "
+            f"{task.expected.data_digest[:8]}); set MNIST_NPZ there to the same file"
+        )
+    refuse_if_wrong(task.way, data, task.stacked)
+    if task.probe_s:
+        return Outcome((), (), name_of_process(), _probe(task, data))
+    collected = [Collected() for _ in task.trainings]
+    parameters: list[Parameters | None] = [None] * len(task.trainings)
+    for index, event in _events(task, data):
+        collected[index].add(event)
+        if isinstance(event, Epoch) and task.want_parameters:
+            last = event.epoch + 1 == task.trainings[index].epochs or event.diverged_step is not None
+            parameters[index] = event.parameters() if last else None
+    together = len(task.trainings) if task.stacked else 1
+    curves = [one.curve(together) for one in collected]
+    thinned = [curve.thinned(task.points) for curve in curves] if task.points else curves
+    return Outcome(tuple(thinned), tuple(parameters), name_of_process())
+
+
+def refuse_if_other(expected: Expected, way: Way) -> None:
+    """Raise `OtherVersions` where this process would not compute the same."""
+    here = Expected.here(way, expected.data_digest)
+    if here.versions != expected.versions:
+        raise OtherVersions(
+            f"worker {name_of_process()} has {here.versions}, expected {expected.versions}; install the same requirements there"
+        )
+    if here.sources != expected.sources:
+        raise OtherVersions(
+            f"worker {name_of_process()} has another state of this project's code; copy this one there and restart it"
+        )
+
+
+def refuse_if_wrong(way: Way, data: Data | None = None, stacked: bool = False) -> None:
+    """Raise `OtherVersions` where this process computes wrongly; `data`: of this process, where it is loaded already."""
+    # Whoever started this process: XLA reads its flags when it is first used, not when it is imported.
+    os.environ |= {
+        name: value for name, value in worker_environment(way, None, threads=1).items() if name == "XLA_FLAGS"
+    }
+    try:
+        verify(way.backend, way.device, data or _data(), stacked)
+    except WrongNumbers as error:
+        raise OtherVersions(f"worker {name_of_process()}: {error}") from error
+
+
+def _events(task: Task, data: Data) -> Iterator[tuple[int, FirstCall | Steps | Epoch]]:
+    start = dict(enumerate(task.start))
+    if task.stacked:
+        from lib.backends.stacked.train import train_stack
+
+        known = {index: parameters for index, parameters in start.items() if parameters}
+        told = train_stack(task.trainings, data, task.way.device, 1, known, task.first_epoch)
+        yield from (one for one in told if one is not None)
+        return
+    train = load_train(task.way.backend)
+    for index, training in enumerate(task.trainings):
+        for event in train(training, data, task.way.device, start.get(index), task.first_epoch):
+            yield index, event
+
+
+def _probe(task: Task, data: Data) -> float:
+    """Seconds of a step, of all networks of a stack together; the quickest report after the first."""
+    reports: dict[int, list[float]] = {}  # first step: seconds, steps
+    spent_s = 0.0
+    events = _events(task, data)
+    for _, event in events:
+        if not isinstance(event, Steps):
+            continue
+        if spent_s > task.probe_s and event.first_step not in reports:
+            break
+        told = reports.setdefault(event.first_step, [0.0, len(event.losses)])
+        told[0] += event.train_s
+        spent_s += event.train_s
+    events.close()  # type: ignore[attr-defined]
+    later = [told for first, told in reports.items() if first > 0] or list(reports.values())
+    return min((seconds / steps for seconds, steps in later), default=0.0)
+
+
+def pools_are_possible() -> bool:
+    """Whether what runs the processes of a pool is installed."""
+    return installed("loky")
+
+
+class LocalPool:
+    """Processes of this machine, as many as cores, one thread each; they end when idle, with this program, or by `close`."""
+
+    def __init__(self, way: Way) -> None:
+        from loky import ProcessPoolExecutor  # only here: a machine that has no pool needs no loky
+        from loky.backend import get_context
+
+        self.n = usable_cores()
+        environment = complete_environment(way, threads=1)
+        self.executor = ProcessPoolExecutor(
+            self.n, context=get_context("loky"), env=environment, timeout=IDLE_S, initializer=follow, initargs=(os.getpid(),)
+        )  # fmt: skip
+        self._registered, self._used_at = False, 0.0
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether its processes have been started, and have not ended for want of work."""
+        return bool(self._used_at) and time.monotonic() - self._used_at < IDLE_S
+
+    def submit(self, function: Callable, *arguments) -> Future:
+        self._used_at = time.monotonic()
+        future = self.executor.submit(function, *arguments)
+        if not self._registered:
+            close_at_exit(self)
+            self._registered = True
+        return future
+
+    def close(self, wait: bool = False) -> None:
+        self.executor.shutdown(wait=wait, kill_workers=True)
+
+
+_pools: dict[tuple[str, str], LocalPool] = {}
+_guard = threading.Lock()
+
+
+def local_pool(way: Way, fresh: bool = False) -> LocalPool:
+    """This program's pool for the way's library; `fresh`: another in its place, because it broke or is busy with what nobody wants."""
+    key = (BACKENDS[way.backend].worker, way.device)
+    with _guard:
+        if fresh and key in _pools:
+            _pools.pop(key).close()
+        if key not in _pools:
+            _pools[key] = LocalPool(way)
+        return _pools[key]
+
+
+def close_pools() -> None:
+    """End this program's pools now, for their memory."""
+    with _guard:
+        while _pools:
+            _pools.popitem()[1].close(wait=True)
+
+
+def is_warm(way: Way) -> bool:
+    """Whether the way's pool has its processes."""
+    with _guard:
+        pool = _pools.get((BACKENDS[way.backend].worker, way.device))
+        return pool is not None and pool.is_warm
+
+
+@dataclass(frozen=True)
+class Died:
+    """Processes died; these tasks run again."""
+
+    tasks: tuple[int, ...]
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    executor: Executor | LocalPool,
+    n_workers: int,
+    cancel: Cancel,
+    renew: Callable[[], Executor | LocalPool] | None = None,
+    pause: Callable[[], bool] = lambda: False,
+) -> Iterator[tuple[int, Outcome] | Died | None]:
+    """Yield each task's outcome as it comes, and None at every look meanwhile; ends early when `cancel` is set or `pause()` says so.
+    What is not done `GRACE_S` after that is lost where there is a `renew`: somebody waits for the machine.
+
+    No more tasks are handed over than twice the workers, so that little is lost and nothing piles up. `renew` makes a new
+    executor for one that broke. Raises `TaskFailed` when all others are done, `OtherVersions` at once.
+    """
+    waiting, running = list(reversed(range(len(tasks)))), {}
+    deaths, failed, asked_at = [0] * len(tasks), [], 0.0
+    try:
+        while (waiting or running) and not cancel.is_set():
+            pausing = pause()
+            asked_at = (asked_at or time.monotonic()) if pausing else 0.0
+            if pausing and renew is not None and running and time.monotonic() - asked_at > GRACE_S:
+                renew()
+                return
+            if pausing and not running:
+                return
+            while waiting and len(running) < 2 * n_workers and not pausing:
+                index = waiting.pop()
+                running[executor.submit(perform, tasks[index])] = index
+            done, _ = wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
+            yield None
+            again = []
+            for future in done:
+                index = running.pop(future)
+                try:
+                    yield index, future.result()
+                except OtherVersions:
+                    raise
+                except (BrokenExecutor, CancelledError) as error:
+                    again.append(index)
+                    deaths[index] += 1
+                    if deaths[index] >= MAX_DEATHS or renew is None:
+                        failed.append(f"its process ended {deaths[index]} times ({error})")
+                        again.remove(index)
+                except Exception as error:  # any library's
+                    failed.append(f"{type(error).__name__}: {error}")
+            if again and renew is not None:
+                again += list(running.values())  # a broken executor gives nothing back
+                running.clear()
+                executor = renew()
+                waiting += sorted(again, reverse=True)
+                yield Died(tuple(sorted(again)))
+        if failed and not cancel.is_set():
+            raise TaskFailed(f"{len(failed)} of {len(tasks)} tasks failed, the others are done and kept: {failed[0]}")
+    finally:
+        for future in running:
+            future.cancel()

@@ -1,0 +1,159 @@
+"""Random search: settings drawn from ranges, and what became of them as rows. Knows nothing of pages."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from lib.backends.base import Epoch
+from lib.spec import Network, Training
+from lib.storage.records import Curve
+from lib.storage.store import Store
+from lib.sweeps.events import Continued, Finished, Item, Picked, ToTrain
+from lib.sweeps.successive_halving import cost_epochs, halved, rungs
+from lib.sweeps.sweep import Options, updates
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine, Progress
+from lib.workers.notes import Note, note_of
+from lib.workers.queue import Claim
+
+DIMENSIONS = ("learning_rate", "batch_size", "width", "depth")
+
+
+@dataclass(frozen=True)
+class Space:
+    """What is drawn from: rates evenly on a logarithmic scale, the others from their lists. Bergstra and Bengio, 2012: random
+    beats a grid where few of the settings matter."""
+
+    rates: tuple[float, float] = (0.01, 1.0)
+    batch_sizes: tuple[int, ...] = (32, 128, 512)
+    widths: tuple[int, ...] = (32, 64, 128, 256)
+    depths: tuple[int, ...] = (1, 2, 3)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rates[0] <= self.rates[1]:
+            raise ValueError(
+                f"learning rates: expected the smaller first, above 0, got {self.rates[0]:g} to {self.rates[1]:g}; swap them"
+            )
+        for name in ("batch_sizes", "widths", "depths"):
+            if not getattr(self, name):
+                raise ValueError(
+                    f"{name.replace('_', ' ')}: expected at least one, got none; choose some from the list"
+                )
+
+    @property
+    def size(self) -> int:
+        """How many different settings can be drawn; rates are drawn to three digits."""
+        rates = _place(self.rates[1]) - _place(self.rates[0]) + 1
+        return rates * len(set(self.batch_sizes)) * len(set(self.widths)) * len(set(self.depths))
+
+
+def _place(rate: float) -> int:
+    """Where a rate stands among all that have three digits, in order."""
+    digits, exponent = f"{rate:.2e}".split("e")
+    return 900 * int(exponent) + round(100 * float(digits))
+
+
+def draw(space: Space, settings: int, epochs: int, seed: int) -> list[Training]:
+    """`settings` different trainings, the same for the same seed; a longer draw begins with the shorter one.
+
+    Layers have one width, so that a setting is four numbers. All start from the same seed: what differs is the setting.
+    """
+    if settings > space.size:
+        raise ValueError(
+            f"settings: expected at most {space.size:,}, for these ranges hold no more different ones, got {settings:,}; widen a range"
+        )
+    rng = np.random.default_rng(seed)
+    low, high = np.log(space.rates)
+    found: dict[Training, None] = {}
+    while len(found) < settings:
+        rate = float(f"{np.exp(rng.uniform(low, high)):.2e}")
+        size, width, depth = (int(rng.choice(of)) for of in (space.batch_sizes, space.widths, space.depths))
+        found[Training(Network((width,) * depth), rate, size, epochs)] = None
+    return list(found)
+
+
+def kept(
+    trainings: Sequence[Training], engine: Engine, store: Store, cancel: Cancel, claim: Claim
+) -> Iterator[Finished | Note]:
+    """What is in the store already; nothing is trained. Where nobody knows yet for which images, a worker is asked."""
+    for update in updates([Item(training) for training in trainings], engine, store, cancel, claim=claim):
+        if isinstance(update, ToTrain):
+            return
+        if isinstance(update, Finished):
+            yield update
+        elif (note := note_of(update)) is not None:  # type: ignore[arg-type]
+            yield note
+
+
+def search(
+    trainings: Sequence[Training],
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    claim: Claim,
+    strategy: str,
+    halving: bool,
+) -> Iterator[Finished | Picked | Note]:
+    """Train the settings, all for all epochs or by successive halving; notes say how far it is."""
+    items, options = [Item(training) for training in trainings], Options(strategy)
+    make = halved if halving else updates
+    plan = rungs(len(items), trainings[0].epochs)
+    total = cost_epochs(plan) if halving else sum(training.epochs for training in trainings)
+    done, began = 0, time.monotonic()
+    for update in make(items, engine, store, cancel, options, claim):
+        if isinstance(update, Finished | Picked):
+            yield update
+        if (isinstance(update, Finished) and update.kept and not halving) or (
+            isinstance(update, Continued) and not halving
+        ):
+            done += len(update.curve.epochs)
+        elif isinstance(update, Progress) and isinstance(update.event, Epoch):
+            done += 1
+            yield Note(_how_far(done, total, time.monotonic() - began))
+        elif isinstance(update, ToTrain):
+            began = time.monotonic()
+        elif not isinstance(update, Finished | Picked) and (note := note_of(update)) is not None:  # type: ignore[arg-type]
+            yield note
+
+
+def _how_far(done: int, total: int, spent_s: float) -> str:
+    left_s = spent_s / done * (total - done)
+    return f"{done:,} of {total:,} epochs" + (f", about {left_s:.0f} s left" if spent_s > 1 and done < total else "")
+
+
+def search_frame(trainings: Sequence[Training], found: Mapping[int, Curve]) -> pd.DataFrame:
+    """A row a finished setting: its four numbers, epochs, accuracy, and whether it diverged."""
+    rows = []
+    for index, curve in sorted(found.items()):
+        training, last = trainings[index], curve.epochs[-1]
+        hidden = training.network.hidden
+        rows.append(
+            {
+                "line": index, "learning_rate": training.learning_rate, "batch_size": training.batch_size, "width": max(hidden, default=0),
+                "depth": len(hidden), "epochs": len(curve.epochs), "accuracy": last.validation_accuracy,
+                "diverged": last.diverged_step is not None, "train_s": sum(epoch.train_s for epoch in curve.epochs),
+            }
+        )  # fmt: skip
+    columns = ["line", *DIMENSIONS, "epochs", "accuracy", "diverged", "train_s"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def losses_frame(trainings: Sequence[Training], found: Mapping[int, Curve], points: int = 60) -> pd.DataFrame:
+    """Losses of all settings at common places: (model, step, loss), the steps as epochs of the longest training.
+
+    Each loss is the mean over its part of the training; what is not finite stays so, what was not trained is missing.
+    """
+    longest = max((training.epochs for training in trainings), default=1)
+    parts = []
+    for index, curve in sorted(found.items()):
+        n_epochs = len(curve.epochs)
+        n_points = max(1, round(points * n_epochs / longest))
+        edges = np.linspace(0, len(curve.losses), n_points + 1).round().astype(int)
+        sums = np.add.reduceat(np.append(curve.losses, 0.0).astype(float), edges[:-1])
+        counts = np.maximum(np.diff(edges), 1)
+        steps = (np.arange(n_points) + 0.5) * longest / points
+        parts.append(pd.DataFrame({"model": index, "step": steps, "loss": sums / counts}))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["model", "step", "loss"])

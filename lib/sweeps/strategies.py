@@ -1,0 +1,123 @@
+"""The ways to make a sweep: one table, and how each divides trainings into parts. Pure; nothing is trained here."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
+
+from lib.backends.stacked.packing import MAX_WASTE, chunks, stacks
+from lib.spec import Training
+
+AUTO = "auto"
+SIDE_BY_SIDE = 16  # trainings whose parameters one worker holds at the same time
+# Parameters of a stack, a device: what the caches of a core hold still gains; a graphics card wants more work at once.
+CACHE_BYTES = MappingProxyType({"cpu": 4 * 2**20, "gpu": 512 * 2**20})
+MEMORY_SHARE = 0.5  # of the free memory, for a stack
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way to make a sweep."""
+
+    key: str
+    label: str
+    color: str  # one on every page, as the backends'
+    says: str
+    stacked: bool = False  # several trainings in one compiled program
+    padded: bool = False  # … of different widths and depths too
+    all_devices: bool = False
+    elsewhere: bool = False  # in other processes than the engine's workers
+
+
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
+    {
+        strategy.key: strategy
+        for strategy in (
+            Strategy("sequential", "one after another", "#0072b2", "one training after another, all cores for each"),
+            Strategy("processes", "processes", "#009e73", "a process a core, one training and one thread each", elsewhere=True),
+            Strategy("stacks", "stacks in processes", "#8a6bbd", "a process a core and one thread each, and in each a padded program of its own", stacked=True, padded=True, elsewhere=True),
+            Strategy("vmap", "vmap", "#cc79a7", "all of one shape in one program, on one device", stacked=True),
+            Strategy("padded", "padded vmap", "#b07d00", "different shapes in one program, padded with zeros", stacked=True, padded=True),
+            Strategy("sharded", "sharded vmap", "#d55e00", "the same, divided among all devices", stacked=True, padded=True, all_devices=True),
+            Strategy("cluster", "cluster", "#3795d3", "by whatever executor, on other machines", elsewhere=True),
+        )
+    }
+)  # fmt: skip
+
+
+POOLED = ("processes", "stacks")  # made by processes of this machine, a core each
+
+
+@dataclass(frozen=True)
+class Part:
+    """Trainings that are given to a worker at once: by themselves in turns, or as a stack on so many devices."""
+
+    indices: tuple[int, ...]
+    devices: int = 0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a stack may use."""
+
+    memory_bytes: float
+    cache_bytes: float  # of parameters, a device
+    n_devices: int = 1
+    max_waste: float = MAX_WASTE
+
+
+def by_shape(trainings: Sequence[Training], indices: Sequence[int]) -> list[tuple[int, ...]]:
+    """Those that share network and batch size, in order of first appearance.
+
+    >>> by_shape([Training(batch_size=1), Training(), Training(batch_size=1, seed=2)], range(3))
+    [(0, 2), (1,)]
+    """
+    groups: dict[tuple, list[int]] = {}
+    for index in indices:
+        groups.setdefault((trainings[index].network, trainings[index].batch_size), []).append(index)
+    return [tuple(group) for group in groups.values()]
+
+
+def parts(strategy: Strategy, trainings: Sequence[Training], indices: Sequence[int], limits: Limits) -> list[Part]:
+    """The parts of a strategy whose trainings are made in the engine's workers, in the order in which they are made.
+
+    Raises MemoryError, with a sentence, where a network does not fit.
+    """
+    if not strategy.stacked:
+        return [
+            Part(group[first : first + SIDE_BY_SIDE])
+            for group in by_shape(trainings, indices)
+            for first in range(0, len(group), SIDE_BY_SIDE)
+        ]
+    n_devices = limits.n_devices if strategy.all_devices else 1
+    found = []
+    for group in stacks(trainings, indices, limits.max_waste if strategy.padded else 0.0):
+        for chunk in chunks(trainings, group, limits.memory_bytes, limits.cache_bytes, n_devices):
+            # One alone gains nothing from a program for many.
+            found.append(Part(chunk, n_devices if len(chunk) > 1 else 0))
+    return found
+
+
+def pool_groups(
+    strategy: str, trainings: Sequence[Training], indices: Sequence[int], n_workers: int, limits: Limits
+) -> list[tuple[int, ...]]:
+    """What each process of a pool is given at once, the longest first, so that none is left over at the end.
+
+    A training each, or stacks: as many as there are workers or a multiple of it, of even sizes.
+    """
+    if strategy == "processes":
+        groups = [(index,) for index in indices]
+    else:
+        groups = []
+        for group in stacks(trainings, indices, limits.max_waste):
+            n_parts = len(chunks(trainings, group, limits.memory_bytes / n_workers, limits.cache_bytes, 1))
+            n_parts = min(len(group), -(-n_parts // n_workers) * n_workers)
+            ends = [len(group) * part // n_parts for part in range(n_parts + 1)]
+            groups += [group[first:end] for first, end in pairwise(ends)]
+
+    def cost(group: tuple[int, ...]) -> float:
+        first = trainings[group[0]]
+        steps = first.steps_per_epoch() * max(trainings[i].epochs for i in group)
+        return steps * (1e8 + sum(trainings[i].network.step_flops(first.batch_size) for i in group))
+
+    return sorted(groups, key=lambda group: -cost(group))

@@ -1,0 +1,1 @@
+"""How long a step takes, how sure that is, and what it means."""

@@ -1,0 +1,236 @@
+"""What is wrong with a measurement, or with what it measured: evidence, cause, remedy, and the gain to expect.
+
+A finding is data. Each detector looks at the numbers that it needs, says nothing where they are missing, and repeats
+in its evidence the very numbers that it stands on. Thresholds are named below, so that a reader can disagree with one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lib.formatting import justified
+from lib.timing.disturbance import STEAL_SHARE
+
+COUNTED_SHARE = 0.1  # of an average: what one-time costs may add before the figure misleads
+DISPATCH_SHARE = 0.7  # a reported step shorter than this share of the waited-for one was not waited for
+TINY_SHARE = 0.1  # of a step: arithmetic below this leaves a graphics card idle
+TRANSFER_SHARE = 0.1
+INPUT_SHARE = 0.2
+SPREAD = 0.1
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What is known of one timed training; None where it is not. Seconds are wall time."""
+
+    device: str = "cpu"
+    epoch_s: Sequence[float] = ()  # in order, the first included
+    first_call_counted: bool = False  # whether the reported average includes the first epoch
+    step_s: float | None = None  # steady, waited for
+    reported_step_s: float | None = None  # what the user's own clock said
+    transfer_s: float | None = None  # a step's, inside the loop
+    input_s: float | None = None  # a step's, spent on fetching the next batch
+    arithmetic_s: float | None = None  # a step's floor on this device: FLOPs over its best product rate
+    cpu_step_s: float | None = None  # the same step on the processor
+    traces: int | None = None  # how often the step was traced
+    shapes: int | None = None  # how many different shapes it saw
+    precisions: Sequence[str] = ()  # of the rows that are compared: float32, float64, tf32
+    threads: int | None = None
+    cores: int | None = None
+    spread: float | None = None  # interquartile range over median
+    steal_share: float | None = None  # of processor time, taken by other virtual machines
+    load: float | None = None  # runnable processes of others, on average
+    gpus_present: int | None = None  # that the driver lists
+    gpus_registered: int | None = None  # that the framework sees
+    batch_sizes: Sequence[int] = ()  # of the rows that are compared
+    by_accuracy: bool = False  # whether they are also compared by time to a target accuracy
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One mistake, or one reason for doubt."""
+
+    name: str
+    evidence: str
+    cause: str
+    remedy: str
+    gain: float | None = None  # how many times faster, or how many times too large the figure was; None where unknown
+
+    @property
+    def text(self) -> str:
+        times = f" Expected: a factor of {self.gain:.2g}." if self.gain is not None else ""
+        return f"{self.evidence} {self.cause} {self.remedy}{times}"
+
+
+def findings(observed: Observed) -> list[Finding]:
+    """All that can be said from these numbers, the largest gain first."""
+    found = [finding for detect in DETECTORS if (finding := detect(observed)) is not None]
+    return sorted(found, key=lambda finding: -(finding.gain or 0.0))
+
+
+def compilation_counted(observed: Observed) -> Finding | None:
+    if not observed.first_call_counted or len(observed.epoch_s) < 2:
+        return None
+    average_s, steady_s = float(np.mean(observed.epoch_s)), float(np.median(observed.epoch_s[1:]))
+    if average_s <= (1 + COUNTED_SHARE) * steady_s:
+        return None
+    return Finding(
+        "compilation counted",
+        f"The average epoch is {_s(average_s)}, but all after the first take {_s(steady_s)}; the first took {_s(observed.epoch_s[0])}.",
+        "The first call traces and compiles the program, or starts the device.",
+        "Report the first call apart, and the median of the others.",
+        average_s / steady_s,
+    )
+
+
+def unsynchronised_timing(observed: Observed) -> Finding | None:
+    reported_s, step_s = observed.reported_step_s, observed.step_s
+    if reported_s is None or step_s is None or reported_s >= DISPATCH_SHARE * step_s:
+        return None
+    return Finding(
+        "unsynchronised timing",
+        f"The clock said {_s(reported_s)} a step; waited for, it is {_s(step_s)}.",
+        "The call returns when the work is queued, not when it is done.",
+        "Wait for the result before the clock is read (block_until_ready, cuda.synchronize).",
+        step_s / reported_s,
+    )
+
+
+def tiny_work_on_a_gpu(observed: Observed) -> Finding | None:
+    arithmetic_s, step_s = observed.arithmetic_s, observed.step_s
+    if observed.device != "gpu" or arithmetic_s is None or step_s is None or arithmetic_s >= TINY_SHARE * step_s:
+        return None
+    faster_on_cpu = observed.cpu_step_s is not None and observed.cpu_step_s < step_s
+    beside = f" The processor takes {_s(observed.cpu_step_s)}." if observed.cpu_step_s is not None else ""
+    return Finding(
+        "tiny work on a GPU",
+        f"A step takes {_s(step_s)}, of which arithmetic needs {_s(arithmetic_s)} ({arithmetic_s / step_s:.1%}).{beside}",
+        "The rest is launching: each operation costs microseconds before the card begins.",
+        "Train many models or larger batches at once, compile the whole epoch into one call, or use the processor.",
+        step_s / observed.cpu_step_s if faster_on_cpu and observed.cpu_step_s else step_s / max(arithmetic_s, 1e-12),
+    )
+
+
+def transfer_in_the_loop(observed: Observed) -> Finding | None:
+    return _share_of_the_step(
+        observed,
+        observed.transfer_s,
+        TRANSFER_SHARE,
+        "transfer in the loop",
+        "moving data to the device",
+        "Each step sends its batch from host memory.",
+        "Move the whole data set once (MNIST is 150 MB in float32), and slice the batches on the device.",
+    )
+
+
+def input_bound(observed: Observed) -> Finding | None:
+    return _share_of_the_step(
+        observed,
+        observed.input_s,
+        INPUT_SHARE,
+        "input-bound",
+        "fetching the next batch",
+        "Python builds each batch while the device waits.",
+        "Keep the data as one array, and take batches by slicing.",
+    )
+
+
+def _share_of_the_step(
+    observed: Observed, part_s: float | None, limit: float, name: str, what: str, cause: str, remedy: str
+) -> Finding | None:
+    step_s = observed.step_s
+    if part_s is None or step_s is None or part_s <= limit * step_s:
+        return None
+    evidence = f"Of {_s(step_s)} a step, {_s(part_s)} ({part_s / step_s:.0%}) go into {what}."
+    gain = step_s / (step_s - part_s) if part_s < step_s else None
+    return Finding(name, evidence, cause, remedy, gain)
+
+
+def retracing(observed: Observed) -> Finding | None:
+    traces, shapes = observed.traces, observed.shapes
+    if traces is None or shapes is None or traces <= shapes:
+        return None
+    return Finding(
+        "retracing",
+        f"The step was traced {traces} times for {shapes} different shape{'s' if shapes != 1 else ''}.",
+        "Something that changes is part of the compiled program: a Python number, or a function made anew.",
+        "Pass what changes as an array argument, and make the compiled function once.",
+    )
+
+
+def wrong_precision(observed: Observed) -> Finding | None:
+    kinds = sorted(set(observed.precisions))
+    if len(kinds) < 2:
+        return None
+    return Finding(
+        "wrong precision",
+        f"The rows that are compared used {' and '.join(kinds)}.",
+        "float64 does half the work a second, or a thirtieth on many cards; TF32 rounds products to 10 bits without saying so.",
+        "Set one precision for all, and name it in the table.",
+    )
+
+
+def oversubscribed_threads(observed: Observed) -> Finding | None:
+    threads, cores = observed.threads, observed.cores
+    if threads is None or cores is None or threads <= cores:
+        return None
+    return Finding(
+        "oversubscribed threads",
+        f"{threads} threads compute on {cores} core{'s' if cores != 1 else ''}.",
+        "Threads that wait for each other spin, and take the core from the one that they wait for.",
+        f"Limit them to {cores} in total (OMP_NUM_THREADS, and fewer processes).",
+    )
+
+
+def disturbed_measurement(observed: Observed) -> Finding | None:
+    reasons = []
+    if observed.spread is not None and observed.spread > SPREAD:
+        reasons.append(f"the middle half of the blocks spreads over {observed.spread:.0%} of the median")
+    if observed.steal_share is not None and observed.steal_share > STEAL_SHARE:
+        reasons.append(f"other virtual machines took {observed.steal_share:.0%} of the processor")
+    if observed.load is not None and observed.cores and observed.load > 0.5 * observed.cores:
+        reasons.append(f"{observed.load:.1f} other processes wanted {observed.cores} cores")
+    if not reasons:
+        return None
+    evidence = "; ".join(reasons)
+    return Finding(
+        "disturbed measurement",
+        evidence[:1].upper() + evidence[1:] + ".",
+        "Something else used the machine, or its clock changed.",
+        "Close other programs, and measure again; compare only what was measured in turns.",
+    )
+
+
+def gpu_not_registered(observed: Observed) -> Finding | None:
+    present, registered = observed.gpus_present, observed.gpus_registered
+    if not present or registered is None or registered >= present:
+        return None
+    return Finding(
+        "GPU present but not registered",
+        f"The driver lists {present} GPU{'s' if present != 1 else ''}, the framework sees {registered}.",
+        "The framework was installed without its CUDA build, or cannot load CUDA's libraries.",
+        "Install the CUDA build (`make install` does where a driver answers), and look at the framework's list of devices.",
+    )
+
+
+def batches_by_epoch_time_alone(observed: Observed) -> Finding | None:
+    sizes = sorted(set(observed.batch_sizes))
+    if len(sizes) < 2 or observed.by_accuracy:
+        return None
+    return Finding(
+        "batch sizes compared by epoch time alone",
+        f"Batch sizes {', '.join(map(str, sizes))} stand beside each other by seconds an epoch.",
+        "A larger batch makes fewer steps an epoch, and needs more epochs for the same accuracy.",
+        "Compare the time to a target accuracy, with three seeds or more.",
+    )
+
+
+def _s(seconds: float) -> str:
+    return justified(seconds, 0.99 * seconds, 1.01 * seconds)
+
+
+DETECTORS: tuple[Callable[[Observed], Finding | None], ...] = (
+    compilation_counted, unsynchronised_timing, tiny_work_on_a_gpu, transfer_in_the_loop, input_bound, retracing, wrong_precision,
+    oversubscribed_threads, disturbed_measurement, gpu_not_registered, batches_by_epoch_time_alone,
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Tables, charts and sentences. They draw what they are given, and run nothing."""

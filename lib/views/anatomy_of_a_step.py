@@ -1,0 +1,215 @@
+"""A step's anatomy as people see it: the table of operations, the stacked parts, and a sentence. Measures nothing."""
+
+import html
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+import pandas as pd
+
+from lib.backends.registry import BACKENDS, Way
+from lib.experiments import published
+from lib.experiments.anatomy_of_a_step import Task, seconds_of
+from lib.formatting import justified, seconds
+from lib.profiling.operations import ALL, COMPILED, OPERATIONS, PRODUCT
+from lib.profiling.step_breakdown import EXPLAINED, PARTS, Split
+from lib.storage.records import Record
+from lib.views.mnist_training import Chart, nice_above, styled
+
+LIBRARY_LABELS = {
+    "numpy": "NumPy",
+    "jax": "JAX, op by op",
+    "keras-tensorflow": "TensorFlow, eager",
+    "torch": "PyTorch, eager",
+    "cupy": "CuPy",
+}
+FIT_OF = {
+    "jax": "jax-epoch",
+    "keras-tensorflow": "keras-tensorflow",
+    "numpy": "numpy",
+    "torch": "torch",
+    "cupy": "cupy",
+}
+UNEXPLAINED = "unexplained"
+UNEXPLAINED_COLOR = "#a08a76"
+
+
+def operations_table(
+    operations: Sequence[Task], parts: Sequence[Task], records: Sequence[Record], article_size: bool
+) -> str:
+    """HTML: the article's rows in bold with their sum, the operations below each, and the published figures beside."""
+    found = [task.found(records) for task in operations]
+    heads = [_head(task) for task in operations]
+    lines = [
+        "<tr><th>operation</th>"
+        + "".join(f"<th>{html.escape(head)}</th>" for head in heads)
+        + "".join(f'<th class="race-published">published: {head}</th>' for head in ("NumPy, CPU", "TensorFlow, GPU"))
+        + "</tr>"
+    ]
+    for row in dict.fromkeys(operation.row for operation in OPERATIONS):
+        members = [operation for operation in OPERATIONS if operation.row == row]
+        sums = [_sum([one.get(member.key) for member in members]) for one in found]
+        lines.append(_line(row, sums, published.OPERATION_S.get(row), "anatomy-sum"))
+        if len(members) > 1:
+            lines += [_line(m.label, [_cell(one.get(m.key)) for one in found], None, "anatomy-one") for m in members]
+    sums = [_sum([one.get(operation.key) for operation in OPERATIONS]) for one in found]
+    lines.append(_line("sum of all", sums, published.OPERATION_S["total"], "anatomy-sum"))
+    lines.append(_line("the whole step, one operation after another", [_cell(one.get(ALL)) for one in found], None))
+    lines.append(_line("the single product X @ W1", [_cell(one.get(PRODUCT)) for one in found], published.PRODUCT_S))
+    lines.append(_line("the whole step, compiled", [_cell(one.get(COMPILED)) for one in found], published.COMPILED_S))
+    lines.append(_line("a step of the training itself", [_training(task, parts, records) for task in operations], None))
+    note = (
+        "Published: Core i9-10885H and Quadro RTX 5000, averages of 1,000 steps, no spread given. The compiled step and the single product "
+        "are TensorFlow's on both."
+        if article_size
+        else "The published figures are for 32 images and 128 neurons: other sizes than the ones chosen here."
+    )
+    return f'<div class="lab-scroll"><table class="lab-table anatomy">{"".join(lines)}</table></div><p class="lab-note">{note}</p>'
+
+
+def _head(task: Task) -> str:
+    return LIBRARY_LABELS[BACKENDS[task.way.backend].worker] + (", GPU" if task.way.device == "gpu" else "")
+
+
+def _training(task: Task, parts: Sequence[Task], records: Sequence[Record]) -> str:
+    backend = FIT_OF[BACKENDS[task.way.backend].worker]
+    way = Way(backend, task.way.device) if backend in BACKENDS else task.way
+    return next((_cell(one.found(records).get("step")) for one in parts if one.way == way), "–")
+
+
+def _cell(record: Record | None) -> str:
+    """A median with its quartiles as the title."""
+    if record is None:
+        return "–"
+    steps, measured = float(record.subject["work"]), record.measurement
+    low, high = measured.quartiles_s
+    title = f"quartiles {seconds(low / steps)} to {seconds(high / steps)}, {len(measured.block_s)} blocks"
+    return f'<span title="{title}">{justified(measured.median_s / steps, low / steps, high / steps)}</span>'
+
+
+def _sum(records: Sequence[Record | None]) -> str:
+    known = [record for record in records if record is not None]
+    if len(known) < len(records):
+        return "–"
+    total_s = sum(seconds_of(record) for record in known)
+    quartiles = [[s / float(r.subject["work"]) for s in r.measurement.quartiles_s] for r in known]
+    return justified(total_s, *map(sum, zip(*quartiles, strict=True)))
+
+
+def _line(label: str, cells: Sequence[str], quoted: tuple[float | None, float | None] | None, css: str = "") -> str:
+    quotes = [seconds(value) if value else "" for value in quoted or (None, None)]
+    return (
+        f'<tr class="{css}"><th scope="row">{html.escape(label)}</th>'
+        + "".join(f"<td>{cell}</td>" for cell in cells)
+        + "".join(f'<td class="race-published">{quote}</td>' for quote in quotes)
+        + "</tr>"
+    )
+
+
+def splits(parts: Sequence[Task], records: Sequence[Record]) -> dict[Way, Split]:
+    """What is known of each way's step."""
+    return {task.way: known for task in parts if (known := task.split(records)) is not None}
+
+
+def parts_chart(known: Mapping[Way, Split], ways: Sequence[Way]) -> Chart:
+    """Stacked microseconds of one step by backend, with a mark at the step that was measured."""
+    labels = [way.label for way in ways]
+    rows = [
+        {"label": way.label, "part": name, "us": 1e6 * value, "share": value / one.drawn_s, "order": number}
+        for way, one in known.items()
+        for number, (name, value) in enumerate(_stack(one).items())
+    ]
+    steps = [
+        {"label": way.label, "us": 1e6 * one.step_s, "end": 1e6 * one.drawn_s, "step": seconds(one.step_s)}
+        for way, one in known.items()
+    ]
+    most_us = nice_above(1.1e6 * max((one.drawn_s for one in known.values()), default=1e-3))
+    names = [part.name for part in PARTS] + [UNEXPLAINED]
+    y = alt.Y("label:N", sort=labels, scale=alt.Scale(domain=labels), title=None, axis=alt.Axis(labelLimit=170))
+    color = alt.Color(
+        "part:N", scale=alt.Scale(domain=names, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR]), sort=names,
+        legend=alt.Legend(orient="top", title=None, columns=3),
+    )  # fmt: skip
+    tooltip = [
+        "label:N",
+        "part:N",
+        alt.Tooltip("us:Q", format=".4~g", title="μs a step"),
+        alt.Tooltip("share:Q", format=".0%"),
+    ]
+    bars = (
+        alt.Chart(pd.DataFrame(rows, columns=["label", "part", "us", "share", "order"]))
+        .mark_bar(height=18)
+        .encode(
+            x=alt.X(
+                "us:Q",
+                stack="zero",
+                title="μs a step",
+                axis=alt.Axis(tickCount=5),
+                scale=alt.Scale(domain=[0, most_us]),
+            ),
+            y=y,
+            color=color,
+            order="order:Q",
+            tooltip=tooltip,
+        )
+    )
+    marks = alt.Chart(pd.DataFrame(steps, columns=["label", "us", "end", "step"]))
+    tick = marks.mark_tick(thickness=3, size=26, color="currentColor").encode(x="us:Q", y=y)
+    text = marks.mark_text(align="left", dx=6, color="currentColor").encode(x="end:Q", y=y, text="step:N")
+    spec = styled(bars + tick + text, height=44 * max(1, len(labels)))
+    return Chart(spec, "where a step goes")
+
+
+def _stack(one: Split) -> dict[str, float]:
+    """What is drawn: the parts, and what they leave of the step, if anything."""
+    return {**one.parts_s, UNEXPLAINED: max(0.0, one.unexplained_s)}
+
+
+def sentence(known: Mapping[Way, Split], batch_size: int) -> str:
+    """What the split says, from its rows."""
+    if not known:
+        return ""
+    said = []
+    fastest = min(known, key=lambda way: known[way].step_s)
+    slowest = max(known, key=lambda way: known[way].step_s)
+    for way in dict.fromkeys((slowest, fastest)):
+        one = known[way]
+        largest = max((part.name for part in PARTS if part.name != "arithmetic"), key=lambda name: one.parts_s[name])
+        said.append(
+            f"A step on {batch_size:,} image{'s' if batch_size > 1 else ''} takes {way.label} {seconds(one.step_s)}: "
+            f"{one.share('arithmetic'):.0%} of it arithmetic, "
+            f"{one.share(largest):.0%} {largest}."
+        )
+    off = [way.label for way, one in known.items() if not one.adds_up]
+    if off:
+        said.append(
+            f"The parts of {', '.join(off)} are more than {EXPLAINED:.0%} off the measured step: some of them ran at the same time, or "
+            "something else used the machine."
+        )
+    return " ".join(said)
+
+
+def experiments_table(parts: Sequence[Task], records: Sequence[Record]) -> str:
+    """HTML: every part with its seconds by backend, what is unexplained, and by which experiment each is known."""
+    known = splits(parts, records)
+    head = "".join(f"<th>{html.escape(way.label)}</th>" for way in known)
+    lines = [f"<tr><th>part</th>{head}<th>known by</th></tr>"]
+    for part in PARTS:
+        cells = "".join(f"<td>{seconds(one.parts_s[part.name])}</td>" for one in known.values())
+        lines.append(
+            f'<tr><th scope="row">{part.name}</th>{cells}<td class="anatomy-how">{html.escape(part.how)}</td></tr>'
+        )
+    rest = "".join(f"<td>{_signed(one)}</td>" for one in known.values())
+    lines.append(
+        f'<tr><th scope="row">unexplained</th>{rest}<td class="anatomy-how">the measured step less all parts; below zero: parts that ran at the same '
+        "time were measured one by one</td></tr>"
+    )
+    steps = "".join(f"<td>{seconds(one.step_s)}</td>" for one in known.values())
+    lines.append(
+        f'<tr class="anatomy-sum"><th scope="row">measured step</th>{steps}<td class="anatomy-how">the backend’s own training</td></tr>'
+    )
+    return f'<div class="lab-scroll"><table class="lab-table anatomy">{"".join(lines)}</table></div>'
+
+
+def _signed(one: Split) -> str:
+    sign = "−" if one.unexplained_s < 0 else ""
+    return f"{sign}{seconds(abs(one.unexplained_s))} ({one.unexplained_s / one.step_s:+.0%})"

@@ -1,0 +1,318 @@
+"""The race as people see it: a table of cells by view, one cell in full, and a sentence. Measures nothing."""
+
+import html
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from lib.backends.registry import BACKENDS, Way
+from lib.experiments import published
+from lib.experiments.backend_race import Cell, Standing
+from lib.experiments.recorded_machines import Machine, gpu_ways, named, recorded_gpus
+from lib.experiments.time_to_accuracy import Learned, needed
+from lib.formatting import justified, seconds
+from lib.spec import N_TRAIN
+from lib.timing.diagnosis import Observed, findings
+from lib.timing.roofline import Ceiling, Floor
+from lib.views.mnist_training import styled
+
+VIEWS = {
+    "seconds an epoch": "seconds",
+    "seconds to the target accuracy": "target",
+    "times faster than …": "speed-up",
+    "cost of 1,000 epochs": "cost",
+    "cost to the target accuracy": "target-cost",
+}
+SCALES = {
+    "seconds": "an epoch; the stronger the colour, the longer",
+    "target": "to the target accuracy; the stronger the colour, the longer",
+    "speed-up": "as fast; the stronger the colour, the faster",
+    "cost": "for 1,000 epochs; the stronger the colour, the dearer",
+    "target-cost": "to the target accuracy; the stronger the colour, the dearer",
+}
+LEAST_GROUND = 0.15  # of the darkest: a measured cell is never without ground
+_PUBLISHED = {
+    ("keras-tensorflow", "gpu"): "Keras on TensorFlow, Quadro RTX 5000",
+    ("keras-tensorflow", "cpu"): "Keras on TensorFlow, CPU",
+    ("numpy", "cpu"): "NumPy, CPU",
+    ("jax-step", "cpu"): "JAX, one call a step, CPU",
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is shown of the cells, and what it is held against."""
+
+    view: str = "seconds"
+    beside: Way | None = None
+    price_per_h: float = 0.0
+    price_date: str = ""
+    target: float = 0.95
+    learned: Learned = field(default_factory=dict)
+
+
+def key_of(cell: Cell) -> str:
+    return f"{cell.way.backend}/{cell.way.device}/{cell.batch_size}"
+
+
+def table(
+    ways: Sequence[Way],
+    batch_sizes: Sequence[int],
+    known: Mapping[Cell, Standing],
+    shown: Shown | None = None,
+    running: Cell | None = None,
+) -> dict:
+    """Columns and rows for the widget: measured rows first, the article's published ones below them, in the same form.
+
+    A cell's `level`, from 0 to 1, is its figure's place on the view's own scale, which is logarithmic; None: not measured.
+    The best figure of a column is marked.
+    """
+    shown = shown or Shown()
+    figures = {cell: _FIGURES[shown.view](standing, known, shown) for cell, standing in known.items()}
+    values = {cell: value for cell, (_, _, value) in figures.items() if value is not None}
+    best = _best_of_columns(values, shown)
+    rows = []
+    for way in ways:
+        cells = []
+        for cell in (Cell(way, size) for size in batch_sizes):
+            level = _level(values[cell], values.values()) if cell in values else None
+            shown_cell = _cell(cell, figures.get(cell), known.get(cell), running)
+            cells.append(shown_cell | {"level": level, "best": cell in best})
+        rows.append({"label": way.label, "published": False, "cells": cells})
+    if shown.view == "seconds":
+        for machine in recorded_gpus():
+            for way in gpu_ways(machine):
+                cells = [_recorded_cell(machine, way, size) for size in batch_sizes]
+                rows.append({"label": f"{named(machine)}: {way.label}", "published": True, "cells": cells})
+        for (backend, device), by_size in published.EPOCH_S.items():
+            cells = [_published_cell(by_size.get(size)) for size in batch_sizes]
+            rows.append({"label": f"published: {_PUBLISHED[backend, device]}", "published": True, "cells": cells})
+    scale = _scale(figures, values, shown)
+    return {"corner": "batch size", "columns": [f"{size:,}" for size in batch_sizes], "rows": rows, "scale": scale}
+
+
+def _best_of_columns(values: Mapping[Cell, float], shown: Shown) -> set[Cell]:
+    """Of each batch size the cell with the best figure."""
+    best: dict[int, Cell] = {}
+    for cell in sorted(values, key=values.__getitem__, reverse=_larger_is_better(shown)):
+        best.setdefault(cell.batch_size, cell)
+    return set(best.values())
+
+
+def _larger_is_better(shown: Shown) -> bool:
+    return shown.view == "speed-up"
+
+
+def _level(value: float, values: Collection[float]) -> float:
+    low, high = np.log(min(values)), np.log(max(values))
+    place = (np.log(value) - low) / (high - low) if high > low else 1.0
+    return round(LEAST_GROUND + (1 - LEAST_GROUND) * float(place), 3)
+
+
+def _scale(figures: Mapping[Cell, "Figure"], values: Mapping[Cell, float], shown: Shown) -> dict | None:
+    """What the ground of the cells means: the figures at its two ends, and which of them is wanted."""
+    if not values:
+        return None
+    low, high = (figures[end(values, key=values.__getitem__)][0] for end in (min, max))
+    return {"low": low, "high": high, "words": SCALES[shown.view]}
+
+
+def _cell(cell: Cell, figure: "Figure | None", standing: Standing | None, running: Cell | None) -> dict:
+    if figure is None or standing is None:
+        state, text = ("running", "…") if cell == running else ("waiting", "–")
+        return {"text": text, "title": "not measured yet", "state": state, "key": ""}
+    text, title, value = figure
+    state = "waiting" if value is None else "running" if cell == running else "scaled" if standing.scaled else "done"
+    return {"text": text, "title": title, "state": state, "key": key_of(cell)}
+
+
+Figure = tuple[str, str, float | None]  # text, explanation, and the value that the scale of the view is made of
+
+
+def _epoch(standing: Standing, _known: Mapping[Cell, Standing], _shown: Shown) -> Figure:
+    low, middle, high = standing.quartiles_s
+    title = f"{seconds(middle)} an epoch ({seconds(low)} to {seconds(high)}), {len(standing.epoch_s)} epochs in {_visits(standing)}"
+    return justified(middle, low, high, at_most=3), title, middle
+
+
+def _speed_up(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) -> Figure:
+    other = known.get(Cell(shown.beside, standing.cell.batch_size)) if shown.beside is not None else None
+    if other is None:
+        return "–", "the other one is not measured yet", None
+    low, middle, high = standing.quartiles_s
+    ratios = (other.quartiles_s[0] / high, other.quartiles_s[1] / middle, other.quartiles_s[2] / low)
+    title = f"{ratios[1]:.3g} times faster ({ratios[0]:.3g} to {ratios[2]:.3g}, from the quartiles of both)"
+    return f"{ratios[1]:.2g} ×", title, ratios[1]
+
+
+def _to_target(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) -> Figure:
+    """Epochs of the runs that got there, times the seconds of an epoch with its evaluation."""
+    counted = needed(shown.learned, standing.cell.training.network, standing.cell.batch_size, shown.target)
+    if counted is None:
+        return "–", "the epochs that it needs are not counted yet: they come after the race", None
+    words = f"{shown.target:.0%} accuracy: {counted.words}"
+    if not counted.reached:
+        return "not reached", words, None
+    low, middle, high = standing.quartiles_s
+    evaluation_s = _evaluation_s(standing, known)
+    epochs = counted.reached[len(counted.reached) // 2]
+    value = epochs * (middle + evaluation_s)
+    ends = counted.reached[0] * (low + evaluation_s), counted.reached[-1] * (high + evaluation_s)
+    share = "" if len(counted.reached) == len(counted.epochs) else f" ({len(counted.reached)} of {len(counted.epochs)})"
+    counts = (
+        f"{seconds(value)} ({seconds(ends[0])} to {seconds(ends[1])}); evaluation after each epoch is counted; {words}"
+    )
+    return justified(value, *ends, at_most=3) + share, counts, value
+
+
+def _evaluation_s(standing: Standing, known: Mapping[Cell, Standing]) -> float:
+    """Of this cell, or of the same way at another batch size, which evaluation does not depend on."""
+    same_way = [
+        other.evaluation_s for cell, other in known.items() if cell.way == standing.cell.way and other.evaluation_s
+    ]
+    return standing.evaluation_s or (float(np.median(same_way)) if same_way else 0.0)
+
+
+def _priced(figure: Figure, times: float, what: str, shown: Shown) -> Figure:
+    text, title, value = figure
+    if value is None:
+        return text, title, None
+    if not shown.price_per_h:
+        return "set a price", title, None
+    dated = f"at {shown.price_per_h:g} $ an hour" + (f", price of {shown.price_date}" if shown.price_date else "")
+    dollars = times * value / 3600 * shown.price_per_h
+    return f"${dollars:.3g}", f"{what} {dated}; {title}", dollars
+
+
+def _cost(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) -> Figure:
+    return _priced(_epoch(standing, known, shown), 1000, "1,000 epochs", shown)
+
+
+def _target_cost(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) -> Figure:
+    return _priced(_to_target(standing, known, shown), 1, "one training", shown)
+
+
+_FIGURES: dict[str, Callable[[Standing, Mapping[Cell, Standing], Shown], Figure]] = {
+    "seconds": _epoch, "target": _to_target, "speed-up": _speed_up, "cost": _cost, "target-cost": _target_cost,
+}  # fmt: skip
+
+
+def _recorded_cell(machine: Machine, way: Way, size: int) -> dict:
+    known = machine.epoch(way, size)
+    text = justified(known.middle, known.low, known.high, at_most=3) if known else "–"
+    title = f"{named(machine)}, not measured here"
+    return {"text": text, "title": title, "state": "published", "level": None, "best": False, "key": ""}
+
+
+def _published_cell(value_s: float | None) -> dict:
+    text = "" if value_s is None else f"{value_s:g} s"
+    return {
+        "text": text,
+        "title": "published, not measured here",
+        "state": "published",
+        "level": None,
+        "best": False,
+        "key": "",
+    }
+
+
+def _visits(standing: Standing) -> str:
+    return f"{standing.visits} visit{'s' if standing.visits != 1 else ''}"
+
+
+def sentence(known: Mapping[Cell, Standing], shown: Shown | None = None) -> str:
+    """What the chosen view says so far, from the race's rows."""
+    if not known:
+        return ""
+    shown = shown or Shown()
+    figures = {cell: _FIGURES[shown.view](standing, known, shown) for cell, standing in known.items()}
+    values = {cell: value for cell, (_, _, value) in figures.items() if value is not None}
+    if not values:
+        return _why_nothing(shown)
+    cell = (max if _larger_is_better(shown) else min)(values, key=values.__getitem__)
+    told = _BEST[shown.view].format(
+        way=cell.way.label,
+        size=f"{cell.batch_size:,}",
+        figure=figures[cell][0],
+        beside=shown.beside.label if shown.beside is not None else "",
+        target=f"{shown.target:.0%}",
+    )
+    return " ".join([told, *(_remarks(known) if shown.view == "seconds" else [])])
+
+
+_BEST = {
+    "seconds": "Fastest so far: {way} at batch size {size}, {figure} an epoch.",
+    "target": "To {target} accuracy the fastest is {way} at batch size {size}: {figure}, which is what counts.",
+    "speed-up": "Farthest ahead of {beside} at the same batch size: {way} at {size}, {figure} as fast.",
+    "cost": "Cheapest so far: {way} at batch size {size}, {figure} for 1,000 epochs.",
+    "target-cost": "To {target} accuracy the cheapest is {way} at batch size {size}: {figure}.",
+}
+
+
+def _why_nothing(shown: Shown) -> str:
+    """What the chosen view still needs."""
+    if shown.view in ("cost", "target-cost") and not shown.price_per_h:
+        return "A cost needs the price of this machine: set the $ an hour above."
+    if shown.view == "speed-up":
+        beside = f"{shown.beside.label} is not measured yet" if shown.beside is not None else "nothing is chosen"
+        return f"There is nothing to be faster than: {beside}."
+    return "How many epochs each batch size needs is counted after the race: until then nobody knows who is first at the accuracy."
+
+
+def _remarks(known: Mapping[Cell, Standing]) -> list[str]:
+    """What seconds an epoch show beside the fastest, and what they hide."""
+    parts = []
+    pair = [known.get(Cell(Way(key), 32)) for key in ("keras-tensorflow", "jax-epoch")]
+    if pair[0] is not None and pair[1] is not None:
+        ratio = pair[0].quartiles_s[1] / pair[1].quartiles_s[1]
+        parts.append(
+            f"At batch size 32 the same epoch takes Keras on TensorFlow {ratio:.1f} times as long as JAX in one call."
+        )
+    remarks = findings(Observed(batch_sizes=tuple({cell.batch_size for cell in known})))
+    return parts + [finding.text for finding in remarks]
+
+
+def detail(standing: Standing | None, floor: Floor | None = None) -> str:
+    """One cell in full, as HTML: its figure, its warnings, its verdict."""
+    if standing is None:
+        return '<p class="lab-note">Choose a cell of the table to see its epochs, their spread and a verdict.</p>'
+    low, middle, high = standing.quartiles_s
+    lines = [
+        f"<b>{html.escape(standing.cell.way.label)}</b>, batch size {standing.cell.batch_size:,}: {justified(middle, low, high)} an epoch "
+        f"(quartiles {seconds(low)} to {seconds(high)}, {len(standing.epoch_s)} epochs in {_visits(standing)}, last {standing.measured_at[:16]} UTC)."
+    ]
+    if floor is not None:
+        steps = N_TRAIN // standing.cell.batch_size
+        lines.append(
+            f"The least that this machine could take is {seconds(steps * floor.seconds)} an epoch, set by {floor.by.value}: the cell stands at "
+            f"{middle / (steps * floor.seconds):.2g} times that; the rest is overhead."
+        )
+    if standing.scaled:
+        lines.append("An epoch takes so long here that half a second of steps was measured at a time, and scaled.")
+    lines += [
+        html.escape(finding.text)
+        for finding in standing.findings(
+            None if floor is None else floor.parts_s[Ceiling.PRODUCT] * (N_TRAIN // standing.cell.batch_size)
+        )
+    ]
+    lines += [html.escape(warning[:1].upper() + warning[1:] + ".") for warning in standing.warnings]
+    return "".join(f'<p class="lab-note">{line}</p>' for line in lines)
+
+
+def blocks_chart(standing: Standing) -> dict:
+    """Every epoch's seconds in the order in which they were measured, with the quartiles as a band."""
+    low, middle, high = standing.quartiles_s
+    rows = pd.DataFrame({"epoch": np.arange(1, len(standing.epoch_s) + 1), "seconds": standing.epoch_s})
+    color = BACKENDS[standing.cell.way.backend].color
+    band = alt.Chart(pd.DataFrame({"low": [low], "high": [high]})).mark_rect(opacity=0.15, color=color)
+    y = alt.Y("seconds:Q", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5), title="seconds an epoch")
+    x = alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="timed epoch, in order")
+    points = alt.Chart(rows).mark_point(filled=True, size=50, color=color, opacity=1)
+    rule = alt.Chart(pd.DataFrame({"seconds": [middle]})).mark_rule(color=color)
+    chart = band.encode(y=alt.Y("low:Q", title="seconds an epoch"), y2="high:Q") + rule.encode(y=y)
+    return styled(
+        chart + points.encode(x=x, y=y, tooltip=["epoch", alt.Tooltip("seconds:Q", format=".4g")]), height=160
+    )

@@ -1,0 +1,263 @@
+"""Machines side by side, as people see them: tables, charts and the sentences computed from them. Measures nothing."""
+
+import html
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from lib.backends.registry import Way
+from lib.experiments.backend_race import BATCH_SIZES
+from lib.experiments.compare_machines import ARTICLES_WAY, TITLES, Best, Judged, best_way, ratio, to_target
+from lib.experiments.recorded_machines import EXPERIMENTS, Machine, Seconds
+from lib.experiments.time_to_accuracy import Learned
+from lib.formatting import listed, seconds
+
+Prices = Mapping[str, float]
+
+
+def interval(one: Seconds) -> str:
+    """A time and its quartiles; what was published has none, nor what was timed once."""
+    if one.n <= 1:
+        return seconds(one.middle) + (", once" if one.n else "")
+    return f"{seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)})"
+
+
+def dollars(value: float) -> str:
+    r"""Two digits, in dollars or, below a dollar, in cents.
+
+    >>> dollars(0.0123), dollars(0.00042), dollars(12.34), dollars(1234.0)
+    ('1.2\u202f¢', '0.042\u202f¢', '12\u202f$', '1,234\u202f$')
+    """
+    if value >= 100:
+        return f"{value:,.0f}\u202f$"
+    return f"{value * 100:.2g}\u202f¢" if value < 0.995 else f"{value:.2g}\u202f$"
+
+
+def times(ratio: float) -> str:
+    """How many times, in two digits.
+
+    >>> times(1.04), times(12.3), times(234.0)
+    ('1.0', '12', '234')
+    """
+    return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}"
+
+
+def names(machines: Sequence[Machine]) -> dict[str, str]:
+    """A short name for each machine: what tells it from the others."""
+    short = {}
+    for machine in machines:
+        if machine.live:
+            short[machine.name] = "this machine"
+            continue
+        parts = machine.name.split(" · ")
+        card = [part for part in parts[2:][-1:] if part != "no GPU"]  # a machine's line ends with it
+        text = machine.name if machine.is_published else " · ".join(parts[:2] + card)
+        taken = [other for other in short.values() if other.split(" #")[0] == text]
+        short[machine.name] = f"{text} #{len(taken) + 1}" if taken else text
+    return short
+
+
+def marked(machine: Machine) -> str:
+    """Where its figures come from, in two words and a date."""
+    if machine.is_published:
+        return "published"
+    first, last = machine.dates
+    return ("live, " if machine.live else "recorded ") + first + (f" to {last}" if last != first else "")
+
+
+def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
+    """HTML: what each is, where it comes from, and how sound its measurements are."""
+    rows = ["<tr><th>machine</th><th>figures</th><th>from</th><th>ways</th><th>disturbed</th><th>$ an hour</th></tr>"]
+    for machine in machines:
+        price = prices.get(machine.name)
+        dated = machine.price_date if price == machine.price_per_h else "entered here"
+        priced = f"{price:g} ({html.escape(dated)})" if price else "–"
+        share = "not told" if machine.is_published else f"{machine.disturbed:.0%}"
+        css = ' class="race-published"' if machine.is_published else ""
+        rows.append(
+            f'<tr{css}><th scope="row">{html.escape(machine.name)}</th><td>{marked(machine)}</td><td>{html.escape(machine.source)}</td>'
+            f"<td>{len(machine.ways)}</td><td>{share}</td><td>{priced}</td></tr>"
+        )
+    failed = [
+        f"<li>{html.escape(machine.name)}: {html.escape(str(one.subject.get('task', '')))}: {html.escape('; '.join(one.warnings))}</li>"
+        for machine in machines for one in machine.failures
+    ]  # fmt: skip
+    lost = (
+        f'<p class="lab-note">Could not be measured:</p><ul class="lab-note">{"".join(failed)}</ul>' if failed else ""
+    )
+    assumed = [machine for machine in machines if machine.live and prices.get(machine.name) == machine.price_per_h]
+    lost += "".join(
+        f'<p class="lab-note">The price of this machine is {html.escape(machine.price_date)}; enter what an hour of it costs you under “prices” above.</p>'
+        for machine in assumed
+    )
+    return f'<div class="lab-scroll"><table class="lab-table compare">{"".join(rows)}</table></div>{lost}'
+
+
+def article_table(machines: Sequence[Machine], prices: Prices) -> str:
+    """HTML: the second article's table, carried on: its three experiments by its own way and by each machine's quickest."""
+    short = names(machines)
+    rows = [
+        "<tr><th>machine</th><th>trained by</th>"
+        + "".join(f"<th>{title}</th>" for title in TITLES.values())
+        + "<th>all three</th><th>1,000 times cost</th></tr>"
+    ]
+    for machine in machines:
+        for way in _ways_of_the_article(machine):
+            known = [machine.experiment(name, way) for name in EXPERIMENTS]
+            if not any(known):
+                continue
+            total = total_of(known)
+            cost = Best(machine, way, total).cost(prices) if total else None
+            css = ' class="race-published"' if machine.is_published else ""
+            cells = "".join(f"<td>{interval(one) if one else '–'}</td>" for one in (*known, total))
+            label = ("published: " if machine.is_published else "") + short[machine.name]
+            rows.append(
+                f'<tr{css}><th scope="row">{html.escape(label)}</th><td>{html.escape(way.label)}</td>{cells}<td>{thousand(cost)}</td></tr>'
+            )
+    return f'<div class="lab-scroll"><table class="lab-table compare">{"".join(rows)}</table></div>'
+
+
+def figures(machines: Sequence[Machine], prices: Prices, learned: Learned, target: float) -> pd.DataFrame:
+    """A row a machine, way and batch size: seconds of an epoch and to the accuracy with their quartiles, and what a thousand cost."""
+    rows = []
+    for machine in machines:
+        for way in machine.ways:
+            for size in BATCH_SIZES:
+                epoch, reached = machine.epoch(way, size), to_target(machine, way, size, learned, target)
+                if epoch is None:
+                    continue
+                row: dict[str, object] = {
+                    "machine": machine.name, "figures": marked(machine), "trained_by": way.label, "batch_size": size
+                }  # fmt: skip
+                row |= _columns("epoch", epoch, prices.get(machine.name))
+                row |= _columns(f"to_{100 * target:.0f}_percent", reached, prices.get(machine.name))
+                rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _columns(name: str, one: Seconds | None, price_per_h: float | None) -> dict[str, float | None]:
+    spread = one if one is not None and one.n else None  # what was published has none
+    return {
+        f"{name}_q1_s": spread.low if spread else None,
+        f"{name}_median_s": one.middle if one else None,
+        f"{name}_q3_s": spread.high if spread else None,
+        f"thousand_{name}_dollars": 1000 * one.middle * price_per_h / 3600 if one and price_per_h else None,
+    }
+
+
+def total_of(known: Sequence[Seconds | None]) -> Seconds | None:
+    """The sum; None where one is missing."""
+    total = None
+    for one in known:
+        if one is None:
+            return None
+        total = one if total is None else total.plus(one)
+    return total
+
+
+def _ways_of_the_article(machine: Machine) -> list[Way]:
+    """Its own way on each device that the machine has, and on each the quickest."""
+    devices = list(dict.fromkeys(way.device for way in machine.ways))
+    article = [way for way in machine.ways if way.backend == ARTICLES_WAY]
+    quickest = [way for device in devices if (way := _quickest_way(machine, device)) is not None]
+    return list(dict.fromkeys([*article, *quickest]))
+
+
+def _quickest_way(machine: Machine, device: str) -> Way | None:
+    """In the last of the article's experiments that this machine has figures for."""
+    for name in reversed(list(EXPERIMENTS)):
+        best = best_way(machine, lambda m, way, name=name: m.experiment(name, way), device)
+        if best is not None:
+            return best.way
+    return None
+
+
+def article_sentence(machines: Sequence[Machine]) -> str:
+    """The article's claim beside what was measured: its own way against the quickest, on each machine."""
+    short, said = names(machines), []
+    for machine in machines:
+        if machine.is_published:
+            continue
+        usual = next(
+            (
+                t
+                for way in machine.ways
+                if way.backend == ARTICLES_WAY and (t := machine.experiment("learning-rate", way))
+            ),
+            None,
+        )
+        best = best_way(machine, lambda m, way: m.experiment("learning-rate", way))
+        if usual and best and best.seconds.high < usual.low:
+            low, middle, high = map(times, ratio(usual, best.seconds))
+            said.append(
+                f"On {short[machine.name]} the learning-rate experiment takes {seconds(usual.middle)} by the article's own Keras on TensorFlow and "
+                f"{seconds(best.seconds.middle)} by {best.way.label}: {middle} times less ({low} to {high})."
+            )
+    others = [s for m in machines if m.is_published for way in m.ways if (s := m.experiment("learning-rate", way))]
+    if others and said:
+        said.append(
+            f"The article's machines took {listed([seconds(one.middle) for one in others])}: another way of training is worth more than another machine."
+        )
+    return " ".join(said)
+
+
+def judged_table(judged: Sequence[Judged], prices: Prices, machines: Sequence[Machine]) -> str:
+    """HTML: for each piece of work the quickest machine and way with its interval, the next one, and the cheapest."""
+    short = names(machines)
+    rows = [
+        "<tr><th>work</th><th>quickest</th><th>takes</th><th>1,000 times cost</th><th>next</th><th>cheapest</th></tr>"
+    ]
+    for one in judged:
+        best = one.by_speed[0]
+        rows.append(
+            f'<tr><th scope="row">{one.work.name}</th><td>{_named(best, short)}</td><td>{interval(best.seconds)}</td>'
+            f"<td>{thousand(best.cost(prices))}</td><td>{_next(one, short)}</td><td>{_cheapest(one, prices, short)}</td></tr>"
+        )
+    return f'<div class="lab-scroll"><table class="lab-table compare">{"".join(rows)}</table></div>'
+
+
+def _next(one: Judged, short: Mapping[str, str]) -> str:
+    """The second, and how many times as long it takes."""
+    if len(one.by_speed) < 2:
+        return "–"
+    best, other = one.by_speed[:2]
+    low, middle, high = map(times, ratio(other.seconds, best.seconds))
+    return f"{_named(other, short)}: {middle} × ({low} – {high})" + ("" if one.surely else ", not surely")
+
+
+def _cheapest(one: Judged, prices: Prices, short: Mapping[str, str]) -> str:
+    cost = one.cheapest.cost(prices) if one.cheapest else None
+    return f"{_named(one.cheapest, short)}: {thousand(cost)}" if one.cheapest and cost else "–"
+
+
+def thousand(cost: Seconds | None) -> str:
+    """What a piece of work costs a thousand times: once is less than anybody can read."""
+    return dollars(1000 * cost.middle) if cost else "–"
+
+
+def _named(best: Best, short: Mapping[str, str]) -> str:
+    published = "published: " if best.machine.is_published else ""
+    return html.escape(f"{published}{short[best.machine.name]}, {best.way.label}")
+
+
+def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine]) -> str:
+    """Which machine for which work, from the table, without what the intervals do not carry."""
+    if not judged:
+        return "No machine is chosen, or none has these figures: choose some above."
+    short = names(machines)
+    wins: dict[str, list[str]] = {}
+    for one in judged:
+        if one.surely:
+            wins.setdefault(one.by_speed[0].machine.name, []).append(one.work.name)
+    said = []
+    for name, work in wins.items():
+        what = "all of this" if len(work) == len(judged) > 1 else listed(work)
+        said.append(f"{short[name][:1].upper()}{short[name][1:]} is surely the quickest for {what}.")
+    unsure = [one.work.name for one in judged if len(one.by_speed) > 1 and not one.surely]
+    alone = [one.work.name for one in judged if len(one.by_speed) == 1]
+    said += [f"For {listed(unsure)} the first two are too close to say."] if unsure else []
+    said += [f"Only one machine has figures for {listed(alone)}."] if alone else []
+    gpu = [one for one in judged if one.by_speed[0].way.device == "gpu"]
+    if gpu and len(gpu) < len(judged):
+        said.append(f"A graphics card wins {len(gpu)} of {len(judged)}.")
+    return " ".join(said)

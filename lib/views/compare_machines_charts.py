@@ -1,0 +1,180 @@
+"""Machines side by side, as charts. Measures nothing."""
+
+import html
+from collections.abc import Sequence
+
+import altair as alt
+import pandas as pd
+
+from lib.backends.registry import BACKENDS
+from lib.experiments.backend_race import BATCH_SIZES
+from lib.experiments.compare_machines import best_way, to_target
+from lib.experiments.recorded_machines import Machine
+from lib.experiments.time_to_accuracy import Learned
+from lib.formatting import seconds
+from lib.profiling.step_breakdown import PARTS
+from lib.sweeps.strategies import STRATEGIES
+from lib.views.anatomy_of_a_step import UNEXPLAINED_COLOR
+from lib.views.compare_machines import interval, marked, names
+from lib.views.mnist_training import Chart, decades, nice_above, ordered_palette, styled
+
+
+def epoch_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
+    """Seconds of an epoch by batch size, a chart a machine on the same axes: a line a way, its quartiles as a bar."""
+    short = names(machines)
+    rows = {machine.name: _epoch_rows(machine) for machine in machines}
+    domain = decades([row["s"] for some in rows.values() for row in some])
+    return [
+        (f"{short[machine.name]} ({marked(machine)})", _epoch_chart(rows[machine.name], domain))
+        for machine in machines
+        if rows[machine.name]
+    ]
+
+
+def _epoch_rows(machine: Machine) -> list[dict]:
+    rows = []
+    for way in machine.ways:
+        for size in BATCH_SIZES:
+            if (one := machine.epoch(way, size)) is not None:
+                rows.append(
+                    {"way": way.label, "color": way.color, "size": size, "s": one.middle, "low": one.low, "high": one.high,
+                     "device": way.device, "told": interval(one)}
+                )  # fmt: skip
+    return rows
+
+
+def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
+    base = alt.Chart(pd.DataFrame(rows))
+    x = alt.X("size:Q", scale=alt.Scale(type="log", base=2, domain=[1, 4096], nice=False), title="batch size", axis=alt.Axis(values=[1, 32, 512, 4096], format=",d"))  # fmt: skip
+    y = alt.Y("s:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), title="seconds an epoch", axis=alt.Axis(tickCount=4, format="~g"))  # fmt: skip
+    color = alt.Color("color:N", scale=None)
+    dash = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
+    tooltip = ["way:N", alt.Tooltip("size:Q", title="batch size"), alt.Tooltip("told:N", title="an epoch")]
+    lines = base.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=color, detail="way:N", strokeDash=dash)
+    points = base.mark_point(filled=True, size=42).encode(x=x, y=y, color=color, tooltip=tooltip)
+    bars = base.mark_rule(strokeWidth=1.2).encode(
+        x=x, y=alt.Y("low:Q", title="seconds an epoch"), y2="high:Q", color=color
+    )
+    return Chart(styled(lines + bars + points), "seconds of an epoch")
+
+
+def legend(machines: Sequence[Machine]) -> str:
+    """HTML: the ways' colours, once for all panels."""
+    ways = dict.fromkeys(way for machine in machines for way in machine.ways)
+    order = sorted(ways, key=lambda way: (way.device, list(BACKENDS).index(way.backend)))
+    entries = [
+        f'<span class="compare-key"><i style="border-top: 3px {"dashed" if way.device == "gpu" else "solid"} {way.color}"></i>{html.escape(way.label)}</span>'
+        for way in order
+    ]
+    return f'<p class="compare-legend">{"".join(entries)}</p>'
+
+
+def target_chart(machines: Sequence[Machine], learned: Learned, target: float) -> Chart:
+    """Seconds to the accuracy by machine and batch size, by each machine's quickest way there."""
+    short, rows = names(machines), []
+    colors = dict(zip(BATCH_SIZES, ordered_palette(len(BATCH_SIZES)), strict=True))
+    labels = [short[m.name] for m in machines]
+    for machine in machines:
+        for size in BATCH_SIZES:
+            best = best_way(machine, lambda m, way, size=size: to_target(m, way, size, learned, target))
+            if best is not None:
+                one = best.seconds
+                rows.append(
+                    {"machine": short[machine.name], "size": f"{size:,}", "color": colors[size], "s": one.middle, "low": one.low, "high": one.high,
+                     "way": best.way.label, "told": interval(one)}
+                )  # fmt: skip
+    kept = [label for label in labels if any(row["machine"] == label for row in rows)]
+    least, most = decades([row[name] for row in rows for name in ("low", "high")])
+    base = alt.Chart(pd.DataFrame(rows, columns=["machine", "size", "color", "s", "low", "high", "way", "told"]))
+    x = alt.X("s:Q", scale=alt.Scale(type="log", domain=[least, most], nice=False), title="seconds", axis=alt.Axis(tickCount=5, format="~g", labelOverlap=True))  # fmt: skip
+    y = alt.Y("machine:N", sort=kept, scale=alt.Scale(domain=kept), title=None, axis=alt.Axis(labelLimit=230))
+    offset = alt.YOffset("size:N", sort=[f"{size:,}" for size in BATCH_SIZES])
+    color = alt.Color("color:N", scale=None)
+    tooltip = [
+        "machine:N",
+        alt.Tooltip("size:N", title="batch size"),
+        "way:N",
+        alt.Tooltip("told:N", title="to the accuracy"),
+    ]
+    bars = base.mark_rule(strokeWidth=2).encode(
+        x=alt.X("low:Q", title="seconds"), x2="high:Q", y=y, yOffset=offset, color=color
+    )
+    points = base.mark_point(filled=True, size=55).encode(x=x, y=y, yOffset=offset, color=color, tooltip=tooltip)
+    text = base.mark_text(align="left", dx=8, fontSize=10, color="currentColor").encode(
+        x=alt.X("high:Q", title="seconds"), y=y, yOffset=offset, text="size:N"
+    )
+    return Chart(styled(bars + points + text, height=max(1, len(kept)) * 130), "seconds to an accuracy")
+
+
+def step_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
+    """Where a step on 32 images goes, in shares, a chart a machine, a bar a way."""
+    short = names(machines)
+    found = []
+    for machine in machines:
+        rows, labels = [], []
+        for way in machine.ways:
+            one = None if machine.is_published else machine.split(way)
+            if one is not None:
+                labels.append(way.label)
+                parts = {**one.parts_s, "unexplained": max(0.0, one.unexplained_s)}
+                rows += [
+                    {"label": way.label, "part": name, "share": value / one.drawn_s, "order": number, "told": seconds(value), "step": seconds(one.step_s)}
+                    for number, (name, value) in enumerate(parts.items())
+                ]  # fmt: skip
+        if rows:
+            found.append((f"{short[machine.name]} ({marked(machine)})", _step_chart(rows, labels)))
+    return found
+
+
+def _step_chart(rows: list[dict], labels: list[str]) -> Chart:
+    kinds = [part.name for part in PARTS] + ["unexplained"]
+    color = alt.Color(
+        "part:N", scale=alt.Scale(domain=kinds, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR]), sort=kinds,
+        legend=alt.Legend(orient="top", title=None, columns=3),
+    )  # fmt: skip
+    base = alt.Chart(pd.DataFrame(rows))
+    y = alt.Y("label:N", sort=labels, scale=alt.Scale(domain=labels), title=None, axis=alt.Axis(labelLimit=150))
+    x = alt.X(
+        "share:Q", stack="zero", scale=alt.Scale(domain=[0, 1]), title="share of a step on 32 images",
+        axis=alt.Axis(format="%", tickCount=5),
+    )  # fmt: skip
+    tooltip = ["label:N", "part:N", "told:N", alt.Tooltip("share:Q", format=".0%"), "step:N"]
+    bars = base.mark_bar(height=16).encode(x=x, y=y, color=color, order="order:Q", tooltip=tooltip)
+    # A second layer says what the whole step takes.
+    text = base.transform_filter("datum.order == 0").mark_text(align="left", dx=6, fontSize=11, color="currentColor")
+    return Chart(
+        styled(bars + text.encode(x=alt.datum(1), y=y, text="step:N"), height=34 * len(labels)), "where a step goes"
+    )
+
+
+def models_chart(machines: Sequence[Machine]) -> Chart:
+    """Milliseconds of an epoch for each network, by how many are trained in one program; thin: one after another."""
+    short, rows = names(machines), []
+    for machine, color in zip(machines, ordered_palette(len(machines)), strict=True):
+        for device in ("cpu", "gpu"):
+            for (strategy, count), one in machine.models(device).items():
+                if strategy in ("vmap", "sequential"):
+                    label = f"{short[machine.name]}{', GPU' if device == 'gpu' else ''}"
+                    rows.append(
+                        {"machine": label, "color": color, "count": count, "ms": 1e3 * one.middle, "low": 1e3 * one.low, "high": 1e3 * one.high,
+                         "device": device, "strategy": STRATEGIES[strategy].label, "width": 2.0 if strategy == "vmap" else 0.8}
+                    )  # fmt: skip
+    base = alt.Chart(pd.DataFrame(rows))
+    x = alt.X(
+        "count:Q",
+        scale=alt.Scale(type="log", base=2, nice=False),
+        title="networks in one program",
+        axis=alt.Axis(values=[1, 4, 16, 64]),
+    )
+    most = nice_above(1.1 * max((row["high"] for row in rows), default=1.0))
+    y = alt.Y("ms:Q", scale=alt.Scale(domain=[0, most]), title="ms an epoch and network", axis=alt.Axis(tickCount=4))
+    color = alt.Color("color:N", scale=None)
+    dash = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
+    width = alt.StrokeWidth("width:Q", scale=None)
+    tooltip = ["machine:N", "strategy:N", "count:Q", alt.Tooltip("ms:Q", format=".3~g")]
+    lines = base.mark_line().encode(
+        x=x, y=y, color=color, strokeDash=dash, strokeWidth=width, detail=["machine:N", "strategy:N"]
+    )
+    bars = base.mark_rule().encode(x=x, y=alt.Y("low:Q", title="ms an epoch and network"), y2="high:Q", color=color)
+    points = base.mark_point(filled=True, size=42).encode(x=x, y=y, color=color, tooltip=tooltip)
+    return Chart(styled(lines + bars + points), "many networks at once")

@@ -1,0 +1,178 @@
+"""Charts and sentences of the notebook on sweeps. Never measures."""
+
+import html
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+import pandas as pd
+
+from lib.backends.stacked.packing import Shape
+from lib.experiments import published
+from lib.experiments.parallel_sweeps import COUNTED_BY, MIXED_BY, RATES, Method, Mixed, Point, saturates_at
+from lib.formatting import listed, seconds
+from lib.spec import Network
+from lib.storage.records import Record
+from lib.sweeps.strategies import STRATEGIES
+from lib.views.mnist_training import HEIGHT, Chart, labels, moved_apart, nice_above, room, styled
+
+_BAR = 30  # pixels of a bar and its gap
+
+
+def _s(record: Record) -> float:
+    return record.measurement.median_s
+
+
+def comparison_chart(methods: Sequence[Method], known: Mapping[str, Record]) -> Chart:
+    """Wall seconds of the whole sweep by method, and how many times faster than Keras one after another."""
+    usual = known.get("keras-sequential")
+    rows = [
+        {
+            "label": method.label, "color": method.color, "s": _s(known[method.key]),
+            "text": seconds(_s(known[method.key])) + (f" · {_s(usual) / _s(known[method.key]):.1f} ×" if usual else ""),
+        }
+        for method in methods if method.key in known
+    ]  # fmt: skip
+    return _bars(rows, [method.label for method in methods], "seconds of the whole sweep")
+
+
+def _bars(rows: list[dict], labels: Sequence[str], x_title: str) -> Chart:
+    most = nice_above(1.25 * max((row["s"] for row in rows), default=0.8))
+    y = alt.Y("label:N", sort=list(labels), scale=alt.Scale(domain=list(labels)), axis=alt.Axis(labelLimit=230, domain=False, ticks=False), title=None)  # fmt: skip
+    x = alt.X("s:Q", axis=alt.Axis(format=".3~g", tickCount=5), title=x_title, scale=alt.Scale(domain=[0, most], nice=False))  # fmt: skip
+    base = alt.Chart(pd.DataFrame(rows, columns=["label", "color", "s", "text"]))
+    tooltip = ["label:N", alt.Tooltip("s:Q", format=".3~g", title="seconds")]
+    bars = base.mark_bar(height=14, opacity=0.85).encode(x=x, y=y, color=alt.Color("color:N", scale=None), tooltip=tooltip)  # fmt: skip
+    text = base.mark_text(align="left", dx=6, fontSize=11, fontWeight=600, color="currentColor").encode(x=x, y=y, text="text:N")  # fmt: skip
+    return Chart(styled(bars + text, height=_BAR * len(labels)), x_title)
+
+
+def _label(method: str) -> str:
+    return STRATEGIES[method.removesuffix("-gpu")].label + (" on the graphics card" if method.endswith("-gpu") else "")
+
+
+def comparison_sentence(known: Mapping[str, Record], epochs: int) -> str:
+    """What was quickest, beside the article's own claim."""
+    ours = {key: _s(record) for key, record in known.items() if not key.startswith("keras")}
+    if not ours:
+        return ""
+    best = min(ours, key=ours.__getitem__)
+    text = (
+        f"Quickest: {_label(best)}, {seconds(ours[best])} for {len(RATES)} rates and {epochs} epoch{'s' * (epochs > 1)}"
+    )
+    usual, pooled = known.get("keras-sequential"), known.get("keras-processes")
+    beside = [f"{_s(usual) / ours[best]:.1f} times faster than Keras one after another"] if usual else []
+    beside += [f"{_s(pooled) / ours[best]:.1f} times faster than Keras in a process a core"] if pooled else []
+    text += f": {listed(beside)}." if beside else "."
+    if usual and "sequential" in ours:
+        text += f" Most of that is less overhead in each step: JAX one after another is {_s(usual) / ours['sequential']:.1f} times faster already"
+        text += f", and training all at once makes it {ours['sequential'] / ours[best]:.1f} times faster still."
+    return text
+
+
+def published_table(known: Mapping[str, Record]) -> str:
+    """HTML: the article's factors beside those measured here."""
+    usual = known.get("keras-sequential")
+    rows = []
+    for key, label in (("keras-processes", "a process for each training"), ("vmap", "JAX with vmap")):
+        here = f"{_s(usual) / _s(known[key]):.1f} ×" if usual and key in known else "not measured yet"
+        rows.append(f'<tr><th scope="row">{label}</th><td>about {published.SWEEP_TIMES_FASTER[key]:g} ×</td><td>{here}</td></tr>')  # fmt: skip
+    before_s, after_s = published.SWEEP_S
+    return (
+        '<div class="lab-scroll"><table class="lab-table"><tr><th>beside Keras one after another</th><th>published, 8 cores</th><th>here</th></tr>'
+        f"{''.join(rows)}</table></div>"
+        f'<p class="lab-note">Published: “{html.escape(published.MACHINES_ARTICLE)}”, which also says {before_s:g} s before and under {after_s:g} s after. '
+        "Its 4 × come from eight cores: a process a core cannot be faster than there are cores.</p>"
+    )
+
+
+def saturation_chart(points: Sequence[Point], most: int) -> Chart:
+    """Milliseconds of an epoch and network against the number of networks, both logarithmic, a line a strategy."""
+    rows = [
+        {"label": STRATEGIES[p.strategy].label, "color": STRATEGIES[p.strategy].color, "x": p.count, "y": 1e3 * p.each_s,
+         "low": 1e3 * (p.low_s or p.each_s), "high": 1e3 * (p.high_s or p.each_s)}
+        for p in points if p.each_s == p.each_s
+    ]  # fmt: skip
+    low, high = min((row["low"] for row in rows), default=50.0), max((row["high"] for row in rows), default=500.0)
+    domain = (1 / nice_above(1 / low), nice_above(1.05 * high))
+    frame = pd.DataFrame(rows, columns=["label", "color", "x", "y", "low", "high"])
+    scale = alt.Scale(type="log", domain=list(domain), nice=False)
+
+    def y(field: str) -> alt.Y:
+        return alt.Y(f"{field}:Q", scale=scale, title=None, axis=alt.Axis(format="~s", tickCount=6))
+
+    x = alt.X("x:Q", scale=alt.Scale(type="log", base=2, domain=[1, max(2, most)], nice=False), title="networks in one program", axis=alt.Axis(values=[2**k for k in range(11)], format="d", labelOverlap=True))  # fmt: skip
+    color = alt.Color("color:N", scale=None)
+    tooltip = ["label:N", alt.Tooltip("x:Q", title="networks"), alt.Tooltip("y:Q", title="ms an epoch and network", format=".3~g")]  # fmt: skip
+    base = alt.Chart(frame).encode(x=x, color=color)
+    spread = base.mark_rule(strokeWidth=5, opacity=0.3).encode(y=y("low"), y2="high:Q")
+    lines = base.mark_line(point={"size": 30, "filled": True}, strokeWidth=1.8).encode(y=y("y"), tooltip=tooltip)
+    spec = styled(alt.layer(spread, lines, *labels(x, y("y"), y("at"), color)), height=HEIGHT)
+    ends = frame.sort_values("x").groupby("label", sort=False).tail(1).to_dict("records")
+    texts = [STRATEGIES[key].label for key in COUNTED_BY]
+    spec["datasets"] |= {"ends": moved_apart(ends, domain), "room": room(texts)}
+    return Chart(spec, "by number of networks")
+
+
+def saturation_sentence(points: Sequence[Point]) -> str:
+    """Where each strategy stops getting better, and what it gains over one after another."""
+    alone = [p.each_s for p in points if p.strategy == "sequential"]
+    parts = []
+    for key in ("vmap", "sharded"):
+        mine = [p for p in points if p.strategy == key and p.each_s == p.each_s]
+        if not mine or not alone:
+            continue
+        best = min(mine, key=lambda p: p.each_s)
+        gain = alone[0] / best.each_s
+        what = (
+            f"{gain:.2g} times faster than one after another" if gain > 1.03 else "never faster than one after another"
+        )
+        at = saturates_at(mine)
+        largest = max(mine, key=lambda p: p.count)
+        worse = f", and of {largest.count:,} each takes {largest.each_s / best.each_s:.1f} times as long as at best" if largest.each_s > 1.2 * best.each_s else ""  # fmt: skip
+        parts.append(f"{STRATEGIES[key].label.capitalize()} is {what} and gains nothing beyond {at} networks{worse}.")
+    refused = [p.why_not for p in points if p.why_not]
+    return " ".join(parts + [f"Not tried: {refused[0]}." for _ in refused[:1]])
+
+
+def mixed_chart(found: Sequence[Mixed]) -> Chart:
+    """Seconds of an epoch of all networks, by strategy; those that are not measured yet have their place."""
+    known = {m.strategy: m for m in found}
+    labels = {
+        key: STRATEGIES[key].label + (f", {known[key].programs} programs" if key in known and known[key].programs > 1 else "")
+        for key in MIXED_BY
+    }  # fmt: skip
+    fastest_s = min((m.all_s for m in found), default=1.0)
+    rows = [
+        {"label": labels[m.strategy], "color": STRATEGIES[m.strategy].color, "s": m.all_s,
+         "text": seconds(m.all_s) + (" · quickest" if m.all_s == fastest_s else "")}
+        for m in found
+    ]  # fmt: skip
+    return _bars(rows, list(labels.values()), "seconds of an epoch of all eight")
+
+
+def mixed_sentence(found: Sequence[Mixed]) -> str:
+    known = {m.strategy: m for m in found}
+    alone, padded = known.get("sequential"), known.get("padded")
+    if alone is None or padded is None:
+        return ""
+    ratio = alone.all_s / padded.all_s
+    verdict = "about as quick as" if abs(ratio - 1) < 0.05 else (f"{ratio:.2g} times faster than" if ratio > 1 else f"{1 / ratio:.2g} times slower than")  # fmt: skip
+    return f"Padding is {padded.wasted:.0%} of the arithmetic, and one padded program is {verdict} one network after another."
+
+
+def shapes_figure(networks: Sequence[Network]) -> str:
+    """HTML: each network as a bar of its neurons in the width that all are padded to."""
+    widest = Shape.of(networks).widths[0]
+    bars = "".join(
+        f'<div title="{network.label} neurons"><i><b style="width:{100 * network.hidden[0] / widest:.1f}%"></b></i><span>{network.label}</span></div>'
+        for network in networks
+    )
+    return f'<div class="shapes" role="img" aria-label="neurons of each network: {", ".join(n.label for n in networks)}, padded to {widest}">{bars}</div>'
+
+
+def disturbance(flags: Sequence[str]) -> str:
+    """HTML: what spoilt the figures, a sentence of each kind; empty where nothing did."""
+    kinds = {" ".join(flag.split()[:2]): flag for flag in flags}
+    return "".join(
+        f'<p class="lab-problem" role="status">Disturbed: {html.escape(flag)}.</p>' for flag in kinds.values()
+    )

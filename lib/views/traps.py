@@ -1,0 +1,183 @@
+"""The traps as people see them: a chart, the right figure once, and for each wrong one how far it is off, the cause and the remedy."""
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from lib.formatting import justified, listed, seconds
+from lib.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES
+from lib.spec import Network
+from lib.timing.diagnosis import Observed, findings
+from lib.timing.measurement import Comparison, Measurement, Verdict, compared
+from lib.views.mnist_training import Chart, styled
+
+WRONG, RIGHT = "#d1623a", "#0b7a57"
+
+
+@dataclass(frozen=True)
+class Trap:
+    """A wrong way to time the step, and what it teaches."""
+
+    key: str
+    wrong: str
+    why: str
+
+
+TRAPS = (
+    Trap("synchronisation", "the clock stops when the call returns", "A call puts its work into a queue and returns."),
+    Trap("first call counted", f"the average of {TRAP_EPOCHS} short epochs, the first included",
+         "A whole training pays it once; a benchmark of few steps, each time."),
+    Trap("one sample", "one step, timed once: any of these",
+         "A single step is shorter than what a scheduler, a clock change or a waking thread adds to it."),
+    Trap("best of n", f"the smallest of {TRAP_SAMPLES} single steps",
+         "The minimum answers how fast it can be, not how fast it is; and it falls with every repetition."),
+    Trap("transfer inside", "each step brings its batch along from host memory", "MNIST fits into any memory: it needs to be moved once."),
+    Trap("busy is not working", "processor time of all cores",
+         "A monitor shows how long something ran, not how much of it was arithmetic: a core that spins, dispatches or waits in a loop is busy. "
+         "A card is “100 %” when one kernel at a time runs on one of its hundred processors."),
+)  # fmt: skip
+RIGHT_WAY = "blocks of steps, the data on the device already, each step's result waited for: the median, with quartiles"
+
+
+def pairs(found: Mapping[str, Measurement]) -> dict[str, Comparison]:
+    """Each trap that is measured, beside the one reference: the blocks of both were taken in turns."""
+    if REFERENCE not in found:
+        return {}
+    return {trap.key: compared(found[trap.key], found[REFERENCE]) for trap in TRAPS if trap.key in found}
+
+
+def occupancy(found: Mapping[str, Measurement], device: str) -> str:
+    """What a card's monitor shows beside what its counters say; empty on a processor."""
+    if device != "gpu":
+        return ""
+    shown, activity, warps = (found.get(f"occupancy/{name}") for name in ("utilisation", "activity", "warps"))
+    text = (
+        f"nvidia-smi shows {_share(shown)} utilisation meanwhile"
+        if shown
+        else "nvidia-smi shows no utilisation on this card"
+    )
+    if activity and warps:
+        return f"{text}; the chip's counters say that {_share(activity)} of its multiprocessors had work, with {_share(warps)} of the warps they hold."
+    return f"{text}; true occupancy is not reported by this chip (NVML's GPM, from Hopper on)."
+
+
+def _share(measured: Measurement) -> str:
+    """A share, which travels as a measurement's value."""
+    return f"{100 * measured.median_s:.3g} %"
+
+
+def traps_chart(known: Mapping[str, Comparison]) -> Chart:
+    """Every block of the reference and of each wrong way, on one logarithmic axis, with the medians as ticks."""
+    shown = [(key, "wrong", pair.first) for key, pair in known.items()]
+    shown += [("right", "right", pair.second) for pair in list(known.values())[:1]]
+    rows = [{"label": label, "us": 1e6 * float(s), "way": way} for label, way, m in shown for s in m.step_s[:200]]
+    medians = [{"label": label, "us": 1e6 * m.median_s, "way": way} for label, way, m in shown]
+    order = ["right", *(trap.key for trap in TRAPS)]
+    y = alt.Y("label:N", sort=order, scale=alt.Scale(domain=order), title=None, axis=alt.Axis(labelLimit=190))
+    color = alt.Color("way:N", scale=alt.Scale(domain=["wrong", "right"], range=[WRONG, RIGHT]), legend=None)
+    # From what is there, or, before anything is, a usual range: a logarithmic axis needs an end above zero.
+    values = [row["us"] for row in rows + medians] or [10.0, 10_000.0]
+    x = alt.X(
+        "us:Q",
+        scale=alt.Scale(type="log", domain=[0.9 * min(values), 1.1 * max(values)]),
+        axis=alt.Axis(tickCount=5),
+        title="μs a step, logarithmic",
+    )
+    points = alt.Chart(pd.DataFrame(rows, columns=["label", "us", "way"])).mark_point(
+        filled=True, size=22, opacity=0.35
+    )
+    ticks = alt.Chart(pd.DataFrame(medians, columns=["label", "us", "way"])).mark_tick(thickness=3, size=18)
+    tooltip = ["label:N", alt.Tooltip("us:Q", format=".4~g", title="μs")]
+    chart = points.encode(x=x, y=y, color=color, tooltip=tooltip) + ticks.encode(x="us:Q", y=y, color=color)
+    return Chart(styled(chart, height=34 * len(order)), "wrong and right")
+
+
+def traps_table(
+    known: Mapping[str, Comparison],
+    network: Network,
+    batch_size: int,
+    product_flops_per_s: float | None,
+    cores: int,
+) -> str:
+    """HTML: the right figure once, then a row a trap, held against it. What to do is `lib.timing.diagnosis`'s, from these very figures."""
+    lines = ["<tr><th>trap</th><th>figure</th><th>times the right one</th><th>why, and what to do</th></tr>"]
+    for pair in list(known.values())[:1]:
+        lines.append(
+            _row(
+                "right",
+                _with_quartiles(pair.second),
+                RIGHT_WAY,
+                "1",
+                "What all six are held against, measured beside them in turns.",
+            )
+        )
+    for trap in TRAPS:
+        if (pair := known.get(trap.key)) is None:
+            continue
+        off = f"{pair.ratio:.3g} × ({pair.low:.3g} to {pair.high:.3g}), {_OFF[pair.verdict]}"
+        if trap.key == "busy is not working" and product_flops_per_s:
+            share = network.step_flops(batch_size) / product_flops_per_s / pair.second.median_s
+            off = f"{pair.ratio / cores:.0%} busy, {share:.0%} of the arithmetic it could do"
+        why = " ".join(filter(None, [trap.why, *_verdicts(trap.key, pair)]))
+        lines.append(_row(trap.key, _figure(trap.key, pair.first), trap.wrong, off, why))
+    return f'<div class="lab-scroll"><table class="lab-table claims traps">{"".join(lines)}</table></div>'
+
+
+_OFF = {Verdict.FASTER: "too short", Verdict.SLOWER: "too long", Verdict.SAME: "no difference here", Verdict.UNCLEAR: "not told apart here"}  # fmt: skip
+
+
+def _row(name: str, figure: str, how: str, off: str, why: str) -> str:
+    return (
+        f'<tr><th scope="row">{name}</th><td>{figure}<br><small>{html.escape(how)}</small></td><td>{off}</td>'
+        f'<td class="claim-why">{html.escape(why)}</td></tr>'
+    )
+
+
+def _factor(pair: Comparison) -> float:
+    return max(pair.ratio, 1 / pair.ratio)
+
+
+def _figure(key: str, wrong: Measurement) -> str:
+    if key == "one sample":
+        low, high = np.min(wrong.step_s), np.max(wrong.step_s)
+        return f"{seconds(float(low))} to {seconds(float(high))}"
+    return justified(wrong.median_s, *wrong.quartiles_s, at_most=3)
+
+
+def _with_quartiles(measured: Measurement) -> str:
+    low, high = measured.quartiles_s
+    return f"{justified(measured.median_s, low, high, at_most=3)} ({seconds(low)} to {seconds(high)})"
+
+
+def _verdicts(key: str, pair: Comparison) -> list[str]:
+    wrong, right = pair.first, pair.second
+    average_s, steady_s = wrong.median_s, right.median_s
+    first_s = TRAP_EPOCHS * average_s - (TRAP_EPOCHS - 1) * steady_s
+    observed = {
+        "synchronisation": Observed(step_s=steady_s, reported_step_s=average_s),
+        "first call counted": Observed(first_call_counted=True, epoch_s=(first_s, *[steady_s] * (TRAP_EPOCHS - 1))),
+        "transfer inside": Observed(step_s=average_s, transfer_s=max(0.0, average_s - steady_s)),
+        "one sample": Observed(spread=wrong.spread),
+    }.get(key)
+    return [finding.text for finding in findings(observed)] if observed else []
+
+
+def sentence(known: Mapping[str, Comparison]) -> str:
+    """The largest mistake, in words, and what makes none here."""
+    timed = {key: pair for key, pair in known.items() if key != "busy is not working"}
+    wrong = {key: _factor(pair) for key, pair in timed.items() if pair.verdict in (Verdict.FASTER, Verdict.SLOWER)}
+    if not timed:
+        return ""
+    said = []
+    if wrong:
+        worst = max(wrong, key=wrong.__getitem__)
+        said.append(f"Largest mistake here: {worst}, by a factor of {wrong[worst]:.2g}.")
+        others = [f"{key} {factor:.2g}" for key, factor in wrong.items() if key != worst]
+        said += [f"The others: {', '.join(others)}."] if others else []
+    alike = [key for key in timed if key not in wrong]
+    said += [f"Not told apart from the right figure here: {listed(alike)}."] if alike else []
+    return " ".join(said)

@@ -1,0 +1,500 @@
+"""Runs trainings in warm worker processes: one a library and device, one thing at a time, for all viewers in turn.
+
+`Engine.run` is a generator of what happens (`Waiting`, `Starting`, `Progress`, `Trained`); it ends when the trainings
+have, raises `WorkerDied` or `TrainingFailed` with a sentence for the person, and stops early when its `cancel` event is set.
+
+Timed work takes turns (`lib.workers.queue`): a run that has to give way is paused in its worker and goes on later where it stopped.
+"""
+
+import itertools
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+
+from lib import ROOT
+from lib.backends.base import Event, Parameters
+from lib.backends.fingerprint import source_digest
+from lib.backends.registry import BACKENDS, Way, worker_environment
+from lib.cache_folder import CacheUnwritable, cache_dir
+from lib.data.mnist import Facts, recognised
+from lib.profiling.request import Examination
+from lib.spec import Training
+from lib.timing.disturbance import Watch
+from lib.timing.measurement import Measurement
+from lib.workers.cancel import Cancel
+from lib.workers.flights import Flights
+from lib.workers.machine_turn import POLL_S, Holder, MachineTurn
+from lib.workers.process import Process
+from lib.workers.queue import QUANTUM_S, AnyClaim, Claim, Ticket, Turns
+from lib.workers.shutdown import close_at_exit
+from lib.workers.worker import About, How, Job
+
+IDLE_S = 600.0
+CANCEL_ANSWER_S = 2.0
+START_LIMIT_S = 360.0  # a first download of the data is part of it
+HUNG_S = 10.0  # a busy worker that says nothing and hardly computes for so long is not coming back
+LOOK_S = 1.0  # from hearing of it to looking for the first time
+HUNG_CPU_S = 0.1  # … less than so much processor time: its idle threads look whether the parent is still there
+
+
+class WorkerDied(RuntimeError):
+    """A worker ended while it trained; the text says what that means and what to do."""
+
+
+class _DiedIdle(Exception):
+    """The worker had ended before it answered at all."""
+
+
+class _Hung(Exception):
+    """The worker shows no sign of life."""
+
+
+class TrainingFailed(RuntimeError):
+    """The backend could not do what was asked; the text says why."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Not started yet: `place` others come first; None where another program on this machine holds the turn, `holder` if it is known."""
+
+    place: int | None
+    holder: Holder | None = None
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """What follows is timed beside another program's measurement, because it did not give way; `why` says which."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Starting:
+    """A worker is being started: importing its library and loading the data."""
+
+    way: Way
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The worker that will train is there; comes before the first progress, and says what data it has."""
+
+    data: Facts
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """The worker was replaced; the trainings begin again and their events so far are void. `why`, where the person should know."""
+
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Progress:
+    index: int
+    event: Event
+
+
+@dataclass(frozen=True)
+class Trained:
+    index: int
+    parameters: Parameters | None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A training's parameters after so many epochs, while it goes on: what it can begin again from."""
+
+    index: int
+    epochs: int
+    parameters: Parameters
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of an examination; `work`: what a measured step stands for (operations, bytes, calls, or training steps)."""
+
+    name: str
+    measurement: Measurement
+    work: float
+
+
+Message = Measured | Kept | Waiting | Disturbed | Starting | Ready | Restarted | Progress | Trained
+
+
+def complete_environment(way: Way, threads: int | None = None) -> dict[str, str]:
+    """A worker's environment: its library's, this project on its path, and where compiled programs are kept."""
+    try:
+        compilation_cache = str(cache_dir() / "xla")
+    except CacheUnwritable:
+        compilation_cache = None
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return worker_environment(way, compilation_cache, threads) | {"PYTHONPATH": path}
+
+
+class _Worker:
+    """One process and the pipe to it."""
+
+    def __init__(self, way: Way, idle_s: float) -> None:
+        self.way = way
+        self.sources = source_digest()
+        self.about: About | None = None
+        self.guard = threading.Lock()  # several threads may wait for the worker to be ready; one of them reads
+        arguments = (str(os.getpid()), way.backend, way.device, str(idle_s))
+        self._process = Process("lib.workers.worker", arguments, complete_environment(way))
+        self.connection = self._process.connection
+        self._sign_of_life = (0.0, time.monotonic())  # processor time, and when it was that
+        close_at_exit(self)
+
+    @property
+    def usable(self) -> bool:
+        """Not idle for so long, nor unable to start, that it ended; and of this state of the code."""
+        return self._process.alive and self.sources == source_digest()
+
+    def close(self, wait: bool = False) -> None:
+        """End it at once; it has nothing to lose."""
+        self.connection.close()  # idle, it ends by itself on this; the kill is for one that is busy
+        self._process.kill(wait)
+
+    def alive(self) -> None:
+        """It was just heard of, or given something to do."""
+        self._sign_of_life = (self._sign_of_life[0], time.monotonic())
+
+    def hangs(self) -> bool:
+        """Whether, busy, it was not heard of and has hardly computed for `HUNG_S`."""
+        now = time.monotonic()
+        if now - self._sign_of_life[1] < LOOK_S:
+            return False
+        cpu_s = self._process.cpu_s()
+        if cpu_s is None or cpu_s - self._sign_of_life[0] > HUNG_CPU_S:
+            self._sign_of_life = (cpu_s or 0.0, now)
+        return now - self._sign_of_life[1] > HUNG_S
+
+    @property
+    def label(self) -> str:
+        return BACKENDS[self.way.backend].label
+
+    def why_hung(self) -> str:
+        return f"The worker process of “{self.label}” gave no sign of life for {HUNG_S:.0f} s and was replaced; the run begins again."
+
+    def why_hung_again(self) -> str:
+        return (
+            f"The worker process of “{self.label}” gave no sign of life for {HUNG_S:.0f} s, and neither did the one that replaced it. "
+            "Nothing else is lost. Look for what stops it (a debugger, a device that does not answer), then press “Run again”."
+        )
+
+    def why_ended(self) -> str:
+        return (
+            f"The worker process of “{self.label}” ended while it trained: it was killed from outside, often by the "
+            "system for want of memory. Nothing else is lost. Move a control or press “Run again”: a new worker starts by itself."
+        )
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A place in an engine's queue. See `Engine.turn`."""
+
+    _engine: "Engine"
+    _ticket: Ticket
+
+    def take(self, cancel: Cancel) -> Iterator[Message]:
+        """Wait until the turn is ours, or `cancel` is set."""
+        yield from self._engine._wait(self._ticket, cancel)
+
+    def must_give_way(self) -> bool:
+        return self._engine._must_give_way(self._ticket)
+
+    def give_back(self) -> None:
+        """End the turn, and stay in line for the next one."""
+        self._engine._give_back(self._ticket)
+
+
+class Engine:
+    """The workers of this process, shared by all its viewers. Cheap until the first run."""
+
+    def __init__(self, idle_s: float = IDLE_S) -> None:
+        self._idle_s = idle_s
+        self._workers: dict[tuple[str, str], _Worker] = {}
+        self._guard = threading.Lock()
+        self._turns = Turns()
+        self._ids = itertools.count(1)
+        self._machine = MachineTurn()
+        self.flights: Flights = Flights()
+        self._finalizer = weakref.finalize(self, _close_all, self._workers)
+
+    def warm(self, way: Way) -> None:
+        """Start the way's worker if there is none, without waiting for it."""
+        self._worker(way)
+
+    def pids(self) -> dict[str, int]:
+        """Process ids of the workers that are ready, by library and device."""
+        with self._guard:
+            return {
+                f"{library}/{device}": worker.about.pid
+                for (library, device), worker in self._workers.items()
+                if worker.about is not None and worker.usable
+            }
+
+    def close(self) -> None:
+        """End all workers now."""
+        with self._guard:
+            _close_all(self._workers)
+
+    def data_facts(self, cancel: Cancel) -> Generator[Message, None, Facts | None]:
+        """Which data the workers have: known from before, or from a ready worker, else from the default way's. None if cancelled."""
+        if (known := self.known_facts()) is not None:
+            return known
+        worker = self._worker(Way())
+        yield from self._until_ready(worker, cancel.is_set)
+        return worker.about.data if worker.about is not None else None
+
+    def known_facts(self) -> Facts | None:
+        """Which data it is, where that is known from before or a worker is ready."""
+        if (known := recognised()) is not None:
+            return known
+        with self._guard:
+            ready = [worker.about for worker in self._workers.values() if worker.about is not None and worker.usable]
+        return ready[0].data if ready else None
+
+    def run(
+        self,
+        way: Way,
+        trainings: Sequence[Training],
+        cancel: Cancel,
+        how: How | None = None,
+        claim: AnyClaim | None = None,
+    ) -> Iterator[Message]:
+        """Train; see the module's text. `cancel` may be set from any thread and takes effect within 0.3 s."""
+        job = Job(next(self._ids), way.backend, way.device, tuple(trainings), how or How())
+        yield from self._perform(way, job, cancel, claim)
+
+    def examine(
+        self, way: Way, examination: Examination, cancel: Cancel, claim: AnyClaim | None = None
+    ) -> Iterator[Message]:
+        """Measure something other than a training, in the way's worker, as a run of its own: `Measured` for each row."""
+        job = Job(next(self._ids), way.backend, way.device, (), examination=examination)
+        watch: Watch | None = None
+        for message in self._perform(way, job, cancel, claim):
+            if (
+                isinstance(message, Ready) and watch is None
+            ):  # its turn has come: what others did before is no disturbance
+                watch = self.watch(way).__enter__()
+            if isinstance(message, Measured) and watch is not None:
+                message = replace(message, measurement=watch.marked(message.measurement))
+            yield message
+
+    def watch(self, way: Way) -> Watch:
+        """For whatever is timed on this way's device: what disturbs it, this engine's own workers left aside."""
+        return Watch(*self.pids().values(), gpu=way.device == "gpu")
+
+    @contextmanager
+    def turn(self, claim: AnyClaim | None = None) -> Iterator["Turn"]:
+        """For timed work outside this engine's workers: a place in the queue, left at the end."""
+        ticket = self._turns.join(claim or Claim())
+        try:
+            yield Turn(self, ticket)
+        finally:
+            self._give_back(ticket)
+            self._turns.leave(ticket)
+
+    def _perform(self, way: Way, job: Job, cancel: Cancel, claim: AnyClaim | None) -> Iterator[Message]:
+        started_on: _Worker | None = None
+        died, why = False, ""
+        ticket = self._turns.join(claim or Claim())
+        try:
+            while not cancel.is_set():
+                yield from self._wait(ticket, cancel)
+                if cancel.is_set():
+                    break
+                worker = self._worker(way)
+                if started_on is not None and worker is not started_on:
+                    yield Restarted(why)
+                # A start takes seconds. Other viewers go first meanwhile; a little noise in a time is better than that wait.
+                yield from self._until_ready(
+                    worker, lambda: cancel.is_set() or self._turns.must_give_way(ticket, quantum_s=0)
+                )
+                if worker.about is not None and not cancel.is_set():
+                    yield Ready(worker.about.data)
+                    resume = worker is started_on
+                    started_on = worker
+                    try:
+                        if (yield from self._one_turn(worker, job, resume, cancel, ticket)):
+                            return
+                    except _DiedIdle as error:
+                        if died:  # twice in a row is no accident: this training is what kills it
+                            raise WorkerDied(worker.why_ended()) from error
+                        died, started_on = (True, None)  # dead before it began: nothing is lost, start with a new one
+                    except _Hung as error:
+                        if why:
+                            raise WorkerDied(worker.why_hung_again()) from error
+                        why = worker.why_hung()
+                self._give_back(ticket)
+        finally:
+            self._give_back(ticket)
+            self._turns.leave(ticket)
+        if started_on is not None and started_on.usable:
+            with suppress(OSError):
+                started_on.connection.send(("cancel", job.id))  # it waits, paused, in the worker
+
+    def _give_back(self, ticket: Ticket) -> None:
+        if self._turns.holds(ticket):  # only who has this process's turn can hold the machine's
+            self._machine.release()
+            self._turns.give_back(ticket)
+
+    def _wait(self, ticket: Ticket, cancel: Cancel) -> Iterator[Message]:
+        while not cancel.is_set() and (place := self._turns.take(ticket)):
+            yield Waiting(place)
+            self._turns.wait(ticket, place, cancel)
+        shown: Waiting | None = None
+        while not cancel.is_set() and not self._machine.take():
+            if shown != (waiting := Waiting(None, self._machine.holder())):
+                yield (shown := waiting)
+            cancel.wait(POLL_S)
+        if self._machine.beside is not None and not cancel.is_set():
+            yield Disturbed(self._machine.beside.disturbs)
+
+    def _worker(self, way: Way) -> _Worker:
+        key = (BACKENDS[way.backend].worker, way.device)
+        with self._guard:
+            worker = self._workers.get(key)
+            if worker is not None and not worker.usable:
+                worker.close()
+                worker = None
+            if worker is None:
+                worker = self._workers[key] = _Worker(way, self._idle_s)
+            return worker
+
+    def _until_ready(self, worker: _Worker, stop: Callable[[], bool]) -> Iterator[Message]:
+        limit = time.monotonic() + START_LIMIT_S
+        if worker.about is None:
+            yield Starting(worker.way)
+        while worker.about is None:
+            with worker.guard:
+                if worker.about is None and worker.connection.poll(0):
+                    word, *content = self._receive(worker)
+                    if word == "failed":
+                        self._drop(worker)
+                        raise TrainingFailed(content[0])
+                    worker.about = content[0]
+                    break
+            if stop():
+                return  # the worker goes on starting: the next run wants it
+            if time.monotonic() > limit:
+                self._drop(worker)
+                raise TrainingFailed(f"The worker of “{worker.way.label}” did not start within {START_LIMIT_S:.0f} s.")
+            time.sleep(POLL_S)
+
+    def _one_turn(self, worker: _Worker, job: Job, resume: bool, cancel: Cancel, ticket: Ticket) -> Iterator[Message]:
+        """Train until done (True) or until the turn is over (False). Generator: its value is `yield from`'s."""
+        try:
+            self._send(worker, ("resume", job.id) if resume else ("run", job))
+        except WorkerDied as error:
+            raise error if resume else _DiedIdle() from error
+        worker.alive()
+        answered = resume
+        asked: str | None = None  # "pause" or "cancel", once it was sent
+        asked_at = 0.0
+        try:
+            while True:
+                if cancel.is_set() and asked != "cancel":
+                    self._send(worker, ("cancel", job.id))
+                    asked, asked_at = "cancel", time.monotonic()
+                elif asked is None and self._must_give_way(ticket):
+                    self._send(worker, ("pause", job.id))
+                    asked = "pause"
+                if not worker.connection.poll(POLL_S):
+                    if asked == "cancel" and time.monotonic() - asked_at > CANCEL_ANSWER_S:
+                        self._drop(worker)
+                        return True
+                    if worker.hangs():
+                        self._drop(worker)
+                        raise _Hung
+                    continue
+                try:
+                    word, job_id, *content = self._receive(worker)
+                except WorkerDied as error:
+                    raise error if answered else _DiedIdle() from error
+                answered = True
+                worker.alive()
+                if job_id != job.id:
+                    continue  # the rest of a job that was cancelled while it was paused
+                if word in ("done", "stopped"):
+                    return True
+                if word == "paused":
+                    return False
+                if word == "error":
+                    raise TrainingFailed(content[0])
+                if asked == "cancel" or word == "tick":
+                    continue
+                message = {"trained": Trained, "kept": Kept, "measured": Measured}.get(word, Progress)(*content)
+                yield self._marked(message) if isinstance(message, Measured) else message
+        except GeneratorExit:  # the caller stopped asking: the same as a cancel, without anybody to tell
+            self._abandon(worker, job)
+            raise
+
+    def _marked(self, measured: Measured) -> Measured:
+        """With a warning, where another program did not give way."""
+        if self._machine.beside is None:
+            return measured
+        warnings = (*measured.measurement.warnings, self._machine.beside.disturbs)
+        return replace(measured, measurement=replace(measured.measurement, warnings=warnings))
+
+    def _must_give_way(self, ticket: Ticket) -> bool:
+        return self._turns.must_give_way(ticket) or (self._turns.held_s() > QUANTUM_S and self._machine.wanted())
+
+    def _abandon(self, worker: _Worker, job: Job) -> None:
+        limit = time.monotonic() + CANCEL_ANSWER_S
+        try:
+            worker.connection.send(("cancel", job.id))
+            while time.monotonic() < limit:
+                if worker.connection.poll(POLL_S):
+                    word, job_id, *_ = worker.connection.recv()
+                    if job_id == job.id and word in ("done", "stopped", "error"):
+                        return
+        except (EOFError, OSError):
+            pass
+        self._drop(worker)
+
+    def _send(self, worker: _Worker, message: tuple) -> None:
+        try:
+            worker.connection.send(message)
+        except OSError as error:
+            self._drop(worker)
+            raise WorkerDied(worker.why_ended()) from error
+
+    def _receive(self, worker: _Worker) -> tuple:
+        try:
+            return worker.connection.recv()
+        except (EOFError, OSError) as error:
+            self._drop(worker)
+            raise WorkerDied(worker.why_ended()) from error
+
+    def _drop(self, worker: _Worker) -> None:
+        """Forget a worker and end it; the next run starts another."""
+        with self._guard:
+            for key, other in list(self._workers.items()):
+                if other is worker:
+                    del self._workers[key]
+        worker.close()
+
+
+def _close_all(workers: dict[tuple[str, str], _Worker]) -> None:
+    while workers:
+        workers.popitem()[1].close()
+
+
+_shared_guard = threading.Lock()
+_shared: Engine | None = None
+
+
+def shared_engine() -> Engine:
+    """The engine of this process. If the editor reloads this module, the old one's workers end with its last run."""
+    global _shared
+    with _shared_guard:
+        if _shared is None:
+            _shared = Engine()
+        return _shared

@@ -1,0 +1,126 @@
+"""The turn between the programs of one person on one machine, so that two do not time something at once.
+
+Who holds it says so in a file beside the lock: which program, and since when. It gives the turn back when another asks for it. One that does
+not, because it sleeps in a debugger, holds nobody up for longer than `PATIENCE_S`: others then go on beside it, and their times are marked.
+"""
+
+import json
+import os
+import platform
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+from lib.cache_folder import APP_NAME, user_cache_dir
+from lib.hardware.optional import FileLock, Timeout
+
+POLL_S = 0.02
+ASKED_S = 3.0  # for so long after it asked a program counts as one that waits
+PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The program that holds the turn."""
+
+    program: str
+    pid: int
+    since: float  # seconds since 1970
+
+    @classmethod
+    def me(cls) -> "Holder":
+        return cls(Path(sys.argv[0]).name or "python", os.getpid(), time.time())
+
+    def __str__(self) -> str:
+        return f"{self.program} (process {self.pid}), since {datetime.fromtimestamp(self.since):%H:%M:%S}"
+
+    @property
+    def disturbs(self) -> str:
+        """What is to be said of times taken beside it."""
+        return f"timed beside another measurement, by {self}, which did not give way: end it, and measure again"
+
+
+def folder() -> Path:
+    """A folder of this person on this machine: a home may be shared by machines, a temporary folder is by persons."""
+    given = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(given) / APP_NAME if given else user_cache_dir(APP_NAME) / f"turn-{platform.node()}"
+
+
+class MachineTurn:
+    """A lock file; a file that says who holds it; and a file whose age tells the holder that somebody waits."""
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._folder = folder()
+        self._lock = FileLock(self._folder / "timing.lock", thread_local=False)
+        self._holder, self._waiting = self._folder / "holder.json", self._folder / "waiting"
+        self._asked: tuple[Holder | None, float, float] | None = None  # whom, since when, and when last
+        self._overtaken: Holder | None = None  # whom it lost its patience with
+        self.beside: Holder | None = None  # who holds it while this goes on all the same
+
+    def __enter__(self) -> "MachineTurn":
+        while not self.take():
+            time.sleep(POLL_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def take(self) -> bool:
+        """True once this may go on, however often it is asked. Where no lock file can be had: better unprotected than not at all."""
+        if self._lock.is_locked or self.beside:  # the lock counts, and one release must be enough
+            return True
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            return self._ask()
+        except OSError:
+            return True
+        with suppress(OSError):
+            self._holder.write_text(json.dumps(asdict(Holder.me())))
+        return True
+
+    def release(self) -> None:
+        """Give it back; the next one looks every `POLL_S`, so wait a little longer before asking again."""
+        self.beside = None
+        if self._lock.is_locked:
+            asked = self.wanted()
+            with suppress(OSError):
+                self._holder.unlink()
+            self._lock.release()
+            if asked:
+                with suppress(OSError):
+                    self._waiting.unlink()
+                time.sleep(5 * POLL_S)
+
+    def holder(self) -> Holder | None:
+        """Who holds it, as far as that is known."""
+        try:
+            return Holder(**json.loads(self._holder.read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def wanted(self) -> bool:
+        """Whether another program asked for it lately."""
+        try:
+            return time.time() - self._waiting.stat().st_mtime < ASKED_S
+        except OSError:
+            return False
+
+    def _ask(self) -> bool:
+        """Tell the holder that somebody waits; True where it has not listened for too long."""
+        with suppress(OSError):
+            self._waiting.touch()
+        now, holder = time.monotonic(), self.holder()
+        asked = self._asked
+        since = asked[1] if asked is not None and asked[0] == holder and now - asked[2] < ASKED_S else now
+        self._asked = (holder, since, now)
+        if now - since > self._patience_s:
+            self._overtaken = holder or Holder("another program", 0, time.time())
+        if self._overtaken is not None and holder in (self._overtaken, None):
+            self.beside = self._overtaken
+        return self.beside is not None
