@@ -30,7 +30,7 @@ case $* in
     while [ -e "$FAKE_DIR/slow" ]; do sleep 0.05; done
     if [ -e "$FAKE_DIR/broken" ]; then echo "no room" && exit 3; fi
     echo '{"recorded": 1}' >"${*: -1}" && echo "all measured" ;;
-  *lib.storage.store*) echo '{"rows": 1}' >"${*: -1}" ;;
+  *lib.cli.store*) echo '{"rows": 1}' >"${*: -1}" ;;
 esac
 """
 RECORDER = '#!/usr/bin/env bash\necho "${0##*/} $*" >>"$FAKE_DIR/remote"\n'

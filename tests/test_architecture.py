@@ -1,56 +1,18 @@
 """The house: a room knows only the rooms below it, and marimo and altair stay upstairs. Read from the syntax trees."""
 
-import ast
-from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 
 import pytest
 
+from docs.draw_architecture import FLOORS, PAGE, arrows, drawn, imports, modules, room
 from lib import ROOT
 
-# Low to high; the rooms of a floor do not know each other, but for those of a line in the order in which they stand there.
-FLOORS = (
-    ("spec", "formatting", "cache_folder", "once", "hardware"),
-    ("data", "timing"),
-    ("backends",),
-    ("profiling", "storage"),
-    ("workers",),
-    ("sweeps",),
-    ("experiments",),
-    ("views",),
-    ("pages",),
-    ("cli",),
-)
-ROOMS = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-MODULES = sorted((ROOT / "lib").rglob("*.py"))
-
-
-def name_of(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-def imports(path: Path) -> Iterator[str]:
-    """Names of what a module imports, anywhere in it; of what it takes from a package, the module where it is one."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                yield full if full in KNOWN else node.module
-
-
-KNOWN = {name_of(path) for path in MODULES}
-ARROWS = {name_of(path): sorted({one for one in imports(path) if one in KNOWN}) for path in MODULES}
-
-
-def room(module: str) -> str:
-    return module.split(".")[1] if "." in module else ""
+MODULES, ARROWS = modules(), arrows()
+ROOMS = {name: floor for floor, rooms in enumerate(FLOORS) for name in rooms}
 
 
 def test_every_module_is_in_a_room():
-    assert {room(module) for module in KNOWN} - {""} == set(ROOMS)
+    assert {room(module) for module in MODULES} - {""} == set(ROOMS)
 
 
 @pytest.mark.parametrize("module", sorted(ARROWS))
@@ -82,17 +44,23 @@ def test_there_is_no_circle():
 
 @pytest.mark.parametrize(("library", "rooms"), [("marimo", {"pages"}), ("altair", {"views", "pages"})])
 def test_the_page_s_libraries_stay_upstairs(library, rooms):
-    who = {name_of(path) for path in MODULES if any(one.split(".")[0] == library for one in imports(path))}
+    who = {
+        name for name, path in MODULES.items() if any(one.split(".")[0] == library for one in imports(path, MODULES))
+    }
     assert who, "somebody needs it"
     assert {module for module in who if room(module) not in rooms} == set()
 
 
 def test_a_name_stands_once_on_a_floor():
     for rooms in FLOORS:
-        names = [module.split(".")[-1] for module in KNOWN if room(module) in rooms and module.count(".") > 1]
+        names = [module.split(".")[-1] for module in MODULES if room(module) in rooms and module.count(".") > 1]
         assert sorted(names) == sorted(set(names))
 
 
 def test_a_notebook_has_one_name_on_three_floors():
     notebooks = {path.stem for path in chain(ROOT.glob("notebooks/*.py"), [ROOT / "mnist_training.py"])}
-    assert {name for name in notebooks if f"lib.pages.{name}" not in KNOWN} == set()
+    assert {name for name in notebooks if f"lib.pages.{name}" not in MODULES} == set()
+
+
+def test_the_picture_is_of_today_s_imports():
+    assert PAGE.read_text() == drawn(), "run `python -m docs.draw_architecture`"

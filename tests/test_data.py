@@ -159,7 +159,7 @@ def test_two_processes_download_once(no_sources, small_mnist, server, tmp_path):
     np.savez(tmp_path / "expected.npz", **small_mnist)
     code = f"""
 import numpy as np
-from lib import data
+from lib.data import mnist as data
 expected = dict(np.load({str(tmp_path / "expected.npz")!r}))
 data.ARRAYS = {{name: (array.shape, data.sha256(array)) for name, array in expected.items()}}
 data.KERAS_URL = {base + "/mnist.npz"!r}
@@ -251,7 +251,7 @@ def test_a_full_disk_loses_only_the_cache(no_sources, tmp_path):
 import resource, signal
 import numpy as np
 from pathlib import Path
-from lib import data
+from lib.data import mnist as data
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 path = Path("FOLDER") / "mnist.npz"

@@ -139,7 +139,7 @@ def test_launch_and_marimo_accept_the_command_line_of_the_unit(monkeypatch):
     for name in ("PYTHONPATH", SERVED):  # which `launch` sets
         monkeypatch.setenv(name, "")
     monkeypatch.setattr(launch, "port_problem", lambda *_: "")
-    monkeypatch.setattr(launch, "edit", lambda *given: asked.append(given))
+    monkeypatch.setattr(server, "serve_editor", lambda *given: asked.append(given))
     assert launch.main(words[3:]) == 0
     host, port, headless, first, further = asked[0]
     assert first == "mnist_training.py"

@@ -4,10 +4,10 @@ import pytest
 
 from lib.backends.registry import Way
 from lib.data.mnist import Facts
-from lib.experiments.background import DONE, FAILED, MEASURING, STARTING, STOPPED, WAITING, Filling
+from lib.experiments.background import DONE, FAILED, STOPPED, Filling
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Ready, Starting, Waiting, WorkerDied
-from lib.workers.notes import Note, note_of
+from lib.workers.notes import MEASURING, STARTING, WAITING, Note, note_of
 
 
 def finished(make, cancel=None):

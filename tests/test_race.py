@@ -26,14 +26,13 @@ from lib.experiments.backend_race import (
     standings,
     time_left_s,
 )
-from lib.experiments.background import MEASURING, STARTING
 from lib.storage.records import Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from lib.views.backend_race import LEAST_GROUND, Shown, detail, key_of, sentence, table
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
-from lib.workers.notes import Note
+from lib.workers.notes import MEASURING, STARTING, Note
 from lib.workers.queue import Claim
 from tests.conftest import ROOT
 
@@ -234,7 +233,8 @@ def test_keys_are_unique():
 VISITOR = """
 import json, sys, time
 from pathlib import Path
-from lib import engine, race
+from lib.experiments import backend_race as race
+from lib.workers import engine
 from lib.workers.cancel import Cancel
 from lib.backends.registry import Way
 from lib.spec import Network

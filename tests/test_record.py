@@ -134,7 +134,7 @@ def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
 
 def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
     """Every question of a NumPy machine is answered, and then nothing is left."""
-    monkeypatch.setattr(battery_module.sweep_lab, "methods", list)
+    monkeypatch.setattr(battery_module.parallel_sweeps, "methods", list)
     monkeypatch.setattr(battery_module, "usable_cores", lambda: 64)  # too many for a pool below 4 GiB
     asked = []
 
@@ -238,7 +238,7 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(tmp_p
 
 def test_what_would_take_too_much_memory_is_left_out_and_said(monkeypatch):
     """Keras' processes are larger than JAX'; on eight cores only these fit, on sixty-four neither does."""
-    pooled = [method for method in battery_module.sweep_lab.methods() if method.strategy in battery_module.POOLED]
+    pooled = [method for method in battery_module.parallel_sweeps.methods() if method.strategy in battery_module.POOLED]
     for cores, backends in ((2, set()), (8, {"keras-tensorflow"}), (64, {"keras-tensorflow", "jax-epoch"})):
         monkeypatch.setattr(battery_module, "usable_cores", lambda cores=cores: cores)
         out = {method.way.backend for method in pooled if "more than 4 GiB" in battery_module.why_no_pool(method)}

@@ -1,7 +1,6 @@
 """Charts and sentences of large sweeps: against numpy's own quantiles and histograms, and searches whose truth is known."""
 
 import csv
-import doctest
 import io
 import json
 import subprocess
@@ -322,10 +321,3 @@ def test_bad_ranges_are_one_sentence():
         Dimension("learning_rate", 0, 1, log=True)
     with pytest.raises(ValueError, match="expected low < high"):
         Dimension("depth", 3, 3)
-
-
-@pytest.mark.parametrize("name", ["search_view", "importance"])
-def test_examples_in_docstrings_hold(name):
-    failed, tried = doctest.testmod(sys.modules[f"lib.{name}"])
-    assert tried > 0
-    assert failed == 0
