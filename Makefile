@@ -50,7 +50,7 @@ $(INSTALLED_DEV): requirements-dev.txt $(INSTALLED)
 
 # QUICK=1 leaves out what is slow or needs a browser; ONLY=images and ONLY=interrupts run what such a setting can change.
 test: $(INSTALLED_DEV)
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
