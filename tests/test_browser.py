@@ -123,7 +123,7 @@ def quick_page(browser, server):
 @pytest.mark.parametrize(("nth", "name", "labels"), SLIDERS, ids=[name for _, name, _ in SLIDERS])
 def test_every_slider_changes_the_chart_the_sentence_and_the_address(quick_page, nth, name, labels):
     page = quick_page
-    wait_over(page, nth, 180_000)
+    wait_over(page, nth, 90_000)
     for label in labels:
         address, before = page.url, look(page, nth)
         thumb(page, label, nth).last.focus()  # of a range the upper end, at which the best rate of this page is

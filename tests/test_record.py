@@ -82,7 +82,7 @@ def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
     assert one.command == f"python -m lib.cli.record machine.json --minutes {30 if one not in kept.records else 20}"
     assert one.machine == machine_id()
     assert "numpy" in one.versions
-    assert min(one.block_s) > 0
+    assert len(one.block_s) >= (1 if one.ended == "CAP" else 3), "fewer only where its time was over"
     assert str(ROOT) not in path.read_text()
     assert str(tmp_path) not in path.read_text()
 

@@ -83,7 +83,9 @@ def test_another_programs_work_is_named(monkeypatch):
             time.sleep(1.5)
         others_s = sum(machine.processes[1].cpu_times()[:2]) - before
         assert watch.disturbance is not None
-        assert 0 < watch.disturbance.others_cores * watch.disturbance.seconds <= others_s + 0.02  # two ticks
+        assert (
+            0 < watch.disturbance.others_cores * watch.disturbance.seconds <= others_s + 0.01 + 1e-9
+        )  # a tick of its clock
         with Watch(pid) as watch:
             time.sleep(1.0)
         assert watch.disturbance is not None
