@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from lib import ROOT
+
 PAGE = ROOT / "docs" / "architecture.md"
 # Low to high; a room knows those of lower floors, and those before it on its own.
 FLOORS = (

@@ -2,6 +2,5 @@
 
 from pathlib import Path
 
-ROOT = (
-    Path(__file__).resolve().parent.parent
-)  # of the project: notebooks, recorded machines, and what workers import from
+# Of the project: its notebooks, its recorded machines, and what workers import from.
+ROOT = Path(__file__).resolve().parent.parent
