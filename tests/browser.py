@@ -136,10 +136,19 @@ def open_page(page, server, query="") -> None:
 
 
 def wait_over(page, nth=0, timeout=60_000) -> None:
-    page.wait_for_function(
-        "n => ['Done', 'From store', 'Stopped', 'Failed'].includes(document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText)",
-        arg=nth, timeout=timeout,
-    )  # fmt: skip
+    over = "['Done', 'From store', 'Stopped', 'Failed'].includes(document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText)"
+    wait_until(page, f"n => {over}", nth, timeout)
+
+
+def wait_until(page, condition: str, arg: object, timeout: int) -> None:
+    """Wait for a function of the page to hold; where it does not, say what the page's experiments were at."""
+    from playwright.sync_api import TimeoutError as TooLate
+
+    try:
+        page.wait_for_function(condition, arg=arg, timeout=timeout)
+    except TooLate:
+        states = page.locator(".lab-state").all_inner_texts()
+        pytest.fail(f"expected {condition} of {arg} within {timeout} ms, got experiments that are at {states}")
 
 
 # What axe finds in marimo's own parts of a page: rule, how the selector begins, and why nothing is done about it here.

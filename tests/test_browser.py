@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from lib.experiments.mnist_training import missing_backends
 from lib.pages.layout import UNDER_WAY
-from tests.browser import FIRST, GROUND, MARKS, NOTHING, PHONE, assert_accessible, open_page, serving, tab, wait_over
+from tests.browser import FIRST, GROUND, MARKS, NOTHING, PHONE, assert_accessible, open_page, serving, tab, wait_over, wait_until
 from tests.contrast import contrast
 
 pytestmark = MARKS
@@ -131,11 +131,11 @@ def test_every_slider_changes_the_chart_the_sentence_and_the_address(quick_page,
         page.wait_for_function("old => location.href !== old", arg=address, timeout=10_000)
         changed = settings_of(page.url) - settings_of(address)
         assert all(key.startswith(f"{name}.") for key, _ in changed), "of this experiment and of no other"
-        page.wait_for_function(
+        moved = (
             f"([nth, old]) => {{ const now = ({LOOK})(nth); return ['Done', 'From store'].includes(now.state) && now.sentence"
-            " && now.text !== old.text && now.charts !== old.charts }",  # the charts follow their frame
-            arg=[nth, before], timeout=90_000,
-        )  # fmt: skip
+            " && now.text !== old.text && now.charts !== old.charts }"  # the charts follow their frame
+        )
+        wait_until(page, moved, [nth, before], 90_000)
         after = look(page, nth)
         assert after["charts"] != before["charts"], label
         assert after["sentence"] != before["sentence"], label
