@@ -11,7 +11,19 @@ from playwright.sync_api import expect
 
 from lib.experiments.mnist_training import missing_backends
 from lib.pages.layout import UNDER_WAY
-from tests.browser import FIRST, GROUND, MARKS, NOTHING, PHONE, assert_accessible, open_page, serving, tab, wait_over, wait_until
+from tests.browser import (
+    FIRST,
+    GROUND,
+    MARKS,
+    NOTHING,
+    PHONE,
+    assert_accessible,
+    open_page,
+    serving,
+    tab,
+    wait_over,
+    wait_until,
+)
 from tests.contrast import contrast
 
 pytestmark = MARKS
