@@ -1,7 +1,6 @@
 """What the page looks like in a real browser: charts use their width, labels cover nothing, and nothing moves while a run goes."""
 
 import io
-import os
 
 import numpy as np
 import pytest
@@ -102,10 +101,8 @@ def test_published_figures_do_not_stretch_the_axis(page, full_server):
 PLACES = """() => Object.fromEntries([...document.querySelectorAll('.lab')].slice(0, 4).flatMap((lab, nth) =>
     ['.lab-controls', '.lab-result', '.lab-charts', '.lab-figure:last-child', '.lab-state', '.lab-state b', '.lab-state span', '.lab-sentence', '.lab-details']
     .map(name => [`${nth + 1} ${name}`, lab.querySelector(name)]).filter(([, e]) => e).map(([name, e]) => {
-        const b = e.getBoundingClientRect(), top = document.querySelector('FROM').getBoundingClientRect().top;
+        const b = e.getBoundingClientRect(), top = document.querySelector('.lab-title').getBoundingClientRect().top;
         return [name, [Math.round(b.left), Math.round(b.top - top), Math.round(name.endsWith('span') ? 0 : b.height)]] })))"""
-# What is not MNIST is told above the first experiment, once a worker has said so.
-PLACES = PLACES.replace("FROM", ".lab-title" if os.environ.get("MNIST_NPZ") else ".lab")
 WATCH = f"""() => {{ window.seen = []; window.states = new Set(); const places = {PLACES};
     const look = () => {{ seen.push(places()); document.querySelectorAll('.lab-state b').forEach(e => states.add(e.innerText));
                           requestAnimationFrame(look) }}; look() }}"""

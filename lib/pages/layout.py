@@ -7,6 +7,7 @@ import marimo as mo
 import pandas as pd
 
 from lib import formatting
+from lib.data.mnist import Facts
 from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.published import ADDRESSES
@@ -72,6 +73,22 @@ def failed(sentence: str) -> mo.Html:
 def problems(sentences: Iterable[str]) -> str:
     """HTML: what the reader must know before trusting the page."""
     return "".join(f'<p class="lab-problem" role="alert">{html.escape(sentence)}</p>' for sentence in sentences)
+
+
+def images_line(data: Facts | None) -> str:
+    """HTML: which images are trained on, in a place that is as high before that is known as after.
+
+    What there is to tell of them opens on request: it comes when a worker has said so, and must not push down what is read by then.
+    """
+    if data is None:
+        return '<div class="lab-images"><p>Images: looking for MNIST.</p></div>'
+    if not data.note:
+        return f'<div class="lab-images"><p>Images: {html.escape(data.source)}.</p></div>'
+    which = "MNIST, but read this" if data.source == "MNIST" else f"{data.source}, not MNIST"
+    return (
+        f'<div class="lab-images lab-problem" role="alert"><details><summary>Images: {html.escape(which)}</summary>'
+        f"<p>{html.escape(data.note)}</p></details></div>"
+    )
 
 
 def note(sentence: str) -> mo.Html:

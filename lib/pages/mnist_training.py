@@ -84,15 +84,14 @@ def opened(name: str, settings: Mapping[str, Setting]) -> Address:
 
 def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) -> mo.Html:
     """Title, the machine in one quiet line, the question, and whatever the reader must know before trusting the page."""
-    data = data or recognised() or Facts("", "")
-    notes = [*address.problems, *filter(None, [store.trouble, data.note])]
+    notes = [*address.problems, *filter(None, [store.trouble])]
     return mo.Html(
         navigation("mnist_training") + '<div class="lab-title"><h1>Why is my GPU slower?</h1>'
-        f'<p class="lab-line">{html.escape(" · ".join(filter(None, [this_machine().line, data.source])))}</p></div>'
+        f'<p class="lab-line">{html.escape(this_machine().line)}</p></div>'
         '<p class="lab-question">A small network often trains faster on a processor than on a graphics card, because most of its time is not '
         "arithmetic but overhead. Move a slider: every line below is being trained now, on this machine.</p>"
         f"{layout.quiet(_SOURCES)}"
-        f'{layout.problems(notes)}<div class="lab-tools">{tools.text}</div>{mo.ui.anywidget(PageAids()).text}'
+        f'{layout.images_line(data or recognised())}{layout.problems(notes)}<div class="lab-tools">{tools.text}</div>{mo.ui.anywidget(PageAids()).text}'
     )
 
 
