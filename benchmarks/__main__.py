@@ -12,7 +12,18 @@ import psutil
 from lib.hardware.machine import this_machine
 
 BUSY_PERCENT = 15.0  # of all cores, over two seconds before a benchmark
-NAMES = ("epochs", "anatomy", "experiments", "sweeps", "regret", "peers", "interaction", "memory", "viewers")
+NAMES = (
+    "comparison",
+    "epochs",
+    "anatomy",
+    "experiments",
+    "sweeps",
+    "regret",
+    "peers",
+    "interaction",
+    "memory",
+    "viewers",
+)
 
 
 def main(arguments: Sequence[str]) -> int:

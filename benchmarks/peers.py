@@ -19,7 +19,7 @@ from benchmarks.peer import PEERS, unavailable
 from benchmarks.peer.process import PeerFailed, PeerProcess
 from benchmarks.report import Row, Target, note, row, show
 from lib.spec import MAX_EPOCHS, N_TRAIN, Network, Training
-from lib.timing.measurement import median_interval
+from lib.timing.comparison import median_interval
 from lib.workers.machine_turn import MachineTurn
 
 NETWORK = Network((128,))

@@ -30,7 +30,7 @@ def standings(**seconds):
         cell = Cell(Way(backend.replace("_", "-"), device), int(size))
         # quartiles of five values are the second and the fourth
         low, middle, high = second if isinstance(second, tuple) else (second,) * 3
-        found[cell] = Standing(cell, (low, low, middle, high, high), False, 1, (), "")
+        found[cell] = Standing(cell, (low, low, middle, high, high), (low, middle, high), False, (), "")
     return found
 
 

@@ -78,7 +78,7 @@ def test_epochs_to(curve, expected):
 
 def standing(backend, size, epoch_s, evaluation_s=0.1):
     cell = Cell(Way(backend), size)
-    return {cell: Standing(cell, (epoch_s,) * 3, False, 1, (), "2026-11-01T00:00:00", evaluation_s)}
+    return {cell: Standing(cell, (epoch_s,) * 3, (epoch_s,), False, (), "2026-11-01T00:00:00", evaluation_s)}
 
 
 def text(known, **shown):

@@ -1,6 +1,5 @@
 """The statistics on literal numbers, and the loop on a clock that only the step moves. Nothing sleeps."""
 
-import math
 import subprocess
 import sys
 import time
@@ -11,20 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lib.formatting import justified
-from lib.timing.measurement import (
-    ClockWentBack,
-    Config,
-    Ended,
-    Measurement,
-    StepFailed,
-    Verdict,
-    compare,
-    measure,
-    measure_dispatch,
-    measure_phases,
-    median_interval,
-    verdict_of,
-)
+from lib.timing.measurement import ClockWentBack, Config, Ended, Measurement, StepFailed, measure, measure_dispatch
 from tests.conftest import ROOT
 
 
@@ -160,90 +146,12 @@ def test_without_sync_only_the_dispatch_is_seen():
     assert measure(step, clock=world.clock).median_s == pytest.approx(20e-6, rel=0.02)
 
 
-def test_phases_are_separate_results():
-    world, called = World(), []
-
-    def step():
-        world.now += 1.0 if not called else 0.01
-        called.append(1)
-
-    def spend(seconds):
-        return lambda: setattr(world, "now", world.now + seconds)
-
-    phases = measure_phases(spend(3.0), spend(0.5), step, sync=lambda _: None, clock=world.clock)
-    assert phases.set_up_s == pytest.approx(3.0, rel=1e-6)
-    assert phases.transfer_s == pytest.approx(0.5, rel=1e-6)
-    assert phases.first_call_s == pytest.approx(1.0, rel=1e-6)
-    assert phases.step.median_s == pytest.approx(0.01, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "verdict"), [(0.5e-3, Verdict.FASTER), (2e-3, Verdict.SLOWER), (1.01e-3, Verdict.SAME)]
-)
-def test_comparisons(seconds, verdict):
-    world = World()
-    jitter = tuple(np.random.default_rng(3).normal(0, 0.01, 101))
-    comparison = compare(world.step(seconds, jitter), world.step(1e-3, jitter), clock=world.clock)
-    assert comparison.verdict is verdict
-    assert comparison.low <= seconds / 1e-3 * (1 + 1e-9)
-    assert comparison.high >= seconds / 1e-3 * (1 - 1e-9)
-    assert comparison.ratio == pytest.approx(seconds / 1e-3, rel=0.02)
-
-
-def test_noise_larger_than_the_difference_is_seldom_taken_for_one():
-    """Two steps 1 % apart under noise of a factor of two: a 95 % interval may be wrong once in twenty, not more often."""
-    config, decided = Config(max_time_s=0.6, min_block_s=1e-4), 0
-    for seed in range(60):
-        world, rng = World(), np.random.default_rng(seed)
-        noisy = [tuple(rng.lognormal(0, 0.8, 997) - 1) for _ in range(2)]
-        comparison = compare(world.step(0.01, noisy[0]), world.step(0.0101, noisy[1]), clock=world.clock, config=config)
-        decided += comparison.verdict is not Verdict.UNCLEAR
-        if comparison.verdict is Verdict.UNCLEAR:
-            assert comparison.low < 1.03
-            assert comparison.high > 1 / 1.03
-    assert decided <= 6
-
-
-def test_a_drifting_machine_does_not_pose_as_a_difference():
-    """Everything becomes twice as slow while it is measured: one after the other this would look like a factor."""
-    world = World()
-
-    def step():
-        world.now += 1e-3 * (1 + world.now)
-
-    config = Config(warm_up_s=0.01, min_time_s=0.5, max_time_s=0.5, spread_target=1e-9)
-    comparison = compare(step, step, clock=world.clock, config=config)
-    assert comparison.verdict is Verdict.SAME
-    alone = measure(step, clock=world.clock, config=config)
-    assert any("in turns" in warning for warning in alone.warnings)
-
-
 def test_quartiles_and_digits_on_literal_numbers():
     measured = Measurement((10.0, 12.0, 11.0, 14.0, 13.0), 1000, Ended.SPREAD)
     assert measured.median_s == 0.012
     assert measured.quartiles_s == (0.011, 0.013)
     assert measured.spread == pytest.approx(1 / 6)
     assert measured.text == "12 ms"
-
-
-@given(st.lists(st.floats(1e-6, 1e3), min_size=6, max_size=60))
-def test_the_interval_encloses_the_median(values):
-    low, high = median_interval(values)
-    assert min(values) <= low <= np.median(values) <= high <= max(values)
-
-
-def test_the_interval_covers_as_often_as_it_says():
-    rng = np.random.default_rng(11)
-    inside = 0
-    for _ in range(2000):
-        low, high = median_interval(rng.exponential(1.0, 15))
-        inside += low <= math.log(2) <= high
-    assert 0.95 <= inside / 2000 <= 0.985
-
-
-def test_five_values_are_too_few_for_an_interval():
-    assert median_interval([1, 2, 3, 4, 5]) == (0.0, math.inf)
-    assert verdict_of(0.0, math.inf) is Verdict.UNCLEAR
 
 
 @example(0.0009995, 0.0, 0.0)

@@ -8,7 +8,8 @@ from lib.profiling.request import REFERENCE, Examination
 from lib.profiling.request import TRAPS as NAMES
 from lib.spec import Network
 from lib.storage.store import Store
-from lib.timing.measurement import Ended, Measurement, Verdict
+from lib.timing.comparison import Verdict
+from lib.timing.measurement import Ended, Measurement
 from lib.views.traps import TRAPS, occupancy, pairs, sentence, traps_chart, traps_table
 from lib.workers.cancel import Cancel
 from lib.workers.notes import Note
@@ -40,7 +41,7 @@ def test_nothing_is_shown_without_its_reference():
 
 def test_there_is_one_right_figure_and_all_are_held_against_it():
     known = pairs(FOUND)
-    assert {id(pair.second) for pair in known.values()} == {id(FOUND[REFERENCE])}
+    assert {id(pair.right) for pair in known.values()} == {id(FOUND[REFERENCE])}
     text = traps_table(known, NETWORK, 32, 200e9, 2)
     assert text.count("200 μs (200\u202fμs to 200\u202fμs)") == 1
     rows = [row for rows in traps_chart(known).spec["datasets"].values() for row in rows]
@@ -58,7 +59,7 @@ def test_there_is_one_right_figure_and_all_are_held_against_it():
 )
 def test_wrong_is_told_from_right_by_the_rule_of_every_comparison(ratios, verdict, words):
     known = pairs(FOUND | {"best of n": of(*ratios)})
-    assert known["best of n"].verdict is verdict
+    assert known["best of n"].told.verdict is verdict
     assert words in traps_table(known, NETWORK, 32, None, 2)
     told_apart = verdict in (Verdict.SLOWER, Verdict.FASTER)
     assert ("best of n" in sentence(known).split("Not told apart")[0]) is told_apart
@@ -68,7 +69,7 @@ def test_a_drift_of_the_machine_is_no_mistake():
     """Blocks beside each other drift together: twice as slow at the end, and still the same."""
     drifting = [2e-4 * (1 + n / 8) for n in range(9)]
     known = pairs({REFERENCE: measured(*drifting), "best of n": measured(*drifting)})
-    assert known["best of n"].verdict is Verdict.SAME
+    assert known["best of n"].told.verdict is Verdict.SAME
 
 
 def test_the_table_tells_by_how_much_and_why():

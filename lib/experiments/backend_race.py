@@ -170,11 +170,15 @@ class Standing:
 
     cell: Cell
     epoch_s: tuple[float, ...]
+    visit_s: tuple[float, ...]  # the median of each visit: what one has in common is told from what varies between them
     scaled: bool
-    visits: int
     warnings: tuple[str, ...]
     measured_at: str
     evaluation_s: float = 0.0  # of one pass over the validation images; 0: not measured
+
+    @property
+    def visits(self) -> int:
+        return len(self.visit_s)
 
     @property
     def quartiles_s(self) -> tuple[float, float, float]:
@@ -205,7 +209,8 @@ def standings(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, St
             scaled = any(visit.subject.get("scaled") for visit in visits)
             evaluations = [s for visit in visits if (s := float(visit.subject.get("evaluation_s", 0.0)))]
             evaluation_s = float(np.median(evaluations)) if evaluations else 0.0
-            found[cell] = Standing(cell, seconds, scaled, len(visits), warnings, visits[-1].measured_at, evaluation_s)
+            visit_s = tuple(visit.measurement.median_s for visit in visits)
+            found[cell] = Standing(cell, seconds, visit_s, scaled, warnings, visits[-1].measured_at, evaluation_s)
     return found
 
 

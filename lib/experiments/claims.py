@@ -1,7 +1,7 @@
 """What the articles claim, what is measured here, and a verdict. Measures nothing: it reads what race and anatomy have kept.
 
 A verdict follows from figures of this machine, or from arithmetic on the articles' own ("corrected"), and says which of the two. A
-claim that neither the one nor the other decides is open. Two times are told apart as everywhere: see `lib.timing.measurement.verdict_of`.
+claim that neither the one nor the other decides is open. Two times are told apart as everywhere: see `lib.timing.comparison`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,8 @@ from lib.profiling.request import Examination
 from lib.profiling.step_breakdown import Split
 from lib.spec import N_TRAIN, Network
 from lib.storage.records import Record
-from lib.timing import measurement
+from lib.timing import comparison
+from lib.timing.comparison import Comparison, compared, without_spread
 
 NETWORK = Network((128,))
 BATCH_SIZE = 32
@@ -85,10 +86,10 @@ class Known:
         standing = self.cells.get(cell)
         return None if standing is None else standing.quartiles_s
 
-    def ratio(self, first: Cell, second: Cell) -> tuple[float, float, float] | None:
-        """How many times as long the first takes as the second: the medians', between those of the quartiles."""
-        one, two = self.epoch_s(first), self.epoch_s(second)
-        return None if one is None or two is None else (one[0] / two[2], one[1] / two[1], one[2] / two[0])
+    def beside(self, first: Cell, second: Cell) -> Comparison | None:
+        """How many times as long the first takes as the second, from the visits of both."""
+        one, two = self.cells.get(first), self.cells.get(second)
+        return None if one is None or two is None else compared(one.visit_s, two.visit_s, paired=False)
 
 
 @dataclass(frozen=True)
@@ -153,25 +154,24 @@ def corrected(measured: str, why: str) -> Judgement:
     return Judgement(Verdict.CORRECTED, measured, why)
 
 
-def is_longer(low: float, high: float) -> bool | None:
-    """Whether a ratio of times between these two says that the first takes longer; None: it cannot tell."""
-    told = measurement.verdict_of(low, high)
-    return None if told is measurement.Verdict.UNCLEAR else told is measurement.Verdict.SLOWER
+def is_longer(told: Comparison) -> bool | None:
+    """Whether the first takes longer than the second; None: it cannot be told."""
+    return None if told.verdict is comparison.Verdict.UNCLEAR else told.verdict is comparison.Verdict.SLOWER
 
 
-_NOT_TOLD_APART = "The quartiles of the two leave open which takes longer: measure again, on a quiet machine."
+_NOT_TOLD_APART = "The visits of the two leave open which takes longer: measure again, on a quiet machine."
 
 
 def _cpu_beats_gpu(known: Known) -> Judgement:
     cpu, gpu = _of("keras-tensorflow", 32), _of("keras-tensorflow", 32, "gpu")
-    cpu_s, gpu_s, ratio = known.epoch_s(cpu), known.epoch_s(gpu), known.ratio(gpu, cpu)
+    cpu_s, gpu_s, told = known.epoch_s(cpu), known.epoch_s(gpu), known.beside(gpu, cpu)
     if cpu_s is None:
         return open_until("the race at batch size 32")
-    if gpu_s is None or ratio is None:
+    if gpu_s is None or told is None:
         why = "The processor's half is measured here; the card's needs a machine with one."
         return Judgement(Verdict.NO_GPU, f"CPU {seconds(cpu_s[1])} an epoch", why, recorded_at=32)
-    holds = is_longer(ratio[0], ratio[2])
-    why = f"The same `fit`, the same data; the GPU takes {ratio[1]:.2g} times as long."
+    holds = is_longer(told)
+    why = f"The same `fit`, the same data; the GPU takes {told.ratio:.2g} times as long."
     figure = f"CPU {seconds(cpu_s[1])}, GPU {seconds(gpu_s[1])} an epoch"
     return decided(holds, figure, why if holds is not None else _NOT_TOLD_APART)
 
@@ -195,26 +195,25 @@ def _two_figures_for_one_thing(known: Known) -> Judgement:
 
 
 def _numpy_slower_at_128(known: Known) -> Judgement:
-    ratio = known.ratio(_of("numpy", 128), _of("numpy", 32))
-    if ratio is None:
+    told = known.beside(_of("numpy", 128), _of("numpy", 32))
+    if told is None:
         return open_until("the race of NumPy at 32 and 128")
-    holds = is_longer(ratio[0], ratio[2])
+    holds = is_longer(told)
     why = "The same arithmetic in a quarter of the steps; the published figure stands without a spread."
-    return decided(holds, _times(128, ratio, 32), why if holds is not None else _NOT_TOLD_APART)
+    return decided(holds, _times(128, told, 32), why if holds is not None else _NOT_TOLD_APART)
 
 
 def _memory_pressure(known: Known) -> Judgement:
-    ratio = known.ratio(_of("numpy", 4096), _of("numpy", 2048))
-    if ratio is None:
+    told = known.beside(_of("numpy", 4096), _of("numpy", 2048))
+    if told is None:
         return open_until("the race of NumPy at 2,048 and 4,096")
-    holds = is_longer(ratio[0], ratio[2])
+    holds = is_longer(told)
     why = "Published: 1.03 s after 0.84 s, “due to memory pressure”. A batch of 4,096 images is 13 MB; whether that matters depends on the cache."
-    return decided(holds, _times(4096, ratio, 2048), why if holds is not None else _NOT_TOLD_APART)
+    return decided(holds, _times(4096, told, 2048), why if holds is not None else _NOT_TOLD_APART)
 
 
-def _times(size: int, ratio: tuple[float, float, float], other: int) -> str:
-    low, middle, high = ratio
-    return f"{size:,} takes {middle:.2f} times as long as {other:,} ({low:.2f} to {high:.2f})"
+def _times(size: int, told: Comparison, other: int) -> str:
+    return f"{size:,} takes {told.ratio:.2f} times as long as {other:,} ({told.low:.2f} to {told.high:.2f})"
 
 
 def _jax_in_a_seventh_of_a_second(known: Known) -> Judgement:
@@ -238,12 +237,12 @@ def _forty_five_times(known: Known) -> Judgement:
         "6.5 s is batch size 32 and 0.14 s is 4,096: two changes at once, and fewer steps learn less. At 4,096 both, the article's own table "
         f"says {published_same:.0f}."
     )
-    mixed = known.ratio(_of("keras-tensorflow", 32), _of("jax-step", 4096))
-    same = known.ratio(_of("keras-tensorflow", 4096), _of("jax-step", 4096))
+    mixed = known.beside(_of("keras-tensorflow", 32), _of("jax-step", 4096))
+    same = known.beside(_of("keras-tensorflow", 4096), _of("jax-step", 4096))
     here = (
         "–"
         if mixed is None or same is None
-        else f"{mixed[1]:.0f} mixed, {same[1]:.1f} at 4,096 both (Keras on the CPU)"
+        else f"{mixed.ratio:.0f} mixed, {same.ratio:.1f} at 4,096 both (Keras on the CPU)"
     )
     return corrected(here, why)
 
@@ -290,7 +289,7 @@ def _utilisation(known: Known) -> Judgement:
         return Judgement(Verdict.NO_GPU, "–", why)
     if warps is None:
         return decided(None, f"{shown:.0%} shown; this chip does not report its occupancy", why)
-    is_the_same = measurement.verdict_of(warps / shown, warps / shown) is measurement.Verdict.SAME
+    is_the_same = without_spread(warps / shown).verdict is comparison.Verdict.SAME
     return decided(is_the_same, f"{shown:.0%} shown, {warps:.1%} of the warps there", why)
 
 
@@ -300,7 +299,7 @@ def _fit_is_eager(known: Known) -> Judgement:
         return open_until("a step of Keras, whole and operation by operation")
     ratio = one.step_s / eager[ALL]
     figure = f"a step of `fit` {seconds(one.step_s)}, op by op {seconds(eager[ALL])}"
-    if is_longer(1 / ratio, 1 / ratio):
+    if is_longer(without_spread(1 / ratio)):
         why = "A whole step of `fit` takes less than its operations one by one: `fit` traces the step once, and runs it as one graph."
         return decided(False, figure, why)
     why = "A step of `fit` is not quicker here than its operations one by one, which leaves open how it runs them. It traces the step once."
@@ -349,7 +348,7 @@ def _every_operation_faster(known: Known) -> Judgement:
         return Judgement(
             Verdict.NO_GPU, f"TensorFlow op by op on this CPU: {eager[ALL] / numpy[ALL]:.1f} times NumPy's", why
         )
-    told = [is_longer(*[card[one.key] / numpy[one.key]] * 2) for one in OPERATIONS]
+    told = [is_longer(without_spread(card[one.key] / numpy[one.key])) for one in OPERATIONS]
     figure = f"NumPy {seconds(numpy[ALL])}, TensorFlow on the card {seconds(card[ALL])}; quicker in {sum(map(bool, told))} of {len(told)} operations"
     return decided(all(told), figure, why)
 

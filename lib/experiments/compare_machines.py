@@ -1,9 +1,10 @@
 """Machines side by side: what each takes for a piece of work and what that costs, which is best for what, and how sure that is.
 
-An interval is made of the quartiles of both sides: where the two overlap, neither is called faster.
+Which is faster is told as everywhere (`lib.timing.comparison`), from one visit of the race to the next.
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from lib.experiments.recorded_machines import EXPERIMENTS, NETWORK, Machine, Sec
 from lib.experiments.time_to_accuracy import EPOCHS as TRIED
 from lib.experiments.time_to_accuracy import RATES, Learned, Needed, needed
 from lib.spec import Network, Training
+from lib.timing.comparison import Comparison, Estimate, Verdict, between
 
 ARTICLES_WAY = "keras-tensorflow"
 # The methods of `lib.sweep_lab` by what trains in them.
@@ -109,18 +111,18 @@ def to_target(machine: Machine, way: Way, batch_size: int, learned: Learned, tar
     one = epoch.plus(evaluation)
     least, most = counted.reached[0], counted.reached[-1]
     middle = counted.reached[len(counted.reached) // 2]
-    return Seconds(one.low * least, one.middle * middle, one.high * most, epoch.n)
+    # How many epochs it takes varies too, from seed to seed.
+    epochs = Estimate.of(counted.reached)
+    estimate = Estimate(
+        one.estimate.seconds * middle, math.hypot(one.estimate.error, epochs.error), min(one.estimate.n, epochs.n)
+    )
+    return Seconds(one.low * least, one.middle * middle, one.high * most, epoch.n, estimate)
 
 
 def quickest_to(machine: Machine, way: Way, learned: Learned, target: float) -> Seconds | None:
     """At the batch size where that is quickest."""
     known = [s for size in RATES if (s := to_target(machine, way, size, learned, target)) is not None]
     return min(known, key=lambda one: one.middle, default=None)
-
-
-def ratio(slow: Seconds, fast: Seconds) -> tuple[float, float, float]:
-    """How many times as long the first takes, from the quartiles of both: least, middle, most."""
-    return slow.low / fast.high, slow.middle / fast.middle, slow.high / fast.low
 
 
 @dataclass(frozen=True)
@@ -132,9 +134,14 @@ class Judged:
     cheapest: Best | None
 
     @property
+    def ahead(self) -> Comparison | None:
+        """The second's time over the quickest's; None where there is no second."""
+        return between(*(best.seconds.estimate for best in self.by_speed[1::-1])) if len(self.by_speed) > 1 else None
+
+    @property
     def surely(self) -> bool:
-        """Whether the quickest is quicker than the next even by the quartiles."""
-        return len(self.by_speed) > 1 and self.by_speed[1].seconds.low > self.by_speed[0].seconds.high
+        """Whether the quickest is told from the next."""
+        return self.ahead is not None and self.ahead.verdict is Verdict.SLOWER
 
 
 def judge(machines: Sequence[Machine], work: Work, prices: Mapping[str, float]) -> Judged | None:

@@ -24,6 +24,7 @@ from lib.spec import N_TRAIN, Network
 from lib.storage.export import Export, NoExport, parse_export
 from lib.storage.records import Record
 from lib.storage.store import Store, StoreUnusable
+from lib.timing.comparison import Estimate
 from lib.timing.measurement import Ended, Measurement
 
 FOLDER = published.FILE.parent
@@ -45,17 +46,23 @@ class Seconds:
     middle: float
     high: float
     n: int = 0
+    estimate: Estimate = field(
+        default=Estimate(0.0), compare=False
+    )  # what it is compared by, from one visit to the next
 
     def times(self, factor: float) -> "Seconds":
-        return Seconds(self.low * factor, self.middle * factor, self.high * factor, self.n)
+        scaled = (value * factor for value in (self.low, self.middle, self.high))
+        return Seconds(*scaled, self.n, self.estimate.times(factor))
 
     def plus(self, other: "Seconds") -> "Seconds":
         n = min(self.n or other.n, other.n or self.n)  # what has no spread of its own takes none away
-        return Seconds(self.low + other.low, self.middle + other.middle, self.high + other.high, n)
+        together = self.estimate.plus(other.estimate)
+        return Seconds(self.low + other.low, self.middle + other.middle, self.high + other.high, n, together)
 
 
 def exactly(seconds: float) -> Seconds:
-    return Seconds(seconds, seconds, seconds)
+    """Without a spread: published, or so small beside another that its own does not matter."""
+    return Seconds(seconds, seconds, seconds, estimate=Estimate(seconds))
 
 
 @dataclass(frozen=True)
@@ -119,7 +126,7 @@ class Machine:
             known = self.quoted.epoch_s.get((way.backend, way.device), {}).get(batch_size)
             return exactly(known) if known is not None and network == NETWORK else None
         visits = self._visits.get((way, network, batch_size), [])
-        return spread([second for visit in visits for second in visit.block_s])
+        return spread([visit.block_s for visit in visits])
 
     def beside(self, way: Way, batch_size: int, name: str, network: Network = NETWORK) -> float:
         """Seconds that come with an epoch's: `evaluation_s`, `first_call_s`. From this batch size, or else from any of the way."""
@@ -168,9 +175,8 @@ class Machine:
 
     def sweep(self, method: str) -> Seconds | None:
         """Wall seconds of the first article's sweep by a method of `lib.experiments.parallel_sweeps`, as many epochs as were recorded."""
-        return spread(
-            [s for r in self.records if r.kind == "sweep" and r.subject.get("method") == method for s in r.block_s]
-        )
+        visits = [r.block_s for r in self.records if r.kind == "sweep" and r.subject.get("method") == method]
+        return spread(visits)
 
     def models(self, device: str) -> dict[tuple[str, int], Seconds]:
         """Seconds of an epoch and network, by strategy and number of networks in one program."""
@@ -199,12 +205,15 @@ def _cell(record: Record) -> tuple[Way, Network, int]:
     return Way(str(of["backend"]), str(of["device"])), Network.parse(str(of["hidden"])), int(of["batch_size"])
 
 
-def spread(values: Sequence[float]) -> Seconds | None:
-    """Median and quartiles."""
-    if not values:
+def spread(visits: Sequence[Sequence[float]]) -> Seconds | None:
+    """Median and quartiles of all times, and an estimate from the medians of the visits. None where there are no times."""
+    visits = [visit for visit in visits if len(visit)]
+    if not visits:
         return None
+    values = [second for visit in visits for second in visit]
     low, middle, high = np.percentile(values, [25, 50, 75])
-    return Seconds(float(low), float(middle), float(high), len(values))
+    estimate = Estimate.of([float(np.median(visit)) for visit in visits])
+    return Seconds(float(low), float(middle), float(high), len(values), estimate)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,6 @@ class Config:
     min_block_s: float = 1e-3
     clock_share: float = 1e-3  # a block is at least so much longer than reading the clock
     max_steps_per_block: int = 1_000_000
-    same_within: float = 0.03  # two steps whose ratio is surely within this are the same
 
     def __post_init__(self) -> None:
         if self.min_blocks < 3:
@@ -55,15 +54,6 @@ class Ended(Enum):
 
     SPREAD = "the spread was small enough"
     CAP = "the time was up"
-
-
-class Verdict(Enum):
-    """Of a comparison: the first beside the second."""
-
-    FASTER = "faster"
-    SLOWER = "slower"
-    SAME = "the same"
-    UNCLEAR = "unclear"
 
 
 class ClockWentBack(RuntimeError):
@@ -137,132 +127,9 @@ def measure_dispatch(
     return Meter(step, sync, config, clock, wait_in_block=False).run()
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The first step's time over the second's, with a 95 % interval of the median ratio of neighbouring blocks."""
-
-    verdict: Verdict
-    ratio: float
-    low: float
-    high: float
-    first: Measurement
-    second: Measurement
-
-    @property
-    def text(self) -> str:
-        """A ratio with its interval, never a bare percentage."""
-        times = f"{self.ratio:.3g} times the time ({self.low:.3g} to {self.high:.3g})"
-        return f"{self.verdict.value}: {times}"
-
-
-def compare(
-    first: Step,
-    second: Step,
-    *,
-    sync: Sync | tuple[Sync, Sync] = no_wait,
-    config: Config | None = None,
-    clock: Clock = time.perf_counter,
-) -> Comparison:
-    """Measure two steps in turns, A B A B, so that a drifting machine changes both; see `Comparison`."""
-    config = config or Config()
-    syncs = sync if isinstance(sync, tuple) else (sync, sync)
-    meters = [Meter(step, wait, config, clock) for step, wait in zip((first, second), syncs, strict=True)]
-    began = clock()
-    for meter in meters:
-        meter.warm_up()
-        meter.find_block_size()
-    while True:
-        for meter in meters:
-            meter.block()
-        spent_s = clock() - began
-        enough = len(meters[0].blocks) >= config.min_blocks and spent_s >= config.min_time_s
-        low, high = median_interval(_ratios(*(np.array(m.blocks) / m.steps_per_block for m in meters)))
-        if enough and (_decided(low, high, config) or max(m.spread for m in meters) <= config.spread_target):
-            ended = Ended.SPREAD
-            break
-        if spent_s >= 2 * config.max_time_s:
-            ended = Ended.CAP
-            break
-    return compared(*(meter.measurement(ended) for meter in meters), config)
-
-
-def compared(first: Measurement, second: Measurement, config: Config | None = None) -> Comparison:
-    """Two measurements whose blocks were taken in turns, each beside its neighbour."""
-    ratios = _ratios(first.step_s, second.step_s)
-    low, high = median_interval(ratios)
-    return Comparison(verdict_of(low, high, config), float(np.median(ratios)), low, high, first, second)
-
-
-def verdict_of(low: float, high: float, config: Config | None = None) -> Verdict:
-    """What an interval of the ratio of times allows to say.
-
-    >>> [verdict_of(*interval).value for interval in ((0.4, 0.5), (0.99, 1.01), (1.2, 1.5), (0.8, 1.2))]
-    ['faster', 'the same', 'slower', 'unclear']
-    """
-    within = (config or Config()).same_within
-    if low >= 1 / (1 + within) and high <= 1 + within:
-        return Verdict.SAME
-    if high < 1:
-        return Verdict.FASTER
-    return Verdict.SLOWER if low > 1 else Verdict.UNCLEAR
-
-
-def median_interval(values: Sequence[float] | np.ndarray, coverage: float = 0.95) -> tuple[float, float]:
-    """A confidence interval of the median from order statistics: no assumption about the distribution, no random numbers.
-
-    The k-th smallest and k-th largest of n enclose the median with probability 1 − 2·P(Binomial(n, ½) < k) (any textbook of
-    nonparametric statistics, as the sign test's inversion). With fewer than six values 95 % cannot be had: (0, inf).
-
-    >>> median_interval([1, 2, 3, 4, 5, 6, 7, 8, 9])
-    (2.0, 8.0)
-    """
-    ordered = np.sort(np.asarray(values, dtype=float))
-    n = len(ordered)
-    k, below = 0, 0.0
-    while k < n // 2 and 2 * (below + math.comb(n, k) / 2**n) <= 1 - coverage:
-        below += math.comb(n, k) / 2**n
-        k += 1
-    if k == 0:
-        return 0.0, math.inf
-    return float(ordered[k - 1]), float(ordered[n - k])
-
-
-@dataclass(frozen=True)
-class Phases:
-    """What a training pays once, and what each step costs: results that must not be mixed."""
-
-    set_up_s: float  # building the model
-    transfer_s: float  # moving the data to the device
-    first_call_s: float  # tracing and compiling, or loading what was compiled
-    step: Measurement  # steady, waited for
-    dispatch: Measurement  # until the call returns
-
-
-def measure_phases(
-    set_up: Callable[[], object],
-    transfer: Callable[[], object],
-    step: Step,
-    *,
-    sync: Sync,
-    config: Config | None = None,
-    clock: Clock = time.perf_counter,
-) -> Phases:
-    """Measure each phase by itself; each ends with the device waited for."""
-
-    def once(work: Callable[[], object]) -> float:
-        before = clock()
-        sync(work())
-        return clock() - before
-
-    set_up_s, transfer_s, first_call_s = once(set_up), once(transfer), once(step)
-    steady = measure(step, sync=sync, config=config, clock=clock)
-    dispatch = measure_dispatch(step, sync=sync, config=config, clock=clock)
-    return Phases(set_up_s, transfer_s, first_call_s, steady, dispatch)
-
-
 @dataclass
 class Meter:
-    """One step being measured, block by block: for whoever measures several in turns. See `measure` and `compare`."""
+    """One step being measured, block by block: for whoever measures several in turns. See `measure` and `lib.timing.comparison.compare`."""
 
     step: Step
     sync: Sync
@@ -383,13 +250,3 @@ def _drift(blocks: Sequence[float]) -> float:
     change = float(np.median(late) / np.median(early) - 1) if np.median(early) else 0.0
     apart = late.min() > early.max() or late.max() < early.min()
     return change if apart and abs(change) > 0.05 else 0.0
-
-
-def _ratios(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(second > 0, first / second, np.inf)
-
-
-def _decided(low: float, high: float, config: Config) -> bool:
-    """Whether more blocks would hardly change the verdict, and the ratio is known to a tenth."""
-    return verdict_of(low, high, config) is not Verdict.UNCLEAR and high <= 1.1 * low

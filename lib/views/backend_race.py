@@ -15,6 +15,7 @@ from lib.experiments.recorded_machines import Machine, gpu_ways, named, recorded
 from lib.experiments.time_to_accuracy import Learned, needed
 from lib.formatting import justified, seconds
 from lib.spec import N_TRAIN
+from lib.timing.comparison import Verdict, compared
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.roofline import Ceiling, Floor
 from lib.views.mnist_training import styled
@@ -142,10 +143,15 @@ def _speed_up(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) 
     other = known.get(Cell(shown.beside, standing.cell.batch_size)) if shown.beside is not None else None
     if other is None:
         return "–", "the other one is not measured yet", None
-    low, middle, high = standing.quartiles_s
-    ratios = (other.quartiles_s[0] / high, other.quartiles_s[1] / middle, other.quartiles_s[2] / low)
-    title = f"{ratios[1]:.3g} times faster ({ratios[0]:.3g} to {ratios[2]:.3g}, from the quartiles of both)"
-    return f"{ratios[1]:.2g} ×", title, ratios[1]
+    told = compared(other.visit_s, standing.visit_s, paired=False)
+    verdict = {
+        Verdict.SLOWER: "faster",
+        Verdict.FASTER: "slower",
+        Verdict.SAME: "the same",
+        Verdict.UNCLEAR: "not told apart",
+    }
+    title = f"{told.ratio:.3g} times as fast ({told.low:.3g} to {told.high:.3g}, from {told.n} visits of each): {verdict[told.verdict]}"
+    return f"{told.ratio:.2g} ×", title, told.ratio
 
 
 def _to_target(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) -> Figure:
@@ -267,9 +273,9 @@ def _remarks(known: Mapping[Cell, Standing]) -> list[str]:
     parts = []
     pair = [known.get(Cell(Way(key), 32)) for key in ("keras-tensorflow", "jax-epoch")]
     if pair[0] is not None and pair[1] is not None:
-        ratio = pair[0].quartiles_s[1] / pair[1].quartiles_s[1]
+        told = compared(pair[0].visit_s, pair[1].visit_s, paired=False)
         parts.append(
-            f"At batch size 32 the same epoch takes Keras on TensorFlow {ratio:.1f} times as long as JAX in one call."
+            f"At batch size 32 the same epoch takes Keras on TensorFlow {told.ratio:.1f} times as long as JAX in one call."
         )
     remarks = findings(Observed(batch_sizes=tuple({cell.batch_size for cell in known})))
     return parts + [finding.text for finding in remarks]

@@ -7,10 +7,11 @@ import pandas as pd
 
 from lib.backends.registry import Way
 from lib.experiments.backend_race import BATCH_SIZES
-from lib.experiments.compare_machines import ARTICLES_WAY, TITLES, Best, Judged, best_way, ratio, to_target
+from lib.experiments.compare_machines import ARTICLES_WAY, TITLES, Best, Judged, best_way, to_target
 from lib.experiments.recorded_machines import EXPERIMENTS, Machine, Seconds
 from lib.experiments.time_to_accuracy import Learned
 from lib.formatting import listed, seconds
+from lib.timing.comparison import Verdict, between
 
 Prices = Mapping[str, float]
 
@@ -187,8 +188,9 @@ def article_sentence(machines: Sequence[Machine]) -> str:
             None,
         )
         best = best_way(machine, lambda m, way: m.experiment("learning-rate", way))
-        if usual and best and best.seconds.high < usual.low:
-            low, middle, high = map(times, ratio(usual, best.seconds))
+        told = between(usual.estimate, best.seconds.estimate) if usual and best else None
+        if usual and best and told and told.verdict is Verdict.SLOWER:
+            low, middle, high = map(times, (told.low, told.ratio, told.high))
             said.append(
                 f"On {short[machine.name]} the learning-rate experiment takes {seconds(usual.middle)} by the article's own Keras on TensorFlow and "
                 f"{seconds(best.seconds.middle)} by {best.way.label}: {middle} times less ({low} to {high})."
@@ -221,7 +223,9 @@ def _next(one: Judged, short: Mapping[str, str]) -> str:
     if len(one.by_speed) < 2:
         return "–"
     best, other = one.by_speed[:2]
-    low, middle, high = map(times, ratio(other.seconds, best.seconds))
+    if one.ahead is None or one.ahead.n < 2:  # published: one figure without a spread
+        return f"{_named(other, short)}: {times(other.seconds.middle / best.seconds.middle)} ×, spread not known"
+    low, middle, high = map(times, (one.ahead.low, one.ahead.ratio, one.ahead.high))
     return f"{_named(other, short)}: {middle} × ({low} – {high})" + ("" if one.surely else ", not surely")
 
 
@@ -255,7 +259,7 @@ def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine]) -> st
         said.append(f"{short[name][:1].upper()}{short[name][1:]} is surely the quickest for {what}.")
     unsure = [one.work.name for one in judged if len(one.by_speed) > 1 and not one.surely]
     alone = [one.work.name for one in judged if len(one.by_speed) == 1]
-    said += [f"For {listed(unsure)} the first two are too close to say."] if unsure else []
+    said += [f"For {listed(unsure)} it cannot be told which of the first two is quicker."] if unsure else []
     said += [f"Only one machine has figures for {listed(alone)}."] if alone else []
     gpu = [one for one in judged if one.by_speed[0].way.device == "gpu"]
     if gpu and len(gpu) < len(judged):

@@ -13,6 +13,7 @@ from lib.formatting import listed, seconds
 from lib.spec import Network
 from lib.storage.records import Record
 from lib.sweeps.strategies import STRATEGIES
+from lib.timing.comparison import Verdict, without_spread
 from lib.views.mnist_training import HEIGHT, Chart, labels, moved_apart, nice_above, room, styled
 
 _BAR = 30  # pixels of a bar and its gap
@@ -124,7 +125,9 @@ def saturation_sentence(points: Sequence[Point]) -> str:
         best = min(mine, key=lambda p: p.each_s)
         gain = alone[0] / best.each_s
         what = (
-            f"{gain:.2g} times faster than one after another" if gain > 1.03 else "never faster than one after another"
+            f"{gain:.2g} times faster than one after another"
+            if without_spread(gain).verdict is Verdict.SLOWER
+            else "never faster than one after another"
         )
         at = saturates_at(mine)
         largest = max(mine, key=lambda p: p.count)
@@ -156,7 +159,11 @@ def mixed_sentence(found: Sequence[Mixed]) -> str:
     if alone is None or padded is None:
         return ""
     ratio = alone.all_s / padded.all_s
-    verdict = "about as quick as" if abs(ratio - 1) < 0.05 else (f"{ratio:.2g} times faster than" if ratio > 1 else f"{1 / ratio:.2g} times slower than")  # fmt: skip
+    verdict = {
+        Verdict.SAME: "about as quick as",
+        Verdict.SLOWER: f"{ratio:.2g} times faster than",
+        Verdict.FASTER: f"{1 / ratio:.2g} times slower than",
+    }[without_spread(ratio).verdict]
     return f"Padding is {padded.wasted:.0%} of the arithmetic, and one padded program is {verdict} one network after another."
 
 

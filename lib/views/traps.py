@@ -11,8 +11,9 @@ import pandas as pd
 from lib.formatting import justified, listed, seconds
 from lib.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES
 from lib.spec import Network
+from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import Observed, findings
-from lib.timing.measurement import Comparison, Measurement, Verdict, compared
+from lib.timing.measurement import Measurement
 from lib.views.mnist_training import Chart, styled
 
 WRONG, RIGHT = "#d1623a", "#0b7a57"
@@ -43,11 +44,23 @@ TRAPS = (
 RIGHT_WAY = "blocks of steps, the data on the device already, each step's result waited for: the median, with quartiles"
 
 
-def pairs(found: Mapping[str, Measurement]) -> dict[str, Comparison]:
-    """Each trap that is measured, beside the one reference: the blocks of both were taken in turns."""
+@dataclass(frozen=True)
+class Pair:
+    """A wrong way beside the right one; the blocks of both were taken in turns."""
+
+    wrong: Measurement
+    right: Measurement
+
+    @property
+    def told(self) -> Comparison:
+        return compared(self.wrong.step_s, self.right.step_s, paired=True)
+
+
+def pairs(found: Mapping[str, Measurement]) -> dict[str, Pair]:
+    """Each trap that is measured, beside the one reference."""
     if REFERENCE not in found:
         return {}
-    return {trap.key: compared(found[trap.key], found[REFERENCE]) for trap in TRAPS if trap.key in found}
+    return {trap.key: Pair(found[trap.key], found[REFERENCE]) for trap in TRAPS if trap.key in found}
 
 
 def occupancy(found: Mapping[str, Measurement], device: str) -> str:
@@ -70,10 +83,10 @@ def _share(measured: Measurement) -> str:
     return f"{100 * measured.median_s:.3g} %"
 
 
-def traps_chart(known: Mapping[str, Comparison]) -> Chart:
+def traps_chart(known: Mapping[str, Pair]) -> Chart:
     """Every block of the reference and of each wrong way, on one logarithmic axis, with the medians as ticks."""
-    shown = [(key, "wrong", pair.first) for key, pair in known.items()]
-    shown += [("right", "right", pair.second) for pair in list(known.values())[:1]]
+    shown = [(key, "wrong", pair.wrong) for key, pair in known.items()]
+    shown += [("right", "right", pair.right) for pair in list(known.values())[:1]]
     rows = [{"label": label, "us": 1e6 * float(s), "way": way} for label, way, m in shown for s in m.step_s[:200]]
     medians = [{"label": label, "us": 1e6 * m.median_s, "way": way} for label, way, m in shown]
     order = ["right", *(trap.key for trap in TRAPS)]
@@ -97,7 +110,7 @@ def traps_chart(known: Mapping[str, Comparison]) -> Chart:
 
 
 def traps_table(
-    known: Mapping[str, Comparison],
+    known: Mapping[str, Pair],
     network: Network,
     batch_size: int,
     product_flops_per_s: float | None,
@@ -109,7 +122,7 @@ def traps_table(
         lines.append(
             _row(
                 "right",
-                _with_quartiles(pair.second),
+                _with_quartiles(pair.right),
                 RIGHT_WAY,
                 "1",
                 "What all six are held against, measured beside them in turns.",
@@ -118,12 +131,13 @@ def traps_table(
     for trap in TRAPS:
         if (pair := known.get(trap.key)) is None:
             continue
-        off = f"{pair.ratio:.3g} × ({pair.low:.3g} to {pair.high:.3g}), {_OFF[pair.verdict]}"
+        told = pair.told
+        off = f"{told.ratio:.3g} × ({told.low:.3g} to {told.high:.3g}), {_OFF[told.verdict]}"
         if trap.key == "busy is not working" and product_flops_per_s:
-            share = network.step_flops(batch_size) / product_flops_per_s / pair.second.median_s
-            off = f"{pair.ratio / cores:.0%} busy, {share:.0%} of the arithmetic it could do"
+            share = network.step_flops(batch_size) / product_flops_per_s / pair.right.median_s
+            off = f"{told.ratio / cores:.0%} busy, {share:.0%} of the arithmetic it could do"
         why = " ".join(filter(None, [trap.why, *_verdicts(trap.key, pair)]))
-        lines.append(_row(trap.key, _figure(trap.key, pair.first), trap.wrong, off, why))
+        lines.append(_row(trap.key, _figure(trap.key, pair.wrong), trap.wrong, off, why))
     return f'<div class="lab-scroll"><table class="lab-table claims traps">{"".join(lines)}</table></div>'
 
 
@@ -137,8 +151,8 @@ def _row(name: str, figure: str, how: str, off: str, why: str) -> str:
     )
 
 
-def _factor(pair: Comparison) -> float:
-    return max(pair.ratio, 1 / pair.ratio)
+def _factor(told: Comparison) -> float:
+    return max(told.ratio, 1 / told.ratio)
 
 
 def _figure(key: str, wrong: Measurement) -> str:
@@ -153,23 +167,22 @@ def _with_quartiles(measured: Measurement) -> str:
     return f"{justified(measured.median_s, low, high, at_most=3)} ({seconds(low)} to {seconds(high)})"
 
 
-def _verdicts(key: str, pair: Comparison) -> list[str]:
-    wrong, right = pair.first, pair.second
-    average_s, steady_s = wrong.median_s, right.median_s
+def _verdicts(key: str, pair: Pair) -> list[str]:
+    average_s, steady_s = pair.wrong.median_s, pair.right.median_s
     first_s = TRAP_EPOCHS * average_s - (TRAP_EPOCHS - 1) * steady_s
     observed = {
         "synchronisation": Observed(step_s=steady_s, reported_step_s=average_s),
         "first call counted": Observed(first_call_counted=True, epoch_s=(first_s, *[steady_s] * (TRAP_EPOCHS - 1))),
         "transfer inside": Observed(step_s=average_s, transfer_s=max(0.0, average_s - steady_s)),
-        "one sample": Observed(spread=wrong.spread),
+        "one sample": Observed(spread=pair.wrong.spread),
     }.get(key)
     return [finding.text for finding in findings(observed)] if observed else []
 
 
-def sentence(known: Mapping[str, Comparison]) -> str:
+def sentence(known: Mapping[str, Pair]) -> str:
     """The largest mistake, in words, and what makes none here."""
-    timed = {key: pair for key, pair in known.items() if key != "busy is not working"}
-    wrong = {key: _factor(pair) for key, pair in timed.items() if pair.verdict in (Verdict.FASTER, Verdict.SLOWER)}
+    timed = {key: pair.told for key, pair in known.items() if key != "busy is not working"}
+    wrong = {key: _factor(told) for key, told in timed.items() if told.verdict in (Verdict.FASTER, Verdict.SLOWER)}
     if not timed:
         return ""
     said = []
