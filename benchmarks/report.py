@@ -1,8 +1,13 @@
-"""Rows, tables and targets: what all benchmarks share. Rows go to `benchmarks/out/<name>.json`, tables to the terminal."""
+"""Rows, tables and targets: what all benchmarks share.
+
+Rows go to `benchmarks/out/<name>.json`, tables to the terminal and, each into its own section, to `benchmarks/RESULTS.md`.
+"""
 
 import json
+import re
 import statistics
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +21,13 @@ from lib.data.mnist import load_test
 from lib.hardware.machine import this_machine
 
 OUT = Path(__file__).resolve().parent / "out"
+RESULTS = OUT.parent / "RESULTS.md"
+_HEAD = """# Results
+
+Written by `make bench`, a section for each benchmark, by its last run. Medians, with quartiles (q1, q3) where there are several. Compare ratios within a run: a machine
+that is shared with others drifts by a factor of two.
+
+"""
 
 Row = dict[str, object]
 
@@ -82,7 +94,34 @@ def show(
     path = OUT / f"{name}.json"
     common = measured_on()
     path.write_text(json.dumps([r | common for r in rows], indent=1, ensure_ascii=False) + "\n")
-    print(f"Rows: benchmarks/out/{path.name}", flush=True)
+    publish(name, "\n".join(_section(name, columns, cells, targets, left_out, common)))
+    print(f"Rows: benchmarks/out/{path.name}; table: benchmarks/RESULTS.md", flush=True)
+
+
+def publish(name: str, section: str) -> None:
+    """Put a benchmark's section into the page of results, in place of its last one."""
+    known = RESULTS.read_text().split("\n## ")[1:] if RESULTS.exists() else []
+    sections = {text.split("\n", 1)[0]: text.strip() for text in known} | {name: f"{name}\n\n{section}".strip()}
+    RESULTS.write_text(_HEAD + "\n\n".join(f"## {sections[key]}" for key in sorted(sections)) + "\n")
+
+
+def _section(
+    name: str,
+    columns: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    targets: Sequence[Target],
+    left_out: Sequence[str],
+    common: Row,
+) -> Iterator[str]:
+    """Lines of Markdown: what was measured, on what and when, the table, the targets."""
+    module = sys.modules.get(f"benchmarks.{name}")
+    yield from [line for line in ((module and module.__doc__) or "").split("\n")[:1] if line]
+    yield f"\n{common['measured_at']} on {common['machine']}; {common['data']}; {common['versions']}.\n"
+    yield f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}"
+    yield from (f"| {' | '.join(line)} |" for line in cells)
+    yield ""
+    yield from (f"- left out: {missing}" for missing in left_out)
+    yield from (f"- {re.sub(' +', ' ', str(target)).strip()}" for target in targets)
 
 
 def measured_on() -> Row:

@@ -8,8 +8,7 @@ import pytest
 from lib.backends.registry import Way, versions
 from lib.experiments.anatomy_of_a_step import KIND, tasks
 from lib.experiments.backend_race import Cell, Standing
-from lib.experiments.claims import CELLS, CLAIMS, Known, Verdict, known
-from lib.pages.claims import cells_to_visit, measure_missing
+from lib.experiments.claims import CELLS, CLAIMS, Known, Verdict, cells_to_visit, known, measure_missing
 from lib.profiling.operations import ALL, KERNELS, OPERATIONS
 from lib.profiling.step_breakdown import Split
 from lib.spec import Network
@@ -210,8 +209,8 @@ def test_kept_records_become_what_is_known():
 def test_only_what_is_missing_is_measured(engine, tmp_path, monkeypatch):
     store = Store(tmp_path / "r.sqlite")
     assert {cell for cell in cells_to_visit([]) if cell.way.device == "cpu"} == set(CELLS)
-    monkeypatch.setattr("lib.pages.claims.CELLS", (Cell(Way("numpy"), 4096),))
-    monkeypatch.setattr("lib.pages.claims.usable_ways", lambda: [])
+    monkeypatch.setattr("lib.experiments.claims.CELLS", (Cell(Way("numpy"), 4096),))
+    monkeypatch.setattr("lib.experiments.claims.usable_ways", lambda: [])
     told = list(measure_missing(engine, store, Cancel(), Claim()))
     assert len([one for one in told if not isinstance(one, Note)]) == 1
     assert cells_to_visit(store.records()) == []

@@ -125,6 +125,6 @@ def test_measured_for_real(engine, tmp_path):
     assert task.complete(records)
     known = pairs({name: record.measurement for name, record in task.found(records).items()})
     assert set(known) == set(NAMES)
-    assert {len(pair.first.block_s) for pair in known.values()} == {len(known["best of n"].second.block_s)}, "in turns"
-    assert known["first call counted"].ratio > 1, "the first call compiles"
-    assert known["synchronisation"].ratio < 1, "a call returns before it is done"
+    assert {len(pair.wrong.block_s) for pair in known.values()} == {len(known["best of n"].right.block_s)}, "in turns"
+    assert known["first call counted"].told.ratio > 1, "the first call compiles"
+    assert known["synchronisation"].told.ratio < 1, "a call returns before it is done"

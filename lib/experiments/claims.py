@@ -1,26 +1,31 @@
-"""What the articles claim, what is measured here, and a verdict. Measures nothing: it reads what race and anatomy have kept.
+"""What the articles claim, what is measured here, and a verdict, from what race and anatomy have measured, or measure for it.
 
 A verdict follows from figures of this machine, or from arithmetic on the articles' own ("corrected"), and says which of the two. A
 claim that neither the one nor the other decides is open. Two times are told apart as everywhere: see `lib.timing.comparison`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from lib.backends.registry import BACKENDS, DEFAULT, Way
+from lib.backends.registry import BACKENDS, DEFAULT, Way, unavailable, usable_ways
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import KIND as ANATOMY
-from lib.experiments.anatomy_of_a_step import Task, tasks
-from lib.experiments.backend_race import Cell, Standing, standings
+from lib.experiments.anatomy_of_a_step import Task, measure_tasks, tasks
+from lib.experiments.backend_race import Cell, Standing, plan, race, records_and_notes, records_of, standings
 from lib.formatting import justified, seconds
 from lib.profiling.operations import ALL, KERNELS, OPERATIONS
 from lib.profiling.request import Examination
 from lib.profiling.step_breakdown import Split
 from lib.spec import N_TRAIN, Network
 from lib.storage.records import Record
+from lib.storage.store import Store
 from lib.timing import comparison
 from lib.timing.comparison import Comparison, compared, without_spread
+from lib.workers import queue
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note
 
 NETWORK = Network((128,))
 BATCH_SIZE = 32
@@ -50,16 +55,6 @@ class Verdict(Enum):
         """What carries it; empty where nothing does yet."""
         measured = "measured on this machine"
         return {Verdict.HOLDS: measured, Verdict.NOT_HERE: measured, Verdict.CORRECTED: "by arithmetic"}.get(self, "")
-
-
-ONE = {
-    Verdict.HOLDS: "holds here", Verdict.NOT_HERE: "does not hold here", Verdict.CORRECTED: "is corrected by arithmetic",
-    Verdict.OPEN: "is open", Verdict.NO_GPU: "needs a GPU",
-}  # fmt: skip
-MANY = {
-    Verdict.HOLDS: "hold here", Verdict.NOT_HERE: "do not hold here", Verdict.CORRECTED: "are corrected by arithmetic",
-    Verdict.OPEN: "are open", Verdict.NO_GPU: "need a GPU",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -117,22 +112,41 @@ def known(ways: Sequence[Way], records: Sequence[Record]) -> Known:
     return Known(standings([*CELLS, *GPU_CELLS], race), splits, operations, occupancy)
 
 
-def summary(verdicts: Sequence[Verdict]) -> str:
-    """How many claims became what.
-
-    >>> summary([Verdict.CORRECTED, Verdict.HOLDS, Verdict.HOLDS])
-    'Of 3 claims: 2 hold here, 1 is corrected by arithmetic.'
-    """
-    counts = {verdict: verdicts.count(verdict) for verdict in Verdict}
-    words = ", ".join(f"{n} {(ONE if n == 1 else MANY)[verdict]}" for verdict, n in counts.items() if n)
-    return f"Of {len(verdicts)} claims: {words}."
-
-
 def anatomy_tasks(ways: Sequence[Way]) -> list[Task]:
     """Steps taken apart; and on a card the traps, which ask it for its occupancy."""
     on_card = Way(DEFAULT, "gpu")
     traps = [Task(on_card, Examination("traps", NETWORK, BATCH_SIZE))] if on_card in ways else []
     return tasks(ways, NETWORK, BATCH_SIZE) + traps
+
+
+def cells_to_visit(records: list[Record]) -> list[Cell]:
+    """The race's cells that a claim stands on, and that can be measured here: one visit each."""
+    cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.way) is None]
+    return plan(cells, [record for record in records if record.kind == "race"], rounds=1)
+
+
+def measure_missing(engine: Engine, store: Store, cancel: Cancel, claim: queue.Claim) -> Iterator[Record | Note]:
+    """What the claims need and the store does not have."""
+    records = store.records()
+    cells = cells_to_visit(records)
+    yield from records_and_notes(race(cells, engine, store, cancel, claim))
+    todo = [task for task in anatomy_tasks(usable_ways()) if not task.complete(records)]
+    yield from measure_tasks(todo, engine, store, cancel, claim)
+
+
+def progress(records: list[Record]) -> tuple[int, int]:
+    """How much of what the claims need is there, and how much that is."""
+    wanted = anatomy_tasks(usable_ways())
+    cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.way) is None]
+    left = len(cells_to_visit(records)) + sum(not task.complete(records) for task in wanted)
+    total = len(cells) + len(wanted)
+    return total - left, total
+
+
+def stood_on(records: list[Record]) -> list[Record]:
+    """Those that a claim stands on."""
+    visits = [visit for cell in (*CELLS, *GPU_CELLS) for visit in records_of(cell, records)]
+    return visits + [record for task in anatomy_tasks(usable_ways()) for record in task.found(records).values()]
 
 
 def _of(backend: str, batch_size: int, device: str = "cpu") -> Cell:

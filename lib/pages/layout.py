@@ -10,11 +10,11 @@ from lib import formatting
 from lib.data.mnist import Facts
 from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
-from lib.experiments.published import ADDRESSES
 from lib.experiments.results import DIVERGED, DONE, FAILED, KEPT, RUNNING, STOPPED, WAITING, Results
 from lib.storage.records import Record
 from lib.timing.disturbance import disturbances
 from lib.views import mnist_training as charts_module
+from lib.views.markup import inline
 from lib.workers.machine_turn import PATIENCE_S
 
 
@@ -116,15 +116,6 @@ def missing() -> str:
         for (reason, remedy), labels in by_reason.items()
     )
     return f'<ul class="lab-note lab-missing">{rows}</ul>' if rows else ""
-
-
-def inline(text: str) -> str:
-    """Escaped, with `code` set as such, and the articles' titles as links to them, beside the page."""
-    parts = html.escape(text).split("`")
-    marked = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
-    for title, address in ADDRESSES.items():
-        marked = marked.replace(title, f'<a href="{address}" target="_blank" rel="noopener noreferrer">{title}</a>')
-    return marked
 
 
 def sentence_of(error: ValueError) -> str:

@@ -17,6 +17,7 @@ from lib.experiments import mnist_training
 from lib import formatting
 from lib.pages import layout, streaming, options
 from lib.views import network_inside as inside_module
+from lib.views.markup import table
 from lib.pages.url_state import Address, Setting, by_name, checked, choice, choices, ends, text
 from lib.backends.registry import BACKENDS, DEFAULT, Way, unavailable
 from lib.backends.base import Parameters
@@ -97,14 +98,11 @@ def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) ->
 
 def plain_title(name: str, heading: str, question: str, address: Address) -> mo.Html:
     """Title, machine and question of a notebook that has one question."""
-    rows = "".join(
-        f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(value)}</td></tr>'
-        for name, value in details().items()
-    )
+    machine = table([], ([html.escape(name), html.escape(value)] for name, value in details().items()), "lab-machine")
     return mo.Html(
         f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1><p class="lab-line">{html.escape(this_machine().line)}</p></div>'
         f'<p class="lab-question">{html.escape(question)}</p>{layout.quiet(_SOURCES)}'
-        f'<details class="lab-details"><summary>this machine</summary><div class="lab-scroll"><table class="lab-table lab-machine">{rows}</table></div></details>'
+        f'<details class="lab-details"><summary>this machine</summary>{machine}</details>'
         f"{mo.ui.anywidget(PageAids()).text}" + layout.problems(address.problems)
     )
 

@@ -6,21 +6,18 @@ from functools import partial
 import marimo as mo
 
 from lib.backends.registry import DEFAULT, Way, unavailable
-from lib.experiments.anatomy_of_a_step import KIND, Task, measure_tasks
+from lib.experiments import traps
+from lib.experiments.anatomy_of_a_step import KIND, Task
 from lib.experiments.background import DONE, Filling
 from lib.experiments.mnist_training import BATCH_SIZES
-from lib.experiments.peak_rates import ceilings, measure_ceilings
+from lib.experiments.peak_rates import ceilings
 from lib.hardware.machine import this_machine
 from lib.pages import layout
 from lib.pages.filling import Stage, paint_while_it_fills, refuse, say
 from lib.pages.url_state import Address, Setting, by_name, checked, choice
-from lib.profiling.request import Examination
-from lib.spec import Network
 from lib.views import recorded_gpus
 from lib.views import traps as view
 from lib.workers.queue import Claim, Urgency
-
-NETWORK = Network((128,))
 
 
 def settings() -> dict[str, Setting]:
@@ -50,32 +47,23 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
         values = checked(settings(), "traps", panel.value)
     except ValueError as error:
         return refuse(stage, controls.text, error)
-    task = Task(Way(DEFAULT, values["device"]), Examination("traps", NETWORK, values["size"]))
+    task = traps.task_of(values["device"], values["size"])
     asked = (task, values["again"])
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
     if stage.filling is None or stage.asked != asked:
         kept = stage.store.records(KIND)
-        complete = len(view.pairs(_measurements(task, kept))) == len(view.TRAPS) and not again
+        complete = len(view.pairs(traps.measurements(task, kept))) == len(view.TRAPS) and not again
         stage.asked, stage.began_with = asked, (kept, complete)
         engine, store, claim = stage.engine, stage.store, Claim(urgency=Urgency.NOW)
-
-        def work(cancel):
-            yield from measure_ceilings([task.way], engine, store, cancel, claim)
-            yield from measure_tasks([] if complete else [task], engine, store, cancel, claim)
-
-        stage.begin(work)
+        stage.begin(lambda cancel: traps.measure(task, complete, engine, store, cancel, claim))
     assert stage.filling is not None, "begun above"
     paint_while_it_fills(stage, stage.filling, partial(_paint, stage, stage.filling, task, controls.text))
-
-
-def _measurements(task: Task, records: list) -> dict:
-    return {name: record.measurement for name, record in task.found(records).items()}
 
 
 def _paint(stage: Stage, filling: Filling, task: Task, controls: str) -> int:
     now = filling.view()
     kept, complete = stage.began_with
-    found = _measurements(task, [*kept, *now.items])
+    found = traps.measurements(task, [*kept, *now.items])
     known = view.pairs(found)
     state = "From store" if complete and now.state == DONE else now.state
     words = now.note or f"{len(known)} of {len(view.TRAPS)} traps"
@@ -83,7 +71,7 @@ def _paint(stage: Stage, filling: Filling, task: Task, controls: str) -> int:
     sentence = " ".join(filter(None, [view.sentence(known), view.occupancy(found, task.way.device) if known else ""]))
     table = view.traps_table(
         known,
-        NETWORK,
+        traps.NETWORK,
         task.examination.batch_size,
         ceiling.product_flops_per_s if ceiling else None,
         this_machine().cores,

@@ -13,6 +13,7 @@ from lib.formatting import justified, seconds
 from lib.profiling.operations import ALL, COMPILED, OPERATIONS, PRODUCT
 from lib.profiling.step_breakdown import EXPLAINED, PARTS, Split
 from lib.storage.records import Record
+from lib.views.markup import table
 from lib.views.mnist_training import Chart, nice_above, styled
 
 LIBRARY_LABELS = {
@@ -39,12 +40,8 @@ def operations_table(
     """HTML: the article's rows in bold with their sum, the operations below each, and the published figures beside."""
     found = [task.found(records) for task in operations]
     heads = [_head(task) for task in operations]
-    lines = [
-        "<tr><th>operation</th>"
-        + "".join(f"<th>{html.escape(head)}</th>" for head in heads)
-        + "".join(f'<th class="race-published">published: {head}</th>' for head in ("NumPy, CPU", "TensorFlow, GPU"))
-        + "</tr>"
-    ]
+    quoted = [f'<span class="race-published">published: {head}</span>' for head in ("NumPy, CPU", "TensorFlow, GPU")]
+    lines: list[tuple[list[str], str]] = []
     for row in dict.fromkeys(operation.row for operation in OPERATIONS):
         members = [operation for operation in OPERATIONS if operation.row == row]
         sums = [_sum([one.get(member.key) for member in members]) for one in found]
@@ -63,7 +60,9 @@ def operations_table(
         if article_size
         else "The published figures are for 32 images and 128 neurons: other sizes than the ones chosen here."
     )
-    return f'<div class="lab-scroll"><table class="lab-table anatomy">{"".join(lines)}</table></div><p class="lab-note">{note}</p>'
+    rows, row_css = zip(*lines, strict=True)
+    found_by = [html.escape(head) for head in heads]
+    return table(["operation", *found_by, *quoted], rows, "anatomy", row_css) + f'<p class="lab-note">{note}</p>'
 
 
 def _head(task: Task) -> str:
@@ -95,14 +94,13 @@ def _sum(records: Sequence[Record | None]) -> str:
     return justified(total_s, *map(sum, zip(*quartiles, strict=True)))
 
 
-def _line(label: str, cells: Sequence[str], quoted: tuple[float | None, float | None] | None, css: str = "") -> str:
-    quotes = [seconds(value) if value else "" for value in quoted or (None, None)]
-    return (
-        f'<tr class="{css}"><th scope="row">{html.escape(label)}</th>'
-        + "".join(f"<td>{cell}</td>" for cell in cells)
-        + "".join(f'<td class="race-published">{quote}</td>' for quote in quotes)
-        + "</tr>"
-    )
+def _line(
+    label: str, cells: Sequence[str], quoted: tuple[float | None, float | None] | None, css: str = ""
+) -> tuple[list[str], str]:
+    quotes = [
+        f'<span class="race-published">{seconds(value)}</span>' if value else "" for value in quoted or (None, None)
+    ]
+    return [html.escape(label), *cells, *quotes], css
 
 
 def splits(parts: Sequence[Task], records: Sequence[Record]) -> dict[Way, Split]:
@@ -191,23 +189,19 @@ def sentence(known: Mapping[Way, Split], batch_size: int) -> str:
 def experiments_table(parts: Sequence[Task], records: Sequence[Record]) -> str:
     """HTML: every part with its seconds by backend, what is unexplained, and by which experiment each is known."""
     known = splits(parts, records)
-    head = "".join(f"<th>{html.escape(way.label)}</th>" for way in known)
-    lines = [f"<tr><th>part</th>{head}<th>known by</th></tr>"]
-    for part in PARTS:
-        cells = "".join(f"<td>{seconds(one.parts_s[part.name])}</td>" for one in known.values())
-        lines.append(
-            f'<tr><th scope="row">{part.name}</th>{cells}<td class="anatomy-how">{html.escape(part.how)}</td></tr>'
-        )
-    rest = "".join(f"<td>{_signed(one)}</td>" for one in known.values())
-    lines.append(
-        f'<tr><th scope="row">unexplained</th>{rest}<td class="anatomy-how">the measured step less all parts; below zero: parts that ran at the same '
-        "time were measured one by one</td></tr>"
+    rest = "the measured step less all parts; below zero: parts that ran at the same time were measured one by one"
+    rows = [
+        *(
+            [part.name, *(seconds(one.parts_s[part.name]) for one in known.values()), html.escape(part.how)]
+            for part in PARTS
+        ),
+        ["unexplained", *(_signed(one) for one in known.values()), rest],
+        ["measured step", *(seconds(one.step_s) for one in known.values()), "the backend’s own training"],
+    ]
+    row_css = [""] * (len(rows) - 1) + ["anatomy-sum"]
+    return table(
+        ["part", *(html.escape(way.label) for way in known), "known by"], rows, "anatomy anatomy-parts", row_css
     )
-    steps = "".join(f"<td>{seconds(one.step_s)}</td>" for one in known.values())
-    lines.append(
-        f'<tr class="anatomy-sum"><th scope="row">measured step</th>{steps}<td class="anatomy-how">the backend’s own training</td></tr>'
-    )
-    return f'<div class="lab-scroll"><table class="lab-table anatomy">{"".join(lines)}</table></div>'
 
 
 def _signed(one: Split) -> str:

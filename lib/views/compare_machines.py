@@ -12,6 +12,7 @@ from lib.experiments.recorded_machines import EXPERIMENTS, Machine, Seconds
 from lib.experiments.time_to_accuracy import Learned
 from lib.formatting import listed, seconds
 from lib.timing.comparison import Verdict, between
+from lib.views.markup import table
 
 Prices = Mapping[str, float]
 
@@ -68,17 +69,14 @@ def marked(machine: Machine) -> str:
 
 def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
     """HTML: what each is, where it comes from, and how sound its measurements are."""
-    rows = ["<tr><th>machine</th><th>figures</th><th>from</th><th>ways</th><th>disturbed</th><th>$ an hour</th></tr>"]
+    rows = []
     for machine in machines:
         price = prices.get(machine.name)
         dated = machine.price_date if price == machine.price_per_h else "entered here"
         priced = f"{price:g} ({html.escape(dated)})" if price else "–"
         share = "not told" if machine.is_published else f"{machine.disturbed:.0%}"
-        css = ' class="race-published"' if machine.is_published else ""
-        rows.append(
-            f'<tr{css}><th scope="row">{html.escape(machine.name)}</th><td>{marked(machine)}</td><td>{html.escape(machine.source)}</td>'
-            f"<td>{len(machine.ways)}</td><td>{share}</td><td>{priced}</td></tr>"
-        )
+        name, source = html.escape(machine.name), html.escape(machine.source)
+        rows.append([name, marked(machine), source, str(len(machine.ways)), share, priced])
     failed = [
         f"<li>{html.escape(machine.name)}: {html.escape(str(one.subject.get('task', '')))}: {html.escape('; '.join(one.warnings))}</li>"
         for machine in machines for one in machine.failures
@@ -91,17 +89,14 @@ def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
         f'<p class="lab-note">The price of this machine is {html.escape(machine.price_date)}; enter what an hour of it costs you under “prices” above.</p>'
         for machine in assumed
     )
-    return f'<div class="lab-scroll"><table class="lab-table compare">{"".join(rows)}</table></div>{lost}'
+    row_css = ["race-published" if machine.is_published else "" for machine in machines]
+    return table(["machine", "figures", "from", "ways", "disturbed", "$ an hour"], rows, "compare", row_css) + lost
 
 
 def article_table(machines: Sequence[Machine], prices: Prices) -> str:
     """HTML: the second article's table, carried on: its three experiments by its own way and by each machine's quickest."""
     short = names(machines)
-    rows = [
-        "<tr><th>machine</th><th>trained by</th>"
-        + "".join(f"<th>{title}</th>" for title in TITLES.values())
-        + "<th>all three</th><th>1,000 times cost</th></tr>"
-    ]
+    rows, row_css = [], []
     for machine in machines:
         for way in _ways_of_the_article(machine):
             known = [machine.experiment(name, way) for name in EXPERIMENTS]
@@ -109,13 +104,11 @@ def article_table(machines: Sequence[Machine], prices: Prices) -> str:
                 continue
             total = total_of(known)
             cost = Best(machine, way, total).cost(prices) if total else None
-            css = ' class="race-published"' if machine.is_published else ""
-            cells = "".join(f"<td>{interval(one) if one else '–'}</td>" for one in (*known, total))
+            row_css.append("race-published" if machine.is_published else "")
+            times_s = [interval(one) if one else "–" for one in (*known, total)]
             label = ("published: " if machine.is_published else "") + short[machine.name]
-            rows.append(
-                f'<tr{css}><th scope="row">{html.escape(label)}</th><td>{html.escape(way.label)}</td>{cells}<td>{thousand(cost)}</td></tr>'
-            )
-    return f'<div class="lab-scroll"><table class="lab-table compare">{"".join(rows)}</table></div>'
+            rows.append([html.escape(label), html.escape(way.label), *times_s, thousand(cost)])
+    return table(["machine", "trained by", *TITLES.values(), "all three", "1,000 times cost"], rows, "compare", row_css)
 
 
 def figures(machines: Sequence[Machine], prices: Prices, learned: Learned, target: float) -> pd.DataFrame:
@@ -206,16 +199,12 @@ def article_sentence(machines: Sequence[Machine]) -> str:
 def judged_table(judged: Sequence[Judged], prices: Prices, machines: Sequence[Machine]) -> str:
     """HTML: for each piece of work the quickest machine and way with its interval, the next one, and the cheapest."""
     short = names(machines)
-    rows = [
-        "<tr><th>work</th><th>quickest</th><th>takes</th><th>1,000 times cost</th><th>next</th><th>cheapest</th></tr>"
-    ]
+    rows = []
     for one in judged:
         best = one.by_speed[0]
-        rows.append(
-            f'<tr><th scope="row">{one.work.name}</th><td>{_named(best, short)}</td><td>{interval(best.seconds)}</td>'
-            f"<td>{thousand(best.cost(prices))}</td><td>{_next(one, short)}</td><td>{_cheapest(one, prices, short)}</td></tr>"
-        )
-    return f'<div class="lab-scroll"><table class="lab-table compare">{"".join(rows)}</table></div>'
+        found = [_named(best, short), interval(best.seconds), thousand(best.cost(prices))]
+        rows.append([one.work.name, *found, _next(one, short), _cheapest(one, prices, short)])
+    return table(["work", "quickest", "takes", "1,000 times cost", "next", "cheapest"], rows, "compare")
 
 
 def _next(one: Judged, short: Mapping[str, str]) -> str:

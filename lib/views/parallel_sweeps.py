@@ -14,6 +14,7 @@ from lib.spec import Network
 from lib.storage.records import Record
 from lib.sweeps.strategies import STRATEGIES
 from lib.timing.comparison import Verdict, without_spread
+from lib.views.markup import table
 from lib.views.mnist_training import HEIGHT, Chart, labels, moved_apart, nice_above, room, styled
 
 _BAR = 30  # pixels of a bar and its gap
@@ -76,11 +77,9 @@ def published_table(known: Mapping[str, Record]) -> str:
     rows = []
     for key, label in (("keras-processes", "a process for each training"), ("vmap", "JAX with vmap")):
         here = f"{_s(usual) / _s(known[key]):.1f} ×" if usual and key in known else "not measured yet"
-        rows.append(f'<tr><th scope="row">{label}</th><td>about {published.SWEEP_TIMES_FASTER[key]:g} ×</td><td>{here}</td></tr>')  # fmt: skip
+        rows.append([label, f"about {published.SWEEP_TIMES_FASTER[key]:g} ×", here])
     before_s, after_s = published.SWEEP_S
-    return (
-        '<div class="lab-scroll"><table class="lab-table"><tr><th>beside Keras one after another</th><th>published, 8 cores</th><th>here</th></tr>'
-        f"{''.join(rows)}</table></div>"
+    return table(["beside Keras one after another", "published, 8 cores", "here"], rows) + (
         f'<p class="lab-note">Published: “{html.escape(published.MACHINES_ARTICLE)}”, which also says {before_s:g} s before and under {after_s:g} s after. '
         "Its 4 × come from eight cores: a process a core cannot be faster than there are cores.</p>"
     )

@@ -14,6 +14,7 @@ from lib.spec import Network
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.measurement import Measurement
+from lib.views.markup import table
 from lib.views.mnist_training import Chart, styled
 
 WRONG, RIGHT = "#d1623a", "#0b7a57"
@@ -117,9 +118,9 @@ def traps_table(
     cores: int,
 ) -> str:
     """HTML: the right figure once, then a row a trap, held against it. What to do is `lib.timing.diagnosis`'s, from these very figures."""
-    lines = ["<tr><th>trap</th><th>figure</th><th>times the right one</th><th>why, and what to do</th></tr>"]
+    rows = []
     for pair in list(known.values())[:1]:
-        lines.append(
+        rows.append(
             _row(
                 "right",
                 _with_quartiles(pair.right),
@@ -137,18 +138,15 @@ def traps_table(
             share = network.step_flops(batch_size) / product_flops_per_s / pair.right.median_s
             off = f"{told.ratio / cores:.0%} busy, {share:.0%} of the arithmetic it could do"
         why = " ".join(filter(None, [trap.why, *_verdicts(trap.key, pair)]))
-        lines.append(_row(trap.key, _figure(trap.key, pair.wrong), trap.wrong, off, why))
-    return f'<div class="lab-scroll"><table class="lab-table claims traps">{"".join(lines)}</table></div>'
+        rows.append(_row(trap.key, _figure(trap.key, pair.wrong), trap.wrong, off, why))
+    return table(["trap", "figure", "times the right one", "why, and what to do"], rows, "claims traps")
 
 
 _OFF = {Verdict.FASTER: "too short", Verdict.SLOWER: "too long", Verdict.SAME: "no difference here", Verdict.UNCLEAR: "not told apart here"}  # fmt: skip
 
 
-def _row(name: str, figure: str, how: str, off: str, why: str) -> str:
-    return (
-        f'<tr><th scope="row">{name}</th><td>{figure}<br><small>{html.escape(how)}</small></td><td>{off}</td>'
-        f'<td class="claim-why">{html.escape(why)}</td></tr>'
-    )
+def _row(name: str, figure: str, how: str, off: str, why: str) -> list[str]:
+    return [name, f"{figure}<br><small>{html.escape(how)}</small>", off, html.escape(why)]
 
 
 def _factor(told: Comparison) -> float:

@@ -1,0 +1,36 @@
+"""Six wrong ways to time one step of JAX, each beside the right one, and what the arithmetic of that step could reach here."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from lib.backends.registry import DEFAULT, Way
+from lib.experiments.anatomy_of_a_step import Task, measure_tasks
+from lib.experiments.peak_rates import measure_ceilings
+from lib.profiling.request import Examination
+from lib.spec import Network
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.timing.measurement import Measurement
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note
+from lib.workers.queue import Claim
+
+NETWORK = Network((128,))
+
+
+def task_of(device: str, batch_size: int) -> Task:
+    """What is measured on a device at a batch size."""
+    return Task(Way(DEFAULT, device), Examination("traps", NETWORK, batch_size))
+
+
+def measure(
+    task: Task, complete: bool, engine: Engine, store: Store, cancel: Cancel, claim: Claim
+) -> Iterator[Record | Note]:
+    """The peak rates where they are missing, and the traps unless they are `complete`."""
+    yield from measure_ceilings([task.way], engine, store, cancel, claim)
+    yield from measure_tasks([] if complete else [task], engine, store, cancel, claim)
+
+
+def measurements(task: Task, records: Sequence[Record]) -> Mapping[str, Measurement]:
+    """What is known of the task, by name."""
+    return {name: record.measurement for name, record in task.found(records).items()}

@@ -1,0 +1,49 @@
+"""The claims as people see them: a table with a verdict each, and how many became what."""
+
+from collections.abc import Sequence
+
+from lib.experiments.claims import Claim, Judgement, Verdict
+from lib.views import markup, recorded_gpus
+from lib.views.markup import inline
+
+_CSS = {Verdict.HOLDS: "holds", Verdict.NOT_HERE: "not-here", Verdict.CORRECTED: "corrected", Verdict.OPEN: "open", Verdict.NO_GPU: "open"}  # fmt: skip
+
+
+ONE = {
+    Verdict.HOLDS: "holds here", Verdict.NOT_HERE: "does not hold here", Verdict.CORRECTED: "is corrected by arithmetic",
+    Verdict.OPEN: "is open", Verdict.NO_GPU: "needs a GPU",
+}  # fmt: skip
+MANY = {
+    Verdict.HOLDS: "hold here", Verdict.NOT_HERE: "do not hold here", Verdict.CORRECTED: "are corrected by arithmetic",
+    Verdict.OPEN: "are open", Verdict.NO_GPU: "need a GPU",
+}  # fmt: skip
+
+
+def sentence(judged: Sequence[Judgement]) -> str:
+    """How many claims became what.
+
+    >>> sentence([Judgement(Verdict.CORRECTED, "", ""), Judgement(Verdict.HOLDS, "", ""), Judgement(Verdict.HOLDS, "", "")])
+    'Of 3 claims: 2 hold here, 1 is corrected by arithmetic.'
+    """
+    verdicts = [one.verdict for one in judged]
+    counts = {verdict: verdicts.count(verdict) for verdict in Verdict}
+    words = ", ".join(f"{n} {(ONE if n == 1 else MANY)[verdict]}" for verdict, n in counts.items() if n)
+    return f"Of {len(verdicts)} claims: {words}."
+
+
+def table(claims: Sequence[Claim], judged: Sequence[Judgement]) -> str:
+    """HTML: a row a claim, below a heading of its article."""
+    rows, source = [], ""
+    for claim, one in zip(claims, judged, strict=True):
+        if claim.source != source:
+            source = claim.source
+            rows.append([inline(source)])
+        verdict = f'<span class="claim claim-{_CSS[one.verdict]}">{one.verdict.value}</span><br><small>{one.verdict.follows_from}</small>'
+        rows.append([inline(claim.text), inline(one.measured), verdict, inline(_why(one))])
+    return markup.table(["claimed", "measured here, or corrected", "verdict", "why"], rows, "claims")
+
+
+def _why(judged: Judgement) -> str:
+    """The reason, and what recorded cards say where this machine has none."""
+    note = recorded_gpus.epoch_note(judged.recorded_at) if judged.recorded_at is not None else ""
+    return f"{judged.why} {note}".rstrip()

@@ -1,0 +1,33 @@
+"""HTML that the views share: tables, and text with code and links in it."""
+
+import html
+from collections.abc import Iterable, Sequence
+
+from lib.experiments.published import ADDRESSES
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], css: str = "", row_css: Sequence[str] = ()) -> str:
+    """A table in a box that scrolls within itself.
+
+    `head` and the cells are HTML; the first cell of a row names it. A row of one cell is a heading across the table. `row_css`: a class a row.
+    """
+    lines = [_line("".join(f"<th>{cell}</th>" for cell in head))] if head else []
+    for number, (first, *others) in enumerate(rows):
+        row_class = row_css[number] if row_css else ""
+        across = f' colspan="{len(head)}"' if not others else ""
+        named = f'<th scope="{"row" if others else "colgroup"}"{across}>{first}</th>'
+        lines.append(_line(named + "".join(f"<td>{cell}</td>" for cell in others), row_class))
+    return f'<div class="lab-scroll"><table class="{" ".join(filter(None, ["lab-table", css]))}">{"".join(lines)}</table></div>'
+
+
+def _line(cells: str, css: str = "") -> str:
+    return f'<tr class="{css}">{cells}</tr>' if css else f"<tr>{cells}</tr>"
+
+
+def inline(text: str) -> str:
+    """Escaped, with `code` set as such, and the articles' titles as links to them, beside the page."""
+    parts = html.escape(text).split("`")
+    marked = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
+    for title, address in ADDRESSES.items():
+        marked = marked.replace(title, f'<a href="{address}" target="_blank" rel="noopener noreferrer">{title}</a>')
+    return marked

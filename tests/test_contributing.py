@@ -1,0 +1,73 @@
+"""CONTRIBUTING's checklists, followed: a backend, a notebook, a finding or a claim that lacks one of its places fails by name."""
+
+import inspect
+import re
+
+import pytest
+
+from docs.draw_architecture import modules
+from lib import ROOT
+from lib.backends.registry import BACKENDS
+from lib.experiments.claims import CLAIMS
+from lib.pages.notebooks import NOTEBOOKS
+from lib.timing.diagnosis import DETECTORS
+from tests.test_claims import BY_ARITHMETIC, MEASURED
+from tests.test_verdict import CASES
+
+MODULES = modules()
+CONTRIBUTING, README = (ROOT / "CONTRIBUTING.md").read_text(), (ROOT / "README.md").read_text()
+LIBRARIES, HOW_TO = (ROOT / "docs/architecture.md").read_text(), (ROOT / "docs/how_to.md").read_text()
+
+
+@pytest.mark.parametrize("key", BACKENDS)
+def test_a_backend_has_all_its_places(key):
+    backend = BACKENDS[key]
+    assert f"lib.backends.{backend.module}" in MODULES, f"lib/backends/{backend.module}.py"
+    source = MODULES[f"lib.backends.{backend.module}"].read_text()
+    assert re.search(rf"^(def {backend.function}\(|{backend.function} = )", source, re.MULTILINE), (
+        f"{backend.function} in {backend.module}"
+    )
+    assert [other.key for other in BACKENDS.values() if other.color == backend.color] == [key], "a colour of its own"
+    assert backend.remedy, "how to install it"
+    assert not backend.taken_apart or f"lib.profiling.{backend.module}" in MODULES, (
+        f"lib/profiling/{backend.module}.py, or taken_apart=False"
+    )
+    for library in backend.needs:
+        assert re.search(rf"^\|[^|]*\b{library}\b", LIBRARIES, re.MULTILINE), (
+            f"the reason for {library} in docs/architecture.md"
+        )
+    for target in re.findall(r"make (\w+)", backend.remedy):
+        assert (ROOT / f"requirements-{target}.txt").exists(), f"requirements-{target}.txt"
+        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), f"make {target}"
+        assert f"`make {target}`" in HOW_TO, f"make {target} in docs/how_to.md"
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.name)
+def test_a_notebook_has_all_its_places(notebook):
+    assert (ROOT / notebook.file).exists(), notebook.file
+    assert f"| `{notebook.file}` |" in README, "a line in the table of the README"
+    for floor in ("pages", "views", "experiments"):
+        assert f"lib.{floor}.{notebook.name}" in MODULES, f"lib/{floor}/{notebook.name}.py"
+
+
+def test_every_file_of_a_notebook_is_listed():
+    files = {str(path.relative_to(ROOT)) for path in ROOT.glob("notebooks/*.py")} | {"mnist_training.py"}
+    assert files == {notebook.file for notebook in NOTEBOOKS}
+
+
+@pytest.mark.parametrize("detector", DETECTORS, ids=lambda detector: detector.__name__)
+def test_a_finding_has_a_case(detector):
+    named = [name for name in CASES if f'"{name}"' in inspect.getsource(detector)]
+    assert named, f"a case of {detector.__name__} in tests/test_verdict.py"
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text)
+def test_a_claim_has_a_case(claim):
+    played = [*BY_ARITHMETIC, *(words for words, *_ in MEASURED)]
+    assert any(words in claim.text for words in played), f"a case of “{claim.text}” in tests/test_claims.py"
+
+
+def test_what_the_checklists_name_is_there():
+    for path in re.findall(r"`((?:lib|tests|docs|notebooks)/[\w/.]+)`", CONTRIBUTING):
+        if not re.search(r"LIBRARY|NAME", path):
+            assert (ROOT / path).exists(), path
