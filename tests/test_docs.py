@@ -53,3 +53,13 @@ def test_a_link_leads_somewhere(page):
 def test_every_benchmark_is_named_in_the_how_to():
     text = (ROOT / "docs/how_to.md").read_text()
     assert [name for name in NAMES if f"`{name}`" not in text and f"BENCH={name}" not in text] == []
+
+
+def test_the_changelog_has_this_version():
+    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    heads = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert version
+    assert heads[0] == "Unreleased"
+    assert version[1] in heads
+    kinds = set(re.findall(r"^### (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
