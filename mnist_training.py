@@ -107,7 +107,7 @@ def backend_question(address, backend_stage, get_reset):
     get_reset()
     backend_panel = page.backend_panel(address, backend_stage)
     mo.md(r"""
-    ## 4 · Trained by what?
+    ## 4 · Which library?
 
     The same parameters, the same batches, the same mathematics, by every library that can run here. They differ in what happens *between* the
     products: how often Python is asked what to do next, and what each answer costs.
@@ -152,7 +152,7 @@ def inside_prose():
     mo.md(r"""
     ## 6 · Look inside
 
-    The best network of the experiment that finished last. Draw a digit: the ten probabilities are computed in this page, at every stroke.
+    The best network of the experiment that finished last. Draw a digit: this page computes the ten probabilities again at every stroke.
     """)
     return
 

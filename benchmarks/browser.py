@@ -60,7 +60,7 @@ window.lab = {
           if (at && at.axis !== before) {
             seen.gone ??= spent;
             if (at.labels) seen.labels ??= spent;
-            if (at.lines > 0 && ['Training', 'Done', 'From store'].includes(at.state)) {
+            if (at.lines > 0 && ['Training', 'Done', 'Saved result'].includes(at.state)) {
               seen.points ??= spent;
               seen.state ??= at.state;
               if (at.state === 'Training' || at.over) return resolve(seen);
@@ -77,7 +77,7 @@ window.lab = {
 };
 (function frame() {
   const at = window.lab.look();
-  if (at && at.over && at.lines > 0 && ['Done', 'From store'].includes(at.state)) {
+  if (at && at.over && at.lines > 0 && ['Done', 'Saved result'].includes(at.state)) {
     window.lab.complete = {at: (performance.timeOrigin + performance.now()) / 1000, state: at.state};
   } else requestAnimationFrame(frame);
 })();
@@ -249,7 +249,7 @@ def _open(page: Page, address: str) -> None:
 
 
 def first_complete(page: Page) -> tuple[float, str]:
-    """When the first experiment's chart was complete (Unix seconds), and its state: Done or From store."""
+    """When the first experiment's chart was complete (Unix seconds), and its state: Done or Saved result."""
     page.wait_for_function("window.lab.complete", timeout=1000 * START_LIMIT_S)
     complete = page.evaluate("window.lab.complete")
     return complete["at"], complete["state"]
@@ -257,6 +257,6 @@ def first_complete(page: Page) -> tuple[float, str]:
 
 def wait_until_all_over(page: Page, limit_s: float = 240) -> None:
     """Until every experiment of the page is done."""
-    ended = f"{STATES}.filter(s => ['Done', 'From store'].includes(s)).length >= {N_EXPERIMENTS}"
+    ended = f"{STATES}.filter(s => ['Done', 'Saved result'].includes(s)).length >= {N_EXPERIMENTS}"
     page.wait_for_function(ended, timeout=1000 * limit_s, polling=500)
     time.sleep(2)  # what follows on them, the look inside, is drawn too

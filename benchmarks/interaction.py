@@ -125,7 +125,7 @@ def _up_and_down(presses: Presses, count: int) -> None:
         presses.take(f"{count} rates, {number} epochs", EPOCHS, "ArrowRight", ("Training", "Done"), **names)
         _wait_over(presses.page)
     for number in reversed(epochs):
-        presses.take(f"{count} rates, {number - 1} epochs", EPOCHS, "ArrowLeft", ("From store",), cached="points")
+        presses.take(f"{count} rates, {number - 1} epochs", EPOCHS, "ArrowLeft", ("Saved result",), cached="points")
         _wait_over(presses.page)
 
 
@@ -169,7 +169,7 @@ def _move(page: Page, slider: int, key: str) -> None:
     page.keyboard.press(key)
     page.wait_for_function(
         "before => { const at = window.lab.look(); return at.axis + at.labels !== before.axis + before.labels && "
-        "at.over && ['Done', 'From store'].includes(at.state) }",
+        "at.over && ['Done', 'Saved result'].includes(at.state) }",
         arg=before, timeout=1000 * WAIT_LIMIT_S,
     )  # fmt: skip
     time.sleep(PAUSE_S)
@@ -177,7 +177,7 @@ def _move(page: Page, slider: int, key: str) -> None:
 
 def _wait_over(page: Page) -> None:
     page.wait_for_function(
-        "['Done', 'From store'].includes(window.lab.look()?.state) && window.lab.look().over",
+        "['Done', 'Saved result'].includes(window.lab.look()?.state) && window.lab.look().over",
         timeout=1000 * WAIT_LIMIT_S,
     )
     time.sleep(PAUSE_S)

@@ -28,7 +28,7 @@ def price(kind: str, spot: bool) -> tuple[float, str]:
 def price_sentence(kind: str, spot: bool) -> str:
     per_h, which = price(kind, spot)
     machine_type = PRICES["prices"][kind]["machine_type"]
-    return f"A {machine_type} costs about {per_h:g} $ an hour ({which}, {PRICES['region']}, {PRICES['as_of']}; the machine alone)."
+    return f"A {machine_type} costs about ${per_h:g} per hour ({which}, {PRICES['region']}, {PRICES['as_of']}; the machine alone)."
 
 
 def _clock(moment: datetime) -> str:
@@ -58,7 +58,7 @@ def status_sentence(row: list[str], now: datetime) -> str:
     )
     return (
         f"{name} in {zone} is {status} since {_clock(since)} ({_span(now - since)}), and {ending}. "
-        f"So far about {cost:.2f} $ ({per_h:g} $ an hour, {which}, {PRICES['region']}, {PRICES['as_of']}; the machine alone)."
+        f"So far about ${cost:.2f} (${per_h:g} per hour, {which}, {PRICES['region']}, {PRICES['as_of']}; the machine alone)."
     )
 
 

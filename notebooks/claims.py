@@ -1,7 +1,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="What was claimed, and what is so", css_file="../lib/pages/page.css")
+app = marimo.App(width="full", app_title="Do the articles' claims hold?", css_file="../lib/pages/page.css")
 
 with app.setup(hide_code=True):
     import marimo as mo
@@ -17,7 +17,7 @@ with app.setup(hide_code=True):
 def title(address):
     mnist_training.plain_title(
         "claims",
-        "What was claimed, and what is so?",
+        "Do the articles' claims hold?",
         "Two articles say why a small network trains faster on a processor. The reason that they give, overhead, holds; many of their figures do not. Here "
         "is each beside the one that this machine gives, and, where an article contradicts itself, the arithmetic.",
         address,

@@ -152,7 +152,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    """What was skipped, a line a reason."""
+    """What was skipped, one line per reason."""
     reasons = Counter(
         report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ())
     )

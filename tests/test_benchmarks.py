@@ -58,7 +58,7 @@ def test_a_press_that_shows_something_else_costs_only_itself(monkeypatch, capsys
         pressed.append(key)
         if len(pressed) == 13:
             raise PlaywrightError("Timeout 30000ms exceeded.")
-        state = "Training" if key == "ArrowRight" and len(pressed) != 3 else "From store"
+        state = "Training" if key == "ArrowRight" and len(pressed) != 3 else "Saved result"
         return {"gone": 0.1, "labels": 0.2, "points": 0.3, "state": state}
 
     monkeypatch.setattr(interaction, "_press", press)

@@ -87,7 +87,7 @@ def seconds_by_backend(page) -> dict[str, float]:
     header, *rows = [
         row.split("\t") for row in page.locator(".lab >> nth=3 >> .lab-table").inner_text().strip().splitlines()
     ]
-    return {row[0]: float(row[header.index("s an epoch")]) for row in rows}
+    return {row[0]: float(row[header.index("s per epoch")]) for row in rows}
 
 
 def test_moving_a_slider_trains_anew_and_changes_the_address(page, server):
@@ -144,7 +144,7 @@ def test_every_slider_changes_the_chart_the_sentence_and_the_address(quick_page,
         changed = settings_of(page.url) - settings_of(address)
         assert all(key.startswith(f"{name}.") for key, _ in changed), "of this experiment and of no other"
         moved = (
-            f"([nth, old]) => {{ const now = ({LOOK})(nth); return ['Done', 'From store'].includes(now.state) && now.sentence"
+            f"([nth, old]) => {{ const now = ({LOOK})(nth); return ['Done', 'Saved result'].includes(now.state) && now.sentence"
             " && now.text !== old.text && now.charts !== old.charts }"  # the charts follow their frame
         )
         wait_until(page, moved, [nth, before], 90_000)
@@ -330,7 +330,7 @@ def test_a_search_is_made_on_request_kept_and_told(page, server):
     )
     page.reload()
     page.wait_for_function(
-        "() => document.querySelectorAll('.lab')[4]?.querySelector('.lab-state b')?.innerText === 'From store'",
+        "() => document.querySelectorAll('.lab')[4]?.querySelector('.lab-state b')?.innerText === 'Saved result'",
         timeout=60_000,
     )
     assert sentence(page, 4) == told

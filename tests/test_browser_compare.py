@@ -47,7 +47,7 @@ def test_machines_are_dropped_compared_and_priced(page, server, tmp_path):
     assert page.locator(".compare-grid figure svg").count() >= 3, "a chart for each machine with a race"
     prices = page.locator("details:has-text('prices') summary").first
     prices.click()
-    price = page.get_by_label(f"$ an hour: {CARD.split(' · ')[0]}").first
+    price = page.get_by_label(f"$ per hour: {CARD.split(' · ')[0]}").first
     if price.count() == 0:
         price = page.locator("details:has-text('prices') input").first
     price.fill("500")
@@ -70,7 +70,7 @@ def test_this_machine_stands_beside_the_others_with_a_price_and_nothing_is_cut_o
     assert "assumed: " in row.inner_text()
     page.locator(".compare-grid figcaption", has_text="this machine (live, 20").first.wait_for(timeout=60_000)
     page.locator("summary", has_text="prices").click()
-    page.get_by_role("textbox", name="$ an hour: this machine", exact=True).fill("2.5")
+    page.get_by_role("textbox", name="$ per hour: this machine", exact=True).fill("2.5")
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.body.innerText.includes('2.5 (entered here)')", timeout=20_000)
     cut = "[...document.querySelectorAll('.lab-scroll')].filter(box => box.scrollWidth > box.clientWidth).map(box => box.innerText)"

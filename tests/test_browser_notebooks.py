@@ -127,7 +127,7 @@ def test_the_anatomy_is_served_from_the_store_and_measured_for_a_moved_slider(op
     base = opened(measured_step, "notebooks/anatomy_of_a_step.py")
     page.goto(f"{base}/?step.size=256&step.width=16&step.by=numpy/cpu,jax-epoch/cpu")
     state = "() => document.querySelector('.lab-state b')?.innerText"
-    page.wait_for_function(f"() => ({state})() === 'From store'", timeout=60_000)
+    page.wait_for_function(f"() => ({state})() === 'Saved result'", timeout=60_000)
     assert "A step on 256 images takes" in page.locator(".lab-sentence").inner_text()
     rows = page.locator("table.anatomy tr.anatomy-sum")
     assert rows.count() >= 7
@@ -148,7 +148,7 @@ def test_the_anatomy_is_served_from_the_store_and_measured_for_a_moved_slider(op
     page.wait_for_function(f"() => ({state})() === 'Stopped'", timeout=20_000)
     slider.focus()
     page.keyboard.press("ArrowLeft")
-    page.wait_for_function(f"() => ({state})() === 'From store'", timeout=20_000)
+    page.wait_for_function(f"() => ({state})() === 'Saved result'", timeout=20_000)
     assert page.locator(".lab-sentence").inner_text() == before, "a position seen before is not measured again"
     assert_accessible(page)
     assert_figures_stand_beside_their_labels(page, "table.anatomy >> nth=-1")
@@ -219,5 +219,5 @@ def test_the_sweeps_fill_move_stop_and_are_kept(opened, page, tmp_path):
     page.get_by_role("button", name="Stop", exact=True).nth(1).click()
     page.wait_for_function(f"n => ({state})(n) === 'Stopped'", arg=1, timeout=20_000)
     page.reload()
-    page.wait_for_function(f"n => ({state})(n) === 'From store'", arg=0, timeout=60_000)
+    page.wait_for_function(f"n => ({state})(n) === 'Saved result'", arg=0, timeout=60_000)
     assert_accessible(page)

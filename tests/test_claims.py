@@ -52,7 +52,7 @@ def keras_step(step_s, arithmetic_s=0.0):
 
 ONE_SLOWER = operations(numpy=1e-4, keras_tensorflow=3e-4, keras_tensorflow_gpu=5e-4)
 ONE_SLOWER["keras-tensorflow, GPU"][OPERATIONS[0].key] = 0.9e-4
-SAME_WORDS = "takes 4.4 s an epoch on a CPU"
+SAME_WORDS = "takes 4.4 s per epoch on a CPU"
 
 # Played figures at both sides of each border, and what they leave open.
 MEASURED = [
@@ -71,10 +71,10 @@ MEASURED = [
     ("slows down again", Known(standings(numpy_2048=1.0, numpy_4096=0.9)), Verdict.NOT_HERE),
     ("slows down again", Known(standings(numpy_2048=(0.8, 1.0, 1.5), numpy_4096=1.3)), Verdict.OPEN),
     ("slows down again", Known(), Verdict.OPEN),
-    ("takes 0.14 s an epoch", Known(standings(jax_step_4096=(0.12, 0.13, 0.14), jax_epoch_4096=0.1)), Verdict.HOLDS),
-    ("takes 0.14 s an epoch", Known(standings(jax_step_4096=(0.141, 0.15, 0.16), jax_epoch_4096=0.1)), Verdict.NOT_HERE),
-    ("takes 0.14 s an epoch", Known(standings(jax_step_4096=(0.13, 0.14, 0.15), jax_epoch_4096=0.1)), Verdict.OPEN),
-    ("takes 0.14 s an epoch", Known(standings(jax_step_4096=0.1)), Verdict.OPEN),
+    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=(0.12, 0.13, 0.14), jax_epoch_4096=0.1)), Verdict.HOLDS),
+    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=(0.141, 0.15, 0.16), jax_epoch_4096=0.1)), Verdict.NOT_HERE),
+    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=(0.13, 0.14, 0.15), jax_epoch_4096=0.1)), Verdict.OPEN),
+    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=0.1)), Verdict.OPEN),
     ("every single operation", Known(operations=operations(numpy=1e-4, keras_tensorflow=3e-4, keras_tensorflow_gpu=5e-4)), Verdict.HOLDS),
     ("every single operation", Known(operations=ONE_SLOWER), Verdict.NOT_HERE),
     ("every single operation", Known(operations=operations(numpy=1e-4, keras_tensorflow=3e-4)), Verdict.NO_GPU),
@@ -145,7 +145,7 @@ def test_corrections_are_the_arithmetic():
     assert judged("22,500 steps", Known()).measured == "18,000 training steps"
     assert judged("1,500 training steps", Known()).measured == "1,500 + 375 = 1,875 batches"
     assert judged("multiply-adds", Known()).measured == "3.2 million"
-    assert "2.8\u202fms a step, 13 times" in judged("210 μs", Known()).why
+    assert "2.8\u202fms per step, 13 times" in judged("210 μs", Known()).why
     assert "says 17" in judged("45 times", Known()).why
     assert "a factor of 2.6" in judged("11.31", Known()).why
 

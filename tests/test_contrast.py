@@ -56,6 +56,6 @@ def test_a_count_in_the_confusion_matrix_is_read_on_its_ground():
 
 def test_a_drawn_figure_takes_the_text_colour_of_the_page():
     figure = network_inside.confusion_figure(network_inside.Inside(np.eye(10, dtype=int), ()))
-    svg = network_inside.as_svg(figure, "what it takes for what")
-    assert 'aria-label="what it takes for what"' in svg
+    svg = network_inside.as_svg(figure, "Which digits it confuses")
+    assert 'aria-label="Which digits it confuses"' in svg
     assert svg.count("currentColor") >= 20, "the digits along both axes"

@@ -21,7 +21,7 @@ def test_create_makes_a_machine_that_deletes_itself_and_runs_marimo_there(cloud)
     assert cloud.rows("rules") == ["less-overhead-l4-iap,35.235.240.0/20,tcp:22"]
     assert "systemctl --user restart marimo" in cloud.rows("remote")
     assert any("requirements-gpu.txt" in line for line in cloud.rows("remote"))
-    assert "0.71 $ an hour" in said
+    assert "$0.71 per hour" in said
     assert "deletes itself 2 h after its start" in said
 
 
@@ -144,7 +144,7 @@ def test_status_says_since_when_until_when_and_what_it_has_cost(cloud):
         said = cloud("status")
         assert re.search(r"less-overhead-cpu in us-central1-a is RUNNING since .* \(30 min\)", said)
         assert "(in 1 h 30 min)" in said
-        assert "So far about 0.47 $ (0.936 $ an hour, on demand" in said
+        assert "So far about $0.47 ($0.936 per hour, on demand" in said
         assert "less-overhead-cpu-iap" in said
 
 

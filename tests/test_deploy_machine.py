@@ -181,10 +181,10 @@ STARTED = "2026-11-21T03:00:00.000-08:00"  # an hour before
     [
         (
             ["m", "z", "RUNNING", "l4", "STANDARD", STARTED, "", "7200"],
-            ["(1 h 0 min)", "(in 1 h 0 min)", "0.71 $ (0.71 $"],
+            ["(1 h 0 min)", "(in 1 h 0 min)", "$0.71 ($0.71"],
         ),
-        (["m", "z", "RUNNING", "cpu", "SPOT", STARTED, "", "7200"], ["0.14 $ (0.143 $ an hour, spot"]),
-        (["m", "z", "RUNNING", "l4", "SPOT", "", STARTED, "7200"], ["0.71 $ (0.71 $ an hour, at most: no spot price"]),
+        (["m", "z", "RUNNING", "cpu", "SPOT", STARTED, "", "7200"], ["$0.14 ($0.143 per hour, spot"]),
+        (["m", "z", "RUNNING", "l4", "SPOT", "", STARTED, "7200"], ["$0.71 ($0.71 per hour, at most: no spot price"]),
         (["m", "z", "RUNNING", "cpu", "STANDARD", STARTED, "", ""], ["NO time limit: delete it yourself"]),
         (["m", "z", "TERMINATED", "l4", "SPOT", STARTED, "", "7200"], ["its disk costs money"]),
     ],
@@ -201,7 +201,7 @@ def test_prices_are_dated_and_the_readme_quotes_them():
     readme = (DEPLOY / "README.md").read_text()
     for kind, price in prices["prices"].items():
         row = next(line for line in readme.splitlines() if line.startswith(f"| `{kind}`"))
-        spot = f"{price['spot']} $" if price["spot"] else "not kept here"
+        spot = f"${price['spot']}" if price["spot"] else "not kept here"
         assert row == (
-            f"| `{kind}`, {price['machine_type']} | {price['on_demand']} $ | {spot} | about {prices['published'][kind]:.2f} $ |"
+            f"| `{kind}`, {price['machine_type']} | ${price['on_demand']} | {spot} | about ${prices['published'][kind]:.2f} |"
         )

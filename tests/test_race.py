@@ -148,7 +148,7 @@ def test_each_view_has_its_scale_and_its_winners(shown, best, darkest, ends):
         (Shown("speed-up", KERAS), "Farthest ahead of Keras on TensorFlow at the same batch size: NumPy at 32, 59 × as fast."),
         (Shown("speed-up", Way("keras-jax")), "Keras on JAX is not measured yet"),
         (Shown("cost", price_per_h=3.6), "Cheapest so far: JAX, one call an epoch at batch size 512, $0.05 for 1,000 epochs."),
-        (Shown("cost"), "set the $ an hour"),
+        (Shown("cost"), "set the $ per hour"),
         (Shown("target"), "counted after the race"),
         (Shown("target-cost", price_per_h=3.6), "counted after the race"),
     ],

@@ -95,7 +95,7 @@ def test_sentences_say_what_the_figures_show():
     text = view.comparison_sentence(known, 3)
     assert "Quickest: vmap, 5.0\u202fs" in text
     assert "20.0 times faster than Keras one after another" in text
-    assert "10.0 times faster than Keras in a process a core" in text
+    assert "10.0 times faster than Keras in one process per core" in text
     assert "JAX one after another is 10.0 times faster already" in text
     assert "2.0 times faster still" in text
     assert "20.0 ×" in view.published_table(known)

@@ -98,7 +98,7 @@ def test_the_table_multiplies_epochs_with_epoch_and_evaluation():
         known, view="target-cost", learned=curves({**GOOD, 3: (0.9, 0.95)}), price_per_h=3600.0, price_date="2026-11-01"
     )
     assert priced["text"] == "$2.2"
-    assert "at 3600 $ an hour, price of 2026-11-01" in priced["title"]
+    assert "at $3600 per hour, price of 2026-11-01" in priced["title"]
 
 
 def test_the_sentence_warns_until_accuracy_is_compared():

@@ -1,4 +1,4 @@
-"""The race: seconds an epoch of every way of training at every batch size, in turns, kept, and resumed where it stopped.
+"""The race: seconds per epoch of every way of training at every batch size, in turns, kept, and resumed where it stopped.
 
 A visit measures one cell once: a short training whose first epoch warms up and is left out, and whose later epochs are the blocks.
 Where an epoch takes long, a part of it is measured and scaled, and the cell says so. All cells are visited once in a random

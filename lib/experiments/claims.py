@@ -183,10 +183,10 @@ def _cpu_beats_gpu(known: Known) -> Judgement:
         return open_until("the race at batch size 32")
     if gpu_s is None or told is None:
         why = "The processor's half is measured here; the card's needs a machine with one."
-        return Judgement(Verdict.NO_GPU, f"CPU {seconds(cpu_s[1])} an epoch", why, recorded_at=32)
+        return Judgement(Verdict.NO_GPU, f"CPU {seconds(cpu_s[1])} per epoch", why, recorded_at=32)
     holds = is_longer(told)
     why = f"The same `fit`, the same data; the GPU takes {told.ratio:.2g} times as long."
-    figure = f"CPU {seconds(cpu_s[1])}, GPU {seconds(gpu_s[1])} an epoch"
+    figure = f"CPU {seconds(cpu_s[1])}, GPU {seconds(gpu_s[1])} per epoch"
     return decided(holds, figure, why if holds is not None else _NOT_TOLD_APART)
 
 
@@ -238,7 +238,7 @@ def _jax_in_a_seventh_of_a_second(known: Known) -> Judgement:
     why = f"One call a step, as in the article; the whole epoch in one call takes {seconds(epoch_s[1])}."
     holds = None if low <= 0.14 < high else high <= 0.14
     return decided(
-        holds, f"{justified(middle, low, high, at_most=3)} an epoch", why if holds is not None else _BOTH_SIDES
+        holds, f"{justified(middle, low, high, at_most=3)} per epoch", why if holds is not None else _BOTH_SIDES
     )
 
 
@@ -284,7 +284,7 @@ def _steps_of_the_sweep(_known: Known) -> Judgement:
 
 def _overhead_a_step(known: Known) -> Judgement:
     own_s, one = 63 / 22_500, known.splits.get(Way("keras-tensorflow"))
-    why = f"Their own sweep says otherwise: 63 s over 22,500 steps are {seconds(own_s)} a step, {own_s / 210e-6:.0f} times as much."
+    why = f"Their own sweep says otherwise: 63 s over 22,500 steps are {seconds(own_s)} per step, {own_s / 210e-6:.0f} times as much."
     beside = (
         "–"
         if one is None
@@ -369,10 +369,10 @@ def _every_operation_faster(known: Known) -> Judgement:
 
 def _price(_known: Known) -> Judgement:
     why = (
-        "A price list of 2026 has 0.936 $ on demand in us-central1. Which it was when the article was written can be neither measured nor reckoned: "
+        "A price list of 2026 has $0.936 on demand in us-central1. Which it was when the article was written can be neither measured nor reckoned: "
         "each cost here carries its price's date."
     )
-    return decided(None, "0.936 $ an hour, listed in 2026", why)
+    return decided(None, "$0.936 per hour, listed in 2026", why)
 
 
 def _crossover(known: Known) -> Judgement:
@@ -384,12 +384,12 @@ def _crossover(known: Known) -> Judgement:
 
 A, B = published.OVERHEAD_ARTICLE, published.MACHINES_ARTICLE
 CLAIMS = (
-    Claim("784→128→10 takes 4.4 s an epoch on a CPU and 6.5 s on a GPU.", A, _cpu_beats_gpu),
+    Claim("784→128→10 takes 4.4 s per epoch on a CPU and 6.5 s on a GPU.", A, _cpu_beats_gpu),
     Claim("The 6.5 s are 1,500 training steps.", A, _with_validation),
     Claim("Keras on the CPU at batch size 32 takes 4.4 s; in the table, 11.31 s.", A, _two_figures_for_one_thing),
     Claim("NumPy takes longer at batch size 128 (4.70 s) than at 32 (2.71 s).", A, _numpy_slower_at_128),
     Claim("NumPy slows down again at batch size 4,096.", A, _memory_pressure),
-    Claim("JAX at batch size 4,096 takes 0.14 s an epoch.", A, _jax_in_a_seventh_of_a_second),
+    Claim("JAX at batch size 4,096 takes 0.14 s per epoch.", A, _jax_in_a_seventh_of_a_second),
     Claim("That is 45 times faster than Keras on the GPU.", A, _forty_five_times),
     Claim("The CPU is faster on every single operation: 751 μs against 4,447 μs.", A, _every_operation_faster),
     Claim("On the CPU a compiled step is all compute, no overhead.", A, _no_overhead_on_cpu),
@@ -401,6 +401,6 @@ CLAIMS = (
     Claim("`nvidia-smi dmon -s u` shows the occupancy.", B, _utilisation),
     Claim("TensorFlow under Keras runs each operation eagerly.", B, _fit_is_eager),
     Claim("XLA compiles the whole computation into one fused kernel.", B, _one_fused_kernel),
-    Claim("About 10 μs of Python a step are a hard floor.", B, _hard_floor),
-    Claim("c3-highcpu-22 costs 0.77 $ an hour.", B, _price),
+    Claim("About 10 μs of Python per step are a hard floor.", B, _hard_floor),
+    Claim("c3-highcpu-22 costs $0.77 per hour.", B, _price),
 )

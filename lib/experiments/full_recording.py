@@ -228,7 +228,7 @@ class Battery:
 
 
 def pool_fits(backend: str) -> bool:
-    """Whether a process a core of this library stays below the battery's memory."""
+    """Whether one process per core of this library stays below the battery's memory."""
     return usable_cores() * POOL_BYTES.get(backend, KERAS_POOL_BYTES) < MAX_POOL_BYTES
 
 

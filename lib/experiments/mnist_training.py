@@ -209,11 +209,11 @@ def _tell_backends(done: list[tuple[str, Line]], _target: float) -> str:
     (first, fast), (last, slow) = ranked[0], ranked[-1]
     fast_s, slow_s = np.median(fast.epoch_s), np.median(slow.epoch_s)
     if first == last:
-        return f"{first}: {seconds(float(fast_s))} an epoch."
+        return f"{first}: {seconds(float(fast_s))} per epoch."
     accuracies = [line.accuracy or 0 for _, line in done]
     return (
         f"The same training, the same accuracy ({percent(min(accuracies))} to {percent(max(accuracies))}): {first} takes "
-        f"{seconds(float(fast_s))} an epoch, {last} {seconds(float(slow_s))}, {slow_s / fast_s:.1f} times as long."
+        f"{seconds(float(fast_s))} per epoch, {last} {seconds(float(slow_s))}, {slow_s / fast_s:.1f} times as long."
     )
 
 

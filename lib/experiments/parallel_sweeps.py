@@ -191,7 +191,7 @@ def saturation(
 
 
 def _each(paces: Paces, strategy: str, trainings: list[Training], n_devices: int, doing: str):
-    """Generator: its value is seconds an epoch and network, all in one program, with the ends of their spread; None when cancelled."""
+    """Generator: its value is seconds per epoch and network, all in one program, with the ends of their spread; None when cancelled."""
     limits = Limits(float("inf"), float("inf"), n_devices, 1.0)
     plan = parts(STRATEGIES[strategy], trainings, range(len(trainings)), limits)
     found = yield from _noted(paces.of(plan, trainings), doing)

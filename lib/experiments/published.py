@@ -67,7 +67,7 @@ EXPERIMENT_S = MappingProxyType({name: (_ON_L4[name], _ON_22_CORES[name]) for na
 
 
 def epoch_s(backend: str, device: str, batch_size: int) -> float | None:
-    """The published seconds an epoch, where the article has this batch size."""
+    """The published seconds per epoch, where the article has this batch size."""
     return EPOCH_S.get((backend, device), {}).get(batch_size)
 
 

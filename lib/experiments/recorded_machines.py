@@ -313,7 +313,7 @@ def live_machine(store: Store) -> Machine | None:
     power_w = ASSUMED_W + (ASSUMED_CARD_W if this_machine().gpu else 0)
     return Machine(
         f"this machine: {this_machine().line}", "what was measured here", tuple(records), tuple(curves),
-        round(power_w / 1000 * ASSUMED_PER_KWH, 3), f"assumed: {power_w} W at {ASSUMED_PER_KWH:.2f} $ a kWh", live=True,
+        round(power_w / 1000 * ASSUMED_PER_KWH, 3), f"assumed: {power_w} W at ${ASSUMED_PER_KWH:.2f} per kWh", live=True,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ POINTS_PER_LINE = 150
 
 # The states that the page tells apart.
 WAITING, RUNNING, STOPPED, KEPT, DIVERGED, FAILED, DONE = (
-    "waiting", "running", "stopped", "from store", "diverged", "failed", "done",
+    "waiting", "running", "stopped", "saved", "diverged", "failed", "done",
 )  # fmt: skip
 NOT_RUN = "not run"  # of one line: its run was over before its turn came
 
@@ -230,14 +230,14 @@ class Results:
         return left
 
     def _step_cost_s(self, line: Line) -> float:
-        """A step's seconds: measured, or guessed from the arithmetic at 50 GFLOP/s and 20 μs a step."""
+        """A step's seconds: measured, or guessed from the arithmetic at 50 GFLOP/s and 20 μs per step."""
         if line.n_steps and line.train_s:
             return line.train_s / line.n_steps
         training = line.item.training
         return 20e-6 + training.network.step_flops(training.batch_size) / 50e9
 
     def steps_frame(self, points: int = POINTS_PER_LINE) -> pd.DataFrame:
-        """Loss by step: a row a point of the thinned lines."""
+        """Loss by step: one row per point of the thinned lines."""
         with self.changed:
             parts = []
             for index, line in enumerate(self.lines):
@@ -257,7 +257,7 @@ class Results:
         return pd.concat(parts, ignore_index=True)
 
     def epochs_frame(self) -> pd.DataFrame:
-        """A row an epoch: accuracy and loss on the validation images, seconds of training, evaluation, and both so far."""
+        """One row per epoch: accuracy and loss on the validation images, seconds of training, evaluation, and both so far."""
         rows = []
         with self.changed:
             for index, line in enumerate(self.lines):
@@ -275,7 +275,7 @@ class Results:
         return pd.DataFrame(rows, columns=columns)
 
     def summary_frame(self) -> pd.DataFrame:
-        """A row a training: what it was, what came out, and how it was measured."""
+        """One row per training: what it was, what came out, and how it was measured."""
         rows = []
         with self.changed:
             for index, line in enumerate(self.lines):

@@ -1,4 +1,4 @@
-"""How many epochs a batch size needs for an accuracy: what makes seconds an epoch comparable between batch sizes.
+"""How many epochs a batch size needs for an accuracy: what makes seconds per epoch comparable between batch sizes.
 
 All ways take the same steps from the same start (tests hold them to it), so the epochs are counted once, with JAX, and the
 seconds are each way's own. The learning rate is chosen on one seed and judged on three others; none is drawn again.

@@ -88,7 +88,7 @@ def _paint(
     known = view.splits(parts, records)
     done = sum(task.complete(records) for task in wanted)
     words = now.note or (f"{done} of {len(wanted)} examinations" if wanted else "choose at least one backend")
-    state = "From store" if complete and now.state == DONE else now.state
+    state = "Saved result" if complete and now.state == DONE else now.state
     when = f", measured {max(r.measured_at for r in records)[:16]} UTC" if complete and records else ""
     sentence = view.sentence(known, size)
     figure = view.parts_chart(known, [task.way for task in parts])

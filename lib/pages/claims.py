@@ -51,7 +51,7 @@ def _draw(records: list[Record], state: str) -> None:
     judged = [claim.judge(known(usable_ways(), records)) for claim in CLAIMS]
     words = view.sentence(judged)
     state = state or layout.state_line(
-        "From store" if done == total else "Not running", done, total, f"{done} of {total} measurements are there"
+        "Saved result" if done == total else "Not running", done, total, f"{done} of {total} measurements are there"
     )
     table = view.table(CLAIMS, judged)
     mo.output.replace(

@@ -106,7 +106,7 @@ def panel(address: Address, collection: Collection, remembered: Remembered) -> m
     target = address.read(settings()["compare.target"])
     prices = {
         one.name: mo.ui.number(
-            0, MAX_PRICE_PER_H, step=0.001, value=_price(remembered.prices.get(one.name, one.price_per_h)), label=f"$ an hour: {labels[one.name]}"
+            0, MAX_PRICE_PER_H, step=0.001, value=_price(remembered.prices.get(one.name, one.price_per_h)), label=f"$ per hour: {labels[one.name]}"
         )
         for one in collection.machines
     }  # fmt: skip
@@ -177,7 +177,7 @@ def accuracy(now: Chosen) -> mo.Html:
         return mo.Html(
             '<p class="lab-note">No record here has counted the epochs to an accuracy: that needs MNIST and JAX on one machine of them.</p>'
         )
-    caption = f"seconds to {now.target:.0%}, evaluation after each epoch counted; a line a batch size, its number at the right"
+    caption = f"seconds to {now.target:.0%}, evaluation after each epoch counted; one line per batch size, its number at the right"
     return mo.Html(_figure(caption, compare_machines_charts.target_chart(now.measured, learned, now.target)))
 
 

@@ -131,7 +131,7 @@ def page(controls: str, result: str) -> mo.Html:
 
 
 _STATE_WORDS = {
-    WAITING: "Waiting", RUNNING: "Training", STOPPED: "Stopped", KEPT: "From store", DONE: "Done", FAILED: "Failed", DIVERGED: "Diverged",
+    WAITING: "Waiting", RUNNING: "Training", STOPPED: "Stopped", KEPT: "Saved result", DONE: "Done", FAILED: "Failed", DIVERGED: "Diverged",
 }  # fmt: skip
 UNDER_WAY = ("Waiting", "Starting", "Measuring", "Training")
 
@@ -162,17 +162,17 @@ def progress_text(results: Results) -> str:
     if results.starting:
         return f"{results.starting}: its worker imports the library and loads the images"
     if _is_choosing(results):
-        return "a few steps of each way to train them all, to take the quickest"
+        return "timing a few steps of each strategy, to pick the fastest"
     if results.state == WAITING:
         if results.place is None:
             return (
-                f"{results.holder or 'another program on this machine'} is timing something; this starts when it gives the turn back, "
+                f"{results.holder or 'another program on this machine'} is measuring; this starts when that has finished, "
                 f"or after {PATIENCE_S:.0f} s beside it"
             )
         return (
             ""
             if results.place == 0
-            else f"number {results.place + 1} in the queue: one training at a time, so that its seconds are true"
+            else f"number {results.place + 1} in the queue: one training at a time, so that timings are not distorted"
         )
     if results.state == RUNNING:
         left_s = results.left_s
@@ -185,7 +185,7 @@ def progress_text(results: Results) -> str:
     if results.state == DONE:
         kept = sum(line.kept for line in results.lines)
         return f"{len(results.lines)} trainings" + (
-            f", {kept} of them from the store" if kept else ", measured just now"
+            f", {kept} of them saved earlier" if kept else ", measured just now"
         )
     return ""
 
@@ -212,7 +212,7 @@ def table(experiment: Experiment, results: Results) -> pd.DataFrame:
             "accuracy": frame["accuracy"].map(lambda value: formatting.percent(value) if value == value else "–"),
             "parameters": frame["parameters"].map("{:,}".format),
             "steps": frame["steps"].map("{:,}".format),
-            "s an epoch": frame["epoch_median_s"].map(_plain_s),
+            "s per epoch": frame["epoch_median_s"].map(_plain_s),
             "quartiles": [
                 f"{_plain_s(low)} – {_plain_s(high)}"
                 for low, high in zip(frame["epoch_q1_s"], frame["epoch_q3_s"], strict=True)

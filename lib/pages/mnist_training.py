@@ -17,6 +17,7 @@ from lib.experiments import mnist_training
 from lib import formatting
 from lib.pages import layout, streaming, options
 from lib.views import network_inside as inside_module
+from lib.views.glossary import glossary
 from lib.views.markup import table
 from lib.pages.url_state import Address, Setting, by_name, checked, choice, choices, ends, text
 from lib.backends.registry import BACKENDS, DEFAULT, Way, unavailable
@@ -90,9 +91,10 @@ def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) ->
         navigation("mnist_training") + '<div class="lab-title"><h1>Why is my GPU slower?</h1>'
         f'<p class="lab-line">{html.escape(this_machine().line)}</p></div>'
         '<p class="lab-question">A small network often trains faster on a processor than on a graphics card, because most of its time is not '
-        "arithmetic but overhead. Move a slider: every line below is being trained now, on this machine.</p>"
+        "arithmetic but overhead. Move a slider: every line below is trained on this machine.</p>"
         f"{layout.quiet(_SOURCES)}"
-        f'{layout.images_line(data or recognised())}{layout.problems(notes)}<div class="lab-tools">{tools.text}</div>{mo.ui.anywidget(PageAids()).text}'
+        f'{layout.images_line(data or recognised())}{layout.problems(notes)}<div class="lab-tools">{tools.text}</div>{glossary()}'
+        f"{mo.ui.anywidget(PageAids()).text}"
     )
 
 
@@ -102,7 +104,7 @@ def plain_title(name: str, heading: str, question: str, address: Address) -> mo.
     return mo.Html(
         f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1><p class="lab-line">{html.escape(this_machine().line)}</p></div>'
         f'<p class="lab-question">{html.escape(question)}</p>{layout.quiet(_SOURCES)}'
-        f'<details class="lab-details"><summary>this machine</summary>{machine}</details>'
+        f'<details class="lab-details"><summary>this machine</summary>{machine}</details>{glossary()}'
         f"{mo.ui.anywidget(PageAids()).text}" + layout.problems(address.problems)
     )
 
@@ -310,9 +312,9 @@ def _look(training: Training, parameters: Parameters, images: np.ndarray, labels
         f"{training.epochs} epochs: {formatting.percent(seen.accuracy)} of the {len(images):,} test images, which no training saw."
     )
     figures = [
-        ("what it takes for what", inside_module.confusion_figure(seen)),
-        ("most sure, and wrong", inside_module.wrong_figure(seen, images, labels)),
-        ("what the first layer looks for", inside_module.weights_figure(parameters)),
+        ("Which digits it confuses", inside_module.confusion_figure(seen)),
+        ("Most confident mistakes", inside_module.wrong_figure(seen, images, labels)),
+        ("What the first layer looks for", inside_module.weights_figure(parameters)),
     ]
     shown = "".join(
         f'<figure class="lab-figure"><figcaption>{caption}</figcaption>{inside_module.as_svg(figure, caption)}</figure>'

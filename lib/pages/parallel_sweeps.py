@@ -120,7 +120,7 @@ def _paint_comparison(filling: Filling, kept: dict, began: bool, epochs: int, co
     now = filling.view()
     known = kept | {item.method: item.record for item in now.items if isinstance(item, Compared)}
     methods = parallel_sweeps.methods()
-    state = "From store" if not began and now.state == DONE else now.state
+    state = "Saved result" if not began and now.state == DONE else now.state
     words = now.note or f"{len(known)} of {len(methods)} ways timed, once each"
     if now.state == DONE and len(known) < len(methods):
         words += "; Keras takes a minute or more: press “Time Keras too”"

@@ -136,7 +136,7 @@ def _paint(stage: Stage, filling: Filling, trainings: list[Training], values: di
     over = now.over
     state = now.state
     if not trains and state != FAILED:
-        state = "From store" if len(done) == len(trainings) else "Not running"
+        state = "Saved result" if len(done) == len(trainings) else "Not running"
     words = now.note or f"{len(done):,} of {len(trainings):,} settings" + ("" if trains or len(done) == len(trainings) else ": press “Search”")  # fmt: skip
     line = layout.state_line(state, len(done), len(trainings), words, now.problem)
     if picked is not None:

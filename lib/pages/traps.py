@@ -65,7 +65,7 @@ def _paint(stage: Stage, filling: Filling, task: Task, controls: str) -> int:
     kept, complete = stage.began_with
     found = traps.measurements(task, [*kept, *now.items])
     known = view.pairs(found)
-    state = "From store" if complete and now.state == DONE else now.state
+    state = "Saved result" if complete and now.state == DONE else now.state
     words = now.note or f"{len(known)} of {len(view.TRAPS)} traps"
     ceiling = ceilings(task.way, stage.store)
     sentence = " ".join(filter(None, [view.sentence(known), view.occupancy(found, task.way.device) if known else ""]))

@@ -52,7 +52,7 @@ class Split:
 
 
 def split(backend: str, found: Mapping[str, float]) -> Split | None:
-    """Parts from the experiments' seconds a step; None while an experiment is missing."""
+    """Parts from the experiments' seconds per step; None while an experiment is missing."""
     keras = "fit-tiny" in found
     in_one_call = backend == "jax-epoch"
     needed = {"step", "busy", "returns", "transfer", "many", "many-tiny"}

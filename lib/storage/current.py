@@ -1,4 +1,4 @@
-"""Which kept measurements still speak: of this machine, this code and these versions."""
+"""Which cached measurements are still valid: those of this machine, this code and these versions."""
 
 from collections.abc import Mapping, Sequence
 

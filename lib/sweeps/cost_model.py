@@ -92,7 +92,7 @@ def evaluation_flops(part: Part, trainings: Sequence[Training]) -> float:
 
 
 def nominal_s(trainings: Sequence[Training], indices: Sequence[int]) -> float:
-    """Seconds one after another, before anything is measured: 15 μs a step and 150 GFLOP/s."""
+    """Seconds one after another, before anything is measured: 15 μs per step and 150 GFLOP/s."""
     return sum(
         trainings[i].epochs
         * trainings[i].steps_per_epoch()

@@ -125,7 +125,7 @@ def _how_far(done: int, total: int, spent_s: float) -> str:
 
 
 def search_frame(trainings: Sequence[Training], found: Mapping[int, Curve]) -> pd.DataFrame:
-    """A row a finished setting: its four numbers, epochs, accuracy, and whether it diverged."""
+    """One row per finished setting: its four numbers, epochs, accuracy, and whether it diverged."""
     rows = []
     for index, curve in sorted(found.items()):
         training, last = trainings[index], curve.epochs[-1]

@@ -90,7 +90,7 @@ def unsynchronised_timing(observed: Observed) -> Finding | None:
         return None
     return Finding(
         "unsynchronised timing",
-        f"The clock said {_s(reported_s)} a step; waited for, it is {_s(step_s)}.",
+        f"The clock said {_s(reported_s)} per step; waited for, it is {_s(step_s)}.",
         "The call returns when the work is queued, not when it is done.",
         "Wait for the result before the clock is read (block_until_ready, cuda.synchronize).",
         step_s / reported_s,
@@ -142,7 +142,7 @@ def _share_of_the_step(
     step_s = observed.step_s
     if part_s is None or step_s is None or part_s <= limit * step_s:
         return None
-    evidence = f"Of {_s(step_s)} a step, {_s(part_s)} ({part_s / step_s:.0%}) go into {what}."
+    evidence = f"Of {_s(step_s)} per step, {_s(part_s)} ({part_s / step_s:.0%}) go into {what}."
     gain = step_s / (step_s - part_s) if part_s < step_s else None
     return Finding(name, evidence, cause, remedy, gain)
 
@@ -220,7 +220,7 @@ def batches_by_epoch_time_alone(observed: Observed) -> Finding | None:
         return None
     return Finding(
         "batch sizes compared by epoch time alone",
-        f"Batch sizes {', '.join(map(str, sizes))} stand beside each other by seconds an epoch.",
+        f"Batch sizes {', '.join(map(str, sizes))} stand beside each other by seconds per epoch.",
         "A larger batch makes fewer steps an epoch, and needs more epochs for the same accuracy.",
         "Compare the time to a target accuracy, with three seeds or more.",
     )

@@ -130,7 +130,7 @@ def parts_chart(known: Mapping[Way, Split], ways: Sequence[Way]) -> Chart:
     tooltip = [
         "label:N",
         "part:N",
-        alt.Tooltip("us:Q", format=".4~g", title="μs a step"),
+        alt.Tooltip("us:Q", format=".4~g", title="μs per step"),
         alt.Tooltip("share:Q", format=".0%"),
     ]
     bars = (
@@ -140,7 +140,7 @@ def parts_chart(known: Mapping[Way, Split], ways: Sequence[Way]) -> Chart:
             x=alt.X(
                 "us:Q",
                 stack="zero",
-                title="μs a step",
+                title="μs per step",
                 axis=alt.Axis(tickCount=5),
                 scale=alt.Scale(domain=[0, most_us]),
             ),

@@ -21,7 +21,7 @@ from lib.timing.roofline import Ceiling, Floor
 from lib.views.mnist_training import styled
 
 VIEWS = {
-    "seconds an epoch": "seconds",
+    "seconds per epoch": "seconds",
     "seconds to the target accuracy": "target",
     "times faster than …": "speed-up",
     "cost of 1,000 epochs": "cost",
@@ -135,7 +135,7 @@ Figure = tuple[str, str, float | None]  # text, explanation, and the value that 
 
 def _epoch(standing: Standing, _known: Mapping[Cell, Standing], _shown: Shown) -> Figure:
     low, middle, high = standing.quartiles_s
-    title = f"{seconds(middle)} an epoch ({seconds(low)} to {seconds(high)}), {len(standing.epoch_s)} epochs in {_visits(standing)}"
+    title = f"{seconds(middle)} per epoch ({seconds(low)} to {seconds(high)}), {len(standing.epoch_s)} epochs in {_visits(standing)}"
     return justified(middle, low, high, at_most=3), title, middle
 
 
@@ -188,7 +188,7 @@ def _priced(figure: Figure, times: float, what: str, shown: Shown) -> Figure:
         return text, title, None
     if not shown.price_per_h:
         return "set a price", title, None
-    dated = f"at {shown.price_per_h:g} $ an hour" + (f", price of {shown.price_date}" if shown.price_date else "")
+    dated = f"at ${shown.price_per_h:g} per hour" + (f", price of {shown.price_date}" if shown.price_date else "")
     dollars = times * value / 3600 * shown.price_per_h
     return f"${dollars:.3g}", f"{what} {dated}; {title}", dollars
 
@@ -250,7 +250,7 @@ def sentence(known: Mapping[Cell, Standing], shown: Shown | None = None) -> str:
 
 
 _BEST = {
-    "seconds": "Fastest so far: {way} at batch size {size}, {figure} an epoch.",
+    "seconds": "Fastest so far: {way} at batch size {size}, {figure} per epoch.",
     "target": "To {target} accuracy the fastest is {way} at batch size {size}: {figure}, which is what counts.",
     "speed-up": "Farthest ahead of {beside} at the same batch size: {way} at {size}, {figure} as fast.",
     "cost": "Cheapest so far: {way} at batch size {size}, {figure} for 1,000 epochs.",
@@ -261,7 +261,7 @@ _BEST = {
 def _why_nothing(shown: Shown) -> str:
     """What the chosen view still needs."""
     if shown.view in ("cost", "target-cost") and not shown.price_per_h:
-        return "A cost needs the price of this machine: set the $ an hour above."
+        return "A cost needs the price of this machine: set the $ per hour above."
     if shown.view == "speed-up":
         beside = f"{shown.beside.label} is not measured yet" if shown.beside is not None else "nothing is chosen"
         return f"There is nothing to be faster than: {beside}."
@@ -269,7 +269,7 @@ def _why_nothing(shown: Shown) -> str:
 
 
 def _remarks(known: Mapping[Cell, Standing]) -> list[str]:
-    """What seconds an epoch show beside the fastest, and what they hide."""
+    """What seconds per epoch show beside the fastest, and what they hide."""
     parts = []
     pair = [known.get(Cell(Way(key), 32)) for key in ("keras-tensorflow", "jax-epoch")]
     if pair[0] is not None and pair[1] is not None:
@@ -287,13 +287,13 @@ def detail(standing: Standing | None, floor: Floor | None = None) -> str:
         return '<p class="lab-note">Choose a cell of the table to see its epochs, their spread and a verdict.</p>'
     low, middle, high = standing.quartiles_s
     lines = [
-        f"<b>{html.escape(standing.cell.way.label)}</b>, batch size {standing.cell.batch_size:,}: {justified(middle, low, high)} an epoch "
+        f"<b>{html.escape(standing.cell.way.label)}</b>, batch size {standing.cell.batch_size:,}: {justified(middle, low, high)} per epoch "
         f"(quartiles {seconds(low)} to {seconds(high)}, {len(standing.epoch_s)} epochs in {_visits(standing)}, last {standing.measured_at[:16]} UTC)."
     ]
     if floor is not None:
         steps = N_TRAIN // standing.cell.batch_size
         lines.append(
-            f"The least that this machine could take is {seconds(steps * floor.seconds)} an epoch, set by {floor.by.value}: the cell stands at "
+            f"The least that this machine could take is {seconds(steps * floor.seconds)} per epoch, set by {floor.by.value}: the cell stands at "
             f"{middle / (steps * floor.seconds):.2g} times that; the rest is overhead."
         )
     if standing.scaled:
@@ -314,11 +314,11 @@ def blocks_chart(standing: Standing) -> dict:
     rows = pd.DataFrame({"epoch": np.arange(1, len(standing.epoch_s) + 1), "seconds": standing.epoch_s})
     color = BACKENDS[standing.cell.way.backend].color
     band = alt.Chart(pd.DataFrame({"low": [low], "high": [high]})).mark_rect(opacity=0.15, color=color)
-    y = alt.Y("seconds:Q", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5), title="seconds an epoch")
+    y = alt.Y("seconds:Q", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5), title="seconds per epoch")
     x = alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="timed epoch, in order")
     points = alt.Chart(rows).mark_point(filled=True, size=50, color=color, opacity=1)
     rule = alt.Chart(pd.DataFrame({"seconds": [middle]})).mark_rule(color=color)
-    chart = band.encode(y=alt.Y("low:Q", title="seconds an epoch"), y2="high:Q") + rule.encode(y=y)
+    chart = band.encode(y=alt.Y("low:Q", title="seconds per epoch"), y2="high:Q") + rule.encode(y=y)
     return styled(
         chart + points.encode(x=x, y=y, tooltip=["epoch", alt.Tooltip("seconds:Q", format=".4g")]), height=160
     )

@@ -32,7 +32,7 @@ def sentence(judged: Sequence[Judgement]) -> str:
 
 
 def table(claims: Sequence[Claim], judged: Sequence[Judgement]) -> str:
-    """HTML: a row a claim, below a heading of its article."""
+    """HTML: one row per claim, below a heading of its article."""
     rows, source = [], ""
     for claim, one in zip(claims, judged, strict=True):
         if claim.source != source:

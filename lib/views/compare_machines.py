@@ -90,7 +90,7 @@ def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
         for machine in assumed
     )
     row_css = ["race-published" if machine.is_published else "" for machine in machines]
-    return table(["machine", "figures", "from", "ways", "disturbed", "$ an hour"], rows, "compare", row_css) + lost
+    return table(["machine", "figures", "from", "ways", "disturbed", "$ per hour"], rows, "compare", row_css) + lost
 
 
 def article_table(machines: Sequence[Machine], prices: Prices) -> str:
@@ -112,7 +112,7 @@ def article_table(machines: Sequence[Machine], prices: Prices) -> str:
 
 
 def figures(machines: Sequence[Machine], prices: Prices, learned: Learned, target: float) -> pd.DataFrame:
-    """A row a machine, way and batch size: seconds of an epoch and to the accuracy with their quartiles, and what a thousand cost."""
+    """One row per machine, way and batch size: seconds of an epoch and to the accuracy with their quartiles, and what a thousand cost."""
     rows = []
     for machine in machines:
         for way in machine.ways:

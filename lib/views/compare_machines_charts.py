@@ -20,7 +20,7 @@ from lib.views.mnist_training import Chart, decades, nice_above, ordered_palette
 
 
 def epoch_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
-    """Seconds of an epoch by batch size, a chart a machine on the same axes: a line a way, its quartiles as a bar."""
+    """Seconds of an epoch by batch size, a chart a machine on the same axes: one line per way, its quartiles as a bar."""
     short = names(machines)
     rows = {machine.name: _epoch_rows(machine) for machine in machines}
     domain = decades([row["s"] for some in rows.values() for row in some])
@@ -46,14 +46,14 @@ def _epoch_rows(machine: Machine) -> list[dict]:
 def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
     base = alt.Chart(pd.DataFrame(rows))
     x = alt.X("size:Q", scale=alt.Scale(type="log", base=2, domain=[1, 4096], nice=False), title="batch size", axis=alt.Axis(values=[1, 32, 512, 4096], format=",d"))  # fmt: skip
-    y = alt.Y("s:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), title="seconds an epoch", axis=alt.Axis(tickCount=4, format="~g"))  # fmt: skip
+    y = alt.Y("s:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), title="seconds per epoch", axis=alt.Axis(tickCount=4, format="~g"))  # fmt: skip
     color = alt.Color("color:N", scale=None)
     dash = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
     tooltip = ["way:N", alt.Tooltip("size:Q", title="batch size"), alt.Tooltip("told:N", title="an epoch")]
     lines = base.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=color, detail="way:N", strokeDash=dash)
     points = base.mark_point(filled=True, size=42).encode(x=x, y=y, color=color, tooltip=tooltip)
     bars = base.mark_rule(strokeWidth=1.2).encode(
-        x=x, y=alt.Y("low:Q", title="seconds an epoch"), y2="high:Q", color=color
+        x=x, y=alt.Y("low:Q", title="seconds per epoch"), y2="high:Q", color=color
     )
     return Chart(styled(lines + bars + points), "seconds of an epoch")
 
@@ -167,7 +167,7 @@ def models_chart(machines: Sequence[Machine]) -> Chart:
         axis=alt.Axis(values=[1, 4, 16, 64]),
     )
     most = nice_above(1.1 * max((row["high"] for row in rows), default=1.0))
-    y = alt.Y("ms:Q", scale=alt.Scale(domain=[0, most]), title="ms an epoch and network", axis=alt.Axis(tickCount=4))
+    y = alt.Y("ms:Q", scale=alt.Scale(domain=[0, most]), title="ms per epoch and network", axis=alt.Axis(tickCount=4))
     color = alt.Color("color:N", scale=None)
     dash = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
     width = alt.StrokeWidth("width:Q", scale=None)
@@ -175,6 +175,6 @@ def models_chart(machines: Sequence[Machine]) -> Chart:
     lines = base.mark_line().encode(
         x=x, y=y, color=color, strokeDash=dash, strokeWidth=width, detail=["machine:N", "strategy:N"]
     )
-    bars = base.mark_rule().encode(x=x, y=alt.Y("low:Q", title="ms an epoch and network"), y2="high:Q", color=color)
+    bars = base.mark_rule().encode(x=x, y=alt.Y("low:Q", title="ms per epoch and network"), y2="high:Q", color=color)
     points = base.mark_point(filled=True, size=42).encode(x=x, y=y, color=color, tooltip=tooltip)
     return Chart(styled(lines + bars + points), "many networks at once")

@@ -38,7 +38,7 @@ def in_columns(steps: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def cell_rows(edges: np.ndarray, means: np.ndarray, domain: tuple[float, float]) -> pd.DataFrame:
-    """A row a cell that any model is in: its edges, and the share of the models that have come as far."""
+    """One row per cell that any model is in: its edges, and the share of the models that have come as far."""
     bounds = np.geomspace(*domain, LOSS_ROWS + 1)
     finite = np.isfinite(means)
     n_columns = means.shape[1]
@@ -53,7 +53,7 @@ def cell_rows(edges: np.ndarray, means: np.ndarray, domain: tuple[float, float])
 
 
 def quantile_rows(middles: np.ndarray, means: np.ndarray, domain: tuple[float, float]) -> pd.DataFrame:
-    """A row a quantile and column: the loss of one of the models (numpy's `inverted_cdf`), which never mixes in an inf."""
+    """One row per quantile and column: the loss of one of the models (numpy's `inverted_cdf`), which never mixes in an inf."""
     ordered = np.sort(means, axis=0)  # NaN, not there yet, behind inf
     known = (~np.isnan(ordered)).sum(axis=0)
     parts = []

@@ -159,7 +159,7 @@ def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
     ]  # fmt: skip
     texts = [_steps(experiment.items[index].training.batch_size) for index in experiment.compared]
     spec = _with_rows(_seconds_frame(), experiment, rows=rows, ends=moved_apart(rows, EPOCH_DOMAIN), room=room(texts))
-    return Chart(spec, "seconds an epoch by batch size")
+    return Chart(spec, "seconds per epoch by batch size")
 
 
 def _steps(batch_size: int) -> str:
@@ -184,7 +184,7 @@ def backend_dots(experiment: Experiment, results: Results) -> Chart:
     )
     spec = _dots_frame(tuple(experiment.labels), domain)
     filled = _with_rows(spec, experiment, rows=rows, published=marks, room=room(["0.000 s"]))
-    return Chart(filled, "seconds an epoch by backend")
+    return Chart(filled, "seconds per epoch by backend")
 
 
 def decades(values: Sequence[float]) -> tuple[float, float]:
@@ -434,14 +434,14 @@ def _seconds_frame() -> dict:
 
 @once
 def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
-    """A row a backend, in the table's order, over a logarithmic axis: a published figure far off costs the others no room."""
+    """One row per backend, in the table's order, over a logarithmic axis: a published figure far off costs the others no room."""
     y_axis = alt.Axis(labelLimit=190, domain=False, ticks=False)
     y = alt.Y("label:N", sort=list(names), scale=alt.Scale(domain=list(names)), axis=y_axis, title=None)
     scale = alt.Scale(type="log", domain=list(domain), nice=False)
     axis = alt.Axis(values=[10.0**power for power in range(-4, 5)], format="~g")
 
     def x(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", scale=scale, axis=axis, title="seconds an epoch, median and quartiles, logarithmic")
+        return alt.X(f"{field}:Q", scale=scale, axis=axis, title="seconds per epoch, median and quartiles, logarithmic")
 
     tooltip = [
         "label:N",

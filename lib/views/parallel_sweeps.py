@@ -63,7 +63,7 @@ def comparison_sentence(known: Mapping[str, Record], epochs: int) -> str:
     )
     usual, pooled = known.get("keras-sequential"), known.get("keras-processes")
     beside = [f"{_s(usual) / ours[best]:.1f} times faster than Keras one after another"] if usual else []
-    beside += [f"{_s(pooled) / ours[best]:.1f} times faster than Keras in a process a core"] if pooled else []
+    beside += [f"{_s(pooled) / ours[best]:.1f} times faster than Keras in one process per core"] if pooled else []
     text += f": {listed(beside)}." if beside else "."
     if usual and "sequential" in ours:
         text += f" Most of that is less overhead in each step: JAX one after another is {_s(usual) / ours['sequential']:.1f} times faster already"
@@ -81,12 +81,12 @@ def published_table(known: Mapping[str, Record]) -> str:
     before_s, after_s = published.SWEEP_S
     return table(["beside Keras one after another", "published, 8 cores", "here"], rows) + (
         f'<p class="lab-note">Published: “{html.escape(published.MACHINES_ARTICLE)}”, which also says {before_s:g} s before and under {after_s:g} s after. '
-        "Its 4 × come from eight cores: a process a core cannot be faster than there are cores.</p>"
+        "Its 4 × come from eight cores: one process per core cannot be faster than there are cores.</p>"
     )
 
 
 def saturation_chart(points: Sequence[Point], most: int) -> Chart:
-    """Milliseconds of an epoch and network against the number of networks, both logarithmic, a line a strategy."""
+    """Milliseconds of an epoch and network against the number of networks, both logarithmic, one line per strategy."""
     rows = [
         {"label": STRATEGIES[p.strategy].label, "color": STRATEGIES[p.strategy].color, "x": p.count, "y": 1e3 * p.each_s,
          "low": 1e3 * (p.low_s or p.each_s), "high": 1e3 * (p.high_s or p.each_s)}
@@ -102,7 +102,7 @@ def saturation_chart(points: Sequence[Point], most: int) -> Chart:
 
     x = alt.X("x:Q", scale=alt.Scale(type="log", base=2, domain=[1, max(2, most)], nice=False), title="networks in one program", axis=alt.Axis(values=[2**k for k in range(11)], format="d", labelOverlap=True))  # fmt: skip
     color = alt.Color("color:N", scale=None)
-    tooltip = ["label:N", alt.Tooltip("x:Q", title="networks"), alt.Tooltip("y:Q", title="ms an epoch and network", format=".3~g")]  # fmt: skip
+    tooltip = ["label:N", alt.Tooltip("x:Q", title="networks"), alt.Tooltip("y:Q", title="ms per epoch and network", format=".3~g")]  # fmt: skip
     base = alt.Chart(frame).encode(x=x, color=color)
     spread = base.mark_rule(strokeWidth=5, opacity=0.3).encode(y=y("low"), y2="high:Q")
     lines = base.mark_line(point={"size": 30, "filled": True}, strokeWidth=1.8).encode(y=y("y"), tooltip=tooltip)

@@ -99,7 +99,7 @@ def traps_chart(known: Mapping[str, Pair]) -> Chart:
         "us:Q",
         scale=alt.Scale(type="log", domain=[0.9 * min(values), 1.1 * max(values)]),
         axis=alt.Axis(tickCount=5),
-        title="μs a step, logarithmic",
+        title="μs per step, logarithmic",
     )
     points = alt.Chart(pd.DataFrame(rows, columns=["label", "us", "way"])).mark_point(
         filled=True, size=22, opacity=0.35
@@ -117,7 +117,7 @@ def traps_table(
     product_flops_per_s: float | None,
     cores: int,
 ) -> str:
-    """HTML: the right figure once, then a row a trap, held against it. What to do is `lib.timing.diagnosis`'s, from these very figures."""
+    """HTML: the right figure once, then one row per trap, held against it. What to do is `lib.timing.diagnosis`'s, from these very figures."""
     rows = []
     for pair in list(known.values())[:1]:
         rows.append(

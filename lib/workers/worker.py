@@ -192,7 +192,7 @@ def _train(job: Job, data: Data) -> Iterator[tuple]:
     try:
         for told in _events(job, data):
             steps = told[1] if told is not None and isinstance(told[1], Steps) else None
-            # A stack tells the steps of all its trainings one after another; however long the first report took, it is told.
+            # A stack reports the steps of its trainings one after another: that report is finished even where the time is over.
             enough = job.how.probe_s and stepped_s > job.how.probe_s
             if enough and not (job.how.devices and steps):
                 return
