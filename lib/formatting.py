@@ -16,14 +16,14 @@ def seconds(value_s: float) -> str:
     return f"{value_s:.1f}\u202fs" if value_s < 100 else f"{value_s:.0f}\u202fs"
 
 
-def justified(seconds: float, low: float, high: float, at_most: int = 5) -> str:
+def justified(seconds: float, low: float, high: float, at_most: int = 3) -> str:
     """A time between its quartiles, in words: the last digit shown is about as large as they are apart.
 
     Two digits at least, and `at_most` so many, unless it takes more for what is shown to lie between the quartiles as well.
 
     >>> justified(0.0123456, 0.0121, 0.0125), justified(0.0123456, 0.0123451, 0.0123461), justified(0.17, 0.1, 0.3)
     ('12.3 ms', '12.346 ms', '170 ms')
-    >>> justified(0.0123456, 0.0123456, 0.0123456, at_most=3), justified(0.1432, 0.1431, 0.9)
+    >>> justified(0.0123456, 0.0123456, 0.0123456), justified(0.1432, 0.1431, 0.9)
     ('12.3 ms', '143.2 ms')
     """
     units = ((0.9995e-6, 1e-9, "ns"), (0.9995e-3, 1e-6, "μs"), (0.9995, 1e-3, "ms"), (math.inf, 1.0, "s"))

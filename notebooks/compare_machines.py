@@ -61,10 +61,10 @@ def the_article(now):
 @app.cell(hide_code=True)
 def epoch_question():
     mo.md(r"""
-    ## 2 · An epoch, by way and batch size
+    ## 2 · An epoch, by backend and batch size
 
-    The same axes for all machines; bars are quartiles, dashed lines graphics cards. Where lines of one machine lie further apart than those of one way on two machines, the way
-    matters more than the machine.
+    The same axes for all machines; bars are quartiles, dashed lines graphics cards. Where lines of one machine lie further apart than those of one backend on two machines, the
+    backend matters more than the machine.
     """)
     return
 
@@ -80,7 +80,7 @@ def accuracy_question():
     mo.md(r"""
     ## 3 · To an accuracy
 
-    Large batches make quick epochs, but more of them are needed. All ways and machines take the same steps, so the epochs are counted once, on three seeds, and multiplied by each
+    Large batches make quick epochs, but more of them are needed. All backends and machines take the same steps, so the epochs are counted once, on three seeds, and multiplied by each
     machine's seconds.
     """)
     return
@@ -125,7 +125,8 @@ def verdict_question():
     mo.md(r"""
     ## 5 · Which machine for which work?
 
-    Each machine by its quickest way. “Surely” means that even the quartiles do not overlap; a published figure has none, so it counts as if it were exact.
+    Each machine by its fastest backend. “Surely” means that the 95 % interval of the ratio leaves out 1, and that it is more than 3 %; a published figure has no spread,
+    so nothing is sure beside one.
     """)
     return
 

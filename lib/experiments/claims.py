@@ -237,9 +237,7 @@ def _jax_in_a_seventh_of_a_second(known: Known) -> Judgement:
     low, middle, high = step_s
     why = f"One call a step, as in the article; the whole epoch in one call takes {seconds(epoch_s[1])}."
     holds = None if low <= 0.14 < high else high <= 0.14
-    return decided(
-        holds, f"{justified(middle, low, high, at_most=3)} per epoch", why if holds is not None else _BOTH_SIDES
-    )
+    return decided(holds, f"{justified(middle, low, high)} per epoch", why if holds is not None else _BOTH_SIDES)
 
 
 _BOTH_SIDES = "The claimed figure lies between the quartiles: measure again, on a quiet machine."
@@ -333,7 +331,7 @@ def _hard_floor(known: Known) -> Judgement:
     if epoch_s is None:
         return open_until("the race of JAX in one call at batch size 1")
     low, middle, high = (epoch / N_TRAIN for epoch in epoch_s)
-    figure = f"{justified(middle, low, high, at_most=3)} for a whole step at batch size 1"
+    figure = f"{justified(middle, low, high)} for a whole step at batch size 1"
     if high < 10e-6:
         return decided(False, figure, "A compiled loop over the batches asks Python once an epoch, not once a step.")
     why = "A compiled loop asks Python once an epoch, not once a step; but only a whole step below 10 μs would refute the claim."

@@ -104,7 +104,7 @@ def plain_title(name: str, heading: str, question: str, address: Address) -> mo.
     return mo.Html(
         f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1><p class="lab-line">{html.escape(this_machine().line)}</p></div>'
         f'<p class="lab-question">{html.escape(question)}</p>{layout.quiet(_SOURCES)}'
-        f'<details class="lab-details"><summary>this machine</summary>{machine}</details>{glossary()}'
+        f'<div class="lab-asides"><details class="lab-details"><summary>this machine</summary>{machine}</details>{glossary()}</div>'
         f"{mo.ui.anywidget(PageAids()).text}" + layout.problems(address.problems)
     )
 

@@ -121,7 +121,7 @@ def _paint_comparison(filling: Filling, kept: dict, began: bool, epochs: int, co
     known = kept | {item.method: item.record for item in now.items if isinstance(item, Compared)}
     methods = parallel_sweeps.methods()
     state = "Saved result" if not began and now.state == DONE else now.state
-    words = now.note or f"{len(known)} of {len(methods)} ways timed, once each"
+    words = now.note or f"{len(known)} of {len(methods)} strategies timed, once each"
     if now.state == DONE and len(known) < len(methods):
         words += "; Keras takes a minute or more: press “Time Keras too”"
     figure = view.comparison_chart(methods, known)
@@ -223,7 +223,7 @@ def _paint_mixed(filling: Filling, spread: float, controls: str) -> int:
         ("neurons of the eight networks, in the width that all are padded to", view.shapes_figure(parallel_sweeps.different(spread))),
         ("seconds of an epoch of all eight, from measured steps", view.mixed_chart(found)),
     ]  # fmt: skip
-    line = layout.state_line(now.state, len(found), 4, now.note or f"{len(found)} ways", now.problem)
+    line = layout.state_line(now.state, len(found), 4, now.note or f"{len(found)} strategies", now.problem)
     _draw(controls, figures, line, sentence, view.disturbance([flag for one in found for flag in one.disturbed]))
     if now.over:
         say(sentence)

@@ -136,7 +136,7 @@ Figure = tuple[str, str, float | None]  # text, explanation, and the value that 
 def _epoch(standing: Standing, _known: Mapping[Cell, Standing], _shown: Shown) -> Figure:
     low, middle, high = standing.quartiles_s
     title = f"{seconds(middle)} per epoch ({seconds(low)} to {seconds(high)}), {len(standing.epoch_s)} epochs in {_visits(standing)}"
-    return justified(middle, low, high, at_most=3), title, middle
+    return justified(middle, low, high), title, middle
 
 
 def _speed_up(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) -> Figure:
@@ -171,7 +171,7 @@ def _to_target(standing: Standing, known: Mapping[Cell, Standing], shown: Shown)
     counts = (
         f"{seconds(value)} ({seconds(ends[0])} to {seconds(ends[1])}); evaluation after each epoch is counted; {words}"
     )
-    return justified(value, *ends, at_most=3) + share, counts, value
+    return justified(value, *ends) + share, counts, value
 
 
 def _evaluation_s(standing: Standing, known: Mapping[Cell, Standing]) -> float:
@@ -208,7 +208,7 @@ _FIGURES: dict[str, Callable[[Standing, Mapping[Cell, Standing], Shown], Figure]
 
 def _recorded_cell(machine: Machine, way: Way, size: int) -> dict:
     known = machine.epoch(way, size)
-    text = justified(known.middle, known.low, known.high, at_most=3) if known else "–"
+    text = justified(known.middle, known.low, known.high) if known else "–"
     title = f"{named(machine)}, not measured here"
     return {"text": text, "title": title, "state": "published", "level": None, "best": False, "key": ""}
 

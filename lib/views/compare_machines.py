@@ -28,11 +28,11 @@ def dollars(value: float) -> str:
     r"""Two digits, in dollars or, below a dollar, in cents.
 
     >>> dollars(0.0123), dollars(0.00042), dollars(12.34), dollars(1234.0)
-    ('1.2\u202f¢', '0.042\u202f¢', '12\u202f$', '1,234\u202f$')
+    ('1.2\u202f¢', '0.042\u202f¢', '$12', '$1,234')
     """
     if value >= 100:
-        return f"{value:,.0f}\u202f$"
-    return f"{value * 100:.2g}\u202f¢" if value < 0.995 else f"{value:.2g}\u202f$"
+        return f"${value:,.0f}"
+    return f"{value * 100:.2g}\u202f¢" if value < 0.995 else f"${value:.2g}"
 
 
 def times(ratio: float) -> str:
@@ -90,7 +90,7 @@ def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
         for machine in assumed
     )
     row_css = ["race-published" if machine.is_published else "" for machine in machines]
-    return table(["machine", "figures", "from", "ways", "disturbed", "$ per hour"], rows, "compare", row_css) + lost
+    return table(["machine", "figures", "from", "backends", "disturbed", "$ per hour"], rows, "compare", row_css) + lost
 
 
 def article_table(machines: Sequence[Machine], prices: Prices) -> str:

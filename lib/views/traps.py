@@ -157,12 +157,12 @@ def _figure(key: str, wrong: Measurement) -> str:
     if key == "one sample":
         low, high = np.min(wrong.step_s), np.max(wrong.step_s)
         return f"{seconds(float(low))} to {seconds(float(high))}"
-    return justified(wrong.median_s, *wrong.quartiles_s, at_most=3)
+    return justified(wrong.median_s, *wrong.quartiles_s)
 
 
 def _with_quartiles(measured: Measurement) -> str:
     low, high = measured.quartiles_s
-    return f"{justified(measured.median_s, low, high, at_most=3)} ({seconds(low)} to {seconds(high)})"
+    return f"{justified(measured.median_s, low, high)} ({seconds(low)} to {seconds(high)})"
 
 
 def _verdicts(key: str, pair: Pair) -> list[str]:
