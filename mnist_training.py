@@ -16,7 +16,7 @@ with app.setup(hide_code=True):
     if recognised() is None:
         shared_engine().warm(Way())
 
-    from lib.pages import streaming, filling, random_search as search_page, mnist_training as page
+    from lib.pages import streaming, random_search as search_page, mnist_training as page
     from lib.storage.store import Store
     from lib.pages.widgets import DrawDigit
 
@@ -186,7 +186,7 @@ def shared_state():
     rate_stage, size_stage, depth_stage, backend_stage, inside_stage = (
         streaming.Stage(shared_engine(), store, viewer=address) for _ in range(5)
     )
-    search_stage = filling.Stage(shared_engine(), store, address)
+    search_stage = streaming.Stage(shared_engine(), store, address)
     page_tools = page.tools(
         [rate_stage, size_stage, depth_stage, backend_stage, search_stage, inside_stage], address, set_reset
     )

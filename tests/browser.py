@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from lib import ROOT
-from lib.pages.layout import UNDER_WAY
 from lib.pages.notebooks import NOTEBOOKS
+from lib.workers.notes import State
 from tests.contrast import contrast
 from tests.hiding import hiding
 
@@ -125,7 +125,7 @@ def stop_all(page) -> None:
         button.click()
         page.wait_for_function(
             "under => ![...document.querySelectorAll('.lab-state b')].some(e => under.includes(e.innerText))",
-            arg=list(UNDER_WAY),
+            arg=[state for state in State if state.under_way],
             timeout=20_000,
         )
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from lib.experiments.mnist_training import missing_backends
-from lib.pages.layout import UNDER_WAY
+from lib.workers.notes import State
 from tests.browser import (
     FIRST,
     GROUND,
@@ -174,7 +174,7 @@ def test_a_moved_slider_does_not_wait_for_the_experiments_below(page, server):
         "old => ![old, '', undefined].includes(document.querySelector('.lab .lab-sentence')?.innerText)",
         arg=before, timeout=60_000,
     )  # fmt: skip
-    assert page.evaluate(state, 3) in UNDER_WAY, "the fourth is not over yet"
+    assert State(page.evaluate(state, 3)).under_way, "the fourth is not over yet"
     page.wait_for_function(f"() => ({state})(3) === 'Training'", timeout=10_000)
     page.locator(".lab >> nth=3 >> button", has_text="Stop").click()
     wait_over(page, 3, 10_000)
@@ -275,7 +275,7 @@ def test_the_focus_is_seen(page, server, scheme):
     )  # the last of what is gone through
     page.get_by_role("button", name="Reset", exact=True).focus()
     seen = []
-    for _ in range(9):
+    for _ in range(10):
         page.keyboard.press("Tab")
         seen.append(page.evaluate("""() => { let e = document.activeElement; while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;
             const of = getComputedStyle(e); return [e.getAttribute('role') ?? e.localName, of.outlineStyle, parseFloat(of.outlineWidth), of.outlineColor] }"""))  # fmt: skip

@@ -21,7 +21,6 @@ from lib.pages import anatomy_of_a_step, backend_race, compare_machines, options
 from lib.pages import mnist_training as page
 from lib.pages import random_search as search_page
 from lib.pages.compare_machines import Remembered
-from lib.pages.filling import Stage as FillingStage
 from lib.pages.streaming import Stage
 from lib.pages.url_state import Address, checked
 from lib.spec import MAX_TEXT
@@ -64,9 +63,9 @@ def panels_of(prefix, address):
     """The panels whose settings begin so; two pages have one called `compare`."""
     if prefix == "compare":
         compared = compare_machines.panel(address, Collection(published_machines(), (), ()), Remembered())
-        return [parallel_sweeps.comparison_panel(address, FillingStage(None, None)), compared]
+        return [parallel_sweeps.comparison_panel(address, Stage(None, None)), compared]
     make = PANELS[prefix]
-    return [make(address, (Stage if make.__module__ == "lib.pages.mnist_training" else FillingStage)(None, None))]
+    return [make(address, Stage(None, None))]
 
 
 CONTROLS = {
@@ -107,7 +106,7 @@ def test_a_seed_that_cannot_be_is_said_and_the_usual_one_taken(said):
     assert address.problems == [
         f"The address says search.seed={said}: expected a whole number from 0 to 9999. The usual value is used instead."
     ]
-    assert search_page.panel(address, FillingStage(None, None)).value["seed"] == 0
+    assert search_page.panel(address, Stage(None, None)).value["seed"] == 0
 
 
 @QUICKLY

@@ -32,7 +32,7 @@ from lib.timing.measurement import Ended, Measurement
 from lib.views.backend_race import LEAST_GROUND, Shown, detail, key_of, sentence, table
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
-from lib.workers.notes import MEASURING, STARTING, Note
+from lib.workers.notes import Note, State
 from lib.workers.queue import Claim
 from tests.conftest import ROOT
 
@@ -168,9 +168,9 @@ def test_a_race_says_what_it_is_doing(tmp_path):
     finally:
         own.close()
     notes = [(one.state, one.text) for one in told if isinstance(one, Note)]
-    assert notes[0] == (MEASURING, "NumPy, batch size 4,096")
-    assert (STARTING, "NumPy: its worker imports the library and loads the images") in notes
-    assert notes[-1] == (MEASURING, "NumPy, batch size 4,096")
+    assert notes[0] == (State.MEASURING, "NumPy, batch size 4,096")
+    assert (State.STARTING, "NumPy: its worker imports the library and loads the images") in notes
+    assert notes[-1] == (State.MEASURING, "NumPy, batch size 4,096")
     assert isinstance(told[-1], Visit)
 
 

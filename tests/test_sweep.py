@@ -9,7 +9,7 @@ import pytest
 from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.backends.registry import Way
 from lib.experiments import mnist_training
-from lib.experiments.results import DIVERGED, DONE, FAILED, KEPT, STOPPED, Results
+from lib.experiments.results import Results
 from lib.experiments.runs import join
 from lib.spec import Network, Training
 from lib.storage.records import Curve
@@ -20,6 +20,7 @@ from lib.views import mnist_training as view
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Progress, Waiting
 from lib.workers.machine_turn import Holder
+from lib.workers.notes import State
 from lib.workers.queue import Claim
 
 FAST = [Item(Training(Network((8,)), rate, 4096, 1), Way("numpy")) for rate in (0.1, 0.3)]
@@ -151,11 +152,11 @@ def test_who_leaves_a_run_keeps_what_there_was_and_the_others_see_it_end(engine)
     with mine.results.changed:
         mine.results.changed.wait_for(lambda: mine.results.worth_showing, 60)
     mine.leave()
-    assert mine.results.state == STOPPED
+    assert mine.results.state is State.STOPPED
     steps = mine.results.lines[0].n_steps
-    assert yours.wait(120)
-    assert yours.results.state == DONE
-    assert (mine.results.state, mine.results.lines[0].n_steps) == (STOPPED, steps)
+    assert yours.wait_for_end(120)
+    assert yours.results.state is State.DONE
+    assert (mine.results.state, mine.results.lines[0].n_steps) == (State.STOPPED, steps)
 
 
 def test_a_run_ends_when_all_have_left_and_whoever_comes_then_begins_another(engine):
@@ -191,7 +192,7 @@ def filled(experiment, accuracies, epoch_s=0.1, diverged=()):
             for e in range(training.epochs)
         )  # fmt: skip
         results.add(Finished(index, Curve(0.2, epochs, np.full(steps * training.epochs, 0.3, np.float32)), kept=False))
-    results.end(DONE)
+    results.end(State.DONE)
     return results
 
 
@@ -219,23 +220,23 @@ def test_sentences_say_what_the_rows_show():
 def test_states_are_told_apart():
     experiment = mnist_training.learning_rate((0.1, 1.0), 1, 32, "128")
     results = filled(experiment, (0.9, 0.1), diverged=(1,))
-    assert [line.state for line in results.lines] == [DONE, DIVERGED]
+    assert [line.state for line in results.lines] == [State.DONE, State.DIVERGED]
     results = Results(experiment.items, experiment.labels)
     results.add(Waiting(2))
     assert results.place == 2
-    results.end(STOPPED)
+    results.end(State.STOPPED)
     assert "Stopped: 0 of 2" in mnist_training.sentence(experiment, results)
     kept = Results(experiment.items, experiment.labels)
     curve = filled(experiment, (0.9, 0.9)).lines[0].curve
     assert curve is not None
     for index in (0, 1):
         kept.add(Finished(index, curve, kept=True))
-    kept.end(DONE)
-    assert kept.state == KEPT
+    kept.end(State.DONE)
+    assert kept.state is State.SAVED
     assert kept.share_done == 1.0
 
 
-@pytest.mark.parametrize(("end", "cut_off"), [(STOPPED, "stopped"), (FAILED, "failed")])
+@pytest.mark.parametrize(("end", "cut_off"), [(State.STOPPED, "stopped"), (State.FAILED, "failed")])
 def test_after_the_end_nothing_runs_and_nothing_waits(end, cut_off):
     experiment = mnist_training.learning_rate((0.1, 1.0, 0.3, 0.4), 3, 32, "128")
     results = Results(experiment.items, experiment.labels)
@@ -245,7 +246,7 @@ def test_after_the_end_nothing_runs_and_nothing_waits(end, cut_off):
     results.add(Progress(1, FirstCall(0.1)))
     results.add(Progress(1, Steps(0, 0, np.ones(3, np.float32), 0.1)))
     results.add(Continued(2, curve))
-    assert results.summary_frame()["state"].tolist() == ["done", "running", "running", "waiting"]
+    assert results.summary_frame()["state"].tolist() == ["done", "training", "training", "waiting"]
     results.end(end, "why")
     assert results.summary_frame()["state"].tolist() == ["done", cut_off, cut_off, "not run"]
 

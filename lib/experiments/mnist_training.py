@@ -12,7 +12,8 @@ from lib.backends.registry import BACKENDS, DEFAULT, Way, all_ways, unavailable
 from lib.formatting import format_rate, listed, percent, seconds
 from lib.experiments.published import EXPERIMENT_S
 from lib.spec import CHANCE_ACCURACY
-from lib.experiments.results import FAILED, STOPPED, Line, Results
+from lib.experiments.results import Line, Results
+from lib.workers.notes import State
 from lib.spec import Network, Training
 from lib.sweeps.strategies import AUTO
 from lib.sweeps.events import Item
@@ -136,10 +137,10 @@ def _finished(experiment: Experiment, results: Results) -> list[tuple[str, Line]
 
 def sentence(experiment: Experiment, results: Results, target: float = 0.95) -> str:
     """What the run showed, in words; empty while it is running."""
-    if results.state == FAILED:
+    if results.state is State.FAILED:
         return results.failure
     done = _finished(experiment, results)
-    if results.state == STOPPED:
+    if results.state is State.STOPPED:
         return f"Stopped: {len(done)} of {experiment.n_compared} trainings were finished and are kept."
     if not results.over or not done:
         return ""

@@ -5,7 +5,6 @@ move while the line grows.
 """
 
 import copy
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,18 +14,14 @@ import pandas as pd
 
 from lib.backends.base import Epoch, FirstCall, Parameters, Steps
 from lib.data.mnist import Facts
+from lib.experiments.background import Watched
 from lib.storage.records import Curve
 from lib.sweeps.events import Choosing, Continued, Finished, Item, Picked, ToTrain, Update, Void
 from lib.workers.engine import Disturbed, Progress, Ready, Restarted, Starting, Waiting
 from lib.workers.machine_turn import Holder
+from lib.workers.notes import State
 
 POINTS_PER_LINE = 150
-
-# The states that the page tells apart.
-WAITING, RUNNING, STOPPED, KEPT, DIVERGED, FAILED, DONE = (
-    "waiting", "running", "stopped", "saved", "diverged", "failed", "done",
-)  # fmt: skip
-NOT_RUN = "not run"  # of one line: its run was over before its turn came
 
 
 @dataclass
@@ -43,7 +38,7 @@ class Line:
     curve: Curve | None = None
     kept: bool = False
     kept_epochs: int = 0  # that were trained earlier, and gone on from
-    ended: str = ""  # how the run ended, where it ended before this did
+    ended: State | None = None  # how the run ended, where it ended before this did
 
     @property
     def total_steps(self) -> int:
@@ -72,13 +67,13 @@ class Line:
         return seconds[1:] if len(seconds) > 1 else seconds
 
     @property
-    def state(self) -> str:
+    def state(self) -> State:
         if self.curve is None:
             begun = self.began is not None or self.n_steps > 0
-            return (self.ended or RUNNING) if begun else (NOT_RUN if self.ended else WAITING)
+            return (self.ended or State.TRAINING) if begun else (State.NOT_RUN if self.ended else State.WAITING)
         if self.diverged_step is not None:
-            return DIVERGED
-        return KEPT if self.kept else DONE
+            return State.DIVERGED
+        return State.SAVED if self.kept else State.DONE
 
     def add(self, event: FirstCall | Steps | Epoch) -> None:
         if isinstance(event, FirstCall):
@@ -119,10 +114,11 @@ class Line:
         return steps[finite], means[finite]
 
 
-class Results:
+class Results(Watched):
     """The lines of one run, and what is happening to it."""
 
     def __init__(self, items: Sequence[Item], labels: Sequence[str]) -> None:
+        super().__init__(State.WAITING)
         self.items, self.labels = tuple(items), tuple(labels)
         self.lines = [Line(item) for item in items]
         self.place: int | None = 0  # in the queue; None where another program holds the turn
@@ -130,10 +126,7 @@ class Results:
         self.notices: tuple[str, ...] = ()  # what the person should know of how it went
         self.starting = ""
         self.choosing = False
-        self.state = WAITING
         self.failure = ""
-        self.version = 0  # grows with each change
-        self.changed = threading.Condition()
         self.to_train: tuple[int, ...] | None = None  # known once the store was asked
         self.parameters: tuple[int, Parameters] | None = None  # of the best item so far, where they came with it
         self.data: Facts | None = None
@@ -142,7 +135,7 @@ class Results:
     def add(self, update: Update) -> None:
         with self.changed:
             if isinstance(update, Waiting):
-                self.place, self.holder, self.state = update.place, update.holder, WAITING
+                self.place, self.holder, self.state = update.place, update.holder, State.WAITING
             elif isinstance(update, Disturbed | Restarted):
                 self._notice(update.why)
             elif isinstance(update, Starting):
@@ -157,7 +150,7 @@ class Results:
             elif isinstance(update, Picked):
                 self.picked, self.choosing = update, False
             elif isinstance(update, Progress):
-                self.state, self.starting = RUNNING, ""
+                self.state, self.starting = State.TRAINING, ""
                 self.lines[update.index].add(update.event)
             elif isinstance(update, Finished):
                 self.lines[update.index].finish(update.curve, update.kept)
@@ -170,13 +163,13 @@ class Results:
                 self.starting, self.data = "", update.data
             self._tell()
 
-    def end(self, state: str, failure: str = "") -> None:
+    def end(self, state: State, failure: str = "") -> None:
         """The run is over: done, stopped or failed."""
         with self.changed:
             for line in self.lines:
                 line.ended = state
             all_kept = all(line.kept for line in self.lines)
-            self.state = KEPT if state == DONE and all_kept else state
+            self.state = State.SAVED if state is State.DONE and all_kept else state
             self.failure, self.starting, self.choosing = failure, "", False
             self._tell()
 
@@ -185,7 +178,7 @@ class Results:
         with self.changed:
             found = copy.copy(self)
             found.lines = [replace(line, losses=list(line.losses), epochs=list(line.epochs)) for line in self.lines]
-            found.end(STOPPED)
+            found.end(State.STOPPED)
             return found
 
     def _notice(self, text: str) -> None:
@@ -194,14 +187,6 @@ class Results:
     def _keep_the_best_parameters(self, update: Finished) -> None:
         if self._best() == update.index:
             self.parameters = (update.index, update.parameters) if update.parameters else None
-
-    def _tell(self) -> None:
-        self.version += 1
-        self.changed.notify_all()
-
-    @property
-    def over(self) -> bool:
-        return self.state in (DONE, KEPT, STOPPED, FAILED)
 
     @property
     def worth_showing(self) -> bool:
@@ -290,7 +275,7 @@ class Results:
                         "loss": line.epochs[-1].validation_loss if line.epochs else np.nan,
                         "epoch_q1_s": quartiles[0], "epoch_median_s": quartiles[1], "epoch_q3_s": quartiles[2],
                         "timed_epochs": len(seconds), "train_s": line.train_s, "first_call_s": line.first_call_s,
-                        "diverged_step": line.diverged_step, "state": line.state,
+                        "diverged_step": line.diverged_step, "state": line.state.lower(),
                         "measured_at": line.curve.measured_at if line.curve else "",
                     }
                 )  # fmt: skip

@@ -4,12 +4,14 @@ import threading
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from lib.experiments.background import Watchable, in_background
 from lib.experiments.mnist_training import Experiment
-from lib.experiments.results import DONE, FAILED, STOPPED, Results
+from lib.experiments.results import Results
 from lib.storage.store import Store
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, TrainingFailed, WorkerDied
+from lib.workers.engine import Engine
+from lib.workers.notes import State
 from lib.workers.queue import Claim, SharedClaim
 
 # Before that, no strategy beats one after another by more than it costs to find out, and lines begin at once.
@@ -26,13 +28,16 @@ class Run:
     cancel: Cancel = field(default_factory=Cancel)
 
 
-@dataclass(eq=False)
-class Seat:
+class Seat(Watchable):
     """One viewer's place at a run that others may watch too."""
 
-    run: Run
-    claim: Claim
-    _stopped: Results | None = None
+    def __init__(self, run: Run, claim: Claim) -> None:
+        self.run, self.claim, self.changed = run, claim, run.results.changed
+        self._stopped: Results | None = None
+
+    @property
+    def now(self) -> Results:
+        return self.results
 
     @property
     def results(self) -> Results:
@@ -47,11 +52,6 @@ class Seat:
                 self.run.claim.discard(self.claim)
                 if not self.run.claim.each:
                     self.run.cancel.set()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for the end, but not longer than the time-out; whether it is over."""
-        with self.run.results.changed:
-            return self.run.results.changed.wait_for(lambda: self.results.over, timeout_s)
 
 
 _guard = threading.Lock()
@@ -71,28 +71,24 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, claim: Cla
             return Seat(run, claim)
         run = _under_way[key] = Run(experiment, Results(experiment.items, experiment.labels), SharedClaim(claim))
     # The thread must not hold the stage whose viewer asked: its collection is what leaves a run that nobody sees.
-    threading.Thread(
-        target=_fill, args=(run, key, engine, store, fresh), daemon=True, name=f"run {experiment.name}"
-    ).start()
+    in_background(
+        lambda: _fill(run, engine, store, fresh),
+        lambda *how: _end(run, key, *how),
+        run.cancel,
+        f"run {experiment.name}",
+    )
     return Seat(run, claim)
 
 
-def _fill(run: Run, key: Hashable, engine: Engine, store: Store | None, fresh: bool) -> None:
-    """Sweep the experiment into the results; whatever goes wrong becomes a sentence in them."""
-    try:
-        options = Options(run.experiment.strategy, worth_s=WORTH_S, fresh=fresh, streams=True)
-        for update in updates(run.experiment.items, engine, store, run.cancel, options, run.claim):
-            run.results.add(update)
-        run.results.end(STOPPED if run.cancel.is_set() else DONE)
-    except (WorkerDied, TrainingFailed, MemoryError, OSError) as error:
-        run.results.end(FAILED, str(error))
-    except Exception as error:
-        fault = (
-            f"The run ended by a fault of this program ({type(error).__name__}: {error}); the terminal has the details."
-        )
-        run.results.end(FAILED, fault)
-        raise
-    finally:
-        with _guard:
-            if _under_way.get(key) is run:
-                del _under_way[key]
+def _fill(run: Run, engine: Engine, store: Store | None, fresh: bool) -> None:
+    """Sweep the experiment into the results."""
+    options = Options(run.experiment.strategy, worth_s=WORTH_S, fresh=fresh, streams=True)
+    for update in updates(run.experiment.items, engine, store, run.cancel, options, run.claim):
+        run.results.add(update)
+
+
+def _end(run: Run, key: Hashable, state: State, failure: str) -> None:
+    with _guard:
+        if _under_way.get(key) is run:
+            del _under_way[key]
+    run.results.end(state, failure)

@@ -7,14 +7,15 @@ import marimo as mo
 
 from lib.backends.registry import Way, usable_ways
 from lib.experiments.anatomy_of_a_step import KIND, Task, measure_tasks, tasks
-from lib.experiments.background import DONE, Filling
+from lib.experiments.background import BackgroundTask
 from lib.experiments.mnist_training import BATCH_SIZES
 from lib.pages import layout
-from lib.pages.filling import Stage, paint_while_it_fills, refuse, say
+from lib.pages.streaming import Stage, button, paint_while_it_runs, refuse, say, stop_button
 from lib.pages.url_state import Address, Setting, by_name, checked, choice, choices
 from lib.spec import Network
 from lib.views import anatomy_of_a_step as view
 from lib.views import recorded_gpus
+from lib.workers.notes import State
 from lib.workers.queue import Claim, Urgency
 
 WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
@@ -44,8 +45,8 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
         "size": mo.ui.slider(steps=list(BATCH_SIZES), value=size, label="Batch size", show_value=True, debounce=True, full_width=True),
         "width": mo.ui.slider(steps=list(WIDTHS), value=width, label="Neurons of the hidden layer", show_value=True, debounce=True, full_width=True),
         "by": mo.ui.multiselect(ways, value=[label for label, key in ways.items() if key in chosen], label="Trained by", full_width=True),
-        "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
-        "again": mo.ui.button(label="Measure again", value=0, on_click=lambda n: n + 1, tooltip="Measure all of it anew"),
+        "stop": stop_button(stage),
+        "again": button("Measure again", "Measure all of it anew"),
     }  # fmt: skip
     return mo.ui.dictionary(
         elements, on_change=lambda values: save({name: values[name] for name in ("size", "width", "by")})
@@ -63,32 +64,32 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     wanted = tasks(chosen, Network((width,)), size)
     asked = (size, width, tuple(chosen), values["again"])
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
-    if stage.filling is None or stage.asked != asked:
+    if stage.running is None or stage.asked != asked:
         stage.asked = asked
         kept = stage.store.records(KIND)
         missing = wanted if again else [task for task in wanted if not task.complete(kept)]
         claim = Claim(urgency=Urgency.NOW)
         store, engine = stage.store, stage.engine
-        filling = stage.begin(lambda cancel: measure_tasks(missing, engine, store, cancel, claim))
+        running = stage.begin(lambda cancel: measure_tasks(missing, engine, store, cancel, claim))
         stage.began_with = (kept, not missing)
     else:
-        filling = stage.filling
+        running = stage.running
     kept, complete = stage.began_with
-    paint = partial(_paint, filling, wanted, kept, complete, size, width, controls.text)
-    paint_while_it_fills(stage, filling, paint)
+    paint = partial(_paint, running, wanted, kept, complete, size, width, controls.text)
+    paint_while_it_runs(stage, running, paint)
 
 
 def _paint(
-    filling: Filling, wanted: list[Task], kept: list, complete: bool, size: int, width: int, controls: str
+    running: BackgroundTask, wanted: list[Task], kept: list, complete: bool, size: int, width: int, controls: str
 ) -> int:
-    now = filling.view()
+    now = running.view()
     records = [*kept, *now.items]
     operations = [task for task in wanted if task.examination.kind == "operations"]
     parts = [task for task in wanted if task.examination.kind == "parts"]
     known = view.splits(parts, records)
     done = sum(task.complete(records) for task in wanted)
     words = now.note or (f"{done} of {len(wanted)} examinations" if wanted else "choose at least one backend")
-    state = "Saved result" if complete and now.state == DONE else now.state
+    state = State.SAVED if complete and now.state is State.DONE else now.state
     when = f", measured {max(r.measured_at for r in records)[:16]} UTC" if complete and records else ""
     sentence = view.sentence(known, size)
     figure = view.parts_chart(known, [task.way for task in parts])

@@ -21,12 +21,12 @@ from lib.experiments.backend_race import (
     standings,
     time_left_s,
 )
-from lib.experiments.background import Filling
+from lib.experiments.background import BackgroundTask
 from lib.experiments.peak_rates import ceilings, measure_ceilings
 from lib.experiments.time_to_accuracy import TARGETS, Trained, learn, learned, trials
 from lib.formatting import seconds
 from lib.pages import layout
-from lib.pages.filling import Stage, paint_while_it_fills, refuse
+from lib.pages.streaming import Stage, button, paint_while_it_runs, refuse, stop_button
 from lib.pages.url_state import Address, Setting, by_name, checked, choice, day, number
 from lib.pages.widgets import RaceTable
 from lib.spec import N_TRAIN, Training
@@ -38,7 +38,7 @@ from lib.views import backend_race
 from lib.views.mnist_training import Chart
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
-from lib.workers.notes import Note
+from lib.workers.notes import Note, State
 from lib.workers.queue import Claim, Urgency
 
 
@@ -106,8 +106,8 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     view, beside, target, price, dated = (address.read(known[f"race.{name}"]) for name in _SAVED)
     named = {value: label for label, value in ways.items()}
     elements = {
-        "start": mo.ui.button(label="Race", value=0, on_click=lambda n: n + 1, tooltip="Measure all cells, or go on where it stopped"),
-        "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
+        "start": button("Race", "Measure all cells, or go on where it stopped"),
+        "stop": stop_button(stage),
         "view": mo.ui.dropdown(backend_race.VIEWS, value=next(k for k, v in backend_race.VIEWS.items() if v == view), label="Show"),
         "beside": mo.ui.dropdown(ways, value=named[beside], label="… than"),
         "target": mo.ui.dropdown({f"{t:.0%}": t for t in TARGETS}, value=f"{target:.0%}", label="Target accuracy"),
@@ -137,12 +137,12 @@ def follow(stage: Stage, widget: RaceTable, panel: mo.ui.dictionary) -> None:
         engine, store, claim = stage.engine, stage.store, Claim(urgency=Urgency.NOW)
         stage.asked, stage.began_with = (starts,), (begun,)
         stage.begin(lambda cancel: fill(begun, engine, store, cancel, claim))
-    if stage.filling is None:
+    if stage.running is None:
         stage.next_showing()
         begun = Plan.now(stage.engine, stage.store)
-        paint(begun, "Not running")
+        paint(begun, State.NOT_RUNNING)
     else:
-        paint_while_it_fills(stage, stage.filling, partial(paint.race, stage.filling, *stage.began_with))
+        paint_while_it_runs(stage, stage.running, partial(paint.race, stage.running, *stage.began_with))
 
 
 class _Painter:
@@ -151,25 +151,25 @@ class _Painter:
     def __init__(self, widget: RaceTable, values: dict) -> None:
         self._widget, self._values = widget, values
 
-    def race(self, filling: Filling[Record | Trained], begun: Plan) -> int:
+    def race(self, running: BackgroundTask[Record | Trained], begun: Plan) -> int:
         """Draw what is known now; the version that was drawn."""
-        now = filling.view()
+        now = running.view()
         self(begun.after(now.items), now.state, now.problem, now.note)
         return now.version
 
-    def __call__(self, plan: Plan, state: str, problem: str = "", note: str = "") -> None:
+    def __call__(self, plan: Plan, state: State, problem: str = "", note: str = "") -> None:
         known = standings(plan.cells, plan.records)
         view, beside, target, price, dated = (self._values[name] for name in _SAVED)
         shown = backend_race.Shown(view, Way(*beside.split("/")), price, dated, target, plan.learned)
-        running = plan.left[0] if plan.left and state in layout.UNDER_WAY else None
+        running = plan.left[0] if plan.left and state.under_way else None
         self._widget.table = backend_race.table(usable_ways(), BATCH_SIZES, known, shown, running)
         mo.output.replace(mo.Html(self._head(plan, known, shown, state, problem, note)))
 
     def _head(
-        self, at: Plan, known: dict[Cell, Standing], shown: backend_race.Shown, state: str, problem: str, note: str
+        self, at: Plan, known: dict[Cell, Standing], shown: backend_race.Shown, state: State, problem: str, note: str
     ) -> str:
         visits, trainings = len(plan(at.cells, [])), len(trials(NETWORK))
-        left_s = time_left_s(at.left, known) if state in layout.UNDER_WAY else None
+        left_s = time_left_s(at.left, known) if state.under_way else None
         words = f"{visits - len(at.left)} of {visits} visits, {len(at.learned)} of {trainings} trainings to an accuracy"
         words = f"{note} · {words}" if note else words
         words += f", about {seconds(left_s)} left" if left_s else ""

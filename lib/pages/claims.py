@@ -5,20 +5,21 @@ from functools import partial
 import marimo as mo
 
 from lib.backends.registry import usable_ways
-from lib.experiments.background import Filling
+from lib.experiments.background import BackgroundTask
 from lib.experiments.claims import CLAIMS, known, measure_missing, progress, stood_on
 from lib.pages import layout
-from lib.pages.filling import Stage, paint_while_it_fills, say
+from lib.pages.streaming import Stage, button, paint_while_it_runs, say, stop_button
 from lib.storage.records import Record
 from lib.views import claims as view
+from lib.workers.notes import State
 from lib.workers.queue import Claim, Urgency
 
 
 def buttons(stage: Stage) -> mo.ui.dictionary:
     return mo.ui.dictionary(
         {
-            "start": mo.ui.button(label="Measure what is missing", value=0, on_click=lambda n: n + 1, tooltip="About two minutes"),
-            "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
+            "start": button("Measure what is missing", "About two minutes"),
+            "stop": stop_button(stage),
         }
     )  # fmt: skip
 
@@ -30,15 +31,15 @@ def show(stage: Stage, panel: mo.ui.dictionary) -> None:
         stage.asked, stage.began_with = (starts,), (stage.store.records(),)
         engine, store, claim = stage.engine, stage.store, Claim(urgency=Urgency.NOW)
         stage.begin(lambda cancel: measure_missing(engine, store, cancel, claim))
-    if stage.filling is None:
+    if stage.running is None:
         stage.next_showing()
         _draw(stage.store.records(), "")
     else:
-        paint_while_it_fills(stage, stage.filling, partial(_paint, stage.filling, *stage.began_with))
+        paint_while_it_runs(stage, stage.running, partial(_paint, stage.running, *stage.began_with))
 
 
-def _paint(filling: Filling[Record], began_with: list[Record]) -> int:
-    now = filling.view()
+def _paint(running: BackgroundTask[Record], began_with: list[Record]) -> int:
+    now = running.view()
     records = [*began_with, *now.items]
     done, total = progress(records)
     words = now.note or f"{done} of {total} measurements are there"
@@ -51,7 +52,7 @@ def _draw(records: list[Record], state: str) -> None:
     judged = [claim.judge(known(usable_ways(), records)) for claim in CLAIMS]
     words = view.sentence(judged)
     state = state or layout.state_line(
-        "Saved result" if done == total else "Not running", done, total, f"{done} of {total} measurements are there"
+        State.SAVED if done == total else State.NOT_RUNNING, done, total, f"{done} of {total} measurements are there"
     )
     table = view.table(CLAIMS, judged)
     mo.output.replace(

@@ -19,8 +19,8 @@ from lib.experiments.recorded_machines import (
 )
 from lib.experiments.time_to_accuracy import TARGETS
 from lib.pages import layout
-from lib.pages.filling import say
 from lib.pages.layout import sentence_of
+from lib.pages.streaming import say
 from lib.pages.url_state import Address, Setting, by_name, checked, choice, number
 from lib.storage.store import Store
 from lib.views import compare_machines as view

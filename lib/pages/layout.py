@@ -10,12 +10,13 @@ from lib import formatting
 from lib.data.mnist import Facts
 from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
-from lib.experiments.results import DIVERGED, DONE, FAILED, KEPT, RUNNING, STOPPED, WAITING, Results
+from lib.experiments.results import Results
 from lib.storage.records import Record
 from lib.timing.disturbance import disturbances
 from lib.views import mnist_training as charts_module
 from lib.views.markup import inline
 from lib.workers.machine_turn import PATIENCE_S
+from lib.workers.notes import State
 
 
 def result(
@@ -36,7 +37,7 @@ def result(
     )
     parts = [
         f'<div class="lab-charts lab-{experiment.name}">{figures}</div>',
-        state_line(_state_word(results), results.share_done, 1.0, progress_text(results)),
+        state_line(_state(results), results.share_done, 1.0, progress_text(results)),
         problems(results.notices),
         sentence(mnist_training.sentence(experiment, results, target), said),
         quiet(mnist_training.published_note(experiment.name)),
@@ -130,28 +131,22 @@ def page(controls: str, result: str) -> mo.Html:
     )
 
 
-_STATE_WORDS = {
-    WAITING: "Waiting", RUNNING: "Training", STOPPED: "Stopped", KEPT: "Saved result", DONE: "Done", FAILED: "Failed", DIVERGED: "Diverged",
-}  # fmt: skip
-UNDER_WAY = ("Waiting", "Starting", "Measuring", "Training")
-
-
-def state_line(state: str, done: float, total: float, words: str, problem: str = "") -> str:
+def state_line(state: State, done: float, total: float, words: str, problem: str = "") -> str:
     """HTML: a state by its name, what is happening, and a bar while it is under way; a problem below.
 
     The bar lies on the line's lower edge, so that nothing moves when it goes.
     """
     kind = state.lower().replace(" ", "-")
     share = done / total if total else 1.0
-    bar = f'<progress max="1" value="{share:.3f}" aria-label="progress"></progress>' if state in UNDER_WAY else ""
+    bar = f'<progress max="1" value="{share:.3f}" aria-label="progress"></progress>' if state.under_way else ""
     line = f'<div class="lab-state lab-{kind}"><b>{state}</b><span>{html.escape(words) or "&nbsp;"}</span>{bar}</div>'
     return line + (f'<p class="lab-problem" role="alert">{html.escape(problem)}</p>' if problem else "")
 
 
-def _state_word(results: Results) -> str:
+def _state(results: Results) -> State:
     if results.starting:
-        return "Starting"
-    return "Measuring" if _is_choosing(results) else _STATE_WORDS[results.state]
+        return State.STARTING
+    return State.MEASURING if _is_choosing(results) else results.state
 
 
 def _is_choosing(results: Results) -> bool:
@@ -163,7 +158,7 @@ def progress_text(results: Results) -> str:
         return f"{results.starting}: its worker imports the library and loads the images"
     if _is_choosing(results):
         return "timing a few steps of each strategy, to pick the fastest"
-    if results.state == WAITING:
+    if results.state is State.WAITING:
         if results.place is None:
             return (
                 f"{results.holder or 'another program on this machine'} is measuring; this starts when that has finished, "
@@ -174,15 +169,15 @@ def progress_text(results: Results) -> str:
             if results.place == 0
             else f"number {results.place + 1} in the queue: one training at a time, so that timings are not distorted"
         )
-    if results.state == RUNNING:
+    if results.state is State.TRAINING:
         left_s = results.left_s
         return f"{results.share_done:.0%}" + (
             f", about {formatting.seconds(max(left_s, 0.1))} left" if left_s is not None else ""
         )
-    if results.state == KEPT:
+    if results.state is State.SAVED:
         when = min((line.curve.measured_at for line in results.lines if line.curve), default="")
         return f"trained and timed on this machine {_ago(when)}; “Run again” measures anew"
-    if results.state == DONE:
+    if results.state is State.DONE:
         kept = sum(line.kept for line in results.lines)
         return f"{len(results.lines)} trainings" + (
             f", {kept} of them saved earlier" if kept else ", measured just now"

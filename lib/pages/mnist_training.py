@@ -24,8 +24,7 @@ from lib.backends.registry import BACKENDS, DEFAULT, Way, unavailable
 from lib.backends.base import Parameters
 from lib.data.mnist import DataError, Facts, load_test, recognised
 from lib.experiments.mnist_training import BATCH_SIZES, RATE_STEPS, Experiment
-from lib.pages.streaming import Stage
-from lib.pages.filling import Stage as FillingStage
+from lib.pages.streaming import Stage, button, stop_button
 from lib.hardware.machine import details, this_machine
 from lib.pages.notebooks import navigation
 from lib.once import Once, once
@@ -110,15 +109,13 @@ def plain_title(name: str, heading: str, question: str, address: Address) -> mo.
 
 
 def _panel(prefix: str, address: Address, stage: Stage, elements: dict) -> mo.ui.dictionary:
-    stop = mo.ui.button(
-        label="Stop", value=0, on_click=lambda presses: stage.stop() or presses + 1, tooltip="Stop this experiment"
-    )
-    again = mo.ui.button(
-        label="Run again", value=0, on_click=lambda presses: presses + 1, tooltip="Train and time it anew"
-    )
+    buttons = {
+        "stop": stop_button(stage, "Stop this experiment"),
+        "again": button("Run again", "Train and time it anew"),
+    }
     save = address.save(prefix)
     return mo.ui.dictionary(
-        elements | {"stop": stop, "again": again},
+        elements | buttons,
         on_change=lambda values: save({name: value for name, value in values.items() if name not in _BUTTONS}),
     )
 
@@ -256,14 +253,13 @@ def remember(set_best: Callable, set_data: Callable) -> Callable[[Results], None
     return keep
 
 
-def tools(stages: Sequence[Stage | FillingStage], address: Address, set_reset: Callable) -> mo.Html:
+def tools(stages: Sequence[Stage], address: Address, set_reset: Callable) -> mo.Html:
     """Reset, copy the link, stop everything."""
 
     def reset(presses: int) -> int:
         address.clear()
         for stage in stages:
-            if isinstance(stage, Stage):
-                stage.opening = True
+            stage.opening = True
         set_reset(presses + 1)
         return presses + 1
 

@@ -1,4 +1,4 @@
-"""Where marimo and the notebook on sweeps meet: three experiments, each with its controls, its filling and its painter."""
+"""Where marimo and the notebook on sweeps meet: three experiments, each with its controls, its task and its painter."""
 
 import html
 from collections.abc import Callable
@@ -8,16 +8,17 @@ import marimo as mo
 
 from lib.backends.registry import DEFAULT, Way, unavailable
 from lib.experiments import parallel_sweeps
-from lib.experiments.background import DONE, Filling
+from lib.experiments.background import BackgroundTask
 from lib.experiments.mnist_training import BATCH_SIZES
 from lib.experiments.parallel_sweeps import COUNTS, Compared, Mixed, Point
 from lib.hardware.optional import free_memory_bytes
 from lib.pages import layout
-from lib.pages.filling import Stage, paint_while_it_fills, refuse, say
+from lib.pages.streaming import Stage, paint_while_it_runs, refuse, say
 from lib.pages.url_state import Address, Setting, by_name, checked, choice
 from lib.views import parallel_sweeps as view
 from lib.views import recorded_gpus
 from lib.views.mnist_training import Chart
+from lib.workers.notes import State
 from lib.workers.queue import Claim, Urgency
 
 SPREADS = tuple(round(0.1 * k, 1) for k in range(11))
@@ -62,14 +63,14 @@ def _claim(stage: Stage) -> Claim:
     return Claim(stage.viewer, Urgency.NOW if stage.asked else Urgency.IN_ORDER)
 
 
-def _begin_if_asked(stage: Stage, asked: tuple, make: Callable) -> Filling:
-    """The filling for these settings: the one that is there, or a new one in its place, made from a cancel and a claim."""
-    if stage.filling is None or stage.asked != asked:
+def _begin_if_asked(stage: Stage, asked: tuple, make: Callable) -> BackgroundTask:
+    """The task for these settings: the one that is there, or a new one in its place, made from a cancel and a claim."""
+    if stage.running is None or stage.asked != asked:
         claim = _claim(stage)
         stage.asked = asked
         stage.begin(lambda cancel: make(cancel, claim))
-    assert stage.filling is not None, "begun above"
-    return stage.filling
+    assert stage.running is not None, "begun above"
+    return stage.running
 
 
 def _draw(controls: str, figures: list[tuple[str, Chart | str]], line: str, sentence: str, below: str = "") -> None:
@@ -103,26 +104,26 @@ def comparison(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None
     kept = parallel_sweeps.compared(stage.store, epochs)
     missing = [method for method in parallel_sweeps.methods() if method.key not in kept]
     asked = (epochs, pressed)
-    if stage.filling is None or stage.asked != asked:
+    if stage.running is None or stage.asked != asked:
         with_keras = bool(stage.asked) and pressed != stage.asked[1]
         todo = [method for method in missing if with_keras or not method.key.startswith("keras")]
         stage.began_with = (kept, bool(todo))
         engine, store, claim = stage.engine, stage.store, _claim(stage)
         stage.asked = asked
         stage.begin(lambda cancel: parallel_sweeps.compare(todo, epochs, engine, store, cancel, claim))
-    assert stage.filling is not None, "begun above"
-    paint_while_it_fills(
-        stage, stage.filling, partial(_paint_comparison, stage.filling, *stage.began_with, epochs, controls.text)
+    assert stage.running is not None, "begun above"
+    paint_while_it_runs(
+        stage, stage.running, partial(_paint_comparison, stage.running, *stage.began_with, epochs, controls.text)
     )
 
 
-def _paint_comparison(filling: Filling, kept: dict, began: bool, epochs: int, controls: str) -> int:
-    now = filling.view()
+def _paint_comparison(running: BackgroundTask, kept: dict, began: bool, epochs: int, controls: str) -> int:
+    now = running.view()
     known = kept | {item.method: item.record for item in now.items if isinstance(item, Compared)}
     methods = parallel_sweeps.methods()
-    state = "Saved result" if not began and now.state == DONE else now.state
+    state = State.SAVED if not began and now.state is State.DONE else now.state
     words = now.note or f"{len(known)} of {len(methods)} strategies timed, once each"
-    if now.state == DONE and len(known) < len(methods):
+    if now.state is State.DONE and len(known) < len(methods):
         words += "; Keras takes a minute or more: press “Time Keras too”"
     figure = view.comparison_chart(methods, known)
     sentence = view.comparison_sentence(known, epochs)
@@ -161,15 +162,15 @@ def saturation(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None
     engine, store = stage.engine, stage.store
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
     free_bytes = free_memory_bytes()
-    filling = _begin_if_asked(
+    running = _begin_if_asked(
         stage, (most, size, device, values["again"]),
         lambda cancel, claim: parallel_sweeps.saturation(most, size, engine, store, cancel, claim, device, free_bytes, again),
     )  # fmt: skip
-    paint_while_it_fills(stage, filling, partial(_paint_saturation, filling, most, controls.text))
+    paint_while_it_runs(stage, running, partial(_paint_saturation, running, most, controls.text))
 
 
-def _paint_saturation(filling: Filling, most: int, controls: str) -> int:
-    now = filling.view()
+def _paint_saturation(running: BackgroundTask, most: int, controls: str) -> int:
+    now = running.view()
     points = [item for item in now.items if isinstance(item, Point)]
     total = 3 * len([count for count in COUNTS if count <= most]) - 2
     words = now.note or f"{len(points)} points"
@@ -208,15 +209,15 @@ def mixed(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     spread, size = values["spread"], values["size"]
     engine, store = stage.engine, stage.store
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
-    filling = _begin_if_asked(
+    running = _begin_if_asked(
         stage, (spread, size, values["again"]),
         lambda cancel, claim: parallel_sweeps.mixed(spread, size, engine, store, cancel, claim, again),
     )  # fmt: skip
-    paint_while_it_fills(stage, filling, partial(_paint_mixed, filling, spread, controls.text))
+    paint_while_it_runs(stage, running, partial(_paint_mixed, running, spread, controls.text))
 
 
-def _paint_mixed(filling: Filling, spread: float, controls: str) -> int:
-    now = filling.view()
+def _paint_mixed(running: BackgroundTask, spread: float, controls: str) -> int:
+    now = running.view()
     found = [item for item in now.items if isinstance(item, Mixed)]
     sentence = view.mixed_sentence(found)
     figures = [

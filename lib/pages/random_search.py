@@ -6,10 +6,10 @@ from functools import partial
 import marimo as mo
 
 from lib.backends.registry import DEFAULT, Way, device_count
-from lib.experiments.background import FAILED, Filling
+from lib.experiments.background import BackgroundTask
 from lib.experiments.mnist_training import BATCH_SIZES, RATE_STEPS
 from lib.pages import layout
-from lib.pages.filling import Stage, paint_while_it_fills, refuse, say
+from lib.pages.streaming import Stage, button, paint_while_it_runs, refuse, say, stop_button
 from lib.pages.url_state import Address, Setting, by_name, checked, choice, choices, ends, number
 from lib.spec import Training
 from lib.sweeps import random_search
@@ -19,6 +19,7 @@ from lib.sweeps.strategies import AUTO, POOLED, STRATEGIES
 from lib.sweeps.successive_halving import cost_epochs, rungs
 from lib.views import random_search as view
 from lib.views.mnist_training import Chart
+from lib.workers.notes import State
 from lib.workers.queue import Claim, Urgency
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)
@@ -79,8 +80,8 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
         "seed": mo.ui.number(0, MAX_SEED, step=1, value=seed, label="Drawn with seed"),
         "strategy": mo.ui.dropdown(strategies, value=next(k for k, v in strategies.items() if v == strategy), label="Trained", full_width=True),
         "halving": mo.ui.checkbox(value=halving, label="Stop the worst early"),
-        "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is trained is kept"),
-        "again": mo.ui.button(label="Search", value=0, on_click=lambda n: n + 1, tooltip="Train the settings that are not kept yet"),
+        "stop": stop_button(stage, "Stop; what is trained is kept"),
+        "again": button("Search", "Train the settings that are not kept yet"),
     }  # fmt: skip
     return mo.ui.dictionary(elements, on_change=lambda values: save({name: values[name] for name in _SAVED}))
 
@@ -104,7 +105,7 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     pressed = values.pop("again")
     values.pop("stop")
     asked = (repr(sorted(values.items(), key=str)), pressed)
-    if stage.filling is None or stage.asked != asked:
+    if stage.running is None or stage.asked != asked:
         trains = (bool(stage.asked) and pressed != stage.asked[1]) or not stage.streams
         stage.asked, stage.began_with = asked, (trains,)
         engine, store, claim = stage.engine, stage.store, Claim(stage.viewer, Urgency.NOW)
@@ -113,8 +114,8 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
             stage.begin(lambda cancel: random_search.search(trainings, engine, store, cancel, claim, strategy, halving))
         else:
             stage.begin(lambda cancel: random_search.kept(trainings, engine, store, cancel, claim))
-    assert stage.filling is not None, "begun above"
-    paint_while_it_fills(stage, stage.filling, partial(_paint, stage, stage.filling, trainings, values, controls.text))
+    assert stage.running is not None, "begun above"
+    paint_while_it_runs(stage, stage.running, partial(_paint, stage, stage.running, trainings, values, controls.text))
 
 
 def _dimensions(values: dict) -> list[Dimension]:
@@ -128,15 +129,15 @@ def _dimensions(values: dict) -> list[Dimension]:
     ]
 
 
-def _paint(stage: Stage, filling: Filling, trainings: list[Training], values: dict, controls: str) -> int:
-    now = filling.view()
+def _paint(stage: Stage, running: BackgroundTask, trainings: list[Training], values: dict, controls: str) -> int:
+    now = running.view()
     done = {item.index: item.curve for item in now.items if isinstance(item, Finished)}
     picked = next((item for item in now.items if isinstance(item, Picked)), None)
     (trains,) = stage.began_with
     over = now.over
     state = now.state
-    if not trains and state != FAILED:
-        state = "Saved result" if len(done) == len(trainings) else "Not running"
+    if not trains and state is not State.FAILED:
+        state = State.SAVED if len(done) == len(trainings) else State.NOT_RUNNING
     words = now.note or f"{len(done):,} of {len(trainings):,} settings" + ("" if trains or len(done) == len(trainings) else ": press “Search”")  # fmt: skip
     line = layout.state_line(state, len(done), len(trainings), words, now.problem)
     if picked is not None:

@@ -1,7 +1,8 @@
 """Where marimo and the runs meet: a run streams into its cell, ends when a control moves, and can be stopped.
 
-A `Stage` is an experiment's place on one viewer's page. It has a seat at the run that it shows, which others may watch too; it leaves
-the seat for a new experiment and at the end of the session, when the stage is collected. Nothing that runs in a thread holds the stage.
+A `Stage` is the place of one thing that runs on one viewer's page: an experiment, at whose run it has a seat that others may have too, or a
+background task. It leaves or ends it for the next one and at the end of the session, when the stage is collected. Nothing that runs in a thread
+holds the stage.
 
 Where there is nobody to stream to (a script, an export, a test) the run happens in the foreground.
 """
@@ -11,8 +12,10 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any
 
 import marimo as mo
 
@@ -20,8 +23,9 @@ from lib.backends.base import Parameters
 from lib.backends.registry import Way
 from lib.data.mnist import Facts
 from lib.experiments import mnist_training
+from lib.experiments.background import BackgroundTask, Watchable
 from lib.experiments.mnist_training import Experiment
-from lib.experiments.results import FAILED, KEPT, Results
+from lib.experiments.results import Results
 from lib.experiments.runs import Seat, join
 from lib.pages import layout
 from lib.spec import Training
@@ -29,24 +33,28 @@ from lib.storage.store import Store
 from lib.sweeps.events import Item
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, How, Ready, Trained, TrainingFailed, WorkerDied
+from lib.workers.notes import Note, State
 from lib.workers.queue import Claim, Urgency
 
 # The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and the
 # training that is being timed wants that core.
-FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
+FIRST_FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
+FRAME_S = 0.25  # of a background task
 TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom from the start
 AT_ONCE_S = 0.12  # what is kept, and a warm worker's first points, are shown without an empty frame before them
 QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
 
 
 class Stage:
-    """Where one viewer sees one experiment."""
+    """Where one viewer sees one thing that runs: an experiment, or a background task. The next one takes its place."""
 
-    def __init__(self, engine: Engine, store: Store | None, viewer: Hashable = None) -> None:
+    def __init__(self, engine: Engine, store: Store, viewer: Hashable = None) -> None:
         self.engine, self.store = engine, store
-        self.viewer = viewer or object()
+        self.viewer = viewer or object()  # stages of one page share it: their runs then keep the page's order
+        self.running: BackgroundTask | None = None
+        self.asked: tuple = ()  # what the present run was begun for, and what was known then
+        self.began_with: tuple = ()
         self._seat: Seat | None = None
-        self._asked = 0  # how often “Run again” had been pressed
         self._shown = [0]  # number of the latest showing; its painter alone may draw
         self._end: Callable[[], object] = lambda: None  # ends what this shows, once
         self.said = [""]  # the last sentence; shared with the painters, which do not hold the stage
@@ -56,21 +64,32 @@ class Stage:
 
     def run(self, experiment: Experiment, asked: int) -> Seat:
         """A place at the run of this experiment: the one that is there, or a new one, which ends the old one."""
-        again = asked != self._asked
+        again = asked != (self.asked[-1] if self.asked else 0)
         if self._seat is None or self._seat.run.experiment != experiment or again:
             self.stop()
-            claim = Claim(self.viewer, Urgency.IN_ORDER if self.opening else Urgency.NOW)
-            self._seat = join(experiment, self.engine, self.store, claim, fresh=again)
+            self._seat = join(experiment, self.engine, self.store, self.claim(), fresh=again)
             self._ended_by(self._seat.leave)
-            self._asked, self.opening = asked, False
+            self.asked = (asked,)
         return self._seat
 
-    def begin(self) -> Cancel:
-        """For work that is no experiment: ends what ran before, and returns the event that will end this."""
+    def begin(self, make: Callable[[Cancel], Iterator[Any | Note]]) -> BackgroundTask:
+        """Start `make(cancel)` in a thread, in place of what ran."""
+        cancel = self.cancel()
+        self.running = BackgroundTask(lambda: make(cancel), cancel)
+        return self.running
+
+    def cancel(self) -> Cancel:
+        """For other work: ends what ran before, and returns the event that will end this."""
         self.stop()
         self._seat, cancel = None, Cancel()
         self._ended_by(cancel.set)
         return cancel
+
+    def claim(self) -> Claim:
+        """What comes with the page waits in its order; what a control asks for is urgent."""
+        claim = Claim(self.viewer, Urgency.IN_ORDER if self.opening else Urgency.NOW)
+        self.opening = False
+        return claim
 
     def _ended_by(self, end: Callable[[], None]) -> None:
         self._end = weakref.finalize(self, end)  # by the next run, by Stop, or with the session
@@ -86,14 +105,25 @@ class Stage:
         return lambda: shown[0] == number
 
 
+def stop_button(stage: Stage, tooltip: str = "Stop; what is measured is kept") -> mo.ui.button:
+    return mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip=tooltip)
+
+
+def button(label: str, tooltip: str) -> mo.ui.button:
+    """Its value counts how often it was pressed."""
+    return mo.ui.button(label=label, value=0, on_click=lambda n: n + 1, tooltip=tooltip)
+
+
 def streaming() -> bool:
     """Whether somebody watches: a page in the editor or under `marimo run`."""
     meta = mo.app_meta()
     return meta.mode in ("edit", "run") and meta.request is not None
 
 
-def refuse(controls: str, error: ValueError) -> None:
-    """Show what is wrong with the controls in place of what they ask for; a script ends with exit status 2."""
+def refuse(stage: Stage, controls: str, error: ValueError) -> None:
+    """Stop what runs, and show what is wrong with the controls in place of what they ask for; a script ends with exit status 2."""
+    stage.stop()
+    stage.next_showing()
     mo.output.replace(layout.refused(controls, error))
     end_script(layout.sentence_of(error), 2)
 
@@ -103,6 +133,40 @@ def end_script(sentence: str, status: int) -> None:
     if mo.app_meta().mode == "script":
         print(sentence, file=sys.stderr)
         raise SystemExit(status)
+
+
+def say(text: str) -> None:
+    """To the terminal of who runs a notebook as a script."""
+    if mo.app_meta().mode == "script":
+        print(text)
+
+
+def paint_while_it_runs(stage: Stage, task: BackgroundTask, paint: Callable[[], int]) -> None:
+    """Paint now, and again whenever there is news, until the end is painted or another showing took the place.
+
+    `paint` draws what is there and returns the version that it drew. Where nobody watches, it is painted once, at the end.
+    """
+    latest = stage.next_showing()
+    if not stage.streams:
+        task.wait_for_end()
+        paint()
+        if (now := task.view()).state is State.FAILED:
+            end_script(now.problem, 1)
+        return
+    mo.Thread(target=_keep_painting, args=(task, paint, latest, paint(), repeat(FRAME_S)), daemon=True).start()
+
+
+def _keep_painting(
+    watched: Watchable, paint: Callable[[], int], latest: Callable[[], bool], painted: int, frames_s: Iterator[float]
+) -> None:
+    """After version `painted`, paint what is new: not before the frame is over, for drawing takes a core that the measurement wants."""
+    while not watched.over_at(painted):
+        news = watched.wait_for_news(painted, 1.0)
+        if not latest() or mo.current_thread().should_exit:
+            return
+        if news:
+            painted = paint()
+            watched.wait_for_end(next(frames_s))  # the end does not wait for its frame
 
 
 @dataclass
@@ -156,7 +220,7 @@ class _View:
         return version
 
     def done_when_quiet(self, results: Results, latest: Callable[[], bool]) -> None:
-        if results.state == KEPT:
+        if results.state is State.SAVED:
             self.engine.warm(self.experiment.items[0].way)  # nothing needed it yet, but the next slider will
         time.sleep(QUIET_S)
         if self.on_done is not None and latest() and not mo.current_thread().should_exit:
@@ -179,10 +243,7 @@ def show(
     try:
         experiment = make()
     except ValueError as error:
-        stage.stop()
-        stage.next_showing()
-        refuse(controls.text, error)
-        return
+        return refuse(stage, controls.text, error)
     view = _View(experiment, stage.engine, controls.text, target, after, on_done, stage.said)
     if not stage.streams:
         results = _run_in_foreground(experiment, stage, target)
@@ -193,31 +254,26 @@ def show(
     opening = stage.opening
     seat = stage.run(experiment, asked)
     latest = stage.next_showing()
-    with seat.results.changed:
-        seat.results.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
-    drawn = view.draw(seat.results, FRAME_S, opening)
+    with seat.changed:
+        seat.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
+    drawn = view.draw(seat.results, FIRST_FRAME_S, opening)
     mo.Thread(target=_paint, args=(view, seat, drawn, latest, opening), daemon=True).start()
 
 
 def _paint(view: _View, seat: Seat, seen: int, latest: Callable[[], bool], opening: bool) -> None:
     """After state number `seen`, draw new states until the run is over or another showing took the place."""
-    timed = view.experiment.ordered_by == "backend"
-    frame_s = TIMED_FRAME_S if timed else FRAME_S
-    next_frame = time.monotonic() + frame_s
-    while not (seat.results.over and seen == seat.results.version):
-        with seat.results.changed:
-            seat.results.changed.wait_for(lambda seen=seen: seat.results.version != seen, 1.0)
-            changed = seat.results.version != seen
-            pause_s = next_frame - time.monotonic()
-            if pause_s > 0:  # the end does not wait for its frame
-                seat.results.changed.wait_for(lambda: seat.results.over, pause_s)
-        if not latest() or mo.current_thread().should_exit:
-            return
-        if changed:
-            seen = view.draw(seat.results, frame_s, opening)
-            frame_s = frame_s if timed or not seat.results.worth_showing else min(SLOWER * frame_s, LATER_FRAME_S)
-            next_frame = time.monotonic() + frame_s
-    view.done_when_quiet(seat.results, latest)
+    frame_s = TIMED_FRAME_S if view.experiment.ordered_by == "backend" else FIRST_FRAME_S
+
+    def frames_s() -> Iterator[float]:
+        nonlocal frame_s
+        while True:
+            if frame_s < LATER_FRAME_S and seat.results.worth_showing:
+                frame_s = min(SLOWER * frame_s, LATER_FRAME_S)
+            yield frame_s
+
+    _keep_painting(seat, lambda: view.draw(seat.results, frame_s, opening), latest, seen, frames_s())
+    if seat.results.over:
+        view.done_when_quiet(seat.results, latest)
 
 
 def show_parameters(
@@ -237,7 +293,7 @@ def show_parameters(
         stage.stop()
         mo.output.replace(layout.note(nothing))
         return
-    cancel, engine, claim = stage.begin(), stage.engine, Claim(stage.viewer, Urgency.LATER)
+    cancel, engine, claim = stage.cancel(), stage.engine, Claim(stage.viewer, Urgency.LATER)
 
     def work() -> None:
         output, problem = None, ""
@@ -289,7 +345,7 @@ def _run_in_foreground(experiment: Experiment, stage: Stage, target: float) -> R
     script = mo.app_meta().mode == "script"
     watched = script and sys.stderr.isatty()
     try:
-        while not seat.wait(0.25):
+        while not seat.wait_for_end(0.25):
             if watched:
                 text = layout.progress_text(seat.results)
                 print(f"\r{experiment.name}: {text}\033[K", end="", file=sys.stderr, flush=True)
@@ -298,7 +354,7 @@ def _run_in_foreground(experiment: Experiment, stage: Stage, target: float) -> R
     if script:
         print(f"\r\033[K\n{experiment.name}" if watched else f"\n{experiment.name}")
         print(layout.table(experiment, seat.results).to_string(index=False))
-        if seat.results.state == FAILED:
+        if seat.results.state is State.FAILED:
             end_script(seat.results.failure, 1)
         print(mnist_training.sentence(experiment, seat.results, target))
     return seat.results

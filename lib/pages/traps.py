@@ -8,15 +8,16 @@ import marimo as mo
 from lib.backends.registry import DEFAULT, Way, unavailable
 from lib.experiments import traps
 from lib.experiments.anatomy_of_a_step import KIND, Task
-from lib.experiments.background import DONE, Filling
+from lib.experiments.background import BackgroundTask
 from lib.experiments.mnist_training import BATCH_SIZES
 from lib.experiments.peak_rates import ceilings
 from lib.hardware.machine import this_machine
 from lib.pages import layout
-from lib.pages.filling import Stage, paint_while_it_fills, refuse, say
+from lib.pages.streaming import Stage, button, paint_while_it_runs, refuse, say, stop_button
 from lib.pages.url_state import Address, Setting, by_name, checked, choice
 from lib.views import recorded_gpus
 from lib.views import traps as view
+from lib.workers.notes import State
 from lib.workers.queue import Claim, Urgency
 
 
@@ -33,8 +34,8 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     elements = {
         "size": mo.ui.slider(steps=list(BATCH_SIZES), value=address.read(size), label="Batch size", show_value=True, debounce=True, full_width=True),
         "device": mo.ui.dropdown(list(device.options), value=address.read(device), label="Device"),
-        "stop": mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip="Stop; what is measured is kept"),
-        "again": mo.ui.button(label="Measure again", value=0, on_click=lambda n: n + 1, tooltip="Measure all of it anew"),
+        "stop": stop_button(stage),
+        "again": button("Measure again", "Measure all of it anew"),
     }  # fmt: skip
     return mo.ui.dictionary(
         elements, on_change=lambda values: save({name: values[name] for name in ("size", "device")})
@@ -50,22 +51,22 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     task = traps.task_of(values["device"], values["size"])
     asked = (task, values["again"])
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
-    if stage.filling is None or stage.asked != asked:
+    if stage.running is None or stage.asked != asked:
         kept = stage.store.records(KIND)
         complete = len(view.pairs(traps.measurements(task, kept))) == len(view.TRAPS) and not again
         stage.asked, stage.began_with = asked, (kept, complete)
         engine, store, claim = stage.engine, stage.store, Claim(urgency=Urgency.NOW)
         stage.begin(lambda cancel: traps.measure(task, complete, engine, store, cancel, claim))
-    assert stage.filling is not None, "begun above"
-    paint_while_it_fills(stage, stage.filling, partial(_paint, stage, stage.filling, task, controls.text))
+    assert stage.running is not None, "begun above"
+    paint_while_it_runs(stage, stage.running, partial(_paint, stage, stage.running, task, controls.text))
 
 
-def _paint(stage: Stage, filling: Filling, task: Task, controls: str) -> int:
-    now = filling.view()
+def _paint(stage: Stage, running: BackgroundTask, task: Task, controls: str) -> int:
+    now = running.view()
     kept, complete = stage.began_with
     found = traps.measurements(task, [*kept, *now.items])
     known = view.pairs(found)
-    state = "Saved result" if complete and now.state == DONE else now.state
+    state = State.SAVED if complete and now.state is State.DONE else now.state
     words = now.note or f"{len(known)} of {len(view.TRAPS)} traps"
     ceiling = ceilings(task.way, stage.store)
     sentence = " ".join(filter(None, [view.sentence(known), view.occupancy(found, task.way.device) if known else ""]))

@@ -1,10 +1,33 @@
-"""What an engine's messages say to somebody who waits."""
+"""What an engine's messages say to somebody who waits, and the states that everybody tells apart."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from lib.workers.engine import Disturbed, Message, Ready, Restarted, Starting, Waiting
 
-WAITING, STARTING, MEASURING = "Waiting", "Starting", "Measuring"
+
+class State(StrEnum):
+    """Of a run, or of one line of it; the words that a page shows."""
+
+    NOT_RUNNING = "Not running"
+    WAITING = "Waiting"
+    STARTING = "Starting"
+    MEASURING = "Measuring"
+    TRAINING = "Training"
+    DONE = "Done"
+    SAVED = "Saved result"
+    STOPPED = "Stopped"
+    FAILED = "Failed"
+    DIVERGED = "Diverged"
+    NOT_RUN = "Not run"  # of one line: its run was over before its turn came
+
+    @property
+    def over(self) -> bool:
+        return self in (State.DONE, State.SAVED, State.STOPPED, State.FAILED)
+
+    @property
+    def under_way(self) -> bool:
+        return self in (State.WAITING, State.STARTING, State.MEASURING, State.TRAINING)
 
 
 @dataclass(frozen=True)
@@ -12,7 +35,7 @@ class Note:
     """What is happening meanwhile, in words (empty: nothing to say), and whether it is measured or waited for."""
 
     text: str
-    state: str = MEASURING
+    state: State = State.MEASURING
 
 
 def note_of(message: Message, doing: str = "") -> Note | None:
@@ -20,10 +43,10 @@ def note_of(message: Message, doing: str = "") -> Note | None:
     if isinstance(message, Ready):
         return Note(doing)
     if isinstance(message, Starting):
-        return Note(f"{message.way.label}: its worker imports the library and loads the images", STARTING)
+        return Note(f"{message.way.label}: its worker imports the library and loads the images", State.STARTING)
     if isinstance(message, Waiting):
         others = f"{message.place} before this" if message.place else f"{message.holder or 'another program'} measures"
-        return Note(others, WAITING)
+        return Note(others, State.WAITING)
     if isinstance(message, Restarted | Disturbed) and message.why:
-        return Note(message.why, STARTING if isinstance(message, Restarted) else MEASURING)
+        return Note(message.why, State.STARTING if isinstance(message, Restarted) else State.MEASURING)
     return None

@@ -1,19 +1,19 @@
-"""A filling tells all that came, how it ended, and never before."""
+"""A background task tells all that came, how it ended, and never before."""
 
 import pytest
 
 from lib.backends.registry import Way
 from lib.data.mnist import Facts
-from lib.experiments.background import DONE, FAILED, STOPPED, Filling
+from lib.experiments.background import BackgroundTask
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Ready, Starting, Waiting, WorkerDied
-from lib.workers.notes import MEASURING, STARTING, WAITING, Note, note_of
+from lib.workers.notes import Note, State, note_of
 
 
 def finished(make, cancel=None):
-    filling = Filling(make, cancel or Cancel())
-    filling.thread.join(5)
-    return filling
+    task = BackgroundTask(make, cancel or Cancel())
+    task.thread.join(5)
+    return task
 
 
 def test_items_notes_and_the_end():
@@ -24,7 +24,9 @@ def test_items_notes_and_the_end():
         yield Note("almost")
 
     now = finished(make).view()
-    assert (now.items, now.state, now.note, now.version) == ([1, 2], DONE, "", 5), "at the end nothing is going on"
+    assert (now.items, now.state, now.note, now.version) == ([1, 2], State.DONE, "", 5), (
+        "at the end nothing is going on"
+    )
 
 
 def test_a_note_is_gone_when_something_came():
@@ -35,10 +37,14 @@ def test_a_note_is_gone_when_something_came():
 @pytest.mark.parametrize(
     ("message", "state", "words"),
     [
-        (Waiting(2), WAITING, "2 before this"),
-        (Waiting(None), WAITING, "another program measures"),
-        (Starting(Way("keras-jax")), STARTING, "Keras on JAX: its worker imports the library and loads the images"),
-        (Ready(Facts("", "")), MEASURING, "32 networks"),
+        (Waiting(2), State.WAITING, "2 before this"),
+        (Waiting(None), State.WAITING, "another program measures"),
+        (
+            Starting(Way("keras-jax")),
+            State.STARTING,
+            "Keras on JAX: its worker imports the library and loads the images",
+        ),
+        (Ready(Facts("", "")), State.MEASURING, "32 networks"),
     ],
     ids=["queue", "other program", "start", "ready"],
 )
@@ -50,13 +56,13 @@ def test_a_state_goes_by_its_name(message, state, words):
         yield note_of(message, "32 networks")
         go.wait(5)
 
-    filling = Filling(make, Cancel())
-    assert filling.wait_for_news(0, 5)
-    now = filling.view()
-    assert (now.state, now.note, now.over, filling.over_at(now.version)) == (state, words, False, False)
+    task = BackgroundTask(make, Cancel())
+    assert task.wait_for_news(0, 5)
+    now = task.view()
+    assert (now.state, now.note, now.over, task.over_at(now.version)) == (state, words, False, False)
     go.set()
-    filling.thread.join(5)
-    assert (filling.view().state, filling.view().note) == (DONE, "")
+    task.thread.join(5)
+    assert (task.view().state, task.view().note) == (State.DONE, "")
 
 
 def test_a_stop_is_no_end():
@@ -66,7 +72,7 @@ def test_a_stop_is_no_end():
         yield 1
         cancel.set()
 
-    assert finished(make, cancel).view().state == STOPPED
+    assert finished(make, cancel).view().state == State.STOPPED
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -79,7 +85,7 @@ def test_what_came_before_a_failure_stays(error, words):
         raise error
 
     now = finished(make).view()
-    assert (now.items, now.state) == ([1], FAILED)
+    assert (now.items, now.state) == ([1], State.FAILED)
     assert words in now.problem
 
 
@@ -91,12 +97,12 @@ def test_it_is_over_only_for_who_has_seen_the_end():
         yield 1
         go.wait(5)
 
-    filling = Filling(make, Cancel())
-    assert filling.wait_for_news(0, 5)
-    seen = filling.view()
-    assert seen.state == MEASURING
+    task = BackgroundTask(make, Cancel())
+    assert task.wait_for_news(0, 5)
+    seen = task.view()
+    assert seen.state == State.MEASURING
     go.set()
-    filling.thread.join(5)
-    assert not filling.over_at(seen.version)
-    assert filling.over_at(filling.view().version)
-    assert not filling.wait_for_news(filling.view().version, 0.01)
+    task.thread.join(5)
+    assert not task.over_at(seen.version)
+    assert task.over_at(task.view().version)
+    assert not task.wait_for_news(task.view().version, 0.01)
