@@ -64,3 +64,21 @@ def test_a_notebook_has_one_name_on_three_floors():
 
 def test_the_picture_is_of_today_s_imports():
     assert PAGE.read_text() == drawn(), "run `python -m docs.draw_architecture`"
+
+
+# About what several modules of a room do together.
+TOGETHER = {
+    "backends": {"backends", "stacked"}, "storage": {"import"}, "views": {"contrast"},
+    "pages": {"browser", "browser_compare", "browser_layout", "browser_navigation", "browser_notebooks", "viewers"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "file", sorted(ROOT.glob("tests/*/test_*.py")), ids=lambda file: f"{file.parent.name}/{file.stem}"
+)
+def test_tests_stand_in_the_room_of_what_they_test(file):
+    inside, name = file.parent.name, file.stem.removeprefix("test_")
+    if inside in ("deploy", "benchmarks"):  # beside lib
+        assert (ROOT / inside).is_dir()
+    else:
+        assert f"lib.{inside}.{name}" in MODULES or name in TOGETHER.get(inside, ())

@@ -11,8 +11,8 @@ from lib.backends.registry import BACKENDS
 from lib.experiments.claims import CLAIMS
 from lib.pages.notebooks import NOTEBOOKS
 from lib.timing.diagnosis import DETECTORS
-from tests.test_claims import BY_ARITHMETIC, MEASURED
-from tests.test_verdict import CASES
+from tests.experiments.test_claims import BY_ARITHMETIC, MEASURED
+from tests.timing.test_diagnosis import CASES
 
 MODULES = modules()
 CONTRIBUTING, README = (ROOT / "CONTRIBUTING.md").read_text(), (ROOT / "README.md").read_text()
@@ -58,13 +58,13 @@ def test_every_file_of_a_notebook_is_listed():
 @pytest.mark.parametrize("detector", DETECTORS, ids=lambda detector: detector.__name__)
 def test_a_finding_has_a_case(detector):
     named = [name for name in CASES if f'"{name}"' in inspect.getsource(detector)]
-    assert named, f"a case of {detector.__name__} in tests/test_verdict.py"
+    assert named, f"a case of {detector.__name__} in tests/timing/test_diagnosis.py"
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text)
 def test_a_claim_has_a_case(claim):
     played = [*BY_ARITHMETIC, *(words for words, *_ in MEASURED)]
-    assert any(words in claim.text for words in played), f"a case of “{claim.text}” in tests/test_claims.py"
+    assert any(words in claim.text for words in played), f"a case of “{claim.text}” in tests/experiments/test_claims.py"
 
 
 def test_what_the_checklists_name_is_there():

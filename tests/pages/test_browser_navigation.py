@@ -6,7 +6,7 @@ import pytest
 
 from lib.pages.notebooks import NOTEBOOKS
 from tests.browser import MARKS, PHONE, serving
-from tests.test_server import started
+from tests.pages.test_server import started
 
 pytestmark = MARKS
 HERE = "title => document.querySelector('.lab-nav [aria-current=page]')?.innerText === title"

@@ -164,7 +164,7 @@ def test_programs_that_meet_the_same_damage_do_not_fight(tmp_path, whole):
 import sys
 sys.path.insert(0, ".")
 from pathlib import Path
-from tests.test_store import all_of, curve, key
+from tests.storage.test_store import all_of, curve, key
 from lib.storage.store import Store
 store, number = Store(Path(sys.argv[1])), int(sys.argv[2])
 print("ready", flush=True)
@@ -268,7 +268,7 @@ DENIED = """
 import os, resource, signal, sys
 sys.path.insert(0, ".")
 from pathlib import Path
-from tests.test_store import all_of, curve, key
+from tests.storage.test_store import all_of, curve, key
 from lib.storage.store import Store
 path, fault = Path(sys.argv[1]), sys.argv[2]
 if fault == "read-only" and os.geteuid() == 0:
@@ -326,7 +326,7 @@ def test_two_processes_write_and_one_is_killed(tmp_path):
 import sys
 sys.path.insert(0, ".")
 from pathlib import Path
-from tests.test_store import curve, key
+from tests.storage.test_store import curve, key
 from lib.storage.store import Store
 store = Store(Path(sys.argv[1]))
 for seed in range(int(sys.argv[2]), int(sys.argv[2]) + 10_000):

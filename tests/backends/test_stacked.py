@@ -207,7 +207,7 @@ def test_more_devices_than_there_are_is_a_sentence(small_data):
 EIGHT = """
 import json, sys
 import numpy as np
-from tests.test_stack import DIVIDED, noise, trained
+from tests.backends.test_stacked import DIVIDED, noise, trained
 import jax
 n_devices = int(sys.argv[1])
 assert len(jax.devices()) == 8
@@ -266,7 +266,7 @@ import json, sys
 import jax
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", num_processes=2, process_id=int(sys.argv[2]))
-from tests.test_stack import DIVIDED, noise, trained
+from tests.backends.test_stacked import DIVIDED, noise, trained
 assert len(jax.devices()) == 4 and len(jax.local_devices()) == 2
 losses, epochs, last = trained(DIVIDED, noise(), n_devices=4)
 print(json.dumps({str(i): [losses[i].tolist(), float(sum(w.sum() for w, _ in last[i]))] for i in losses}))

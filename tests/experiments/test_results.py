@@ -1,0 +1,86 @@
+"""What a run has shown so far: its states, its rows, and what a restart voids."""
+
+import numpy as np
+import pytest
+
+from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.experiments import mnist_training
+from lib.experiments.results import Results
+from lib.spec import Training
+from lib.storage.records import Curve
+from lib.sweeps.events import Continued, Finished, Item, Void
+from lib.workers.engine import Progress, Waiting
+from lib.workers.notes import State
+from tests.sweeps.test_sweep import FAST
+
+
+def test_a_restart_voids_what_was_streamed():
+    results = Results(FAST, ["a", "b"])
+    results.add(Progress(0, FirstCall(0.1)))
+    results.add(Progress(0, Steps(0, 0, np.ones(3, np.float32), 0.1)))
+    results.add(Progress(1, Steps(0, 0, np.ones(2, np.float32), 0.1)))
+    results.add(Void((0,)))
+    assert [line.n_steps for line in results.lines] == [0, 2]
+
+
+def filled(experiment, accuracies, epoch_s=0.1, diverged=()):
+    """Results as if each line had finished with its accuracy."""
+    results = Results(experiment.items, experiment.labels)
+    for index, accuracy in enumerate(accuracies):
+        training = experiment.items[index].training
+        steps = training.steps_per_epoch()
+        epochs = tuple(
+            Epoch(e, steps, 0.3, accuracy * (0.9 + 0.1 * (e + 1) / training.epochs), epoch_s * (index + 1), 0.01, no_parameters,
+                  4 if index in diverged else None)
+            for e in range(training.epochs)
+        )  # fmt: skip
+        results.add(Finished(index, Curve(0.2, epochs, np.full(steps * training.epochs, 0.3, np.float32)), kept=False))
+    results.end(State.DONE)
+    return results
+
+
+def test_states_are_told_apart():
+    experiment = mnist_training.learning_rate((0.1, 1.0), 1, 32, "128")
+    results = filled(experiment, (0.9, 0.1), diverged=(1,))
+    assert [line.state for line in results.lines] == [State.DONE, State.DIVERGED]
+    results = Results(experiment.items, experiment.labels)
+    results.add(Waiting(2))
+    assert results.place == 2
+    results.end(State.STOPPED)
+    assert "Stopped: 0 of 2" in mnist_training.sentence(experiment, results)
+    kept = Results(experiment.items, experiment.labels)
+    curve = filled(experiment, (0.9, 0.9)).lines[0].curve
+    assert curve is not None
+    for index in (0, 1):
+        kept.add(Finished(index, curve, kept=True))
+    kept.end(State.DONE)
+    assert kept.state is State.SAVED
+    assert kept.share_done == 1.0
+
+
+@pytest.mark.parametrize(("end", "cut_off"), [(State.STOPPED, "stopped"), (State.FAILED, "failed")])
+def test_after_the_end_nothing_runs_and_nothing_waits(end, cut_off):
+    experiment = mnist_training.learning_rate((0.1, 1.0, 0.3, 0.4), 3, 32, "128")
+    results = Results(experiment.items, experiment.labels)
+    curve = filled(experiment, (0.9,) * 4).lines[0].curve
+    assert curve is not None
+    results.add(Finished(0, curve, kept=False))
+    results.add(Progress(1, FirstCall(0.1)))
+    results.add(Progress(1, Steps(0, 0, np.ones(3, np.float32), 0.1)))
+    results.add(Continued(2, curve))
+    assert results.summary_frame()["state"].tolist() == ["done", "training", "training", "waiting"]
+    results.end(end, "why")
+    assert results.summary_frame()["state"].tolist() == ["done", cut_off, cut_off, "not run"]
+
+
+def test_thinned_lines_do_not_move_while_they_grow():
+    results = Results([Item(Training(batch_size=1, epochs=3))], ["1"])
+    rng = np.random.default_rng(0)
+    losses = rng.random(5000).astype(np.float32)
+    results.add(Progress(0, Steps(0, 0, losses[:3000], 0.1)))
+    before = results.steps_frame()
+    results.add(Progress(0, Steps(0, 3000, losses[3000:], 0.1)))
+    after = results.steps_frame().iloc[: len(before)]
+    assert before["step"].tolist() == after["step"].tolist()
+    np.testing.assert_allclose(before["loss"], after["loss"])
+    assert len(results.steps_frame()) <= 150
