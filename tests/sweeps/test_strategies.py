@@ -17,8 +17,10 @@ from lib.backends.registry import Way, versions
 from lib.backends.stacked.packing import Shape
 from lib.spec import Network, Training
 from lib.storage.store import Store
+from lib.sweeps import cached as cached_module
 from lib.sweeps import cost_model
-from lib.sweeps import sweep as sweep_module
+from lib.sweeps import plan as plan_module
+from lib.sweeps.cached import Cached
 from lib.sweeps.cost_model import candidates, expected_s, makespan, nominal_s
 from lib.sweeps.events import Continued, Finished, Item, Picked, Void
 from lib.sweeps.process_pool import Died, Expected, OtherVersions, Task, TaskFailed, local_pool, perform, run_tasks
@@ -131,8 +133,8 @@ def test_bad_sweeps_are_one_sentence(engine, monkeypatch):
 
 def test_more_models_than_memory_are_made_in_parts(engine, monkeypatch):
     many = [Training(Network((4,)), float(rate), 4096, 1) for rate in np.linspace(0.01, 0.2, 9)]
-    free_bytes = 5.5 * Shape.of([many[0].network]).place_bytes(4096) / sweep_module.MEMORY_SHARE
-    monkeypatch.setattr(sweep_module, "free_memory_bytes", lambda: free_bytes)
+    free_bytes = 5.5 * Shape.of([many[0].network]).place_bytes(4096) / plan_module.MEMORY_SHARE
+    monkeypatch.setattr(plan_module, "free_memory_bytes", lambda: free_bytes)
     _, found = made(many, engine, strategy="vmap")
     assert len(found) == 9
     assert {update.curve.together for update in found.values()} == {5, 4}
@@ -318,8 +320,8 @@ def test_auto_says_what_it_picked_and_measures_nothing_for_a_short_sweep(engine,
 
 
 def test_large_sweeps_keep_thinned_losses(engine, monkeypatch):
-    monkeypatch.setattr(sweep_module, "MANY", 2)
-    monkeypatch.setattr(sweep_module, "POINTS", 5)
+    monkeypatch.setattr(plan_module, "MANY", 2)
+    monkeypatch.setattr(cached_module, "POINTS", 5)
     _, found = made(MIXED[:3], engine, strategy="vmap")
     _, whole = made(MIXED[:1], engine, strategy="sequential")
     curve = found[0].curve
@@ -360,7 +362,7 @@ def test_what_goes_on_from_forgotten_parameters_begins_again(engine, tmp_path, m
     """Their place in the store may be taken by others between two looks."""
     store = Store(tmp_path / "results.sqlite")
     made(MIXED[:2], engine, store, strategy="sequential")
-    monkeypatch.setattr(sweep_module._Sweep, "_start", lambda *_: None)
+    monkeypatch.setattr(Cached, "start", lambda *_: None)
     longer = [replace(training, epochs=3) for training in MIXED[:2]]
     for strategy in ("sequential", "processes"):
         told, found = made(longer, engine, store, strategy=strategy)
@@ -395,7 +397,7 @@ def test_a_moved_slider_does_not_wait_for_a_pool(engine):
 
 def test_parameters_of_a_large_sweep_are_not_held_anywhere(engine, tmp_path, monkeypatch):
     store = Store(tmp_path / "results.sqlite")
-    monkeypatch.setattr(sweep_module, "MAX_PARAMETER_BYTES", 3 * MIXED[0].network.parameter_bytes)
+    monkeypatch.setattr(plan_module, "MAX_PARAMETER_BYTES", 3 * MIXED[0].network.parameter_bytes)
     _, few = made(MIXED[:1], engine, store, strategy="vmap")
     assert few[0].parameters is not None
     assert len(store.rows("parameters")) == 1
