@@ -1,0 +1,60 @@
+"""The walk of docs/architecture.md, from a slider to its chart, followed: every station is entered, and nothing that is not named there."""
+
+import re
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+from lib import ROOT
+from lib.pages import layout
+from lib.pages import mnist_training as page
+from lib.pages.streaming import Stage
+from lib.pages.url_state import Address
+from lib.storage.store import Store
+
+WALK = (ROOT / "docs/architecture.md").read_text().split("## The walk")[1].split("\n## ")[0]
+STATIONS = re.findall(r"^\d+\. `([\w/*]+)`", WALK, re.MULTILINE)
+BESIDE = set(re.findall(r"`([\w/]+)`", WALK.split("Looked up on the way:")[1]))
+ELSEWHERE = {"workers/worker", "backends/with_*"}  # in the worker's process
+
+
+def entered(work) -> list[str]:
+    """The modules of `lib` that are entered while it runs, in all threads, each once, in order."""
+    found: list[str] = []
+    inside = str(ROOT / "lib") + "/"
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and (file := frame.f_code.co_filename).startswith(inside):
+            name = str(Path(file).relative_to(inside).with_suffix(""))
+            if name not in found:
+                found.append(name)
+
+    threading.setprofile(look)
+    sys.setprofile(look)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return found
+
+
+def test_the_walk_is_the_one_that_is_written_down(engine, tmp_path):
+    stage = Stage(engine, Store(tmp_path / "r.sqlite"))
+    panel = page.rate_panel(Address(arguments={"rate.size": "4096", "rate.epochs": "1", "rate.count": "2"}), stage)
+
+    def from_slider_to_chart() -> None:
+        experiment = page.rate_experiment(panel.value)
+        seat = stage.run(experiment, 0)
+        assert seat.wait_for_end(120)
+        assert layout.result(experiment, seat.results, 0.9)
+
+    found = entered(from_slider_to_chart)
+    assert set(STATIONS) - ELSEWHERE <= set(found)
+    assert [module for module in found if module not in STATIONS and module not in BESIDE] == []
+
+
+def test_every_station_is_there():
+    for module in [*STATIONS, *BESIDE]:
+        assert list((ROOT / "lib").glob(f"{module}.py")), module
