@@ -14,13 +14,13 @@ from lib.storage.store import Store
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, Measured
 from lib.workers.notes import Note, note_of
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 KIND = "anatomy"
 
 
 @dataclass(frozen=True)
-class Task:
+class AnatomyTask:
     """One examination by one backend on one device."""
 
     way: Way
@@ -62,19 +62,19 @@ def seconds_of(record: Record) -> float:
     return record.measurement.median_s / float(record.subject["work"])
 
 
-def tasks(ways: Sequence[Way], network: Network, batch_size: int) -> list[Task]:
+def tasks(ways: Sequence[Way], network: Network, batch_size: int) -> list[AnatomyTask]:
     """Operations once a library and device, then the parts by every way."""
     libraries = {(BACKENDS[way.backend].worker, way.device): way for way in reversed(ways)}
     operations = [way for (worker, _), way in libraries.items() if worker in LIBRARIES]
     order = list(LIBRARIES)
     operations.sort(key=lambda way: (way.device, order.index(BACKENDS[way.backend].worker)))
-    return [Task(way, Examination("operations", network, batch_size)) for way in operations] + [
-        Task(way, Examination("parts", network, batch_size)) for way in ways if BACKENDS[way.backend].taken_apart
+    return [AnatomyTask(way, Examination("operations", network, batch_size)) for way in operations] + [
+        AnatomyTask(way, Examination("parts", network, batch_size)) for way in ways if BACKENDS[way.backend].taken_apart
     ]
 
 
 def measure_tasks(
-    todo: Sequence[Task], engine: Engine, store: Store, cancel: Cancel, claim: Claim
+    todo: Sequence[AnatomyTask], engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Note]:
     """Every measurement as it comes, kept already; a stop keeps what is done."""
     for task in todo:
@@ -82,7 +82,7 @@ def measure_tasks(
             return
         doing = f"{task.way.label}: {_TITLES[task.examination.kind]}"
         yield Note(doing)
-        for message in engine.examine(task.way, task.examination, cancel, claim):
+        for message in engine.examine(task.way, task.examination, cancel, request):
             if (note := note_of(message, doing)) is not None:
                 yield note
             if isinstance(message, Measured):

@@ -22,7 +22,7 @@ from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Disturbed, Engine, Progress, Restarted
 from lib.workers.notes import Note, note_of
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 KIND = "race"
 NETWORK = Network((128,))
@@ -89,14 +89,14 @@ def race(
     engine: Engine,
     store: Store,
     cancel: Cancel,
-    claim: Claim,
+    request: Request,
     budget_s: float = BUDGET_S,
 ) -> Iterator[Visit | Note]:
     """Make the visits, and say what is going on; each is kept as soon as it is made, so a stop loses at most the one that is running."""
     for cell in visits:
         yield Note(cell.words)
         with engine.watch(cell.way) as watch:
-            timed = yield from _timed(cell, engine, cancel, claim, budget_s)
+            timed = yield from _timed(cell, engine, cancel, request, budget_s)
         if cancel.is_set() or not timed.epoch_s:
             return
         assert watch.disturbance is not None, "set at the end of the block"
@@ -124,14 +124,16 @@ class _Timed:
     warnings: tuple[str, ...] = ()
 
 
-def _timed(cell: Cell, engine: Engine, cancel: Cancel, claim: Claim, budget_s: float) -> Generator[Note, None, _Timed]:
+def _timed(
+    cell: Cell, engine: Engine, cancel: Cancel, request: Request, budget_s: float
+) -> Generator[Note, None, _Timed]:
     stop = Cancel()  # when it is cancelled, or enough is measured
     epochs: list[float] = []
     evaluations: list[float] = []
     parts: list[float] = []
     steps, part_s, chunks, train_s, first_call_s = 0, 0.0, 0, 0.0, 0.0
     beside: tuple[str, ...] = ()
-    for message in engine.run(cell.way, [cell.training], stop, claim=claim):
+    for message in engine.run(cell.way, [cell.training], stop, request=request):
         if (note := note_of(message, cell.words)) is not None:
             yield note
         event = message.event if isinstance(message, Progress) else None

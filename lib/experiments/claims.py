@@ -11,7 +11,7 @@ from enum import Enum
 from lib.backends.registry import BACKENDS, DEFAULT, Way, unavailable, usable_ways
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import KIND as ANATOMY
-from lib.experiments.anatomy_of_a_step import Task, measure_tasks, tasks
+from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
 from lib.experiments.backend_race import Cell, Standing, plan, race, records_and_notes, records_of, standings
 from lib.formatting import justified, seconds
 from lib.profiling.operations import ALL, KERNELS, OPERATIONS
@@ -22,10 +22,10 @@ from lib.storage.records import Record
 from lib.storage.store import Store
 from lib.timing import comparison
 from lib.timing.comparison import Comparison, compared, without_spread
-from lib.workers import queue
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note
+from lib.workers.queue import Request
 
 NETWORK = Network((128,))
 BATCH_SIZE = 32
@@ -41,7 +41,7 @@ CELLS = tuple(
 GPU_CELLS = (Cell(Way("keras-tensorflow", "gpu"), 32), Cell(Way("keras-tensorflow", "gpu"), 4096))
 
 
-class Verdict(Enum):
+class ClaimStatus(Enum):
     """What became of a claim."""
 
     HOLDS = "holds here"
@@ -54,14 +54,18 @@ class Verdict(Enum):
     def follows_from(self) -> str:
         """What carries it; empty where nothing does yet."""
         measured = "measured on this machine"
-        return {Verdict.HOLDS: measured, Verdict.NOT_HERE: measured, Verdict.CORRECTED: "by arithmetic"}.get(self, "")
+        return {
+            ClaimStatus.HOLDS: measured,
+            ClaimStatus.NOT_HERE: measured,
+            ClaimStatus.CORRECTED: "by arithmetic",
+        }.get(self, "")
 
 
 @dataclass(frozen=True)
 class Judgement:
     """The verdict, the figure measured here (or the corrected one), and why."""
 
-    verdict: Verdict
+    verdict: ClaimStatus
     measured: str
     why: str
     recorded_at: int | None = None  # the batch size at which recorded cards, where there are any, say something of it
@@ -112,10 +116,10 @@ def known(ways: Sequence[Way], records: Sequence[Record]) -> Known:
     return Known(standings([*CELLS, *GPU_CELLS], race), splits, operations, occupancy)
 
 
-def anatomy_tasks(ways: Sequence[Way]) -> list[Task]:
+def anatomy_tasks(ways: Sequence[Way]) -> list[AnatomyTask]:
     """Steps taken apart; and on a card the traps, which ask it for its occupancy."""
     on_card = Way(DEFAULT, "gpu")
-    traps = [Task(on_card, Examination("traps", NETWORK, BATCH_SIZE))] if on_card in ways else []
+    traps = [AnatomyTask(on_card, Examination("traps", NETWORK, BATCH_SIZE))] if on_card in ways else []
     return tasks(ways, NETWORK, BATCH_SIZE) + traps
 
 
@@ -125,13 +129,13 @@ def cells_to_visit(records: list[Record]) -> list[Cell]:
     return plan(cells, [record for record in records if record.kind == "race"], rounds=1)
 
 
-def measure_missing(engine: Engine, store: Store, cancel: Cancel, claim: queue.Claim) -> Iterator[Record | Note]:
+def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Record | Note]:
     """What the claims need and the store does not have."""
     records = store.records()
     cells = cells_to_visit(records)
-    yield from records_and_notes(race(cells, engine, store, cancel, claim))
+    yield from records_and_notes(race(cells, engine, store, cancel, request))
     todo = [task for task in anatomy_tasks(usable_ways()) if not task.complete(records)]
-    yield from measure_tasks(todo, engine, store, cancel, claim)
+    yield from measure_tasks(todo, engine, store, cancel, request)
 
 
 def progress(records: list[Record]) -> tuple[int, int]:
@@ -154,18 +158,18 @@ def _of(backend: str, batch_size: int, device: str = "cpu") -> Cell:
 
 
 def open_until(what: str) -> Judgement:
-    return Judgement(Verdict.OPEN, "–", f"Needs {what}: press “Measure what is missing”.")
+    return Judgement(ClaimStatus.OPEN, "–", f"Needs {what}: press “Measure what is missing”.")
 
 
 def decided(holds: bool | None, measured: str, why: str) -> Judgement:
     """By a figure of this machine; None: it does not carry a verdict, and `why` says what would."""
-    verdict = Verdict.OPEN if holds is None else Verdict.HOLDS if holds else Verdict.NOT_HERE
+    verdict = ClaimStatus.OPEN if holds is None else ClaimStatus.HOLDS if holds else ClaimStatus.NOT_HERE
     return Judgement(verdict, measured, why)
 
 
 def corrected(measured: str, why: str) -> Judgement:
     """By arithmetic on the article's own figures, whatever is measured here."""
-    return Judgement(Verdict.CORRECTED, measured, why)
+    return Judgement(ClaimStatus.CORRECTED, measured, why)
 
 
 def is_longer(told: Comparison) -> bool | None:
@@ -183,7 +187,7 @@ def _cpu_beats_gpu(known: Known) -> Judgement:
         return open_until("the race at batch size 32")
     if gpu_s is None or told is None:
         why = "The processor's half is measured here; the card's needs a machine with one."
-        return Judgement(Verdict.NO_GPU, f"CPU {seconds(cpu_s[1])} per epoch", why, recorded_at=32)
+        return Judgement(ClaimStatus.NO_GPU, f"CPU {seconds(cpu_s[1])} per epoch", why, recorded_at=32)
     holds = is_longer(told)
     why = f"The same `fit`, the same data; the GPU takes {told.ratio:.2g} times as long."
     figure = f"CPU {seconds(cpu_s[1])}, GPU {seconds(gpu_s[1])} per epoch"
@@ -298,7 +302,7 @@ def _utilisation(known: Known) -> Judgement:
         "SM_OCCUPANCY, from Hopper on), in DCGM's fields 1002 and 1003, and in Nsight."
     )
     if shown is None:
-        return Judgement(Verdict.NO_GPU, "–", why)
+        return Judgement(ClaimStatus.NO_GPU, "–", why)
     if warps is None:
         return decided(None, f"{shown:.0%} shown; this chip does not report its occupancy", why)
     is_the_same = without_spread(warps / shown).verdict is comparison.Verdict.SAME
@@ -358,7 +362,7 @@ def _every_operation_faster(known: Known) -> Judgement:
         return open_until("the operations by NumPy and by TensorFlow")
     if card is None:
         return Judgement(
-            Verdict.NO_GPU, f"TensorFlow op by op on this CPU: {eager[ALL] / numpy[ALL]:.1f} times NumPy's", why
+            ClaimStatus.NO_GPU, f"TensorFlow op by op on this CPU: {eager[ALL] / numpy[ALL]:.1f} times NumPy's", why
         )
     told = [is_longer(without_spread(card[one.key] / numpy[one.key])) for one in OPERATIONS]
     figure = f"NumPy {seconds(numpy[ALL])}, TensorFlow on the card {seconds(card[ALL])}; quicker in {sum(map(bool, told))} of {len(told)} operations"
@@ -376,7 +380,7 @@ def _price(_known: Known) -> Judgement:
 def _crossover(known: Known) -> Judgement:
     if known.epoch_s(_of("keras-tensorflow", 32, "gpu")) is None:
         why = "Needs the race on a machine with a card, at several widths."
-        return Judgement(Verdict.NO_GPU, "–", why, recorded_at=256)
+        return Judgement(ClaimStatus.NO_GPU, "–", why, recorded_at=256)
     return decided(None, "–", "Needs the race at several widths.")
 
 

@@ -16,7 +16,7 @@ from lib.spec import Network, Training
 from lib.timing.comparison import Comparison, Estimate, Verdict, between
 
 ARTICLES_WAY = "keras-tensorflow"
-# The methods of `lib.sweep_lab` by what trains in them.
+# The methods of `lib.experiments.parallel_sweeps` by what trains in them.
 SWEEPS = {
     (DEFAULT, "cpu"): ("sequential", "processes", "vmap", "sharded", "stacks"),
     (DEFAULT, "gpu"): ("sequential-gpu", "vmap-gpu"),

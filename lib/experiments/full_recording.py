@@ -30,7 +30,7 @@ from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 FAILURE, MODELS = "failure", "models"  # kinds of records
 ARTICLE_SIZES = (1, 32, 256)
@@ -46,7 +46,7 @@ COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: 
 
 
 @dataclass(frozen=True)
-class Task:
+class RecordingTask:
     """One thing to measure by one library on one device: what it is called, and what measures it."""
 
     name: str
@@ -56,7 +56,7 @@ class Task:
     pooled: bool = False  # made by processes of a pool, whose memory counts, too
 
 
-Phase = tuple[str, Callable[[], list[Task]]]  # a title, and what finds out what is missing
+Phase = tuple[str, Callable[[], list[RecordingTask]]]  # a title, and what finds out what is missing
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Battery:
     store: Store
     cancel: Cancel
     ways: Sequence[Way] = field(default_factory=usable_ways)
-    claim: Claim = field(default_factory=Claim)
+    request: Request = field(default_factory=Request)
     facts: Facts | None = None
     _failed: dict[tuple[str, str], int] = field(default_factory=dict)
     _library: tuple[str, str] | None = None
@@ -108,7 +108,7 @@ class Battery:
         numbers = range(2, ENOUGH_ROUNDS + 1)
         return [(f"race, round {n}", lambda n=n: self._visits(all_cells(self.ways), n)) for n in numbers]
 
-    def _perform(self, task: Task) -> Iterator[Note]:
+    def _perform(self, task: RecordingTask) -> Iterator[Note]:
         library = _library_of(task.way)
         if self._failed.get(library, 0) >= GIVE_UP_AFTER:
             return
@@ -131,36 +131,36 @@ class Battery:
             if task.pooled:
                 close_pools()
 
-    def _ceilings(self) -> list[Task]:
+    def _ceilings(self) -> list[RecordingTask]:
         # Keras' are those of the library below it; for TensorFlow there is no other way in.
         ways = [way for way in self.ways if BACKENDS[way.backend].worker not in ("keras-jax", "keras-torch")]
         libraries = {_library_of(way): way for way in ways}
         kept = self.store.records("ceiling")
         has = {(record.subject["library"], record.subject["device"]) for record in kept}
         return [
-            Task(
-                way.label, way, lambda cancel, way=way: measure_ceilings([way], self.engine, self.store, cancel, self.claim)
+            RecordingTask(
+                way.label, way, lambda cancel, way=way: measure_ceilings([way], self.engine, self.store, cancel, self.request)
             )
             for key, way in libraries.items()
             if key not in has
         ]  # fmt: skip
 
-    def _visits(self, cells: list[Cell], rounds: int) -> list[Task]:
+    def _visits(self, cells: list[Cell], rounds: int) -> list[RecordingTask]:
         """Library by library, so that no two are in memory at once; in another order each round."""
         todo = race_module.plan(cells, self.store.records(race_module.KIND), rounds)
         libraries = list(dict.fromkeys(_library_of(cell.way) for cell in cells))
         order = [libraries[i] for i in np.random.default_rng(rounds).permutation(len(libraries))]
         todo.sort(key=lambda cell: order.index(_library_of(cell.way)))
         return [
-            Task(
+            RecordingTask(
                 f"{cell.way.label}, {cell.network.label} at batch size {cell.batch_size:,}", cell.way,
-                lambda cancel, cell=cell: records_and_notes(race_module.race([cell], self.engine, self.store, cancel, self.claim, VISIT_S)),
+                lambda cancel, cell=cell: records_and_notes(race_module.race([cell], self.engine, self.store, cancel, self.request, VISIT_S)),
                 cell.subject,
             )
             for cell in todo
         ]  # fmt: skip
 
-    def _sweeps(self, quick: bool) -> list[Task]:
+    def _sweeps(self, quick: bool) -> list[RecordingTask]:
         kept = parallel_sweeps.compared(self.store, SWEEP_EPOCHS)
         methods = [
             method
@@ -168,31 +168,31 @@ class Battery:
             if method.key not in kept and (method.way.backend == DEFAULT) == quick and not why_no_pool(method)
         ]
         return [
-            Task(
+            RecordingTask(
                 method.label, method.way,
-                lambda cancel, m=method: parallel_sweeps.compare([m], SWEEP_EPOCHS, self.engine, self.store, cancel, self.claim),
+                lambda cancel, m=method: parallel_sweeps.compare([m], SWEEP_EPOCHS, self.engine, self.store, cancel, self.request),
                 {"method": method.key}, method.strategy in POOLED,
             )
             for method in methods
         ]  # fmt: skip
 
-    def _anatomy(self) -> list[Task]:
+    def _anatomy(self) -> list[RecordingTask]:
         records = self.store.records("anatomy")
         return [
-            Task(
+            RecordingTask(
                 f"{task.way.label}, {task.examination.kind}", task.way,
-                lambda cancel, t=task: measure_tasks([t], self.engine, self.store, cancel, self.claim),
+                lambda cancel, t=task: measure_tasks([t], self.engine, self.store, cancel, self.request),
                 task.subject,
             )
             for task in anatomy_tasks(self.ways, NETWORK, 32)
             if not task.complete(records)
         ]  # fmt: skip
 
-    def _models(self) -> list[Task]:
+    def _models(self) -> list[RecordingTask]:
         known = {record.subject["device"] for record in self.store.records(MODELS)}
         ways = [way for way in self.ways if way.backend == DEFAULT and way.device not in known]
         return [
-            Task(f"up to {MODELS_MOST}, {way.label}", way, lambda cancel, way=way: self._points(way, cancel))
+            RecordingTask(f"up to {MODELS_MOST}, {way.label}", way, lambda cancel, way=way: self._points(way, cancel))
             for way in ways
         ]
 
@@ -200,7 +200,15 @@ class Battery:
         found: dict[tuple[str, int], Point] = {}
         for once_more in (False, True):  # the second time a point's ends are those of both
             for told in parallel_sweeps.saturation(
-                MODELS_MOST, 32, self.engine, self.store, cancel, self.claim, way.device, free_memory_bytes(), once_more
+                MODELS_MOST,
+                32,
+                self.engine,
+                self.store,
+                cancel,
+                self.request,
+                way.device,
+                free_memory_bytes(),
+                once_more,
             ):
                 if isinstance(told, Point) and not told.why_not:
                     found[told.strategy, told.count] = told
@@ -210,7 +218,7 @@ class Battery:
                 self.store.add(record_of_point(point, way))
                 yield point
 
-    def _accuracy(self) -> list[Task]:
+    def _accuracy(self) -> list[RecordingTask]:
         way = Way()
         self.facts = self.facts or self.engine.known_facts()
         if way not in self.ways or self.facts is None or self.facts.source != "MNIST":
@@ -220,9 +228,9 @@ class Battery:
         if not todo:
             return []
         return [
-            Task(
+            RecordingTask(
                 f"{len(todo)} trainings", way,
-                lambda cancel: time_to_accuracy.learn(todo, self.engine, self.store, cancel, self.claim, pool_fits(DEFAULT)), pooled=True,
+                lambda cancel: time_to_accuracy.learn(todo, self.engine, self.store, cancel, self.request, pool_fits(DEFAULT)), pooled=True,
             )
         ]  # fmt: skip
 
@@ -267,7 +275,7 @@ def record_of_point(point: Point, way: Way) -> Record:
     return Record.of(MODELS, subject, measured, versions(way.backend))
 
 
-def failure(task: Task, sentence: str) -> Record:
+def failure(task: RecordingTask, sentence: str) -> Record:
     """In the place of a figure that could not be had: what was asked, and what happened."""
     subject = {"task": task.name, "backend": task.way.backend, "device": task.way.device} | task.subject
     return Record(FAILURE, subject, (), 1, Ended.CAP.name, (sentence,), versions(task.way.backend))

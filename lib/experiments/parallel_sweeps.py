@@ -26,7 +26,7 @@ from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, Message, Progress, Waiting
 from lib.workers.notes import Note, note_of
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 KIND = "sweep"
 RATES = (0.001, 0.01, 0.1, 1.0, 10.0)  # the article's
@@ -87,7 +87,7 @@ def compared(store: Store, epochs: int) -> dict[str, Record]:
 
 
 def compare(
-    todo: Sequence[Method], epochs: int, engine: Engine, store: Store, cancel: Cancel, claim: Claim
+    todo: Sequence[Method], epochs: int, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Compared | Note]:
     """Time each method's sweep once, whole, by warm workers; each is kept as soon as it is done.
 
@@ -97,11 +97,11 @@ def compare(
         warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.way) for seed in range(2)]
         doing = f"warming up {method.label}"
         yield Note(doing)
-        yield from _quietly(updates(warm_up, engine, None, cancel, Options(method.strategy), claim), doing)
+        yield from _quietly(updates(warm_up, engine, None, cancel, Options(method.strategy), request), doing)
         wall_s, watch = None, engine.watch(method.way)
         while wall_s is None and not cancel.is_set():
             with watch:
-                wall_s = yield from _timed(method, epochs, engine, cancel, claim)
+                wall_s = yield from _timed(method, epochs, engine, cancel, request)
         if wall_s is None:
             return
         measured = watch.marked(Measurement((wall_s,), 1, Ended.CAP))
@@ -111,12 +111,12 @@ def compare(
 
 
 def _timed(
-    method: Method, epochs: int, engine: Engine, cancel: Cancel, claim: Claim
+    method: Method, epochs: int, engine: Engine, cancel: Cancel, request: Request
 ) -> Generator[Note, None, float | None]:
     """Wall seconds of a sweep from its turn on; None if it was interrupted."""
     items = [Item(Training(NETWORK, rate, 32, epochs), method.way) for rate in RATES]
     began, done = time.perf_counter(), 0
-    for update in updates(items, engine, None, cancel, Options(method.strategy), claim):
+    for update in updates(items, engine, None, cancel, Options(method.strategy), request):
         if isinstance(update, Waiting | Void):
             if done:
                 return None
@@ -157,13 +157,13 @@ def saturation(
     engine: Engine,
     store: Store,
     cancel: Cancel,
-    claim: Claim,
+    request: Request,
     device: str,
     free_bytes: float,
     again: bool = False,
 ) -> Iterator[Point | Note]:
     """Seconds of an epoch and network, 1 to `most` networks in one program, beside one after another."""  # fmt: skip
-    paces = Paces(engine, store, Way(device=device), cancel, claim, again=again)
+    paces = Paces(engine, store, Way(device=device), cancel, request, again=again)
     for key in COUNTED_BY:
         n_devices = device_count(device) if key == "sharded" else 1
         if key == "sharded" and n_devices < 2:
@@ -246,12 +246,12 @@ def mixed(
     engine: Engine,
     store: Store,
     cancel: Cancel,
-    claim: Claim,
+    request: Request,
     again: bool = False,
 ) -> Iterator[Mixed | Note]:
     """The same eight networks: one after another, in one padded program, and divided among the cores."""
     trainings = [Training(network, 0.1, batch_size, 1) for network in different(spread)]
-    paces = Paces(engine, store, Way(), cancel, claim, N_DIFFERENT, again)
+    paces = Paces(engine, store, Way(), cancel, request, N_DIFFERENT, again)
     limits = Limits(float("inf"), float("inf"), usable_cores(), 1.0)
     for key in MIXED_BY:
         plan = parts(STRATEGIES[key], trainings, range(N_DIFFERENT), limits)

@@ -11,13 +11,13 @@ from lib.timing.roofline import Ceilings
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, Measured
 from lib.workers.notes import Note, note_of
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 KIND = "ceiling"
 
 
 def measure_ceilings(
-    ways: Sequence[Way], engine: Engine, store: Store, cancel: Cancel, claim: Claim | None = None
+    ways: Sequence[Way], engine: Engine, store: Store, cancel: Cancel, request: Request | None = None
 ) -> Iterator[Note]:
     """Measure what is not kept yet, each library once; says what it waits for. A stop keeps what is done."""
     kept = store.records(KIND)
@@ -27,7 +27,7 @@ def measure_ceilings(
             continue
         doing = f"what this machine can reach at best: {way.label}, {number} of {len(libraries)} libraries"
         yield Note(doing)
-        for message in engine.examine(way, Examination("ceilings"), cancel, claim):
+        for message in engine.examine(way, Examination("ceilings"), cancel, request):
             if (note := note_of(message, doing)) is not None:
                 yield note
             if isinstance(message, Measured):

@@ -12,7 +12,7 @@ from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import State
-from lib.workers.queue import Claim, SharedClaim
+from lib.workers.queue import Request, SharedRequest
 
 # Before that, no strategy beats one after another by more than it costs to find out, and lines begin at once.
 WORTH_S = 4.0
@@ -24,15 +24,15 @@ class Run:
 
     experiment: Experiment
     results: Results
-    claim: SharedClaim
+    request: SharedRequest
     cancel: Cancel = field(default_factory=Cancel)
 
 
 class Seat(Watchable):
     """One viewer's place at a run that others may watch too."""
 
-    def __init__(self, run: Run, claim: Claim) -> None:
-        self.run, self.claim, self.changed = run, claim, run.results.changed
+    def __init__(self, run: Run, request: Request) -> None:
+        self.run, self.request, self.changed = run, request, run.results.changed
         self._stopped: Results | None = None
 
     @property
@@ -49,8 +49,8 @@ class Seat(Watchable):
         with _guard:
             if self._stopped is None and not self.run.results.over:
                 self._stopped = self.run.results.stopped()  # which wakes who draws it
-                self.run.claim.discard(self.claim)
-                if not self.run.claim.each:
+                self.run.request.discard(self.request)
+                if not self.run.request.each:
                     self.run.cancel.set()
 
 
@@ -58,7 +58,7 @@ _guard = threading.Lock()
 _under_way: dict[Hashable, Run] = {}
 
 
-def join(experiment: Experiment, engine: Engine, store: Store | None, claim: Claim, fresh: bool = False) -> Seat:
+def join(experiment: Experiment, engine: Engine, store: Store | None, request: Request, fresh: bool = False) -> Seat:
     """A place at the run of this experiment: the one that is under way, or a new one. Returns at once.
 
     `fresh` trains even what is kept, and what others train already.
@@ -66,10 +66,10 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, claim: Cla
     key = (experiment, engine, store.path if store is not None else None)
     with _guard:
         run = None if fresh else _under_way.get(key)
-        if run is not None and run.claim.each and not run.results.over:
-            run.claim.add(claim)
-            return Seat(run, claim)
-        run = _under_way[key] = Run(experiment, Results(experiment.items, experiment.labels), SharedClaim(claim))
+        if run is not None and run.request.each and not run.results.over:
+            run.request.add(request)
+            return Seat(run, request)
+        run = _under_way[key] = Run(experiment, Results(experiment.items, experiment.labels), SharedRequest(request))
     # The thread must not hold the stage whose viewer asked: its collection is what leaves a run that nobody sees.
     in_background(
         lambda: _fill(run, engine, store, fresh),
@@ -77,13 +77,13 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, claim: Cla
         run.cancel,
         f"run {experiment.name}",
     )
-    return Seat(run, claim)
+    return Seat(run, request)
 
 
 def _fill(run: Run, engine: Engine, store: Store | None, fresh: bool) -> None:
     """Sweep the experiment into the results."""
     options = Options(run.experiment.strategy, worth_s=WORTH_S, fresh=fresh, streams=True)
-    for update in updates(run.experiment.items, engine, store, run.cancel, options, run.claim):
+    for update in updates(run.experiment.items, engine, store, run.cancel, options, run.request):
         run.results.add(update)
 
 

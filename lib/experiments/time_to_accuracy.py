@@ -18,7 +18,7 @@ from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note, note_of
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 TUNED_ON = 0
 SEEDS = (1, 2, 3)
@@ -30,7 +30,7 @@ Learned = Mapping[Training, tuple[float, ...]]  # validation accuracy after each
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrialTrained:
     """One training's accuracies, epoch by epoch."""
 
     training: Training
@@ -75,14 +75,14 @@ def learned(store: Store, network: Network, facts: Facts | None) -> dict[Trainin
 
 
 def learn(
-    todo: list[Training], engine: Engine, store: Store, cancel: Cancel, claim: Claim, pooled: bool = True
-) -> Iterator[Trained | Note]:
+    todo: list[Training], engine: Engine, store: Store, cancel: Cancel, request: Request, pooled: bool = True
+) -> Iterator[TrialTrained | Note]:
     """Train what is missing; each is kept as soon as it is done. `pooled`: by processes too, where that is quicker."""
     options = Options(streams=not pooled)
-    for update in updates([Item(training) for training in todo], engine, store, cancel, options, claim):
+    for update in updates([Item(training) for training in todo], engine, store, cancel, options, request):
         if isinstance(update, Finished):
             training = todo[update.index]
-            yield Trained(training, tuple(epoch.validation_accuracy for epoch in update.curve.epochs))
+            yield TrialTrained(training, tuple(epoch.validation_accuracy for epoch in update.curve.epochs))
             yield Note(f"counting epochs to an accuracy, batch size {training.batch_size:,}")
         elif (note := note_of(update)) is not None:  # type: ignore[arg-type]
             yield note

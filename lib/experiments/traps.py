@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from lib.backends.registry import DEFAULT, Way
-from lib.experiments.anatomy_of_a_step import Task, measure_tasks
+from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.experiments.peak_rates import measure_ceilings
 from lib.profiling.request import Examination
 from lib.spec import Network
@@ -13,24 +13,24 @@ from lib.timing.measurement import Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 NETWORK = Network((128,))
 
 
-def task_of(device: str, batch_size: int) -> Task:
+def task_of(device: str, batch_size: int) -> AnatomyTask:
     """What is measured on a device at a batch size."""
-    return Task(Way(DEFAULT, device), Examination("traps", NETWORK, batch_size))
+    return AnatomyTask(Way(DEFAULT, device), Examination("traps", NETWORK, batch_size))
 
 
 def measure(
-    task: Task, complete: bool, engine: Engine, store: Store, cancel: Cancel, claim: Claim
+    task: AnatomyTask, complete: bool, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Note]:
     """The peak rates where they are missing, and the traps unless they are `complete`."""
-    yield from measure_ceilings([task.way], engine, store, cancel, claim)
-    yield from measure_tasks([] if complete else [task], engine, store, cancel, claim)
+    yield from measure_ceilings([task.way], engine, store, cancel, request)
+    yield from measure_tasks([] if complete else [task], engine, store, cancel, request)
 
 
-def measurements(task: Task, records: Sequence[Record]) -> Mapping[str, Measurement]:
+def measurements(task: AnatomyTask, records: Sequence[Record]) -> Mapping[str, Measurement]:
     """What is known of the task, by name."""
     return {name: record.measurement for name, record in task.found(records).items()}

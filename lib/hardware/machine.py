@@ -16,7 +16,7 @@ from lib.hardware.optional import total_memory_bytes
 
 
 @dataclass(frozen=True)
-class Machine:
+class ThisMachine:
     """The parts that explain a time."""
 
     processor: str
@@ -34,13 +34,13 @@ class Machine:
 
 
 @cache
-def this_machine() -> Machine:
+def this_machine() -> ThisMachine:
     cpuinfo = _cpuinfo()
     flags = cpuinfo.get("flags", "")
     vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags.split()), "")
     cores = usable_cores()
     processor = cpuinfo.get("model name") or platform.processor() or platform.machine()
-    return Machine(processor, cores, total_memory_bytes(), vectors, _gpu_name())
+    return ThisMachine(processor, cores, total_memory_bytes(), vectors, _gpu_name())
 
 
 def details() -> dict[str, str]:

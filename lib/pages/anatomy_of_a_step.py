@@ -6,7 +6,7 @@ from functools import partial
 import marimo as mo
 
 from lib.backends.registry import Way, usable_ways
-from lib.experiments.anatomy_of_a_step import KIND, Task, measure_tasks, tasks
+from lib.experiments.anatomy_of_a_step import KIND, AnatomyTask, measure_tasks, tasks
 from lib.experiments.background import BackgroundTask
 from lib.experiments.mnist_training import BATCH_SIZES
 from lib.pages import layout
@@ -16,7 +16,7 @@ from lib.spec import Network
 from lib.views import anatomy_of_a_step as view
 from lib.views import recorded_gpus
 from lib.workers.notes import State
-from lib.workers.queue import Claim, Urgency
+from lib.workers.queue import Request, Urgency
 
 WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
 ARTICLE = (32, 128)  # batch size and width of the published table
@@ -68,9 +68,9 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
         stage.asked = asked
         kept = stage.store.records(KIND)
         missing = wanted if again else [task for task in wanted if not task.complete(kept)]
-        claim = Claim(urgency=Urgency.NOW)
+        request = Request(urgency=Urgency.NOW)
         store, engine = stage.store, stage.engine
-        running = stage.begin(lambda cancel: measure_tasks(missing, engine, store, cancel, claim))
+        running = stage.begin(lambda cancel: measure_tasks(missing, engine, store, cancel, request))
         stage.began_with = (kept, not missing)
     else:
         running = stage.running
@@ -80,7 +80,7 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
 
 
 def _paint(
-    running: BackgroundTask, wanted: list[Task], kept: list, complete: bool, size: int, width: int, controls: str
+    running: BackgroundTask, wanted: list[AnatomyTask], kept: list, complete: bool, size: int, width: int, controls: str
 ) -> int:
     now = running.view()
     records = [*kept, *now.items]

@@ -23,7 +23,7 @@ from lib.experiments.backend_race import (
 )
 from lib.experiments.background import BackgroundTask
 from lib.experiments.peak_rates import ceilings, measure_ceilings
-from lib.experiments.time_to_accuracy import TARGETS, Trained, learn, learned, trials
+from lib.experiments.time_to_accuracy import TARGETS, TrialTrained, learn, learned, trials
 from lib.formatting import seconds
 from lib.pages import layout
 from lib.pages.streaming import Stage, button, paint_while_it_runs, refuse, stop_button
@@ -39,17 +39,17 @@ from lib.views.mnist_training import Chart
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note, State
-from lib.workers.queue import Claim, Urgency
+from lib.workers.queue import Request, Urgency
 
 
 def fill(
-    begun: "Plan", engine: Engine, store: Store, cancel: Cancel, claim: Claim
-) -> Iterator[Record | Trained | Note]:
+    begun: "Plan", engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Iterator[Record | TrialTrained | Note]:
     """Measure the ceilings once, make the visits, then count the epochs that accuracies need."""
-    yield from measure_ceilings(usable_ways(), engine, store, cancel, claim)
-    yield from records_and_notes(race(begun.left, engine, store, cancel, claim))
+    yield from measure_ceilings(usable_ways(), engine, store, cancel, request)
+    yield from records_and_notes(race(begun.left, engine, store, cancel, request))
     if begun.trials and not cancel.is_set():
-        yield from learn(begun.trials, engine, store, cancel, claim)
+        yield from learn(begun.trials, engine, store, cancel, request)
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ class Plan:
         """Trainings that are still to make."""
         return [training for training in trials(NETWORK) if training not in self.learned]
 
-    def after(self, items: Sequence[Record | Trained]) -> "Plan":
+    def after(self, items: Sequence[Record | TrialTrained]) -> "Plan":
         """The same with what has come since."""
         records = [item for item in items if isinstance(item, Record)]
-        trained = {item.training: item.accuracies for item in items if isinstance(item, Trained)}
+        trained = {item.training: item.accuracies for item in items if isinstance(item, TrialTrained)}
         return Plan(self.cells, [*self.records, *records], self.left[len(records) :], self.learned | trained)
 
 
@@ -134,9 +134,9 @@ def follow(stage: Stage, widget: RaceTable, panel: mo.ui.dictionary) -> None:
     paint = _Painter(widget, values)
     if starts and stage.asked != (starts,):
         begun = Plan.now(stage.engine, stage.store)
-        engine, store, claim = stage.engine, stage.store, Claim(urgency=Urgency.NOW)
+        engine, store, request = stage.engine, stage.store, Request(urgency=Urgency.NOW)
         stage.asked, stage.began_with = (starts,), (begun,)
-        stage.begin(lambda cancel: fill(begun, engine, store, cancel, claim))
+        stage.begin(lambda cancel: fill(begun, engine, store, cancel, request))
     if stage.running is None:
         stage.next_showing()
         begun = Plan.now(stage.engine, stage.store)
@@ -151,7 +151,7 @@ class _Painter:
     def __init__(self, widget: RaceTable, values: dict) -> None:
         self._widget, self._values = widget, values
 
-    def race(self, running: BackgroundTask[Record | Trained], begun: Plan) -> int:
+    def race(self, running: BackgroundTask[Record | TrialTrained], begun: Plan) -> int:
         """Draw what is known now; the version that was drawn."""
         now = running.view()
         self(begun.after(now.items), now.state, now.problem, now.note)

@@ -12,7 +12,7 @@ from lib.pages.streaming import Stage, button, paint_while_it_runs, say, stop_bu
 from lib.storage.records import Record
 from lib.views import claims as view
 from lib.workers.notes import State
-from lib.workers.queue import Claim, Urgency
+from lib.workers.queue import Request, Urgency
 
 
 def buttons(stage: Stage) -> mo.ui.dictionary:
@@ -29,8 +29,8 @@ def show(stage: Stage, panel: mo.ui.dictionary) -> None:
     starts = int(str(panel.value["start"]))
     if starts and stage.asked != (starts,):
         stage.asked, stage.began_with = (starts,), (stage.store.records(),)
-        engine, store, claim = stage.engine, stage.store, Claim(urgency=Urgency.NOW)
-        stage.begin(lambda cancel: measure_missing(engine, store, cancel, claim))
+        engine, store, request = stage.engine, stage.store, Request(urgency=Urgency.NOW)
+        stage.begin(lambda cancel: measure_missing(engine, store, cancel, request))
     if stage.running is None:
         stage.next_showing()
         _draw(stage.store.records(), "")

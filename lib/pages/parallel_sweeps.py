@@ -19,7 +19,7 @@ from lib.views import parallel_sweeps as view
 from lib.views import recorded_gpus
 from lib.views.mnist_training import Chart
 from lib.workers.notes import State
-from lib.workers.queue import Claim, Urgency
+from lib.workers.queue import Request, Urgency
 
 SPREADS = tuple(round(0.1 * k, 1) for k in range(11))
 
@@ -58,17 +58,17 @@ def _dictionary(elements: dict, prefix: str, address: Address) -> mo.ui.dictiona
     )
 
 
-def _claim(stage: Stage) -> Claim:
+def _request(stage: Stage) -> Request:
     """With the page they come in its order; a control that is moved later goes first."""
-    return Claim(stage.viewer, Urgency.NOW if stage.asked else Urgency.IN_ORDER)
+    return Request(stage.viewer, Urgency.NOW if stage.asked else Urgency.IN_ORDER)
 
 
 def _begin_if_asked(stage: Stage, asked: tuple, make: Callable) -> BackgroundTask:
     """The task for these settings: the one that is there, or a new one in its place, made from a cancel and a claim."""
     if stage.running is None or stage.asked != asked:
-        claim = _claim(stage)
+        request = _request(stage)
         stage.asked = asked
-        stage.begin(lambda cancel: make(cancel, claim))
+        stage.begin(lambda cancel: make(cancel, request))
     assert stage.running is not None, "begun above"
     return stage.running
 
@@ -108,9 +108,9 @@ def comparison(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None
         with_keras = bool(stage.asked) and pressed != stage.asked[1]
         todo = [method for method in missing if with_keras or not method.key.startswith("keras")]
         stage.began_with = (kept, bool(todo))
-        engine, store, claim = stage.engine, stage.store, _claim(stage)
+        engine, store, request = stage.engine, stage.store, _request(stage)
         stage.asked = asked
-        stage.begin(lambda cancel: parallel_sweeps.compare(todo, epochs, engine, store, cancel, claim))
+        stage.begin(lambda cancel: parallel_sweeps.compare(todo, epochs, engine, store, cancel, request))
     assert stage.running is not None, "begun above"
     paint_while_it_runs(
         stage, stage.running, partial(_paint_comparison, stage.running, *stage.began_with, epochs, controls.text)
@@ -164,7 +164,7 @@ def saturation(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None
     free_bytes = free_memory_bytes()
     running = _begin_if_asked(
         stage, (most, size, device, values["again"]),
-        lambda cancel, claim: parallel_sweeps.saturation(most, size, engine, store, cancel, claim, device, free_bytes, again),
+        lambda cancel, request: parallel_sweeps.saturation(most, size, engine, store, cancel, request, device, free_bytes, again),
     )  # fmt: skip
     paint_while_it_runs(stage, running, partial(_paint_saturation, running, most, controls.text))
 
@@ -211,7 +211,7 @@ def mixed(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
     running = _begin_if_asked(
         stage, (spread, size, values["again"]),
-        lambda cancel, claim: parallel_sweeps.mixed(spread, size, engine, store, cancel, claim, again),
+        lambda cancel, request: parallel_sweeps.mixed(spread, size, engine, store, cancel, request, again),
     )  # fmt: skip
     paint_while_it_runs(stage, running, partial(_paint_mixed, running, spread, controls.text))
 

@@ -20,7 +20,7 @@ from lib.sweeps.successive_halving import cost_epochs, rungs
 from lib.views import random_search as view
 from lib.views.mnist_training import Chart
 from lib.workers.notes import State
-from lib.workers.queue import Claim, Urgency
+from lib.workers.queue import Request, Urgency
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)
 EPOCHS = (1, 2, 3, 4, 6, 8, 16)
@@ -108,12 +108,14 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     if stage.running is None or stage.asked != asked:
         trains = (bool(stage.asked) and pressed != stage.asked[1]) or not stage.streams
         stage.asked, stage.began_with = asked, (trains,)
-        engine, store, claim = stage.engine, stage.store, Claim(stage.viewer, Urgency.NOW)
+        engine, store, request = stage.engine, stage.store, Request(stage.viewer, Urgency.NOW)
         strategy, halving = str(values["strategy"]), bool(values["halving"])
         if trains:
-            stage.begin(lambda cancel: random_search.search(trainings, engine, store, cancel, claim, strategy, halving))
+            stage.begin(
+                lambda cancel: random_search.search(trainings, engine, store, cancel, request, strategy, halving)
+            )
         else:
-            stage.begin(lambda cancel: random_search.kept(trainings, engine, store, cancel, claim))
+            stage.begin(lambda cancel: random_search.kept(trainings, engine, store, cancel, request))
     assert stage.running is not None, "begun above"
     paint_while_it_runs(stage, stage.running, partial(_paint, stage, stage.running, trainings, values, controls.text))
 

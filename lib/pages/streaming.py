@@ -34,7 +34,7 @@ from lib.sweeps.events import Item
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, How, Ready, Trained, TrainingFailed, WorkerDied
 from lib.workers.notes import Note, State
-from lib.workers.queue import Claim, Urgency
+from lib.workers.queue import Request, Urgency
 
 # The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and the
 # training that is being timed wants that core.
@@ -67,7 +67,7 @@ class Stage:
         again = asked != (self.asked[-1] if self.asked else 0)
         if self._seat is None or self._seat.run.experiment != experiment or again:
             self.stop()
-            self._seat = join(experiment, self.engine, self.store, self.claim(), fresh=again)
+            self._seat = join(experiment, self.engine, self.store, self.request(), fresh=again)
             self._ended_by(self._seat.leave)
             self.asked = (asked,)
         return self._seat
@@ -85,11 +85,11 @@ class Stage:
         self._ended_by(cancel.set)
         return cancel
 
-    def claim(self) -> Claim:
+    def request(self) -> Request:
         """What comes with the page waits in its order; what a control asks for is urgent."""
-        claim = Claim(self.viewer, Urgency.IN_ORDER if self.opening else Urgency.NOW)
+        request = Request(self.viewer, Urgency.IN_ORDER if self.opening else Urgency.NOW)
         self.opening = False
-        return claim
+        return request
 
     def _ended_by(self, end: Callable[[], None]) -> None:
         self._end = weakref.finalize(self, end)  # by the next run, by Stop, or with the session
@@ -293,12 +293,12 @@ def show_parameters(
         stage.stop()
         mo.output.replace(layout.note(nothing))
         return
-    cancel, engine, claim = stage.cancel(), stage.engine, Claim(stage.viewer, Urgency.LATER)
+    cancel, engine, request = stage.cancel(), stage.engine, Request(stage.viewer, Urgency.LATER)
 
     def work() -> None:
         output, problem = None, ""
         try:
-            known = _parameters.get(item.training) or _train_for_parameters(engine, item.training, cancel, claim)
+            known = _parameters.get(item.training) or _train_for_parameters(engine, item.training, cancel, request)
             if known is not None and not cancel.is_set():
                 output = draw_network(item, *known)
         except (WorkerDied, TrainingFailed, OSError) as error:
@@ -327,10 +327,10 @@ def remember(item: Item, parameters: Parameters, data: Facts) -> None:
 
 
 def _train_for_parameters(
-    engine: Engine, training: Training, cancel: Cancel, claim: Claim
+    engine: Engine, training: Training, cancel: Cancel, request: Request
 ) -> tuple[Parameters, Facts] | None:
     data: Facts | None = None
-    for message in engine.run(Way(), [training], cancel, how=How(want_parameters=True), claim=claim):
+    for message in engine.run(Way(), [training], cancel, how=How(want_parameters=True), request=request):
         if isinstance(message, Ready):
             data = message.data
         elif isinstance(message, Trained) and message.parameters is not None and data is not None:
@@ -341,7 +341,7 @@ def _train_for_parameters(
 
 def _run_in_foreground(experiment: Experiment, stage: Stage, target: float) -> Results:
     """For scripts and exports: a line of progress on standard error, then the sentence and the table on standard output."""
-    seat = join(experiment, stage.engine, stage.store, Claim(stage.viewer))
+    seat = join(experiment, stage.engine, stage.store, Request(stage.viewer))
     script = mo.app_meta().mode == "script"
     watched = script and sys.stderr.isatty()
     try:

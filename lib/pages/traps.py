@@ -7,7 +7,7 @@ import marimo as mo
 
 from lib.backends.registry import DEFAULT, Way, unavailable
 from lib.experiments import traps
-from lib.experiments.anatomy_of_a_step import KIND, Task
+from lib.experiments.anatomy_of_a_step import KIND, AnatomyTask
 from lib.experiments.background import BackgroundTask
 from lib.experiments.mnist_training import BATCH_SIZES
 from lib.experiments.peak_rates import ceilings
@@ -18,7 +18,7 @@ from lib.pages.url_state import Address, Setting, by_name, checked, choice
 from lib.views import recorded_gpus
 from lib.views import traps as view
 from lib.workers.notes import State
-from lib.workers.queue import Claim, Urgency
+from lib.workers.queue import Request, Urgency
 
 
 def settings() -> dict[str, Setting]:
@@ -55,13 +55,13 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
         kept = stage.store.records(KIND)
         complete = len(view.pairs(traps.measurements(task, kept))) == len(view.TRAPS) and not again
         stage.asked, stage.began_with = asked, (kept, complete)
-        engine, store, claim = stage.engine, stage.store, Claim(urgency=Urgency.NOW)
-        stage.begin(lambda cancel: traps.measure(task, complete, engine, store, cancel, claim))
+        engine, store, request = stage.engine, stage.store, Request(urgency=Urgency.NOW)
+        stage.begin(lambda cancel: traps.measure(task, complete, engine, store, cancel, request))
     assert stage.running is not None, "begun above"
     paint_while_it_runs(stage, stage.running, partial(_paint, stage, stage.running, task, controls.text))
 
 
-def _paint(stage: Stage, running: BackgroundTask, task: Task, controls: str) -> int:
+def _paint(stage: Stage, running: BackgroundTask, task: AnatomyTask, controls: str) -> int:
     now = running.view()
     kept, complete = stage.began_with
     found = traps.measurements(task, [*kept, *now.items])

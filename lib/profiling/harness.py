@@ -97,7 +97,7 @@ class InOneCall:
 
 
 @dataclass
-class Trained:
+class TrainedStep:
     """The backend's own training; a block is what lies between its hand-overs."""
 
     backend: str

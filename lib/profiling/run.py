@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from lib.backends.registry import BACKENDS
 from lib.data.mnist import Data
-from lib.profiling.harness import Experiment, Row, Subject, Trained, in_turns
+from lib.profiling.harness import Experiment, Row, Subject, TrainedStep, in_turns
 from lib.profiling.request import Examination
 from lib.timing.measurement import Ended, Measurement
 
@@ -43,12 +43,12 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
 
 def _parts(backend: str, subject: Subject) -> Iterator[Row | None]:
     module = importlib.import_module(f"lib.profiling.{BACKENDS[backend].module}")
-    training = Trained(backend, subject)
+    training = TrainedStep(backend, subject)
     experiments: dict[str, Experiment] = {"step": training, **module.experiments(backend, subject)}
     try:
         yield from in_turns(experiments)
         yield "busy", Measurement(tuple(training.busy_s[1:]), 1, Ended.CAP), 1.0
     finally:
         for experiment in experiments.values():
-            if isinstance(experiment, Trained):
+            if isinstance(experiment, TrainedStep):
                 experiment.close()

@@ -7,7 +7,7 @@ import keras
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from lib.backends.with_keras import build
-from lib.profiling.harness import IN_A_ROW, Experiment, InOneCall, Repeated, Subject, Trained
+from lib.profiling.harness import IN_A_ROW, Experiment, InOneCall, Repeated, Subject, TrainedStep
 from lib.timing.measurement import Step, Sync, no_wait
 
 BATCHES = 200  # fetched at a time
@@ -23,7 +23,7 @@ def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
         "returns": Repeated(tiny, wait, config=IN_A_ROW, returns=not on_tensorflow or subject.device == "gpu"),
         "call-tiny": Repeated(tiny, wait, config=IN_A_ROW),  # `fit` does not wait for each step either
         "call": Repeated(*make(subject), config=IN_A_ROW),
-        "fit-tiny": Trained(backend, subject.tiny),
+        "fit-tiny": TrainedStep(backend, subject.tiny),
         "transfer": _fetched(subject, on_tensorflow),
         "transfer-base": _fetched(subject.tiny, on_tensorflow),
     }

@@ -17,12 +17,12 @@ from lib.storage.current import current
 from lib.storage.records import Record
 from lib.storage.store import Store
 from lib.sweeps.events import Choosing, Picked
-from lib.sweeps.process_pool import Expected, Task, is_warm, local_pool, pools_are_possible, run_tasks
+from lib.sweeps.process_pool import Expected, PoolTask, is_warm, local_pool, pools_are_possible, run_tasks
 from lib.sweeps.strategies import POOLED, STRATEGIES, Limits, Part, parts, pool_groups
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, How, Message, Progress
-from lib.workers.queue import AnyClaim
+from lib.workers.queue import AnyRequest
 
 KIND = "pace"
 PROBE_S = 0.2  # of steps
@@ -109,7 +109,7 @@ def pick(
     engine: Engine,
     store: Store | None,
     cancel: Cancel,
-    claim: AnyClaim,
+    request: AnyRequest,
     worth_s: float = WORTH_S,
     with_processes: bool = True,
 ) -> Generator[Message | Choosing, None, Picked | None]:
@@ -119,7 +119,7 @@ def pick(
         what = "one training" if len(indices) == 1 else f"about {nominal:.1f} s of work"
         return Picked("sequential", f"{what}: nothing else would pay for its start", {"sequential": nominal})
     yield Choosing()
-    paces = Paces(engine, store, way, cancel, claim)
+    paces = Paces(engine, store, way, cancel, request)
     expected: dict[str, float] = {}
     for key in candidates(trainings, indices, limits):
         plan = parts(STRATEGIES[key], trainings, indices, limits)
@@ -187,7 +187,7 @@ class Paces:
     store: Store | None
     way: Way
     cancel: Cancel
-    claim: AnyClaim
+    request: AnyRequest
     max_probes: int = MAX_PROBES
     again: bool = False  # measure what is kept too
 
@@ -226,7 +226,7 @@ class Paces:
         first_call_s, told = 0.0, []  # told: step, seconds
         how = How(devices=part.devices, probe_s=PROBE_S)
         with self.engine.watch(self.way) as watch:
-            for message in self.engine.run(self.way, chosen, self.cancel, how, self.claim):
+            for message in self.engine.run(self.way, chosen, self.cancel, how, self.request):
                 if not isinstance(message, Progress):
                     yield message
                 elif isinstance(message.event, FirstCall):
@@ -252,7 +252,7 @@ class Paces:
         weight = [step_flops(part, trainings) * steps_of(part, trainings) for part in plan]
         paces: dict[int, Pace] = {}
         measured: dict[tuple, Pace] = {}
-        with self.engine.turn(self.claim) as turn:
+        with self.engine.turn(self.request) as turn:
             for position in sorted(range(len(plan)), key=lambda p: -weight[p]):
                 program = program_of(plan[position], trainings) | {"by": f"process, {len(plan[position].indices)}"}
                 key = tuple(program.items())
@@ -286,7 +286,7 @@ class Paces:
 
     def _pooled(self, program: Subject, trainings: Sequence[Training], n: int) -> list[Record]:
         """A step's seconds while all processes train the same; nothing where they could not."""
-        task = Task(
+        task = PoolTask(
             self.way, tuple(trainings), Expected.here(self.way, ""), stacked=len(trainings) > 1, probe_s=PROBE_S
         )
         pool = local_pool(self.way)

@@ -11,7 +11,16 @@ from lib.hardware.cores import usable_cores
 from lib.sweeps import dask_cluster
 from lib.sweeps.events import Finished, Refused, Update, Void
 from lib.sweeps.plan import Plan
-from lib.sweeps.process_pool import Died, Expected, LocalPool, OtherVersions, Task, TaskFailed, local_pool, run_tasks
+from lib.sweeps.process_pool import (
+    Died,
+    Expected,
+    LocalPool,
+    OtherVersions,
+    PoolTask,
+    TaskFailed,
+    local_pool,
+    run_tasks,
+)
 from lib.sweeps.strategies import CACHE_BYTES, POOLED, STRATEGIES, Limits, parts, pool_groups
 from lib.workers.engine import TrainingFailed
 
@@ -63,7 +72,7 @@ def _as_tasks(
     tasks = [_task(plan, way, group, expected) for group in groups]
     executor, left = where.executor, set(range(len(groups)))
     # Processes of this machine are timed work, and take turns like all of it; elsewhere nobody is disturbed.
-    with plan.engine.turn(plan.claim) if strategy in POOLED else nullcontext() as turn:
+    with plan.engine.turn(plan.request) if strategy in POOLED else nullcontext() as turn:
         while left and not plan.cancel.is_set():
             if turn is not None:
                 yield from turn.take(plan.cancel)
@@ -88,13 +97,15 @@ def _as_tasks(
         local_pool(way, fresh=True)  # nobody wants what they are at
 
 
-def _task(plan: Plan, way: Way, group: tuple[int, ...], expected: Expected) -> Task:
+def _task(plan: Plan, way: Way, group: tuple[int, ...], expected: Expected) -> PoolTask:
     start = tuple(plan.cached.start(i, expected.data_digest) for i in group)
     if not all(start):  # nothing to go on from, or forgotten meanwhile: from the beginning
         plan.cached.from_the_beginning(group)
         start = ()
     trainings, first_epoch = tuple(plan.items[i].training for i in group), plan.cached.first_epoch(group[0])
-    return Task(way, trainings, expected, first_epoch, start, len(group) > 1, plan.want_parameters, plan.cached.points)
+    return PoolTask(
+        way, trainings, expected, first_epoch, start, len(group) > 1, plan.want_parameters, plan.cached.points
+    )
 
 
 def _groups(plan: Plan, way: Way, todo: Sequence[int], strategy: str, n_workers: int) -> list[tuple[int, ...]]:

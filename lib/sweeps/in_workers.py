@@ -31,7 +31,7 @@ def _train_part(plan: Plan, way: Way, part: Part, first_epoch: int, strategy: st
             start, first_epoch = {}, 0
     collected = [cached.collected(index, first_epoch) for index in indices]
     how = How(part.devices, True, first_epoch, start, plan.want_parameters)
-    messages = plan.engine.run(way, [plan.items[i].training for i in indices], plan.cancel, how, plan.claim)
+    messages = plan.engine.run(way, [plan.items[i].training for i in indices], plan.cancel, how, plan.request)
     together = len(indices) if part.devices else 1
     for message in messages:
         if isinstance(message, Ready):

@@ -15,7 +15,7 @@ from lib.sweeps.events import Item
 from lib.sweeps.strategies import AUTO, CACHE_BYTES, MEMORY_SHARE, STRATEGIES, Limits
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
-from lib.workers.queue import AnyClaim
+from lib.workers.queue import AnyRequest
 
 MAX_PARAMETERS = 2_000_000  # larger networks' parameters stay in the worker: 8 MB each are enough to send
 MAX_PARAMETER_BYTES = 256 * 2**20  # … and those of more networks than this, which is what the store holds
@@ -49,7 +49,7 @@ class Plan:
     engine: Engine
     cancel: Cancel
     options: Options
-    claim: AnyClaim
+    request: AnyRequest
     cached: Cached
     want_parameters: bool
 
@@ -62,13 +62,13 @@ class Plan:
         store: Store | None,
         cancel: Cancel,
         options: Options,
-        claim: AnyClaim,
+        request: AnyRequest,
     ) -> "Plan":
         networks = [items[index].training.network for index in indices]
         n_bytes, largest = sum(n.parameter_bytes for n in networks), max(n.n_parameters for n in networks)
         want_parameters = n_bytes <= MAX_PARAMETER_BYTES and largest <= MAX_PARAMETERS
         cached = Cached(items, store, options.fresh, thin=len(indices) > MANY)
-        return cls(tuple(items), tuple(indices), engine, cancel, options, claim, cached, want_parameters)
+        return cls(tuple(items), tuple(indices), engine, cancel, options, request, cached, want_parameters)
 
     @property
     def trainings(self) -> list[Training]:

@@ -1,6 +1,6 @@
 """Trainings in other processes: a local pool of one-threaded ones, or whatever `concurrent.futures.Executor` is given.
 
-A task is a picklable `Task`, performed by `perform`: the process loads the data itself, trains, and sends back curves. A process
+A task is a picklable `PoolTask`, performed by `perform`: the process loads the data itself, trains, and sends back curves. A process
 that dies costs only the tasks that it had, which run again; one of other versions refuses by name.
 """
 
@@ -57,7 +57,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Task:
+class PoolTask:
     """Trainings for one process, one after another, or together as a stack."""
 
     way: Way
@@ -112,7 +112,7 @@ def name_of_process() -> str:
     return f"{platform.node()}, process {os.getpid()}"
 
 
-def perform(task: Task) -> Outcome:
+def perform(task: PoolTask) -> Outcome:
     """In a worker: check, load, train. Raises `OtherVersions` and what the backend raises."""
     refuse_if_other(task.expected, task.way)
     data = _data()
@@ -162,7 +162,7 @@ def refuse_if_wrong(way: Way, data: Data | None = None, stacked: bool = False) -
         raise OtherVersions(f"worker {name_of_process()}: {error}") from error
 
 
-def _events(task: Task, data: Data) -> Iterator[tuple[int, FirstCall | Steps | Epoch]]:
+def _events(task: PoolTask, data: Data) -> Iterator[tuple[int, FirstCall | Steps | Epoch]]:
     start = dict(enumerate(task.start))
     if task.stacked:
         from lib.backends.stacked.train import train_stack
@@ -177,7 +177,7 @@ def _events(task: Task, data: Data) -> Iterator[tuple[int, FirstCall | Steps | E
             yield index, event
 
 
-def _probe(task: Task, data: Data) -> float:
+def _probe(task: PoolTask, data: Data) -> float:
     """Seconds of a step, of all networks of a stack together; the quickest report after the first."""
     reports: dict[int, list[float]] = {}  # first step: seconds, steps
     spent_s = 0.0
@@ -268,7 +268,7 @@ class Died:
 
 
 def run_tasks(
-    tasks: Sequence[Task],
+    tasks: Sequence[PoolTask],
     executor: Executor | LocalPool,
     n_workers: int,
     cancel: Cancel,

@@ -17,7 +17,7 @@ from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, Progress
 from lib.workers.notes import Note, note_of
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 DIMENSIONS = ("learning_rate", "batch_size", "width", "depth")
 
@@ -76,10 +76,10 @@ def draw(space: Space, settings: int, epochs: int, seed: int) -> list[Training]:
 
 
 def kept(
-    trainings: Sequence[Training], engine: Engine, store: Store, cancel: Cancel, claim: Claim
+    trainings: Sequence[Training], engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Finished | Note]:
     """What is in the store already; nothing is trained. Where nobody knows yet for which images, a worker is asked."""
-    for update in updates([Item(training) for training in trainings], engine, store, cancel, claim=claim):
+    for update in updates([Item(training) for training in trainings], engine, store, cancel, request=request):
         if isinstance(update, ToTrain):
             return
         if isinstance(update, Finished):
@@ -93,7 +93,7 @@ def search(
     engine: Engine,
     store: Store,
     cancel: Cancel,
-    claim: Claim,
+    request: Request,
     strategy: str,
     halving: bool,
 ) -> Iterator[Finished | Picked | Note]:
@@ -103,7 +103,7 @@ def search(
     plan = rungs(len(items), trainings[0].epochs)
     total = cost_epochs(plan) if halving else sum(training.epochs for training in trainings)
     done, began = 0, time.monotonic()
-    for update in make(items, engine, store, cancel, options, claim):
+    for update in make(items, engine, store, cancel, options, request):
         if isinstance(update, Finished | Picked):
             yield update
         if (isinstance(update, Finished) and update.kept and not halving) or (

@@ -17,7 +17,7 @@ from lib.sweeps.events import Continued, Finished, Item, ToTrain, Update, Void
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, Progress
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 KEEP_ONE_IN = 4
 
@@ -60,7 +60,7 @@ def halved(
     store: Store | None,
     cancel: Cancel,
     options: Options | None = None,
-    claim: Claim | None = None,
+    request: Request | None = None,
     keep_one_in: int = KEEP_ONE_IN,
 ) -> Iterator[Update]:
     """As `lib.sweeps.sweep.updates`, but who is not among the best of a rung is `Finished` with the epochs that it had.
@@ -72,12 +72,12 @@ def halved(
         raise ValueError(f"halving: expected one number of epochs for all, got {sorted(epochs)}; choose one")
     with TemporaryDirectory() as folder:
         kept = store or Store(Path(folder) / "halving.sqlite")  # the next rung goes on from what is kept
-        alive, claim = list(range(len(items))), claim or Claim()
+        alive, request = list(range(len(items))), request or Request()
         plan = rungs(len(items), max(epochs, default=1), keep_one_in)
         for rung, following in zip(plan, [*plan[1:], None], strict=True):
             found: dict[int, Finished] = {}
             of_rung = [_with_epochs(items[i], rung.epochs) for i in alive]
-            for update in updates(of_rung, engine, kept, cancel, options, claim):
+            for update in updates(of_rung, engine, kept, cancel, options, request):
                 if isinstance(update, Finished):
                     found[alive[update.index]] = replace(update, index=alive[update.index])
                 elif isinstance(update, (Progress, Continued)):

@@ -24,7 +24,7 @@ from lib.sweeps.strategies import AUTO, STRATEGIES, Limits
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Disturbed, Engine, Progress, Ready, shared_engine
 from lib.workers.flights import Flight
-from lib.workers.queue import AnyClaim, Claim
+from lib.workers.queue import AnyRequest, Request
 
 
 def sweep(
@@ -67,7 +67,7 @@ def updates(
     store: Store | None,
     cancel: Cancel,
     options: Options | None = None,
-    claim: AnyClaim | None = None,
+    request: AnyRequest | None = None,
 ) -> Iterator[Update]:
     """Yield what happens until every item is `Finished`, or `cancel` is set. Raises as `sweep` does."""
     if not items:
@@ -77,7 +77,7 @@ def updates(
     for index, item in enumerate(items):
         if first.setdefault(item, index) != index:
             twins.setdefault(first[item], []).append(index)
-    plan = Plan.of(items, sorted(first.values()), engine, store, cancel, options or Options(), claim or Claim())
+    plan = Plan.of(items, sorted(first.values()), engine, store, cancel, options or Options(), request or Request())
     for update in _run(plan):
         if isinstance(update, ToTrain | Void):
             update = replace(update, indices=(*update.indices, *(t for i in update.indices for t in twins.get(i, ()))))
@@ -210,7 +210,7 @@ def _pick(plan: Plan, way: Way, todo: Sequence[int], limits: Limits) -> Iterator
         return Picked("cluster", f"{dask_cluster.ADDRESS} is set")
     return (
         yield from cost_model.pick(
-            plan.trainings, todo, limits, way, plan.engine, plan.cached.store, plan.cancel, plan.claim, options.worth_s,
+            plan.trainings, todo, limits, way, plan.engine, plan.cached.store, plan.cancel, plan.request, options.worth_s,
             with_processes=not options.streams,
         )
     )  # fmt: skip

@@ -8,7 +8,7 @@ import pandas as pd
 
 from lib.backends.registry import BACKENDS, Way
 from lib.experiments import published
-from lib.experiments.anatomy_of_a_step import Task, seconds_of
+from lib.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
 from lib.formatting import justified, seconds
 from lib.profiling.operations import ALL, COMPILED, OPERATIONS, PRODUCT
 from lib.profiling.step_breakdown import EXPLAINED, PARTS, Split
@@ -35,7 +35,7 @@ UNEXPLAINED_COLOR = "#a08a76"
 
 
 def operations_table(
-    operations: Sequence[Task], parts: Sequence[Task], records: Sequence[Record], article_size: bool
+    operations: Sequence[AnatomyTask], parts: Sequence[AnatomyTask], records: Sequence[Record], article_size: bool
 ) -> str:
     """HTML: the article's rows in bold with their sum, the operations below each, and the published figures beside."""
     found = [task.found(records) for task in operations]
@@ -65,11 +65,11 @@ def operations_table(
     return table(["operation", *found_by, *quoted], rows, "anatomy", row_css) + f'<p class="lab-note">{note}</p>'
 
 
-def _head(task: Task) -> str:
+def _head(task: AnatomyTask) -> str:
     return LIBRARY_LABELS[BACKENDS[task.way.backend].worker] + (", GPU" if task.way.device == "gpu" else "")
 
 
-def _training(task: Task, parts: Sequence[Task], records: Sequence[Record]) -> str:
+def _training(task: AnatomyTask, parts: Sequence[AnatomyTask], records: Sequence[Record]) -> str:
     backend = FIT_OF[BACKENDS[task.way.backend].worker]
     way = Way(backend, task.way.device) if backend in BACKENDS else task.way
     return next((_cell(one.found(records).get("step")) for one in parts if one.way == way), "–")
@@ -103,7 +103,7 @@ def _line(
     return [html.escape(label), *cells, *quotes], css
 
 
-def splits(parts: Sequence[Task], records: Sequence[Record]) -> dict[Way, Split]:
+def splits(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> dict[Way, Split]:
     """What is known of each way's step."""
     return {task.way: known for task in parts if (known := task.split(records)) is not None}
 
@@ -186,7 +186,7 @@ def sentence(known: Mapping[Way, Split], batch_size: int) -> str:
     return " ".join(said)
 
 
-def experiments_table(parts: Sequence[Task], records: Sequence[Record]) -> str:
+def experiments_table(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> str:
     """HTML: every part with its seconds by backend, what is unexplained, and by which experiment each is known."""
     known = splits(parts, records)
     rest = "the measured step less all parts; below zero: parts that ran at the same time were measured one by one"

@@ -2,31 +2,31 @@
 
 from collections.abc import Sequence
 
-from lib.experiments.claims import Claim, Judgement, Verdict
+from lib.experiments.claims import Claim, ClaimStatus, Judgement
 from lib.views import markup, recorded_gpus
 from lib.views.markup import inline
 
-_CSS = {Verdict.HOLDS: "holds", Verdict.NOT_HERE: "not-here", Verdict.CORRECTED: "corrected", Verdict.OPEN: "open", Verdict.NO_GPU: "open"}  # fmt: skip
+_CSS = {ClaimStatus.HOLDS: "holds", ClaimStatus.NOT_HERE: "not-here", ClaimStatus.CORRECTED: "corrected", ClaimStatus.OPEN: "open", ClaimStatus.NO_GPU: "open"}  # fmt: skip
 
 
 ONE = {
-    Verdict.HOLDS: "holds here", Verdict.NOT_HERE: "does not hold here", Verdict.CORRECTED: "is corrected by arithmetic",
-    Verdict.OPEN: "is open", Verdict.NO_GPU: "needs a GPU",
+    ClaimStatus.HOLDS: "holds here", ClaimStatus.NOT_HERE: "does not hold here", ClaimStatus.CORRECTED: "is corrected by arithmetic",
+    ClaimStatus.OPEN: "is open", ClaimStatus.NO_GPU: "needs a GPU",
 }  # fmt: skip
 MANY = {
-    Verdict.HOLDS: "hold here", Verdict.NOT_HERE: "do not hold here", Verdict.CORRECTED: "are corrected by arithmetic",
-    Verdict.OPEN: "are open", Verdict.NO_GPU: "need a GPU",
+    ClaimStatus.HOLDS: "hold here", ClaimStatus.NOT_HERE: "do not hold here", ClaimStatus.CORRECTED: "are corrected by arithmetic",
+    ClaimStatus.OPEN: "are open", ClaimStatus.NO_GPU: "need a GPU",
 }  # fmt: skip
 
 
 def sentence(judged: Sequence[Judgement]) -> str:
     """How many claims became what.
 
-    >>> sentence([Judgement(Verdict.CORRECTED, "", ""), Judgement(Verdict.HOLDS, "", ""), Judgement(Verdict.HOLDS, "", "")])
+    >>> sentence([Judgement(ClaimStatus.CORRECTED, "", ""), Judgement(ClaimStatus.HOLDS, "", ""), Judgement(ClaimStatus.HOLDS, "", "")])
     'Of 3 claims: 2 hold here, 1 is corrected by arithmetic.'
     """
     verdicts = [one.verdict for one in judged]
-    counts = {verdict: verdicts.count(verdict) for verdict in Verdict}
+    counts = {verdict: verdicts.count(verdict) for verdict in ClaimStatus}
     words = ", ".join(f"{n} {(ONE if n == 1 else MANY)[verdict]}" for verdict, n in counts.items() if n)
     return f"Of {len(verdicts)} claims: {words}."
 

@@ -29,7 +29,7 @@ from lib.workers.cancel import Cancel
 from lib.workers.flights import Flights
 from lib.workers.machine_turn import POLL_S, Holder, MachineTurn
 from lib.workers.process import Process
-from lib.workers.queue import QUANTUM_S, AnyClaim, Claim, Ticket, Turns
+from lib.workers.queue import QUANTUM_S, AnyRequest, Request, Ticket, Turns
 from lib.workers.shutdown import close_at_exit
 from lib.workers.worker import About, How, Job
 
@@ -266,19 +266,19 @@ class Engine:
         trainings: Sequence[Training],
         cancel: Cancel,
         how: How | None = None,
-        claim: AnyClaim | None = None,
+        request: AnyRequest | None = None,
     ) -> Iterator[Message]:
         """Train; see the module's text. `cancel` may be set from any thread and takes effect within 0.3 s."""
         job = Job(next(self._ids), way.backend, way.device, tuple(trainings), how or How())
-        yield from self._perform(way, job, cancel, claim)
+        yield from self._perform(way, job, cancel, request)
 
     def examine(
-        self, way: Way, examination: Examination, cancel: Cancel, claim: AnyClaim | None = None
+        self, way: Way, examination: Examination, cancel: Cancel, request: AnyRequest | None = None
     ) -> Iterator[Message]:
         """Measure something other than a training, in the way's worker, as a run of its own: `Measured` for each row."""
         job = Job(next(self._ids), way.backend, way.device, (), examination=examination)
         watch: Watch | None = None
-        for message in self._perform(way, job, cancel, claim):
+        for message in self._perform(way, job, cancel, request):
             if (
                 isinstance(message, Ready) and watch is None
             ):  # its turn has come: what others did before is no disturbance
@@ -292,19 +292,19 @@ class Engine:
         return Watch(*self.pids().values(), gpu=way.device == "gpu")
 
     @contextmanager
-    def turn(self, claim: AnyClaim | None = None) -> Iterator["Turn"]:
+    def turn(self, request: AnyRequest | None = None) -> Iterator["Turn"]:
         """For timed work outside this engine's workers: a place in the queue, left at the end."""
-        ticket = self._turns.join(claim or Claim())
+        ticket = self._turns.join(request or Request())
         try:
             yield Turn(self, ticket)
         finally:
             self._give_back(ticket)
             self._turns.leave(ticket)
 
-    def _perform(self, way: Way, job: Job, cancel: Cancel, claim: AnyClaim | None) -> Iterator[Message]:
+    def _perform(self, way: Way, job: Job, cancel: Cancel, request: AnyRequest | None) -> Iterator[Message]:
         started_on: _Worker | None = None
         died, why = False, ""
-        ticket = self._turns.join(claim or Claim())
+        ticket = self._turns.join(request or Request())
         try:
             while not cancel.is_set():
                 yield from self._wait(ticket, cancel)

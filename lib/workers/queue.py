@@ -27,14 +27,14 @@ class Urgency(IntEnum):
     LATER = 2  # it follows from another result
 
 
-_count = itertools.count(1)  # of claims, tickets and turns: what came before what
+_count = itertools.count(1)  # of requests, tickets and turns: what came before what
 
 
 @dataclass(frozen=True)
-class Claim:
+class Request:
     """Who asks, and how urgently. By default everyone is a viewer of their own.
 
-    Claims are in the order in which they were made, whenever their runs come to want a turn.
+    Requests are in the order in which they were made, whenever their runs come to want a turn.
     """
 
     viewer: Hashable = field(default_factory=object)
@@ -43,42 +43,42 @@ class Claim:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Among the same viewer's claims the smallest comes first."""
+        """Among the same viewer's requests the smallest comes first."""
         return self.urgency, -self.number if self.urgency is Urgency.NOW else self.number
 
     @property
-    def each(self) -> tuple["Claim", ...]:
+    def each(self) -> tuple["Request", ...]:
         return (self,)
 
 
-class SharedClaim:
-    """The claims of all who want one run. They may come and go while it waits and while it runs."""
+class SharedRequest:
+    """The requests of all who want one run. They may come and go while it waits and while it runs."""
 
-    def __init__(self, *claims: Claim) -> None:
-        self.each: tuple[Claim, ...] = claims  # replaced whole: other threads read it
+    def __init__(self, *requests: Request) -> None:
+        self.each: tuple[Request, ...] = requests  # replaced whole: other threads read it
 
-    def add(self, claim: Claim) -> None:
-        self.each = (*self.each, claim)
+    def add(self, request: Request) -> None:
+        self.each = (*self.each, request)
 
-    def discard(self, claim: Claim) -> None:
-        self.each = tuple(one for one in self.each if one is not claim)
+    def discard(self, request: Request) -> None:
+        self.each = tuple(one for one in self.each if one is not request)
 
 
-AnyClaim = Claim | SharedClaim
+AnyRequest = Request | SharedRequest
 
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
     """A place in the queue."""
 
-    claim: AnyClaim
+    request: AnyRequest
     number: int
 
     def orders(self) -> dict[Hashable, tuple[int, int]]:
         """Each viewer that it is for, and what it is among that viewer's own runs: the smallest comes first."""
         found: dict[Hashable, tuple[int, int]] = {}
-        for claim in self.claim.each:
-            found[claim.viewer] = min(claim.order, found.get(claim.viewer, claim.order))
+        for request in self.request.each:
+            found[request.viewer] = min(request.order, found.get(request.viewer, request.order))
         return found
 
 
@@ -93,10 +93,10 @@ class Turns:
         self._held_since = 0.0
         self._served: dict[Hashable, int] = {}  # when each viewer's last turn ended
 
-    def join(self, claim: AnyClaim) -> Ticket:
+    def join(self, request: AnyRequest) -> Ticket:
         """Get in line."""
         with self._changed:
-            ticket = Ticket(claim, next(_count))
+            ticket = Ticket(request, next(_count))
             self._waiting.append(ticket)
             self._work_out()
             return ticket

@@ -9,7 +9,7 @@ import pytest
 from lib.backends.known_answer import _product_and_sum, _stack, verify
 from lib.backends.registry import XLA_WITHOUT_WRONG_SUMS, Way, worker_environment
 from lib.spec import Network, Training
-from lib.sweeps.process_pool import Expected, LocalPool, OtherVersions, Task, perform
+from lib.sweeps.process_pool import Expected, LocalPool, OtherVersions, PoolTask, perform
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, How, TrainingFailed
 from tests.conftest import ROOT
@@ -98,7 +98,7 @@ def test_a_process_of_a_pool_whose_product_is_wrong_is_named(bent_numpy):
     way = Way("numpy")
     pool = LocalPool(way)
     try:
-        future = pool.submit(perform, Task(way, (SHORT,), Expected.here(way, "")))
+        future = pool.submit(perform, PoolTask(way, (SHORT,), Expected.here(way, "")))
         with pytest.raises(OtherVersions, match=r"worker .*, process \d+: “NumPy” computes wrongly here"):
             future.result(timeout=60)
     finally:

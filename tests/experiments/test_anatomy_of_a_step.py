@@ -7,8 +7,8 @@ import pytest
 
 from lib.backends.reference import loss_and_gradients
 from lib.backends.registry import BACKENDS, Way, unavailable, versions
-from lib.experiments.anatomy_of_a_step import KIND, Task, measure_tasks, tasks
-from lib.profiling.harness import Subject, Trained, in_turns, loop, nothing
+from lib.experiments.anatomy_of_a_step import KIND, AnatomyTask, measure_tasks, tasks
+from lib.profiling.harness import Subject, TrainedStep, in_turns, loop, nothing
 from lib.profiling.numpy_call_recorder import recorded_calls
 from lib.profiling.operations import (
     ALL,
@@ -31,7 +31,7 @@ from lib.timing.measurement import Ended, Measurement
 from lib.views.anatomy_of_a_step import experiments_table, operations_table, parts_chart, sentence, splits
 from lib.workers.cancel import Cancel
 from lib.workers.notes import Note
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 NETWORK = Network((16,))
 FOUND = {
@@ -212,7 +212,7 @@ def test_what_is_stopped_before_it_began_is_closed_quietly(small_data):
     rows = examine("numpy", "cpu", Examination("parts", NETWORK, 32), small_data)
     assert next(rows) is None, "the first is prepared, the others are not"
     rows.close()  # pyright: ignore[reportAttributeAccessIssue]
-    Trained("numpy", Subject(NETWORK, 32, small_data, "cpu")).close()
+    TrainedStep("numpy", Subject(NETWORK, 32, small_data, "cpu")).close()
 
 
 def test_torchs_operations_are_caught_with_their_backward_pass(subject):
@@ -229,8 +229,8 @@ def test_torchs_operations_are_caught_with_their_backward_pass(subject):
 @pytest.mark.parametrize("backend", ["keras-tensorflow"])
 def test_keras_in_its_worker(engine, tmp_path, backend):
     store = Store(tmp_path / "r.sqlite")
-    todo = [Task(Way(backend), Examination("parts", NETWORK, 256))]
-    told = list(measure_tasks(todo, engine, store, Cancel(), Claim()))
+    todo = [AnatomyTask(Way(backend), Examination("parts", NETWORK, 256))]
+    told = list(measure_tasks(todo, engine, store, Cancel(), Request()))
     records = [one for one in told if isinstance(one, Record)]
     assert todo[0].complete(records)
     assert sorted(store.records(KIND), key=lambda r: r.id) == sorted(records, key=lambda r: r.id)
@@ -240,7 +240,7 @@ def test_keras_in_its_worker(engine, tmp_path, backend):
 def test_a_stop_keeps_what_is_done(engine, tmp_path):
     store, cancel = Store(tmp_path / "r.sqlite"), Cancel()
     todo = tasks([Way("numpy")], NETWORK, 32)
-    for told in measure_tasks(todo, engine, store, cancel, Claim()):
+    for told in measure_tasks(todo, engine, store, cancel, Request()):
         if isinstance(told, Record):
             cancel.set()
     assert 1 <= len(store.records(KIND)) < 5

@@ -33,7 +33,7 @@ from lib.views.backend_race import LEAST_GROUND, Shown, detail, key_of, sentence
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note, State
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 from tests.conftest import ROOT
 
 NUMPY, JAX, KERAS = Way("numpy"), Way("jax-epoch"), Way("keras-tensorflow")
@@ -164,7 +164,7 @@ def test_a_race_says_what_it_is_doing(tmp_path):
     """A worker that starts takes seconds, up to half a minute: meanwhile it is said which."""
     own = Engine()
     try:
-        told = list(race([Cell(NUMPY, 4096)], own, Store(tmp_path / "r.sqlite"), Cancel(), Claim()))
+        told = list(race([Cell(NUMPY, 4096)], own, Store(tmp_path / "r.sqlite"), Cancel(), Request()))
     finally:
         own.close()
     notes = [(one.state, one.text) for one in told if isinstance(one, Note)]
@@ -176,7 +176,7 @@ def test_a_race_says_what_it_is_doing(tmp_path):
 
 def test_a_real_visit_is_kept_and_not_made_again(engine, tmp_path):
     store, cells, began = Store(tmp_path / "results.sqlite"), [Cell(NUMPY, 4096)], time.perf_counter()
-    (visit,) = visits_of(race(plan(cells, [], rounds=1), engine, store, Cancel(), Claim(), budget_s=1e9))
+    (visit,) = visits_of(race(plan(cells, [], rounds=1), engine, store, Cancel(), Request(), budget_s=1e9))
     assert len(visit.record.block_s) == 3, "the first epoch is not timed"
     assert all(second > 0 for second in visit.record.block_s)
     assert sum(visit.record.block_s) < time.perf_counter() - began, "seconds, of those that passed here"
@@ -187,7 +187,7 @@ def test_a_real_visit_is_kept_and_not_made_again(engine, tmp_path):
 def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
     monkeypatch.setattr("lib.experiments.backend_race.BUDGET_S", 0.5)
     monkeypatch.setattr("lib.experiments.backend_race.PART_S", 0.1)
-    (visit,) = visits_of(race([Cell(NUMPY, 1)], engine, Store(tmp_path / "r.sqlite"), Cancel(), Claim()))
+    (visit,) = visits_of(race([Cell(NUMPY, 1)], engine, Store(tmp_path / "r.sqlite"), Cancel(), Request()))
     assert visit.record.subject["scaled"] == 1
     assert len(visit.record.block_s) >= 3
     assert visit.record.measurement.median_s * 48_000 > 1, "seconds of a whole epoch, from a tenth of a second of steps"
@@ -196,7 +196,7 @@ def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
 def test_a_stopped_race_keeps_what_is_done(engine, tmp_path):
     store, cancel = Store(tmp_path / "r.sqlite"), Cancel()
     made = []
-    for visit in race([Cell(NUMPY, 4096), Cell(NUMPY, 1)], engine, store, cancel, Claim()):
+    for visit in race([Cell(NUMPY, 4096), Cell(NUMPY, 1)], engine, store, cancel, Request()):
         if isinstance(visit, Visit):
             made.append(visit)
             cancel.set()
@@ -240,7 +240,7 @@ from lib.backends.registry import Way
 from lib.spec import Network
 from lib.storage.store import Store
 from lib.workers.machine_turn import MachineTurn
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 held, since = [], []
 class Watched(MachineTurn):
     def take(self):
@@ -257,7 +257,7 @@ race.NETWORK = Network((32,))
 trainer, store = engine.Engine(), Store(Path(sys.argv[1]))
 for _ in sys.stdin:
     held.clear()
-    told = race.race([race.Cell(Way("numpy"), 4096)], trainer, store, Cancel(), Claim(), budget_s=1e9)
+    told = race.race([race.Cell(Way("numpy"), 4096)], trainer, store, Cancel(), Request(), budget_s=1e9)
     (visit,) = [one for one in told if isinstance(one, race.Visit)]
     print(json.dumps([visit.record.block_s, held]), flush=True)
 trainer.close()

@@ -8,7 +8,7 @@ import pytest
 from lib.backends.registry import Way, versions
 from lib.experiments.anatomy_of_a_step import KIND, tasks
 from lib.experiments.backend_race import Cell, Standing
-from lib.experiments.claims import CELLS, CLAIMS, Known, Verdict, cells_to_visit, known, measure_missing
+from lib.experiments.claims import CELLS, CLAIMS, ClaimStatus, Known, cells_to_visit, known, measure_missing
 from lib.profiling.operations import ALL, KERNELS, OPERATIONS
 from lib.profiling.step_breakdown import Split
 from lib.spec import Network
@@ -17,7 +17,7 @@ from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.notes import Note
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 
 def standings(**seconds):
@@ -56,50 +56,50 @@ SAME_WORDS = "takes 4.4 s per epoch on a CPU"
 
 # Played figures at both sides of each border, and what they leave open.
 MEASURED = [
-    (SAME_WORDS, Known(standings(keras_tensorflow_32=1.0, gpu_keras_tensorflow_32=1.2)), Verdict.HOLDS),
-    (SAME_WORDS, Known(standings(keras_tensorflow_32=1.0, gpu_keras_tensorflow_32=1.01)), Verdict.NOT_HERE),
-    (SAME_WORDS, Known(standings(keras_tensorflow_32=1.0, gpu_keras_tensorflow_32=0.8)), Verdict.NOT_HERE),
-    (SAME_WORDS, Known(standings(keras_tensorflow_32=(0.9, 1.0, 1.3), gpu_keras_tensorflow_32=1.2)), Verdict.OPEN),
-    (SAME_WORDS, Known(standings(keras_tensorflow_32=1.0)), Verdict.NO_GPU),
-    (SAME_WORDS, Known(), Verdict.OPEN),
-    ("NumPy takes longer", Known(standings(numpy_32=1.0, numpy_128=1.1)), Verdict.HOLDS),
-    ("NumPy takes longer", Known(standings(numpy_32=1.0, numpy_128=1.0)), Verdict.NOT_HERE),
-    ("NumPy takes longer", Known(standings(numpy_32=1.0, numpy_128=0.5)), Verdict.NOT_HERE),
-    ("NumPy takes longer", Known(standings(numpy_32=1.0, numpy_128=(0.8, 1.1, 1.4))), Verdict.OPEN),
-    ("NumPy takes longer", Known(standings(numpy_32=1.0)), Verdict.OPEN),
-    ("slows down again", Known(standings(numpy_2048=1.0, numpy_4096=1.3)), Verdict.HOLDS),
-    ("slows down again", Known(standings(numpy_2048=1.0, numpy_4096=0.9)), Verdict.NOT_HERE),
-    ("slows down again", Known(standings(numpy_2048=(0.8, 1.0, 1.5), numpy_4096=1.3)), Verdict.OPEN),
-    ("slows down again", Known(), Verdict.OPEN),
-    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=(0.12, 0.13, 0.14), jax_epoch_4096=0.1)), Verdict.HOLDS),
-    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=(0.141, 0.15, 0.16), jax_epoch_4096=0.1)), Verdict.NOT_HERE),
-    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=(0.13, 0.14, 0.15), jax_epoch_4096=0.1)), Verdict.OPEN),
-    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=0.1)), Verdict.OPEN),
-    ("every single operation", Known(operations=operations(numpy=1e-4, keras_tensorflow=3e-4, keras_tensorflow_gpu=5e-4)), Verdict.HOLDS),
-    ("every single operation", Known(operations=ONE_SLOWER), Verdict.NOT_HERE),
-    ("every single operation", Known(operations=operations(numpy=1e-4, keras_tensorflow=3e-4)), Verdict.NO_GPU),
-    ("every single operation", Known(operations=operations(numpy=1e-4)), Verdict.OPEN),
-    ("no overhead", Known(splits=keras_step(1.0, 0.86)), Verdict.HOLDS),
-    ("no overhead", Known(splits=keras_step(1.0, 0.84)), Verdict.NOT_HERE),
-    ("no overhead", Known(), Verdict.OPEN),
-    ("dmon", Known(occupancy={"occupancy/utilisation": 0.98, "occupancy/warps": 0.97}), Verdict.HOLDS),
-    ("dmon", Known(occupancy={"occupancy/utilisation": 0.98, "occupancy/warps": 0.0125}), Verdict.NOT_HERE),
-    ("dmon", Known(occupancy={"occupancy/utilisation": 0.98}), Verdict.OPEN),
-    ("dmon", Known(), Verdict.NO_GPU),
-    ("eagerly", Known(splits=keras_step(1e-3), operations=operations(keras_tensorflow=1.1e-3)), Verdict.NOT_HERE),
-    ("eagerly", Known(splits=keras_step(1e-3), operations=operations(keras_tensorflow=1.01e-3)), Verdict.OPEN),
-    ("eagerly", Known(splits=keras_step(1e-3), operations=operations(keras_tensorflow=0.5e-3)), Verdict.OPEN),
-    ("eagerly", Known(splits=keras_step(1e-3)), Verdict.OPEN),
-    ("fused kernel", Known(operations={"jax": {KERNELS: 1.0}}), Verdict.HOLDS),
-    ("fused kernel", Known(operations={"jax": {KERNELS: 2.0}}), Verdict.NOT_HERE),
-    ("fused kernel", Known(), Verdict.OPEN),
-    ("hard floor", Known(standings(jax_epoch_1=(0.40, 0.45, 0.479))), Verdict.NOT_HERE),
-    ("hard floor", Known(standings(jax_epoch_1=(0.40, 0.45, 0.481))), Verdict.OPEN),
-    ("hard floor", Known(standings(jax_epoch_1=1.92)), Verdict.OPEN),
-    ("hard floor", Known(), Verdict.OPEN),
-    ("Below 500,000", Known(standings(gpu_keras_tensorflow_32=1.0)), Verdict.OPEN),
-    ("Below 500,000", Known(), Verdict.NO_GPU),
-    ("0.77", Known(), Verdict.OPEN),
+    (SAME_WORDS, Known(standings(keras_tensorflow_32=1.0, gpu_keras_tensorflow_32=1.2)), ClaimStatus.HOLDS),
+    (SAME_WORDS, Known(standings(keras_tensorflow_32=1.0, gpu_keras_tensorflow_32=1.01)), ClaimStatus.NOT_HERE),
+    (SAME_WORDS, Known(standings(keras_tensorflow_32=1.0, gpu_keras_tensorflow_32=0.8)), ClaimStatus.NOT_HERE),
+    (SAME_WORDS, Known(standings(keras_tensorflow_32=(0.9, 1.0, 1.3), gpu_keras_tensorflow_32=1.2)), ClaimStatus.OPEN),
+    (SAME_WORDS, Known(standings(keras_tensorflow_32=1.0)), ClaimStatus.NO_GPU),
+    (SAME_WORDS, Known(), ClaimStatus.OPEN),
+    ("NumPy takes longer", Known(standings(numpy_32=1.0, numpy_128=1.1)), ClaimStatus.HOLDS),
+    ("NumPy takes longer", Known(standings(numpy_32=1.0, numpy_128=1.0)), ClaimStatus.NOT_HERE),
+    ("NumPy takes longer", Known(standings(numpy_32=1.0, numpy_128=0.5)), ClaimStatus.NOT_HERE),
+    ("NumPy takes longer", Known(standings(numpy_32=1.0, numpy_128=(0.8, 1.1, 1.4))), ClaimStatus.OPEN),
+    ("NumPy takes longer", Known(standings(numpy_32=1.0)), ClaimStatus.OPEN),
+    ("slows down again", Known(standings(numpy_2048=1.0, numpy_4096=1.3)), ClaimStatus.HOLDS),
+    ("slows down again", Known(standings(numpy_2048=1.0, numpy_4096=0.9)), ClaimStatus.NOT_HERE),
+    ("slows down again", Known(standings(numpy_2048=(0.8, 1.0, 1.5), numpy_4096=1.3)), ClaimStatus.OPEN),
+    ("slows down again", Known(), ClaimStatus.OPEN),
+    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=(0.12, 0.13, 0.14), jax_epoch_4096=0.1)), ClaimStatus.HOLDS),
+    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=(0.141, 0.15, 0.16), jax_epoch_4096=0.1)), ClaimStatus.NOT_HERE),
+    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=(0.13, 0.14, 0.15), jax_epoch_4096=0.1)), ClaimStatus.OPEN),
+    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=0.1)), ClaimStatus.OPEN),
+    ("every single operation", Known(operations=operations(numpy=1e-4, keras_tensorflow=3e-4, keras_tensorflow_gpu=5e-4)), ClaimStatus.HOLDS),
+    ("every single operation", Known(operations=ONE_SLOWER), ClaimStatus.NOT_HERE),
+    ("every single operation", Known(operations=operations(numpy=1e-4, keras_tensorflow=3e-4)), ClaimStatus.NO_GPU),
+    ("every single operation", Known(operations=operations(numpy=1e-4)), ClaimStatus.OPEN),
+    ("no overhead", Known(splits=keras_step(1.0, 0.86)), ClaimStatus.HOLDS),
+    ("no overhead", Known(splits=keras_step(1.0, 0.84)), ClaimStatus.NOT_HERE),
+    ("no overhead", Known(), ClaimStatus.OPEN),
+    ("dmon", Known(occupancy={"occupancy/utilisation": 0.98, "occupancy/warps": 0.97}), ClaimStatus.HOLDS),
+    ("dmon", Known(occupancy={"occupancy/utilisation": 0.98, "occupancy/warps": 0.0125}), ClaimStatus.NOT_HERE),
+    ("dmon", Known(occupancy={"occupancy/utilisation": 0.98}), ClaimStatus.OPEN),
+    ("dmon", Known(), ClaimStatus.NO_GPU),
+    ("eagerly", Known(splits=keras_step(1e-3), operations=operations(keras_tensorflow=1.1e-3)), ClaimStatus.NOT_HERE),
+    ("eagerly", Known(splits=keras_step(1e-3), operations=operations(keras_tensorflow=1.01e-3)), ClaimStatus.OPEN),
+    ("eagerly", Known(splits=keras_step(1e-3), operations=operations(keras_tensorflow=0.5e-3)), ClaimStatus.OPEN),
+    ("eagerly", Known(splits=keras_step(1e-3)), ClaimStatus.OPEN),
+    ("fused kernel", Known(operations={"jax": {KERNELS: 1.0}}), ClaimStatus.HOLDS),
+    ("fused kernel", Known(operations={"jax": {KERNELS: 2.0}}), ClaimStatus.NOT_HERE),
+    ("fused kernel", Known(), ClaimStatus.OPEN),
+    ("hard floor", Known(standings(jax_epoch_1=(0.40, 0.45, 0.479))), ClaimStatus.NOT_HERE),
+    ("hard floor", Known(standings(jax_epoch_1=(0.40, 0.45, 0.481))), ClaimStatus.OPEN),
+    ("hard floor", Known(standings(jax_epoch_1=1.92)), ClaimStatus.OPEN),
+    ("hard floor", Known(), ClaimStatus.OPEN),
+    ("Below 500,000", Known(standings(gpu_keras_tensorflow_32=1.0)), ClaimStatus.OPEN),
+    ("Below 500,000", Known(), ClaimStatus.NO_GPU),
+    ("0.77", Known(), ClaimStatus.OPEN),
 ]  # fmt: skip
 BY_ARITHMETIC = ("1,500 training steps", "11.31", "45 times", "capacity", "210 μs", "22,500 steps", "multiply-adds")
 
@@ -118,24 +118,24 @@ def test_every_claim_is_played_at_its_borders_or_is_arithmetic():
 
 def test_without_a_measurement_nothing_is_said_to_hold_or_not():
     verdicts = [claim.judge(Known()).verdict for claim in CLAIMS]
-    assert verdicts.count(Verdict.CORRECTED) == len(BY_ARITHMETIC)
-    assert not {Verdict.HOLDS, Verdict.NOT_HERE} & set(verdicts)
+    assert verdicts.count(ClaimStatus.CORRECTED) == len(BY_ARITHMETIC)
+    assert not {ClaimStatus.HOLDS, ClaimStatus.NOT_HERE} & set(verdicts)
 
 
 @pytest.mark.parametrize("words", BY_ARITHMETIC)
 def test_arithmetic_does_not_depend_on_what_is_measured(words):
     slow = standings(keras_tensorflow_32=9.0, keras_tensorflow_4096=9.0, jax_step_4096=9.0, jax_epoch_1=9.0)
     for here in (Known(), Known(slow, keras_step(1.0), operations(keras_tensorflow=1.0))):
-        assert judged(words, here).verdict is Verdict.CORRECTED
+        assert judged(words, here).verdict is ClaimStatus.CORRECTED
 
 
 def test_each_verdict_says_what_it_follows_from():
-    assert {verdict: verdict.follows_from for verdict in Verdict} == {
-        Verdict.HOLDS: "measured on this machine",
-        Verdict.NOT_HERE: "measured on this machine",
-        Verdict.CORRECTED: "by arithmetic",
-        Verdict.OPEN: "",
-        Verdict.NO_GPU: "",
+    assert {verdict: verdict.follows_from for verdict in ClaimStatus} == {
+        ClaimStatus.HOLDS: "measured on this machine",
+        ClaimStatus.NOT_HERE: "measured on this machine",
+        ClaimStatus.CORRECTED: "by arithmetic",
+        ClaimStatus.OPEN: "",
+        ClaimStatus.NO_GPU: "",
     }
 
 
@@ -211,7 +211,7 @@ def test_only_what_is_missing_is_measured(engine, tmp_path, monkeypatch):
     assert {cell for cell in cells_to_visit([]) if cell.way.device == "cpu"} == set(CELLS)
     monkeypatch.setattr("lib.experiments.claims.CELLS", (Cell(Way("numpy"), 4096),))
     monkeypatch.setattr("lib.experiments.claims.usable_ways", lambda: [])
-    told = list(measure_missing(engine, store, Cancel(), Claim()))
+    told = list(measure_missing(engine, store, Cancel(), Request()))
     assert len([one for one in told if not isinstance(one, Note)]) == 1
     assert cells_to_visit(store.records()) == []
     assert np.all(np.array(store.records("race")[0].block_s) > 0)

@@ -17,7 +17,7 @@ from lib.cli import record as record_module
 from lib.cli.record import CannotRecord, main, resume
 from lib.experiments import full_recording as battery_module
 from lib.experiments.backend_race import Cell
-from lib.experiments.full_recording import FAILURE, MODELS, Battery, Task, experiment_cells, record_of_point
+from lib.experiments.full_recording import FAILURE, MODELS, Battery, RecordingTask, experiment_cells, record_of_point
 from lib.experiments.parallel_sweeps import Point
 from lib.hardware.machine import machine_id
 from lib.storage.export import read_export
@@ -94,7 +94,7 @@ class StandIn(Engine):
         super().__init__()
         self.failing, self.asked = failing, []
 
-    def run(self, way, trainings, cancel, how=None, claim=None):
+    def run(self, way, trainings, cancel, how=None, request=None):
         self.asked.append(way)
         if way in self.failing:
             raise self.failing[way]
@@ -138,7 +138,7 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
     monkeypatch.setattr(battery_module, "usable_cores", lambda: 64)  # too many for a pool below 4 GiB
     asked = []
 
-    def examined(self, way, examination, cancel, claim=None):
+    def examined(self, way, examination, cancel, request=None):
         asked.append(examination.kind)
         yield from ()
 
@@ -210,7 +210,7 @@ def test_a_figure_says_all_that_is_needed_to_judge_it():
 
 
 def test_a_task_names_its_subject():
-    task = Task("NumPy at 32", Way("numpy"), lambda cancel: iter(()), {"batch_size": 32})
+    task = RecordingTask("NumPy at 32", Way("numpy"), lambda cancel: iter(()), {"batch_size": 32})
     marked = battery_module.failure(task, "no memory")
     assert (marked.kind, marked.subject["task"], marked.subject["batch_size"]) == (FAILURE, "NumPy at 32", 32)
 

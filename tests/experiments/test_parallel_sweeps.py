@@ -26,7 +26,7 @@ from lib.timing.measurement import Ended, Measurement
 from lib.views import parallel_sweeps as view
 from lib.workers.cancel import Cancel
 from lib.workers.notes import Note
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 
 def jax_method(key):
@@ -37,7 +37,7 @@ def jax_method(key):
 def test_a_sweep_is_timed_whole_and_kept(engine, tmp_path, monkeypatch, key):
     monkeypatch.setattr(parallel_sweeps, "RATES", (0.1, 0.3))
     store, began = Store(tmp_path / "results.sqlite"), time.perf_counter()
-    told = list(compare([jax_method(key)], 1, engine, store, Cancel(), Claim()))
+    told = list(compare([jax_method(key)], 1, engine, store, Cancel(), Request()))
     (one,) = [item for item in told if isinstance(item, Compared)]
     assert one.method == key
     assert 0 < one.record.measurement.median_s < time.perf_counter() - began, "seconds, of those that passed here"
@@ -55,7 +55,7 @@ def test_points_for_more_and_more_networks_are_measured_until_nothing_disturbs(
     store = Store(tmp_path / "results.sqlite")
 
     def points(most):
-        told = saturation(most, 4096, engine, store, Cancel(), Claim(), "cpu", 1e10)
+        told = saturation(most, 4096, engine, store, Cancel(), Request(), "cpu", 1e10)
         return [item for item in told if isinstance(item, Point)]
 
     first = points(4)
@@ -68,7 +68,7 @@ def test_points_for_more_and_more_networks_are_measured_until_nothing_disturbs(
 
 def test_what_does_not_fit_into_memory_is_said(engine, tmp_path):
     store = Store(tmp_path / "results.sqlite")
-    told = saturation(4, 4096, engine, store, Cancel(), Claim(), "cpu", 5e7)
+    told = saturation(4, 4096, engine, store, Cancel(), Request(), "cpu", 5e7)
     points = [item for item in told if isinstance(item, Point)]
     refused = [p for p in points if p.why_not]
     assert refused
@@ -80,7 +80,7 @@ def test_eight_networks_from_alike_to_different(engine, tmp_path):
     assert len({n.hidden for n in different(0.0)}) == 1
     assert [different(1.0)[0].hidden, different(1.0)[-1].hidden] == [(16,), (512,)]
     store = Store(tmp_path / "results.sqlite")
-    found = [item for item in mixed(0.2, 4096, engine, store, Cancel(), Claim()) if isinstance(item, Mixed)]
+    found = [item for item in mixed(0.2, 4096, engine, store, Cancel(), Request()) if isinstance(item, Mixed)]
     assert [m.strategy for m in found][:3] == ["sequential", "vmap", "padded"]
     assert 0 < found[2].wasted < 0.5
     assert found[2].programs == 1

@@ -257,7 +257,7 @@ def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_pat
     store.add(visit((1.0,), 32))
     machine = live_machine(store)
     assert machine is not None
-    watts = re.fullmatch(r"assumed: (\d+) W at 0\.30 \$ a kWh", machine.price_date)
+    watts = re.fullmatch(r"assumed: (\d+) W at \$0\.30 per kWh", machine.price_date)
     assert watts, machine.price_date
     price = machine.price_per_h or 0.0
     assert price == pytest.approx(int(watts[1]) / 1000 * 0.30)

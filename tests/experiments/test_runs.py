@@ -3,11 +3,11 @@
 from lib.experiments import mnist_training
 from lib.experiments.runs import join
 from lib.workers.notes import State
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 
 def seats(n, engine, experiment):
-    return [join(experiment, engine, None, Claim()) for _ in range(n)]
+    return [join(experiment, engine, None, Request()) for _ in range(n)]
 
 
 def test_who_leaves_a_run_keeps_what_there_was_and_the_others_see_it_end(engine):

@@ -14,7 +14,7 @@ from lib.experiments.time_to_accuracy import (
     RATES,
     SEEDS,
     TUNED_ON,
-    Trained,
+    TrialTrained,
     epochs_to,
     learn,
     learned,
@@ -29,7 +29,7 @@ from lib.sweeps.events import Item
 from lib.views.backend_race import Shown, sentence, table
 from lib.workers.cancel import Cancel
 from lib.workers.notes import Note
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 NETWORK = Network((128,))
 
@@ -111,9 +111,9 @@ def test_the_sentence_warns_until_accuracy_is_compared():
 
 def test_a_real_count_is_kept_and_not_made_again(engine, tmp_path):
     store, todo = Store(tmp_path / "r.sqlite"), [Training(Network((8,)), 0.3, 512, 2, seed) for seed in (0, 1)]
-    made = [one for one in learn(todo, engine, store, Cancel(), Claim()) if isinstance(one, Trained)]
+    made = [one for one in learn(todo, engine, store, Cancel(), Request()) if isinstance(one, TrialTrained)]
     assert [len(one.accuracies) for one in made] == [2, 2]
-    again = [one for one in learn(todo, engine, store, Cancel(), Claim()) if not isinstance(one, Note)]
+    again = [one for one in learn(todo, engine, store, Cancel(), Request()) if not isinstance(one, Note)]
     assert {one.training: one.accuracies for one in again} == {one.training: one.accuracies for one in made}
     assert learned(store, Network((128,)), engine.known_facts()) == {}
 

@@ -15,7 +15,7 @@ from lib.sweeps.random_search import DIMENSIONS, Space, draw, kept, losses_frame
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 
 def test_a_draw_is_repeatable_and_a_longer_one_begins_with_it():
@@ -78,7 +78,7 @@ def test_losses_of_unlike_trainings_lie_at_common_places():
 
 def served(trainings, engine, store):
     """What is served of them without training, and what is told meanwhile."""
-    told = list(kept(trainings, engine, store, Cancel(), Claim()))
+    told = list(kept(trainings, engine, store, Cancel(), Request()))
     return [one for one in told if isinstance(one, Finished)], [
         one.text for one in told if isinstance(one, Note) and one.text
     ]
@@ -88,7 +88,7 @@ def test_a_search_is_kept_and_served(engine, tmp_path):
     store = Store(tmp_path / "results.sqlite")
     trainings = draw(Space(batch_sizes=(2048, 4096), widths=(8, 16)), 6, 1, 0)
     assert served(trainings, engine, store)[0] == []
-    told = list(search(trainings, engine, store, Cancel(), Claim(), "padded", halving=False))
+    told = list(search(trainings, engine, store, Cancel(), Request(), "padded", halving=False))
     assert sorted(one.index for one in told if isinstance(one, Finished)) == list(range(6))
     assert [one.strategy for one in told if isinstance(one, Picked)] == ["padded"]
     assert any(isinstance(one, Note) and "6 of 6 epochs" in one.text for one in told)
@@ -104,7 +104,7 @@ def test_a_kept_search_is_served_where_only_a_worker_knows_the_images(tmp_path, 
     store, trainings = Store(tmp_path / "results.sqlite"), draw(Space(batch_sizes=(4096,), widths=(8,)), 2, 1, 0)
     first, later = Engine(), Engine()
     try:
-        list(search(trainings, first, store, Cancel(), Claim(), "sequential", halving=False))
+        list(search(trainings, first, store, Cancel(), Request(), "sequential", halving=False))
         first.close()
         found, notes = served(trainings, later, store)
     finally:
@@ -119,7 +119,7 @@ def test_a_kept_search_is_served_where_only_a_worker_knows_the_images(tmp_path, 
 def test_a_search_that_stops_the_worst_early(engine, tmp_path):
     store = Store(tmp_path / "results.sqlite")
     trainings = draw(Space(batch_sizes=(4096,), widths=(8, 16), depths=(1,)), 8, 4, 0)
-    told = list(search(trainings, engine, store, Cancel(), Claim(), "padded", halving=True))
+    told = list(search(trainings, engine, store, Cancel(), Request(), "padded", halving=True))
     epochs = sorted(len(one.curve.epochs) for one in told if isinstance(one, Finished))
     assert epochs == [1] * 6 + [4] * 2
     last = [one.text for one in told if isinstance(one, Note) and "epochs" in one.text][-1]

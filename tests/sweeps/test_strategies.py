@@ -23,13 +23,13 @@ from lib.sweeps import plan as plan_module
 from lib.sweeps.cached import Cached
 from lib.sweeps.cost_model import candidates, expected_s, makespan, nominal_s
 from lib.sweeps.events import Continued, Finished, Item, Picked, Void
-from lib.sweeps.process_pool import Died, Expected, OtherVersions, Task, TaskFailed, local_pool, perform, run_tasks
+from lib.sweeps.process_pool import Died, Expected, OtherVersions, PoolTask, TaskFailed, local_pool, perform, run_tasks
 from lib.sweeps.strategies import STRATEGIES, Limits, Part, parts
 from lib.sweeps.successive_halving import cost_epochs, halved, rungs
 from lib.sweeps.sweep import Options, sweep, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, Progress, TrainingFailed, WorkerDied
-from lib.workers.queue import Claim, Urgency
+from lib.workers.queue import Request, Urgency
 
 MIXED = [
     Training(Network(hidden), rate, 4096, 2, seed)
@@ -222,7 +222,7 @@ def expected_here():
 
 
 def test_a_worker_of_other_versions_refuses_by_name():
-    task = Task(Way(), MIXED[:1], replace(expected_here(), versions="jax 0.0.1"))  # type: ignore[arg-type]
+    task = PoolTask(Way(), MIXED[:1], replace(expected_here(), versions="jax 0.0.1"))  # type: ignore[arg-type]
     with pytest.raises(
         OtherVersions, match=r"process \d+ has .*jax.*expected jax 0.0.1; install the same requirements"
     ):
@@ -250,7 +250,7 @@ class Broken(concurrent.futures.Executor):
 
 
 def test_a_task_that_kills_its_process_again_and_again_is_given_up():
-    task = Task(Way(), (MIXED[0],), expected_here())
+    task = PoolTask(Way(), (MIXED[0],), expected_here())
     with pytest.raises(TaskFailed, match="its process ended 3 times"):
         list(run_tasks([task], Broken(99), 1, Cancel(), lambda: Broken(99)))
     found = []
@@ -381,7 +381,7 @@ def test_a_moved_slider_does_not_wait_for_a_pool(engine):
     found: list[Finished] = []
 
     def pooled():
-        told = updates(slow, engine, None, cancel, Options("processes"), Claim(viewer, Urgency.IN_ORDER))
+        told = updates(slow, engine, None, cancel, Options("processes"), Request(viewer, Urgency.IN_ORDER))
         found.extend(update for update in told if isinstance(update, Finished))
 
     made(MIXED[:1], engine, strategy="sequential")
@@ -389,7 +389,7 @@ def test_a_moved_slider_does_not_wait_for_a_pool(engine):
     thread.start()
     while not pooled_processes():
         time.sleep(0.05)
-    list(updates([Item(MIXED[1])], engine, None, Cancel(), Options("sequential"), Claim(viewer, Urgency.NOW)))
+    list(updates([Item(MIXED[1])], engine, None, Cancel(), Options("sequential"), Request(viewer, Urgency.NOW)))
     assert not found, "it did not wait for the others' end"
     thread.join(200)
     assert sorted(update.index for update in found) == [0, 1]

@@ -14,7 +14,7 @@ from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.backends.registry import Way
 from lib.data.mnist import Facts
 from lib.experiments import parallel_sweeps
-from lib.experiments.anatomy_of_a_step import Task, measure_tasks
+from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.experiments.backend_race import Cell, race
 from lib.experiments.peak_rates import measure_ceilings
 from lib.hardware.nvml import Gpu
@@ -24,7 +24,7 @@ from lib.timing.disturbance import Disturbance, Watch, disturbances
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, Measured, Message, Progress, Ready, Trained, Waiting
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 SPIN = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
 
@@ -114,7 +114,7 @@ def test_quiet_is_no_flag():
 class Played(Engine):
     """An engine whose worker answers at once: only what is said of its measurements is looked at."""
 
-    def _perform(self, way, job, cancel, claim) -> Iterator[Message]:
+    def _perform(self, way, job, cancel, request) -> Iterator[Message]:
         yield Ready(Facts("MNIST", "digest"))
         if job.examination is not None:
             yield Measured("product", Measurement((1e-3,) * 3, 1, Ended.CAP, warnings=("its own",)), 1e9)
@@ -130,22 +130,22 @@ class Played(Engine):
 
 def measure_tasks_of(kind):
     def measure(way, engine, store):
-        return measure_tasks([Task(way, Examination(kind))], engine, store, Cancel(), Claim())
+        return measure_tasks([AnatomyTask(way, Examination(kind))], engine, store, Cancel(), Request())
 
     return measure
 
 
 TIMED = {
-    "race": lambda way, engine, store: race([Cell(way, 32)], engine, store, Cancel(), Claim()),
+    "race": lambda way, engine, store: race([Cell(way, 32)], engine, store, Cancel(), Request()),
     "ceilings": lambda way, engine, store: measure_ceilings([way], engine, store, Cancel()),
     "operations": measure_tasks_of("operations"),
     "parts": measure_tasks_of("parts"),
     "traps": measure_tasks_of("traps"),
     "sweeps": lambda way, engine, store: parallel_sweeps.compare(
-        [parallel_sweeps.Method("vmap-gpu", "vmap", "", way, "sequential")], 1, engine, store, Cancel(), Claim()
+        [parallel_sweeps.Method("vmap-gpu", "vmap", "", way, "sequential")], 1, engine, store, Cancel(), Request()
     ),
     "many networks": lambda way, engine, store: parallel_sweeps.saturation(
-        2, 32, engine, store, Cancel(), Claim(), way.device, 1e12
+        2, 32, engine, store, Cancel(), Request(), way.device, 1e12
     ),
 }
 
@@ -172,11 +172,11 @@ def test_what_others_did_before_its_turn_is_no_disturbance(monkeypatch):
     monkeypatch.setattr(Watch, "marked", lambda self, measured: measured)
 
     class Queued(Played):
-        def _perform(self, way, job, cancel, claim) -> Iterator[Message]:
+        def _perform(self, way, job, cancel, request) -> Iterator[Message]:
             began.append("waiting")
             yield Waiting(3)
             began.append("ready")
-            yield from super()._perform(way, job, cancel, claim)
+            yield from super()._perform(way, job, cancel, request)
 
     list(Queued().examine(Way(), Examination("ceilings"), Cancel()))
     assert began == ["waiting", "ready", "watch"]

@@ -3,7 +3,7 @@
 import pytest
 
 from lib.backends.registry import Way
-from lib.experiments.anatomy_of_a_step import Task, measure_tasks
+from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.profiling.request import REFERENCE, Examination
 from lib.profiling.request import TRAPS as NAMES
 from lib.spec import Network
@@ -13,7 +13,7 @@ from lib.timing.measurement import Ended, Measurement
 from lib.views.traps import TRAPS, occupancy, pairs, sentence, traps_chart, traps_table
 from lib.workers.cancel import Cancel
 from lib.workers.notes import Note
-from lib.workers.queue import Claim
+from lib.workers.queue import Request
 
 NETWORK = Network((128,))
 
@@ -119,8 +119,8 @@ def test_the_chart_shows_every_sample():
 @pytest.mark.slow
 @pytest.mark.timed
 def test_measured_for_real(engine, tmp_path):
-    task = Task(Way(), Examination("traps", NETWORK, 512))
-    told = measure_tasks([task], engine, Store(tmp_path / "r.sqlite"), Cancel(), Claim())
+    task = AnatomyTask(Way(), Examination("traps", NETWORK, 512))
+    told = measure_tasks([task], engine, Store(tmp_path / "r.sqlite"), Cancel(), Request())
     records = [one for one in told if not isinstance(one, Note)]
     assert task.complete(records)
     known = pairs({name: record.measurement for name, record in task.found(records).items()})
