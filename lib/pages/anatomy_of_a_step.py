@@ -8,11 +8,10 @@ import marimo as mo
 from lib.backends.registry import Way, usable_ways
 from lib.experiments.anatomy_of_a_step import KIND, AnatomyTask, measure_tasks, tasks
 from lib.experiments.background import BackgroundTask
-from lib.experiments.mnist_training import BATCH_SIZES
 from lib.pages import layout
 from lib.pages.streaming import Stage, button, paint_while_it_runs, refuse, say, stop_button
 from lib.pages.url_state import Address, Setting, by_name, checked, choice, choices
-from lib.spec import Network
+from lib.spec import BATCH_SIZES, Network
 from lib.views import anatomy_of_a_step as view
 from lib.views import recorded_gpus
 from lib.workers.notes import State

@@ -14,6 +14,7 @@ from lib.experiments.results import Results
 from lib.storage.records import Record
 from lib.timing.disturbance import disturbances
 from lib.views import mnist_training as charts_module
+from lib.views import mnist_training_sentences
 from lib.views.markup import inline
 from lib.workers.machine_turn import PATIENCE_S
 from lib.workers.notes import State
@@ -39,8 +40,8 @@ def result(
         f'<div class="lab-charts lab-{experiment.name}">{figures}</div>',
         state_line(_state(results), results.share_done, 1.0, progress_text(results)),
         problems(results.notices),
-        sentence(mnist_training.sentence(experiment, results, target), said),
-        quiet(mnist_training.published_note(experiment.name)),
+        sentence(mnist_training_sentences.sentence(experiment, results, target), said),
+        quiet(mnist_training_sentences.published_note(experiment.name)),
         after(experiment, results) if after is not None else "",
         _details(experiment, results),
     ]

@@ -23,7 +23,8 @@ from lib.pages.url_state import Address, Setting, by_name, checked, choice, choi
 from lib.backends.registry import BACKENDS, DEFAULT, Way, unavailable
 from lib.backends.base import Parameters
 from lib.data.mnist import DataError, Facts, load_test, recognised
-from lib.experiments.mnist_training import BATCH_SIZES, RATE_STEPS, Experiment
+from lib.spec import BATCH_SIZES, RATE_STEPS
+from lib.experiments.mnist_training import Experiment
 from lib.pages.streaming import Stage, button, stop_button
 from lib.hardware.machine import details, this_machine
 from lib.pages.notebooks import navigation

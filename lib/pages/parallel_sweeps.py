@@ -9,12 +9,12 @@ import marimo as mo
 from lib.backends.registry import DEFAULT, Way, unavailable
 from lib.experiments import parallel_sweeps
 from lib.experiments.background import BackgroundTask
-from lib.experiments.mnist_training import BATCH_SIZES
 from lib.experiments.parallel_sweeps import COUNTS, Compared, Mixed, Point
 from lib.hardware.optional import free_memory_bytes
 from lib.pages import layout
 from lib.pages.streaming import Stage, paint_while_it_runs, refuse, say
 from lib.pages.url_state import Address, Setting, by_name, checked, choice
+from lib.spec import BATCH_SIZES
 from lib.views import parallel_sweeps as view
 from lib.views import recorded_gpus
 from lib.views.mnist_training import Chart

@@ -7,11 +7,10 @@ import marimo as mo
 
 from lib.backends.registry import DEFAULT, Way, device_count
 from lib.experiments.background import BackgroundTask
-from lib.experiments.mnist_training import BATCH_SIZES, RATE_STEPS
 from lib.pages import layout
 from lib.pages.streaming import Stage, button, paint_while_it_runs, refuse, say, stop_button
 from lib.pages.url_state import Address, Setting, by_name, checked, choice, choices, ends, number
-from lib.spec import Training
+from lib.spec import BATCH_SIZES, RATE_STEPS, Training
 from lib.sweeps import random_search
 from lib.sweeps.events import Finished, Picked
 from lib.sweeps.importance import Dimension, importance

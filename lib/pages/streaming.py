@@ -22,7 +22,6 @@ import marimo as mo
 from lib.backends.base import Parameters
 from lib.backends.registry import Way
 from lib.data.mnist import Facts
-from lib.experiments import mnist_training
 from lib.experiments.background import BackgroundTask, Watchable
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.results import Results
@@ -31,6 +30,7 @@ from lib.pages import layout
 from lib.spec import Training
 from lib.storage.store import Store
 from lib.sweeps.events import Item
+from lib.views import mnist_training_sentences
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, How, Ready, Trained, TrainingFailed, WorkerDied
 from lib.workers.notes import Note, State
@@ -209,7 +209,7 @@ class _View:
             as_here = drawn.sentence or drawn.said == self.said[0]
             if not as_here or (drawn.version != results.version and not recent):
                 drawn.version, drawn.said = results.version, self.said[0]
-                drawn.sentence = mnist_training.sentence(self.experiment, results, self.target)
+                drawn.sentence = mnist_training_sentences.sentence(self.experiment, results, self.target)
                 # Ten empty charts would keep the browser from the first full one.
                 blank = opening and not results.worth_showing
                 drawn.html = layout.result(self.experiment, results, self.target, self.after, drawn.said, blank)
@@ -356,5 +356,5 @@ def _run_in_foreground(experiment: Experiment, stage: Stage, target: float) -> R
         print(layout.table(experiment, seat.results).to_string(index=False))
         if seat.results.state is State.FAILED:
             end_script(seat.results.failure, 1)
-        print(mnist_training.sentence(experiment, seat.results, target))
+        print(mnist_training_sentences.sentence(experiment, seat.results, target))
     return seat.results

@@ -9,12 +9,12 @@ from lib.backends.registry import DEFAULT, Way, unavailable
 from lib.experiments import traps
 from lib.experiments.anatomy_of_a_step import KIND, AnatomyTask
 from lib.experiments.background import BackgroundTask
-from lib.experiments.mnist_training import BATCH_SIZES
 from lib.experiments.peak_rates import ceilings
 from lib.hardware.machine import this_machine
 from lib.pages import layout
 from lib.pages.streaming import Stage, button, paint_while_it_runs, refuse, say, stop_button
 from lib.pages.url_state import Address, Setting, by_name, checked, choice
+from lib.spec import BATCH_SIZES
 from lib.views import recorded_gpus
 from lib.views import traps as view
 from lib.workers.notes import State

@@ -9,7 +9,7 @@ from lib.hardware.optional import psutil
 from lib.timing.measurement import Measurement
 
 # Of the time that programs wanted. What is stolen makes a figure longer by about its share, and repeats of one figure differ by
-# a tenth anyway (`verdict.SPREAD`): less than that changes no answer, and on a rented machine there is always some.
+# a tenth anyway (`diagnosis.SPREAD`): less than that changes no answer, and on a rented machine there is always some.
 STEAL_SHARE = 0.1
 OTHERS_CORES = 0.25
 SWAP_BYTES = 2**20

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from lib.experiments import published
-from lib.experiments.mnist_training import MAX_RATE, MIN_RATE, Experiment
+from lib.spec import MAX_RATE, MIN_RATE
+from lib.experiments.mnist_training import Experiment
 from lib.once import once
 from lib.spec import CHANCE_ACCURACY
 from lib.experiments.results import Results

@@ -9,6 +9,7 @@ from lib.experiments.results import Results
 from lib.spec import Training
 from lib.storage.records import Curve
 from lib.sweeps.events import Continued, Finished, Item, Void
+from lib.views import mnist_training_sentences
 from lib.workers.engine import Progress, Waiting
 from lib.workers.notes import State
 from tests.sweeps.test_sweep import FAST
@@ -47,7 +48,7 @@ def test_states_are_told_apart():
     results.add(Waiting(2))
     assert results.place == 2
     results.end(State.STOPPED)
-    assert "Stopped: 0 of 2" in mnist_training.sentence(experiment, results)
+    assert "Stopped: 0 of 2" in mnist_training_sentences.sentence(experiment, results)
     kept = Results(experiment.items, experiment.labels)
     curve = filled(experiment, (0.9, 0.9)).lines[0].curve
     assert curve is not None
