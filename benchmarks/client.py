@@ -23,7 +23,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 REQUEST_LIMIT_S = 60.0
-FINISHED = ("done", "from-store")
+FINISHED = ("done", "saved-result")
 _STATE = re.compile(r'class="lab-state lab-([\w-]+)"')
 _TOKEN = re.compile(r'"serverToken": "([^"]*)"')
 _ERROR = "application/vnd.marimo+error"
@@ -46,7 +46,7 @@ class Frame:
 
     @property
     def state(self) -> str:
-        """Of the cell's experiment: waiting, running, done, from-store, stopped or failed; empty where it has none."""
+        """Of the cell's experiment: waiting, training, done, saved-result, stopped or failed; empty where it has none."""
         found = _STATE.search(self.html)
         return found[1] if found else ""
 
