@@ -22,7 +22,8 @@ with app.setup(hide_code=True):
 
 
 @app.cell(hide_code=True)
-def title(address, get_data, page_tools, store):
+def title(address, get_data, get_reset, page_tools, store):
+    get_reset()
     page.title(address, store, get_data(), page_tools)
     return
 

@@ -6,7 +6,7 @@ app = marimo.App(width="full", app_title="Do the articles' claims hold?", css_fi
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.pages import requests, mnist_training
+    from lib.pages import claims, mnist_training
     from lib.workers.engine import shared_engine
     from lib.pages.streaming import Stage
     from lib.pages.notebooks import link
@@ -27,14 +27,14 @@ def title(address):
 
 @app.cell(hide_code=True)
 def buttons(stage):
-    panel = requests.buttons(stage)
+    panel = claims.buttons(stage)
     mo.hstack(list(panel.elements.values()), justify="start", gap=0.5)
     return (panel,)
 
 
 @app.cell(hide_code=True)
 def the_claims(panel, stage):
-    requests.show(stage, panel)
+    claims.show(stage, panel)
     return
 
 

@@ -1,5 +1,7 @@
 """The house: a room knows only the rooms below it, and marimo and altair stay upstairs. Read from the syntax trees."""
 
+import ast
+from importlib import import_module
 from itertools import chain
 
 import pytest
@@ -60,6 +62,26 @@ def test_a_name_stands_once_on_a_floor():
 def test_a_notebook_has_one_name_on_three_floors():
     notebooks = {path.stem for path in chain(ROOT.glob("notebooks/*.py"), [ROOT / "mnist_training.py"])}
     assert {name for name in notebooks if f"lib.pages.{name}" not in MODULES} == set()
+
+
+@pytest.mark.parametrize(
+    "notebook", [*ROOT.glob("notebooks/*.py"), ROOT / "mnist_training.py"], ids=lambda path: path.stem
+)
+def test_what_a_notebook_imports_is_there(notebook):
+    """No other check reads the cells of a notebook before somebody opens it."""
+    taken = [
+        (node.module, alias.name)
+        for node in ast.walk(ast.parse(notebook.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lib")
+        for alias in node.names
+    ]
+    assert taken
+    missing = [
+        f"{module}.{name}"
+        for module, name in taken
+        if f"{module}.{name}" not in MODULES and not hasattr(import_module(module), name)
+    ]
+    assert missing == []
 
 
 def test_the_picture_is_of_today_s_imports():

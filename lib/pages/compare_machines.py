@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import marimo as mo
 
+from lib import formatting
 from lib.backends.registry import DEVICES
 from lib.experiments import compare_machines
 from lib.experiments.recorded_machines import (
@@ -19,7 +20,6 @@ from lib.experiments.recorded_machines import (
 )
 from lib.experiments.time_to_accuracy import TARGETS
 from lib.pages import layout
-from lib.pages.layout import sentence_of
 from lib.pages.streaming import say
 from lib.pages.url_state import Address, Setting, by_name, checked, choice, number
 from lib.storage.store import Store
@@ -140,7 +140,7 @@ def chosen(panel: mo.ui.dictionary, collection: Collection) -> Chosen:
         target = checked(known, "compare", values)["target"]
         prices = checked(by_name(*limits), "price", values["prices"])  # type: ignore[arg-type]
     except ValueError as error:
-        return Chosen(machines, {}, known["compare.target"].usual, sentence_of(error))  # type: ignore[arg-type]
+        return Chosen(machines, {}, known["compare.target"].usual, formatting.sentence(error))  # type: ignore[arg-type]
     return Chosen(machines, {name: price for name, price in prices.items() if price}, target)
 
 

@@ -65,7 +65,7 @@ def sentence(text: str, before: str = "") -> str:
 
 def refused(controls: str, error: ValueError) -> mo.Html:
     """The controls, and in place of the charts what is wrong with what they say."""
-    return page(controls, f'<div class="lab-refused">{failed(sentence_of(error)).text}</div>')
+    return page(controls, f'<div class="lab-refused">{failed(formatting.sentence(error)).text}</div>')
 
 
 def failed(sentence: str) -> mo.Html:
@@ -118,12 +118,6 @@ def missing() -> str:
         for (reason, remedy), labels in by_reason.items()
     )
     return f'<ul class="lab-note lab-missing">{rows}</ul>' if rows else ""
-
-
-def sentence_of(error: ValueError) -> str:
-    """An error's text as a sentence."""
-    text = str(error)
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
 def page(controls: str, result: str) -> mo.Html:

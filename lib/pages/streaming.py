@@ -19,6 +19,7 @@ from typing import Any
 
 import marimo as mo
 
+from lib import formatting
 from lib.backends.base import Parameters
 from lib.backends.registry import Way
 from lib.data.mnist import Facts
@@ -125,7 +126,7 @@ def refuse(stage: Stage, controls: str, error: ValueError) -> None:
     stage.stop()
     stage.next_showing()
     mo.output.replace(layout.refused(controls, error))
-    end_script(layout.sentence_of(error), 2)
+    end_script(formatting.sentence(error), 2)
 
 
 def end_script(sentence: str, status: int) -> None:

@@ -27,11 +27,6 @@ class Work:
     flops: int
     n_bytes: int
 
-    @property
-    def intensity(self) -> float:
-        """Operations a byte; beyond a machine's own ratio the product is the ceiling, below it the memory."""
-        return self.flops / self.n_bytes
-
 
 @dataclass(frozen=True)
 class Ceilings:

@@ -73,5 +73,5 @@ def test_this_machine_stands_beside_the_others_with_a_price_and_nothing_is_cut_o
     page.get_by_role("textbox", name="$ per hour: this machine", exact=True).fill("2.5")
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.body.innerText.includes('2.5 (entered here)')", timeout=20_000)
-    cut = "[...document.querySelectorAll('.lab-scroll')].filter(box => box.scrollWidth > box.clientWidth).map(box => box.innerText)"
+    cut = "[...document.querySelectorAll('.lab-scroll')].filter(box => box.checkVisibility() && box.scrollWidth > box.clientWidth).map(box => box.innerText)"
     assert page.evaluate(cut) == [], "at this width every table is whole"
