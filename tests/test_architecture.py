@@ -72,7 +72,7 @@ def test_what_a_notebook_imports_is_there(notebook):
     taken = [
         (node.module, alias.name)
         for node in ast.walk(ast.parse(notebook.read_text()))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lib")
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("lib")
         for alias in node.names
     ]
     assert taken
