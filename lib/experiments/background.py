@@ -40,6 +40,7 @@ class Watchable:
 
     @property
     def now(self) -> "Watched":
+        """What is watched; each kind says what that is."""
         raise NotImplementedError
 
     def over_at(self, version: int) -> bool:

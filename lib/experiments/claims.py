@@ -12,7 +12,7 @@ from lib.backends.registry import BACKENDS, DEFAULT, Way, unavailable, usable_wa
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import KIND as ANATOMY
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
-from lib.experiments.backend_race import Cell, Standing, plan, race, records_and_notes, records_of, standings
+from lib.experiments.backend_race import ROUNDS, Cell, Standing, plan, race, records_and_notes, records_of, standings
 from lib.formatting import justified, seconds
 from lib.profiling.operations import ALL, KERNELS, OPERATIONS
 from lib.profiling.request import Examination
@@ -124,9 +124,9 @@ def anatomy_tasks(ways: Sequence[Way]) -> list[AnatomyTask]:
 
 
 def cells_to_visit(records: list[Record]) -> list[Cell]:
-    """The race's cells that a claim stands on, and that can be measured here: one visit each."""
+    """The race's cells that a claim stands on, and that can be measured here: as many visits as the race makes, for two cells are told apart by what varies between visits."""
     cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.way) is None]
-    return plan(cells, [record for record in records if record.kind == "race"], rounds=1)
+    return plan(cells, [record for record in records if record.kind == "race"])
 
 
 def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Record | Note]:
@@ -143,7 +143,7 @@ def progress(records: list[Record]) -> tuple[int, int]:
     wanted = anatomy_tasks(usable_ways())
     cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.way) is None]
     left = len(cells_to_visit(records)) + sum(not task.complete(records) for task in wanted)
-    total = len(cells) + len(wanted)
+    total = ROUNDS * len(cells) + len(wanted)
     return total - left, total
 
 

@@ -18,7 +18,7 @@ from lib.workers.queue import Request, Urgency
 def buttons(stage: Stage) -> mo.ui.dictionary:
     return mo.ui.dictionary(
         {
-            "start": button("Measure what is missing", "About two minutes"),
+            "start": button("Measure what is missing", "A few minutes"),
             "stop": stop_button(stage),
         }
     )  # fmt: skip
@@ -49,7 +49,8 @@ def _paint(running: BackgroundTask[Record], began_with: list[Record]) -> int:
 
 def _draw(records: list[Record], state: str) -> None:
     done, total = progress(records)
-    judged = [claim.judge(known(usable_ways(), records)) for claim in CLAIMS]
+    here = known(usable_ways(), records)
+    judged = [claim.judge(here) for claim in CLAIMS]
     words = view.sentence(judged)
     state = state or layout.state_line(
         State.SAVED if done == total else State.NOT_RUNNING, done, total, f"{done} of {total} measurements are there"

@@ -7,7 +7,7 @@ import pytest
 
 from lib.backends.registry import Way, versions
 from lib.experiments.anatomy_of_a_step import KIND, tasks
-from lib.experiments.backend_race import Cell, Standing
+from lib.experiments.backend_race import ROUNDS, Cell, Standing
 from lib.experiments.claims import CELLS, CLAIMS, ClaimStatus, Known, cells_to_visit, known, measure_missing
 from lib.profiling.operations import ALL, KERNELS, OPERATIONS
 from lib.profiling.step_breakdown import Split
@@ -212,6 +212,8 @@ def test_only_what_is_missing_is_measured(engine, tmp_path, monkeypatch):
     monkeypatch.setattr("lib.experiments.claims.CELLS", (Cell(Way("numpy"), 4096),))
     monkeypatch.setattr("lib.experiments.claims.usable_ways", lambda: [])
     told = list(measure_missing(engine, store, Cancel(), Request()))
-    assert len([one for one in told if not isinstance(one, Note)]) == 1
+    assert len([one for one in told if not isinstance(one, Note)]) == ROUNDS
     assert cells_to_visit(store.records()) == []
+    (standing,) = known([], store.records()).cells.values()
+    assert standing.visits >= 2, "one visit has no spread: no two cells could be told apart"
     assert np.all(np.array(store.records("race")[0].block_s) > 0)
