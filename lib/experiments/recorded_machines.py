@@ -206,13 +206,16 @@ def _cell(record: Record) -> tuple[Way, Network, int]:
 
 
 def spread(visits: Sequence[Sequence[float]]) -> Seconds | None:
-    """Median and quartiles of all times, and an estimate from the medians of the visits. None where there are no times."""
+    """Median and quartiles of all times, and an estimate from the medians of the visits. None where there are no times.
+
+    Of a single visit the estimate is of its own times: what changed on the machine from one visit to the next is not in it.
+    """
     visits = [visit for visit in visits if len(visit)]
     if not visits:
         return None
     values = [second for visit in visits for second in visit]
     low, middle, high = np.percentile(values, [25, 50, 75])
-    estimate = Estimate.of([float(np.median(visit)) for visit in visits])
+    estimate = Estimate.of([float(np.median(visit)) for visit in visits] if len(visits) > 1 else values)
     return Seconds(float(low), float(middle), float(high), len(values), estimate)
 
 

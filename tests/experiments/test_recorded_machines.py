@@ -265,3 +265,10 @@ def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_pat
     entered = compare_machines.machines_table([machine], {machine.name: 2.5})
     assert "2.5 (entered here)" in entered
     assert "assumed" not in entered
+
+
+def test_what_a_recording_of_one_round_tells_is_still_told():
+    """Its cells have one visit each: their own times say how sure they are."""
+    found = recorded_module.recorded_here().machines
+    (machine,) = [one for one in found if not one.is_published]
+    assert "times less (" in compare_machines.article_sentence([machine])
