@@ -42,5 +42,12 @@ def _row(engine: Engine, way: Way, batch_size: int) -> Row:
         raise RuntimeError(f"expected all of its experiments, got {', '.join(found) or 'none'}")
     note(f"{way.label}, batch size {batch_size}")
     ratio = sum(known.parts_s.values()) / known.step_s
-    return {"name": "anatomy", "backend": way.backend, "device": way.device, "batch_size": batch_size,
-            "step_s": known.step_s, "ratio": ratio, **known.parts_s}  # fmt: skip
+    return {
+        "name": "anatomy",
+        "backend": way.backend,
+        "device": way.device,
+        "batch_size": batch_size,
+        "step_s": known.step_s,
+        "ratio": ratio,
+        **known.parts_s,
+    }

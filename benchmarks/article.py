@@ -55,9 +55,15 @@ def main() -> None:
             fraction = BATCH_1_FRACTION if batch_size == 1 else 1
             first_s, epoch_s, accuracy = fit(hidden, rate, batch_size, len(x_train) // fraction)
             facts = {
-                "experiment": name, "hidden": hidden, "learning_rate": rate, "batch_size": batch_size,
-                "first_s": first_s, "epoch_s": epoch_s * fraction, "fraction": 1 / fraction, "accuracy": accuracy,
-            }  # fmt: skip
+                "experiment": name,
+                "hidden": hidden,
+                "learning_rate": rate,
+                "batch_size": batch_size,
+                "first_s": first_s,
+                "epoch_s": epoch_s * fraction,
+                "fraction": 1 / fraction,
+                "accuracy": accuracy,
+            }
             print(json.dumps(facts), flush=True)
 
 

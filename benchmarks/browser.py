@@ -26,8 +26,15 @@ from lib.cache_folder import cache_dir
 from lib.data.mnist import load_test
 
 ROOT = Path(__file__).resolve().parent.parent
-ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-             "--disable-component-update", "--disable-sync")  # fmt: skip
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 N_EXPERIMENTS = 4
 START_LIMIT_S = 90
 
@@ -148,9 +155,14 @@ def class_server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
 def _serving(command: Sequence[str], cache: Path) -> Iterator[psutil.Process]:
     environment = os.environ | {"MNIST_CACHE_DIR": str(cache)} | _images()
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     seen = psutil.Process(process.pid)
     try:
         yield seen
@@ -164,9 +176,15 @@ def make_run(cache: Path, port: int) -> Iterator[str]:
     """`make run HEADLESS=1`, all of it, and the address that it prints once it serves. It ends with all its children."""
     environment = os.environ | {"MNIST_CACHE_DIR": str(cache), "PYTHONUNBUFFERED": "1"} | _images()
     process = subprocess.Popen(
-        ["make", "run", "HEADLESS=1", f"PORT={port}"], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, text=True,
-    )  # fmt: skip
+        ["make", "run", "HEADLESS=1", f"PORT={port}"],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        text=True,
+    )
     assert process.stdout is not None
     try:
         said = []

@@ -39,9 +39,13 @@ class Ceiling:
 @contextmanager
 def ceiling() -> Iterator[Ceiling]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.ceiling"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        cwd=Path(__file__).resolve().parent.parent, env=environ | worker_environment(Way(), None),
-    )  # fmt: skip
+        [sys.executable, "-m", "benchmarks.ceiling"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).resolve().parent.parent,
+        env=environ | worker_environment(Way(), None),
+    )
     try:
         yield Ceiling(process)
     finally:

@@ -74,9 +74,12 @@ class Viewer:
         self._token = self._load(query)
         opening = connect(
             f"ws{self._page.removeprefix('http')}ws?session_id={self._session}{'&' + query if query else ''}",
-            origin=Origin(self._origin), proxy=None, max_size=None, open_timeout=REQUEST_LIMIT_S,
+            origin=Origin(self._origin),
+            proxy=None,
+            max_size=None,
+            open_timeout=REQUEST_LIMIT_S,
             ping_interval=None,  # as a browser: a server that is busy for a while loses nobody
-        )  # fmt: skip
+        )
         self._closing = ExitStack()
         try:
             self._socket = self._closing.enter_context(opening)
@@ -141,9 +144,11 @@ class Viewer:
 
     def _post(self, path: str, content: dict) -> None:
         headers = {
-            "Content-Type": "application/json", "Marimo-Session-Id": self._session,
-            "Marimo-Server-Token": self._token, "Origin": self._origin,
-        }  # fmt: skip
+            "Content-Type": "application/json",
+            "Marimo-Session-Id": self._session,
+            "Marimo-Server-Token": self._token,
+            "Origin": self._origin,
+        }
         self._answer(urllib.request.Request(self._page + path, json.dumps(content).encode(), headers))
 
     def _answer(self, request: str | urllib.request.Request) -> str:

@@ -52,8 +52,20 @@ def main() -> None:
         if seconds[way.backend, size]
     ]
     print(f"\nBest 2048³ float32 product by XLA: {product.flops_per_s / 1e9:.0f} GFLOP/s")
-    columns = ("backend", "batch_size", "median_s", "q1_s", "q3_s", "best_s", "n", "step_s", "floor_s", "ratio_to_floor",
-               "accuracy", "scaled")  # fmt: skip
+    columns = (
+        "backend",
+        "batch_size",
+        "median_s",
+        "q1_s",
+        "q3_s",
+        "best_s",
+        "n",
+        "step_s",
+        "floor_s",
+        "ratio_to_floor",
+        "accuracy",
+        "scaled",
+    )
     show("epochs", rows, columns, _targets(rows), left_out)
 
 
@@ -102,10 +114,14 @@ def _row(way: Way, batch_size: int, seconds: dict, accuracies: dict, product: Ce
     median_s = result["median_s"]
     assert isinstance(median_s, float), "it has timed epochs"
     return result | {
-        "best_s": min(seconds[way.backend, batch_size]), "step_s": median_s / steps, "floor_s": floor_s, "ratio_to_floor": median_s / floor_s,
-        "accuracy": accuracies[way.backend, batch_size] or None, "scaled": _partly(way, batch_size),
+        "best_s": min(seconds[way.backend, batch_size]),
+        "step_s": median_s / steps,
+        "floor_s": floor_s,
+        "ratio_to_floor": median_s / floor_s,
+        "accuracy": accuracies[way.backend, batch_size] or None,
+        "scaled": _partly(way, batch_size),
         "product_flops_per_s": product.flops_per_s,
-    }  # fmt: skip
+    }
 
 
 def _targets(rows: list[Row]) -> list[Target]:

@@ -126,7 +126,15 @@ def _theirs() -> dict[str, Row]:
         mine = [t for t in trainings if t["experiment"] == name]
         total_s = sum(t["first_s"] + EPOCHS * t["epoch_s"] for t in mine)
         rows[name] = row(
-            name, [total_s], "keras-tensorflow", method="article", epochs=EPOCHS, scaled=True, epochs_measured=1,
-            best_accuracy=None, trainings=mine, median_epoch_s=statistics.median(t["epoch_s"] for t in mine),
-        )  # fmt: skip
+            name,
+            [total_s],
+            "keras-tensorflow",
+            method="article",
+            epochs=EPOCHS,
+            scaled=True,
+            epochs_measured=1,
+            best_accuracy=None,
+            trainings=mine,
+            median_epoch_s=statistics.median(t["epoch_s"] for t in mine),
+        )
     return rows

@@ -35,10 +35,12 @@ PRESSES = 20
 STARTS = 3
 LIMITS_S = {"first-points": 0.3, "cached": 0.2, "cancelled": 0.3, "page-cold": 8.0, "page-warm": 4.0}
 WORDS = {
-    "first-points": "slider to a new run's first points", "cached": "slider to a kept result",
-    "cancelled": "slider during a run to the new run's first points", "page-cold": "first start to a complete chart",
+    "first-points": "slider to a new run's first points",
+    "cached": "slider to a kept result",
+    "cancelled": "slider during a run to the new run's first points",
+    "page-cold": "first start to a complete chart",
     "page-warm": "second start to a complete chart",
-}  # fmt: skip
+}
 COUNT, EPOCHS = 0, 1  # sliders of the first experiment: how many rates, epochs
 COUNTS = (5, 6, 7, 8)
 FEWEST_EPOCHS, EPOCHS_AT_FIRST, MOST_EPOCHS = 1, 3, 6
@@ -170,8 +172,9 @@ def _move(page: Page, slider: int, key: str) -> None:
     page.wait_for_function(
         "before => { const at = window.lab.look(); return at.axis + at.labels !== before.axis + before.labels && "
         "at.over && ['Done', 'Saved result'].includes(at.state) }",
-        arg=before, timeout=1000 * WAIT_LIMIT_S,
-    )  # fmt: skip
+        arg=before,
+        timeout=1000 * WAIT_LIMIT_S,
+    )
     time.sleep(PAUSE_S)
 
 

@@ -63,8 +63,23 @@ def main() -> None:
             records = measure(field, batch_size, rounds, np.random.default_rng(batch_size))
             rows += rows_of(records, missing, batch_size)
             note(f"batch size {batch_size}: {rounds} rounds")
-    columns = ("peer", "batch_size", "median_s", "q1_s", "q3_s", "n", "scaled", "ratio", "ratio_low", "ratio_high",
-               "accuracy", "epochs", "loss_difference", "same", "busy_others")  # fmt: skip
+    columns = (
+        "peer",
+        "batch_size",
+        "median_s",
+        "q1_s",
+        "q3_s",
+        "n",
+        "scaled",
+        "ratio",
+        "ratio_low",
+        "ratio_high",
+        "accuracy",
+        "epochs",
+        "loss_difference",
+        "same",
+        "busy_others",
+    )
     show("peers", rows, columns, targets(rows))
     for line in remarks(rows):
         print(f"  {line}")
@@ -90,9 +105,13 @@ def measure(field: Mapping[str, Asked], batch_size: int, rounds: int, rng: np.ra
     """Train in turns. Whoever fails is taken out of the field of this batch size, and the others go on."""
     training = Training(NETWORK, LEARNING_RATE, batch_size, MAX_EPOCHS)
     start = {
-        "do": "start", "hidden": training.network.hidden, "learning_rate": training.learning_rate,
-        "batch_size": batch_size, "epochs": training.epochs, "seed": training.seed,
-    }  # fmt: skip
+        "do": "start",
+        "hidden": training.network.hidden,
+        "learning_rate": training.learning_rate,
+        "batch_size": batch_size,
+        "epochs": training.epochs,
+        "seed": training.seed,
+    }
     records = {key: Record() for key in field}
     for key, record in records.items():
         _visit(field, key, record, start, FIRST_LIMIT_S)
@@ -159,10 +178,16 @@ def rows_of(records: Mapping[str, Record], missing: Mapping[str, str], batch_siz
         record = records.get(key, Record(failed=missing.get(key, "it did not take part")))
         facts = row("peers", record.epoch_s, None, batch_size)
         facts |= {
-            "peer": key, "label": peer.label, "ours": peer.ours, "best_of_ours": key == best, "scaled": record.scaled,
-            "unavailable": record.failed, "peer_versions": peer.versions, "epoch_s": record.epoch_s,
+            "peer": key,
+            "label": peer.label,
+            "ours": peer.ours,
+            "best_of_ours": key == best,
+            "scaled": record.scaled,
+            "unavailable": record.failed,
+            "peer_versions": peer.versions,
+            "epoch_s": record.epoch_s,
             "busy_others": statistics.median(record.busy_others) if record.busy_others else None,
-        }  # fmt: skip
+        }
         if record.epoch_s and best is not None:
             names = ("ratio", "ratio_low", "ratio_high")
             facts |= dict(zip(names, ratio_of(record.epoch_s, records[best].epoch_s), strict=True))
@@ -189,9 +214,13 @@ def targets(rows: Sequence[Row]) -> list[Target]:
     found = []
     for batch_size, limit in BEST_TARGETS.items():
         ratio, peer = min(
-            ((r["ratio"], r["label"]) for r in rows if r["batch_size"] == batch_size and not r["ours"] and r.get("ratio")),
+            (
+                (r["ratio"], r["label"])
+                for r in rows
+                if r["batch_size"] == batch_size and not r["ours"] and r.get("ratio")
+            ),
             default=(None, "none measured"),
-        )  # fmt: skip
+        )
         found.append(Target(f"batch size {batch_size}, our best over the best peer ({peer})", ratio, limit, "×", True))  # pyright: ignore[reportArgumentType]
     keras = next(
         (r["ratio"] for r in rows if (r["peer"], r["batch_size"]) == ("keras-tensorflow", 32) and "ratio" in r), None

@@ -40,9 +40,15 @@ def sweeps(seed: int = 0) -> list[list[Training]]:
         sizes = (size, 256) if number % 7 == 6 else (size,)
         seeds = (0, 1) if number % 5 == 4 else (0,)
         trainings = [
-            Training(Network((rng.choice(widths),) * rng.choice(depths)), 10 ** rng.uniform(-2, -0.5), rng.choice(sizes), 1, rng.choice(seeds))
+            Training(
+                Network((rng.choice(widths),) * rng.choice(depths)),
+                10 ** rng.uniform(-2, -0.5),
+                rng.choice(sizes),
+                1,
+                rng.choice(seeds),
+            )
             for _ in range(count)
-        ]  # fmt: skip
+        ]
         epochs = math.ceil(NOMINAL_S / nominal_s(trainings, range(count)))
         found.append([replace(training, epochs=min(epochs, MAX_EPOCHS)) for training in trainings])
     return found
@@ -86,10 +92,21 @@ def _regret(engine: Engine, number: int, trainings: Sequence[Training]) -> Row:
     second = min(inside, key=inside.__getitem__)  # what it picks where processes are not at hand
     best_inside_s = min(s for strategy, s in best_s.items() if strategy not in POOLED)
     return row(
-        "regret", [best_s[best]], "jax-epoch", trainings[0].batch_size, number=number + 1, networks=len(trainings),
-        shapes=len({(t.network, t.batch_size) for t in trainings}), picked=picked.strategy, best=best,
-        regret=best_s[picked.strategy] / best_s[best], picked_inside=second, regret_inside=best_s[second] / best_inside_s, choosing_s=choosing_s, **{f"{strategy}_s": spent for strategy, spent in best_s.items()},
-    )  # fmt: skip
+        "regret",
+        [best_s[best]],
+        "jax-epoch",
+        trainings[0].batch_size,
+        number=number + 1,
+        networks=len(trainings),
+        shapes=len({(t.network, t.batch_size) for t in trainings}),
+        picked=picked.strategy,
+        best=best,
+        regret=best_s[picked.strategy] / best_s[best],
+        picked_inside=second,
+        regret_inside=best_s[second] / best_inside_s,
+        choosing_s=choosing_s,
+        **{f"{strategy}_s": spent for strategy, spent in best_s.items()},
+    )
 
 
 def _picked(engine: Engine, trainings: Sequence[Training]) -> tuple[Picked, float]:

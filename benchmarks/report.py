@@ -58,9 +58,14 @@ def row(name: str, seconds: Sequence[float], backend: str | None = None, batch_s
     if len(seconds) > 1:
         q1_s, _, q3_s = statistics.quantiles(seconds, n=4, method="inclusive")
     return {
-        "name": name, "backend": backend, "batch_size": batch_size,
-        "median_s": median_s, "q1_s": q1_s, "q3_s": q3_s, "n": len(seconds) or None,
-    } | more  # fmt: skip
+        "name": name,
+        "backend": backend,
+        "batch_size": batch_size,
+        "median_s": median_s,
+        "q1_s": q1_s,
+        "q3_s": q3_s,
+        "n": len(seconds) or None,
+    } | more
 
 
 class LeftOut(list[str]):

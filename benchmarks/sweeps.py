@@ -107,10 +107,19 @@ def _rounds(
                 found[method].append(timed(engine, trainings, method, max_waste))
     note(f"{name}: {', '.join(methods)}")
     return [
-        row(name, [s for s, _, _ in runs], "jax-epoch", 32, method=method, networks=len(trainings),
-            picked=", ".join(dict.fromkeys(p for _, p, _ in runs)), best_accuracy=max(b for _, _, b in runs))
-        for method, runs in found.items() if runs
-    ]  # fmt: skip
+        row(
+            name,
+            [s for s, _, _ in runs],
+            "jax-epoch",
+            32,
+            method=method,
+            networks=len(trainings),
+            picked=", ".join(dict.fromkeys(p for _, p, _ in runs)),
+            best_accuracy=max(b for _, _, b in runs),
+        )
+        for method, runs in found.items()
+        if runs
+    ]
 
 
 def _article(engine: Engine, left_out: LeftOut) -> list[Row]:
@@ -131,17 +140,34 @@ def _theirs(left_out: LeftOut) -> list[Row]:
 def _their_sweep(method: str) -> Row:
     note(f"the article's sweep, {method}: minutes")
     command = [sys.executable, "-m", "benchmarks.article_sweep", method]
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}  # fmt: skip
+    environment = os.environ | {
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "KERAS_BACKEND": "tensorflow",
+    }
     with MachineTurn():  # one timed thing at a time on this machine
         done = subprocess.run(
-            command, cwd=Path(__file__).resolve().parent.parent, env=environment, capture_output=True, text=True, timeout=LIMIT_S,
+            command,
+            cwd=Path(__file__).resolve().parent.parent,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
             check=False,
-        )  # fmt: skip
+        )
     if done.returncode:
         raise RuntimeError(f"the article's sweep ended with status {done.returncode}: {done.stderr[-500:]}")
     answer = json.loads(done.stdout.splitlines()[-1])
     best = max(answer["accuracies"].values())
-    return row("article", [answer["wall_s"]], "keras-tensorflow", 32, method=f"keras-{method}", networks=len(RATES), best_accuracy=best)  # fmt: skip
+    return row(
+        "article",
+        [answer["wall_s"]],
+        "keras-tensorflow",
+        32,
+        method=f"keras-{method}",
+        networks=len(RATES),
+        best_accuracy=best,
+    )
 
 
 def _by_count(engine: Engine, left_out: LeftOut) -> list[Row]:
@@ -158,8 +184,18 @@ def _by_count(engine: Engine, left_out: LeftOut) -> list[Row]:
                 first_bytes = first_bytes or peak[0]
                 each = (peak[0] - first_bytes) / (count - 1) / 1e6 if count > 1 else None
                 found.append(
-                    row("count", [seconds], "jax-epoch", 32, method=strategy, networks=count, per_s=count / seconds, best_accuracy=best, extra_mb_each=each)
-                )  # fmt: skip
+                    row(
+                        "count",
+                        [seconds],
+                        "jax-epoch",
+                        32,
+                        method=strategy,
+                        networks=count,
+                        per_s=count / seconds,
+                        best_accuracy=best,
+                        extra_mb_each=each,
+                    )
+                )
         note(f"1 to {COUNTS[-1]} networks, {strategy}")
     return found
 

@@ -40,9 +40,21 @@ BUSY_SHARE, QUIET_S = 0.05, 3.0  # of a core; a worker that uses less for so lon
 AFTER_S = 10.0
 SAMPLE_S = 0.25
 COLUMNS = (
-    "name", "viewers", "n", "lost", "median_s", "p95_s", "worst_s", "first_s", "first_p95_s", "wall_s",
-    "server_cpu_s", "workers_cpu_s", "peak_mb", "mb",
-)  # fmt: skip
+    "name",
+    "viewers",
+    "n",
+    "lost",
+    "median_s",
+    "p95_s",
+    "worst_s",
+    "first_s",
+    "first_p95_s",
+    "wall_s",
+    "server_cpu_s",
+    "workers_cpu_s",
+    "peak_mb",
+    "mb",
+)
 
 T = TypeVar("T")
 
@@ -215,10 +227,20 @@ def _row(name: str, viewers: int, asked: int, waits: Sequence[Wait | Lost], usag
     first_s = [wait.first_s for wait in done if wait.first_s is not None]
     note(f"{name}, {viewers}: {len(done)} of {asked} in {usage.wall_s:.0f} s")
     return row(
-        name, result_s, viewers=viewers, lost=asked - len(done), p95_s=_p95(result_s), worst_s=max(result_s, default=None),
-        first_s=statistics.median(first_s) if first_s else None, first_p95_s=_p95(first_s), wall_s=usage.wall_s,
-        server_cpu_s=usage.server_cpu_s, workers_cpu_s=usage.workers_cpu_s, peak_mb=usage.peak_mb, mb=usage.mb,
-    )  # fmt: skip
+        name,
+        result_s,
+        viewers=viewers,
+        lost=asked - len(done),
+        p95_s=_p95(result_s),
+        worst_s=max(result_s, default=None),
+        first_s=statistics.median(first_s) if first_s else None,
+        first_p95_s=_p95(first_s),
+        wall_s=usage.wall_s,
+        server_cpu_s=usage.server_cpu_s,
+        workers_cpu_s=usage.workers_cpu_s,
+        peak_mb=usage.peak_mb,
+        mb=usage.mb,
+    )
 
 
 def _p95(seconds: Sequence[float]) -> float | None:

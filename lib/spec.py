@@ -131,9 +131,10 @@ class Training:
         if not 1 <= self.batch_size <= N_TRAIN:
             raise ValueError(
                 f"batch size: expected 1 to {N_TRAIN:,} (the number of training images), got {self.batch_size:,}; "
-                "choose a smaller one" if self.batch_size > N_TRAIN else
-                f"batch size: expected 1 to {N_TRAIN:,}, got {self.batch_size}; choose a positive one"
-            )  # fmt: skip
+                "choose a smaller one"
+                if self.batch_size > N_TRAIN
+                else f"batch size: expected 1 to {N_TRAIN:,}, got {self.batch_size}; choose a positive one"
+            )
         if not 1 <= self.epochs <= MAX_EPOCHS:
             raise ValueError(f"epochs: expected 1 to {MAX_EPOCHS}, got {self.epochs}; choose one in between")
         if self.seed < 0:

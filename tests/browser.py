@@ -29,9 +29,14 @@ MARKS = [
 ]
 # Chromium's own calls home would fail here and be reported as errors of the page.
 FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 HEAVY, NOTHING = ("keras", "tensorflow", "torch"), ()
 FIRST = ".lab >> nth=0 >> "
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
@@ -62,8 +67,11 @@ def serving(cache, notebook, hidden: tuple[str, ...] = HEAVY) -> Iterator[tuple[
     environment = os.environ | {"MNIST_CACHE_DIR": str(cache)} | hiding(Path(cache), *hidden)
     process = subprocess.Popen(
         [sys.executable, "-m", "lib.cli.launch", "run", "--port", str(port), "--headless", "1"],
-        cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     base = f"http://127.0.0.1:{port}"
     for _ in range(200):
         try:

@@ -11,8 +11,20 @@ from types import SimpleNamespace
 import numpy as np
 
 NAMES = (
-    "arange", "array", "asarray", "copy", "exp", "log", "maximum", "mean", "ones", "stack", "sum", "zeros", "zeros_like",
-)  # fmt: skip
+    "arange",
+    "array",
+    "asarray",
+    "copy",
+    "exp",
+    "log",
+    "maximum",
+    "mean",
+    "ones",
+    "stack",
+    "sum",
+    "zeros",
+    "zeros_like",
+)
 
 
 def stand_in() -> SimpleNamespace:

@@ -23,9 +23,16 @@ SETTINGS = ("images", "interrupts")
 _KEPT = "suite/settings"  # node ids by setting, in pytest's cache
 # The longest first, so that both processes end at about the same time.
 _LONGEST = (
-    "test_browser_notebooks", "test_strategies", "test_parallel_sweeps", "test_browser", "test_engine", "test_mnist_training", "test_backend_race",
-    "test_dask_cluster", "test_stacked",
-)  # fmt: skip
+    "test_browser_notebooks",
+    "test_strategies",
+    "test_parallel_sweeps",
+    "test_browser",
+    "test_engine",
+    "test_mnist_training",
+    "test_backend_race",
+    "test_dask_cluster",
+    "test_stacked",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -20,7 +20,11 @@ def test_every_module_is_in_a_room():
 @pytest.mark.parametrize("module", sorted(ARROWS))
 def test_no_arrow_runs_up(module):
     floor = ROOMS.get(room(module), -1)
-    up = [other for other in ARROWS[module] if room(other) not in ("", room(module)) and ROOMS[room(other)] >= floor and not beside(module, other)]  # fmt: skip
+    up = [
+        other
+        for other in ARROWS[module]
+        if room(other) not in ("", room(module)) and ROOMS[room(other)] >= floor and not beside(module, other)
+    ]
     assert up == [], f"{module} is on floor {floor}; what it needs of these belongs on a lower one"
 
 
@@ -90,9 +94,11 @@ def test_the_picture_is_of_today_s_imports():
 
 # About what several modules of a room do together.
 TOGETHER = {
-    "backends": {"backends", "stacked"}, "storage": {"import"}, "views": {"contrast"},
+    "backends": {"backends", "stacked"},
+    "storage": {"import"},
+    "views": {"contrast"},
     "pages": {"browser", "browser_compare", "browser_layout", "browser_navigation", "browser_notebooks", "viewers"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(

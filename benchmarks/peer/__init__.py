@@ -63,22 +63,35 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
             _keras("torch", "Keras on PyTorch", ("keras", "torch")),
             Peer("torch-eager", "PyTorch, eager", "lib.backends.with_torch", "train", ("torch",)),
             Peer(
-                "torch-compiled", "PyTorch, compiled model", "benchmarks.peer.with_torch", "train_compiled", ("torch",),
+                "torch-compiled",
+                "PyTorch, compiled model",
+                "benchmarks.peer.with_torch",
+                "train_compiled",
+                ("torch",),
                 programs=COMPILERS,
             ),
             Peer(
-                "torch-step", "PyTorch, compiled step", "lib.backends.with_torch", "train_compiled", ("torch",),
+                "torch-step",
+                "PyTorch, compiled step",
+                "lib.backends.with_torch",
+                "train_compiled",
+                ("torch",),
                 programs=COMPILERS,
             ),
             Peer("sklearn", "scikit-learn", "benchmarks.peer.with_sklearn", "train", ("sklearn",)),
             Peer("flax", "Flax and Optax", "benchmarks.peer.with_flax", "train", ("flax", "optax")),
             Peer(
-                "tinygrad", "tinygrad", "benchmarks.peer.with_tinygrad", "train", ("tinygrad",), programs=("clang",),
+                "tinygrad",
+                "tinygrad",
+                "benchmarks.peer.with_tinygrad",
+                "train",
+                ("tinygrad",),
+                programs=("clang",),
                 environment={"DEV": "CPU"},
             ),
         )
     }
-)  # fmt: skip
+)
 
 
 def unavailable(peer: Peer) -> Unavailable | None:

@@ -29,9 +29,14 @@ class PeerProcess:
         self.peer = peer
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (it lives as long as the process)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.peer", peer.key], cwd=ROOT, env=os.environ | environment(peer),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "benchmarks.peer", peer.key],
+            cwd=ROOT,
+            env=os.environ | environment(peer),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
 
     @property
     def pid(self) -> int:

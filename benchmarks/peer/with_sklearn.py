@@ -20,10 +20,17 @@ from lib.spec import N_CLASSES, N_PIXELS, Training
 
 def train(training: Training, data: Data) -> Iterator[Event]:
     model = MLPClassifier(
-        training.network.hidden, activation="relu", solver="sgd", alpha=0, batch_size=training.batch_size,
-        learning_rate="constant", learning_rate_init=training.learning_rate, momentum=0, nesterovs_momentum=False,
+        training.network.hidden,
+        activation="relu",
+        solver="sgd",
+        alpha=0,
+        batch_size=training.batch_size,
+        learning_rate="constant",
+        learning_rate_init=training.learning_rate,
+        momentum=0,
+        nesterovs_momentum=False,
         shuffle=False,
-    )  # fmt: skip
+    )
     # One step on nothing makes the arrays, and tells the classes.
     size = training.batch_size
     nothing = np.zeros((size, N_PIXELS), np.float32), np.zeros(size, np.int32)

@@ -51,8 +51,13 @@ def _cupy() -> int | None:
 
 
 BUILDS: dict[str, Callable[[], int | None]] = {
-    "jax": _jax, "keras-jax": _jax, "keras-tensorflow": _tensorflow, "keras-torch": _torch, "torch": _torch, "cupy": _cupy,
-}  # fmt: skip
+    "jax": _jax,
+    "keras-jax": _jax,
+    "keras-tensorflow": _tensorflow,
+    "keras-torch": _torch,
+    "torch": _torch,
+    "cupy": _cupy,
+}
 
 
 def driver_problem(major: int) -> str:

@@ -154,9 +154,15 @@ def _fit_one_epoch(model: keras.Model, x: np.ndarray, y: np.ndarray, data: Data,
     def work() -> None:
         try:
             model.fit(
-                x, y, batch_size=size, epochs=1, shuffle=False, verbose=0, callbacks=handover,
+                x,
+                y,
+                batch_size=size,
+                epochs=1,
+                shuffle=False,
+                verbose=0,
+                callbacks=handover,
                 validation_data=(data.x_validation, data.y_validation),
-            )  # fmt: skip
+            )
         except _Stopped:
             pass
         except BaseException as error:  # passed on to the generator's caller
@@ -191,9 +197,14 @@ def _warm_up(model: keras.Model, data: Data, size: int) -> None:
     n = min(2 * size, len(data.x_train) // size * size)
     few = slice(0, min(len(data.x_validation), 2 * size))
     model.fit(
-        data.x_train[:n], data.y_train[:n], batch_size=size, epochs=1, shuffle=False, verbose=0,
+        data.x_train[:n],
+        data.y_train[:n],
+        batch_size=size,
+        epochs=1,
+        shuffle=False,
+        verbose=0,
         validation_data=(data.x_validation[few], data.y_validation[few]),
-    )  # fmt: skip
+    )
     model.optimizer.learning_rate = rate
 
 

@@ -207,7 +207,11 @@ def choose_card(number: int | None) -> None:
     if number is None and len(cards) < 2:
         return
     if not 0 <= (number or 0) < len(cards):
-        raise CannotRecord(f"card: expected 0 to {len(cards) - 1}, got {number}" if cards else f"card: expected a machine with a driver that answers, got {number} on one without; leave --card out")  # fmt: skip
+        raise CannotRecord(
+            f"card: expected 0 to {len(cards) - 1}, got {number}"
+            if cards
+            else f"card: expected a machine with a driver that answers, got {number} on one without; leave --card out"
+        )
     if number is None:
         print(
             f"{len(cards)} graphics cards; the first is recorded, another by --card 1 and a file of its own", flush=True

@@ -34,10 +34,13 @@ OCCUPANCY = ("occupancy/utilisation", "occupancy/warps")  # what a monitor shows
 CELLS = tuple(
     Cell(Way(backend), size)
     for backend, sizes in (
-        ("keras-tensorflow", (32, 4096)), ("numpy", (32, 128, 2048, 4096)), ("jax-step", (32, 4096)), ("jax-epoch", (1, 32, 4096)),
+        ("keras-tensorflow", (32, 4096)),
+        ("numpy", (32, 128, 2048, 4096)),
+        ("jax-step", (32, 4096)),
+        ("jax-epoch", (1, 32, 4096)),
     )
     for size in sizes
-)  # fmt: skip
+)
 GPU_CELLS = (Cell(Way("keras-tensorflow", "gpu"), 32), Cell(Way("keras-tensorflow", "gpu"), 4096))
 
 

@@ -22,7 +22,11 @@ SWEEPS = {
     (DEFAULT, "gpu"): ("sequential-gpu", "vmap-gpu"),
     ("keras-tensorflow", "cpu"): ("keras-sequential", "keras-processes"),
 }
-TITLES = {"learning-rate": "learning rates, 4 × 3 epochs", "batch-size": "batch sizes 1, 32, 256 × 3 epochs", "depth": "depths, 4 × 3 epochs"}  # fmt: skip
+TITLES = {
+    "learning-rate": "learning rates, 4 × 3 epochs",
+    "batch-size": "batch sizes 1, 32, 256 × 3 epochs",
+    "depth": "depths, 4 × 3 epochs",
+}
 
 
 @dataclass(frozen=True)

@@ -139,11 +139,13 @@ class Battery:
         has = {(record.subject["library"], record.subject["device"]) for record in kept}
         return [
             RecordingTask(
-                way.label, way, lambda cancel, way=way: measure_ceilings([way], self.engine, self.store, cancel, self.request)
+                way.label,
+                way,
+                lambda cancel, way=way: measure_ceilings([way], self.engine, self.store, cancel, self.request),
             )
             for key, way in libraries.items()
             if key not in has
-        ]  # fmt: skip
+        ]
 
     def _visits(self, cells: list[Cell], rounds: int) -> list[RecordingTask]:
         """Library by library, so that no two are in memory at once; in another order each round."""
@@ -153,12 +155,15 @@ class Battery:
         todo.sort(key=lambda cell: order.index(_library_of(cell.way)))
         return [
             RecordingTask(
-                f"{cell.way.label}, {cell.network.label} at batch size {cell.batch_size:,}", cell.way,
-                lambda cancel, cell=cell: records_and_notes(race_module.race([cell], self.engine, self.store, cancel, self.request, VISIT_S)),
+                f"{cell.way.label}, {cell.network.label} at batch size {cell.batch_size:,}",
+                cell.way,
+                lambda cancel, cell=cell: records_and_notes(
+                    race_module.race([cell], self.engine, self.store, cancel, self.request, VISIT_S)
+                ),
                 cell.subject,
             )
             for cell in todo
-        ]  # fmt: skip
+        ]
 
     def _sweeps(self, quick: bool) -> list[RecordingTask]:
         kept = parallel_sweeps.compared(self.store, SWEEP_EPOCHS)
@@ -169,24 +174,29 @@ class Battery:
         ]
         return [
             RecordingTask(
-                method.label, method.way,
-                lambda cancel, m=method: parallel_sweeps.compare([m], SWEEP_EPOCHS, self.engine, self.store, cancel, self.request),
-                {"method": method.key}, method.strategy in POOLED,
+                method.label,
+                method.way,
+                lambda cancel, m=method: parallel_sweeps.compare(
+                    [m], SWEEP_EPOCHS, self.engine, self.store, cancel, self.request
+                ),
+                {"method": method.key},
+                method.strategy in POOLED,
             )
             for method in methods
-        ]  # fmt: skip
+        ]
 
     def _anatomy(self) -> list[RecordingTask]:
         records = self.store.records("anatomy")
         return [
             RecordingTask(
-                f"{task.way.label}, {task.examination.kind}", task.way,
+                f"{task.way.label}, {task.examination.kind}",
+                task.way,
                 lambda cancel, t=task: measure_tasks([t], self.engine, self.store, cancel, self.request),
                 task.subject,
             )
             for task in anatomy_tasks(self.ways, NETWORK, 32)
             if not task.complete(records)
-        ]  # fmt: skip
+        ]
 
     def _models(self) -> list[RecordingTask]:
         known = {record.subject["device"] for record in self.store.records(MODELS)}
@@ -229,10 +239,14 @@ class Battery:
             return []
         return [
             RecordingTask(
-                f"{len(todo)} trainings", way,
-                lambda cancel: time_to_accuracy.learn(todo, self.engine, self.store, cancel, self.request, pool_fits(DEFAULT)), pooled=True,
+                f"{len(todo)} trainings",
+                way,
+                lambda cancel: time_to_accuracy.learn(
+                    todo, self.engine, self.store, cancel, self.request, pool_fits(DEFAULT)
+                ),
+                pooled=True,
             )
-        ]  # fmt: skip
+        ]
 
 
 def pool_fits(backend: str) -> bool:

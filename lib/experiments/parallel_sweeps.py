@@ -162,7 +162,7 @@ def saturation(
     free_bytes: float,
     again: bool = False,
 ) -> Iterator[Point | Note]:
-    """Seconds of an epoch and network, 1 to `most` networks in one program, beside one after another."""  # fmt: skip
+    """Seconds of an epoch and network, 1 to `most` networks in one program, beside one after another."""
     paces = Paces(engine, store, Way(device=device), cancel, request, again=again)
     for key in COUNTED_BY:
         n_devices = device_count(device) if key == "sharded" else 1

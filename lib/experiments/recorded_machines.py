@@ -277,9 +277,13 @@ def _machine(one: _Gathered) -> Machine:
     records = sorted(one.records.values(), key=lambda record: record.measured_at)
     price = one.about.get("price_per_h")
     return Machine(
-        records[-1].machine_line, ", ".join(one.files), tuple(records), tuple(one.curves.values()),
-        float(price) if isinstance(price, int | float) else None, str(one.about.get("price_date", "")),
-    )  # fmt: skip
+        records[-1].machine_line,
+        ", ".join(one.files),
+        tuple(records),
+        tuple(one.curves.values()),
+        float(price) if isinstance(price, int | float) else None,
+        str(one.about.get("price_date", "")),
+    )
 
 
 def told_apart(machines: Iterable[Machine]) -> tuple[Machine, ...]:
@@ -305,9 +309,10 @@ def live_machine(store: Store) -> Machine | None:
     except StoreUnusable:
         return None  # which the store says itself
     curves = [
-        row for row in kept
+        row
+        for row in kept
         if (row["machine"], row["sources"]) == here and row["versions"] in known and row["data"] == MNIST_DIGEST
-    ]  # fmt: skip
+    ]
     raced = {_cell(one) for one in records if one.kind == "race"}
     visits = [visit for row in curves if row["together"] == 1 and (visit := _as_visit(row)) is not None]
     records += [one for one in visits if _cell(one) not in raced]
@@ -315,9 +320,14 @@ def live_machine(store: Store) -> Machine | None:
         return None
     power_w = ASSUMED_W + (ASSUMED_CARD_W if this_machine().gpu else 0)
     return Machine(
-        f"this machine: {this_machine().line}", "what was measured here", tuple(records), tuple(curves),
-        round(power_w / 1000 * ASSUMED_PER_KWH, 3), f"assumed: {power_w} W at ${ASSUMED_PER_KWH:.2f} per kWh", live=True,
-    )  # fmt: skip
+        f"this machine: {this_machine().line}",
+        "what was measured here",
+        tuple(records),
+        tuple(curves),
+        round(power_w / 1000 * ASSUMED_PER_KWH, 3),
+        f"assumed: {power_w} W at ${ASSUMED_PER_KWH:.2f} per kWh",
+        live=True,
+    )
 
 
 def _as_visit(row: Mapping[str, object]) -> Record | None:
@@ -328,10 +338,14 @@ def _as_visit(row: Mapping[str, object]) -> Record | None:
         return None
     size = int(values["batch_size"])
     subject = {
-        "backend": row["backend"], "device": row["device"], "batch_size": size, "scaled": 0,
-        "hidden": Network(tuple(values["network"]["hidden"])).label, "first_call_s": row["first_call_s"],
+        "backend": row["backend"],
+        "device": row["device"],
+        "batch_size": size,
+        "scaled": 0,
+        "hidden": Network(tuple(values["network"]["hidden"])).label,
+        "first_call_s": row["first_call_s"],
         "evaluation_s": float(np.median([epoch["evaluation_s"] for epoch in epochs])),
-    }  # fmt: skip
+    }
     measured = Measurement(tuple(epoch["train_s"] for epoch in epochs[1:]), N_TRAIN // size, Ended.CAP)
     return replace(Record.of("race", subject, measured, str(row["versions"])), measured_at=str(row["measured_at"]))
 
@@ -339,8 +353,9 @@ def _as_visit(row: Mapping[str, object]) -> Record | None:
 def published_machines() -> tuple[Machine, ...]:
     """The articles' three."""
     return tuple(
-        Machine(one.name, one.source, price_per_h=one.price_per_h, price_date=one.price_date, quoted=one) for one in published.MACHINES
-    )  # fmt: skip
+        Machine(one.name, one.source, price_per_h=one.price_per_h, price_date=one.price_date, quoted=one)
+        for one in published.MACHINES
+    )
 
 
 def recorded_here(folder: Path = FOLDER) -> Collection:

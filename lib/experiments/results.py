@@ -251,11 +251,16 @@ class Results(Watched):
                     spent_s += epoch.train_s + epoch.evaluation_s
                     rows.append(
                         {
-                            "line": index, "label": self.labels[index], "epoch": epoch.epoch + 1,
-                            "accuracy": epoch.validation_accuracy, "validation_loss": epoch.validation_loss,
-                            "train_s": epoch.train_s, "evaluation_s": epoch.evaluation_s, "spent_s": spent_s,
+                            "line": index,
+                            "label": self.labels[index],
+                            "epoch": epoch.epoch + 1,
+                            "accuracy": epoch.validation_accuracy,
+                            "validation_loss": epoch.validation_loss,
+                            "train_s": epoch.train_s,
+                            "evaluation_s": epoch.evaluation_s,
+                            "spent_s": spent_s,
                         }
-                    )  # fmt: skip
+                    )
         columns = ["line", "label", "epoch", "accuracy", "validation_loss", "train_s", "evaluation_s", "spent_s"]
         return pd.DataFrame(rows, columns=columns)
 
@@ -268,17 +273,28 @@ class Results(Watched):
                 quartiles = np.percentile(seconds, [25, 50, 75]) if len(seconds) else [np.nan] * 3
                 rows.append(
                     {
-                        "line": index, "label": self.labels[index], "backend": line.item.way.label,
-                        "hidden_layers": training.network.label, "learning_rate": training.learning_rate,
-                        "batch_size": training.batch_size, "epochs": len(line.epochs), "parameters": training.network.n_parameters,
-                        "steps": line.n_steps, "accuracy": line.accuracy if line.accuracy is not None else np.nan,
+                        "line": index,
+                        "label": self.labels[index],
+                        "backend": line.item.way.label,
+                        "hidden_layers": training.network.label,
+                        "learning_rate": training.learning_rate,
+                        "batch_size": training.batch_size,
+                        "epochs": len(line.epochs),
+                        "parameters": training.network.n_parameters,
+                        "steps": line.n_steps,
+                        "accuracy": line.accuracy if line.accuracy is not None else np.nan,
                         "loss": line.epochs[-1].validation_loss if line.epochs else np.nan,
-                        "epoch_q1_s": quartiles[0], "epoch_median_s": quartiles[1], "epoch_q3_s": quartiles[2],
-                        "timed_epochs": len(seconds), "train_s": line.train_s, "first_call_s": line.first_call_s,
-                        "diverged_step": line.diverged_step, "state": line.state.lower(),
+                        "epoch_q1_s": quartiles[0],
+                        "epoch_median_s": quartiles[1],
+                        "epoch_q3_s": quartiles[2],
+                        "timed_epochs": len(seconds),
+                        "train_s": line.train_s,
+                        "first_call_s": line.first_call_s,
+                        "diverged_step": line.diverged_step,
+                        "state": line.state.lower(),
                         "measured_at": line.curve.measured_at if line.curve else "",
                     }
-                )  # fmt: skip
+                )
         return pd.DataFrame(rows)
 
     def best(self) -> Item | None:

@@ -41,12 +41,23 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     save, known, ways = address.save("step"), settings(), _ways()
     size, width, chosen = (address.read(known[name]) for name in ("step.size", "step.width", "step.by"))
     elements = {
-        "size": mo.ui.slider(steps=list(BATCH_SIZES), value=size, label="Batch size", show_value=True, debounce=True, full_width=True),
-        "width": mo.ui.slider(steps=list(WIDTHS), value=width, label="Neurons of the hidden layer", show_value=True, debounce=True, full_width=True),
-        "by": mo.ui.multiselect(ways, value=[label for label, key in ways.items() if key in chosen], label="Trained by", full_width=True),
+        "size": mo.ui.slider(
+            steps=list(BATCH_SIZES), value=size, label="Batch size", show_value=True, debounce=True, full_width=True
+        ),
+        "width": mo.ui.slider(
+            steps=list(WIDTHS),
+            value=width,
+            label="Neurons of the hidden layer",
+            show_value=True,
+            debounce=True,
+            full_width=True,
+        ),
+        "by": mo.ui.multiselect(
+            ways, value=[label for label, key in ways.items() if key in chosen], label="Trained by", full_width=True
+        ),
         "stop": stop_button(stage),
         "again": button("Measure again", "Measure all of it anew"),
-    }  # fmt: skip
+    }
     return mo.ui.dictionary(
         elements, on_change=lambda values: save({name: values[name] for name in ("size", "width", "by")})
     )
@@ -97,9 +108,11 @@ def _paint(
             f'<figure class="lab-figure"><figcaption>where a step goes; the mark is the step as it was measured</figcaption>{mo.as_html(figure).text}</figure>',
             layout.state_line(state, done, len(wanted), words + when, now.problem),
             f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else "",
-            f'<details class="lab-details"><summary>the parts, and how each is known</summary>{view.experiments_table(parts, records)}</details>' if known else "",
+            f'<details class="lab-details"><summary>the parts, and how each is known</summary>{view.experiments_table(parts, records)}</details>'
+            if known
+            else "",
         )
-    )  # fmt: skip
+    )
     shown = [record for task in wanted for record in task.found(records).values()]
     table = view.operations_table(operations, parts, records, (size, width) == ARTICLE)
     mo.output.replace(

@@ -108,12 +108,14 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     elements = {
         "start": button("Race", "Measure all cells, or go on where it stopped"),
         "stop": stop_button(stage),
-        "view": mo.ui.dropdown(backend_race.VIEWS, value=next(k for k, v in backend_race.VIEWS.items() if v == view), label="Show"),
+        "view": mo.ui.dropdown(
+            backend_race.VIEWS, value=next(k for k, v in backend_race.VIEWS.items() if v == view), label="Show"
+        ),
         "beside": mo.ui.dropdown(ways, value=named[beside], label="… than"),
         "target": mo.ui.dropdown({f"{t:.0%}": t for t in TARGETS}, value=f"{target:.0%}", label="Target accuracy"),
         "price": mo.ui.number(0, MAX_PRICE_PER_H, step=0.001, value=price, label="$ per hour for this machine"),
         "dated": mo.ui.date(value=dated, label="price of"),
-    }  # fmt: skip
+    }
     return mo.ui.dictionary(elements, on_change=lambda values: save({name: values[name] for name in _SAVED}))
 
 

@@ -21,7 +21,7 @@ def buttons(stage: Stage) -> mo.ui.dictionary:
             "start": button("Measure what is missing", "A few minutes"),
             "stop": stop_button(stage),
         }
-    )  # fmt: skip
+    )
 
 
 def show(stage: Stage, panel: mo.ui.dictionary) -> None:

@@ -48,9 +48,12 @@ class Chosen:
 
 def drop() -> mo.ui.file:
     return mo.ui.file(
-        filetypes=[".json"], multiple=True, kind="area", max_size=MAX_FILE_BYTES,
+        filetypes=[".json"],
+        multiple=True,
+        kind="area",
+        max_size=MAX_FILE_BYTES,
         label="Drop exports here (`python -m lib.cli.record FILE.json`), or choose them",
-    )  # fmt: skip
+    )
 
 
 def gather(dropped: mo.ui.file) -> Collection:
@@ -106,10 +109,14 @@ def panel(address: Address, collection: Collection, remembered: Remembered) -> m
     target = address.read(settings()["compare.target"])
     prices = {
         one.name: mo.ui.number(
-            0, MAX_PRICE_PER_H, step=0.001, value=_price(remembered.prices.get(one.name, one.price_per_h)), label=f"$ per hour: {labels[one.name]}"
+            0,
+            MAX_PRICE_PER_H,
+            step=0.001,
+            value=_price(remembered.prices.get(one.name, one.price_per_h)),
+            label=f"$ per hour: {labels[one.name]}",
         )
         for one in collection.machines
-    }  # fmt: skip
+    }
     shown = [label for label, name in keys.items() if name not in remembered.left_out]
     elements = {
         "machines": mo.ui.multiselect(keys, value=shown, label="Machines", full_width=True),

@@ -275,8 +275,9 @@ def tools(stages: Sequence[Stage], address: Address, set_reset: Callable) -> mo.
             mo.ui.anywidget(CopyLink()),
             mo.ui.button(label="Stop all", value=0, on_click=stop, tooltip="Stop every experiment on this page"),
         ],
-        justify="start", gap=0.5,
-    )  # fmt: skip
+        justify="start",
+        gap=0.5,
+    )
 
 
 def inside(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -> mo.Html:

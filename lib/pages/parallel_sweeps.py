@@ -75,10 +75,11 @@ def _begin_if_asked(stage: Stage, asked: tuple, make: Callable) -> BackgroundTas
 
 def _draw(controls: str, figures: list[tuple[str, Chart | str]], line: str, sentence: str, below: str = "") -> None:
     drawn = "".join(
-        layout.figure(caption, figure) if isinstance(figure, Chart)
+        layout.figure(caption, figure)
+        if isinstance(figure, Chart)
         else f'<figure class="lab-figure"><figcaption>{html.escape(caption)}</figcaption>{figure}</figure>'
         for caption, figure in figures
-    )  # fmt: skip
+    )
     mo.output.replace(layout.page(controls, drawn + line + layout.sentence(sentence) + below))
 
 
@@ -163,9 +164,12 @@ def saturation(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
     free_bytes = free_memory_bytes()
     running = _begin_if_asked(
-        stage, (most, size, device, values["again"]),
-        lambda cancel, request: parallel_sweeps.saturation(most, size, engine, store, cancel, request, device, free_bytes, again),
-    )  # fmt: skip
+        stage,
+        (most, size, device, values["again"]),
+        lambda cancel, request: parallel_sweeps.saturation(
+            most, size, engine, store, cancel, request, device, free_bytes, again
+        ),
+    )
     paint_while_it_runs(stage, running, partial(_paint_saturation, running, most, controls.text))
 
 
@@ -196,7 +200,7 @@ def mixed_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
         "size": _slider("Batch size", known["mixed.size"], address),
         "stop": _stop(stage),
         "again": _button("Measure again", "Measure all of it once more"),
-    }  # fmt: skip
+    }
     return _dictionary(elements, "mixed", address)
 
 
@@ -210,9 +214,10 @@ def mixed(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     engine, store = stage.engine, stage.store
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
     running = _begin_if_asked(
-        stage, (spread, size, values["again"]),
+        stage,
+        (spread, size, values["again"]),
         lambda cancel, request: parallel_sweeps.mixed(spread, size, engine, store, cancel, request, again),
-    )  # fmt: skip
+    )
     paint_while_it_runs(stage, running, partial(_paint_mixed, running, spread, controls.text))
 
 
@@ -221,9 +226,12 @@ def _paint_mixed(running: BackgroundTask, spread: float, controls: str) -> int:
     found = [item for item in now.items if isinstance(item, Mixed)]
     sentence = view.mixed_sentence(found)
     figures = [
-        ("neurons of the eight networks, in the width that all are padded to", view.shapes_figure(parallel_sweeps.different(spread))),
+        (
+            "neurons of the eight networks, in the width that all are padded to",
+            view.shapes_figure(parallel_sweeps.different(spread)),
+        ),
         ("seconds of an epoch of all eight, from measured steps", view.mixed_chart(found)),
-    ]  # fmt: skip
+    ]
     line = layout.state_line(now.state, len(found), 4, now.note or f"{len(found)} strategies", now.problem)
     _draw(controls, figures, line, sentence, view.disturbance([flag for one in found for flag in one.disturbed]))
     if now.over:

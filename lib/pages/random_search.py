@@ -72,24 +72,31 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     elements = {
         "count": slider("Settings", "count"),
         "epochs": slider("Epochs", "epochs"),
-        "rates": mo.ui.range_slider(steps=list(RATE_STEPS), value=rates, label="Learning rates", show_value=True, full_width=True),
+        "rates": mo.ui.range_slider(
+            steps=list(RATE_STEPS), value=rates, label="Learning rates", show_value=True, full_width=True
+        ),
         "sizes": several("Batch sizes", "sizes"),
         "widths": several("Neurons of a layer", "widths"),
         "depths": several("Hidden layers", "depths"),
         "seed": mo.ui.number(0, MAX_SEED, step=1, value=seed, label="Drawn with seed"),
-        "strategy": mo.ui.dropdown(strategies, value=next(k for k, v in strategies.items() if v == strategy), label="Trained", full_width=True),
+        "strategy": mo.ui.dropdown(
+            strategies, value=next(k for k, v in strategies.items() if v == strategy), label="Trained", full_width=True
+        ),
         "halving": mo.ui.checkbox(value=halving, label="Stop the worst early"),
         "stop": stop_button(stage, "Stop; what is trained is kept"),
         "again": button("Search", "Train the settings that are not kept yet"),
-    }  # fmt: skip
+    }
     return mo.ui.dictionary(elements, on_change=lambda values: save({name: values[name] for name in _SAVED}))
 
 
 def trainings_of(values: dict) -> list[Training]:
     """What the controls ask for. Raises ValueError with a sentence."""
     space = random_search.Space(
-        (values["rates"][0], values["rates"][1]), tuple(values["sizes"]), tuple(values["widths"]), tuple(values["depths"])
-    )  # fmt: skip
+        (values["rates"][0], values["rates"][1]),
+        tuple(values["sizes"]),
+        tuple(values["widths"]),
+        tuple(values["depths"]),
+    )
     return random_search.draw(space, values["count"], values["epochs"], values["seed"])
 
 
@@ -121,8 +128,12 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
 
 def _dimensions(values: dict) -> list[Dimension]:
     """Those of which more than one value is drawn."""
-    found = [("learning_rate", list(values["rates"]), True, False, "learning rate"), ("batch_size", values["sizes"], True, True, "batch size"),
-             ("width", values["widths"], True, True, "neurons"), ("depth", values["depths"], False, True, "hidden layers")]  # fmt: skip
+    found = [
+        ("learning_rate", list(values["rates"]), True, False, "learning rate"),
+        ("batch_size", values["sizes"], True, True, "batch size"),
+        ("width", values["widths"], True, True, "neurons"),
+        ("depth", values["depths"], False, True, "hidden layers"),
+    ]
     return [
         Dimension(column, min(options), max(options), log, whole, label)
         for column, options, log, whole, label in found
@@ -139,7 +150,9 @@ def _paint(stage: Stage, running: BackgroundTask, trainings: list[Training], val
     state = now.state
     if not trains and state is not State.FAILED:
         state = State.SAVED if len(done) == len(trainings) else State.NOT_RUNNING
-    words = now.note or f"{len(done):,} of {len(trainings):,} settings" + ("" if trains or len(done) == len(trainings) else ": press “Search”")  # fmt: skip
+    words = now.note or f"{len(done):,} of {len(trainings):,} settings" + (
+        "" if trains or len(done) == len(trainings) else ": press “Search”"
+    )
     line = layout.state_line(state, len(done), len(trainings), words, now.problem)
     if picked is not None:
         line += f'<p class="lab-note">{html.escape(_how(picked, values, len(trainings)))}</p>'

@@ -40,11 +40,21 @@ SESSION_TTL_S = (
 NOT_FRAMED = "frame-ancestors 'self'"
 # Everything comes from this server. marimo's page holds scripts and styles inline, Vega compiles its expressions, and widgets and
 # workers come as data: and blob: addresses; to whom anything is sent is what the policy restricts.
-CONTENT_POLICY = "; ".join((
-    "default-src 'self'", "script-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:", "style-src 'self' 'unsafe-inline'",
-    "img-src 'self' data: blob:", "font-src 'self' data:", "connect-src 'self' data: blob:", "worker-src 'self' blob:",
-    "object-src 'none'", "base-uri 'self'", "form-action 'self'", NOT_FRAMED,
-))  # fmt: skip
+CONTENT_POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "connect-src 'self' data: blob:",
+        "worker-src 'self' blob:",
+        "object-src 'none'",
+        "base-uri 'self'",
+        "form-action 'self'",
+        NOT_FRAMED,
+    )
+)
 
 
 class Gate:
@@ -205,10 +215,16 @@ def serve_class(host: str, port: int, headless: bool, notebook: Notebook = FIRST
     """Serve the class site until Ctrl-C."""
     site = notebook_site()
     config = uvicorn.Config(
-        Gate(Tidy(site, SESSION_TTL_S + 1), CONTENT_POLICY, [host]), host=host, port=port, log_level="error", timeout_keep_alive=300, timeout_graceful_shutdown=1,
-        ws_ping_interval=1, ws_ping_timeout=60,  # as marimo's own server; a longer address than h11's 64 KB gets an answer, too
+        Gate(Tidy(site, SESSION_TTL_S + 1), CONTENT_POLICY, [host]),
+        host=host,
+        port=port,
+        log_level="error",
+        timeout_keep_alive=300,
+        timeout_graceful_shutdown=1,
+        ws_ping_interval=1,
+        ws_ping_timeout=60,  # as marimo's own server; a longer address than h11's 64 KB gets an answer, too
         h11_max_incomplete_event_size=2**20,
-    )  # fmt: skip
+    )
     with suppress(KeyboardInterrupt):  # that is how it is ended
         _Server(config, site, f"http://{host}:{port}{notebook.path}", not headless).run()
 

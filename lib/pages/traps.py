@@ -32,11 +32,18 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     save, known = address.save("traps"), settings()
     size, device = known["traps.size"], known["traps.device"]
     elements = {
-        "size": mo.ui.slider(steps=list(BATCH_SIZES), value=address.read(size), label="Batch size", show_value=True, debounce=True, full_width=True),
+        "size": mo.ui.slider(
+            steps=list(BATCH_SIZES),
+            value=address.read(size),
+            label="Batch size",
+            show_value=True,
+            debounce=True,
+            full_width=True,
+        ),
         "device": mo.ui.dropdown(list(device.options), value=address.read(device), label="Device"),
         "stop": stop_button(stage),
         "again": button("Measure again", "Measure all of it anew"),
-    }  # fmt: skip
+    }
     return mo.ui.dictionary(
         elements, on_change=lambda values: save({name: values[name] for name in ("size", "device")})
     )

@@ -114,10 +114,19 @@ def forward_and_backward(library: Library, x: Array, onehot: Array, weights) -> 
     da1 = product(dz2, w2, False, True)  # (batch, hidden)
     dz1 = da1 * library.positive(z1)
     return {
-        "z1": z1, "a1": a1, "z2": z2, "probabilities": probabilities, "loss": loss, "dz2": dz2, "da1": da1, "dz1": dz1,
-        "dw1": product(x, dz1, True, False), "db1": library.column_sum(dz1),
-        "dw2": product(a1, dz2, True, False), "db2": library.column_sum(dz2),
-    }  # fmt: skip
+        "z1": z1,
+        "a1": a1,
+        "z2": z2,
+        "probabilities": probabilities,
+        "loss": loss,
+        "dz2": dz2,
+        "da1": da1,
+        "dz1": dz1,
+        "dw1": product(x, dz1, True, False),
+        "db1": library.column_sum(dz1),
+        "dw2": product(a1, dz2, True, False),
+        "db2": library.column_sum(dz2),
+    }
 
 
 def _new_weights(library: Library, x: Array, onehot: Array, weights, rate: np.float32) -> list[Array]:
@@ -183,10 +192,20 @@ def _like_numpy(xp, move: Callable[[np.ndarray], Array], wait: Callable[[Array],
         return weights
 
     return Library(
-        move, product, lambda z: xp.maximum(0, z), lambda z: z > 0, xp.exp, xp.log,
-        lambda z: z.max(axis=1, keepdims=True), lambda z: z.sum(axis=1, keepdims=True), lambda z: z.sum(axis=0, keepdims=True), xp.sum,
-        wait, xp.copy, descend,
-    )  # fmt: skip
+        move,
+        product,
+        lambda z: xp.maximum(0, z),
+        lambda z: z > 0,
+        xp.exp,
+        xp.log,
+        lambda z: z.max(axis=1, keepdims=True),
+        lambda z: z.sum(axis=1, keepdims=True),
+        lambda z: z.sum(axis=0, keepdims=True),
+        xp.sum,
+        wait,
+        xp.copy,
+        descend,
+    )
 
 
 def _jax(device: str) -> Library:
@@ -200,10 +219,21 @@ def _jax(device: str) -> Library:
         return (a.T if transposed_a else a) @ (b.T if transposed_b else b)
 
     return Library(
-        lambda array: jax.device_put(array, target), product, lambda z: jnp.maximum(0, z), positive, jnp.exp, jnp.log,
-        lambda z: z.max(axis=1, keepdims=True), lambda z: z.sum(axis=1, keepdims=True), lambda z: z.sum(axis=0, keepdims=True), jnp.sum,
-        jax.block_until_ready, _same, lambda weights, step: weights - step, jax.jit,
-    )  # fmt: skip
+        lambda array: jax.device_put(array, target),
+        product,
+        lambda z: jnp.maximum(0, z),
+        positive,
+        jnp.exp,
+        jnp.log,
+        lambda z: z.max(axis=1, keepdims=True),
+        lambda z: z.sum(axis=1, keepdims=True),
+        lambda z: z.sum(axis=0, keepdims=True),
+        jnp.sum,
+        jax.block_until_ready,
+        _same,
+        lambda weights, step: weights - step,
+        jax.jit,
+    )
 
 
 def _tensorflow(device: str) -> Library:
@@ -228,11 +258,21 @@ def _tensorflow(device: str) -> Library:
         return value
 
     return Library(
-        move, product, tf.nn.relu, lambda z: tf.cast(z > 0, tf.float32), tf.exp, tf.math.log,
-        lambda z: tf.reduce_max(z, axis=1, keepdims=True), lambda z: tf.reduce_sum(z, axis=1, keepdims=True),
-        lambda z: tf.reduce_sum(z, axis=0, keepdims=True), tf.reduce_sum, wait, variable, lambda w, step: w.assign_sub(step),
+        move,
+        product,
+        tf.nn.relu,
+        lambda z: tf.cast(z > 0, tf.float32),
+        tf.exp,
+        tf.math.log,
+        lambda z: tf.reduce_max(z, axis=1, keepdims=True),
+        lambda z: tf.reduce_sum(z, axis=1, keepdims=True),
+        lambda z: tf.reduce_sum(z, axis=0, keepdims=True),
+        tf.reduce_sum,
+        wait,
+        variable,
+        lambda w, step: w.assign_sub(step),
         lambda function: tf.function(function, autograph=False),
-    )  # fmt: skip
+    )
 
 
 def _torch(device: str) -> Library:
@@ -249,10 +289,20 @@ def _torch(device: str) -> Library:
         return value
 
     return Library(
-        lambda array: torch.from_numpy(np.array(array)).to(target), product, torch.relu, lambda z: z > 0, torch.exp, torch.log,
-        lambda z: z.amax(dim=1, keepdim=True), lambda z: z.sum(dim=1, keepdim=True), lambda z: z.sum(dim=0, keepdim=True), torch.sum,
-        wait, _same, lambda w, step: w.sub_(step),
-    )  # fmt: skip
+        lambda array: torch.from_numpy(np.array(array)).to(target),
+        product,
+        torch.relu,
+        lambda z: z > 0,
+        torch.exp,
+        torch.log,
+        lambda z: z.amax(dim=1, keepdim=True),
+        lambda z: z.sum(dim=1, keepdim=True),
+        lambda z: z.sum(dim=0, keepdim=True),
+        torch.sum,
+        wait,
+        _same,
+        lambda w, step: w.sub_(step),
+    )
 
 
 LIBRARIES: dict[str, Callable[[str], Library]] = {

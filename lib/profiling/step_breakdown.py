@@ -16,13 +16,25 @@ class StepPart:
 
 
 PARTS = (
-    StepPart("arithmetic", "#0b7a57", "many steps on one batch with nobody asked in between (NumPy: its calls repeated one by one), less the same for one neuron and one image"),
-    StepPart("transfer", "#c48600", "fetching a batch the way that this backend does, less the same with nothing to fetch"),
-    StepPart("launch and wait", "#3a72d8", "the call on one batch that is there already, less its arithmetic and its dispatch: handing over to threads or card, and waking up"),
+    StepPart(
+        "arithmetic",
+        "#0b7a57",
+        "many steps on one batch with nobody asked in between (NumPy: its calls repeated one by one), less the same for one neuron and one image",
+    ),
+    StepPart(
+        "transfer", "#c48600", "fetching a batch the way that this backend does, less the same with nothing to fetch"
+    ),
+    StepPart(
+        "launch and wait",
+        "#3a72d8",
+        "the call on one batch that is there already, less its arithmetic and its dispatch: handing over to threads or card, and waking up",
+    ),
     StepPart("dispatch", "#8d6fd1", "the call for one neuron and one image, until it returns"),
-    StepPart("Python", "#d1623a", "the loop with the call left out; for Keras, fit of the tiny network less its bare call"),
+    StepPart(
+        "Python", "#d1623a", "the loop with the call left out; for Keras, fit of the tiny network less its bare call"
+    ),
     StepPart("idle", "#8a8f98", "wall time of the training in which none of its cores worked, beyond launch and wait"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,13 @@ def measure_traps(subject: Subject) -> Iterator[Row | None]:
     reference = Repeated(lambda: _wait(step()))
     busy = BusyProcessors(reference)
     wrong: tuple[Experiment, ...] = (
-        Repeated(step, _wait, returns=True), FirstCallCounted(subject, step), OneSample(step), BestOf(step), Repeated(_with_transfer(subject)), busy,
-    )  # fmt: skip
+        Repeated(step, _wait, returns=True),
+        FirstCallCounted(subject, step),
+        OneSample(step),
+        BestOf(step),
+        Repeated(_with_transfer(subject)),
+        busy,
+    )
     yield from in_turns({REFERENCE: reference, **dict(zip(TRAPS, wrong, strict=True))})
     if subject.device == "gpu":
         yield from _occupancy(step)

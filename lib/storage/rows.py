@@ -22,15 +22,41 @@ Row = Mapping[str, object]
 # The columns of each table, and the type of what lies in them.
 COLUMNS: Mapping[str, Mapping[str, type]] = {
     "curves": {
-        "key": str, "training": str, "backend": str, "device": str, "data": str, "sources": str, "versions": str, "machine": str,
-        "measured_at": str, "first_call_s": float, "epochs": str, "losses": bytes, "n_bytes": int, "used_at": float, "every": int,
-        "together": int, "warnings": str,
+        "key": str,
+        "training": str,
+        "backend": str,
+        "device": str,
+        "data": str,
+        "sources": str,
+        "versions": str,
+        "machine": str,
+        "measured_at": str,
+        "first_call_s": float,
+        "epochs": str,
+        "losses": bytes,
+        "n_bytes": int,
+        "used_at": float,
+        "every": int,
+        "together": int,
+        "warnings": str,
     },
     "measurements": {
-        "id": str, "kind": str, "subject": str, "machine": str, "machine_line": str, "sources": str, "versions": str,
-        "measured_at": str, "block_s": str, "steps_per_block": int, "ended": str, "warnings": str, "clocks": str, "command": str,
+        "id": str,
+        "kind": str,
+        "subject": str,
+        "machine": str,
+        "machine_line": str,
+        "sources": str,
+        "versions": str,
+        "measured_at": str,
+        "block_s": str,
+        "steps_per_block": int,
+        "ended": str,
+        "warnings": str,
+        "clocks": str,
+        "command": str,
     },
-}  # fmt: skip
+}
 # Columns that older versions did not have, since which version they are there, and what they stood for.
 ADDED: Mapping[str, Mapping[str, tuple[int, object]]] = {
     "curves": {"every": (3, 1), "together": (3, 1), "warnings": (5, "[]")},
@@ -68,8 +94,15 @@ def curve_of(row: Row) -> Curve:
     number(row["used_at"], math.inf, "a time of last use")
     every, together = integer(row["every"], "steps a loss"), integer(row["together"], "networks trained together")
     return Curve(
-        seconds, _epochs(row["epochs"]), losses, str(row["measured_at"]), str(row["machine"]), every, together, _warnings(row["warnings"])
-    )  # fmt: skip
+        seconds,
+        _epochs(row["epochs"]),
+        losses,
+        str(row["measured_at"]),
+        str(row["machine"]),
+        every,
+        together,
+        _warnings(row["warnings"]),
+    )
 
 
 def record_of(row: Row) -> Record:
@@ -88,8 +121,21 @@ def record_of(row: Row) -> Record:
         block_s=tuple(number(value, MAX_S, "seconds") for value in block_s),
         warnings=_warnings(row["warnings"]),
         steps_per_block=integer(row["steps_per_block"], "steps in a block"),
-        **{name: row[name] for name in ("kind", "ended", "versions", "machine", "machine_line", "sources", "measured_at", "clocks", "command")},  # type: ignore[arg-type]
-    )  # fmt: skip
+        **{
+            name: row[name]
+            for name in (
+                "kind",
+                "ended",
+                "versions",
+                "machine",
+                "machine_line",
+                "sources",
+                "measured_at",
+                "clocks",
+                "command",
+            )
+        },  # type: ignore[arg-type]
+    )
 
 
 def check_kind(record: Record) -> None:

@@ -85,7 +85,10 @@ _REASONS = {
     sqlite3.SQLITE_BUSY: f"another program has kept it locked for {BUSY_S:g} s; end that program",
     sqlite3.SQLITE_READONLY: "it may only be read; make it writable, or set MNIST_CACHE_DIR to another folder",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that its folder is there and may be written, or set MNIST_CACHE_DIR to another",
-} | dict.fromkeys(_DAMAGED, "it is damaged again and again; look whether the disk is failing, or set MNIST_CACHE_DIR to a folder on another")  # fmt: skip
+} | dict.fromkeys(
+    _DAMAGED,
+    "it is damaged again and again; look whether the disk is failing, or set MNIST_CACHE_DIR to a folder on another",
+)
 
 
 class StoreUnusable(OSError):
@@ -133,16 +136,32 @@ class Store:
         curve = replace(curve, measured_at=now, machine=machine_id())
         losses = np.ascontiguousarray(curve.losses, np.float32).tobytes()
         row = {
-            "key": key.digest(), "training": json.dumps(asdict(key.training)), "backend": key.way.backend, "device": key.way.device,
-            "data": key.data_digest, "sources": source_digest(), "versions": key.versions, "machine": curve.machine, "measured_at": now,
-            "first_call_s": curve.first_call_s, "epochs": epochs_text(curve), "losses": losses, "n_bytes": len(losses),
-            "used_at": time.time(), "every": curve.every, "together": curve.together,
+            "key": key.digest(),
+            "training": json.dumps(asdict(key.training)),
+            "backend": key.way.backend,
+            "device": key.way.device,
+            "data": key.data_digest,
+            "sources": source_digest(),
+            "versions": key.versions,
+            "machine": curve.machine,
+            "measured_at": now,
+            "first_call_s": curve.first_call_s,
+            "epochs": epochs_text(curve),
+            "losses": losses,
+            "n_bytes": len(losses),
+            "used_at": time.time(),
+            "every": curve.every,
+            "together": curve.together,
             "warnings": json.dumps(curve.warnings),
-        }  # fmt: skip
+        }
         content = b"".join(np.ascontiguousarray(part).tobytes() for layer in parameters or () for part in layer)
         kept = {
-            "key": key.digest(), "epochs": len(curve.epochs), "content": content, "n_bytes": len(content), "used_at": time.time()
-        }  # fmt: skip
+            "key": key.digest(),
+            "epochs": len(curve.epochs),
+            "content": content,
+            "n_bytes": len(content),
+            "used_at": time.time(),
+        }
 
         def work(database: sqlite3.Connection) -> None:
             _insert(database, "curves", row, "REPLACE")

@@ -63,9 +63,14 @@ def program_of(part: Part, trainings: Sequence[Training]) -> Subject:
     shape = Shape.of([trainings[i].network for i in part.indices])
     grid = arrange([trainings[i].seed for i in part.indices], part.devices)
     return {
-        "by": "stack", "hidden": "→".join(map(str, shape.widths)), "exits": ",".join(map(str, shape.exits)), "batch_size": first.batch_size,
-        "rows": len(grid.places), "columns": len(grid.places[0]), "devices": part.devices,
-    }  # fmt: skip
+        "by": "stack",
+        "hidden": "→".join(map(str, shape.widths)),
+        "exits": ",".join(map(str, shape.exits)),
+        "batch_size": first.batch_size,
+        "rows": len(grid.places),
+        "columns": len(grid.places[0]),
+        "devices": part.devices,
+    }
 
 
 def step_flops(part: Part, trainings: Sequence[Training]) -> float:

@@ -210,8 +210,13 @@ class LocalPool:
         self.n = usable_cores()
         environment = complete_environment(way, threads=1)
         self.executor = ProcessPoolExecutor(
-            self.n, context=get_context("loky"), env=environment, timeout=IDLE_S, initializer=follow, initargs=(os.getpid(),)
-        )  # fmt: skip
+            self.n,
+            context=get_context("loky"),
+            env=environment,
+            timeout=IDLE_S,
+            initializer=follow,
+            initargs=(os.getpid(),),
+        )
         self._registered, self._used_at = False, 0.0
 
     @property

@@ -132,11 +132,17 @@ def search_frame(trainings: Sequence[Training], found: Mapping[int, Curve]) -> p
         hidden = training.network.hidden
         rows.append(
             {
-                "line": index, "learning_rate": training.learning_rate, "batch_size": training.batch_size, "width": max(hidden, default=0),
-                "depth": len(hidden), "epochs": len(curve.epochs), "accuracy": last.validation_accuracy,
-                "diverged": last.diverged_step is not None, "train_s": sum(epoch.train_s for epoch in curve.epochs),
+                "line": index,
+                "learning_rate": training.learning_rate,
+                "batch_size": training.batch_size,
+                "width": max(hidden, default=0),
+                "depth": len(hidden),
+                "epochs": len(curve.epochs),
+                "accuracy": last.validation_accuracy,
+                "diverged": last.diverged_step is not None,
+                "train_s": sum(epoch.train_s for epoch in curve.epochs),
             }
-        )  # fmt: skip
+        )
     columns = ["line", *DIMENSIONS, "epochs", "accuracy", "diverged", "train_s"]
     return pd.DataFrame(rows, columns=columns)
 

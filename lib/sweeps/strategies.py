@@ -34,15 +34,44 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
         strategy.key: strategy
         for strategy in (
             Strategy("sequential", "one after another", "#0072b2", "one training after another, all cores for each"),
-            Strategy("processes", "processes", "#009e73", "one process per core, one training and one thread each", elsewhere=True),
-            Strategy("stacks", "stacks in processes", "#8a6bbd", "one process per core and one thread each, and in each a padded program of its own", stacked=True, padded=True, elsewhere=True),
+            Strategy(
+                "processes",
+                "processes",
+                "#009e73",
+                "one process per core, one training and one thread each",
+                elsewhere=True,
+            ),
+            Strategy(
+                "stacks",
+                "stacks in processes",
+                "#8a6bbd",
+                "one process per core and one thread each, and in each a padded program of its own",
+                stacked=True,
+                padded=True,
+                elsewhere=True,
+            ),
             Strategy("vmap", "vmap", "#cc79a7", "all of one shape in one program, on one device", stacked=True),
-            Strategy("padded", "padded vmap", "#b07d00", "different shapes in one program, padded with zeros", stacked=True, padded=True),
-            Strategy("sharded", "sharded vmap", "#d55e00", "the same, divided among all devices", stacked=True, padded=True, all_devices=True),
+            Strategy(
+                "padded",
+                "padded vmap",
+                "#b07d00",
+                "different shapes in one program, padded with zeros",
+                stacked=True,
+                padded=True,
+            ),
+            Strategy(
+                "sharded",
+                "sharded vmap",
+                "#d55e00",
+                "the same, divided among all devices",
+                stacked=True,
+                padded=True,
+                all_devices=True,
+            ),
             Strategy("cluster", "cluster", "#3795d3", "by whatever executor, on other machines", elsewhere=True),
         )
     }
-)  # fmt: skip
+)
 
 
 POOLED = ("processes", "stacks")  # made by processes of this machine, a core each

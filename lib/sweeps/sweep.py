@@ -51,14 +51,25 @@ def row(item: Item, finished: Finished) -> dict[str, object]:
     training, curve = item.training, finished.curve
     last = curve.epochs[-1]
     return {
-        "backend": item.way.backend, "device": item.way.device, "hidden_layers": training.network.label,
-        "learning_rate": training.learning_rate, "batch_size": training.batch_size, "epochs": len(curve.epochs), "seed": training.seed,
-        "validation_loss": last.validation_loss, "validation_accuracy": last.validation_accuracy,
-        "diverged": last.diverged_step is not None, "train_s": sum(epoch.train_s for epoch in curve.epochs),
-        "evaluation_s": sum(epoch.evaluation_s for epoch in curve.epochs), "first_call_s": curve.first_call_s,
-        "trained_together": curve.together, "strategy": finished.strategy, "from_store": finished.kept,
-        "measured_at": curve.measured_at, "machine": curve.machine,
-    }  # fmt: skip
+        "backend": item.way.backend,
+        "device": item.way.device,
+        "hidden_layers": training.network.label,
+        "learning_rate": training.learning_rate,
+        "batch_size": training.batch_size,
+        "epochs": len(curve.epochs),
+        "seed": training.seed,
+        "validation_loss": last.validation_loss,
+        "validation_accuracy": last.validation_accuracy,
+        "diverged": last.diverged_step is not None,
+        "train_s": sum(epoch.train_s for epoch in curve.epochs),
+        "evaluation_s": sum(epoch.evaluation_s for epoch in curve.epochs),
+        "first_call_s": curve.first_call_s,
+        "trained_together": curve.together,
+        "strategy": finished.strategy,
+        "from_store": finished.kept,
+        "measured_at": curve.measured_at,
+        "machine": curve.machine,
+    }
 
 
 def updates(
@@ -210,7 +221,15 @@ def _pick(plan: Plan, way: Way, todo: Sequence[int], limits: Limits) -> Iterator
         return Picked("cluster", f"{dask_cluster.ADDRESS} is set")
     return (
         yield from cost_model.pick(
-            plan.trainings, todo, limits, way, plan.engine, plan.cached.store, plan.cancel, plan.request, options.worth_s,
+            plan.trainings,
+            todo,
+            limits,
+            way,
+            plan.engine,
+            plan.cached.store,
+            plan.cancel,
+            plan.request,
+            options.worth_s,
             with_processes=not options.streams,
         )
-    )  # fmt: skip
+    )

@@ -231,6 +231,15 @@ def _s(seconds: float) -> str:
 
 
 DETECTORS: tuple[Callable[[Observed], Finding | None], ...] = (
-    compilation_counted, unsynchronised_timing, tiny_work_on_a_gpu, transfer_in_the_loop, input_bound, retracing, wrong_precision,
-    oversubscribed_threads, disturbed_measurement, gpu_not_registered, batches_by_epoch_time_alone,
-)  # fmt: skip
+    compilation_counted,
+    unsynchronised_timing,
+    tiny_work_on_a_gpu,
+    transfer_in_the_loop,
+    input_bound,
+    retracing,
+    wrong_precision,
+    oversubscribed_threads,
+    disturbed_measurement,
+    gpu_not_registered,
+    batches_by_epoch_time_alone,
+)

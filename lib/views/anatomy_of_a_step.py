@@ -124,9 +124,11 @@ def parts_chart(known: Mapping[Way, Split], ways: Sequence[Way]) -> Chart:
     names = [part.name for part in PARTS] + [UNEXPLAINED]
     y = alt.Y("label:N", sort=labels, scale=alt.Scale(domain=labels), title=None, axis=alt.Axis(labelLimit=170))
     color = alt.Color(
-        "part:N", scale=alt.Scale(domain=names, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR]), sort=names,
+        "part:N",
+        scale=alt.Scale(domain=names, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR]),
+        sort=names,
         legend=alt.Legend(orient="top", title=None, columns=3),
-    )  # fmt: skip
+    )
     tooltip = [
         "label:N",
         "part:N",

@@ -202,8 +202,12 @@ def _target_cost(standing: Standing, known: Mapping[Cell, Standing], shown: Show
 
 
 _FIGURES: dict[str, Callable[[Standing, Mapping[Cell, Standing], Shown], Figure]] = {
-    "seconds": _epoch, "target": _to_target, "speed-up": _speed_up, "cost": _cost, "target-cost": _target_cost,
-}  # fmt: skip
+    "seconds": _epoch,
+    "target": _to_target,
+    "speed-up": _speed_up,
+    "cost": _cost,
+    "target-cost": _target_cost,
+}
 
 
 def _recorded_cell(machine: Machine, way: Way, size: int) -> dict:

@@ -6,17 +6,29 @@ from lib.experiments.claims import Claim, ClaimStatus, Judgement
 from lib.views import markup, recorded_gpus
 from lib.views.markup import inline
 
-_CSS = {ClaimStatus.HOLDS: "holds", ClaimStatus.NOT_HERE: "not-here", ClaimStatus.CORRECTED: "corrected", ClaimStatus.OPEN: "open", ClaimStatus.NO_GPU: "open"}  # fmt: skip
+_CSS = {
+    ClaimStatus.HOLDS: "holds",
+    ClaimStatus.NOT_HERE: "not-here",
+    ClaimStatus.CORRECTED: "corrected",
+    ClaimStatus.OPEN: "open",
+    ClaimStatus.NO_GPU: "open",
+}
 
 
 ONE = {
-    ClaimStatus.HOLDS: "holds here", ClaimStatus.NOT_HERE: "does not hold here", ClaimStatus.CORRECTED: "is corrected by arithmetic",
-    ClaimStatus.OPEN: "is open", ClaimStatus.NO_GPU: "needs a GPU",
-}  # fmt: skip
+    ClaimStatus.HOLDS: "holds here",
+    ClaimStatus.NOT_HERE: "does not hold here",
+    ClaimStatus.CORRECTED: "is corrected by arithmetic",
+    ClaimStatus.OPEN: "is open",
+    ClaimStatus.NO_GPU: "needs a GPU",
+}
 MANY = {
-    ClaimStatus.HOLDS: "hold here", ClaimStatus.NOT_HERE: "do not hold here", ClaimStatus.CORRECTED: "are corrected by arithmetic",
-    ClaimStatus.OPEN: "are open", ClaimStatus.NO_GPU: "need a GPU",
-}  # fmt: skip
+    ClaimStatus.HOLDS: "hold here",
+    ClaimStatus.NOT_HERE: "do not hold here",
+    ClaimStatus.CORRECTED: "are corrected by arithmetic",
+    ClaimStatus.OPEN: "are open",
+    ClaimStatus.NO_GPU: "need a GPU",
+}
 
 
 def sentence(judged: Sequence[Judgement]) -> str:

@@ -79,8 +79,9 @@ def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
         rows.append([name, marked(machine), source, str(len(machine.ways)), share, priced])
     failed = [
         f"<li>{html.escape(machine.name)}: {html.escape(str(one.subject.get('task', '')))}: {html.escape('; '.join(one.warnings))}</li>"
-        for machine in machines for one in machine.failures
-    ]  # fmt: skip
+        for machine in machines
+        for one in machine.failures
+    ]
     lost = (
         f'<p class="lab-note">Could not be measured:</p><ul class="lab-note">{"".join(failed)}</ul>' if failed else ""
     )
@@ -121,8 +122,11 @@ def figures(machines: Sequence[Machine], prices: Prices, learned: Learned, targe
                 if epoch is None:
                     continue
                 row: dict[str, object] = {
-                    "machine": machine.name, "figures": marked(machine), "trained_by": way.label, "batch_size": size
-                }  # fmt: skip
+                    "machine": machine.name,
+                    "figures": marked(machine),
+                    "trained_by": way.label,
+                    "batch_size": size,
+                }
                 row |= _columns("epoch", epoch, prices.get(machine.name))
                 row |= _columns(f"to_{100 * target:.0f}_percent", reached, prices.get(machine.name))
                 rows.append(row)

@@ -37,16 +37,34 @@ def _epoch_rows(machine: Machine) -> list[dict]:
         for size in BATCH_SIZES:
             if (one := machine.epoch(way, size)) is not None:
                 rows.append(
-                    {"way": way.label, "color": way.color, "size": size, "s": one.middle, "low": one.low, "high": one.high,
-                     "device": way.device, "told": interval(one)}
-                )  # fmt: skip
+                    {
+                        "way": way.label,
+                        "color": way.color,
+                        "size": size,
+                        "s": one.middle,
+                        "low": one.low,
+                        "high": one.high,
+                        "device": way.device,
+                        "told": interval(one),
+                    }
+                )
     return rows
 
 
 def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
     base = alt.Chart(pd.DataFrame(rows))
-    x = alt.X("size:Q", scale=alt.Scale(type="log", base=2, domain=[1, 4096], nice=False), title="batch size", axis=alt.Axis(values=[1, 32, 512, 4096], format=",d"))  # fmt: skip
-    y = alt.Y("s:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), title="seconds per epoch", axis=alt.Axis(tickCount=4, format="~g"))  # fmt: skip
+    x = alt.X(
+        "size:Q",
+        scale=alt.Scale(type="log", base=2, domain=[1, 4096], nice=False),
+        title="batch size",
+        axis=alt.Axis(values=[1, 32, 512, 4096], format=",d"),
+    )
+    y = alt.Y(
+        "s:Q",
+        scale=alt.Scale(type="log", domain=list(domain), nice=False),
+        title="seconds per epoch",
+        axis=alt.Axis(tickCount=4, format="~g"),
+    )
     color = alt.Color("color:N", scale=None)
     dash = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
     tooltip = ["way:N", alt.Tooltip("size:Q", title="batch size"), alt.Tooltip("told:N", title="an epoch")]
@@ -80,13 +98,26 @@ def target_chart(machines: Sequence[Machine], learned: Learned, target: float) -
             if best is not None:
                 one = best.seconds
                 rows.append(
-                    {"machine": short[machine.name], "size": f"{size:,}", "color": colors[size], "s": one.middle, "low": one.low, "high": one.high,
-                     "way": best.way.label, "told": interval(one)}
-                )  # fmt: skip
+                    {
+                        "machine": short[machine.name],
+                        "size": f"{size:,}",
+                        "color": colors[size],
+                        "s": one.middle,
+                        "low": one.low,
+                        "high": one.high,
+                        "way": best.way.label,
+                        "told": interval(one),
+                    }
+                )
     kept = [label for label in labels if any(row["machine"] == label for row in rows)]
     least, most = decades([row[name] for row in rows for name in ("low", "high")])
     base = alt.Chart(pd.DataFrame(rows, columns=["machine", "size", "color", "s", "low", "high", "way", "told"]))
-    x = alt.X("s:Q", scale=alt.Scale(type="log", domain=[least, most], nice=False), title="seconds", axis=alt.Axis(tickCount=5, format="~g", labelOverlap=True))  # fmt: skip
+    x = alt.X(
+        "s:Q",
+        scale=alt.Scale(type="log", domain=[least, most], nice=False),
+        title="seconds",
+        axis=alt.Axis(tickCount=5, format="~g", labelOverlap=True),
+    )
     y = alt.Y("machine:N", sort=kept, scale=alt.Scale(domain=kept), title=None, axis=alt.Axis(labelLimit=230))
     offset = alt.YOffset("size:N", sort=[f"{size:,}" for size in BATCH_SIZES])
     color = alt.Color("color:N", scale=None)
@@ -118,9 +149,16 @@ def step_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
                 labels.append(way.label)
                 parts = {**one.parts_s, "unexplained": max(0.0, one.unexplained_s)}
                 rows += [
-                    {"label": way.label, "part": name, "share": value / one.drawn_s, "order": number, "told": seconds(value), "step": seconds(one.step_s)}
+                    {
+                        "label": way.label,
+                        "part": name,
+                        "share": value / one.drawn_s,
+                        "order": number,
+                        "told": seconds(value),
+                        "step": seconds(one.step_s),
+                    }
                     for number, (name, value) in enumerate(parts.items())
-                ]  # fmt: skip
+                ]
         if rows:
             found.append((f"{short[machine.name]} ({marked(machine)})", _step_chart(rows, labels)))
     return found
@@ -129,15 +167,20 @@ def step_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
 def _step_chart(rows: list[dict], labels: list[str]) -> Chart:
     kinds = [part.name for part in PARTS] + ["unexplained"]
     color = alt.Color(
-        "part:N", scale=alt.Scale(domain=kinds, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR]), sort=kinds,
+        "part:N",
+        scale=alt.Scale(domain=kinds, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR]),
+        sort=kinds,
         legend=alt.Legend(orient="top", title=None, columns=3),
-    )  # fmt: skip
+    )
     base = alt.Chart(pd.DataFrame(rows))
     y = alt.Y("label:N", sort=labels, scale=alt.Scale(domain=labels), title=None, axis=alt.Axis(labelLimit=150))
     x = alt.X(
-        "share:Q", stack="zero", scale=alt.Scale(domain=[0, 1]), title="share of a step on 32 images",
+        "share:Q",
+        stack="zero",
+        scale=alt.Scale(domain=[0, 1]),
+        title="share of a step on 32 images",
         axis=alt.Axis(format="%", tickCount=5),
-    )  # fmt: skip
+    )
     tooltip = ["label:N", "part:N", "told:N", alt.Tooltip("share:Q", format=".0%"), "step:N"]
     bars = base.mark_bar(height=16).encode(x=x, y=y, color=color, order="order:Q", tooltip=tooltip)
     # A second layer says what the whole step takes.
@@ -156,9 +199,18 @@ def models_chart(machines: Sequence[Machine]) -> Chart:
                 if strategy in ("vmap", "sequential"):
                     label = f"{short[machine.name]}{', GPU' if device == 'gpu' else ''}"
                     rows.append(
-                        {"machine": label, "color": color, "count": count, "ms": 1e3 * one.middle, "low": 1e3 * one.low, "high": 1e3 * one.high,
-                         "device": device, "strategy": STRATEGIES[strategy].label, "width": 2.0 if strategy == "vmap" else 0.8}
-                    )  # fmt: skip
+                        {
+                            "machine": label,
+                            "color": color,
+                            "count": count,
+                            "ms": 1e3 * one.middle,
+                            "low": 1e3 * one.low,
+                            "high": 1e3 * one.high,
+                            "device": device,
+                            "strategy": STRATEGIES[strategy].label,
+                            "width": 2.0 if strategy == "vmap" else 0.8,
+                        }
+                    )
     base = alt.Chart(pd.DataFrame(rows))
     x = alt.X(
         "count:Q",

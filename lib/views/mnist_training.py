@@ -130,8 +130,15 @@ def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
         failed = line.diverged_step is not None or (line.curve is not None and line.accuracy <= CHANCE_ACCURACY)
         outcome = ("diverged" if line.diverged_step is not None else "did not learn") if failed else "learnt"
         error = ERROR_DOMAIN[0] if failed else 1 - line.accuracy
-        rows.append({"x": line.item.training.learning_rate, "y": float(np.clip(error, min(ERROR_DOMAIN), max(ERROR_DOMAIN))),
-                     "label": experiment.labels[index], "outcome": outcome, "accuracy": line.accuracy})  # fmt: skip
+        rows.append(
+            {
+                "x": line.item.training.learning_rate,
+                "y": float(np.clip(error, min(ERROR_DOMAIN), max(ERROR_DOMAIN))),
+                "label": experiment.labels[index],
+                "outcome": outcome,
+                "accuracy": line.accuracy,
+            }
+        )
     return _scatter("accuracy by learning rate", experiment, rows, "learning rate")
 
 
@@ -142,9 +149,16 @@ def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
         line = results.lines[index]
         if line.accuracy is None or line.curve is None:
             continue
-        rows.append({"x": line.train_s, "y": float(np.clip(1 - line.accuracy, min(ERROR_DOMAIN), max(ERROR_DOMAIN))),
-                     "label": experiment.labels[index], "outcome": "diverged" if line.diverged_step else "learnt",
-                     "accuracy": line.accuracy, "parameters": line.item.training.network.n_parameters})  # fmt: skip
+        rows.append(
+            {
+                "x": line.train_s,
+                "y": float(np.clip(1 - line.accuracy, min(ERROR_DOMAIN), max(ERROR_DOMAIN))),
+                "label": experiment.labels[index],
+                "outcome": "diverged" if line.diverged_step else "learnt",
+                "accuracy": line.accuracy,
+                "parameters": line.item.training.network.n_parameters,
+            }
+        )
     most = max((row["x"] for row in rows), default=1.0)
     return _scatter("accuracy by seconds of training", experiment, rows, "seconds", nice_above(most * 1.15))
 
@@ -154,10 +168,17 @@ def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
     summary = _compared(results.summary_frame(), experiment)
     summary = summary[summary["timed_epochs"] > 0]
     rows = [
-        {"x": row.batch_size, "y": row.epoch_median_s, "low": row.epoch_q1_s, "high": row.epoch_q3_s, "label": row.label,
-         "steps": N_TRAIN // row.batch_size, "text": _steps(row.batch_size)}
+        {
+            "x": row.batch_size,
+            "y": row.epoch_median_s,
+            "low": row.epoch_q1_s,
+            "high": row.epoch_q3_s,
+            "label": row.label,
+            "steps": N_TRAIN // row.batch_size,
+            "text": _steps(row.batch_size),
+        }
         for row in summary.itertuples()
-    ]  # fmt: skip
+    ]
     texts = [_steps(experiment.items[index].training.batch_size) for index in experiment.compared]
     spec = _with_rows(_seconds_frame(), experiment, rows=rows, ends=moved_apart(rows, EPOCH_DOMAIN), room=room(texts))
     return Chart(spec, "seconds per epoch by batch size")
@@ -404,11 +425,12 @@ def _scatter_frame(x_title: str) -> dict:
     points = alt.Chart(alt.NamedData("rows")).mark_point(filled=True, size=90, opacity=1)
     points = points.encode(x=x, y=y, color=_color(), tooltip=tooltip, shape=shape)
     failed = [
-        alt.Chart(alt.NamedData("outcomes")).transform_filter(f"datum.outcome === '{outcome}'")
+        alt.Chart(alt.NamedData("outcomes"))
+        .transform_filter(f"datum.outcome === '{outcome}'")
         .mark_text(dy=dy, fontSize=10, align=alt.expr("scale('x', datum.x) < width / 2 ? 'left' : 'right'"))
         .encode(x=x, y=y, color=_color(), text="outcome:N")
         for outcome, dy in (("diverged", -12), ("did not learn", -24))
-    ]  # fmt: skip
+    ]
     return styled(alt.layer(*labels(x, y, y_of("accuracy", ERROR_DOMAIN, "at"), _color()), points, *failed))
 
 
@@ -466,10 +488,21 @@ def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
 
 
 _AXIS = {
-    "labelColor": "currentColor", "titleColor": "currentColor", "domainColor": "currentColor", "tickColor": "currentColor",
-    "gridColor": "currentColor", "gridOpacity": 0.12, "domainOpacity": 0.4, "tickOpacity": 0.4, "labelFontSize": 11,
-    "titleFontSize": 11, "titleFontWeight": "normal", "labelFont": FONT, "titleFont": FONT, "labelSeparation": 6,
-}  # fmt: skip
+    "labelColor": "currentColor",
+    "titleColor": "currentColor",
+    "domainColor": "currentColor",
+    "tickColor": "currentColor",
+    "gridColor": "currentColor",
+    "gridOpacity": 0.12,
+    "domainOpacity": 0.4,
+    "tickOpacity": 0.4,
+    "labelFontSize": 11,
+    "titleFontSize": 11,
+    "titleFontWeight": "normal",
+    "labelFont": FONT,
+    "titleFont": FONT,
+    "labelSeparation": 6,
+}
 
 
 def ink(color: str) -> str:
@@ -510,10 +543,18 @@ def _style(part: Any) -> None:
 def styled(chart: alt.LayerChart | alt.FacetChart, height: int = HEIGHT) -> dict:
     """An Altair chart as a specification: as wide as its place on the page, in the page's colours, drawn as SVG."""
     spec = (
-        chart.properties(width="container", height=height, background="transparent", usermeta={"embedOptions": {"renderer": "svg", "actions": False}})
+        chart.properties(
+            width="container",
+            height=height,
+            background="transparent",
+            usermeta={"embedOptions": {"renderer": "svg", "actions": False}},
+        )
         .configure_view(stroke=None)
-        .configure(padding={"left": 4, "right": 6, "top": 14, "bottom": 4}, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
-    ).to_dict()  # fmt: skip
+        .configure(
+            padding={"left": 4, "right": 6, "top": 14, "bottom": 4},
+            autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+        )
+    ).to_dict()
     # To a screen reader a chart is its name and its axes; hundreds of marks without a name are not read one by one.
     spec["config"] |= {"view": {"stroke": None}, "mark": {"aria": False}, "style": {"lab": _AXIS}}
     _style(spec)

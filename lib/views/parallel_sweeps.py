@@ -29,22 +29,37 @@ def comparison_chart(methods: Sequence[Method], known: Mapping[str, Record]) -> 
     usual = known.get("keras-sequential")
     rows = [
         {
-            "label": method.label, "color": method.color, "s": _s(known[method.key]),
+            "label": method.label,
+            "color": method.color,
+            "s": _s(known[method.key]),
             "text": seconds(_s(known[method.key])) + (f" · {_s(usual) / _s(known[method.key]):.1f} ×" if usual else ""),
         }
-        for method in methods if method.key in known
-    ]  # fmt: skip
+        for method in methods
+        if method.key in known
+    ]
     return _bars(rows, [method.label for method in methods], "seconds of the whole sweep")
 
 
 def _bars(rows: list[dict], labels: Sequence[str], x_title: str) -> Chart:
     most = nice_above(1.25 * max((row["s"] for row in rows), default=0.8))
-    y = alt.Y("label:N", sort=list(labels), scale=alt.Scale(domain=list(labels)), axis=alt.Axis(labelLimit=230, domain=False, ticks=False), title=None)  # fmt: skip
-    x = alt.X("s:Q", axis=alt.Axis(format=".3~g", tickCount=5), title=x_title, scale=alt.Scale(domain=[0, most], nice=False))  # fmt: skip
+    y = alt.Y(
+        "label:N",
+        sort=list(labels),
+        scale=alt.Scale(domain=list(labels)),
+        axis=alt.Axis(labelLimit=230, domain=False, ticks=False),
+        title=None,
+    )
+    x = alt.X(
+        "s:Q", axis=alt.Axis(format=".3~g", tickCount=5), title=x_title, scale=alt.Scale(domain=[0, most], nice=False)
+    )
     base = alt.Chart(pd.DataFrame(rows, columns=["label", "color", "s", "text"]))
     tooltip = ["label:N", alt.Tooltip("s:Q", format=".3~g", title="seconds")]
-    bars = base.mark_bar(height=14, opacity=0.85).encode(x=x, y=y, color=alt.Color("color:N", scale=None), tooltip=tooltip)  # fmt: skip
-    text = base.mark_text(align="left", dx=6, fontSize=11, fontWeight=600, color="currentColor").encode(x=x, y=y, text="text:N")  # fmt: skip
+    bars = base.mark_bar(height=14, opacity=0.85).encode(
+        x=x, y=y, color=alt.Color("color:N", scale=None), tooltip=tooltip
+    )
+    text = base.mark_text(align="left", dx=6, fontSize=11, fontWeight=600, color="currentColor").encode(
+        x=x, y=y, text="text:N"
+    )
     return Chart(styled(bars + text, height=_BAR * len(labels)), x_title)
 
 
@@ -88,10 +103,17 @@ def published_table(known: Mapping[str, Record]) -> str:
 def saturation_chart(points: Sequence[Point], most: int) -> Chart:
     """Milliseconds of an epoch and network against the number of networks, both logarithmic, one line per strategy."""
     rows = [
-        {"label": STRATEGIES[p.strategy].label, "color": STRATEGIES[p.strategy].color, "x": p.count, "y": 1e3 * p.each_s,
-         "low": 1e3 * (p.low_s or p.each_s), "high": 1e3 * (p.high_s or p.each_s)}
-        for p in points if p.each_s == p.each_s
-    ]  # fmt: skip
+        {
+            "label": STRATEGIES[p.strategy].label,
+            "color": STRATEGIES[p.strategy].color,
+            "x": p.count,
+            "y": 1e3 * p.each_s,
+            "low": 1e3 * (p.low_s or p.each_s),
+            "high": 1e3 * (p.high_s or p.each_s),
+        }
+        for p in points
+        if p.each_s == p.each_s
+    ]
     low, high = min((row["low"] for row in rows), default=50.0), max((row["high"] for row in rows), default=500.0)
     domain = (1 / nice_above(1 / low), nice_above(1.05 * high))
     frame = pd.DataFrame(rows, columns=["label", "color", "x", "y", "low", "high"])
@@ -100,9 +122,18 @@ def saturation_chart(points: Sequence[Point], most: int) -> Chart:
     def y(field: str) -> alt.Y:
         return alt.Y(f"{field}:Q", scale=scale, title=None, axis=alt.Axis(format="~s", tickCount=6))
 
-    x = alt.X("x:Q", scale=alt.Scale(type="log", base=2, domain=[1, max(2, most)], nice=False), title="networks in one program", axis=alt.Axis(values=[2**k for k in range(11)], format="d", labelOverlap=True))  # fmt: skip
+    x = alt.X(
+        "x:Q",
+        scale=alt.Scale(type="log", base=2, domain=[1, max(2, most)], nice=False),
+        title="networks in one program",
+        axis=alt.Axis(values=[2**k for k in range(11)], format="d", labelOverlap=True),
+    )
     color = alt.Color("color:N", scale=None)
-    tooltip = ["label:N", alt.Tooltip("x:Q", title="networks"), alt.Tooltip("y:Q", title="ms per epoch and network", format=".3~g")]  # fmt: skip
+    tooltip = [
+        "label:N",
+        alt.Tooltip("x:Q", title="networks"),
+        alt.Tooltip("y:Q", title="ms per epoch and network", format=".3~g"),
+    ]
     base = alt.Chart(frame).encode(x=x, color=color)
     spread = base.mark_rule(strokeWidth=5, opacity=0.3).encode(y=y("low"), y2="high:Q")
     lines = base.mark_line(point={"size": 30, "filled": True}, strokeWidth=1.8).encode(y=y("y"), tooltip=tooltip)
@@ -130,7 +161,11 @@ def saturation_sentence(points: Sequence[Point]) -> str:
         )
         at = saturates_at(mine)
         largest = max(mine, key=lambda p: p.count)
-        worse = f", and of {largest.count:,} each takes {largest.each_s / best.each_s:.1f} times as long as at best" if largest.each_s > 1.2 * best.each_s else ""  # fmt: skip
+        worse = (
+            f", and of {largest.count:,} each takes {largest.each_s / best.each_s:.1f} times as long as at best"
+            if largest.each_s > 1.2 * best.each_s
+            else ""
+        )
         parts.append(f"{STRATEGIES[key].label.capitalize()} is {what} and gains nothing beyond {at} networks{worse}.")
     refused = [p.why_not for p in points if p.why_not]
     return " ".join(parts + [f"Not tried: {refused[0]}." for _ in refused[:1]])
@@ -140,15 +175,20 @@ def mixed_chart(found: Sequence[Mixed]) -> Chart:
     """Seconds of an epoch of all networks, by strategy; those that are not measured yet have their place."""
     known = {m.strategy: m for m in found}
     labels = {
-        key: STRATEGIES[key].label + (f", {known[key].programs} programs" if key in known and known[key].programs > 1 else "")
+        key: STRATEGIES[key].label
+        + (f", {known[key].programs} programs" if key in known and known[key].programs > 1 else "")
         for key in MIXED_BY
-    }  # fmt: skip
+    }
     fastest_s = min((m.all_s for m in found), default=1.0)
     rows = [
-        {"label": labels[m.strategy], "color": STRATEGIES[m.strategy].color, "s": m.all_s,
-         "text": seconds(m.all_s) + (" · quickest" if m.all_s == fastest_s else "")}
+        {
+            "label": labels[m.strategy],
+            "color": STRATEGIES[m.strategy].color,
+            "s": m.all_s,
+            "text": seconds(m.all_s) + (" · quickest" if m.all_s == fastest_s else ""),
+        }
         for m in found
-    ]  # fmt: skip
+    ]
     return _bars(rows, list(labels.values()), "seconds of an epoch of all eight")
 
 

@@ -97,10 +97,22 @@ def _density_frame(unit: str) -> dict:
     # By the root, because the eye sees a difference between 1 and 4 % that matters more than that between 21 and 24 %.
     shade = alt.Scale(type="sqrt", domain=[0, 0.25], range=[0, 1], clamp=True)
     legend = alt.Legend(
-        orient="bottom-left", title="share of models", values=[0.01, 0.05, 0.25], format=".0%", direction="horizontal",
-        symbolType="square", symbolStrokeWidth=0, symbolSize=120, symbolFillColor=_HUE,
-        labelFont=FONT, titleFont=FONT, labelColor="currentColor", titleColor="currentColor", titleFontWeight="normal", padding=4,
-    )  # fmt: skip
+        orient="bottom-left",
+        title="share of models",
+        values=[0.01, 0.05, 0.25],
+        format=".0%",
+        direction="horizontal",
+        symbolType="square",
+        symbolStrokeWidth=0,
+        symbolSize=120,
+        symbolFillColor=_HUE,
+        labelFont=FONT,
+        titleFont=FONT,
+        labelColor="currentColor",
+        titleColor="currentColor",
+        titleFontWeight="normal",
+        padding=4,
+    )
     tooltip = [
         alt.Tooltip("share:Q", title="share of models", format=".2~%"),
         alt.Tooltip("x:Q", title=f"from {unit}", format=",.3~g" if unit == "epoch" else ",.0f"),
@@ -111,8 +123,10 @@ def _density_frame(unit: str) -> dict:
     cells = (
         alt.Chart(alt.NamedData("cells", format=alt.CsvDataFormat(type="csv")))
         .mark_rect(color=_HUE, strokeWidth=0)
-        .encode(x=x, x2="x2:Q", y=y, y2="y2:Q", opacity=alt.Opacity("share:Q", scale=shade, legend=legend), tooltip=tooltip)
-    )  # fmt: skip
+        .encode(
+            x=x, x2="x2:Q", y=y, y2="y2:Q", opacity=alt.Opacity("share:Q", scale=shade, legend=legend), tooltip=tooltip
+        )
+    )
     line = (
         alt.Chart(alt.NamedData("quantiles", format=alt.CsvDataFormat(type="csv")))
         .mark_line(color="currentColor", clip=True)
@@ -237,8 +251,17 @@ def _ticks(one: Dimension) -> list[float]:
 def _parallel_frame(dimensions: tuple[Dimension, ...]) -> dict:
     """Lines between upright axes; what the pointer is on is drawn thick."""
     names = _names(dimensions)
-    axis = alt.Axis(orient="top", labelAngle=0, labelExpr="split(datum.label, ' ')", labelPadding=22, domain=False,
-                    ticks=False, grid=False, labelFontWeight=600, labelOverlap=False)  # fmt: skip
+    axis = alt.Axis(
+        orient="top",
+        labelAngle=0,
+        labelExpr="split(datum.label, ' ')",
+        labelPadding=22,
+        domain=False,
+        ticks=False,
+        grid=False,
+        labelFontWeight=600,
+        labelOverlap=False,
+    )
     x = alt.X("x:N", sort=names, scale=alt.Scale(type="point", domain=names, padding=0.5), axis=axis, title=None)
     y = alt.Y("y:Q", scale=alt.Scale(domain=[_BELOW, 1], nice=False), axis=None)
     tooltip = [alt.Tooltip(f"{one.column}:N", title=one.name) for one in dimensions]
@@ -297,8 +320,13 @@ def _signed(value: float) -> str:
 
 @once
 def _importance_frame(names: tuple[str, ...]) -> dict:
-    y = alt.Y("dimension:N", sort=list(names), scale=alt.Scale(domain=list(names)), title=None,
-              axis=alt.Axis(labelLimit=120, domain=False, ticks=False, grid=False))  # fmt: skip
+    y = alt.Y(
+        "dimension:N",
+        sort=list(names),
+        scale=alt.Scale(domain=list(names)),
+        title=None,
+        axis=alt.Axis(labelLimit=120, domain=False, ticks=False, grid=False),
+    )
     x_title = "R² lost when it is shuffled, with 95 % interval"
     x = alt.X("importance:Q", title=x_title, axis=alt.Axis(tickCount=4, format="~g"))
     tooltip = ["dimension:N", *(alt.Tooltip(f"{name}:Q", format=".2f") for name in ("importance", "low", "high"))]

@@ -12,8 +12,11 @@ def epoch_note(batch_size: int) -> str:
     """Seconds of an epoch by each recorded card, in a sentence."""
     return _note(
         f"an epoch at batch size {batch_size:,}",
-        [(machine, {way: one for way in gpu_ways(machine) if (one := machine.epoch(way, batch_size))}) for machine in recorded_gpus()],
-    )  # fmt: skip
+        [
+            (machine, {way: one for way in gpu_ways(machine) if (one := machine.epoch(way, batch_size))})
+            for machine in recorded_gpus()
+        ],
+    )
 
 
 def step_note() -> str:

@@ -31,17 +31,33 @@ class Trap:
 
 TRAPS = (
     Trap("synchronisation", "the clock stops when the call returns", "A call puts its work into a queue and returns."),
-    Trap("first call counted", f"the average of {TRAP_EPOCHS} short epochs, the first included",
-         "A whole training pays it once; a benchmark of few steps, each time."),
-    Trap("one sample", "one step, timed once: any of these",
-         "A single step is shorter than what a scheduler, a clock change or a waking thread adds to it."),
-    Trap("best of n", f"the smallest of {TRAP_SAMPLES} single steps",
-         "The minimum answers how fast it can be, not how fast it is; and it falls with every repetition."),
-    Trap("transfer inside", "each step brings its batch along from host memory", "MNIST fits into any memory: it needs to be moved once."),
-    Trap("busy is not working", "processor time of all cores",
-         "A monitor shows how long something ran, not how much of it was arithmetic: a core that spins, dispatches or waits in a loop is busy. "
-         "A card is “100 %” when one kernel at a time runs on one of its hundred processors."),
-)  # fmt: skip
+    Trap(
+        "first call counted",
+        f"the average of {TRAP_EPOCHS} short epochs, the first included",
+        "A whole training pays it once; a benchmark of few steps, each time.",
+    ),
+    Trap(
+        "one sample",
+        "one step, timed once: any of these",
+        "A single step is shorter than what a scheduler, a clock change or a waking thread adds to it.",
+    ),
+    Trap(
+        "best of n",
+        f"the smallest of {TRAP_SAMPLES} single steps",
+        "The minimum answers how fast it can be, not how fast it is; and it falls with every repetition.",
+    ),
+    Trap(
+        "transfer inside",
+        "each step brings its batch along from host memory",
+        "MNIST fits into any memory: it needs to be moved once.",
+    ),
+    Trap(
+        "busy is not working",
+        "processor time of all cores",
+        "A monitor shows how long something ran, not how much of it was arithmetic: a core that spins, dispatches or waits in a loop is busy. "
+        "A card is “100 %” when one kernel at a time runs on one of its hundred processors.",
+    ),
+)
 RIGHT_WAY = "blocks of steps, the data on the device already, each step's result waited for: the median, with quartiles"
 
 
@@ -142,7 +158,12 @@ def traps_table(
     return table(["trap", "figure", "times the right one", "why, and what to do"], rows, "claims traps")
 
 
-_OFF = {Verdict.FASTER: "too short", Verdict.SLOWER: "too long", Verdict.SAME: "no difference here", Verdict.UNCLEAR: "not told apart here"}  # fmt: skip
+_OFF = {
+    Verdict.FASTER: "too short",
+    Verdict.SLOWER: "too long",
+    Verdict.SAME: "no difference here",
+    Verdict.UNCLEAR: "not told apart here",
+}
 
 
 def _row(name: str, figure: str, how: str, off: str, why: str) -> list[str]:

@@ -43,9 +43,21 @@ def edit(path) -> None:
 # Imported at the top of a worker; only in a function; by a name made at run time; by a process of a pool; through others.
 @pytest.mark.parametrize(
     "name",
-    ["timing/measurement.py", "profiling/peak_rates.py", "profiling/traps.py", "profiling/with_torch.py", "backends/with_cupy.py", "backends/stacked/train.py",
-     "profiling/request.py", "sweeps/process_pool.py", "workers/worker.py", "spec.py", "hardware/nvml.py", "data/digits.py"],
-)  # fmt: skip
+    [
+        "timing/measurement.py",
+        "profiling/peak_rates.py",
+        "profiling/traps.py",
+        "profiling/with_torch.py",
+        "backends/with_cupy.py",
+        "backends/stacked/train.py",
+        "profiling/request.py",
+        "sweeps/process_pool.py",
+        "workers/worker.py",
+        "spec.py",
+        "hardware/nvml.py",
+        "data/digits.py",
+    ],
+)
 def test_what_trains_or_measures_is_part_of_it(copy, name):
     folder, digest = copy
     before = digest()

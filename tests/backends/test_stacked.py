@@ -255,8 +255,17 @@ def test_devices_exchange_nothing_while_they_train(small_data):
     devices = tuple(jax.devices("cpu")[:1])
     compiled = program_module.program(Shape((4,), (1,)), 32, False, devices)
     parameters = program_module.zeros(Shape((4,), (1,)), 1, 2)
-    arguments = (parameters, np.zeros((20, 1, 2), np.float32), [np.ones((1, 2), np.float32)], np.zeros((1, 20), np.int32), 0, 1,
-                 small_data.x_train, small_data.y_train, np.ones((1, 2), np.float32))  # fmt: skip
+    arguments = (
+        parameters,
+        np.zeros((20, 1, 2), np.float32),
+        [np.ones((1, 2), np.float32)],
+        np.zeros((1, 20), np.int32),
+        0,
+        1,
+        small_data.x_train,
+        small_data.y_train,
+        np.ones((1, 2), np.float32),
+    )
     text = compiled.steps.lower(*arguments).as_text()  # type: ignore[attr-defined]
     assert not any(word in text for word in ("all_reduce", "all_gather", "collective_permute", "all_to_all"))
 
@@ -277,10 +286,16 @@ def test_two_processes_of_a_job_are_the_same_as_one(small_data):
     port = free_port()
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     job = [
-        subprocess.Popen([sys.executable, "-c", JOB, str(port), number], cwd=ROOT, env=environment, stdout=subprocess.PIPE,
-                         stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", JOB, str(port), number],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for number in "01"
-    ]  # fmt: skip
+    ]
     answers = [process.communicate(timeout=120) for process in job]
     assert [process.returncode for process in job] == [0, 0], answers
     first, second = (json.loads(said.splitlines()[-1]) for said, _ in answers)

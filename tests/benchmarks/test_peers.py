@@ -38,9 +38,12 @@ class Scripted:
         self.epoch += 1
         train_s = self.seconds.pop(0) if self.epoch else 99.0  # the first epoch compiles
         return {
-            "train_s": train_s * self.share, "steps": round(1500 * self.share), "losses": [2.5, 2.0],
-            "epoch": self.epoch if self.share == 1 else None, "accuracy": 0.9 + self.epoch / 1000,
-        }  # fmt: skip
+            "train_s": train_s * self.share,
+            "steps": round(1500 * self.share),
+            "losses": [2.5, 2.0],
+            "epoch": self.epoch if self.share == 1 else None,
+            "accuracy": 0.9 + self.epoch / 1000,
+        }
 
 
 @pytest.fixture

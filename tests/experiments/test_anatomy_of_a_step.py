@@ -35,9 +35,16 @@ from lib.workers.queue import Request
 
 NETWORK = Network((16,))
 FOUND = {
-    "step": 200e-6, "busy": 195e-6, "returns": 20e-6, "transfer": 12e-6, "transfer-base": 2e-6, "python": 1e-6,
-    "many": 125e-6, "many-tiny": 5e-6, "call": 160e-6,
-}  # fmt: skip
+    "step": 200e-6,
+    "busy": 195e-6,
+    "returns": 20e-6,
+    "transfer": 12e-6,
+    "transfer-base": 2e-6,
+    "python": 1e-6,
+    "many": 125e-6,
+    "many-tiny": 5e-6,
+    "call": 160e-6,
+}
 
 
 @pytest.fixture
@@ -100,8 +107,13 @@ def test_parts_add_up_from_literal_figures():
     known = split("jax-step", FOUND)
     assert known is not None
     assert {name: round(1e6 * value) for name, value in known.parts_s.items()} == {
-        "arithmetic": 120, "transfer": 10, "launch and wait": 20, "dispatch": 20, "Python": 1, "idle": 0,
-    }  # fmt: skip
+        "arithmetic": 120,
+        "transfer": 10,
+        "launch and wait": 20,
+        "dispatch": 20,
+        "Python": 1,
+        "idle": 0,
+    }
     assert known.unexplained_s == pytest.approx(29e-6)
     assert known.adds_up
     assert list(known.parts_s) == [part.name for part in PARTS]
@@ -150,9 +162,14 @@ def test_libraries_are_asked_once_and_every_way_is_split():
 def kept(task, seconds):
     """Records as a worker would have made them."""
     return [
-        Record.of(KIND, task.subject | {"name": name, "work": 1.0}, Measurement((s, s, 1.02 * s), 1, Ended.SPREAD), versions(task.way.backend))
+        Record.of(
+            KIND,
+            task.subject | {"name": name, "work": 1.0},
+            Measurement((s, s, 1.02 * s), 1, Ended.SPREAD),
+            versions(task.way.backend),
+        )
         for name, s in seconds.items()
-    ]  # fmt: skip
+    ]
 
 
 def test_the_table_and_the_chart_show_what_is_kept():

@@ -145,14 +145,20 @@ def test_each_view_has_its_scale_and_its_winners(shown, best, darkest, ends):
     ("shown", "words"),
     [
         (Shown("seconds"), "Fastest so far: JAX, one call an epoch at batch size 512, 50"),
-        (Shown("speed-up", KERAS), "Farthest ahead of Keras on TensorFlow at the same batch size: NumPy at 32, 59 × as fast."),
+        (
+            Shown("speed-up", KERAS),
+            "Farthest ahead of Keras on TensorFlow at the same batch size: NumPy at 32, 59 × as fast.",
+        ),
         (Shown("speed-up", Way("keras-jax")), "Keras on JAX is not measured yet"),
-        (Shown("cost", price_per_h=3.6), "Cheapest so far: JAX, one call an epoch at batch size 512, $0.05 for 1,000 epochs."),
+        (
+            Shown("cost", price_per_h=3.6),
+            "Cheapest so far: JAX, one call an epoch at batch size 512, $0.05 for 1,000 epochs.",
+        ),
         (Shown("cost"), "set the $ per hour"),
         (Shown("target"), "counted after the race"),
         (Shown("target-cost", price_per_h=3.6), "counted after the race"),
     ],
-)  # fmt: skip
+)
 def test_the_sentence_speaks_of_the_chosen_view(shown, words):
     known = standings(list(MEASURED), [record(cell, [epoch_s] * 3) for cell, epoch_s in MEASURED.items()])
     told = sentence(known, shown).replace("\u202f", " ")
@@ -215,9 +221,14 @@ def test_only_the_projects_notebooks_are_opened(name):
 
 def test_the_notebook_as_a_script(tmp_path):
     answer = subprocess.run(
-        [sys.executable, "notebooks/backend_race.py"], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False,
+        [sys.executable, "notebooks/backend_race.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
         env=os.environ | {"PYTHONPATH": str(ROOT), "MNIST_CACHE_DIR": str(tmp_path)},
-    )  # fmt: skip
+    )
     assert answer.returncode == 0, answer.stderr
     assert "Traceback" not in answer.stderr
 

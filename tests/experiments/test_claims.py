@@ -71,11 +71,27 @@ MEASURED = [
     ("slows down again", Known(standings(numpy_2048=1.0, numpy_4096=0.9)), ClaimStatus.NOT_HERE),
     ("slows down again", Known(standings(numpy_2048=(0.8, 1.0, 1.5), numpy_4096=1.3)), ClaimStatus.OPEN),
     ("slows down again", Known(), ClaimStatus.OPEN),
-    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=(0.12, 0.13, 0.14), jax_epoch_4096=0.1)), ClaimStatus.HOLDS),
-    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=(0.141, 0.15, 0.16), jax_epoch_4096=0.1)), ClaimStatus.NOT_HERE),
-    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=(0.13, 0.14, 0.15), jax_epoch_4096=0.1)), ClaimStatus.OPEN),
+    (
+        "takes 0.14 s per epoch",
+        Known(standings(jax_step_4096=(0.12, 0.13, 0.14), jax_epoch_4096=0.1)),
+        ClaimStatus.HOLDS,
+    ),
+    (
+        "takes 0.14 s per epoch",
+        Known(standings(jax_step_4096=(0.141, 0.15, 0.16), jax_epoch_4096=0.1)),
+        ClaimStatus.NOT_HERE,
+    ),
+    (
+        "takes 0.14 s per epoch",
+        Known(standings(jax_step_4096=(0.13, 0.14, 0.15), jax_epoch_4096=0.1)),
+        ClaimStatus.OPEN,
+    ),
     ("takes 0.14 s per epoch", Known(standings(jax_step_4096=0.1)), ClaimStatus.OPEN),
-    ("every single operation", Known(operations=operations(numpy=1e-4, keras_tensorflow=3e-4, keras_tensorflow_gpu=5e-4)), ClaimStatus.HOLDS),
+    (
+        "every single operation",
+        Known(operations=operations(numpy=1e-4, keras_tensorflow=3e-4, keras_tensorflow_gpu=5e-4)),
+        ClaimStatus.HOLDS,
+    ),
     ("every single operation", Known(operations=ONE_SLOWER), ClaimStatus.NOT_HERE),
     ("every single operation", Known(operations=operations(numpy=1e-4, keras_tensorflow=3e-4)), ClaimStatus.NO_GPU),
     ("every single operation", Known(operations=operations(numpy=1e-4)), ClaimStatus.OPEN),
@@ -100,7 +116,7 @@ MEASURED = [
     ("Below 500,000", Known(standings(gpu_keras_tensorflow_32=1.0)), ClaimStatus.OPEN),
     ("Below 500,000", Known(), ClaimStatus.NO_GPU),
     ("0.77", Known(), ClaimStatus.OPEN),
-]  # fmt: skip
+]
 BY_ARITHMETIC = ("1,500 training steps", "11.31", "45 times", "capacity", "210 μs", "22,500 steps", "multiply-adds")
 
 

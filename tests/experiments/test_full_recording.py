@@ -189,10 +189,13 @@ def test_a_file_of_another_machine_is_not_written_over(tmp_path):
         (["no folder/a.json"], "Expected a folder that exists, got no folder; make it first."),
         (["a.json", "--minutes", "0"], "Minutes: expected more than 0, up to 600, got 0; choose for example 9."),
         (["a.json", "--price", "0.7"], "Price date: expected a day such as 2026-11-21, got ''; add --price-date."),
-        (["a.json", "--price", "-1", "--price-date", "2026-11-01"], "Price: expected 0 to 1000 dollars an hour, got -1"),
+        (
+            ["a.json", "--price", "-1", "--price-date", "2026-11-01"],
+            "Price: expected 0 to 1000 dollars an hour, got -1",
+        ),
         (["broken.json"], "is no JSON or was cut off"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)
     Path("broken.json").write_text('{"format": "less-overhead results", "vers')

@@ -91,7 +91,12 @@ def test_sentences_say_what_the_figures_show():
     def record(seconds):
         return Record("sweep", {}, (seconds,), 1, "CAP")
 
-    known = {"sequential": record(10.0), "vmap": record(5.0), "keras-sequential": record(100.0), "keras-processes": record(50.0)}  # fmt: skip
+    known = {
+        "sequential": record(10.0),
+        "vmap": record(5.0),
+        "keras-sequential": record(100.0),
+        "keras-processes": record(50.0),
+    }
     text = view.comparison_sentence(known, 3)
     assert "Quickest: vmap, 5.0\u202fs" in text
     assert "20.0 times faster than Keras one after another" in text
@@ -106,17 +111,25 @@ def test_sentences_say_what_the_figures_show():
     assert "of 4 each takes 1.6 times as long as at best" in text
     assert saturates_at(points[1:]) == 2
     text = view.mixed_sentence([Mixed("sequential", 1.0, 8, 0.0), Mixed("padded", 2.0, 1, 0.5)])
-    assert text == "Padding is 50% of the arithmetic, and one padded program is 2 times slower than one network after another."  # fmt: skip
+    assert (
+        text
+        == "Padding is 50% of the arithmetic, and one padded program is 2 times slower than one network after another."
+    )
     assert view.mixed_sentence([]) == view.saturation_sentence([]) == ""
 
 
-@pytest.mark.parametrize("flags", [[], ["other programs kept 1.5 cores busy: close them", "other programs kept 2.0 cores busy: close them"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "flags", [[], ["other programs kept 1.5 cores busy: close them", "other programs kept 2.0 cores busy: close them"]]
+)
 def test_disturbance_is_said_once(flags):
     assert view.disturbance(flags).count("Disturbed") == min(len(flags), 1)
 
 
 def test_charts_of_nothing_and_of_something():
-    for points in ([], [Point("vmap", "cpu", 2, 0.1, 0, "", 0.09, 0.2), Point("sequential", "cpu", 1, 0.2, 0, "", 0.2, 0.2)]):  # fmt: skip
+    for points in (
+        [],
+        [Point("vmap", "cpu", 2, 0.1, 0, "", 0.09, 0.2), Point("sequential", "cpu", 1, 0.2, 0, "", 0.2, 0.2)],
+    ):
         assert view.saturation_chart(points, 64).spec["layer"]
     for found in ([], [Mixed("padded", 1.0, 1, 0.2)]):
         assert view.mixed_chart(found).spec["layer"]

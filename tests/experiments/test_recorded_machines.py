@@ -96,11 +96,20 @@ def change(content, name, value):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda c: json.dumps(c)[:-400], r"Expected an export, but x.json is no JSON or was cut off .*; export it again."),
+        (
+            lambda c: json.dumps(c)[:-400],
+            r"Expected an export, but x.json is no JSON or was cut off .*; export it again.",
+        ),
         (lambda _: '{"cells": []}', "x.json is another kind of file"),
         (lambda _: "PK\x03\x04", "x.json is no JSON"),
-        (lambda c: json.dumps(c | {"version": 99}), r"x.json was written by a newer version \(schema 99, this one knows \d\); update this program."),
-        (lambda c: json.dumps(change(c, "block_s", "[0.1, NaN, 0.2]")), "race.*is damaged .expected seconds from 0 on, got nan.; export it again|got nan"),
+        (
+            lambda c: json.dumps(c | {"version": 99}),
+            r"x.json was written by a newer version \(schema 99, this one knows \d\); update this program.",
+        ),
+        (
+            lambda c: json.dumps(change(c, "block_s", "[0.1, NaN, 0.2]")),
+            "race.*is damaged .expected seconds from 0 on, got nan.; export it again|got nan",
+        ),
         (lambda c: json.dumps(change(c, "block_s", "[0.1, -3.0]")), "expected seconds from 0 on, got -3.0"),
         (lambda c: json.dumps(change(c, "block_s", '["fast"]')), "expected seconds from 0 on, got fast"),
         (lambda c: json.dumps(change(c, "steps_per_block", 0)), "expected 1 or more steps in a block, got 0"),
@@ -109,7 +118,7 @@ def change(content, name, value):
         (lambda c: json.dumps(c | {"measurements": []}), "is an export without a measurement"),
         (lambda c: json.dumps(c | {"measurements": {"a": 1}}), "expected rows in measurements, got dict"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_sound_export_is_one_sentence_and_the_others_are_read(card, damage, words):
     content = json.loads(card.read_text())
     found = collect([("x.json", damage(content)), ("card.json", card.read_text())])

@@ -31,10 +31,18 @@ def filled(experiment, accuracies, epoch_s=0.1, diverged=()):
         training = experiment.items[index].training
         steps = training.steps_per_epoch()
         epochs = tuple(
-            Epoch(e, steps, 0.3, accuracy * (0.9 + 0.1 * (e + 1) / training.epochs), epoch_s * (index + 1), 0.01, no_parameters,
-                  4 if index in diverged else None)
+            Epoch(
+                e,
+                steps,
+                0.3,
+                accuracy * (0.9 + 0.1 * (e + 1) / training.epochs),
+                epoch_s * (index + 1),
+                0.01,
+                no_parameters,
+                4 if index in diverged else None,
+            )
             for e in range(training.epochs)
-        )  # fmt: skip
+        )
         results.add(Finished(index, Curve(0.2, epochs, np.full(steps * training.epochs, 0.3, np.float32)), kept=False))
     results.end(State.DONE)
     return results

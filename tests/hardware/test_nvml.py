@@ -26,19 +26,29 @@ def nvml(monkeypatch):
 
     samples = iter("abcdef")
     vars(module).update(
-        NVMLError=NVMLError, NVML_CLOCK_SM=1, NVML_GPM_METRICS_GET_VERSION=1,
-        nvmlInit=lambda: None, nvmlShutdown=lambda: None,
-        nvmlSystemGetDriverVersion=lambda: b"570.86", nvmlDeviceGetCount=lambda: 1,
-        nvmlDeviceGetHandleByIndex=lambda index: index, nvmlDeviceGetName=lambda _: "NVIDIA L4",
+        NVMLError=NVMLError,
+        NVML_CLOCK_SM=1,
+        NVML_GPM_METRICS_GET_VERSION=1,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlSystemGetDriverVersion=lambda: b"570.86",
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda _: "NVIDIA L4",
         nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=24 * 2**30),
-        nvmlDeviceGetClockInfo=lambda _, kind: 1200, nvmlDeviceGetMaxClockInfo=lambda _, kind: 2040,
-        nvmlDeviceGetPowerUsage=lambda _: 71_900, nvmlDeviceGetEnforcedPowerLimit=lambda _: 72_000,
+        nvmlDeviceGetClockInfo=lambda _, kind: 1200,
+        nvmlDeviceGetMaxClockInfo=lambda _, kind: 2040,
+        nvmlDeviceGetPowerUsage=lambda _: 71_900,
+        nvmlDeviceGetEnforcedPowerLimit=lambda _: 72_000,
         nvmlDeviceGetUtilizationRates=lambda _: SimpleNamespace(gpu=98),
         nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 0x4 | 0x1,
         nvmlGpmQueryDeviceSupport=lambda _: SimpleNamespace(isSupportedDevice=1),
-        nvmlGpmSampleAlloc=lambda: next(samples), nvmlGpmSampleGet=lambda _, sample: sample,
-        nvmlGpmSampleFree=lambda _: None, c_nvmlGpmMetricsGet_t=lambda: metrics, nvmlGpmMetricsGet=metrics_get,
-    )  # fmt: skip
+        nvmlGpmSampleAlloc=lambda: next(samples),
+        nvmlGpmSampleGet=lambda _, sample: sample,
+        nvmlGpmSampleFree=lambda _: None,
+        c_nvmlGpmMetricsGet_t=lambda: metrics,
+        nvmlGpmMetricsGet=metrics_get,
+    )
     monkeypatch.setitem(sys.modules, "pynvml", module)
     return module
 

@@ -52,10 +52,14 @@ def thumb(page, label, nth=0):
 
 # Small settings, so that each move is trained quickly; the first two of an experiment's lines are enough.
 QUICK_BACKENDS = "backend.hidden=16&backend.size=2048&backend.epochs=2"
-QUICK = "&".join((
-    "rate.count=2&rate.size=512&rate.epochs=2", "size.sizes=512,4096&size.epochs=2",
-    "depth.networks=128,256&depth.size=512&depth.epochs=2", QUICK_BACKENDS,
-))  # fmt: skip
+QUICK = "&".join(
+    (
+        "rate.count=2&rate.size=512&rate.epochs=2",
+        "size.sizes=512,4096&size.epochs=2",
+        "depth.networks=128,256&depth.size=512&depth.epochs=2",
+        QUICK_BACKENDS,
+    )
+)
 # What the first test trains is kept for the others that open the same page. Its networks are good enough to know a drawn digit.
 # At batch size 32 Keras alone takes half a minute; with these settings of the backends the sliders' test begins, too.
 FILLED = f"?size.sizes=32,256&size.epochs=1&depth.networks=128,256&depth.size=128&depth.epochs=2&{QUICK_BACKENDS}"
@@ -172,8 +176,9 @@ def test_a_moved_slider_does_not_wait_for_the_experiments_below(page, server):
     page.keyboard.press("ArrowLeft")
     page.wait_for_function(
         "old => ![old, '', undefined].includes(document.querySelector('.lab .lab-sentence')?.innerText)",
-        arg=before, timeout=60_000,
-    )  # fmt: skip
+        arg=before,
+        timeout=60_000,
+    )
     assert State(page.evaluate(state, 3)).under_way, "the fourth is not over yet"
     page.wait_for_function(f"() => ({state})(3) === 'Training'", timeout=10_000)
     page.locator(".lab >> nth=3 >> button", has_text="Stop").click()
@@ -277,8 +282,10 @@ def test_the_focus_is_seen(page, server, scheme):
     seen = []
     for _ in range(10):
         page.keyboard.press("Tab")
-        seen.append(page.evaluate("""() => { let e = document.activeElement; while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;
-            const of = getComputedStyle(e); return [e.getAttribute('role') ?? e.localName, of.outlineStyle, parseFloat(of.outlineWidth), of.outlineColor] }"""))  # fmt: skip
+        seen.append(
+            page.evaluate("""() => { let e = document.activeElement; while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;
+            const of = getComputedStyle(e); return [e.getAttribute('role') ?? e.localName, of.outlineStyle, parseFloat(of.outlineWidth), of.outlineColor] }""")
+        )
     assert {"slider", "button", "input", "select"} <= {kind for kind, *_ in seen}
     assert {(style, width) for _, style, width, _ in seen} == {("solid", 2)}
     ground = page.evaluate(GROUND)

@@ -20,7 +20,9 @@ def server(tmp_path_factory):
     subject = {"backend": "numpy", "device": "cpu", "hidden": "128", "evaluation_s": 0.01, "first_call_s": 0.0}
     for size in (1, 32):
         measured = Measurement((7.0, 7.1, 7.2), 1, Ended.CAP)
-        Store(folder / "results.sqlite").add(Record.of("race", subject | {"batch_size": size}, measured, versions("numpy")))  # fmt: skip
+        Store(folder / "results.sqlite").add(
+            Record.of("race", subject | {"batch_size": size}, measured, versions("numpy"))
+        )
     with serving(folder, "notebooks/compare_machines.py") as served:
         yield served
 
@@ -43,7 +45,10 @@ def test_machines_are_dropped_compared_and_priced(page, server, tmp_path):
     problem = page.locator("p.lab-problem").inner_text()
     assert "broken.json is no JSON or was cut off" in problem
     assert "export it again" in problem
-    page.wait_for_function("() => [...document.querySelectorAll('.lab-sentence')].some(e => e.innerText.includes('Colossus · 4 cores is surely the quickest'))", timeout=20_000)  # fmt: skip
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.lab-sentence')].some(e => e.innerText.includes('Colossus · 4 cores is surely the quickest'))",
+        timeout=20_000,
+    )
     assert page.locator(".compare-grid figure svg").count() >= 3, "a chart for each machine with a race"
     prices = page.locator("details:has-text('prices') summary").first
     prices.click()
@@ -52,7 +57,7 @@ def test_machines_are_dropped_compared_and_priced(page, server, tmp_path):
         price = page.locator("details:has-text('prices') input").first
     price.fill("500")
     price.press("Enter")
-    page.wait_for_function("() => document.body.innerText.includes('500 (entered here)')", timeout=20_000)  # fmt: skip
+    page.wait_for_function("() => document.body.innerText.includes('500 (entered here)')", timeout=20_000)
     drop(page, card, processor, write(tmp_path / "third.json", THIRD, 0.004, [Way("numpy")]))
     page.wait_for_selector(f"text={THIRD}", timeout=20_000)
     assert "500 (entered here)" in page.locator(".lab-table.compare").first.inner_text(), "another file loses no price"

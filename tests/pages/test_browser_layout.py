@@ -112,8 +112,10 @@ WATCH = f"""() => {{ window.seen = []; window.states = new Set(); const places =
 def test_nothing_moves_from_the_first_run_to_the_next(page, server, size):
     """Watched at every frame of the browser, from four empty frames over the first run of the page to one after a moved slider."""
     page.set_viewport_size(size)
-    page.goto(f"{server[0]}/?rate.size=256&rate.epochs=2&rate.hidden={size['width'] // 40}&size.epochs=1&size.sizes=256,4096&depth.epochs=1"
-              "&depth.networks=128,256&depth.size=1024&backend.hidden=16&backend.size=2048&backend.epochs=2")  # fmt: skip
+    page.goto(
+        f"{server[0]}/?rate.size=256&rate.epochs=2&rate.hidden={size['width'] // 40}&size.epochs=1&size.sizes=256,4096&depth.epochs=1"
+        "&depth.networks=128,256&depth.size=1024&backend.hidden=16&backend.size=2048&backend.epochs=2"
+    )
     page.wait_for_function("() => document.querySelectorAll('.lab').length >= 5", timeout=60_000)
     page.wait_for_timeout(500)  # the fonts and the controls are drawn
     page.evaluate(WATCH)

@@ -107,10 +107,24 @@ def measured_step(tmp_path_factory):
     folder = tmp_path_factory.mktemp("anatomy")
     share_compiled(folder)
     answer = subprocess.run(
-        [sys.executable, "notebooks/anatomy_of_a_step.py", "--", "--step.size", "256", "--step.width", "16", "--step.by", "numpy/cpu,jax-epoch/cpu"],
-        cwd=ROOT, capture_output=True, text=True, timeout=200, check=False,
+        [
+            sys.executable,
+            "notebooks/anatomy_of_a_step.py",
+            "--",
+            "--step.size",
+            "256",
+            "--step.width",
+            "16",
+            "--step.by",
+            "numpy/cpu,jax-epoch/cpu",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
         env=os.environ | {"PYTHONPATH": str(ROOT), "MNIST_CACHE_DIR": str(folder)},
-    )  # fmt: skip
+    )
     assert answer.returncode == 0, answer.stderr
     assert "A step on 256 images takes" in answer.stdout
     return folder

@@ -26,10 +26,22 @@ from tests.conftest import ROOT
 
 # The smallest settings that still run every experiment.
 QUICK = {
-    "rate.epochs": "1", "rate.size": "4096", "rate.count": "2", "size.epochs": "1", "size.sizes": "2048,4096",
-    "depth.epochs": "1", "depth.size": "4096", "depth.networks": "128,256", "backend.epochs": "2", "backend.size": "4096",
-    "search.count": "16", "search.epochs": "1", "search.sizes": "4096", "search.widths": "16,32", "search.depths": "1",
-}  # fmt: skip
+    "rate.epochs": "1",
+    "rate.size": "4096",
+    "rate.count": "2",
+    "size.epochs": "1",
+    "size.sizes": "2048,4096",
+    "depth.epochs": "1",
+    "depth.size": "4096",
+    "depth.networks": "128,256",
+    "backend.epochs": "2",
+    "backend.size": "4096",
+    "search.count": "16",
+    "search.epochs": "1",
+    "search.sizes": "4096",
+    "search.widths": "16,32",
+    "search.depths": "1",
+}
 
 
 def arguments(settings=QUICK):
@@ -76,8 +88,12 @@ def test_as_an_export(tmp_path):
     path = tmp_path / "page.html"
     answer = subprocess.run(
         [sys.executable, "-m", "marimo", "export", "html", "mnist_training.py", "-o", str(path), "--", *arguments()],
-        cwd=ROOT, capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
     assert answer.returncode == 0, answer.stderr
     content = path.read_text()
     assert "was best" in content
@@ -249,7 +265,10 @@ def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
     assert "of the 10,000 test images" in shown[-1].text
 
 
-@pytest.mark.parametrize("gaps", [[], [(Way(device="gpu"), "no NVIDIA driver", "install one"), (Way("torch"), "not installed", "make torch")]])  # fmt: skip
+@pytest.mark.parametrize(
+    "gaps",
+    [[], [(Way(device="gpu"), "no NVIDIA driver", "install one"), (Way("torch"), "not installed", "make torch")]],
+)
 def test_missing_backends_give_reason_and_remedy(monkeypatch, gaps):
     experiment = experiments.backends(32, 2, 0.1, "128")
     monkeypatch.setattr(experiments, "missing_backends", lambda: gaps)

@@ -39,21 +39,35 @@ PAGES = {
 }
 EVERY = [setting for known in PAGES.values() for setting in known.values()]
 PANELS = {
-    "rate": page.rate_panel, "size": page.size_panel, "depth": page.depth_panel, "backend": page.backend_panel,
-    "search": search_page.panel, "race": backend_race.panel, "step": anatomy_of_a_step.panel, "traps": traps.panel,
-    "count": parallel_sweeps.count_panel, "mixed": parallel_sweeps.mixed_panel,
-}  # fmt: skip
+    "rate": page.rate_panel,
+    "size": page.size_panel,
+    "depth": page.depth_panel,
+    "backend": page.backend_panel,
+    "search": search_page.panel,
+    "race": backend_race.panel,
+    "step": anatomy_of_a_step.panel,
+    "traps": traps.panel,
+    "count": parallel_sweeps.count_panel,
+    "mixed": parallel_sweeps.mixed_panel,
+}
 EXPERIMENTS = {
-    "rate": page.rate_experiment, "size": page.size_experiment, "depth": page.depth_experiment,
-    "backend": page.backend_experiment, "search": lambda values: search_page.trainings_of(checked(search_page.settings(), "search", values)),
-}  # fmt: skip
+    "rate": page.rate_experiment,
+    "size": page.size_experiment,
+    "depth": page.depth_experiment,
+    "backend": page.backend_experiment,
+    "search": lambda values: search_page.trainings_of(checked(search_page.settings(), "search", values)),
+}
 
 # What people write, what they mistype, and what nobody should send.
 NUMBERS = st.one_of(st.integers(), st.floats(), st.integers(-3, 5000), st.just(10**400)).map(str)
 TEXTS = st.one_of(
-    st.text(max_size=40), NUMBERS, st.lists(NUMBERS, max_size=4).map(",".join), st.just(""), st.just("x" * 20_000),
+    st.text(max_size=40),
+    NUMBERS,
+    st.lists(NUMBERS, max_size=4).map(",".join),
+    st.just(""),
+    st.just("x" * 20_000),
     st.sampled_from([option for setting in EVERY for option in map(str, setting.options)]),
-)  # fmt: skip
+)
 # What a control's element may be told by whoever speaks to the server: anything that JSON holds.
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXTS, st.lists(TEXTS, max_size=3))
 QUICKLY = hypothesis(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -133,7 +147,11 @@ def test_what_a_control_saves_is_read_again(data, setting):
     if not setting.options:
         return
     several = isinstance(setting.usual, tuple)
-    value = data.draw(st.lists(st.sampled_from(setting.options), min_size=2, max_size=2).map(sorted) if several else st.sampled_from(setting.options))  # fmt: skip
+    value = data.draw(
+        st.lists(st.sampled_from(setting.options), min_size=2, max_size=2).map(sorted)
+        if several
+        else st.sampled_from(setting.options)
+    )
     written = Parameters()
     panel, _, key = setting.name.partition(".")
     Address(written).save(panel)({key: value})
@@ -182,7 +200,8 @@ def test_the_warnings_of_an_address_are_there_before_any_control():
     address = Address(arguments={"rate.epochs": "many"})
     address.check(PAGES["mnist_training"])
     shown, _ = mnist_training.title.run(  # type: ignore[misc]
-        address=address, store=type("Store", (), {"trouble": ""}), get_data=lambda: None, page_tools=mo.Html(""))  # fmt: skip
+        address=address, store=type("Store", (), {"trouble": ""}), get_data=lambda: None, page_tools=mo.Html("")
+    )
     assert "rate.epochs=many" in shown.text
 
 
@@ -201,7 +220,9 @@ def test_a_search_that_cannot_draw_so_many_says_so(count, wanted):
 def test_rates_are_counted_as_they_are_drawn(low, high):
     low, high = sorted((low, high))
     space = random_search.Space((low, high), (32,), (16,), (1,))
-    rates = {float(f"{mantissa}e{power}") for mantissa in range(100, 1000) for power in range(-6, 0)} | {10.0**k for k in (0, 1)}  # fmt: skip
+    rates = {float(f"{mantissa}e{power}") for mantissa in range(100, 1000) for power in range(-6, 0)} | {
+        10.0**k for k in (0, 1)
+    }
     rates |= {float(f"{mantissa / 100:.2f}") for mantissa in range(100, 1000)}
     assert space.size == sum(low <= rate <= high for rate in rates)
 
@@ -236,7 +257,10 @@ def test_a_wrong_option_is_refused_with_the_nearest_right_one(name, words, wante
 
 
 @QUICKLY
-@given(st.sampled_from(sorted(PAGES)), st.lists(st.one_of(TEXTS, st.sampled_from([f"--{one.name}" for one in EVERY])), max_size=4))  # fmt: skip
+@given(
+    st.sampled_from(sorted(PAGES)),
+    st.lists(st.one_of(TEXTS, st.sampled_from([f"--{one.name}" for one in EVERY])), max_size=4),
+)
 def test_whatever_a_command_line_says_is_used_or_answered(name, words):
     status, found = None, {}
     try:
@@ -251,9 +275,14 @@ def test_whatever_a_command_line_says_is_used_or_answered(name, words):
 
 def run_script(*words, **environment):
     return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=150, check=False,
+        [sys.executable, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow
@@ -261,7 +290,10 @@ def test_a_script_with_a_wrong_option_ends_with_status_2_before_anything_is_trai
     answer = run_script("mnist_training.py", "--search.seed", "99999999")
     assert answer.returncode == 2
     assert answer.stdout == ""
-    assert answer.stderr == "--search.seed 99999999: expected a whole number from 0 to 9999. See mnist_training.py --help.\n"  # fmt: skip
+    assert (
+        answer.stderr
+        == "--search.seed 99999999: expected a whole number from 0 to 9999. See mnist_training.py --help.\n"
+    )
 
 
 def test_a_script_whose_settings_do_not_fit_together_ends_with_status_2():
@@ -286,8 +318,11 @@ def test_a_script_whose_experiment_fails_ends_with_status_1(notebook, tmp_path):
 def test_a_script_whose_worker_is_killed_ends_with_status_1():
     script = subprocess.Popen(
         [sys.executable, "mnist_training.py", "--rate.size", "1", "--rate.epochs", "20", "--rate.count", "2"],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         worker = wait_for_a_busy_worker(script.pid)
         worker.send_signal(signal.SIGKILL)

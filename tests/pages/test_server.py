@@ -159,10 +159,26 @@ def started(
     """`make run` or `make class` on a free port; in the editor with the cookie that its printed address gives."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "lib.cli.launch", mode, "--port", str(port), "--headless", "1", "--notebook", notebook],
-        cwd=ROOT, env=os.environ | {"MNIST_CACHE_DIR": str(cache)}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-u",
+            "-m",
+            "lib.cli.launch",
+            mode,
+            "--port",
+            str(port),
+            "--headless",
+            "1",
+            "--notebook",
+            notebook,
+        ],
+        cwd=ROOT,
+        env=os.environ | {"MNIST_CACHE_DIR": str(cache)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     assert process.stdout is not None
     jar = http.cookiejar.CookieJar()
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))

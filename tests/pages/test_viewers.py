@@ -13,10 +13,14 @@ from tests.browser import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 # Small settings; the fourth experiment starts other libraries, and is not waited for.
-QUICK = "&".join((
-    "rate.count=4&rate.size=512&rate.epochs=2", "size.sizes=256,1024&size.epochs=2", "depth.networks=128,256&depth.size=512&depth.epochs=2",
-    "backend.hidden=16&backend.size=4096&backend.epochs=2",
-))  # fmt: skip
+QUICK = "&".join(
+    (
+        "rate.count=4&rate.size=512&rate.epochs=2",
+        "size.sizes=256,1024&size.epochs=2",
+        "depth.networks=128,256&depth.size=512&depth.epochs=2",
+        "backend.hidden=16&backend.size=4096&backend.epochs=2",
+    )
+)
 AWAITED = ("rate_experiment", "size_experiment", "depth_experiment")
 LONG = "rate.count=16&rate.size=1&rate.epochs=20&rate.hidden=512"  # takes far longer than the test waits
 LIMIT_S = 300

@@ -9,9 +9,13 @@ from lib.timing.measurement import Ended, Measurement
 
 def test_a_row_a_record_flat_and_in_the_order_of_time():
     made = [
-        Record.of("race", {"backend": "numpy", "batch_size": size}, Measurement((3.0, 1.0, 2.0), 10, Ended.CAP, warnings=("loud",)))
+        Record.of(
+            "race",
+            {"backend": "numpy", "batch_size": size},
+            Measurement((3.0, 1.0, 2.0), 10, Ended.CAP, warnings=("loud",)),
+        )
         for size in (32, 512)
-    ]  # fmt: skip
+    ]
     later, earlier = made[0], Record(**{**vars(made[1]), "measured_at": "2000-01-01T00:00:00"})
     frame = records_frame([later, earlier])
     assert list(frame["batch_size"]) == [512, 32]

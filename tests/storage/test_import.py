@@ -185,8 +185,18 @@ def test_the_extremes_that_are_taken_can_be_drawn(sound, seconds):
         ("curves", "losses", "%%%", "base64"),
         ("curves", "losses", "AAAA", "buffer size"),
         ("curves", "epochs", "[" * 100_000, "nested too deeply"),
-        ("curves", "training", '{"network": {"hidden": [1.5]}, "learning_rate": 0.1, "batch_size": 1, "epochs": 1, "seed": 0}', "neurons"),
-        ("measurements", "subject", "{}", "in measurements, the row of {} is damaged (expected name as text in the subject (anatomy), got nothing); export it again"),
+        (
+            "curves",
+            "training",
+            '{"network": {"hidden": [1.5]}, "learning_rate": 0.1, "batch_size": 1, "epochs": 1, "seed": 0}',
+            "neurons",
+        ),
+        (
+            "measurements",
+            "subject",
+            "{}",
+            "in measurements, the row of {} is damaged (expected name as text in the subject (anatomy), got nothing); export it again",
+        ),
         ("measurements", "machine_line", "\ud800", "surrogates not allowed"),
         ("measurements", "subject", '{"name": "\\ud800", "work": 1.0}', "surrogates not allowed"),
         ("measurements", "subject", '{"name": "step", "work": 0}', "expected work from 1e-12 on, got 0"),
@@ -194,7 +204,7 @@ def test_the_extremes_that_are_taken_can_be_drawn(sound, seconds):
         ("measurements", "block_s", "[]", "expected seconds, got none"),
     ],
     ids=lambda value: ascii(value)[:30],
-)  # fmt: skip
+)
 def test_a_row_that_cannot_be_used_is_named(sound, table, column, value, words):
     rows = sound[table]
     number = next(n for n, row in enumerate(rows) if row.get("kind", "anatomy") == "anatomy")

@@ -175,10 +175,14 @@ print(store.get(key(seed=number)) is not None, "told" if "was damaged; it was se
 """
     programs = [
         subprocess.Popen(
-            [sys.executable, "-c", code, str(path), str(number)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code, str(path), str(number)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for number in range(1000, 1004)
-    ]  # fmt: skip
+    ]
     for program in programs:
         assert program.stdout is not None
         program.stdout.readline()
@@ -199,10 +203,14 @@ print(store.get(key(seed=number)) is not None, "told" if "was damaged; it was se
 @pytest.mark.parametrize(
     ("table", "column", "value"),
     [
-        ("curves", "epochs", "[{"), ("curves", "epochs", "[" * 100_000), ("curves", "losses", b"abc"), ("curves", "training", "{}"),
-        ("curves", "first_call_s", "soon"), ("curves", "measured_at", b"\xff\xfe"),
+        ("curves", "epochs", "[{"),
+        ("curves", "epochs", "[" * 100_000),
+        ("curves", "losses", b"abc"),
+        ("curves", "training", "{}"),
+        ("curves", "first_call_s", "soon"),
+        ("curves", "measured_at", b"\xff\xfe"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_curve_is_trained_again(tmp_path, table, column, value):
     path = tmp_path / "results.sqlite"
     kept(path, 3)

@@ -31,7 +31,11 @@ START_S = 60.0
 
 def start(module, *arguments, cwd=ROOT):
     command = [sys.executable, "-m", f"distributed.cli.{module}", *arguments]
-    environment = os.environ | {"PYTHONPATH": str(cwd), "JAX_PLATFORMS": "cpu", "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}  # fmt: skip
+    environment = os.environ | {
+        "PYTHONPATH": str(cwd),
+        "JAX_PLATFORMS": "cpu",
+        "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error",
+    }
     return subprocess.Popen(
         command, cwd=cwd, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )

@@ -34,9 +34,14 @@ from lib.workers.queue import Request, Urgency
 MIXED = [
     Training(Network(hidden), rate, 4096, 2, seed)
     for hidden, rate, seed in (
-        ((12,), 0.1, 0), ((12,), 0.3, 0), ((7, 5), 0.1, 0), ((12,), 0.1, 1), ((64, 64, 64), 1000.0, 0), ((), 0.1, 0),
+        ((12,), 0.1, 0),
+        ((12,), 0.3, 0),
+        ((7, 5), 0.1, 0),
+        ((12,), 0.1, 1),
+        ((64, 64, 64), 1000.0, 0),
+        ((), 0.1, 0),
     )
-]  # fmt: skip
+]
 
 
 def made(trainings, engine, store=None, **options):
@@ -100,7 +105,11 @@ def test_one_more_epoch_and_one_more_rate_train_only_that(engine, tmp_path, stra
     told, found = made([*longer, replace(MIXED[0], learning_rate=0.2)], engine, store, strategy=strategy)
     assert {update.index: len(update.curve.epochs) for update in told if isinstance(update, Continued)} == {0: 2, 1: 2}
     if strategy != "processes":
-        steps = {update.event.epoch for update in told if isinstance(update, Progress) and update.index < 2 and hasattr(update.event, "epoch")}  # fmt: skip
+        steps = {
+            update.event.epoch
+            for update in told
+            if isinstance(update, Progress) and update.index < 2 and hasattr(update.event, "epoch")
+        }
         assert steps == {2}, "only the third epoch is trained"
     _, whole = made(longer, engine, strategy=strategy)
     for index in (0, 1):

@@ -13,7 +13,10 @@ CASES = {
         2.25,
     ),
     "unsynchronised timing": (
-        Observed(step_s=541e-6, reported_step_s=20e-6), Observed(step_s=541e-6, reported_step_s=530e-6), ("540 μs", "20.0 μs"), 27.05,
+        Observed(step_s=541e-6, reported_step_s=20e-6),
+        Observed(step_s=541e-6, reported_step_s=530e-6),
+        ("540 μs", "20.0 μs"),
+        27.05,
     ),
     "tiny work on a GPU": (
         Observed("gpu", step_s=2.8e-3, arithmetic_s=1e-6, cpu_step_s=0.14e-3),
@@ -22,14 +25,30 @@ CASES = {
         20.0,
     ),
     "transfer in the loop": (
-        Observed(step_s=1e-3, transfer_s=0.5e-3), Observed(step_s=1e-3, transfer_s=0.05e-3), ("500 μs", "50%"), 2.0,
+        Observed(step_s=1e-3, transfer_s=0.5e-3),
+        Observed(step_s=1e-3, transfer_s=0.05e-3),
+        ("500 μs", "50%"),
+        2.0,
     ),
     "input-bound": (Observed(step_s=1e-3, input_s=0.75e-3), Observed(step_s=1e-3, input_s=0.1e-3), ("75%",), 4.0),
-    "retracing": (Observed(traces=12, shapes=1), Observed(traces=2, shapes=2), ("12 times", "1 different shape."), None),
-    "wrong precision": (
-        Observed(precisions=("float32", "tf32")), Observed(precisions=("float32", "float32")), ("float32 and tf32",), None,
+    "retracing": (
+        Observed(traces=12, shapes=1),
+        Observed(traces=2, shapes=2),
+        ("12 times", "1 different shape."),
+        None,
     ),
-    "oversubscribed threads": (Observed(threads=16, cores=2), Observed(threads=2, cores=2), ("16 threads", "2 cores"), None),
+    "wrong precision": (
+        Observed(precisions=("float32", "tf32")),
+        Observed(precisions=("float32", "float32")),
+        ("float32 and tf32",),
+        None,
+    ),
+    "oversubscribed threads": (
+        Observed(threads=16, cores=2),
+        Observed(threads=2, cores=2),
+        ("16 threads", "2 cores"),
+        None,
+    ),
     "disturbed measurement": (
         Observed(spread=0.25, steal_share=0.12, load=3.0, cores=2),
         Observed(spread=0.02, steal_share=0.0, load=0.1, cores=2),
@@ -37,12 +56,18 @@ CASES = {
         None,
     ),
     "GPU present but not registered": (
-        Observed(gpus_present=1, gpus_registered=0), Observed(gpus_present=1, gpus_registered=1), ("1 GPU,", "sees 0"), None,
+        Observed(gpus_present=1, gpus_registered=0),
+        Observed(gpus_present=1, gpus_registered=1),
+        ("1 GPU,", "sees 0"),
+        None,
     ),
     "batch sizes compared by epoch time alone": (
-        Observed(batch_sizes=(32, 4096)), Observed(batch_sizes=(32, 4096), by_accuracy=True), ("32, 4096",), None,
+        Observed(batch_sizes=(32, 4096)),
+        Observed(batch_sizes=(32, 4096), by_accuracy=True),
+        ("32, 4096",),
+        None,
     ),
-}  # fmt: skip
+}
 
 
 def test_every_detector_has_a_case():
@@ -68,5 +93,7 @@ def test_nothing_known_nothing_said():
 def test_the_largest_gain_comes_first():
     both = Observed("gpu", step_s=2.8e-3, arithmetic_s=1e-6, cpu_step_s=0.14e-3, transfer_s=1e-3, threads=9, cores=2)
     assert [finding.name for finding in findings(both)] == [
-        "tiny work on a GPU", "transfer in the loop", "oversubscribed threads",
-    ]  # fmt: skip
+        "tiny work on a GPU",
+        "transfer in the loop",
+        "oversubscribed threads",
+    ]

@@ -17,11 +17,18 @@ from tests.contrast import channels, contrast
 
 # marimo's own in 0.25, light and dark: the page's ground and the text on it.
 GROUNDS = (("#ffffff", "#0f172a"), ("#181c1a", "#eceeed"))
-PALETTE = sorted({
-    *(backend.color for backend in BACKENDS.values()), *(strategy.color for strategy in STRATEGIES.values()),
-    *(method.color for method in methods()), *(part.color for part in PARTS), UNEXPLAINED_COLOR,
-    traps.WRONG, traps.RIGHT, *(color for count in range(2, 17) for color in ordered_palette(count)),
-})  # fmt: skip
+PALETTE = sorted(
+    {
+        *(backend.color for backend in BACKENDS.values()),
+        *(strategy.color for strategy in STRATEGIES.values()),
+        *(method.color for method in methods()),
+        *(part.color for part in PARTS),
+        UNEXPLAINED_COLOR,
+        traps.WRONG,
+        traps.RIGHT,
+        *(color for count in range(2, 17) for color in ordered_palette(count)),
+    }
+)
 
 
 def test_contrast_is_the_one_of_the_standard():

@@ -28,9 +28,14 @@ def of(*ratios, spread=0.0):
 
 
 FOUND = {
-    REFERENCE: measured(*[2e-4] * 9), "synchronisation": of(0.1), "first call counted": of(5.0), "one sample": of(0.5, 2.0, 4.5),
-    "best of n": of(1.0), "transfer inside": of(1.5), "busy is not working": of(1.9),
-}  # fmt: skip
+    REFERENCE: measured(*[2e-4] * 9),
+    "synchronisation": of(0.1),
+    "first call counted": of(5.0),
+    "one sample": of(0.5, 2.0, 4.5),
+    "best of n": of(1.0),
+    "transfer inside": of(1.5),
+    "busy is not working": of(1.9),
+}
 
 
 def test_nothing_is_shown_without_its_reference():

@@ -57,9 +57,12 @@ def write(into: Weights, place: tuple[int, int], parameters: Parameters, shape: 
 def read(parameters: Weights, place: tuple[int, int], network: Network, shape: Shape) -> Parameters:
     """One network's parameters without padding, weights (inputs, outputs); copies."""
     hidden = [
-        (parameters["weights"][depth][place][:outputs, :inputs].T.copy(), parameters["biases"][depth][place][:outputs].copy())
+        (
+            parameters["weights"][depth][place][:outputs, :inputs].T.copy(),
+            parameters["biases"][depth][place][:outputs].copy(),
+        )
         for depth, (inputs, outputs) in enumerate(network.shapes[:-1])
-    ]  # fmt: skip
+    ]
     inputs = network.widths[-2]
     weights = parameters["exits"][shape.exits.index(len(network.hidden))][place][:, :inputs].T.copy()
     return [*hidden, (weights, parameters["last"][0][place].copy())]
@@ -240,10 +243,19 @@ class _Run:
         loss, accuracy = found
         for index in self.alive:
             place = places[index]
-            yield index, Epoch(
-                epoch, self.taken[index], float(loss[place]), float(accuracy[place]), train_s, evaluation_s,
-                lambda index=index: parameters(index), self.diverged.get(index),
-            )  # fmt: skip
+            yield (
+                index,
+                Epoch(
+                    epoch,
+                    self.taken[index],
+                    float(loss[place]),
+                    float(accuracy[place]),
+                    train_s,
+                    evaluation_s,
+                    lambda index=index: parameters(index),
+                    self.diverged.get(index),
+                ),
+            )
 
     def let_go(self, epoch: int) -> None:
         """After an epoch: those that are done leave, and the program shrinks if that saves more than it costs."""
