@@ -38,7 +38,8 @@ def main(arguments: Sequence[str]) -> int:
         began = time.monotonic()
         if (busy := psutil.cpu_percent(interval=2)) > BUSY_PERCENT:
             print(
-                f"Other programs use {busy:.0f} % of the processor: these seconds will be too long. Close them, and measure again."
+                f"Other programs use {busy:.0f} % of the processor: these seconds will be too long. Close them, and"
+                " measure again."
             )
         try:
             importlib.import_module(f"benchmarks.{name}").main()

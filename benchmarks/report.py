@@ -48,7 +48,10 @@ class Target:
         if self.figure is None:
             return f"  not measured  {self.what}: {sign} {self.limit:g}{unit}"
         met = self.figure >= self.limit if self.at_least else self.figure <= self.limit
-        return f"  {'met   ' if met else 'MISSED'}  {self.what}: {self.figure:.3g}{unit} (target {sign} {self.limit:g}{unit})"
+        return (
+            f"  {'met   ' if met else 'MISSED'}  {self.what}: {self.figure:.3g}{unit} (target"
+            f" {sign} {self.limit:g}{unit})"
+        )
 
 
 def row(name: str, seconds: Sequence[float], backend: str | None = None, batch_size: int | None = None, **more) -> Row:

@@ -28,7 +28,10 @@ def price(kind: str, spot: bool) -> tuple[float, str]:
 def price_sentence(kind: str, spot: bool) -> str:
     per_h, which = price(kind, spot)
     machine_type = PRICES["prices"][kind]["machine_type"]
-    return f"A {machine_type} costs about ${per_h:g} per hour ({which}, {PRICES['region']}, {PRICES['as_of']}; the machine alone)."
+    return (
+        f"A {machine_type} costs about ${per_h:g} per hour ({which}, {PRICES['region']}, {PRICES['as_of']}; the machine"
+        " alone)."
+    )
 
 
 def _clock(moment: datetime) -> str:
@@ -48,7 +51,10 @@ def status_sentence(row: list[str], now: datetime) -> str:
     """A machine in a sentence. `row`: name, zone, status, kind, provisioning model, last start, creation, seconds it may run."""
     name, zone, status, kind, model, started, created, limit_s = row
     if status not in RUNNING:
-        return f"{name} in {zone} is {status}: it computes nothing, but its disk costs money; deploy/gcp delete removes it."
+        return (
+            f"{name} in {zone} is {status}: it computes nothing, but its disk costs money; deploy/gcp delete"
+            " removes it."
+        )
     since = _moment(started or created)
     per_h, which = price(kind, spot=model == "SPOT")
     cost = per_h * (now - since).total_seconds() / 3600
@@ -57,8 +63,8 @@ def status_sentence(row: list[str], now: datetime) -> str:
         f"deletes itself at {_clock(end)} (in {_span(end - now)})" if end else "has NO time limit: delete it yourself"
     )
     return (
-        f"{name} in {zone} is {status} since {_clock(since)} ({_span(now - since)}), and {ending}. "
-        f"So far about ${cost:.2f} (${per_h:g} per hour, {which}, {PRICES['region']}, {PRICES['as_of']}; the machine alone)."
+        f"{name} in {zone} is {status} since {_clock(since)} ({_span(now - since)}), and {ending}. So far about"
+        f" ${cost:.2f} (${per_h:g} per hour, {which}, {PRICES['region']}, {PRICES['as_of']}; the machine alone)."
     )
 
 

@@ -17,8 +17,9 @@ def title(address):
     mnist_training.plain_title(
         "anatomy_of_a_step",
         "Where does one training step go?",
-        "One step multiplies a few small matrices. Around that, somebody writes a loop, calls a library, waits for an answer and fetches the next "
-        "images. Each of these is measured here by an experiment of its own. Move a slider: does the arithmetic grow, or the rest?",
+        "One step multiplies a few small matrices. Around that, somebody writes a loop, calls a library, waits for an"
+        " answer and fetches the next images. Each of these is measured here by an experiment of its own. Move a"
+        " slider: does the arithmetic grow, or the rest?",
         address,
     )
     return
@@ -38,10 +39,12 @@ def the_step(panel, stage):
 
 @app.cell(hide_code=True)
 def what_next():
-    mo.md(r"""
+    mo.md(
+        r"""
     **Try next.** Batch size 1, then 4,096: which parts stay as long as they were? Those are the overhead, paid once a step whatever the step does. A network
     of 1,024 neurons: from where on is arithmetic the largest part by every library? There, and not before, faster hardware helps.
-    """)
+    """
+    )
     return
 
 

@@ -18,8 +18,9 @@ def title(address):
     mnist_training.plain_title(
         "claims",
         "Do the articles' claims hold?",
-        "Two articles say why a small network trains faster on a processor. The reason that they give, overhead, holds; many of their figures do not. Here "
-        "is each beside the one that this machine gives, and, where an article contradicts itself, the arithmetic.",
+        "Two articles say why a small network trains faster on a processor. The reason that they give, overhead, holds;"
+        " many of their figures do not. Here is each beside the one that this machine gives, and, where an article"
+        " contradicts itself, the arithmetic.",
         address,
     )
     return
@@ -40,10 +41,12 @@ def the_claims(panel, stage):
 
 @app.cell(hide_code=True)
 def what_next():
-    mo.md(rf"""
+    mo.md(
+        rf"""
     **Try next.** {link("backend_race")} measures every batch size by every backend; {link("anatomy_of_a_step")} takes one step apart; {link("traps")}
     shows how such figures go wrong.
-    """)
+    """
+    )
     return
 
 

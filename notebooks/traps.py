@@ -17,7 +17,8 @@ def title(address):
     mnist_training.plain_title(
         "traps",
         "How wrong can a stopwatch be?",
-        "One training step, one machine, one program, and six honest-looking ways to time it wrongly. Each stands beside the right one, both measured now.",
+        "One training step, one machine, one program, and six honest-looking ways to time it wrongly. Each stands"
+        " beside the right one, both measured now.",
         address,
     )
     return
@@ -37,9 +38,11 @@ def the_traps(panel, stage):
 
 @app.cell(hide_code=True)
 def what_next():
-    mo.md(r"""
+    mo.md(
+        r"""
     **Try next.** Batch size 1, where a step is shortest: which mistakes grow? Batch size 4,096: which ones vanish?
-    """)
+    """
+    )
     return
 
 

@@ -144,7 +144,10 @@ def open_page(page, server, query="") -> None:
 
 
 def wait_over(page, nth=0, timeout=60_000) -> None:
-    over = "['Done', 'Saved result', 'Stopped', 'Failed'].includes(document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText)"
+    over = (
+        "['Done', 'Saved result', 'Stopped',"
+        " 'Failed'].includes(document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText)"
+    )
     wait_until(page, f"n => {over}", nth, timeout)
 
 

@@ -34,7 +34,10 @@ case $* in
 esac
 """
 RECORDER = '#!/usr/bin/env bash\necho "${0##*/} $*" >>"$FAKE_DIR/remote"\n'
-DRIVER = '#!/usr/bin/env bash\necho nvidia-smi >>"$FAKE_DIR/remote"\n[ ! -e "$FAKE_DIR/no-driver" ] && echo "GPU 0: NVIDIA L4"\n'
+DRIVER = (
+    '#!/usr/bin/env bash\necho nvidia-smi >>"$FAKE_DIR/remote"\n[ ! -e "$FAKE_DIR/no-driver" ] && echo "GPU 0: NVIDIA'
+    ' L4"\n'
+)
 
 
 def executable(path: Path, text: str) -> None:

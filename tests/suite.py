@@ -65,7 +65,8 @@ def _select(config: pytest.Config, items: list[pytest.Item]) -> None:
     seen = config.cache.get(_KEPT, {}).get(config.option.only)
     if not seen:
         raise pytest.UsageError(
-            f"--only {config.option.only}: expected an earlier run to tell which tests these are, got none; run them all"
+            f"--only {config.option.only}: expected an earlier run to tell which tests these are, got none; run"
+            " them all"
         )
     chosen = [item for item in items if item.nodeid in seen]
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in seen])

@@ -48,8 +48,9 @@ def _complaint(backend: str, device: str, data: Data, stacked: bool = False) -> 
         off = float(np.max(np.abs(here - right) / np.maximum(np.abs(right), 1)))
         if not off <= TOLERANCE[device]:  # NaN is off too
             return (
-                f"“{BACKENDS[backend].label}” computes wrongly here, so it is not used: {what} is off by {off:.2g} of its value from float64, "
-                f"expected at most {TOLERANCE[device]:g}; start it with XLA_FLAGS unset, or install another version of its library ({versions(backend)})"
+                f"“{BACKENDS[backend].label}” computes wrongly here, so it is not used: {what} is off by {off:.2g} of"
+                f" its value from float64, expected at most {TOLERANCE[device]:g}; start it with XLA_FLAGS unset, or"
+                f" install another version of its library ({versions(backend)})"
             )
     return ""
 

@@ -22,7 +22,10 @@ def port_problem(port: int, host: str = "127.0.0.1") -> str:
         try:
             probe.bind((host, port))
         except OSError as error:
-            return f"port: expected a free one, but {port} cannot be used ({error.strerror}); choose another, for example PORT={port % 65535 + 1}"
+            return (
+                f"port: expected a free one, but {port} cannot be used ({error.strerror}); choose another, for example"
+                f" PORT={port % 65535 + 1}"
+            )
     return ""
 
 

@@ -50,7 +50,8 @@ def resume(path: Path, store: Store) -> tuple[int, float]:
     other = next((record for record in records if record.machine != machine_id()), None)
     if other is not None:
         raise CannotRecord(
-            f"expected a new file or one of this machine, but {path.name} was recorded on another ({other.machine_line}); choose another name"
+            f"expected a new file or one of this machine, but {path.name} was recorded on another"
+            f" ({other.machine_line}); choose another name"
         )
     here = source_digest()
     counting = [record for record in records if record.sources == here and record.kind != FAILURE]
@@ -70,7 +71,8 @@ def alone(path: Path) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout as error:
         raise CannotRecord(
-            f"expected to be the only one that writes {path.name}, but another record runs; wait for its end, or choose another name"
+            f"expected to be the only one that writes {path.name}, but another record runs; wait for its end, or choose"
+            " another name"
         ) from error
     try:
         yield
@@ -86,8 +88,8 @@ def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -
         raise CannotRecord(str(error)) from error
     except OSError as error:
         raise CannotRecord(
-            f"expected to write {path.name}, but it cannot be written ({error.strerror}); free the disk, or choose another folder. "
-            "What it had is still there"
+            f"expected to write {path.name}, but it cannot be written ({error.strerror}); free the disk, or choose"
+            " another folder. What it had is still there"
         ) from error
 
 

@@ -323,10 +323,16 @@ def _offline(why: str) -> tuple[Raw, str, str]:
     from lib.data.digits import enlarged_digits, made_up_images  # scikit-learn is imported only when it is needed
 
     try:
-        note = f"This is not MNIST but scikit-learn's handwritten digits, enlarged: {why}. Set MNIST_NPZ to a copy of mnist.npz."
+        note = (
+            f"This is not MNIST but scikit-learn's handwritten digits, enlarged: {why}. Set MNIST_NPZ to a copy of"
+            " mnist.npz."
+        )
         return _kept_digits(enlarged_digits), "scikit-learn digits", note
     except ModuleNotFoundError:
-        note = f"These are no digits but made-up patterns and noise: {why}, and scikit-learn is not installed. Times hold, accuracies do not."
+        note = (
+            f"These are no digits but made-up patterns and noise: {why}, and scikit-learn is not installed. Times hold,"
+            " accuracies do not."
+        )
         return made_up_images(), "made-up images", note
 
 

@@ -24,7 +24,10 @@ def in_background(
         except (WorkerDied, TrainingFailed, MemoryError, OSError) as error:
             end(State.FAILED, str(error))
         except Exception as error:
-            fault = f"The run ended by a fault of this program ({type(error).__name__}: {error}); the terminal has the details."
+            fault = (
+                f"The run ended by a fault of this program ({type(error).__name__}: {error}); the terminal has the"
+                " details."
+            )
             end(State.FAILED, fault)
             raise
 

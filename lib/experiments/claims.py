@@ -200,15 +200,18 @@ def _cpu_beats_gpu(known: Known) -> Judgement:
 def _with_validation(_known: Known) -> Judgement:
     train, validation = N_TRAIN // 32, 12_000 // 32
     why = (
-        f"1,875 graph launches are {train:,} training batches and {validation} of validation: the 6.5 s hold a pass over the validation "
-        "images too. All seconds here are training alone; evaluation is counted apart."
+        f"1,875 graph launches are {train:,} training batches and {validation} of validation: the 6.5 s hold a pass"
+        " over the validation images too. All seconds here are training alone; evaluation is counted apart."
     )
     return corrected(f"{train:,} + {validation} = {train + validation:,} batches", why)
 
 
 def _two_figures_for_one_thing(known: Known) -> Judgement:
     here_s = known.epoch_s(_of("keras-tensorflow", 32))
-    why = f"The same training on the same machine differs by a factor of {11.31 / 4.4:.1f} between two pages, and neither says its spread."
+    why = (
+        f"The same training on the same machine differs by a factor of {11.31 / 4.4:.1f} between two pages, and neither"
+        " says its spread."
+    )
     measured = (
         "–" if here_s is None else f"here {seconds(here_s[1])} (quartiles {seconds(here_s[0])} to {seconds(here_s[2])})"
     )
@@ -229,7 +232,10 @@ def _memory_pressure(known: Known) -> Judgement:
     if told is None:
         return open_until("the race of NumPy at 2,048 and 4,096")
     holds = is_longer(told)
-    why = "Published: 1.03 s after 0.84 s, “due to memory pressure”. A batch of 4,096 images is 13 MB; whether that matters depends on the cache."
+    why = (
+        "Published: 1.03 s after 0.84 s, “due to memory pressure”. A batch of 4,096 images is 13 MB; whether that"
+        " matters depends on the cache."
+    )
     return decided(holds, _times(4096, told, 2048), why if holds is not None else _NOT_TOLD_APART)
 
 
@@ -253,8 +259,8 @@ _BOTH_SIDES = "The claimed figure lies between the quartiles: measure again, on 
 def _forty_five_times(known: Known) -> Judgement:
     published_same = published.EPOCH_S["keras-tensorflow", "gpu"][4096] / published.EPOCH_S["jax-step", "cpu"][4096]
     why = (
-        "6.5 s is batch size 32 and 0.14 s is 4,096: two changes at once, and fewer steps learn less. At 4,096 both, the article's own table "
-        f"says {published_same:.0f}."
+        "6.5 s is batch size 32 and 0.14 s is 4,096: two changes at once, and fewer steps learn less. At 4,096 both,"
+        f" the article's own table says {published_same:.0f}."
     )
     mixed = known.beside(_of("keras-tensorflow", 32), _of("jax-step", 4096))
     same = known.beside(_of("keras-tensorflow", 4096), _of("jax-step", 4096))
@@ -270,14 +276,18 @@ def _capacity(_known: Known) -> Judgement:
     flop = 2 * 32 * 784 * 128
     least_s = flop / 11e12
     why = (
-        f"It divides operations by operations a second. The product is {flop / 2e6:.1f} million multiply-adds, {flop / 1e6:.1f} MFLOP: "
-        f"{seconds(least_s)} at 11 TFLOP/s, which is {least_s / 541e-6:.1%} of the 541 μs that it took."
+        f"It divides operations by operations a second. The product is {flop / 2e6:.1f} million multiply-adds,"
+        f" {flop / 1e6:.1f} MFLOP: {seconds(least_s)} at 11 TFLOP/s, which is {least_s / 541e-6:.1%} of the 541 μs that"
+        " it took."
     )
     return corrected(f"{least_s / 541e-6:.1%} of the peak", why)
 
 
 def _multiply_adds(_known: Known) -> Judgement:
-    why = "Each multiply-add is two operations: 3.2 million multiply-adds are 6.4 million operations, not 6.4 million multiply-adds."
+    why = (
+        "Each multiply-add is two operations: 3.2 million multiply-adds are 6.4 million operations, not 6.4 million"
+        " multiply-adds."
+    )
     return corrected(f"{32 * 784 * 128 / 1e6:.1f} million", why)
 
 
@@ -289,7 +299,10 @@ def _steps_of_the_sweep(_known: Known) -> Judgement:
 
 def _overhead_a_step(known: Known) -> Judgement:
     own_s, one = 63 / 22_500, known.splits.get(Way("keras-tensorflow"))
-    why = f"Their own sweep says otherwise: 63 s over 22,500 steps are {seconds(own_s)} per step, {own_s / 210e-6:.0f} times as much."
+    why = (
+        f"Their own sweep says otherwise: 63 s over 22,500 steps are {seconds(own_s)} per step,"
+        f" {own_s / 210e-6:.0f} times as much."
+    )
     beside = (
         "–"
         if one is None
@@ -301,8 +314,8 @@ def _overhead_a_step(known: Known) -> Judgement:
 def _utilisation(known: Known) -> Judgement:
     shown, warps = (known.occupancy.get(name) for name in OCCUPANCY)
     why = (
-        "The `sm` column of `dmon` is documented as the share of time in which at least one kernel ran. Occupancy is in NVML's GPM (SM_UTIL and "
-        "SM_OCCUPANCY, from Hopper on), in DCGM's fields 1002 and 1003, and in Nsight."
+        "The `sm` column of `dmon` is documented as the share of time in which at least one kernel ran. Occupancy is in"
+        " NVML's GPM (SM_UTIL and SM_OCCUPANCY, from Hopper on), in DCGM's fields 1002 and 1003, and in Nsight."
     )
     if shown is None:
         return Judgement(ClaimStatus.NO_GPU, "–", why)
@@ -319,9 +332,15 @@ def _fit_is_eager(known: Known) -> Judgement:
     ratio = one.step_s / eager[ALL]
     figure = f"a step of `fit` {seconds(one.step_s)}, op by op {seconds(eager[ALL])}"
     if is_longer(without_spread(1 / ratio)):
-        why = "A whole step of `fit` takes less than its operations one by one: `fit` traces the step once, and runs it as one graph."
+        why = (
+            "A whole step of `fit` takes less than its operations one by one: `fit` traces the step once, and runs it"
+            " as one graph."
+        )
         return decided(False, figure, why)
-    why = "A step of `fit` is not quicker here than its operations one by one, which leaves open how it runs them. It traces the step once."
+    why = (
+        "A step of `fit` is not quicker here than its operations one by one, which leaves open how it runs them. It"
+        " traces the step once."
+    )
     return decided(None, figure, why)
 
 
@@ -329,7 +348,10 @@ def _one_fused_kernel(known: Known) -> Judgement:
     kernels = known.operations.get("jax", {}).get(KERNELS)
     if kernels is None:
         return open_until("a step of JAX, operation by operation")
-    why = "XLA fuses elementwise work; the products stay calls of a library or loops of their own, launched one after another by the host."
+    why = (
+        "XLA fuses elementwise work; the products stay calls of a library or loops of their own, launched one after"
+        " another by the host."
+    )
     return decided(kernels <= 1, f"{kernels:.0f} kernels in one compiled step (CPU)", why)
 
 
@@ -341,7 +363,10 @@ def _hard_floor(known: Known) -> Judgement:
     figure = f"{justified(middle, low, high)} for a whole step at batch size 1"
     if high < 10e-6:
         return decided(False, figure, "A compiled loop over the batches asks Python once an epoch, not once a step.")
-    why = "A compiled loop asks Python once an epoch, not once a step; but only a whole step below 10 μs would refute the claim."
+    why = (
+        "A compiled loop asks Python once an epoch, not once a step; but only a whole step below 10 μs would refute the"
+        " claim."
+    )
     return decided(None, figure, why)
 
 
@@ -351,8 +376,8 @@ def _no_overhead_on_cpu(known: Known) -> Judgement:
         return open_until("the parts of Keras' step")
     share = one.share("arithmetic")
     why = (
-        f"It is held to hold from {ALL_COMPUTE:.0%} on. A processor has no launch to wait for, but the framework's loop, dispatch and input are "
-        "there on any device."
+        f"It is held to hold from {ALL_COMPUTE:.0%} on. A processor has no launch to wait for, but the framework's"
+        " loop, dispatch and input are there on any device."
     )
     return decided(share >= ALL_COMPUTE, f"{share:.0%} of a step of `fit` is arithmetic", why)
 
@@ -360,7 +385,10 @@ def _no_overhead_on_cpu(known: Known) -> Judgement:
 def _every_operation_faster(known: Known) -> Judgement:
     numpy, card = known.operations.get("numpy"), known.operations.get("keras-tensorflow, GPU")
     eager = known.operations.get("keras-tensorflow")
-    why = "The table compares NumPy with TensorFlow as well as a processor with a card: part of the difference is the library's dispatch, on any device."
+    why = (
+        "The table compares NumPy with TensorFlow as well as a processor with a card: part of the difference is the"
+        " library's dispatch, on any device."
+    )
     if numpy is None or eager is None:
         return open_until("the operations by NumPy and by TensorFlow")
     if card is None:
@@ -368,14 +396,17 @@ def _every_operation_faster(known: Known) -> Judgement:
             ClaimStatus.NO_GPU, f"TensorFlow op by op on this CPU: {eager[ALL] / numpy[ALL]:.1f} times NumPy's", why
         )
     told = [is_longer(without_spread(card[one.key] / numpy[one.key])) for one in OPERATIONS]
-    figure = f"NumPy {seconds(numpy[ALL])}, TensorFlow on the card {seconds(card[ALL])}; quicker in {sum(map(bool, told))} of {len(told)} operations"
+    figure = (
+        f"NumPy {seconds(numpy[ALL])}, TensorFlow on the card {seconds(card[ALL])}; quicker in"
+        f" {sum(map(bool, told))} of {len(told)} operations"
+    )
     return decided(all(told), figure, why)
 
 
 def _price(_known: Known) -> Judgement:
     why = (
-        "A price list of 2026 has $0.936 on demand in us-central1. Which it was when the article was written can be neither measured nor reckoned: "
-        "each cost here carries its price's date."
+        "A price list of 2026 has $0.936 on demand in us-central1. Which it was when the article was written can be"
+        " neither measured nor reckoned: each cost here carries its price's date."
     )
     return decided(None, "$0.936 per hour, listed in 2026", why)
 

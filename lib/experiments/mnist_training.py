@@ -74,7 +74,8 @@ def depth(chosen: Sequence[str], own: str, epochs: int, rate: float, size: int, 
     networks = list(dict.fromkeys([*map(Network.parse, chosen), *parse_networks(own)]))
     if not networks:
         raise ValueError(
-            "hidden layers: expected at least one network, got none; choose one or write its widths, such as 256, 128, 64"
+            "hidden layers: expected at least one network, got none; choose one or write its widths, such as 256,"
+            " 128, 64"
         )
     if len(networks) > MAX_LINES:
         raise ValueError(f"networks: expected at most {MAX_LINES}, got {len(networks)}; remove some")

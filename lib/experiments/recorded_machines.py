@@ -256,7 +256,8 @@ def collect(files: Iterable[tuple[str, str]]) -> Collection:
         machines.append(_machine(one))
         if len(one.files) > 1:
             notes.append(
-                f"{' and '.join(one.files)} are of the same machine ({machines[-1].name}): taken together, each figure once."
+                f"{' and '.join(one.files)} are of the same machine ({machines[-1].name}): taken together, each figure"
+                " once."
             )
     return Collection(tuple(machines), tuple(problems), tuple(notes))
 

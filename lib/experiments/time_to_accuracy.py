@@ -60,7 +60,10 @@ class Needed:
     @property
     def words(self) -> str:
         counts = ", ".join(map(str, self.reached)) or "none"
-        return f"{len(self.reached)} of {len(self.epochs)} runs reached it within {self.tried} epochs ({counts}), at learning rate {self.rate:g}"
+        return (
+            f"{len(self.reached)} of {len(self.epochs)} runs reached it within {self.tried} epochs ({counts}), at"
+            f" learning rate {self.rate:g}"
+        )
 
 
 def trials(network: Network) -> list[Training]:

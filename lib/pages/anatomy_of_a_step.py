@@ -105,12 +105,18 @@ def _paint(
     figure = view.parts_chart(known, [task.way for task in parts])
     result = "".join(
         (
-            f'<figure class="lab-figure"><figcaption>where a step goes; the mark is the step as it was measured</figcaption>{mo.as_html(figure).text}</figure>',
+            (
+                '<figure class="lab-figure"><figcaption>where a step goes; the mark is the step as it was'
+                f" measured</figcaption>{mo.as_html(figure).text}</figure>"
+            ),
             layout.state_line(state, done, len(wanted), words + when, now.problem),
             f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else "",
-            f'<details class="lab-details"><summary>the parts, and how each is known</summary>{view.experiments_table(parts, records)}</details>'
-            if known
-            else "",
+            (
+                '<details class="lab-details"><summary>the parts, and how each is'
+                f" known</summary>{view.experiments_table(parts, records)}</details>"
+                if known
+                else ""
+            ),
         )
     )
     shown = [record for task in wanted for record in task.found(records).values()]
@@ -119,9 +125,8 @@ def _paint(
         mo.Html(
             layout.page(controls, result).text
             + mo.md("## Operation by operation").text
-            + f'<p class="lab-note">One call after another, each waited for; medians, with quartiles on hover.</p>{table}'
-            + layout.disturbed(shown)
-            + layout.quiet(recorded_gpus.step_note())
+            + '<p class="lab-note">One call after another, each waited for; medians, with quartiles on'
+            f" hover.</p>{table}" + layout.disturbed(shown) + layout.quiet(recorded_gpus.step_note())
         )
     )
     if now.over:

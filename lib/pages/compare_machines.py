@@ -72,7 +72,8 @@ def gather(dropped: mo.ui.file) -> Collection:
         known = found.get(machine.records[0].machine)
         if known is not None:
             notes.append(
-                f"{machine.source} is of a machine that is here already ({machine.name}): its figures are taken in place of {known.source}."
+                f"{machine.source} is of a machine that is here already ({machine.name}): its figures are taken in"
+                f" place of {known.source}."
             )
         found[machine.records[0].machine] = machine
     store = Store()
@@ -156,8 +157,10 @@ def controls(panel: mo.ui.dictionary) -> mo.Html:
     elements = panel.elements
     prices = "".join(f"<div>{one.text}</div>" for one in elements["prices"].elements.values())  # type: ignore[attr-defined]
     return mo.Html(
-        f'<div class="compare-controls"><div>{elements["machines"].text}</div><div>{elements["target"].text}</div></div>'
-        f'<details class="lab-details"><summary>prices: what an hour of each machine costs</summary><div class="compare-controls">{prices}</div></details>'
+        "<div"
+        f' class="compare-controls"><div>{elements["machines"].text}</div><div>{elements["target"].text}</div></div><details'
+        ' class="lab-details"><summary>prices: what an hour of each machine costs</summary><div'
+        f' class="compare-controls">{prices}</div></details>'
     )
 
 
@@ -182,9 +185,13 @@ def accuracy(now: Chosen) -> mo.Html:
     learned = compare_machines.learned_from(now.measured)
     if not learned:
         return mo.Html(
-            '<p class="lab-note">No record here has counted the epochs to an accuracy: that needs MNIST and JAX on one machine of them.</p>'
+            '<p class="lab-note">No record here has counted the epochs to an accuracy: that needs MNIST and JAX on one'
+            " machine of them.</p>"
         )
-    caption = f"seconds to {now.target:.0%}, evaluation after each epoch counted; one line per batch size, its number at the right"
+    caption = (
+        f"seconds to {now.target:.0%}, evaluation after each epoch counted; one line per batch size, its number at the"
+        " right"
+    )
     return mo.Html(_figure(caption, compare_machines_charts.target_chart(now.measured, learned, now.target)))
 
 
@@ -200,7 +207,8 @@ def models(now: Chosen) -> mo.Html:
         return mo.Html('<p class="lab-note">No record here has trained many networks at once.</p>')
     return mo.Html(
         _figure(
-            "milliseconds of an epoch for each network, by how many are trained in one program; thin: one after another",
+            "milliseconds of an epoch for each network, by how many are trained in one program; thin: one after"
+            " another",
             compare_machines_charts.models_chart(now.measured),
         )
     )
@@ -228,7 +236,10 @@ def figures(now: Chosen) -> mo.Html:
 
 
 def _figure(caption: str, chart: Chart) -> str:
-    return f'<figure class="lab-figure lab-low"><figcaption>{html.escape(caption)}</figcaption>{mo.as_html(chart).text}</figure>'
+    return (
+        '<figure class="lab-figure'
+        f' lab-low"><figcaption>{html.escape(caption)}</figcaption>{mo.as_html(chart).text}</figure>'
+    )
 
 
 def _told(table: str, sentence: str) -> mo.Html:

@@ -156,8 +156,8 @@ def progress_text(results: Results) -> str:
     if results.state is State.WAITING:
         if results.place is None:
             return (
-                f"{results.holder or 'another program on this machine'} is measuring; this starts when that has finished, "
-                f"or after {PATIENCE_S:.0f} s beside it"
+                f"{results.holder or 'another program on this machine'} is measuring; this starts when that has"
+                f" finished, or after {PATIENCE_S:.0f} s beside it"
             )
         return (
             ""
@@ -223,9 +223,10 @@ def _plain_s(value: float) -> str:
 def _details(experiment: Experiment, results: Results) -> str:
     rows = table(experiment, results).to_html(index=False, border=0, classes="lab-table", escape=True)
     how = (
-        "Seconds are wall time of the training alone, on a monotonic clock, with the device waited for at the end of each chunk; evaluation, "
-        "compilation (“first call”) and waiting are left out. An epoch's seconds are the median and quartiles of all but the first. One training "
-        "runs at a time on this machine. Accuracy is on the 12,000 validation images, with one seed: gaps below half a point can be chance."
+        "Seconds are wall time of the training alone, on a monotonic clock, with the device waited for at the end of"
+        " each chunk; evaluation, compilation (“first call”) and waiting are left out. An epoch's seconds are the"
+        " median and quartiles of all but the first. One training runs at a time on this machine. Accuracy is on the"
+        " 12,000 validation images, with one seed: gaps below half a point can be chance."
     )
     how += _how_swept(results)
     return (

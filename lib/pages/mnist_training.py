@@ -88,13 +88,12 @@ def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) ->
     """Title, the machine in one quiet line, the question, and whatever the reader must know before trusting the page."""
     notes = [*address.problems, *filter(None, [store.trouble])]
     return mo.Html(
-        navigation("mnist_training") + '<div class="lab-title"><h1>Why is my GPU slower?</h1>'
-        f'<p class="lab-line">{html.escape(this_machine().line)}</p></div>'
-        '<p class="lab-question">A small network often trains faster on a processor than on a graphics card, because most of its time is not '
-        "arithmetic but overhead. Move a slider: every line below is trained on this machine.</p>"
-        f"{layout.quiet(_SOURCES)}"
-        f'{layout.images_line(data or recognised())}{layout.problems(notes)}<div class="lab-tools">{tools.text}</div>{glossary()}'
-        f"{mo.ui.anywidget(PageAids()).text}"
+        navigation("mnist_training") + '<div class="lab-title"><h1>Why is my GPU slower?</h1><p'
+        f' class="lab-line">{html.escape(this_machine().line)}</p></div><p class="lab-question">A small network often'
+        " trains faster on a processor than on a graphics card, because most of its time is not arithmetic but"
+        " overhead. Move a slider: every line below is trained on this"
+        f" machine.</p>{layout.quiet(_SOURCES)}{layout.images_line(data or recognised())}{layout.problems(notes)}<div"
+        f' class="lab-tools">{tools.text}</div>{glossary()}{mo.ui.anywidget(PageAids()).text}'
     )
 
 
@@ -102,10 +101,12 @@ def plain_title(name: str, heading: str, question: str, address: Address) -> mo.
     """Title, machine and question of a notebook that has one question."""
     machine = table([], ([html.escape(name), html.escape(value)] for name, value in details().items()), "lab-machine")
     return mo.Html(
-        f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1><p class="lab-line">{html.escape(this_machine().line)}</p></div>'
-        f'<p class="lab-question">{html.escape(question)}</p>{layout.quiet(_SOURCES)}'
-        f'<div class="lab-asides"><details class="lab-details"><summary>this machine</summary>{machine}</details>{glossary()}</div>'
-        f"{mo.ui.anywidget(PageAids()).text}" + layout.problems(address.problems)
+        f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1><p'
+        f' class="lab-line">{html.escape(this_machine().line)}</p></div><p'
+        f' class="lab-question">{html.escape(question)}</p>{layout.quiet(_SOURCES)}<div class="lab-asides"><details'
+        ' class="lab-details"><summary>this'
+        f" machine</summary>{machine}</details>{glossary()}</div>{mo.ui.anywidget(PageAids()).text}"
+        + layout.problems(address.problems)
     )
 
 
@@ -290,7 +291,8 @@ def inside(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -
         images, labels = test_images(data.digest)
     except DataError as error:
         return layout.failed(
-            f"This network, trained on {data.source}, is not looked into: {error}. “Run again” trains on what is there now."
+            f"This network, trained on {data.source}, is not looked into: {error}. “Run again” trains on what is there"
+            " now."
         )
     drawn = _looks.get((training, data.digest), lambda: _look(training, parameters, images, labels))
     if not canvas.samples:
@@ -306,8 +308,9 @@ _looks = Once[tuple[Training, str], str](8)
 def _look(training: Training, parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> str:
     seen = inside_module.look(parameters, images, labels)
     lead = (
-        f"{training.network.label}, learning rate {formatting.format_rate(training.learning_rate)}, batch size {training.batch_size}, "
-        f"{training.epochs} epochs: {formatting.percent(seen.accuracy)} of the {len(images):,} test images, which no training saw."
+        f"{training.network.label}, learning rate {formatting.format_rate(training.learning_rate)}, batch size"
+        f" {training.batch_size}, {training.epochs} epochs: {formatting.percent(seen.accuracy)} of the"
+        f" {len(images):,} test images, which no training saw."
     )
     figures = [
         ("Which digits it confuses", inside_module.confusion_figure(seen)),

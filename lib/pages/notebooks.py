@@ -54,9 +54,11 @@ def navigation(here: str, environment: Mapping[str, str] = os.environ) -> str:
     if SERVED not in environment:
         return ""
     items = (
-        f'<li aria-current="page">{html.escape(one.title)}</li>'
-        if one.name == here
-        else f"<li>{link(one.name, environment)}</li>"
+        (
+            f'<li aria-current="page">{html.escape(one.title)}</li>'
+            if one.name == here
+            else f"<li>{link(one.name, environment)}</li>"
+        )
         for one in NOTEBOOKS
     )
     return f'<nav class="lab-nav" aria-label="Notebooks"><ul>{"".join(items)}</ul></nav>'

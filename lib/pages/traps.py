@@ -86,7 +86,8 @@ def _paint(stage: Stage, running: BackgroundTask, task: AnatomyTask, controls: s
     )
     figure = mo.as_html(view.traps_chart(known)).text
     result = (
-        f'<figure class="lab-figure"><figcaption>one step of 784→128→10 by JAX: every sample, and the median</figcaption>{figure}</figure>'
+        '<figure class="lab-figure"><figcaption>one step of 784→128→10 by JAX: every sample, and the'
+        f" median</figcaption>{figure}</figure>"
         + layout.state_line(state, len(known), len(view.TRAPS), words, now.problem)
         + (f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else "")
     )

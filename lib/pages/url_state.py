@@ -148,7 +148,8 @@ class Address:
                     settings[name].read(said)
                 elif "." in name:  # marimo's own names, such as `file`, have no dot
                     self.problems.append(
-                        f"The address says {shown(name)}, which is no setting of this page{nearest(name, settings)}. It is left out."
+                        f"The address says {shown(name)}, which is no setting of this page{nearest(name, settings)}. It"
+                        " is left out."
                     )
             except ValueError as error:
                 self.problems.append(

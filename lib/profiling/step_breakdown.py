@@ -19,7 +19,8 @@ PARTS = (
     StepPart(
         "arithmetic",
         "#0b7a57",
-        "many steps on one batch with nobody asked in between (NumPy: its calls repeated one by one), less the same for one neuron and one image",
+        "many steps on one batch with nobody asked in between (NumPy: its calls repeated one by one), less the same for"
+        " one neuron and one image",
     ),
     StepPart(
         "transfer", "#c48600", "fetching a batch the way that this backend does, less the same with nothing to fetch"
@@ -27,7 +28,8 @@ PARTS = (
     StepPart(
         "launch and wait",
         "#3a72d8",
-        "the call on one batch that is there already, less its arithmetic and its dispatch: handing over to threads or card, and waking up",
+        "the call on one batch that is there already, less its arithmetic and its dispatch: handing over to threads or"
+        " card, and waking up",
     ),
     StepPart("dispatch", "#8d6fd1", "the call for one neuron and one image, until it returns"),
     StepPart(

@@ -201,12 +201,14 @@ def _head(file: TextIO, name: str) -> dict:
         raise ValueError(f"expected the end, got {brief(reader.peek())}")
     if head.get("format") != FORMAT:
         raise NoExport(
-            f"expected an export of this program, but {name} is another kind of file; export it with `python -m lib.cli.store export`"
+            f"expected an export of this program, but {name} is another kind of file; export it with `python -m"
+            " lib.cli.store export`"
         )
     version = head.get("version")
     if type(version) is not int or version > SCHEMA_VERSION:
         raise NoExport(
-            f"{name} was written by a newer version (schema {brief(version)}, this one knows {SCHEMA_VERSION}); update this program"
+            f"{name} was written by a newer version (schema {brief(version)}, this one knows {SCHEMA_VERSION}); update"
+            " this program"
         )
     for table in COLUMNS:
         if not isinstance(head.get(table, []), list):

@@ -80,11 +80,15 @@ T = TypeVar("T")
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _REASONS = {
     sqlite3.SQLITE_FULL: "the disk is full; free the disk, or set MNIST_CACHE_DIR to a folder on another",
-    sqlite3.SQLITE_IOERR: "the disk does not read or write it; look whether the disk is full or failing, or set MNIST_CACHE_DIR to a "
-    "folder on another",
+    sqlite3.SQLITE_IOERR: (
+        "the disk does not read or write it; look whether the disk is full or failing, or set MNIST_CACHE_DIR to a "
+        "folder on another"
+    ),
     sqlite3.SQLITE_BUSY: f"another program has kept it locked for {BUSY_S:g} s; end that program",
     sqlite3.SQLITE_READONLY: "it may only be read; make it writable, or set MNIST_CACHE_DIR to another folder",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that its folder is there and may be written, or set MNIST_CACHE_DIR to another",
+    sqlite3.SQLITE_CANTOPEN: (
+        "it cannot be opened; see that its folder is there and may be written, or set MNIST_CACHE_DIR to another"
+    ),
 } | dict.fromkeys(
     _DAMAGED,
     "it is damaged again and again; look whether the disk is failing, or set MNIST_CACHE_DIR to a folder on another",
@@ -290,8 +294,8 @@ class Store:
 
             self._transaction(save)
             self._set_aside = (
-                f"The file of kept results was damaged; it was set aside as {aside}, and a new one was begun with what could still be "
-                f"read of it: {saved:,} results."
+                f"The file of kept results was damaged; it was set aside as {aside}, and a new one was begun with what"
+                f" could still be read of it: {saved:,} results."
             )
 
     def _prepared(self, path: Path) -> sqlite3.Connection:
@@ -303,8 +307,8 @@ class Store:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version > SCHEMA_VERSION:
                 raise StoreUnusable(
-                    f"Results are not kept: {path} was written by a newer version (schema {version}, this one knows {SCHEMA_VERSION}); "
-                    "update this program, or set MNIST_CACHE_DIR to another folder."
+                    f"Results are not kept: {path} was written by a newer version (schema {version}, this one knows"
+                    f" {SCHEMA_VERSION}); update this program, or set MNIST_CACHE_DIR to another folder."
                 )
             if version < SCHEMA_VERSION:
                 database.execute("BEGIN IMMEDIATE")  # who comes second waits, and finds the tables there
@@ -344,8 +348,8 @@ def _sound(rows: Iterable[dict], read: Callable[[dict], T]) -> Iterator[T]:
 def _make_room(database: sqlite3.Connection, table: str, content: str) -> None:
     """Forget the oldest beyond 256 MB."""
     database.execute(
-        f"DELETE FROM {table} WHERE key IN (SELECT key FROM (SELECT key, SUM(LENGTH({content})) OVER (ORDER BY used_at DESC) AS total"
-        f" FROM {table}) WHERE total > ?)",
+        f"DELETE FROM {table} WHERE key IN (SELECT key FROM (SELECT key, SUM(LENGTH({content})) OVER (ORDER BY used_at"
+        f" DESC) AS total FROM {table}) WHERE total > ?)",
         (MAX_BYTES,),
     )
 

@@ -57,8 +57,8 @@ def _where(plan: Plan, way: Way, strategy: str, facts: Facts) -> Iterator[_Where
         address = dask_cluster.address()
         if address is None:
             raise ValueError(
-                f"strategy cluster: expected an executor or {dask_cluster.ADDRESS}, got neither; set it to a Dask scheduler's address, "
-                f"{dask_cluster.LOCAL}"
+                f"strategy cluster: expected an executor or {dask_cluster.ADDRESS}, got neither; set it to a Dask"
+                f" scheduler's address, {dask_cluster.LOCAL}"
             )
         with dask_cluster.connected(address, way, facts.digest) as found:
             yield _Where(found.executor, found.n_workers, None, found.refused)

@@ -36,7 +36,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.strategy != AUTO and self.strategy not in STRATEGIES:
             raise ValueError(
-                f"strategy: expected {AUTO} or one of {', '.join(STRATEGIES)}, got {self.strategy!r}; choose one of these"
+                f"strategy: expected {AUTO} or one of {', '.join(STRATEGIES)}, got {self.strategy!r}; choose one of"
+                " these"
             )
 
 

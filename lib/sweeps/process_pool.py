@@ -118,8 +118,8 @@ def perform(task: PoolTask) -> Outcome:
     data = _data()
     if task.expected.data_digest and data.digest != task.expected.data_digest:
         raise OtherVersions(
-            f"worker {name_of_process()} has other training images than this program (digest {data.digest[:8]}, expected "
-            f"{task.expected.data_digest[:8]}); set MNIST_NPZ there to the same file"
+            f"worker {name_of_process()} has other training images than this program (digest {data.digest[:8]},"
+            f" expected {task.expected.data_digest[:8]}); set MNIST_NPZ there to the same file"
         )
     refuse_if_wrong(task.way, data, task.stacked)
     if task.probe_s:
@@ -142,7 +142,8 @@ def refuse_if_other(expected: Expected, way: Way) -> None:
     here = Expected.here(way, expected.data_digest)
     if here.versions != expected.versions:
         raise OtherVersions(
-            f"worker {name_of_process()} has {here.versions}, expected {expected.versions}; install the same requirements there"
+            f"worker {name_of_process()} has {here.versions}, expected {expected.versions}; install the same"
+            " requirements there"
         )
     if here.sources != expected.sources:
         raise OtherVersions(

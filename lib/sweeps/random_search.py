@@ -35,7 +35,8 @@ class Space:
     def __post_init__(self) -> None:
         if not 0 < self.rates[0] <= self.rates[1]:
             raise ValueError(
-                f"learning rates: expected the smaller first, above 0, got {self.rates[0]:g} to {self.rates[1]:g}; swap them"
+                f"learning rates: expected the smaller first, above 0, got {self.rates[0]:g} to {self.rates[1]:g}; swap"
+                " them"
             )
         for name in ("batch_sizes", "widths", "depths"):
             if not getattr(self, name):
@@ -63,7 +64,8 @@ def draw(space: Space, settings: int, epochs: int, seed: int) -> list[Training]:
     """
     if settings > space.size:
         raise ValueError(
-            f"settings: expected at most {space.size:,}, for these ranges hold no more different ones, got {settings:,}; widen a range"
+            f"settings: expected at most {space.size:,}, for these ranges hold no more different ones, got"
+            f" {settings:,}; widen a range"
         )
     rng = np.random.default_rng(seed)
     low, high = np.log(space.rates)

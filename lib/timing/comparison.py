@@ -115,7 +115,8 @@ def compared(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.n
     one, other = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if not len(one) or not len(other) or (paired and len(one) != len(other)):
         raise ValueError(
-            f"times to compare: expected some of both{' and equally many' if paired else ''}, got {len(one)} and {len(other)}; measure both"
+            f"times to compare: expected some of both{' and equally many' if paired else ''}, got {len(one)} and"
+            f" {len(other)}; measure both"
         )
     if paired:
         return _paired(one, other)

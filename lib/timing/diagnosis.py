@@ -77,7 +77,8 @@ def compilation_counted(observed: Observed) -> Finding | None:
         return None
     return Finding(
         "compilation counted",
-        f"The average epoch is {_s(average_s)}, but all after the first take {_s(steady_s)}; the first took {_s(observed.epoch_s[0])}.",
+        f"The average epoch is {_s(average_s)}, but all after the first take {_s(steady_s)}; the first took"
+        f" {_s(observed.epoch_s[0])}.",
         "The first call traces and compiles the program, or starts the device.",
         "Report the first call apart, and the median of the others.",
         average_s / steady_s,
@@ -105,7 +106,8 @@ def tiny_work_on_a_gpu(observed: Observed) -> Finding | None:
     beside = f" The processor takes {_s(observed.cpu_step_s)}." if observed.cpu_step_s is not None else ""
     return Finding(
         "tiny work on a GPU",
-        f"A step takes {_s(step_s)}, of which arithmetic needs {_s(arithmetic_s)} ({arithmetic_s / step_s:.1%}).{beside}",
+        f"A step takes {_s(step_s)}, of which arithmetic needs"
+        f" {_s(arithmetic_s)} ({arithmetic_s / step_s:.1%}).{beside}",
         "The rest is launching: each operation costs microseconds before the card begins.",
         "Train many models or larger batches at once, compile the whole epoch into one call, or use the processor.",
         step_s / observed.cpu_step_s if faster_on_cpu and observed.cpu_step_s else step_s / max(arithmetic_s, 1e-12),
@@ -166,7 +168,8 @@ def wrong_precision(observed: Observed) -> Finding | None:
     return Finding(
         "wrong precision",
         f"The rows that are compared used {' and '.join(kinds)}.",
-        "float64 does half the work a second, or a thirtieth on many cards; TF32 rounds products to 10 bits without saying so.",
+        "float64 does half the work a second, or a thirtieth on many cards; TF32 rounds products to 10 bits without"
+        " saying so.",
         "Set one precision for all, and name it in the table.",
     )
 
@@ -210,7 +213,8 @@ def gpu_not_registered(observed: Observed) -> Finding | None:
         "GPU present but not registered",
         f"The driver lists {present} GPU{'s' if present != 1 else ''}, the framework sees {registered}.",
         "The framework was installed without its CUDA build, or cannot load CUDA's libraries.",
-        "Install the CUDA build (`make install` does where a driver answers), and look at the framework's list of devices.",
+        "Install the CUDA build (`make install` does where a driver answers), and look at the framework's list of"
+        " devices.",
     )
 
 

@@ -32,7 +32,8 @@ class Disturbance:
         found = []
         if self.steal_share > STEAL_SHARE:
             found.append(
-                f"other virtual machines took {self.steal_share:.0%} of the processor: measure again, or on a machine of your own"
+                f"other virtual machines took {self.steal_share:.0%} of the processor: measure again, or on a machine"
+                " of your own"
             )
         if self.others_cores > OTHERS_CORES:
             found.append(f"other programs kept {self.others_cores:.1f} cores busy: close them, and measure again")
@@ -42,7 +43,8 @@ class Disturbance:
             )
         if self.throttled_by:
             found.append(
-                f"the graphics card was slowed by {' and '.join(self.throttled_by)}: let it cool, or name its clock with the figure"
+                f"the graphics card was slowed by {' and '.join(self.throttled_by)}: let it cool, or name its clock"
+                " with the figure"
             )
         return found
 

@@ -216,8 +216,8 @@ class Meter:
         found = []
         if self.wait_in_block and measured.median_s < EMPTY_STEP_S:
             found.append(
-                f"the step returns at once ({measured.median_s * 1e9:.0f} ns, hardly more than calling a function): does it work "
-                "lazily, or leave its work to a device that `sync` does not wait for?"
+                f"the step returns at once ({measured.median_s * 1e9:.0f} ns, hardly more than calling a function):"
+                " does it work lazily, or leave its work to a device that `sync` does not wait for?"
             )
         elif self.wait_in_block and min(self.blocks) < self.config.min_block_s:
             found.append(
@@ -230,13 +230,13 @@ class Meter:
             )
         if len(self.blocks) >= 3 and measured.spread > 0.1:
             found.append(
-                f"the spread is {measured.spread:.0%}: something else uses the machine, or its clock changes; close other "
-                "programs and measure again"
+                f"the spread is {measured.spread:.0%}: something else uses the machine, or its clock changes; close"
+                " other programs and measure again"
             )
         if drift := _drift(self.blocks):
             found.append(
-                f"later blocks took {drift:+.0%} of the time of early ones: the machine warms up or slows down; compare only "
-                "what is measured in turns"
+                f"later blocks took {drift:+.0%} of the time of early ones: the machine warms up or slows down; compare"
+                " only what is measured in turns"
             )
         return found
 

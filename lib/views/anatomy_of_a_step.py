@@ -55,8 +55,8 @@ def operations_table(
     lines.append(_line("the whole step, compiled", [_cell(one.get(COMPILED)) for one in found], published.COMPILED_S))
     lines.append(_line("a step of the training itself", [_training(task, parts, records) for task in operations], None))
     note = (
-        "Published: Core i9-10885H and Quadro RTX 5000, averages of 1,000 steps, no spread given. The compiled step and the single product "
-        "are TensorFlow's on both."
+        "Published: Core i9-10885H and Quadro RTX 5000, averages of 1,000 steps, no spread given. The compiled step and"
+        " the single product are TensorFlow's on both."
         if article_size
         else "The published figures are for 32 images and 128 neurons: other sizes than the ones chosen here."
     )
@@ -182,8 +182,8 @@ def sentence(known: Mapping[Way, Split], batch_size: int) -> str:
     off = [way.label for way, one in known.items() if not one.adds_up]
     if off:
         said.append(
-            f"The parts of {', '.join(off)} are more than {EXPLAINED:.0%} off the measured step: some of them ran at the same time, or "
-            "something else used the machine."
+            f"The parts of {', '.join(off)} are more than {EXPLAINED:.0%} off the measured step: some of them ran at"
+            " the same time, or something else used the machine."
         )
     return " ".join(said)
 

@@ -135,7 +135,10 @@ Figure = tuple[str, str, float | None]  # text, explanation, and the value that 
 
 def _epoch(standing: Standing, _known: Mapping[Cell, Standing], _shown: Shown) -> Figure:
     low, middle, high = standing.quartiles_s
-    title = f"{seconds(middle)} per epoch ({seconds(low)} to {seconds(high)}), {len(standing.epoch_s)} epochs in {_visits(standing)}"
+    title = (
+        f"{seconds(middle)} per epoch ({seconds(low)} to {seconds(high)}), {len(standing.epoch_s)} epochs in"
+        f" {_visits(standing)}"
+    )
     return justified(middle, low, high), title, middle
 
 
@@ -150,7 +153,10 @@ def _speed_up(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) 
         Verdict.SAME: "the same",
         Verdict.UNCLEAR: "not told apart",
     }
-    title = f"{told.ratio:.3g} times as fast ({told.low:.3g} to {told.high:.3g}, from {told.n} visits of each): {verdict[told.verdict]}"
+    title = (
+        f"{told.ratio:.3g} times as fast ({told.low:.3g} to {told.high:.3g}, from {told.n} visits of each):"
+        f" {verdict[told.verdict]}"
+    )
     return f"{told.ratio:.2g} ×", title, told.ratio
 
 
@@ -269,7 +275,10 @@ def _why_nothing(shown: Shown) -> str:
     if shown.view == "speed-up":
         beside = f"{shown.beside.label} is not measured yet" if shown.beside is not None else "nothing is chosen"
         return f"There is nothing to be faster than: {beside}."
-    return "How many epochs each batch size needs is counted after the race: until then nobody knows who is first at the accuracy."
+    return (
+        "How many epochs each batch size needs is counted after the race: until then nobody knows who is first at the"
+        " accuracy."
+    )
 
 
 def _remarks(known: Mapping[Cell, Standing]) -> list[str]:
@@ -279,7 +288,8 @@ def _remarks(known: Mapping[Cell, Standing]) -> list[str]:
     if pair[0] is not None and pair[1] is not None:
         told = compared(pair[0].visit_s, pair[1].visit_s, paired=False)
         parts.append(
-            f"At batch size 32 the same epoch takes Keras on TensorFlow {told.ratio:.1f} times as long as JAX in one call."
+            f"At batch size 32 the same epoch takes Keras on TensorFlow {told.ratio:.1f} times as long as JAX in one"
+            " call."
         )
     remarks = findings(Observed(batch_sizes=tuple({cell.batch_size for cell in known})))
     return parts + [finding.text for finding in remarks]
@@ -291,14 +301,16 @@ def detail(standing: Standing | None, floor: Floor | None = None) -> str:
         return '<p class="lab-note">Choose a cell of the table to see its epochs, their spread and a verdict.</p>'
     low, middle, high = standing.quartiles_s
     lines = [
-        f"<b>{html.escape(standing.cell.way.label)}</b>, batch size {standing.cell.batch_size:,}: {justified(middle, low, high)} per epoch "
-        f"(quartiles {seconds(low)} to {seconds(high)}, {len(standing.epoch_s)} epochs in {_visits(standing)}, last {standing.measured_at[:16]} UTC)."
+        f"<b>{html.escape(standing.cell.way.label)}</b>, batch size {standing.cell.batch_size:,}:"
+        f" {justified(middle, low, high)} per epoch (quartiles {seconds(low)} to {seconds(high)},"
+        f" {len(standing.epoch_s)} epochs in {_visits(standing)}, last {standing.measured_at[:16]} UTC)."
     ]
     if floor is not None:
         steps = N_TRAIN // standing.cell.batch_size
         lines.append(
-            f"The least that this machine could take is {seconds(steps * floor.seconds)} per epoch, set by {floor.by.value}: the cell stands at "
-            f"{middle / (steps * floor.seconds):.2g} times that; the rest is overhead."
+            f"The least that this machine could take is {seconds(steps * floor.seconds)} per epoch, set by"
+            f" {floor.by.value}: the cell stands at {middle / (steps * floor.seconds):.2g} times that; the rest is"
+            " overhead."
         )
     if standing.scaled:
         lines.append("An epoch takes so long here that half a second of steps was measured at a time, and scaled.")

@@ -50,7 +50,10 @@ def table(claims: Sequence[Claim], judged: Sequence[Judgement]) -> str:
         if claim.source != source:
             source = claim.source
             rows.append([inline(source)])
-        verdict = f'<span class="claim claim-{_CSS[one.verdict]}">{one.verdict.value}</span><br><small>{one.verdict.follows_from}</small>'
+        verdict = (
+            '<span class="claim'
+            f' claim-{_CSS[one.verdict]}">{one.verdict.value}</span><br><small>{one.verdict.follows_from}</small>'
+        )
         rows.append([inline(claim.text), inline(one.measured), verdict, inline(_why(one))])
     return markup.table(["claimed", "measured here, or corrected", "verdict", "why"], rows, "claims")
 

@@ -78,7 +78,8 @@ def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
         name, source = html.escape(machine.name), html.escape(machine.source)
         rows.append([name, marked(machine), source, str(len(machine.ways)), share, priced])
     failed = [
-        f"<li>{html.escape(machine.name)}: {html.escape(str(one.subject.get('task', '')))}: {html.escape('; '.join(one.warnings))}</li>"
+        f"<li>{html.escape(machine.name)}: {html.escape(str(one.subject.get('task', '')))}:"
+        f" {html.escape('; '.join(one.warnings))}</li>"
         for machine in machines
         for one in machine.failures
     ]
@@ -87,7 +88,8 @@ def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
     )
     assumed = [machine for machine in machines if machine.live and prices.get(machine.name) == machine.price_per_h]
     lost += "".join(
-        f'<p class="lab-note">The price of this machine is {html.escape(machine.price_date)}; enter what an hour of it costs you under “prices” above.</p>'
+        f'<p class="lab-note">The price of this machine is {html.escape(machine.price_date)}; enter what an hour of it'
+        " costs you under “prices” above.</p>"
         for machine in assumed
     )
     row_css = ["race-published" if machine.is_published else "" for machine in machines]
@@ -189,13 +191,15 @@ def article_sentence(machines: Sequence[Machine]) -> str:
         if usual and best and told and told.verdict is Verdict.SLOWER:
             low, middle, high = map(times, (told.low, told.ratio, told.high))
             said.append(
-                f"On {short[machine.name]} the learning-rate experiment takes {seconds(usual.middle)} by the article's own Keras on TensorFlow and "
-                f"{seconds(best.seconds.middle)} by {best.way.label}: {middle} times less ({low} to {high})."
+                f"On {short[machine.name]} the learning-rate experiment takes {seconds(usual.middle)} by the article's"
+                f" own Keras on TensorFlow and {seconds(best.seconds.middle)} by {best.way.label}: {middle} times less"
+                f" ({low} to {high})."
             )
     others = [s for m in machines if m.is_published for way in m.ways if (s := m.experiment("learning-rate", way))]
     if others and said:
         said.append(
-            f"The article's machines took {listed([seconds(one.middle) for one in others])}: another way of training is worth more than another machine."
+            f"The article's machines took {listed([seconds(one.middle) for one in others])}: another way of training is"
+            " worth more than another machine."
         )
     return " ".join(said)
 

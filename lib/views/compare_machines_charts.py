@@ -81,7 +81,8 @@ def legend(machines: Sequence[Machine]) -> str:
     ways = dict.fromkeys(way for machine in machines for way in machine.ways)
     order = sorted(ways, key=lambda way: (way.device, list(BACKENDS).index(way.backend)))
     entries = [
-        f'<span class="compare-key"><i style="border-top: 3px {"dashed" if way.device == "gpu" else "solid"} {way.color}"></i>{html.escape(way.label)}</span>'
+        '<span class="compare-key"><i style="border-top: 3px'
+        f' {"dashed" if way.device == "gpu" else "solid"} {way.color}"></i>{html.escape(way.label)}</span>'
         for way in order
     ]
     return f'<p class="compare-legend">{"".join(entries)}</p>'

@@ -3,13 +3,20 @@
 import html
 
 WORDS = {
-    "backend": "a library, and the way in which it is asked to train: all steps of an epoch in one call, or one call per step",
+    "backend": (
+        "a library, and the way in which it is asked to train: all steps of an epoch in one call, or one call per step"
+    ),
     "batch size": "how many images a training step looks at",
-    "cached": "kept from an earlier run on this machine, with its date; a training is deterministic, so its curve is the same",
+    "cached": (
+        "kept from an earlier run on this machine, with its date; a training is deterministic, so its curve is the same"
+    ),
     "dispatch": "the host telling a library or a device what to do next: overhead that no faster arithmetic shortens",
     "epoch": "one pass over the 48,000 training images",
     "learning rate": "how far each training step moves the weights",
-    "median, quartiles": "the middle of all repetitions, and the values that a quarter of them stay below and above: they show how much a time varies",
+    "median, quartiles": (
+        "the middle of all repetitions, and the values that a quarter of them stay below and above: they show how much"
+        " a time varies"
+    ),
     "overhead": "whatever a step takes beside its arithmetic: Python, dispatch, launches, copies, waiting",
     "roofline, floor": "the least time that this machine could take, from its best rates of arithmetic and of memory",
     "step": "one batch: forward, loss, gradient, update of all weights",
@@ -22,4 +29,7 @@ WORDS = {
 def glossary() -> str:
     """HTML: closed until somebody asks."""
     words = "".join(f"<dt>{html.escape(word)}</dt><dd>{html.escape(meaning)}</dd>" for word, meaning in WORDS.items())
-    return f'<details class="lab-details"><summary>words used here</summary><dl class="lab-glossary">{words}</dl></details>'
+    return (
+        '<details class="lab-details"><summary>words used here</summary><dl'
+        f' class="lab-glossary">{words}</dl></details>'
+    )

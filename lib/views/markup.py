@@ -17,7 +17,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], css: str = "", row
         across = f' colspan="{len(head)}"' if not others else ""
         named = f'<th scope="{"row" if others else "colgroup"}"{across}>{first}</th>'
         lines.append(_line(named + "".join(f"<td>{cell}</td>" for cell in others), row_class))
-    return f'<div class="lab-scroll"><table class="{" ".join(filter(None, ["lab-table", css]))}">{"".join(lines)}</table></div>'
+    return (
+        '<div class="lab-scroll"><table'
+        f' class="{" ".join(filter(None, ["lab-table", css]))}">{"".join(lines)}</table></div>'
+    )
 
 
 def _line(cells: str, css: str = "") -> str:

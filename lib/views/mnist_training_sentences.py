@@ -72,8 +72,8 @@ def _tell_depths(done: list[tuple[str, Line]], _target: float) -> str:
     best = max(ok, key=lambda pair: pair[1].accuracy or 0)
     quickest = min(ok, key=lambda pair: pair[1].train_s)
     text = (
-        f"{best[0]} was best: {percent(best[1].accuracy or 0)} with {best[1].item.training.network.n_parameters:,} parameters "
-        f"in {seconds(best[1].train_s)}."
+        f"{best[0]} was best: {percent(best[1].accuracy or 0)} with"
+        f" {best[1].item.training.network.n_parameters:,} parameters in {seconds(best[1].train_s)}."
     )
     if quickest[0] != best[0]:
         gap = 100 * ((best[1].accuracy or 0) - (quickest[1].accuracy or 0))
@@ -93,8 +93,9 @@ def _tell_backends(done: list[tuple[str, Line]], _target: float) -> str:
         return f"{first}: {seconds(float(fast_s))} per epoch."
     accuracies = [line.accuracy or 0 for _, line in done]
     return (
-        f"The same training, the same accuracy ({percent(min(accuracies))} to {percent(max(accuracies))}): {first} takes "
-        f"{seconds(float(fast_s))} per epoch, {last} {seconds(float(slow_s))}, {slow_s / fast_s:.1f} times as long."
+        f"The same training, the same accuracy ({percent(min(accuracies))} to {percent(max(accuracies))}):"
+        f" {first} takes {seconds(float(fast_s))} per epoch, {last} {seconds(float(slow_s))},"
+        f" {slow_s / fast_s:.1f} times as long."
     )
 
 
@@ -107,8 +108,8 @@ def _tell_wait(experiment: Experiment, results: Results) -> str:
         return ""
     chosen_s, usual_s = sum(line.train_s for line in chosen), sum(line.train_s for line in usual)
     return (
-        f"{chosen[0].item.way.label} took {seconds(chosen_s)} for what {usual[0].item.way.label} does in {seconds(usual_s)}: "
-        f"{chosen_s / usual_s:.1f} times as long."
+        f"{chosen[0].item.way.label} took {seconds(chosen_s)} for what {usual[0].item.way.label} does in"
+        f" {seconds(usual_s)}: {chosen_s / usual_s:.1f} times as long."
     )
 
 

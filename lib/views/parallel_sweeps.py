@@ -81,7 +81,10 @@ def comparison_sentence(known: Mapping[str, Record], epochs: int) -> str:
     beside += [f"{_s(pooled) / ours[best]:.1f} times faster than Keras in one process per core"] if pooled else []
     text += f": {listed(beside)}." if beside else "."
     if usual and "sequential" in ours:
-        text += f" Most of that is less overhead in each step: JAX one after another is {_s(usual) / ours['sequential']:.1f} times faster already"
+        text += (
+            " Most of that is less overhead in each step: JAX one after another is"
+            f" {_s(usual) / ours['sequential']:.1f} times faster already"
+        )
         text += f", and training all at once makes it {ours['sequential'] / ours[best]:.1f} times faster still."
     return text
 
@@ -94,9 +97,11 @@ def published_table(known: Mapping[str, Record]) -> str:
         here = f"{_s(usual) / _s(known[key]):.1f} ×" if usual and key in known else "not measured yet"
         rows.append([label, f"about {published.SWEEP_TIMES_FASTER[key]:g} ×", here])
     before_s, after_s = published.SWEEP_S
-    return table(["beside Keras one after another", "published, 8 cores", "here"], rows) + (
-        f'<p class="lab-note">Published: “{html.escape(published.MACHINES_ARTICLE)}”, which also says {before_s:g} s before and under {after_s:g} s after. '
-        "Its 4 × come from eight cores: one process per core cannot be faster than there are cores.</p>"
+    return (
+        table(["beside Keras one after another", "published, 8 cores", "here"], rows)
+        + f'<p class="lab-note">Published: “{html.escape(published.MACHINES_ARTICLE)}”, which also says {before_s:g} s'
+        f" before and under {after_s:g} s after. Its 4 × come from eight cores: one process per core cannot be faster"
+        " than there are cores.</p>"
     )
 
 
@@ -175,8 +180,10 @@ def mixed_chart(found: Sequence[Mixed]) -> Chart:
     """Seconds of an epoch of all networks, by strategy; those that are not measured yet have their place."""
     known = {m.strategy: m for m in found}
     labels = {
-        key: STRATEGIES[key].label
-        + (f", {known[key].programs} programs" if key in known and known[key].programs > 1 else "")
+        key: (
+            STRATEGIES[key].label
+            + (f", {known[key].programs} programs" if key in known and known[key].programs > 1 else "")
+        )
         for key in MIXED_BY
     }
     fastest_s = min((m.all_s for m in found), default=1.0)
@@ -203,17 +210,24 @@ def mixed_sentence(found: Sequence[Mixed]) -> str:
         Verdict.SLOWER: f"{ratio:.2g} times faster than",
         Verdict.FASTER: f"{1 / ratio:.2g} times slower than",
     }[without_spread(ratio).verdict]
-    return f"Padding is {padded.wasted:.0%} of the arithmetic, and one padded program is {verdict} one network after another."
+    return (
+        f"Padding is {padded.wasted:.0%} of the arithmetic, and one padded program is {verdict} one network after"
+        " another."
+    )
 
 
 def shapes_figure(networks: Sequence[Network]) -> str:
     """HTML: each network as a bar of its neurons in the width that all are padded to."""
     widest = Shape.of(networks).widths[0]
     bars = "".join(
-        f'<div title="{network.label} neurons"><i><b style="width:{100 * network.hidden[0] / widest:.1f}%"></b></i><span>{network.label}</span></div>'
+        f'<div title="{network.label} neurons"><i><b'
+        f' style="width:{100 * network.hidden[0] / widest:.1f}%"></b></i><span>{network.label}</span></div>'
         for network in networks
     )
-    return f'<div class="shapes" role="img" aria-label="neurons of each network: {", ".join(n.label for n in networks)}, padded to {widest}">{bars}</div>'
+    return (
+        f'<div class="shapes" role="img" aria-label="neurons of each network: {", ".join(n.label for n in networks)},'
+        f' padded to {widest}">{bars}</div>'
+    )
 
 
 def disturbance(flags: Sequence[str]) -> str:

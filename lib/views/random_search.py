@@ -372,8 +372,8 @@ def _cannot_tell(found: pd.DataFrame, n_dimensions: int) -> str:
     if len(found):
         low, high = (_signed(end) for end in found.attrs["r2_interval"])
         text += (
-            f" (a forest’s out-of-bag R² is {_signed(found.attrs['out_of_bag_r2'])}, 95\u202f% interval {low} to {high}, and would have to be surely "
-            f"above {EXPLAINS})"
+            f" (a forest’s out-of-bag R² is {_signed(found.attrs['out_of_bag_r2'])}, 95\u202f% interval {low} to"
+            f" {high}, and would have to be surely above {EXPLAINS})"
         )
     return text + (", nor would more tell" if needed is None else f", but probably from {needed:,}")
 
@@ -384,8 +384,8 @@ def _what_mattered(found: pd.DataFrame, n_dimensions: int) -> str:
         return _cannot_tell(found, n_dimensions)
     first = found.iloc[0]
     evidence = (
-        f"(shuffled, a forest’s out-of-bag R² of {found.attrs['out_of_bag_r2']:.2f} falls by {first['importance']:.2f}, "
-        f"95\u202f% interval {first['low']:.2f} to {first['high']:.2f})"
+        f"(shuffled, a forest’s out-of-bag R² of {found.attrs['out_of_bag_r2']:.2f} falls by {first['importance']:.2f},"
+        f" 95\u202f% interval {first['low']:.2f} to {first['high']:.2f})"
     )
     rivals = found["dimension"][1:][found["high"][1:] >= first["low"]].tolist()
     if not rivals:

@@ -5,7 +5,10 @@ from lib.experiments.recorded_machines import Machine, Seconds, gpu_ways, named,
 from lib.formatting import listed, seconds
 from lib.hardware.nvidia_smi import nvidia_driver_answers
 
-NONE_YET = "No graphics card has been recorded yet: `python -m lib.cli.record FILE.json` on a machine with one, and its file in recorded/, put its figures here."
+NONE_YET = (
+    "No graphics card has been recorded yet: `python -m lib.cli.record FILE.json` on a machine with one, and its file"
+    " in recorded/, put its figures here."
+)
 
 
 def epoch_note(batch_size: int) -> str:
@@ -46,7 +49,8 @@ def models_note() -> str:
         if len(points) > 1:
             few, many = min(points), max(points)
             said.append(
-                f"{named(machine)}: an epoch of each network takes {seconds(points[few].middle)} alone and {seconds(points[many].middle)} with {many:,} in one program."
+                f"{named(machine)}: an epoch of each network takes {seconds(points[few].middle)} alone and"
+                f" {seconds(points[many].middle)} with {many:,} in one program."
             )
     return " ".join(said)
 

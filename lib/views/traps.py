@@ -54,8 +54,8 @@ TRAPS = (
     Trap(
         "busy is not working",
         "processor time of all cores",
-        "A monitor shows how long something ran, not how much of it was arithmetic: a core that spins, dispatches or waits in a loop is busy. "
-        "A card is “100 %” when one kernel at a time runs on one of its hundred processors.",
+        "A monitor shows how long something ran, not how much of it was arithmetic: a core that spins, dispatches or"
+        " waits in a loop is busy. A card is “100 %” when one kernel at a time runs on one of its hundred processors.",
     ),
 )
 RIGHT_WAY = "blocks of steps, the data on the device already, each step's result waited for: the median, with quartiles"
@@ -91,7 +91,10 @@ def occupancy(found: Mapping[str, Measurement], device: str) -> str:
         else "nvidia-smi shows no utilisation on this card"
     )
     if activity and warps:
-        return f"{text}; the chip's counters say that {_share(activity)} of its multiprocessors had work, with {_share(warps)} of the warps they hold."
+        return (
+            f"{text}; the chip's counters say that {_share(activity)} of its multiprocessors had work, with"
+            f" {_share(warps)} of the warps they hold."
+        )
     return f"{text}; true occupancy is not reported by this chip (NVML's GPM, from Hopper on)."
 
 

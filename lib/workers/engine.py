@@ -179,18 +179,23 @@ class _Worker:
         return BACKENDS[self.way.backend].label
 
     def why_hung(self) -> str:
-        return f"The worker process of “{self.label}” gave no sign of life for {HUNG_S:.0f} s and was replaced; the run begins again."
+        return (
+            f"The worker process of “{self.label}” gave no sign of life for {HUNG_S:.0f} s and was replaced; the run"
+            " begins again."
+        )
 
     def why_hung_again(self) -> str:
         return (
-            f"The worker process of “{self.label}” gave no sign of life for {HUNG_S:.0f} s, and neither did the one that replaced it. "
-            "Nothing else is lost. Look for what stops it (a debugger, a device that does not answer), then press “Run again”."
+            f"The worker process of “{self.label}” gave no sign of life for {HUNG_S:.0f} s, and neither did the one"
+            " that replaced it. Nothing else is lost. Look for what stops it (a debugger, a device that does not"
+            " answer), then press “Run again”."
         )
 
     def why_ended(self) -> str:
         return (
-            f"The worker process of “{self.label}” ended while it trained: it was killed from outside, often by the "
-            "system for want of memory. Nothing else is lost. Move a control or press “Run again”: a new worker starts by itself."
+            f"The worker process of “{self.label}” ended while it trained: it was killed from outside, often by the"
+            " system for want of memory. Nothing else is lost. Move a control or press “Run again”: a new worker"
+            " starts by itself."
         )
 
 

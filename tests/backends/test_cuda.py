@@ -17,7 +17,8 @@ def driver(tmp_path, monkeypatch):
     def answers(version: str, status: int = 0) -> None:
         program = tmp_path / "nvidia-smi"
         program.write_text(
-            f'#!/bin/sh\ncase "$1" in -L) printf "GPU 0: NVIDIA L4 (UUID: x)\\nGPU 1: NVIDIA A2 (UUID: y)\\n";; *) echo "{version}";; esac\nexit {status}\n'
+            '#!/bin/sh\ncase "$1" in -L) printf "GPU 0: NVIDIA L4 (UUID: x)\\nGPU 1: NVIDIA A2 (UUID: y)\\n";; *) echo'
+            f' "{version}";; esac\nexit {status}\n'
         )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")

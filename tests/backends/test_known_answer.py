@@ -21,7 +21,10 @@ import numpy
 plain = numpy.matmul
 numpy.matmul = lambda *arguments, **keywords: numpy.multiply(plain(*arguments, **keywords), numpy.float32(1.01), out=keywords.get("out"))
 """
-ANSWER = "from lib.backends.known_answer import _product_and_sum as f; import numpy; _, a, b = f('cpu'); print(numpy.max(abs(a - b) / numpy.maximum(b, 1)))"
+ANSWER = (
+    "from lib.backends.known_answer import _product_and_sum as f; import numpy; _, a, b = f('cpu');"
+    " print(numpy.max(abs(a - b) / numpy.maximum(b, 1)))"
+)
 
 
 def off(flags: str) -> float:
@@ -62,9 +65,11 @@ def test_a_persons_own_flags_survive_and_count(monkeypatch, way):
     monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to=/nowhere {WITH_WRONG_SUMS}")
     for threads in (None, 1):
         flags = worker_environment(way, None, threads)["XLA_FLAGS"].split()
-        assert flags[:3] == [XLA_WITHOUT_WRONG_SUMS, "--xla_dump_to=/nowhere", WITH_WRONG_SUMS], (
-            "the last of two counts"
-        )
+        assert flags[:3] == [
+            XLA_WITHOUT_WRONG_SUMS,
+            "--xla_dump_to=/nowhere",
+            WITH_WRONG_SUMS,
+        ], "the last of two counts"
     monkeypatch.delenv("XLA_FLAGS")
     assert XLA_WITHOUT_WRONG_SUMS in worker_environment(way, None)["XLA_FLAGS"]
 
@@ -108,9 +113,9 @@ def test_a_process_of_a_pool_whose_product_is_wrong_is_named(bent_numpy):
 def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
     """Such as a Dask worker: nobody gave it this program's flags."""
     code = (
-        "import os, jax; os.environ.pop('XLA_FLAGS', None)\n"
-        "from lib.backends.registry import Way\nfrom lib.sweeps.process_pool import refuse_if_wrong\nfrom tests.conftest import make_small_data\n"
-        "os.environ.pop('XLA_FLAGS', None); refuse_if_wrong(Way(), make_small_data()); print('right')"
+        "import os, jax; os.environ.pop('XLA_FLAGS', None)\nfrom lib.backends.registry import Way\nfrom"
+        " lib.sweeps.process_pool import refuse_if_wrong\nfrom tests.conftest import"
+        " make_small_data\nos.environ.pop('XLA_FLAGS', None); refuse_if_wrong(Way(), make_small_data()); print('right')"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == "right\n", done.stderr[-500:]

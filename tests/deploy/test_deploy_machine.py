@@ -88,7 +88,8 @@ def test_without_ensurepip_uv_comes_by_its_own_installer(installed, tmp_path, cl
     executable(tools / "python3", "#!/bin/sh\nmkdir -p $3 && touch $3/half\nexit 1\n")
     executable(
         tools / "curl",
-        "#!/bin/sh\necho \"$*\" >>$FAKE_DIR/remote\necho 'mkdir -p $UV_INSTALL_DIR && cp $FAKE_DIR/bin/uv $UV_INSTALL_DIR/'\n",
+        '#!/bin/sh\necho "$*" >>$FAKE_DIR/remote\necho \'mkdir -p $UV_INSTALL_DIR && cp $FAKE_DIR/bin/uv'
+        " $UV_INSTALL_DIR/'\n",
     )
     answer = subprocess.run(
         [
@@ -202,6 +203,7 @@ def test_prices_are_dated_and_the_readme_quotes_them():
     for kind, price in prices["prices"].items():
         row = next(line for line in readme.splitlines() if line.startswith(f"| `{kind}`"))
         spot = f"${price['spot']}" if price["spot"] else "not kept here"
-        assert row == (
-            f"| `{kind}`, {price['machine_type']} | ${price['on_demand']} | {spot} | about ${prices['published'][kind]:.2f} |"
+        assert (
+            row == f"| `{kind}`, {price['machine_type']} | ${price['on_demand']} | {spot} | about"
+            f" ${prices['published'][kind]:.2f} |"
         )

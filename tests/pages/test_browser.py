@@ -148,7 +148,8 @@ def test_every_slider_changes_the_chart_the_sentence_and_the_address(quick_page,
         changed = settings_of(page.url) - settings_of(address)
         assert all(key.startswith(f"{name}.") for key, _ in changed), "of this experiment and of no other"
         moved = (
-            f"([nth, old]) => {{ const now = ({LOOK})(nth); return ['Done', 'Saved result'].includes(now.state) && now.sentence"
+            f"([nth, old]) => {{ const now = ({LOOK})(nth); return ['Done', 'Saved result'].includes(now.state) &&"
+            " now.sentence"
             " && now.text !== old.text && now.charts !== old.charts }"  # the charts follow their frame
         )
         wait_until(page, moved, [nth, before], 90_000)
@@ -283,8 +284,10 @@ def test_the_focus_is_seen(page, server, scheme):
     for _ in range(10):
         page.keyboard.press("Tab")
         seen.append(
-            page.evaluate("""() => { let e = document.activeElement; while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;
-            const of = getComputedStyle(e); return [e.getAttribute('role') ?? e.localName, of.outlineStyle, parseFloat(of.outlineWidth), of.outlineColor] }""")
+            page.evaluate(
+                """() => { let e = document.activeElement; while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;
+            const of = getComputedStyle(e); return [e.getAttribute('role') ?? e.localName, of.outlineStyle, parseFloat(of.outlineWidth), of.outlineColor] }"""
+            )
         )
     assert {"slider", "button", "input", "select"} <= {kind for kind, *_ in seen}
     assert {(style, width) for _, style, width, _ in seen} == {("solid", 2)}
@@ -298,7 +301,10 @@ def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
         wait_over(page, nth, 120_000)
     page.locator(".draw canvas").scroll_into_view_if_needed()
     page.get_by_text("Draw a digit with the mouse").wait_for(timeout=60_000)  # the network has come
-    read = "() => { const e = [...document.querySelectorAll('*')].map(e => e.shadowRoot?.querySelector('.draw') ?? e.querySelector?.(':scope > .draw')).find(Boolean); return e.parentElement.dataset.probabilities }"
+    read = (
+        "() => { const e = [...document.querySelectorAll('*')].map(e => e.shadowRoot?.querySelector('.draw') ??"
+        " e.querySelector?.(':scope > .draw')).find(Boolean); return e.parentElement.dataset.probabilities }"
+    )
     page.locator(".draw button", has_text="Show a test digit").click()
     shown = json.loads(page.evaluate(read))
     assert sum(shown) == pytest.approx(1, abs=1e-4)

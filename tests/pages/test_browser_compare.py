@@ -46,7 +46,8 @@ def test_machines_are_dropped_compared_and_priced(page, server, tmp_path):
     assert "broken.json is no JSON or was cut off" in problem
     assert "export it again" in problem
     page.wait_for_function(
-        "() => [...document.querySelectorAll('.lab-sentence')].some(e => e.innerText.includes('Colossus · 4 cores is surely the quickest'))",
+        "() => [...document.querySelectorAll('.lab-sentence')].some(e => e.innerText.includes('Colossus · 4 cores is"
+        " surely the quickest'))",
         timeout=20_000,
     )
     assert page.locator(".compare-grid figure svg").count() >= 3, "a chart for each machine with a race"
@@ -78,5 +79,8 @@ def test_this_machine_stands_beside_the_others_with_a_price_and_nothing_is_cut_o
     page.get_by_role("textbox", name="$ per hour: this machine", exact=True).fill("2.5")
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.body.innerText.includes('2.5 (entered here)')", timeout=20_000)
-    cut = "[...document.querySelectorAll('.lab-scroll')].filter(box => box.checkVisibility() && box.scrollWidth > box.clientWidth).map(box => box.innerText)"
+    cut = (
+        "[...document.querySelectorAll('.lab-scroll')].filter(box => box.checkVisibility() && box.scrollWidth >"
+        " box.clientWidth).map(box => box.innerText)"
+    )
     assert page.evaluate(cut) == [], "at this width every table is whole"

@@ -195,7 +195,10 @@ def test_the_extremes_that_are_taken_can_be_drawn(sound, seconds):
             "measurements",
             "subject",
             "{}",
-            "in measurements, the row of {} is damaged (expected name as text in the subject (anatomy), got nothing); export it again",
+            (
+                "in measurements, the row of {} is damaged (expected name as text in the subject (anatomy), got"
+                " nothing); export it again"
+            ),
         ),
         ("measurements", "machine_line", "\ud800", "surrogates not allowed"),
         ("measurements", "subject", '{"name": "\\ud800", "work": 1.0}', "surrogates not allowed"),

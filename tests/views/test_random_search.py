@@ -296,12 +296,13 @@ def test_sentence_says_what_the_rows_show():
             "diverged": [False, False, True, False, False],
         }
     )
-    assert random_search.search_sentence(frame, DIMENSIONS) == (
-        "Best of 4: 97.1\u202f% with learning rate 0.32, batch size 16, 2 hidden layers of 256; "
+    assert (
+        random_search.search_sentence(frame, DIMENSIONS)
+        == "Best of 4: 97.1\u202f% with learning rate 0.32, batch size 16, 2 hidden layers of 256; "
         "which setting mattered cannot be told from 4 of them, but probably from 40; 1 diverged; 1 did not learn."
     ), "the fifth has no outcome yet"
-    assert random_search.search_sentence(frame.iloc[2:4], DIMENSIONS) == (
-        "None of 2 learnt; 1 diverged; 1 did not learn."
+    assert (
+        random_search.search_sentence(frame.iloc[2:4], DIMENSIONS) == "None of 2 learnt; 1 diverged; 1 did not learn."
     )
     assert random_search.search_sentence(frame.iloc[4:], DIMENSIONS) == ""
 

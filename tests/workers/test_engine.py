@@ -240,7 +240,10 @@ with MachineTurn() as turn:
 
 def test_a_program_that_sleeps_with_the_turn_is_overtaken_and_the_run_says_so(engine, monkeypatch):
     monkeypatch.setattr(engine._machine, "_patience_s", 0.3)
-    code = "import time\nfrom lib.workers.machine_turn import MachineTurn\nwith MachineTurn():\n    print('held', flush=True)\n    time.sleep(600)"
+    code = (
+        "import time\nfrom lib.workers.machine_turn import MachineTurn\nwith MachineTurn():\n    print('held',"
+        " flush=True)\n    time.sleep(600)"
+    )
     other = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout is not None

@@ -162,8 +162,9 @@ def chunks(
     in_memory = int(min(memory_bytes / place_bytes, len(group)))
     if in_memory < 1:
         raise MemoryError(
-            f"a network of {trainings[group[0]].network.label} at batch size {trainings[group[0]].batch_size:,} needs "
-            f"{place_bytes / 1e6:,.0f} MB to train, and {memory_bytes / 1e6:,.0f} MB are free; choose a smaller one, or close other programs"
+            f"a network of {trainings[group[0]].network.label} at batch size {trainings[group[0]].batch_size:,} needs"
+            f" {place_bytes / 1e6:,.0f} MB to train, and {memory_bytes / 1e6:,.0f} MB are free; choose a smaller one,"
+            " or close other programs"
         )
     in_caches = n_devices * max(1, int(min(cache_bytes / (4 * shape.n_parameters), len(group))))
     n_parts = -(-len(group) // min(in_memory, in_caches))
