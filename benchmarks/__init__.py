@@ -1,1 +1,4 @@
-"""The figures that README quotes: `python -m benchmarks [epochs] [anatomy] [experiments] [sweeps] [regret] [peers] [interaction] [memory]`."""
+"""The figures that README quotes:
+
+`python -m benchmarks [epochs] [anatomy] [experiments] [sweeps] [regret] [peers] [interaction] [memory]`.
+"""

@@ -1,4 +1,7 @@
-"""`python -m benchmarks [names]`: run these benchmarks, or all. Status 0 even where a target is missed, 2 for a wrong name."""
+"""`python -m benchmarks [names]`: run these benchmarks, or all.
+
+Status 0 even where a target is missed, 2 for a wrong name.
+"""
 
 import importlib
 import signal

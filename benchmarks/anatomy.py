@@ -1,4 +1,5 @@
-"""Whether the parts of a step add up: every backend at four batch sizes, as `notebooks/anatomy_of_a_step.py` takes them apart."""
+"""Whether the parts of a step add up: every backend at four batch sizes, as `notebooks/anatomy_of_a_step.py` takes
+them apart."""
 
 from benchmarks.report import LeftOut, Row, Target, note, show
 from lib.backends.registry import Way, usable_ways

@@ -1,7 +1,9 @@
-"""The article's sweep, in a fresh process: `python -m benchmarks.article_sweep sequential|pool` prints its wall seconds as JSON.
+"""The article's sweep, in a fresh process: `python -m benchmarks.article_sweep sequential|pool` prints its wall seconds
+as JSON.
 
-Literally theirs: five rates, ten epochs each, Keras on TensorFlow, `fit` on all 60,000 images with `validation_split=0.2`, one after
-another or by `multiprocessing.Pool(5)`. Loading the images and importing Keras are not counted; starting the pool is.
+Literally theirs: five rates, ten epochs each, Keras on TensorFlow, `fit` on all 60,000 images with
+`validation_split=0.2`, one after another or by `multiprocessing.Pool(5)`. Loading the images and importing Keras are
+not counted; starting the pool is.
 """
 
 # pyright: reportArgumentType=false

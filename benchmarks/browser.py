@@ -1,7 +1,8 @@
 """The notebook in a server and a browser of its own, for the benchmarks that look at the page.
 
-Times are taken in the page, by its own clock: from the key press as the page received it to the animation frame in which
-the page shows what was waited for. So a figure holds to one frame (17 ms at 60 Hz), and Playwright's own delays are not in it.
+Times are taken in the page, by its own clock: from the key press as the page received it to the animation frame in
+which the page shows what was waited for. So a figure holds to one frame (17 ms at 60 Hz), and Playwright's own delays
+are not in it.
 """
 
 import os
@@ -125,7 +126,10 @@ def fresh_cache() -> Iterator[Path]:
 
 @contextmanager
 def server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
-    """The editor, as `make run HEADLESS=1` starts it but without a token, and its address. It ends with all its children."""
+    """The editor, as `make run HEADLESS=1` starts it but without a token, and its address.
+
+    It ends with all its children.
+    """
     port = free_port()
     with _serving(
         [sys.executable, "-m", "lib.cli.launch", "edit", "--port", str(port), "--headless", "1", "--no-token"], cache
@@ -173,7 +177,10 @@ def _serving(command: Sequence[str], cache: Path) -> Iterator[psutil.Process]:
 
 @contextmanager
 def make_run(cache: Path, port: int) -> Iterator[str]:
-    """`make run HEADLESS=1`, all of it, and the address that it prints once it serves. It ends with all its children."""
+    """`make run HEADLESS=1`, all of it, and the address that it prints once it serves.
+
+    It ends with all its children.
+    """
     environment = os.environ | {"MNIST_CACHE_DIR": str(cache), "PYTHONUNBUFFERED": "1"} | _images()
     process = subprocess.Popen(
         ["make", "run", "HEADLESS=1", f"PORT={port}"],

@@ -1,7 +1,8 @@
-"""The best float32 product rate of this machine: `python -m benchmarks.ceiling` answers each line on its standard input.
+"""The best float32 product rate of this machine: `python -m benchmarks.ceiling` answers each line on its standard
+input.
 
-A product of two 2048² matrices by XLA, in a process of its own with the environment of the JAX worker, so that the floor
-and what is held against it use the same library, the same threads and the same instructions.
+A product of two 2048² matrices by XLA, in a process of its own with the environment of the JAX worker, so that the
+floor and what is held against it use the same library, the same threads and the same instructions.
 """
 
 import subprocess

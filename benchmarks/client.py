@@ -1,7 +1,7 @@
 """A viewer without a browser: speaks the protocol of marimo 0.25's pages, and sees what a page would be sent.
 
-The page's HTML brings the server's token; messages come by WebSocket, what the viewer does goes by POST. An experiment's
-state is read from its cell's HTML (`frame._state_line`).
+The page's HTML brings the server's token; messages come by WebSocket, what the viewer does goes by POST. An
+experiment's state is read from its cell's HTML (`frame._state_line`).
 """
 
 import json
@@ -38,7 +38,8 @@ class Lost(RuntimeError):
 
 @dataclass(frozen=True)
 class Frame:
-    """What a cell shows: its HTML, which execution of the cell drew it, and when it came (seconds of the monotonic clock)."""
+    """What a cell shows: its HTML, which execution of the cell drew it, and when it came (seconds of the monotonic
+    clock)."""
 
     html: str
     execution: str
@@ -46,7 +47,8 @@ class Frame:
 
     @property
     def state(self) -> str:
-        """Of the cell's experiment: waiting, training, done, saved-result, stopped or failed; empty where it has none."""
+        """Of the cell's experiment: waiting, training, done, saved-result, stopped or failed; empty where it has
+        none."""
         found = _STATE.search(self.html)
         return found[1] if found else ""
 

@@ -1,6 +1,8 @@
-"""How often the rule that says faster is right on this machine: of 200 comparisons of equal steps, of 5 % and of 10 % more work.
+"""How often the rule that says faster is right on this machine: of 200 comparisons of equal steps, of 5 % and of 10 %
+more work.
 
-A step is a row of small matrix products, all on the same arrays: one more product in twenty is 5 % more work, whatever the machine.
+A step is a row of small matrix products, all on the same arrays: one more product in twenty is 5 % more work, whatever
+the machine.
 """
 
 import time

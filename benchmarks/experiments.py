@@ -1,7 +1,7 @@
 """The three experiments of the articles: as this notebook runs them, and as the articles' own loop does.
 
-Ours: wall seconds of the whole sweep, evaluation included, by warm workers, nothing from the store. Theirs: one epoch of
-each training (a fifth of one at batch size 1), scaled to three; the rows say so.
+Ours: wall seconds of the whole sweep, evaluation included, by warm workers, nothing from the store. Theirs: one epoch
+  of each training (a fifth of one at batch size 1), scaled to three; the rows say so.
 """
 
 import json

@@ -3,10 +3,12 @@
 first-points    a position not seen before → two points of a new line can be seen; `first-labels` is when the labels at
                 the new lines' ends can, which one point is enough for
 cached          a position seen before → its complete chart and its sentence, from the store
-cancelled       moved while 16 trainings of 10 or 20 epochs are running → two points of a new line can be seen, so the worker has
+cancelled       moved while 16 trainings of 10 or 20 epochs are running → two points of a new line can be seen, so the
+worker has
                 given up the old run and begun the new one; `cancelled-gone` is when the old lines are gone
-page-cold       from `make run` to the first experiment's complete chart: nothing compiled, nothing kept, a new browser profile
-page-warm       the same person a second time; `page-warm-new-browser`: with a browser that has never seen the page
+page-cold       from `make run` to the first experiment's complete chart: nothing compiled, nothing kept, a new browser
+profile page-warm       the same person a second time; `page-warm-new-browser`: with a browser that has never seen the
+page
 """
 
 import time
@@ -93,7 +95,8 @@ class Presses:
     left_out: LeftOut
 
     def take(self, what: str, slider: int, key: str, states: Sequence[str], **named: str) -> None:
-        """Press a key and keep what was seen under these names; leave it out where the page shows another state or no new lines."""
+        """Press a key and keep what was seen under these names; leave it out where the page shows another state or
+        no new lines."""
         with self.left_out.unless_it_works(f"{what}, {key}"), looking():
             seen = _press(self.page, slider, key)
             if seen["points"] is None or seen.get("state") not in states:
@@ -116,7 +119,8 @@ def _presses(presses: Presses) -> None:
 
 
 def _up_and_down(presses: Presses, count: int) -> None:
-    """With another number of rates, up the epochs: each position trains what is new in it; and down again: all these are kept.
+    """With another number of rates, up the epochs: each position trains what is new in it; and down again: all these
+    are kept.
 
     Not down at a number of rates that was only trained with more epochs: fewer of them are a part of what is kept.
     """

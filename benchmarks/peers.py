@@ -87,7 +87,8 @@ def main() -> None:
 
 @contextmanager
 def _started(keys: Sequence[str]) -> Iterator[tuple[dict[str, PeerProcess], dict[str, str]]]:
-    """The participants that could be started, together because that takes seconds of each, and why the others could not."""
+    """The participants that could be started, together because that takes seconds of each, and why the others could
+    not."""
     with ExitStack() as stack:
         processes = {key: PeerProcess(PEERS[key]) for key in keys}
         for process in processes.values():
@@ -165,7 +166,10 @@ def best_of_ours(records: Mapping[str, Record]) -> str | None:
 
 
 def ratio_of(peer_s: Sequence[float], ours_s: Sequence[float]) -> tuple[float, float, float]:
-    """Median of the rounds' ratios, peer to ours, and its interval. A peer that failed has fewer rounds: those count."""
+    """Median of the rounds' ratios, peer to ours, and its interval.
+
+    A peer that failed has fewer rounds: those count.
+    """
     ratios = [peer / ours for peer, ours in zip(peer_s, ours_s, strict=False)]
     return (float(statistics.median(ratios)), *median_interval(ratios))
 
@@ -196,7 +200,8 @@ def rows_of(records: Mapping[str, Record], missing: Mapping[str, str], batch_siz
 
 
 def sameness(record: Record, reference: Record | None) -> Row:
-    """How far losses and accuracy are from the reference's after the same steps, and whether that is the same training."""
+    """How far losses and accuracy are from the reference's after the same steps, and whether that is the same
+    training."""
     epoch = max(record.accuracies, default=None)
     accuracy = None if epoch is None else record.accuracies[epoch]
     facts: Row = {"accuracy": accuracy, "epochs": None if epoch is None else epoch + 1}

@@ -1,8 +1,9 @@
 """How much slower the strategy that `auto` picks is than the best one, on twenty different sweeps.
 
-Each strategy makes each sweep twice, in turns; its time is the shorter of the two. What was picked is judged by that strategy's own
-time, and the second choice, where processes are not at hand, by its own. What choosing took, with measuring, stands beside.
-Sweeps of less than `lib.sweeps.cost_model.WORTH_S` are not among them: for these `auto` does not choose, but trains one after another.
+Each strategy makes each sweep twice, in turns; its time is the shorter of the two. What was picked is judged by that
+strategy's own time, and the second choice, where processes are not at hand, by its own. What choosing took, with
+measuring, stands beside. Sweeps of less than `lib.sweeps.cost_model.WORTH_S` are not among them: for these `auto` does
+not choose, but trains one after another.
 """
 
 import math

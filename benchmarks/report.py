@@ -1,6 +1,7 @@
 """Rows, tables and targets: what all benchmarks share.
 
-Rows go to `benchmarks/out/<name>.json`, tables to the terminal and, each into its own section, to `benchmarks/RESULTS.md`.
+Rows go to `benchmarks/out/<name>.json`, tables to the terminal and, each into its own section, to
+`benchmarks/RESULTS.md`.
 """
 
 import json

@@ -1,6 +1,7 @@
 """Sweeps by each strategy: beside the article's two loops, by the number of networks, and with padding.
 
-Ours are whole and warm: programs compiled, processes started, nothing from the store. The articles' loops run once, whole.
+Ours are whole and warm: programs compiled, processes started, nothing from the store. The articles' loops run once,
+whole.
 """
 
 import json

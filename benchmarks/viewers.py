@@ -1,13 +1,17 @@
-"""A class in front of one server (`make class`): how long each viewer waits, what is lost, and what the server itself costs.
+"""A class in front of one server (`make class`): how long each viewer waits, what is lost, and what the server itself
+costs.
 
 opened          all open the default page within 2 s, with nothing kept or compiled → every experiment shows its result
-moved           then each moves one thumb of the first experiment's learning rates to one of 12 positions → its result. One viewer
+moved           then each moves one thumb of the first experiment's learning rates to one of 12 positions → its result.
+One viewer
                 alone goes through all 12 positions: what they take alone
-closed          then each asks for 20 epochs, and all tabs close → no worker is busy any more; `server_cpu_s` is of the 10 s after
+closed          then each asks for 20 epochs, and all tabs close → no worker is busy any more; `server_cpu_s` is of the
+10 s after
 
-`first_s` is when a moved control's cell showed anything new, `worst_s` the last viewer's wait, `lost` who had no result in time.
-`server_cpu_s` is the processor time of the server's own process, without its workers (`workers_cpu_s`); `peak_mb` its most
-resident memory, `mb` that at the end. `VIEWERS=1,5 make bench BENCH=viewers` takes other numbers of viewers.
+`first_s` is when a moved control's cell showed anything new, `worst_s` the last viewer's wait, `lost` who had no result
+in time. `server_cpu_s` is the processor time of the server's own process, without its workers (`workers_cpu_s`);
+`peak_mb` its most resident memory, `mb` that at the end. `VIEWERS=1,5 make bench BENCH=viewers` takes other numbers of
+viewers.
 """
 
 import math

@@ -1,4 +1,5 @@
-"""What a machine costs and has cost, by prices.json: `cost.py price l4 [--spot]`, or `cost.py status` with gcloud's rows on stdin.
+"""What a machine costs and has cost, by prices.json: `cost.py price l4 [--spot]`, or `cost.py status` with gcloud's
+rows on stdin.
 
 Only Python's own library: it runs before anything is installed.
 """
@@ -48,7 +49,10 @@ def _moment(text: str) -> datetime:
 
 
 def status_sentence(row: list[str], now: datetime) -> str:
-    """A machine in a sentence. `row`: name, zone, status, kind, provisioning model, last start, creation, seconds it may run."""
+    """A machine in a sentence.
+
+    `row`: name, zone, status, kind, provisioning model, last start, creation, seconds it may run.
+    """
     name, zone, status, kind, model, started, created, limit_s = row
     if status not in RUNNING:
         return (

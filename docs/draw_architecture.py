@@ -1,4 +1,7 @@
-"""Draws the rooms of `lib/` and who knows whom, from the imports, into docs/architecture.md: `python -m docs.draw_architecture`."""
+"""Draws the rooms of `lib/` and who knows whom, from the imports, into docs/architecture.md:
+
+`python -m docs.draw_architecture`.
+"""
 
 import ast
 import re
@@ -55,7 +58,8 @@ def room(module: str) -> str:
 
 
 def picture() -> str:
-    """A Mermaid graph: a node a room with the number of its modules, an arrow where a module of one imports one of another.
+    """A Mermaid graph: a node a room with the number of its modules, an arrow where a module of one imports one of
+    another.
 
     Arrows that follow from others are left out, so that the floors can be seen.
     """

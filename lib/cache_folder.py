@@ -1,4 +1,5 @@
-"""Where results and downloads are kept, one folder, which `MNIST_CACHE_DIR` can move; and how a file there is replaced."""
+"""Where results and downloads are kept, one folder, which `MNIST_CACHE_DIR` can move; and how a file there is
+replaced."""
 
 import os
 import tempfile
@@ -32,7 +33,8 @@ def cache_dir() -> Path:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """A name beside the file for its new content, which takes its place whole at the end of the block, or not at all."""
+    """A name beside the file for its new content, which takes its place whole at the end of the block, or not at
+    all."""
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.writing")  # nobody else's: threads write at once
     try:
         yield temporary

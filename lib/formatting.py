@@ -19,7 +19,8 @@ def seconds(value_s: float) -> str:
 def justified(seconds: float, low: float, high: float, at_most: int = 3) -> str:
     """A time between its quartiles, in words: the last digit shown is about as large as they are apart.
 
-    Two digits at least, and `at_most` so many, unless it takes more for what is shown to lie between the quartiles as well.
+    Two digits at least, and `at_most` so many, unless it takes more for what is shown to lie between the quartiles as
+    well.
 
     >>> justified(0.0123456, 0.0121, 0.0125), justified(0.0123456, 0.0123451, 0.0123461), justified(0.17, 0.1, 0.3)
     ('12.3 ms', '12.346 ms', '170 ms')

@@ -12,7 +12,10 @@ V = TypeVar("V")
 
 
 class Once(Generic[K, V]):
-    """The last `size` answers: each is worked out by the first who asks, while others wait. What raises is asked anew."""
+    """The last `size` answers: each is worked out by the first who asks, while others wait.
+
+    What raises is asked anew.
+    """
 
     def __init__(self, size: int) -> None:
         self._size, self._guard = size, threading.Lock()

@@ -1,4 +1,5 @@
-"""What the tests in a browser share: servers on free ports, tabs that fail on what the console says, and waiting for a run's end."""
+"""What the tests in a browser share: servers on free ports, tabs that fail on what the console says, and waiting for
+a run's end."""
 
 import os
 import shutil
@@ -58,7 +59,8 @@ def share_compiled(cache: Path) -> None:
 
 @contextmanager
 def serving(cache, notebook, hidden: tuple[str, ...] = HEAVY) -> Iterator[tuple[str, subprocess.Popen]]:
-    """`make class` on a free port with this folder as its cache, and the address of this notebook; ended with all its children.
+    """`make class` on a free port with this folder as its cache, and the address of this notebook; ended with all its
+    children.
 
     Libraries that take long to start are `hidden` from it where they are not what is tested.
     """
@@ -93,7 +95,8 @@ def serving(cache, notebook, hidden: tuple[str, ...] = HEAVY) -> Iterator[tuple[
 
 @contextmanager
 def browsing() -> Iterator:
-    """A browser, and in it one context for many tabs: they share its cache, so marimo's scripts are fetched once a server."""
+    """A browser, and in it one context for many tabs: they share its cache, so marimo's scripts are fetched once a
+    server."""
     from playwright.sync_api import sync_playwright
 
     if CHROMIUM is None:
@@ -120,14 +123,16 @@ def tab(context) -> Iterator:
         heard = list(said)  # closing it ends what is still being fetched
     finally:
         opened.close()
-    # marimo preloads two pictures that its pages do not show; and who goes to another page does not wait for the first one's scripts.
+    # marimo preloads two pictures that its pages do not show; and who goes to another page does not wait for the first
+    # one's scripts.
     expected = ["was preloaded using link preload", *(["net::ERR_ABORTED"] if len(pages) > 1 else [])]
     unexpected = [text for text in heard if not any(words in text for words in expected)]
     assert not unexpected, f"expected nothing on the console, got {unexpected}"
 
 
 def stop_all(page) -> None:
-    """End what still trains: a closed page's session goes on for some seconds, and would take turns with the next test's."""
+    """End what still trains: a closed page's session goes on for some seconds, and would take turns with the next
+    test's."""
     button = page.get_by_role("button", name="Stop all")
     if button.count():
         button.click()
@@ -187,7 +192,8 @@ def selector(target: list[str | list[str]]) -> str:
 
 
 def assert_accessible(page) -> None:
-    """Light and dark, wide and on a phone: nothing for axe to find, no faint text, no covered heading, no scrolling sideways."""
+    """Light and dark, wide and on a phone: nothing for axe to find, no faint text, no covered heading, no scrolling
+    sideways."""
     from axe_playwright_python.sync_playwright import Axe
 
     for scheme in ("light", "dark"):

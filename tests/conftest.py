@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-# Before anything of lib is imported, and inherited by every worker: tests neither use nor fill the person's own cache. Each of
-# the suite's processes has a folder of its own in that of the first; what is compiled there they share.
+# Before anything of lib is imported, and inherited by every worker: tests neither use nor fill the person's own cache.
+# Each of the suite's processes has a folder of its own in that of the first; what is compiled there they share.
 _FIRST = "PYTEST_XDIST_WORKER" not in os.environ
 if _FIRST:
     os.environ["SUITE_FOLDER"] = tempfile.mkdtemp(prefix="tests-")  # short: a socket's path has at most 107 characters
@@ -24,8 +24,8 @@ if not Path(_CACHE, "xla").exists():
     Path(_CACHE, "xla").symlink_to(_COMPILED)
 os.environ["MNIST_CACHE_DIR"] = _CACHE
 os.environ["TMPDIR"] = tempfile.tempdir = os.path.join(_CACHE, "tmp")
-# The turn between the programs of a machine: a notebook that is open elsewhere neither delays a test past its limit nor waits for
-# one. Between the programs of the tests themselves it holds as ever.
+# The turn between the programs of a machine: a notebook that is open elsewhere neither delays a test past its limit nor
+# waits for one. Between the programs of the tests themselves it holds as ever.
 os.environ["XDG_RUNTIME_DIR"] = os.path.join(_CACHE, "run")
 if not os.environ.get("MNIST_NPZ"):
     os.environ["MNIST_OFFLINE"] = "1"  # the suite needs no network; downloads are tested against a server of its own
@@ -33,7 +33,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # A product of float32 and float64, or of shapes that only broadcasting makes fit, is an oversight.
 os.environ["JAX_NUMPY_DTYPE_PROMOTION"], os.environ["JAX_NUMPY_RANK_PROMOTION"] = "strict", "raise"
-# Under nohup and in a script's background job SIGINT is ignored, by all children too; a test that interrupts one would wait.
+# Under nohup and in a script's background job SIGINT is ignored, by all children too; a test that interrupts one would
+# wait.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -96,7 +97,8 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(autouse=True)
 def undisturbed(monkeypatch) -> None:
-    """What runs beside a test is no reason for it to measure again; where a disturbance is the subject, this is replaced."""
+    """What runs beside a test is no reason for it to measure again; where a disturbance is the subject, this is
+    replaced."""
     monkeypatch.setattr(Watch, "__exit__", _see_nobody)
 
 

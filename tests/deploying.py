@@ -1,4 +1,5 @@
-"""What the tests of deploy/ share: a clone in a scratch folder, a gcloud that is played, and a machine that is another folder."""
+"""What the tests of deploy/ share: a clone in a scratch folder, a gcloud that is played, and a machine that is
+another folder."""
 
 import os
 import shutil

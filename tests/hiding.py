@@ -1,4 +1,5 @@
-"""Machines on which less is installed than here: programs that are started so find no other libraries, and neither do their workers."""
+"""Machines on which less is installed than here: programs that are started so find no other libraries, and neither
+do their workers."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Exports of machines that do not exist, for tests of what reads exports: written by a real store, with figures made up here."""
+"""Exports of machines that do not exist, for tests of what reads exports: written by a real store, with figures made
+up here."""
 
 import json
 from dataclasses import replace

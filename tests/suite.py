@@ -1,11 +1,12 @@
-"""How the suite runs: what measures alone, what was left out and why, and what another setting of the machine can change.
+"""How the suite runs: what measures alone, what was left out and why, and what another setting of the machine can
+change.
 
-Tests run beside each other in two processes (`make test`), a file's in one of them, so that what a file shares is made once:
-`--dist loadfile`, because `loadgroup` groups nothing with pytest 9.2 (pytest-xdist 3.8 names a group by changing a node's id, which
-no longer can be). What is marked `timed` comes last in its file, while the other process has none.
+Tests run beside each other in two processes (`make test`), a file's in one of them, so that what a file shares is made
+once: `--dist loadfile`, because `loadgroup` groups nothing with pytest 9.2 (pytest-xdist 3.8 names a group by changing
+a node's id, which no longer can be). What is marked `timed` comes last in its file, while the other process has none.
 
-`--only images` and `--only interrupts` run what another setting can change, as seen in an earlier whole run: the tests that
-read the images or start a program which does, and those that interrupt one.
+`--only images` and `--only interrupts` run what another setting can change, as seen in an earlier whole run: the tests
+that read the images or start a program which does, and those that interrupt one.
 """
 
 import fcntl

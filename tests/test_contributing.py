@@ -1,4 +1,5 @@
-"""CONTRIBUTING's checklists, followed: a backend, a notebook, a finding or a claim that lacks one of its places fails by name."""
+"""CONTRIBUTING's checklists, followed: a backend, a notebook, a finding or a claim that lacks one of its places
+fails by name."""
 
 import inspect
 import re

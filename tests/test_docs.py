@@ -1,4 +1,5 @@
-"""What README and the pages of docs/ say to type is there: targets of make, modules, benchmarks, files; and README stays short."""
+"""What README and the pages of docs/ say to type is there: targets of make, modules, benchmarks, files; and README
+stays short."""
 
 import re
 from importlib.util import find_spec

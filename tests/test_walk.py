@@ -1,4 +1,5 @@
-"""The walk of docs/architecture.md, from a slider to its chart, followed: every station is entered, and nothing that is not named there."""
+"""The walk of docs/architecture.md, from a slider to its chart, followed: every station is entered, and nothing that
+is not named there."""
 
 import re
 import sys

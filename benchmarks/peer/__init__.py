@@ -1,7 +1,7 @@
 """The participants of the benchmark `peers`: our ways of training and other people's, in one table.
 
-Each trains by the contract of `lib.backends.base`, in a process of its own (`process.py` asks, `__main__.py` answers). This
-module imports none of the libraries.
+Each trains by the contract of `lib.backends.base`, in a process of its own (`process.py` asks, `__main__.py` answers).
+This module imports none of the libraries.
 """
 
 import importlib.util

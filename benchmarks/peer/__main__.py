@@ -1,7 +1,7 @@
 """A participant's process: `python -m benchmarks.peer NAME` answers each line of JSON on its standard input by one.
 
-`{"do": "start", …the training}` trains the whole first epoch; `{"do": "go"}` trains the next one, or `PART_S` seconds of a long
-one. In between it waits for its input and does nothing; it ends when its input does.
+`{"do": "start", …the training}` trains the whole first epoch; `{"do": "go"}` trains the next one, or `PART_S` seconds
+of a long one. In between it waits for its input and does nothing; it ends when its input does.
 """
 
 import importlib
@@ -30,7 +30,10 @@ class Trainer:
         self._within_epoch = False
 
     def advance(self, limit_s: float = float("inf")) -> Answer:
-        """Train to the end of an epoch, or for `limit_s`. Where too little is left of an epoch to be a figure, the next follows."""
+        """Train to the end of an epoch, or for `limit_s`.
+
+        Where too little is left of an epoch to be a figure, the next follows.
+        """
         whole = not self._within_epoch
         train_s, steps, losses, epoch, accuracy = 0.0, 0, [], None, None
         for event in self._events:

@@ -51,8 +51,8 @@ def by_fit(
 ) -> Iterator[Event]:
     """For a library that has the loop: `fit` trains once over what it gets, in order, and returns the mean loss.
 
-    The images are put into the epoch's order before the clock starts. In the first epoch, which nobody times, the checked
-    steps are a `fit` each, because the library tells no loss of a single step.
+    The images are put into the epoch's order before the clock starts. In the first epoch, which nobody times, the
+    checked steps are a `fit` each, because the library tells no loss of a single step.
     """
     size, step_s = training.batch_size, 0.0
     n_steps = training.steps_per_epoch(len(data.x_train))

@@ -1,4 +1,5 @@
-"""Keras' plain `fit`, on whichever library `KERAS_BACKEND` named: the articles' model, without callbacks or validation."""
+"""Keras' plain `fit`, on whichever library `KERAS_BACKEND` named: the articles' model, without callbacks or
+validation."""
 
 # pyright: reportArgumentType=false
 # Keras annotates `verbose` as text only.

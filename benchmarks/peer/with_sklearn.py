@@ -1,7 +1,7 @@
 """scikit-learn's MLPClassifier with all of its defaults switched off that would be another mathematics.
 
-No momentum, no weight decay, no shuffling: the images come in the order of the epoch. Its parameters are public, so they
-are set to where every training here starts.
+No momentum, no weight decay, no shuffling: the images come in the order of the epoch. Its parameters are public, so
+they are set to where every training here starts.
 """
 
 # pyright: reportArgumentType=false

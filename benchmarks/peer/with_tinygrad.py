@@ -1,7 +1,7 @@
 """tinygrad: the step of its own MNIST example, captured by TinyJit; the loss of each step is read, as the example does.
 
-The batch's place among the images is a symbolic variable, so that one captured program serves all batches. Gathering the
-images by a tensor of indices, as the example does, takes seven times as long on a processor.
+The batch's place among the images is a symbolic variable, so that one captured program serves all batches. Gathering
+the images by a tensor of indices, as the example does, takes seven times as long on a processor.
 """
 
 # pyright: reportMissingImports=false, reportOptionalMemberAccess=false, reportInvalidTypeForm=false

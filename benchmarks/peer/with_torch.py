@@ -1,4 +1,5 @@
-"""PyTorch with the model compiled, as its introduction to `torch.compile` shows. Eager, and compiled whole, are `lib.backends.with_torch`.
+"""PyTorch with the model compiled, as its introduction to `torch.compile` shows. Eager, and compiled whole, are
+`lib.backends.with_torch`.
 
 The images are one tensor and a batch is a slice of it: nothing is copied, and no loader stands between.
 """

@@ -99,8 +99,8 @@ def epochs(
 ) -> Iterator[Event]:
     """The loop that all backends share which are asked for a few steps at a time.
 
-    `chunk(epoch, starts, done, step_s)` takes the next steps of an epoch, whose batches begin at `starts`, and returns their
-    losses and seconds; `step_s` is what a step took last. `evaluate()` gives validation loss and accuracy.
+    `chunk(epoch, starts, done, step_s)` takes the next steps of an epoch, whose batches begin at `starts`, and returns
+    their losses and seconds; `step_s` is what a step took last. `evaluate()` gives validation loss and accuracy.
     """
     step_s = None
     for epoch in range(first_epoch, training.epochs):

@@ -1,4 +1,5 @@
-"""Which CUDA an installed library was built for, found without importing it, and whether the driver is new enough for that."""
+"""Which CUDA an installed library was built for, found without importing it, and whether the driver is new enough
+for that."""
 
 import importlib.util
 import re
@@ -61,7 +62,8 @@ BUILDS: dict[str, Callable[[], int | None]] = {
 
 
 def driver_problem(major: int) -> str:
-    """Why this machine's driver cannot run a library built for this CUDA; empty where it can, or where it does not say."""
+    """Why this machine's driver cannot run a library built for this CUDA; empty where it can, or where it does not
+    say."""
     found, oldest = driver_version(), OLDEST_DRIVER.get(major, 0)
     if not found or int(found.split(".")[0]) >= oldest:
         return ""

@@ -11,7 +11,8 @@ from types import CodeType
 from lib import ROOT
 from lib.backends.registry import BACKENDS
 
-# What a process that trains or measures is started with: an engine's worker, a pool's. The rest is found from their imports.
+# What a process that trains or measures is started with: an engine's worker, a pool's. The rest is found from their
+# imports.
 ENTRIES = ("lib.workers.worker", "lib.sweeps.process_pool")
 
 State = tuple[int, int]  # of a file or folder: time of its last change, size

@@ -1,8 +1,9 @@
 """A known answer: before its first training a process holds its library's numbers against NumPy's in float64.
 
-A library that computes wrongly does so without a word: jaxlib 0.10.2 did, on a processor, in a product followed by a sum over more
-than 32,768 rows (jax#39103). What costs a few milliseconds is looked at in every process; what must be compiled for it is either what
-the first training compiles anyway (the step), or waits until it is needed (a stack's evaluation).
+A library that computes wrongly does so without a word: jaxlib 0.10.2 did, on a processor, in a product followed by a
+sum over more than 32,768 rows (jax#39103). What costs a few milliseconds is looked at in every process; what must be
+compiled for it is either what the first training compiles anyway (the step), or waits until it is needed (a stack's
+evaluation).
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""Training in float64, written for clarity and for nothing else: what every backend is compared with, by tests and by workers."""
+"""Training in float64, written for clarity and for nothing else: what every backend is compared with, by tests and
+by workers."""
 
 import numpy as np
 

@@ -46,7 +46,8 @@ class Backend:
 COMPILERS = ("g++", "clang++", "c++")
 # Keras' layers count on JAX to match types and ranks, even where a person has told it not to.
 _JAX_PROMOTES = {"JAX_NUMPY_DTYPE_PROMOTION": "standard", "JAX_NUMPY_RANK_PROMOTION": "allow"}
-# jaxlib 0.10.2 hands reductions on a processor to a library that returns wrong sums, crashes or hangs (jax#39103, #39257, #40412).
+# jaxlib 0.10.2 hands reductions on a processor to a library that returns wrong sums, crashes or hangs (jax#39103,
+# #39257, #40412).
 XLA_WITHOUT_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=-reduce"
 _TF_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "ERROR"}
 
@@ -256,12 +257,16 @@ def _installed(name: str) -> bool:
 
 
 def device_count(device: str) -> int:
-    """Devices that a JAX worker has: graphics cards, or, on a processor, one for each core (see `worker_environment`)."""
+    """Devices that a JAX worker has: graphics cards, or, on a processor, one for each core (see
+    `worker_environment`)."""
     return usable_cores() if device == "cpu" else len(nvidia_cards())
 
 
 def worker_environment(way: Way, compilation_cache: str | None, threads: int | None = None) -> dict[str, str]:
-    """What a worker's process must find in its environment before it imports its library. `threads`: if not all cores."""
+    """What a worker's process must find in its environment before it imports its library.
+
+    `threads`: if not all cores.
+    """
     environment = dict(BACKENDS[way.backend].environment)
     n_threads = str(threads or usable_cores())
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), n_threads)

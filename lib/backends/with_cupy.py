@@ -1,7 +1,9 @@
-"""Training with CuPy, NumPy's interface on a graphics card: batch by batch, and as the first article ported it, image by image.
+"""Training with CuPy, NumPy's interface on a graphics card: batch by batch, and as the first article ported it, image
+by image.
 
-Every operation is a kernel that Python launches. The port goes through a batch one image at a time, adding up its gradients, so that
-a batch of 32 costs 32 times as many launches; an epoch takes minutes, and a race measures only parts of it.
+Every operation is a kernel that Python launches. The port goes through a batch one image at a time, adding up its
+gradients, so that a batch of 32 costs 32 times as many launches; an epoch takes minutes, and a race measures only parts
+of it.
 """
 
 # pyright: reportMissingImports=false

@@ -7,9 +7,9 @@ compile again; only another network or batch size does, and its result is kept o
 
 Trainings of one shape share the compiled program, so only the first of them waits for it.
 
-**Layout.** On the device weights lie as (outputs, inputs), and the loss picks its logit by comparing instead of indexing: then no
-product of the step is of a kind that XLA does slowly on a processor, and nothing is gathered or scattered. It is worth 6 % at
-batch sizes 32 and 512 and a fifth at 1.
+**Layout.** On the device weights lie as (outputs, inputs), and the loss picks its logit by comparing instead of
+indexing: then no product of the step is of a kind that XLA does slowly on a processor, and nothing is gathered or
+scattered. It is worth 6 % at batch sizes 32 and 512 and a fifth at 1.
 """
 
 import time
@@ -38,7 +38,10 @@ TRACES = {"epoch": 0, "step": 0, "evaluate": 0}  # how often each was traced: a 
 
 
 def packed(parameters: Parameters):
-    """As the functions below want them: weights (outputs, inputs). Copies, because compiled steps write into their arguments."""
+    """As the functions below want them: weights (outputs, inputs).
+
+    Copies, because compiled steps write into their arguments.
+    """
     return [(np.ascontiguousarray(weights.T), biases.copy()) for weights, biases in parameters]
 
 

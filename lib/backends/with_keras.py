@@ -38,8 +38,8 @@ class _Stopped(Exception):
 def build(network: Network, learning_rate: float, parameters: Parameters) -> keras.Model:
     """The articles' model: Dense layers with ReLU, compiled with plain SGD.
 
-    The softmax is part of the loss instead of the last layer: Keras clips a softmax layer's probabilities at 1e-7, and so
-    would report 16.1 where the other backends see the loss grow without bound.
+    The softmax is part of the loss instead of the last layer: Keras clips a softmax layer's probabilities at 1e-7, and
+    so would report 16.1 where the other backends see the loss grow without bound.
     """
     layers = [keras.layers.Dense(width, activation="relu") for width in network.hidden]
     model = keras.Sequential([keras.Input((N_PIXELS,)), *layers, keras.layers.Dense(10)])
@@ -211,7 +211,8 @@ def _warm_up(model: keras.Model, data: Data, size: int) -> None:
 def _in_order(array: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
     """The batches of an epoch one after another, (steps * size, ...): `fit` slices contiguous batches itself.
 
-    Aligned as the data are, so that XLA takes a batch where it lies instead of copying it (a quarter of a step at 4,096).
+    Aligned as the data are, so that XLA takes a batch where it lies instead of copying it (a quarter of a step at
+    4,096).
     """
     out = aligned((len(starts) * size, *array.shape[1:]), array.dtype)
     for index, start in enumerate(starts):

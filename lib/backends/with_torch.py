@@ -1,5 +1,5 @@
-"""Training with PyTorch, in a Python loop over slices of a tensor: eager, as its tutorials write it, one call an operation; and
-compiled, with loss, gradients and update in one function, which is the least overhead that it has.
+"""Training with PyTorch, in a Python loop over slices of a tensor: eager, as its tutorials write it, one call an
+operation; and compiled, with loss, gradients and update in one function, which is the least overhead that it has.
 """
 
 # pyright: reportMissingImports=false
@@ -43,7 +43,8 @@ Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def one_step(model: nn.Module, learning_rate: float) -> Step:
-    """A step of plain SGD on images (batch, 784) and labels (batch,); returns the loss before it, which may not be there yet."""
+    """A step of plain SGD on images (batch, 784) and labels (batch,); returns the loss before it, which may not be
+    there yet."""
     optimizer, loss_of = torch.optim.SGD(model.parameters(), lr=learning_rate), nn.CrossEntropyLoss()
 
     def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

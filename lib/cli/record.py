@@ -1,7 +1,8 @@
-"""Measure this machine, and write what was measured to a file that others can read: `python -m lib.cli.record FILE.json`.
+"""Measure this machine, and write what was measured to a file that others can read: `python -m lib.cli.record
+FILE.json`.
 
-Runs without a page and without a network, with whatever libraries there are; NumPy suffices. The file is rewritten after each
-measurement, so it can be stopped at any time (Ctrl-C), and the same command goes on where it stopped.
+Runs without a page and without a network, with whatever libraries there are; NumPy suffices. The file is rewritten
+after each measurement, so it can be stopped at any time (Ctrl-C), and the same command goes on where it stopped.
 """
 
 import argparse
@@ -39,7 +40,10 @@ class CannotRecord(ValueError):
 
 
 def resume(path: Path, store: Store) -> tuple[int, float]:
-    """Put what the file has into the store, as far as it still counts; how many figures, and the seconds they took. Raises CannotRecord."""
+    """Put what the file has into the store, as far as it still counts; how many figures, and the seconds they took.
+
+    Raises CannotRecord.
+    """
     if not path.exists():
         return 0, 0.0
     try:
@@ -81,7 +85,10 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -> int:
-    """Write all that the store has; returns how many rows. Raises CannotRecord; what was written before then stays as it was."""
+    """Write all that the store has; returns how many rows.
+
+    Raises CannotRecord; what was written before then stays as it was.
+    """
     try:
         return export_to(path, store, noted, with_losses=False)  # megabytes, which nobody compares
     except StoreUnusable as error:

@@ -35,7 +35,10 @@ def enlarged_digits(n_train: int = 60_000, n_test: int = 10_000, seed: int = 0) 
 
 
 def made_up_images(n_train: int = 60_000, n_test: int = 10_000, seed: int = 0) -> dict[str, np.ndarray]:
-    """Where there is only NumPy: ten random patterns with noise, in MNIST's names, shapes and types. Good for times alone."""
+    """Where there is only NumPy: ten random patterns with noise, in MNIST's names, shapes and types.
+
+    Good for times alone.
+    """
     rng = np.random.default_rng(seed)
     patterns = rng.integers(0, 128, (10, SIDE, SIDE), np.uint8)
 

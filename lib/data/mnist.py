@@ -187,7 +187,8 @@ def _stamp(path: Path) -> list:
 
 
 def load_test() -> tuple[np.ndarray, np.ndarray, Facts]:
-    """Test images (10000, 28, 28) and labels, uint8, and whose they are; what the kernel needs, at a tenth of the memory."""
+    """Test images (10000, 28, 28) and labels, uint8, and whose they are; what the kernel needs, at a tenth of the
+    memory."""
     raw, source, note = _find(_downloads_allowed())
     return raw["x_test"].copy(), raw["y_test"].copy(), Facts(source, _digest(raw, source), note)
 

@@ -1,8 +1,10 @@
-"""The race: seconds per epoch of every way of training at every batch size, in turns, kept, and resumed where it stopped.
+"""The race: seconds per epoch of every way of training at every batch size, in turns, kept, and resumed where it
+stopped.
 
-A visit measures one cell once: a short training whose first epoch warms up and is left out, and whose later epochs are the blocks.
-Where an epoch takes long, a part of it is measured and scaled, and the cell says so. All cells are visited once in a random
-order before any is visited again, so that a slow minute of the machine does not meet one of them alone.
+A visit measures one cell once: a short training whose first epoch warms up and is left out, and whose later epochs are
+the blocks. Where an epoch takes long, a part of it is measured and scaled, and the cell says so. All cells are visited
+once in a random order before any is visited again, so that a slow minute of the machine does not meet one of them
+alone.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -92,7 +94,8 @@ def race(
     request: Request,
     budget_s: float = BUDGET_S,
 ) -> Iterator[Visit | Note]:
-    """Make the visits, and say what is going on; each is kept as soon as it is made, so a stop loses at most the one that is running."""
+    """Make the visits, and say what is going on; each is kept as soon as it is made, so a stop loses at most the one
+    that is running."""
     for cell in visits:
         yield Note(cell.words)
         with engine.watch(cell.way) as watch:
@@ -114,8 +117,8 @@ def race(
 
 @dataclass(frozen=True)
 class _Timed:
-    """Seconds of each timed epoch of one visit, whether they are scaled from parts, of one evaluation (0: none was made), and of
-    the first call."""
+    """Seconds of each timed epoch of one visit, whether they are scaled from parts, of one evaluation (0: none was
+    made), and of the first call."""
 
     epoch_s: list[float]
     scaled: bool

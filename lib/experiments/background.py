@@ -99,7 +99,10 @@ class View(Generic[T]):
 
 
 class BackgroundTask(Watched, Generic[T]):
-    """Takes what `make` yields, in a thread, until it ends or `cancel` is set. The thread holds neither page nor stage."""
+    """Takes what `make` yields, in a thread, until it ends or `cancel` is set.
+
+    The thread holds neither page nor stage.
+    """
 
     def __init__(self, make: Callable[[], Iterator[T | Note]], cancel: Cancel) -> None:
         super().__init__(State.MEASURING)

@@ -1,7 +1,9 @@
-"""What the articles claim, what is measured here, and a verdict, from what race and anatomy have measured, or measure for it.
+"""What the articles claim, what is measured here, and a verdict, from what race and anatomy have measured, or measure
+for it.
 
-A verdict follows from figures of this machine, or from arithmetic on the articles' own ("corrected"), and says which of the two. A
-claim that neither the one nor the other decides is open. Two times are told apart as everywhere: see `lib.timing.comparison`.
+A verdict follows from figures of this machine, or from arithmetic on the articles' own ("corrected"), and says which of
+the two. A claim that neither the one nor the other decides is open. Two times are told apart as everywhere: see
+`lib.timing.comparison`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -127,7 +129,8 @@ def anatomy_tasks(ways: Sequence[Way]) -> list[AnatomyTask]:
 
 
 def cells_to_visit(records: list[Record]) -> list[Cell]:
-    """The race's cells that a claim stands on, and that can be measured here: as many visits as the race makes, for two cells are told apart by what varies between visits."""
+    """The race's cells that a claim stands on, and that can be measured here: as many visits as the race makes, for
+    two cells are told apart by what varies between visits."""
     cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.way) is None]
     return plan(cells, [record for record in records if record.kind == "race"])
 

@@ -1,4 +1,5 @@
-"""Machines side by side: what each takes for a piece of work and what that costs, which is best for what, and how sure that is.
+"""Machines side by side: what each takes for a piece of work and what that costs, which is best for what, and how sure
+that is.
 
 Which is faster is told as everywhere (`lib.timing.comparison`), from one visit of the race to the next.
 """
@@ -87,7 +88,10 @@ def best_way(machine: Machine, of: Measure, device: str | None = None) -> Best |
 
 
 def learned_from(machines: Sequence[Machine]) -> dict[Training, tuple[float, ...]]:
-    """Accuracy after each epoch, from all curves on MNIST. All ways and machines take the same steps, so one that counted will do."""
+    """Accuracy after each epoch, from all curves on MNIST.
+
+    All ways and machines take the same steps, so one that counted will do.
+    """
     found = {}
     for machine in machines:
         for row in machine.curves:

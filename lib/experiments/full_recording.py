@@ -1,7 +1,8 @@
 """Everything that a machine can be asked, in the order of its worth, one thing after another, until the time is up.
 
-First each question once: ceilings, a round of the race, the article's experiments, sweeps, one step taken apart, many networks at
-once, epochs to an accuracy. Then further rounds of the race, for the spread. What the store has already is not asked again.
+First each question once: ceilings, a round of the race, the article's experiments, sweeps, one step taken apart, many
+networks at once, epochs to an accuracy. Then further rounds of the race, for the spread. What the store has already is
+not asked again.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,8 @@
-"""The experiments of the notebook on sweeps: the article's comparison, more and more networks, and more and more different ones.
+"""The experiments of the notebook on sweeps: the article's comparison, more and more networks, and more and more
+different ones.
 
-The comparison is timed whole and kept. The other two are paces: a few measured steps of each program (`lib.sweeps.cost_model`), which are
-kept too, so that a slider that comes back to a position finds it measured.
+The comparison is timed whole and kept. The other two are paces: a few measured steps of each program
+(`lib.sweeps.cost_model`), which are kept too, so that a slider that comes back to a position finds it measured.
 """
 
 import time
@@ -191,7 +192,8 @@ def saturation(
 
 
 def _each(paces: Paces, strategy: str, trainings: list[Training], n_devices: int, doing: str):
-    """Generator: its value is seconds per epoch and network, all in one program, with the ends of their spread; None when cancelled."""
+    """Generator: its value is seconds per epoch and network, all in one program, with the ends of their spread; None
+    when cancelled."""
     limits = Limits(float("inf"), float("inf"), n_devices, 1.0)
     plan = parts(STRATEGIES[strategy], trainings, range(len(trainings)), limits)
     found = yield from _noted(paces.of(plan, trainings), doing)

@@ -36,7 +36,10 @@ def measure_ceilings(
 
 
 def ceilings(way: Way, store: Store) -> Ceilings | None:
-    """What is kept for the way's device: the best product and copy by any library on it, and each library's call. None: not measured."""
+    """What is kept for the way's device: the best product and copy by any library on it, and each library's call.
+
+    None: not measured.
+    """
     rates: dict[str, float] = {"product": 0.0, "copy": 0.0}
     dispatch_s: dict[str, float] = {}
     records = [record for record in store.records(KIND) if record.machine == machine_id()]

@@ -20,7 +20,8 @@ FILE = ROOT / "recorded" / "published.json"
 
 @dataclass(frozen=True)
 class PublishedMachine:
-    """An article's machine: seconds by (backend, device), then by batch size or by experiment; a price if it names one."""
+    """An article's machine: seconds by (backend, device), then by batch size or by experiment; a price if it names
+    one."""
 
     name: str
     source: str
@@ -44,7 +45,8 @@ MACHINES = tuple(_machine(row) for row in json.loads(FILE.read_text())["machines
 # Seconds an epoch of 784→128→10 by backend and batch size: the first article's table, on its workstation.
 EPOCH_S = MACHINES[0].epoch_s
 
-# Seconds of one step's operations at batch size 32: NumPy on the processor, TensorFlow on the card, waited for one by one.
+# Seconds of one step's operations at batch size 32: NumPy on the processor, TensorFlow on the card, waited for one by
+# one.
 OPERATION_S = MappingProxyType(
     {
         "forward: hidden layer": (162e-6, 541e-6),
@@ -71,6 +73,7 @@ def epoch_s(backend: str, device: str, batch_size: int) -> float | None:
     return EPOCH_S.get((backend, device), {}).get(batch_size)
 
 
-# Five learning rates for ten epochs on eight cores: how many times faster than Keras one after another, and the seconds it speaks of.
+# Five learning rates for ten epochs on eight cores: how many times faster than Keras one after another, and the seconds
+# it speaks of.
 SWEEP_TIMES_FASTER = MappingProxyType({"keras-processes": 4.0, "vmap": 6.0})
 SWEEP_S = (28.0, 5.0)  # of the learning-rate experiment, before and “under” after

@@ -1,6 +1,8 @@
-"""Machines and what was measured on them: read from exports, each machine once, whatever files it came in; and this one, from its store.
+"""Machines and what was measured on them: read from exports, each machine once, whatever files it came in; and this
+one, from its store.
 
-`recorded/*.json` are exports of `python -m lib.cli.record`; `recorded/published.json` is what articles published, and no export.
+`recorded/*.json` are exports of `python -m lib.cli.record`; `recorded/published.json` is what articles published, and
+no export.
 """
 
 import json
@@ -129,7 +131,10 @@ class Machine:
         return spread([visit.block_s for visit in visits])
 
     def beside(self, way: Way, batch_size: int, name: str, network: Network = NETWORK) -> float:
-        """Seconds that come with an epoch's: `evaluation_s`, `first_call_s`. From this batch size, or else from any of the way."""
+        """Seconds that come with an epoch's:
+
+        `evaluation_s`, `first_call_s`. From this batch size, or else from any of the way.
+        """
         visits = self._visits.get((way, network, batch_size), [])
         same_way = [one for (other, *_), found in self._visits.items() if other == way for one in found]
         for group in (visits, same_way):
@@ -139,7 +144,8 @@ class Machine:
         return 0.0
 
     def experiment(self, name: str, way: Way) -> Seconds | None:
-        """Seconds of one of the article's experiments, three epochs each: published whole, ours from its measured epochs.
+        """Seconds of one of the article's experiments, three epochs each: published whole, ours from its measured
+        epochs.
 
         Each training is its first call, its epochs, and an evaluation after each.
         """
@@ -174,7 +180,8 @@ class Machine:
         return split(way.backend, found)
 
     def sweep(self, method: str) -> Seconds | None:
-        """Wall seconds of the first article's sweep by a method of `lib.experiments.parallel_sweeps`, as many epochs as were recorded."""
+        """Wall seconds of the first article's sweep by a method of `lib.experiments.parallel_sweeps`, as many epochs
+        as were recorded."""
         visits = [r.block_s for r in self.records if r.kind == "sweep" and r.subject.get("method") == method]
         return spread(visits)
 
@@ -208,7 +215,8 @@ def _cell(record: Record) -> tuple[Way, Network, int]:
 def spread(visits: Sequence[Sequence[float]]) -> Seconds | None:
     """Median and quartiles of all times, and an estimate from the medians of the visits. None where there are no times.
 
-    Of a single visit the estimate is of its own times: what changed on the machine from one visit to the next is not in it.
+    Of a single visit the estimate is of its own times: what changed on the machine from one visit to the next is not in
+    it.
     """
     visits = [visit for visit in visits if len(visit)]
     if not visits:
@@ -237,7 +245,10 @@ class _Gathered:
 
 
 def collect(files: Iterable[tuple[str, str]]) -> Collection:
-    """Read files of these names and texts. A machine that comes twice is one machine; a file that is none of ours is a sentence."""
+    """Read files of these names and texts.
+
+    A machine that comes twice is one machine; a file that is none of ours is a sentence.
+    """
     gathered: dict[str, _Gathered] = {}
     problems, notes = [], []
     for name, text in files:
@@ -332,7 +343,8 @@ def live_machine(store: Store) -> Machine | None:
 
 
 def _as_visit(row: Mapping[str, object]) -> Record | None:
-    """A kept training as the race would have timed it, its first epoch not counted; None where it is too short for that."""
+    """A kept training as the race would have timed it, its first epoch not counted; None where it is too short for
+    that."""
     values = json.loads(str(row["training"]))
     epochs = json.loads(str(row["epochs"]))
     if len(epochs) < 2 or epochs[-1]["diverged_step"] is not None:

@@ -1,7 +1,7 @@
 """What a run has shown so far, as rows: safe to fill in one thread and to read in others.
 
-Rows are pandas frames with units in the column names. A line is thinned to means over fixed groups of steps, which do not
-move while the line grows.
+Rows are pandas frames with units in the column names. A line is thinned to means over fixed groups of steps, which do
+not move while the line grows.
 """
 
 import copy
@@ -242,7 +242,8 @@ class Results(Watched):
         return pd.concat(parts, ignore_index=True)
 
     def epochs_frame(self) -> pd.DataFrame:
-        """One row per epoch: accuracy and loss on the validation images, seconds of training, evaluation, and both so far."""
+        """One row per epoch: accuracy and loss on the validation images, seconds of training, evaluation, and both
+        so far."""
         rows = []
         with self.changed:
             for index, line in enumerate(self.lines):

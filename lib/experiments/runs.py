@@ -1,4 +1,7 @@
-"""Sweeps in threads, filling the results that others read: equal ones once, for all who watch. Knows nothing of pages."""
+"""Sweeps in threads, filling the results that others read: equal ones once, for all who watch.
+
+Knows nothing of pages.
+"""
 
 import threading
 from collections.abc import Hashable

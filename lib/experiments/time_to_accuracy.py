@@ -1,7 +1,7 @@
 """How many epochs a batch size needs for an accuracy: what makes seconds per epoch comparable between batch sizes.
 
-All ways take the same steps from the same start (tests hold them to it), so the epochs are counted once, with JAX, and the
-seconds are each way's own. The learning rate is chosen on one seed and judged on three others; none is drawn again.
+All ways take the same steps from the same start (tests hold them to it), so the epochs are counted once, with JAX, and
+the seconds are each way's own. The learning rate is chosen on one seed and judged on three others; none is drawn again.
 An accuracy is looked at after each epoch, so the epochs, and with them the seconds, are upper bounds.
 """
 
@@ -100,7 +100,8 @@ def learn(
 
 
 def needed(known: Learned, network: Network, batch_size: int, target: float) -> Needed | None:
-    """Epochs to the target; None while a training of this batch size is missing, or where the batch size is not tried."""
+    """Epochs to the target; None while a training of this batch size is missing, or where the batch size is not
+    tried."""
     rates = RATES.get(batch_size, ())
     runs = {
         rate: [known.get(Training(network, rate, batch_size, EPOCHS[batch_size], seed)) for seed in (TUNED_ON, *SEEDS)]

@@ -1,4 +1,5 @@
-"""Six wrong ways to time one step of JAX, each beside the right one, and what the arithmetic of that step could reach here."""
+"""Six wrong ways to time one step of JAX, each beside the right one, and what the arithmetic of that step could
+reach here."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,8 +1,10 @@
-"""What an NVIDIA card says of itself, through NVML: its state now, and how busy its processors were between two moments.
+"""What an NVIDIA card says of itself, through NVML: its state now, and how busy its processors were between two
+moments.
 
-`utilisation` is what `nvidia-smi` shows, and `dmon`'s `sm` column too: the share of time in which at least one kernel ran, be it on
-one processor of a hundred. `sm_activity` and `sm_occupancy` are what people take it for; chips from Hopper on report them (GPM).
-Needs the package nvidia-ml-py, which comes with the GPU requirements; without it, or without a driver, there are no cards.
+`utilisation` is what `nvidia-smi` shows, and `dmon`'s `sm` column too: the share of time in which at least one kernel
+ran, be it on one processor of a hundred. `sm_activity` and `sm_occupancy` are what people take it for; chips from
+Hopper on report them (GPM). Needs the package nvidia-ml-py, which comes with the GPU requirements; without it, or
+without a driver, there are no cards.
 """
 
 import importlib
@@ -51,7 +53,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Activity:
-    """Between two moments, as shares: multiprocessors that had work, and warps that were there of those that could be."""
+    """Between two moments, as shares: multiprocessors that had work, and warps that were there of those that could
+    be."""
 
     sm_activity: float
     sm_occupancy: float

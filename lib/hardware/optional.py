@@ -1,7 +1,9 @@
-"""What a bare machine lacks. `lib.cli.record` runs where there is only NumPy, so these few libraries have a plain stand-in each.
+"""What a bare machine lacks. `lib.cli.record` runs where there is only NumPy, so these few libraries have a plain
+stand-in each.
 
-filelock: the turn between programs of a machine; without it there is no other program of ours to wait for. psutil: memory, and
-what other programs did meanwhile, of which nothing is said then. platformdirs: the cache folder, which is then `~/.cache`.
+filelock: the turn between programs of a machine; without it there is no other program of ours to wait for. psutil:
+  memory, and what other programs did meanwhile, of which nothing is said then. platformdirs: the cache folder, which is
+  then `~/.cache`.
 """
 
 import os

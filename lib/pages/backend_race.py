@@ -120,7 +120,10 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 
 
 def controls(panel: mo.ui.dictionary) -> mo.Html:
-    """The panel in a row. It has a cell of its own: a frame that replaces a button while it is pressed swallows the press."""
+    """The panel in a row.
+
+    It has a cell of its own: a frame that replaces a button while it is pressed swallows the press.
+    """
     return mo.Html(
         '<div class="race-controls">' + "".join(f"<div>{e.text}</div>" for e in panel.elements.values()) + "</div>"
     )
@@ -199,6 +202,7 @@ def detail(store: Store, key: str) -> mo.Html:
 
 
 def record(store: Store) -> mo.Html:
-    """All that was ever measured for a race on this machine and those imported, as a table that is made when it is opened."""
+    """All that was ever measured for a race on this machine and those imported, as a table that is made when it is
+    opened."""
     table = {"every visit that was kept": lambda: mo.ui.table(records_frame(store.records(KIND)), selection=None)}
     return mo.vstack([mo.md("## The record"), mo.accordion(table, lazy=True)])

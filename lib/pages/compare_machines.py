@@ -1,4 +1,5 @@
-"""Where marimo and the comparison of machines meet: files that are dropped, what is chosen of them, and how it is drawn."""
+"""Where marimo and the comparison of machines meet: files that are dropped, what is chosen of them, and how it is
+drawn."""
 
 import html
 from collections.abc import Sequence
@@ -57,7 +58,8 @@ def drop() -> mo.ui.file:
 
 
 def gather(dropped: mo.ui.file) -> Collection:
-    """This machine, the project's own recordings and what was dropped, each recorded machine once, the published ones last."""
+    """This machine, the project's own recordings and what was dropped, each recorded machine once, the published
+    ones last."""
     files, problems = [], []
     for one in dropped.value:
         try:

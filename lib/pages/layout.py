@@ -1,4 +1,7 @@
-"""The frame of an experiment as HTML: controls, charts, state, sentence, table. Draws what it is given, runs nothing."""
+"""The frame of an experiment as HTML: controls, charts, state, sentence, table.
+
+Draws what it is given, runs nothing.
+"""
 
 import html
 from collections.abc import Callable, Iterable, Sequence
@@ -30,8 +33,8 @@ def result(
 ) -> str:
     """HTML right of the controls: charts, state, sentence and table. All of it keeps its place from first to last.
 
-    `said` is the sentence of the run before, whose space is kept while this one has none; `blank` leaves the charts out,
-    but not their places. It is the same for all who see the same results.
+    `said` is the sentence of the run before, whose space is kept while this one has none; `blank` leaves the charts
+    out, but not their places. It is the same for all who see the same results.
     """
     figures = "".join(
         figure(chart.title, chart, drawn=not blank) for chart in charts_module.charts(experiment, results, target)
@@ -80,7 +83,8 @@ def problems(sentences: Iterable[str]) -> str:
 def images_line(data: Facts | None) -> str:
     """HTML: which images are trained on, in a place that is as high before that is known as after.
 
-    What there is to tell of them opens on request: it comes when a worker has said so, and must not push down what is read by then.
+    What there is to tell of them opens on request: it comes when a worker has said so, and must not push down what is
+    read by then.
     """
     if data is None:
         return '<div class="lab-images"><p>Images: looking for MNIST.</p></div>'

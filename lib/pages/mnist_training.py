@@ -73,7 +73,10 @@ def settings() -> dict[str, Setting]:
 
 
 def opened(name: str, settings: Mapping[str, Setting]) -> Address:
-    """What a notebook was opened with: its address, or the options of the script. A script with a wrong option ends here."""
+    """What a notebook was opened with: its address, or the options of the script.
+
+    A script with a wrong option ends here.
+    """
     if streaming.streaming():
         address = Address(mo.query_params(), mo.cli_args().to_dict())
     elif Path(sys.argv[0]).stem == name:
@@ -85,7 +88,8 @@ def opened(name: str, settings: Mapping[str, Setting]) -> Address:
 
 
 def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) -> mo.Html:
-    """Title, the machine in one quiet line, the question, and whatever the reader must know before trusting the page."""
+    """Title, the machine in one quiet line, the question, and whatever the reader must know before trusting the
+    page."""
     notes = [*address.problems, *filter(None, [store.trouble])]
     return mo.Html(
         navigation("mnist_training") + '<div class="lab-title"><h1>Why is my GPU slower?</h1><p'
@@ -241,7 +245,8 @@ def controls(panel: mo.ui.dictionary) -> mo.Html:
 
 
 def remember(set_best: Callable, set_data: Callable) -> Callable[[Results], None]:
-    """An `on_done` that keeps the best network for the section that looks inside, and what the workers say of their data."""
+    """An `on_done` that keeps the best network for the section that looks inside, and what the workers say of their
+    data."""
 
     def keep(results: Results) -> None:
         if results.data is not None:
@@ -326,7 +331,10 @@ def _look(training: Training, parameters: Parameters, images: np.ndarray, labels
 
 @once
 def test_images(digest: str) -> tuple[np.ndarray, np.ndarray]:
-    """The test images and labels (uint8) of the data of this digest, loaded once for all viewers. Raises DataError for others."""
+    """The test images and labels (uint8) of the data of this digest, loaded once for all viewers.
+
+    Raises DataError for others.
+    """
     images, labels, found = load_test()
     if found.digest != digest:
         raise DataError(f"expected the test images of the data that this network was trained on, got {found.source}")

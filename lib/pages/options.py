@@ -1,4 +1,7 @@
-"""The options of a notebook that is run as a script: the settings of its page. What is wrong with them is one sentence, and exit status 2."""
+"""The options of a notebook that is run as a script: the settings of its page.
+
+What is wrong with them is one sentence, and exit status 2.
+"""
 
 import argparse
 import sys
@@ -15,7 +18,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def given(settings: Mapping[str, Setting], words: Sequence[str], program: str) -> dict[str, str]:
-    """What the words of a command line say, by the names of the settings. Ends the program where a word is none of them."""
+    """What the words of a command line say, by the names of the settings.
+
+    Ends the program where a word is none of them.
+    """
     parser = _Parser(prog=program, allow_abbrev=False, description="The settings are those in the page's address.")
     for setting in settings.values():
         meaning = f"{setting.expected}; usually {setting.usual}".replace("%", "%%")

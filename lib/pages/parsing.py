@@ -1,9 +1,10 @@
 """One syntax tree at a time: what Python 3.11 needs where several threads parse.
 
-Before 3.11.8 the depth of the tree that is being built is kept once for all threads. A garbage collection in the middle can let
-another thread build its own, and then the first one fails: “SystemError: AST constructor recursion depth mismatch”
-(python/cpython#106905). marimo parses the notebook for each page that is loaded, in the server's thread, and its cells for each
-viewer, in the viewer's thread; so in front of a class a page now and then was answered with status 500.
+Before 3.11.8 the depth of the tree that is being built is kept once for all threads. A garbage collection in the middle
+can let another thread build its own, and then the first one fails: “SystemError: AST constructor recursion depth
+mismatch” (python/cpython#106905). marimo parses the notebook for each page that is loaded, in the server's thread, and
+its cells for each viewer, in the viewer's thread; so in front of a class a page now and then was answered with status
+500.
 """
 
 import ast

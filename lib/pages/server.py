@@ -1,7 +1,8 @@
-"""What stands between the network and marimo: who is let in, what a browser may do with a page, and all notebooks below one address.
+"""What stands between the network and marimo: who is let in, what a browser may do with a page, and all notebooks below
+one address.
 
-marimo looks neither at the origin of a WebSocket nor at the host that is asked for, so a page of any web site could open one here and train
-with it, in the name of whoever looks at that page.
+marimo looks neither at the origin of a WebSocket nor at the host that is asked for, so a page of any web site could
+open one here and train with it, in the name of whoever looks at that page.
 """
 
 import asyncio
@@ -38,8 +39,8 @@ SESSION_TTL_S = (
 )
 # No other page may show one of ours in a frame, whose buttons it could cover.
 NOT_FRAMED = "frame-ancestors 'self'"
-# Everything comes from this server. marimo's page holds scripts and styles inline, Vega compiles its expressions, and widgets and
-# workers come as data: and blob: addresses; to whom anything is sent is what the policy restricts.
+# Everything comes from this server. marimo's page holds scripts and styles inline, Vega compiles its expressions, and
+# widgets and workers come as data: and blob: addresses; to whom anything is sent is what the policy restricts.
 CONTENT_POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -60,8 +61,8 @@ CONTENT_POLICY = "; ".join(
 class Gate:
     """ASGI middleware: refuses what other sites ask for and what is too long, and says to browsers what a page may do.
 
-    `hosts` are the names that this server is called by, beside localhost and addresses in digits: a name of somebody else's may lead
-    here, too. Who asks for no notebook is led to `first`, where one is given.
+    `hosts` are the names that this server is called by, beside localhost and addresses in digits: a name of somebody
+    else's may lead here, too. Who asks for no notebook is led to `first`, where one is given.
     """
 
     def __init__(self, app: ASGIApp, policy: str, hosts: Iterable[str] = (), first: str = "") -> None:
@@ -126,8 +127,8 @@ class Gate:
 class Tidy:
     """ASGI middleware: when the sessions of closed tabs have ended, gives back what they held.
 
-    A session's objects refer to each other, and the collector may not come by for as long as nobody does anything; until then their
-    runs go on, too.
+    A session's objects refer to each other, and the collector may not come by for as long as nobody does anything;
+    until then their runs go on, too.
     """
 
     def __init__(self, app: ASGIApp, after_s: float) -> None:
@@ -192,7 +193,8 @@ def notebook_site() -> Starlette:
 
 
 class _Server(uvicorn.Server):
-    """Says where it is once it is there, and opens a browser; at the end it ends marimo's sessions, whose threads would keep it alive."""
+    """Says where it is once it is there, and opens a browser; at the end it ends marimo's sessions, whose threads
+    would keep it alive."""
 
     def __init__(self, config: uvicorn.Config, site: Starlette, address: str, opens_browser: bool) -> None:
         super().__init__(config)
@@ -230,7 +232,10 @@ def serve_class(host: str, port: int, headless: bool, notebook: Notebook = FIRST
 
 
 def serve_editor(host: str, port: int, headless: bool, notebook: str, further: Sequence[str]) -> None:
-    """marimo's own server on the whole folder, behind the gate. It makes a random password, which is in the address that it prints."""
+    """marimo's own server on the whole folder, behind the gate.
+
+    It makes a random password, which is in the address that it prints.
+    """
     from marimo._server.registry import MIDDLEWARE_REGISTRY  # the extension point `marimo.server.asgi.middleware`
     from starlette.middleware import Middleware
 

@@ -1,8 +1,8 @@
 """Where marimo and the runs meet: a run streams into its cell, ends when a control moves, and can be stopped.
 
-A `Stage` is the place of one thing that runs on one viewer's page: an experiment, at whose run it has a seat that others may have too, or a
-background task. It leaves or ends it for the next one and at the end of the session, when the stage is collected. Nothing that runs in a thread
-holds the stage.
+A `Stage` is the place of one thing that runs on one viewer's page: an experiment, at whose run it has a seat that
+others may have too, or a background task. It leaves or ends it for the next one and at the end of the session, when the
+stage is collected. Nothing that runs in a thread holds the stage.
 
 Where there is nobody to stream to (a script, an export, a test) the run happens in the foreground.
 """
@@ -37,8 +37,8 @@ from lib.workers.engine import Engine, How, Ready, Trained, TrainingFailed, Work
 from lib.workers.notes import Note, State
 from lib.workers.queue import Request, Urgency
 
-# The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and the
-# training that is being timed wants that core.
+# The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and
+# the training that is being timed wants that core.
 FIRST_FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
 FRAME_S = 0.25  # of a background task
 TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom from the start
@@ -122,7 +122,8 @@ def streaming() -> bool:
 
 
 def refuse(stage: Stage, controls: str, error: ValueError) -> None:
-    """Stop what runs, and show what is wrong with the controls in place of what they ask for; a script ends with exit status 2."""
+    """Stop what runs, and show what is wrong with the controls in place of what they ask for; a script ends with
+    exit status 2."""
     stage.stop()
     stage.next_showing()
     mo.output.replace(layout.refused(controls, error))
@@ -145,7 +146,8 @@ def say(text: str) -> None:
 def paint_while_it_runs(stage: Stage, task: BackgroundTask, paint: Callable[[], int]) -> None:
     """Paint now, and again whenever there is news, until the end is painted or another showing took the place.
 
-    `paint` draws what is there and returns the version that it drew. Where nobody watches, it is painted once, at the end.
+    `paint` draws what is there and returns the version that it drew. Where nobody watches, it is painted once, at the
+    end.
     """
     latest = stage.next_showing()
     if not stage.streams:
@@ -160,7 +162,8 @@ def paint_while_it_runs(stage: Stage, task: BackgroundTask, paint: Callable[[], 
 def _keep_painting(
     watched: Watchable, paint: Callable[[], int], latest: Callable[[], bool], painted: int, frames_s: Iterator[float]
 ) -> None:
-    """After version `painted`, paint what is new: not before the frame is over, for drawing takes a core that the measurement wants."""
+    """After version `painted`, paint what is new: not before the frame is over, for drawing takes a core that the
+    measurement wants."""
     while not watched.over_at(painted):
         news = watched.wait_for_news(painted, 1.0)
         if not latest() or mo.current_thread().should_exit:
@@ -341,7 +344,8 @@ def _train_for_parameters(
 
 
 def _run_in_foreground(experiment: Experiment, stage: Stage, target: float) -> Results:
-    """For scripts and exports: a line of progress on standard error, then the sentence and the table on standard output."""
+    """For scripts and exports: a line of progress on standard error, then the sentence and the table on standard
+    output."""
     seat = join(experiment, stage.engine, stage.store, Request(stage.viewer))
     script = mo.app_meta().mode == "script"
     watched = script and sys.stderr.isatty()

@@ -1,7 +1,7 @@
 """The state of all controls as text: in the page's address, so that a link restores it, and as the options of a script.
 
-Each page has a table of its settings. What an address says is held against it before the page is painted, and what a control says
-when it is moved: neither can reach an experiment with a value that it does not know.
+Each page has a table of its settings. What an address says is held against it before the page is painted, and what a
+control says when it is moved: neither can reach an experiment with a value that it does not know.
 """
 
 import difflib
@@ -23,7 +23,10 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Setting:
-    """What one control may say, and what it says where nothing is said. `parse` raises ValueError, or Refused where it knows better."""
+    """What one control may say, and what it says where nothing is said.
+
+    `parse` raises ValueError, or Refused where it knows better.
+    """
 
     name: str
     usual: object
@@ -173,7 +176,8 @@ class Address:
         self._given.clear()
 
     def save(self, prefix: str) -> Callable[[dict], None]:
-        """An `on_change` for a panel: writes what changed into the address, but no text that could not be read again."""
+        """An `on_change` for a panel: writes what changed into the address, but no text that could not be read
+        again."""
 
         def write(values: dict) -> None:
             for key, value in values.items():

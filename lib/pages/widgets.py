@@ -1,4 +1,5 @@
-"""What needs code of its own in the browser: a canvas, a button that copies the address, a table to choose from, names for screen readers."""
+"""What needs code of its own in the browser: a canvas, a button that copies the address, a table to choose from,
+names for screen readers."""
 
 import base64
 from collections.abc import Callable
@@ -32,7 +33,8 @@ class DrawDigit(anywidget.AnyWidget):
         self.on_msg(self._come_into_sight)
 
     def when_seen(self, act: Callable[[], object]) -> None:
-        """Do this once somebody has scrolled near, if they have not yet; it takes the place of what was to be done then.
+        """Do this once somebody has scrolled near, if they have not yet; it takes the place of what was to be done
+        then.
 
         Most of a class never get there, and a network is half a megabyte.
         """
@@ -60,7 +62,8 @@ class PageAids(anywidget.AnyWidget):
 
 
 class RaceTable(anywidget.AnyWidget):
-    """A table of cells that can be chosen; `table` is what `race_view.table` returns, `selected` the chosen cell's key."""
+    """A table of cells that can be chosen; `table` is what `race_view.table` returns, `selected` the chosen cell's
+    key."""
 
     _esm = (_HERE / "race_table.js").read_text()
     table = traitlets.Dict().tag(sync=True)

@@ -17,7 +17,8 @@ TINY = Network((1,))
 ROUNDS = 9  # of all experiments, in turns
 CONFIG = Config(warm_up_s=0.02, min_block_s=5e-3, min_time_s=0.1, max_time_s=0.4, spread_target=0.05)
 SHORT = replace(CONFIG, warm_up_s=0.002, min_block_s=1e-3)  # of each of some thirty calls
-# Steps that are not waited for one by one: a block as long as a chunk of training, or filling and draining the queue would count.
+# Steps that are not waited for one by one: a block as long as a chunk of training, or filling and draining the queue
+# would count.
 IN_A_ROW = replace(CONFIG, min_block_s=0.04)
 BURSTS = 8  # before a short block counts: what ran in between has emptied the caches
 REAL_S = 0.05  # of real training in a block
@@ -133,7 +134,8 @@ class TrainedStep:
 
 
 def in_turns(experiments: Mapping[str, Experiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
-    """Blocks of all experiments in turns, in an order drawn anew each round: a machine that drifts drifts for all of them.
+    """Blocks of all experiments in turns, in an order drawn anew each round: a machine that drifts drifts for all of
+    them.
 
     Yields None now and then, so that who asked can stop it, and the rows at the end.
     """

@@ -1,7 +1,7 @@
 """One training step of 784→hidden→10, operation by operation, as each library dispatches them: one call after another.
 
-The article's table, with its six rows, taken further apart. Arrays are made anew by each operation, as in the article; every
-operation is waited for.
+The article's table, with its six rows, taken further apart. Arrays are made anew by each operation, as in the article;
+every operation is waited for.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -45,7 +45,10 @@ Array = Any  # of whichever library
 
 @dataclass(frozen=True)
 class Library:
-    """What the libraries write differently. `product(a, b, ta, tb)` multiplies, either transposed; `move` brings to the device."""
+    """What the libraries write differently.
+
+    `product(a, b, ta, tb)` multiplies, either transposed; `move` brings to the device.
+    """
 
     move: Callable[[np.ndarray], Array]
     product: Callable[[Array, Array, bool, bool], Array]
@@ -64,7 +67,8 @@ class Library:
 
 
 def measure_operations(worker: str, subject: Subject) -> Iterator[Row]:
-    """A row for each operation, then for the whole step, the single product, and the compiled step where there is one."""
+    """A row for each operation, then for the whole step, the single product, and the compiled step where there is
+    one."""
     library = LIBRARIES[worker](subject.device)
     for name, step in steps(library, subject).items():
         step()  # compiles: that is neither the operation nor a part of the time that measuring it may take

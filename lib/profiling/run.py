@@ -1,15 +1,20 @@
-"""Which experiments take a step apart, and what runs them in a worker. `lib.profiling.step_breakdown` puts their results together.
+"""Which experiments take a step apart, and what runs them in a worker. `lib.profiling.step_breakdown` puts their
+results together.
 
-All experiments on a backend are measured in turns, block by block, so that a machine that drifts drifts for all of them.
+All experiments on a backend are measured in turns, block by block, so that a machine that drifts drifts for all of
+them.
 
 * `step`: the training as it is, from the backend's own loop; `busy`: processor seconds of all cores in it, a step.
 * `python`: the loop and what it does around the library's call, with that call left out.
-* `call`: the library's call for a step, on one batch that is there already, again and again; waited for only as training does.
+* `call`: the library's call for a step, on one batch that is there already, again and again; waited for only as
+  training does.
 * `returns`: the call for one hidden neuron and one image, until it returns.
-* `fit-tiny`, `call-tiny`: training of that tiny network by `fit`, and the bare call in it: there the loop is the library's own,
+* `fit-tiny`, `call-tiny`: training of that tiny network by `fit`, and the bare call in it: there the loop is the
+  library's own,
   and cannot be run without the call.
 * `transfer`, `transfer-base`: bringing a batch to where the arithmetic wants it, and the same with nothing to bring.
-* `many`, `many-tiny`: many steps on one batch without anybody being asked in between, of this network and of the tiny one.
+* `many`, `many-tiny`: many steps on one batch without anybody being asked in between, of this network and of the tiny
+  one.
 """
 
 import importlib

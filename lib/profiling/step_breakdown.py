@@ -48,7 +48,8 @@ class Split:
 
     @property
     def unexplained_s(self) -> float:
-        """What the parts leave of the measured step; below zero where parts overlap in time, as they do on two cores."""
+        """What the parts leave of the measured step; below zero where parts overlap in time, as they do on two
+        cores."""
         return self.step_s - sum(self.parts_s.values())
 
     @property

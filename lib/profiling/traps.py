@@ -1,7 +1,8 @@
 """Six ways to mistime a training step, and the right one beside each: the same JAX step, timed wrongly and well.
 
-Runs in JAX's worker. There is one reference for all, the step in blocks that end with its result there; every round takes a block of
-it and a value by each wrong way, in turns, so that a wrong way's value and the reference of its round met the same machine.
+Runs in JAX's worker. There is one reference for all, the step in blocks that end with its result there; every round
+takes a block of it and a value by each wrong way, in turns, so that a wrong way's value and the reference of its round
+met the same machine.
 """
 
 import time
@@ -24,7 +25,10 @@ _wait = jax.block_until_ready
 
 
 def measure_traps(subject: Subject) -> Iterator[Row | None]:
-    """The reference and all wrong ways. On a card the same code shows larger gaps: more is queued, and transfers are real."""
+    """The reference and all wrong ways.
+
+    On a card the same code shows larger gaps: more is queued, and transfers are real.
+    """
     step = one_call(subject)
     reference = Repeated(lambda: _wait(step()))
     busy = BusyProcessors(reference)
@@ -98,7 +102,10 @@ def _single(step: Step) -> float:
 
 @dataclass
 class BusyProcessors:
-    """Processor seconds of all cores in a step: what a monitor shows as busy. The view holds the arithmetic against it."""
+    """Processor seconds of all cores in a step: what a monitor shows as busy.
+
+    The view holds the arithmetic against it.
+    """
 
     steps: Repeated
 
@@ -130,7 +137,8 @@ def _with_transfer(subject: Subject) -> Step:
 
 
 def _occupancy(step: Step) -> Iterator[Row]:
-    """Shares, not seconds: what `nvidia-smi` shows while steps run, and what the chip's own counters say (from Hopper on)."""
+    """Shares, not seconds: what `nvidia-smi` shows while steps run, and what the chip's own counters say (from
+    Hopper on)."""
     utilisations, until = [], time.perf_counter() + BUSY_S
     with watched_activity() as found:
         while time.perf_counter() < until:

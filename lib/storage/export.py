@@ -1,6 +1,7 @@
 """The store as a portable JSON file, and back: `python -m lib.cli.store export|import FILE.json`.
 
-An export is read as text, checked row by row, and brought to this version; nothing of a file that is not sound is taken.
+An export is read as text, checked row by row, and brought to this version; nothing of a file that is not sound is
+taken.
 """
 
 import base64
@@ -46,8 +47,8 @@ class Export:
 def export_to(path: Path, store: Store, about: Mapping[str, object] | None = None, with_losses: bool = True) -> int:
     """Write all rows, in the order of their keys; returns how many. The file appears whole or not at all.
 
-    `about`: what to note of the whole, such as the command that made it. Without losses of each step, curves have only their epochs.
-    Raises StoreUnusable, and OSError where the file cannot be written.
+    `about`: what to note of the whole, such as the command that made it. Without losses of each step, curves have only
+    their epochs. Raises StoreUnusable, and OSError where the file cannot be written.
     """
     less = {} if with_losses else {"losses": b"", "n_bytes": 0}
     tables = {
@@ -61,7 +62,10 @@ def export_to(path: Path, store: Store, about: Mapping[str, object] | None = Non
 
 
 def import_from(path: Path, store: Store) -> tuple[int, int]:
-    """Add a file's rows to the store; how many there were, and how many of them were new. All or none. Raises NoExport, StoreUnusable."""
+    """Add a file's rows to the store; how many there were, and how many of them were new.
+
+    All or none. Raises NoExport, StoreUnusable.
+    """
 
     def read() -> Iterator[tuple[str, dict]]:
         with _refusing(str(path)), path.open(encoding="utf-8") as file:
@@ -109,7 +113,10 @@ def _refusing(name: str) -> Iterator[None]:
 
 
 class _Reader:
-    """JSON values of a text, one after another. What was taken is forgotten, so that a large file needs little memory."""
+    """JSON values of a text, one after another.
+
+    What was taken is forgotten, so that a large file needs little memory.
+    """
 
     def __init__(self, file: TextIO, name: str) -> None:
         self._file, self._name = file, name

@@ -10,7 +10,8 @@ _LAST = ("warnings", "ended", "machine", "machine_line", "versions", "sources", 
 
 
 def records_frame(records: Sequence[Record]) -> pd.DataFrame:
-    """What was measured (each subject's own columns), median and quartiles of a step in seconds, and what it was measured on."""
+    """What was measured (each subject's own columns), median and quartiles of a step in seconds, and what it was
+    measured on."""
     rows = []
     for record in records:
         measured = record.measurement

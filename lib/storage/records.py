@@ -1,4 +1,5 @@
-"""What is kept: a training's curve and what it depends on, and a measurement with all that is needed to judge it years later."""
+"""What is kept: a training's curve and what it depends on, and a measurement with all that is needed to judge it
+years later."""
 
 import hashlib
 import json
@@ -20,7 +21,8 @@ from lib.timing.measurement import Ended, Measurement
 
 @dataclass(frozen=True)
 class Curve:
-    """One training: its epochs, its losses (float32; of each step, or means of `every` steps), and when and where it was timed."""
+    """One training: its epochs, its losses (float32; of each step, or means of `every` steps), and when and where it
+    was timed."""
 
     first_call_s: float
     epochs: tuple[Epoch, ...]
@@ -105,7 +107,10 @@ class Record:
 
 @dataclass(frozen=True)
 class Key:
-    """Everything that a curve depends on. The number of epochs is not part of it: a shorter training is the start of a longer one."""
+    """Everything that a curve depends on.
+
+    The number of epochs is not part of it: a shorter training is the start of a longer one.
+    """
 
     training: Training
     way: Way

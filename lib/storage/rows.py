@@ -1,6 +1,7 @@
 """What lies in a row of the store, and whether it is sound: a disk may damage it, and an import may come from anybody.
 
-A row is a mapping of column to value, as in the tables. What is not sound raises ValueError, which says what was expected.
+A row is a mapping of column to value, as in the tables. What is not sound raises ValueError, which says what was
+expected.
 """
 
 import json
@@ -231,7 +232,10 @@ def _check_columns(table: str, row: Row) -> None:
 
 
 def read_json(text: object) -> object:
-    """A JSON text's value. Raises ValueError also for what is nested too deeply, and for what cannot be written as text again."""
+    """A JSON text's value.
+
+    Raises ValueError also for what is nested too deeply, and for what cannot be written as text again.
+    """
     if not isinstance(text, str):
         raise ValueError(f"expected text, got {brief(text)}")
     try:

@@ -1,11 +1,12 @@
 """Learning curves and measurements, kept in SQLite: the curves are served again at once, the measurements are a record.
 
-A training is deterministic for its key (training, backend and device, data, source of `lib`, versions), so its curve may be
-served again. Its seconds are a measurement: they come back with the machine and the time that they were taken.
+A training is deterministic for its key (training, backend and device, data, source of `lib`, versions), so its curve
+may be served again. Its seconds are a measurement: they come back with the machine and the time that they were taken.
 
 A store that cannot be written says why in `trouble` and keeps nothing; nothing fails because of it. Each call opens the
-file anew (0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not at all.
-A file that proves damaged is set aside, and what can still be read of it is kept on; a row that is not sound is passed over.
+file anew (0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not at
+all. A file that proves damaged is set aside, and what can still be read of it is kept on; a row that is not sound is
+passed over.
 """
 
 import json
@@ -62,7 +63,10 @@ SCHEMA_VERSION = len(_MIGRATIONS)
 
 
 def _use_wal(database: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log. SQLite does not wait for its busy time-out here, so two that create a file at once must."""
+    """Switch to the write-ahead log.
+
+    SQLite does not wait for its busy time-out here, so two that create a file at once must.
+    """
     limit = time.monotonic() + BUSY_S
     while True:
         try:
@@ -192,7 +196,10 @@ class Store:
         return found[0]["epochs"], layers
 
     def add(self, record: Record) -> None:
-        """Keep a measurement; the same one a second time changes nothing. Whole or not at all, whatever ends the process."""
+        """Keep a measurement; the same one a second time changes nothing.
+
+        Whole or not at all, whatever ends the process.
+        """
         self._write(lambda database: _insert(database, "measurements", row_of(record), "IGNORE"))
 
     def records(self, kind: str | None = None) -> list[Record]:
@@ -202,7 +209,10 @@ class Store:
         return list(_sound(found or [], record_of))
 
     def rows(self, table: str, without: Collection[str] = ()) -> list[dict]:
-        """All sound rows of a table as they lie there, in the order of their key, some columns left out. Raises StoreUnusable."""
+        """All sound rows of a table as they lie there, in the order of their key, some columns left out.
+
+        Raises StoreUnusable.
+        """
 
         def sound(row: dict) -> dict:
             _READ.get(table, dict)(row)
@@ -217,8 +227,8 @@ class Store:
     def merge(self, read: Callable[[], Iterable[tuple[str, dict]]]) -> tuple[int, int]:
         """Add rows, each with its table, that are not there yet; how many came, and how many of them were new.
 
-        All or, where it or `read` raises, none. They are gathered in a file of SQLite's own, so that neither do many take memory
-        nor does a slow reader lock the store. Raises StoreUnusable.
+        All or, where it or `read` raises, none. They are gathered in a file of SQLite's own, so that neither do many
+        take memory nor does a slow reader lock the store. Raises StoreUnusable.
         """
 
         def work(database: sqlite3.Connection) -> tuple[int, int]:
@@ -252,7 +262,10 @@ class Store:
             self._why_not = str(error)
 
     def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do the work in a transaction: once more where it meets damage, with what could be saved. Raises StoreUnusable."""
+        """Do the work in a transaction: once more where it meets damage, with what could be saved.
+
+        Raises StoreUnusable.
+        """
         if self._path is None:
             raise StoreUnusable(self._why_not)
         try:
@@ -276,7 +289,10 @@ class Store:
             return work(database)
 
     def _begin_anew(self, path: Path, damaged: int | None) -> None:
-        """Set the damaged file aside, and begin a new one with what can be read of it. One program does it, others wait for it."""
+        """Set the damaged file aside, and begin a new one with what can be read of it.
+
+        One program does it, others wait for it.
+        """
         with FileLock(f"{path}.lock", timeout=SAVE_LIMIT_S):
             if _identity(path) != damaged:
                 return  # done meanwhile

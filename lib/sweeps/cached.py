@@ -1,4 +1,7 @@
-"""What the store has of a sweep's trainings, what goes on from there, and how results are put back. Each key is made once."""
+"""What the store has of a sweep's trainings, what goes on from there, and how results are put back.
+
+Each key is made once.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +17,10 @@ POINTS = 1_000  # of the losses of a training among many
 
 
 class Cached:
-    """Of one sweep. `fresh`: nothing is served and nothing goes on; `thin`: losses are kept as means of `POINTS` groups."""
+    """Of one sweep.
+
+    `fresh`: nothing is served and nothing goes on; `thin`: losses are kept as means of `POINTS` groups.
+    """
 
     def __init__(self, items: Sequence[Item], store: Store | None, fresh: bool = False, thin: bool = False) -> None:
         self.store, self.fresh, self.points = store, fresh, POINTS if thin else 0

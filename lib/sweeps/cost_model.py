@@ -159,7 +159,10 @@ def candidates(trainings: Sequence[Training], indices: Sequence[int], limits: Li
 def expected_s(
     plan: Sequence[Part], trainings: Sequence[Training], paces: Mapping[int, Pace], compiled_s: float = COMPILED_S
 ) -> float:
-    """Seconds of a plan; `paces` by position of the part, `compiled_s` for each program to be loaded. A program that was not measured is as fast as the largest that was."""
+    """Seconds of a plan; `paces` by position of the part, `compiled_s` for each program to be loaded.
+
+    A program that was not measured is as fast as the largest that was.
+    """
     largest = max(paces, key=lambda p: step_flops(plan[p], trainings) * steps_of(plan[p], trainings))
     flops_per_s = max(step_flops(plan[p], trainings) / pace.step_s for p, pace in paces.items())
     programs, total_s = set(), 0.0
@@ -197,7 +200,8 @@ class Paces:
     again: bool = False  # measure what is kept too
 
     def of(self, plan: Sequence[Part], trainings: Sequence[Training]) -> Generator[Message, None, dict[int, Pace]]:
-        """Paces of the plan's programs by position of a part: of those known, and of the `MAX_PROBES` that weigh most."""
+        """Paces of the plan's programs by position of a part: of those known, and of the `MAX_PROBES` that weigh
+        most."""
         weight = {p: step_flops(part, trainings) * steps_of(part, trainings) for p, part in enumerate(plan)}
         by_program: dict[tuple, list[int]] = {}
         for position, part in enumerate(plan):
@@ -314,7 +318,8 @@ class Paces:
 def quickest(told: Sequence[tuple[int, int, float]]) -> tuple[float, int]:
     """Seconds and steps of the quickest report; told: first step, steps, and one network's share of the seconds.
 
-    The quickest, because what disturbs a machine only ever slows it, and not the first, whose memory is not in the caches yet.
+    The quickest, because what disturbs a machine only ever slows it, and not the first, whose memory is not in the
+    caches yet.
 
     >>> quickest([(0, 16, 9.0), (16, 100, 1.0), (16, 100, 1.0), (116, 100, 3.0)])
     (2.0, 100)

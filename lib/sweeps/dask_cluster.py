@@ -1,7 +1,7 @@
 """Other machines: a Dask scheduler's workers as an executor. Dask is optional: `make cluster` installs it.
 
-Every worker is asked what it has before it is given anything; those of other versions or code, and those that compute wrongly, are left
-out, by name.
+Every worker is asked what it has before it is given anything; those of other versions or code, and those that compute
+wrongly, are left out, by name.
 """
 
 import os

@@ -17,7 +17,8 @@ SETTINGS_PER_DIMENSION = 10  # Loeppky, Sacks and Welch, “Choosing the sample 
 
 @dataclass(frozen=True)
 class Dimension:
-    """A setting that is searched: its column, its range, and how it is read: on a log scale, in whole numbers, called what.
+    """A setting that is searched: its column, its range, and how it is read: on a log scale, in whole numbers, called
+    what.
 
     >>> Dimension("depth", 1, 3, whole=True).height(np.array([1, 2, 3])).tolist()
     [0.0, 0.5, 1.0]
@@ -59,14 +60,15 @@ def settled(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def importance(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -> pd.DataFrame:
-    """What shuffling a dimension costs a random forest that predicts the error from the settings: dimension, importance, low, high.
+    """What shuffling a dimension costs a random forest that predicts the error from the settings: dimension,
+    importance, low, high.
 
-    The forest is fitted to log10(1 − accuracy), at chance for what diverged or did not learn. Importance is the R² lost when
-    the dimension is shuffled among the settings, each predicted only by the trees that have not seen it (Breiman, “Random
-    forests”, 2001): on the rows that a forest was fitted to, noise would seem to matter as well. `low` and `high` are the
-    95 % interval over resamples of the settings, the forest staying as it is. `attrs["out_of_bag_r2"]` is the R² that is
-    there to lose, `attrs["r2_interval"]` its interval over the same resamples, `attrs["settings"]` how many there were. Largest
-    first; empty with fewer than `MIN_SETTINGS` rows. Whether it means anything: `tells`.
+    The forest is fitted to log10(1 − accuracy), at chance for what diverged or did not learn. Importance is the R² lost
+    when the dimension is shuffled among the settings, each predicted only by the trees that have not seen it (Breiman,
+    “Random forests”, 2001): on the rows that a forest was fitted to, noise would seem to matter as well. `low` and
+    `high` are the 95 % interval over resamples of the settings, the forest staying as it is. `attrs["out_of_bag_r2"]`
+    is the R² that is there to lose, `attrs["r2_interval"]` its interval over the same resamples, `attrs["settings"]`
+    how many there were. Largest first; empty with fewer than `MIN_SETTINGS` rows. Whether it means anything: `tells`.
     """
     known = settled(frame)
     found = pd.DataFrame(columns=["dimension", "importance", "low", "high"])
@@ -106,10 +108,12 @@ def tells(found: pd.DataFrame) -> bool:
 
 
 def settings_needed(found: pd.DataFrame, n_dimensions: int) -> int | None:
-    """About how many settings would tell what mattered, where these do not; None: however many, for what is searched explains too little.
+    """About how many settings would tell what mattered, where these do not; None: however many, for what is searched
+    explains too little.
 
-    Ten a dimension at least. Beyond that: where R² is above `EXPLAINS`, as many as bring the lower end of its interval there, which
-    narrows with the root of their number; where only the interval reaches above it, twice as many as there are.
+    Ten a dimension at least. Beyond that: where R² is above `EXPLAINS`, as many as bring the lower end of its interval
+    there, which narrows with the root of their number; where only the interval reaches above it, twice as many as there
+    are.
     """
     least, n = SETTINGS_PER_DIMENSION * n_dimensions, found.attrs["settings"]
     if found.empty:
@@ -122,7 +126,8 @@ def settings_needed(found: pd.DataFrame, n_dimensions: int) -> int | None:
 
 
 def _out_of_bag_squares(inputs: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Squared errors of the forest's out-of-bag predictions (settings,), and with each dimension shuffled (dimensions, settings)."""
+    """Squared errors of the forest's out-of-bag predictions (settings,), and with each dimension shuffled
+    (dimensions, settings)."""
     from sklearn.ensemble import RandomForestRegressor  # 0.7 s, which the page's first chart need not wait for
 
     n, n_dimensions = inputs.shape

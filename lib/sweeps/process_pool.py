@@ -1,7 +1,7 @@
 """Trainings in other processes: a local pool of one-threaded ones, or whatever `concurrent.futures.Executor` is given.
 
-A task is a picklable `PoolTask`, performed by `perform`: the process loads the data itself, trains, and sends back curves. A process
-that dies costs only the tasks that it had, which run again; one of other versions refuses by name.
+A task is a picklable `PoolTask`, performed by `perform`: the process loads the data itself, trains, and sends back
+curves. A process that dies costs only the tasks that it had, which run again; one of other versions refuses by name.
 """
 
 import os
@@ -152,7 +152,8 @@ def refuse_if_other(expected: Expected, way: Way) -> None:
 
 
 def refuse_if_wrong(way: Way, data: Data | None = None, stacked: bool = False) -> None:
-    """Raise `OtherVersions` where this process computes wrongly; `data`: of this process, where it is loaded already."""
+    """Raise `OtherVersions` where this process computes wrongly; `data`: of this process, where it is loaded
+    already."""
     # Whoever started this process: XLA reads its flags when it is first used, not when it is imported.
     os.environ |= {
         name: value for name, value in worker_environment(way, None, threads=1).items() if name == "XLA_FLAGS"
@@ -202,7 +203,8 @@ def pools_are_possible() -> bool:
 
 
 class LocalPool:
-    """Processes of this machine, as many as cores, one thread each; they end when idle, with this program, or by `close`."""
+    """Processes of this machine, as many as cores, one thread each; they end when idle, with this program, or by
+    `close`."""
 
     def __init__(self, way: Way) -> None:
         from loky import ProcessPoolExecutor  # only here: a machine that has no pool needs no loky
@@ -242,7 +244,8 @@ _guard = threading.Lock()
 
 
 def local_pool(way: Way, fresh: bool = False) -> LocalPool:
-    """This program's pool for the way's library; `fresh`: another in its place, because it broke or is busy with what nobody wants."""
+    """This program's pool for the way's library; `fresh`: another in its place, because it broke or is busy with
+    what nobody wants."""
     key = (BACKENDS[way.backend].worker, way.device)
     with _guard:
         if fresh and key in _pools:
@@ -281,11 +284,12 @@ def run_tasks(
     renew: Callable[[], Executor | LocalPool] | None = None,
     pause: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[int, Outcome] | Died | None]:
-    """Yield each task's outcome as it comes, and None at every look meanwhile; ends early when `cancel` is set or `pause()` says so.
-    What is not done `GRACE_S` after that is lost where there is a `renew`: somebody waits for the machine.
+    """Yield each task's outcome as it comes, and None at every look meanwhile; ends early when `cancel` is set or
+    `pause()` says so. What is not done `GRACE_S` after that is lost where there is a `renew`: somebody waits for the
+    machine.
 
-    No more tasks are handed over than twice the workers, so that little is lost and nothing piles up. `renew` makes a new
-    executor for one that broke. Raises `TaskFailed` when all others are done, `OtherVersions` at once.
+    No more tasks are handed over than twice the workers, so that little is lost and nothing piles up. `renew` makes a
+    new executor for one that broke. Raises `TaskFailed` when all others are done, `OtherVersions` at once.
     """
     waiting, running = list(reversed(range(len(tasks)))), {}
     deaths, failed, asked_at = [0] * len(tasks), [], 0.0

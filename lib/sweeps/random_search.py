@@ -24,8 +24,8 @@ DIMENSIONS = ("learning_rate", "batch_size", "width", "depth")
 
 @dataclass(frozen=True)
 class Space:
-    """What is drawn from: rates evenly on a logarithmic scale, the others from their lists. Bergstra and Bengio, 2012: random
-    beats a grid where few of the settings matter."""
+    """What is drawn from: rates evenly on a logarithmic scale, the others from their lists. Bergstra and Bengio, 2012:
+    random beats a grid where few of the settings matter."""
 
     rates: tuple[float, float] = (0.01, 1.0)
     batch_sizes: tuple[int, ...] = (32, 128, 512)

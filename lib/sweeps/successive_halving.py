@@ -1,8 +1,9 @@
 """Successive halving: many settings for a few epochs, the best of them for more, the best of those for all.
 
-Jamieson and Talwalkar, Non-stochastic best arm identification and hyperparameter optimization, 2016. With a quarter kept each time,
-256 settings and 16 epochs cost 256 × 1 + 64 × 3 + 16 × 12 = 640 epochs, what 40 full trainings do. It is right where who leads
-early also leads late; a small learning rate starts slowly, so compare with the full sweep where it matters.
+Jamieson and Talwalkar, Non-stochastic best arm identification and hyperparameter optimization, 2016. With a quarter
+kept each time, 256 settings and 16 epochs cost 256 × 1 + 64 × 3 + 16 × 12 = 640 epochs, what 40 full trainings do. It
+is right where who leads early also leads late; a small learning rate starts slowly, so compare with the full sweep
+where it matters.
 """
 
 import math

@@ -3,9 +3,10 @@
     for row in sweep([Training(learning_rate=rate) for rate in (0.01, 0.1, 1.0)]):
         print(row["learning_rate"], row["validation_accuracy"])
 
-`sweep` yields a flat row a training, as they come. `updates` is the same in detail, for who wants to watch: progress, places in
-the queue, what was picked and why. Both go on where an earlier sweep was left: a training with more epochs continues from the
-parameters that are kept, equal trainings are made once, and what is finished is kept whatever happens to the rest.
+`sweep` yields a flat row a training, as they come. `updates` is the same in detail, for who wants to watch: progress,
+places in the queue, what was picked and why. Both go on where an earlier sweep was left: a training with more epochs
+continues from the parameters that are kept, equal trainings are made once, and what is finished is kept whatever
+happens to the rest.
 """
 
 import math
@@ -37,8 +38,8 @@ def sweep(
 ) -> Iterator[dict[str, object]]:
     """A flat row a training, as they come: `lib.sweeps.sweep.row` says what is in it. See the module's text.
 
-    Raises ValueError for an empty sweep or an unknown strategy; `WorkerDied`, `TrainingFailed`, `NoCluster` and MemoryError with
-    a sentence for the person: the rows before it are kept.
+    Raises ValueError for an empty sweep or an unknown strategy; `WorkerDied`, `TrainingFailed`, `NoCluster` and
+    MemoryError with a sentence for the person: the rows before it are kept.
     """
     items = [one if isinstance(one, Item) else Item(one) for one in trainings]
     options = Options(strategy, executor)
@@ -47,7 +48,10 @@ def sweep(
 
 
 def row(item: Item, finished: Finished) -> dict[str, object]:
-    """A finished training as a flat row, units in the names. Seconds are a share where networks were trained together."""
+    """A finished training as a flat row, units in the names.
+
+    Seconds are a share where networks were trained together.
+    """
     training, curve = item.training, finished.curve
     last = curve.epochs[-1]
     return {
@@ -174,7 +178,10 @@ def _as_of(index: int, update: Update) -> Update:
 
 
 def _train(plan: Plan, indices: Sequence[int], facts: Facts) -> Iterator[Update]:
-    """What is still missing: another run may have trained it since the store was asked. JAX, one call an epoch, first."""
+    """What is still missing: another run may have trained it since the store was asked.
+
+    JAX, one call an epoch, first.
+    """
     todo = yield from _missing(plan, indices, facts.digest)
     for index in todo:
         if (curve := plan.cached.go_on(index, facts.digest)) is not None:

@@ -1,17 +1,19 @@
 """Which of two takes less time: the one rule of all pages, benchmarks and sentences.
 
-What is told is the ratio of the two times, first over second, with an interval that holds the true one in 95 of 100 comparisons, and one
-of four words: FASTER, SLOWER, SAME (surely within 3 %) or UNCLEAR.
+What is told is the ratio of the two times, first over second, with an interval that holds the true one in 95 of 100
+comparisons, and one of four words: FASTER, SLOWER, SAME (surely within 3 %) or UNCLEAR.
 
-Steps that can be run here are measured in pairs of neighbouring blocks (`compare`), each pair in an order drawn by lot: whatever the
-machine does meanwhile, drifting, bursting or jumping between two clocks, it then falls on either side alike, and of two equal steps the
-first is the slower one in half of all pairs (R. A. Fisher, The Design of Experiments, 1935). The median of the pairs' ratios is enclosed by
-order statistics, which need no more than that. It is looked at after so many pairs as `LOOKS` says, and measuring ends once it is decided.
-Each look has its share of the 5 %, so that looking often does not find what is not there (Bonferroni's correction).
+Steps that can be run here are measured in pairs of neighbouring blocks (`compare`), each pair in an order drawn by lot:
+whatever the machine does meanwhile, drifting, bursting or jumping between two clocks, it then falls on either side
+alike, and of two equal steps the first is the slower one in half of all pairs (R. A. Fisher, The Design of Experiments,
+1935). The median of the pairs' ratios is enclosed by order statistics, which need no more than that. It is looked at
+after so many pairs as `LOOKS` says, and measuring ends once it is decided. Each look has its share of the 5 %, so that
+looking often does not find what is not there (Bonferroni's correction).
 
-Times that were taken one after another have no pairs. Then the ratio is that of the geometric means, and its interval Welch's, on the
-logarithms (B. L. Welch, Biometrika 34, 1947): it allows each side a spread of its own, and needs two times of each. It covers what varied
-within each of the two, not what changed on the machine between them; so give it times from several visits, not from one.
+Times that were taken one after another have no pairs. Then the ratio is that of the geometric means, and its interval
+Welch's, on the logarithms (B. L. Welch, Biometrika 34, 1947): it allows each side a spread of its own, and needs two
+times of each. It covers what varied within each of the two, not what changed on the machine between them; so give it
+times from several visits, not from one.
 """
 
 import math
@@ -43,7 +45,8 @@ class Verdict(Enum):
 class Comparison:
     """The first's time over the second's, and what may be said of it.
 
-    `low` and `high` enclose the ratio of the medians with the stated coverage; `n`: the pairs, or the times of the shorter row.
+    `low` and `high` enclose the ratio of the medians with the stated coverage; `n`: the pairs, or the times of the
+    shorter row.
     """
 
     ratio: float
@@ -56,8 +59,8 @@ class Comparison:
     def verdict(self) -> Verdict:
         """A side is taken only where the interval leaves out 1 and the ratio itself is no longer “the same”.
 
-        >>> [Comparison(*ratio, 9, True).verdict.value for ratio in ((0.5, 0.4, 0.6), (1, 0.98, 1.02), (1.3, 1.2, 1.5), (1, 0.8, 1.2))]
-        ['faster', 'the same', 'slower', 'unclear']
+        >>> [Comparison(*ratio, 9, True).verdict.value for ratio in ((0.5, 0.4, 0.6), (1, 0.98, 1.02), (1.3, 1.2, 1.5),
+          (1, 0.8, 1.2))] ['faster', 'the same', 'slower', 'unclear']
         """
         least, most = 1 / (1 + SAME_WITHIN), 1 + SAME_WITHIN
         if least <= self.low and self.high <= most:
@@ -82,7 +85,8 @@ def compare(
     clock: Clock = time.perf_counter,
     seed: int = 0,
 ) -> Comparison:
-    """Measure two steps in pairs of blocks until it is decided, the time is up (twice `max_time_s`) or the last look is done.
+    """Measure two steps in pairs of blocks until it is decided, the time is up (twice `max_time_s`) or the last look is
+    done.
 
     `sync`: waits for what a step returned; one for both, or one each. `seed` draws the order within each pair.
     Raises as `lib.timing.measurement.measure` does.
@@ -110,7 +114,8 @@ def compare(
 def compared(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray, paired: bool) -> Comparison:
     """Of times that are there already, seconds in the order in which they were taken.
 
-    `paired`: the k-th of both are neighbours in time. Raises ValueError where there are none, or not equally many in pairs.
+    `paired`: the k-th of both are neighbours in time. Raises ValueError where there are none, or not equally many in
+    pairs.
     """
     one, other = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if not len(one) or not len(other) or (paired and len(one) != len(other)):
@@ -125,7 +130,8 @@ def compared(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.n
 
 @dataclass(frozen=True)
 class Estimate:
-    """A time that stands for many: their geometric mean, the standard error of its logarithm, and how many independent times there were."""
+    """A time that stands for many: their geometric mean, the standard error of its logarithm, and how many
+    independent times there were."""
 
     seconds: float
     error: float = 0.0
@@ -144,7 +150,10 @@ class Estimate:
         return Estimate(self.seconds * factor, self.error, self.n)
 
     def plus(self, other: "Estimate") -> "Estimate":
-        """One after the other. What comes without an error adds none: where it is small, as an evaluation beside an epoch is, that is allowed."""
+        """One after the other.
+
+        What comes without an error adds none: where it is small, as an evaluation beside an epoch is, that is allowed.
+        """
         total_s = self.seconds + other.seconds
         error_s = math.hypot(self.seconds * self.error, other.seconds * other.error)
         known = [one.n for one in (self, other) if one.n]
@@ -152,7 +161,8 @@ class Estimate:
 
 
 def without_spread(ratio: float) -> Comparison:
-    """Of two figures that nobody knows the spread of: only whether they are further apart than what counts as the same."""
+    """Of two figures that nobody knows the spread of: only whether they are further apart than what counts as the
+    same."""
     return Comparison(ratio, ratio, ratio, 1, False)
 
 
@@ -172,10 +182,12 @@ def between(first: Estimate, second: Estimate) -> Comparison:
 
 
 def median_interval(values: Sequence[float] | np.ndarray, coverage: float = 0.95) -> tuple[float, float]:
-    """A confidence interval of the median from order statistics: no assumption about the distribution, no random numbers.
+    """A confidence interval of the median from order statistics: no assumption about the distribution, no random
+    numbers.
 
-    The k-th smallest and k-th largest of n enclose the median with probability 1 − 2·P(Binomial(n, ½) < k) (any textbook of
-    nonparametric statistics, as the sign test's inversion). With fewer than six values 95 % cannot be had: (0, inf).
+    The k-th smallest and k-th largest of n enclose the median with probability 1 − 2·P(Binomial(n, ½) < k) (any
+    textbook of nonparametric statistics, as the sign test's inversion). With fewer than six values 95 % cannot be had:
+    (0, inf).
 
     >>> median_interval([1, 2, 3, 4, 5, 6, 7, 8, 9])
     (2.0, 8.0)

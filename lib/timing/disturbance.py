@@ -8,8 +8,9 @@ from lib.hardware.nvml import gpus
 from lib.hardware.optional import psutil
 from lib.timing.measurement import Measurement
 
-# Of the time that programs wanted. What is stolen makes a figure longer by about its share, and repeats of one figure differ by
-# a tenth anyway (`diagnosis.SPREAD`): less than that changes no answer, and on a rented machine there is always some.
+# Of the time that programs wanted. What is stolen makes a figure longer by about its share, and repeats of one figure
+# differ by a tenth anyway (`diagnosis.SPREAD`): less than that changes no answer, and on a rented machine there is
+# always some.
 STEAL_SHARE = 0.1
 OTHERS_CORES = 0.25
 SWAP_BYTES = 2**20
@@ -65,9 +66,11 @@ class _Moment:
 
 
 class Watch:
-    """`with Watch() as watch: ...`, then `watch.disturbance`. Counts this process, its children, and those named as its own.
+    """`with Watch() as watch: ...`, then `watch.disturbance`. Counts this process, its children, and those named as its
+    own.
 
-    `gpu`: whether a card took part, and is asked what slowed it. Everything timed is watched: see `Engine.watch` and `marked`.
+    `gpu`: whether a card took part, and is asked what slowed it. Everything timed is watched: see `Engine.watch` and
+    `marked`.
     """
 
     def __init__(self, *pids: int, gpu: bool = False) -> None:

@@ -1,7 +1,7 @@
 """How long a step takes, and how sure that is. Knows nothing of machine learning or of machines.
 
-A measurement is a row of blocks. A block is as many steps as it takes for the clock's own cost not to matter, started and
-ended with the device waited for. Blocks are repeated until their spread is small, or until a hard cap; which of the
+A measurement is a row of blocks. A block is as many steps as it takes for the clock's own cost not to matter, started
+and ended with the device waited for. Blocks are repeated until their spread is small, or until a hard cap; which of the
 two it was is kept, and so is every block's time. The rules follow torch.utils.benchmark, nvbench and pyperf.
 """
 
@@ -108,7 +108,8 @@ class Measurement:
 def measure(
     step: Step, *, sync: Sync = no_wait, config: Config | None = None, clock: Clock = time.perf_counter
 ) -> Measurement:
-    """Measure the steady step: warm up, find the block's size, and repeat blocks until the spread is small or the time is up.
+    """Measure the steady step: warm up, find the block's size, and repeat blocks until the spread is small or the time
+    is up.
 
     `sync` waits for what the last step of a block returned; the clock stops after it. Raises `StepFailed` with what was
     measured so far where a step raises, and `ClockWentBack`.
@@ -129,7 +130,10 @@ def measure_dispatch(
 
 @dataclass
 class Meter:
-    """One step being measured, block by block: for whoever measures several in turns. See `measure` and `lib.timing.comparison.compare`."""
+    """One step being measured, block by block: for whoever measures several in turns.
+
+    See `measure` and `lib.timing.comparison.compare`.
+    """
 
     step: Step
     sync: Sync

@@ -1,6 +1,8 @@
-"""The least time that a training step can take here: its arithmetic and its bytes, over what this machine was measured to do.
+"""The least time that a training step can take here: its arithmetic and its bytes, over what this machine was measured
+to do.
 
-A floor is not a prediction. It says which ceiling is nearest, and how far above it a measured step stands; the rest is overhead.
+A floor is not a prediction. It says which ceiling is nearest, and how far above it a measured step stands; the rest is
+overhead.
 """
 
 from collections.abc import Mapping
@@ -57,8 +59,8 @@ class Floor:
 def step_work(network: Network, batch_size: int, cache_bytes: int = 0) -> Work:
     """FLOPs of the products (see `Network.step_flops`) and the fewest bytes that one step must move.
 
-    The images are read once. Parameters are read and written once, but only as far as they do not fit into the cache, where they
-    can stay from step to step; activations never need to leave it. Every real step moves more.
+    The images are read once. Parameters are read and written once, but only as far as they do not fit into the cache,
+    where they can stay from step to step; activations never need to leave it. Every real step moves more.
     """
     images = FLOAT32_BYTES * N_PIXELS * batch_size
     beyond_cache = max(0, network.parameter_bytes - cache_bytes)
@@ -68,7 +70,8 @@ def step_work(network: Network, batch_size: int, cache_bytes: int = 0) -> Work:
 def step_floor(
     network: Network, batch_size: int, ceilings: Ceilings, backend: str | None = None, calls_per_step: float = 1.0
 ) -> Floor:
-    """The floor of one step. `backend` adds its call's cost, `calls_per_step` times (one call an epoch: 1 over the steps).
+    """The floor of one step. `backend` adds its call's cost, `calls_per_step` times (one call an epoch: 1 over the
+    steps).
 
     The ceilings are taken as working side by side, so the floor is the largest of their times, not the sum.
     """

@@ -68,8 +68,8 @@ def table(
 ) -> dict:
     """Columns and rows for the widget: measured rows first, the article's published ones below them, in the same form.
 
-    A cell's `level`, from 0 to 1, is its figure's place on the view's own scale, which is logarithmic; None: not measured.
-    The best figure of a column is marked.
+    A cell's `level`, from 0 to 1, is its figure's place on the view's own scale, which is logarithmic; None: not
+    measured. The best figure of a column is marked.
     """
     shown = shown or Shown()
     figures = {cell: _FIGURES[shown.view](standing, known, shown) for cell, standing in known.items()}

@@ -34,8 +34,8 @@ MANY = {
 def sentence(judged: Sequence[Judgement]) -> str:
     """How many claims became what.
 
-    >>> sentence([Judgement(ClaimStatus.CORRECTED, "", ""), Judgement(ClaimStatus.HOLDS, "", ""), Judgement(ClaimStatus.HOLDS, "", "")])
-    'Of 3 claims: 2 hold here, 1 is corrected by arithmetic.'
+    >>> sentence([Judgement(ClaimStatus.CORRECTED, "", ""), Judgement(ClaimStatus.HOLDS, "", ""),
+      Judgement(ClaimStatus.HOLDS, "", "")]) 'Of 3 claims: 2 hold here, 1 is corrected by arithmetic.'
     """
     verdicts = [one.verdict for one in judged]
     counts = {verdict: verdicts.count(verdict) for verdict in ClaimStatus}

@@ -97,7 +97,8 @@ def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
 
 
 def article_table(machines: Sequence[Machine], prices: Prices) -> str:
-    """HTML: the second article's table, carried on: its three experiments by its own way and by each machine's quickest."""
+    """HTML: the second article's table, carried on: its three experiments by its own way and by each machine's
+    quickest."""
     short = names(machines)
     rows, row_css = [], []
     for machine in machines:
@@ -115,7 +116,8 @@ def article_table(machines: Sequence[Machine], prices: Prices) -> str:
 
 
 def figures(machines: Sequence[Machine], prices: Prices, learned: Learned, target: float) -> pd.DataFrame:
-    """One row per machine, way and batch size: seconds of an epoch and to the accuracy with their quartiles, and what a thousand cost."""
+    """One row per machine, way and batch size: seconds of an epoch and to the accuracy with their quartiles, and
+    what a thousand cost."""
     rows = []
     for machine in machines:
         for way in machine.ways:

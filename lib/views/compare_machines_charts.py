@@ -20,7 +20,8 @@ from lib.views.mnist_training import Chart, decades, nice_above, ordered_palette
 
 
 def epoch_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
-    """Seconds of an epoch by batch size, a chart a machine on the same axes: one line per way, its quartiles as a bar."""
+    """Seconds of an epoch by batch size, a chart a machine on the same axes: one line per way, its quartiles as a
+    bar."""
     short = names(machines)
     rows = {machine.name: _epoch_rows(machine) for machine in machines}
     domain = decades([row["s"] for some in rows.values() for row in some])

@@ -1,6 +1,8 @@
-"""Many learning curves in few numbers: the share of models in each cell of step and loss, and quantiles over the models.
+"""Many learning curves in few numbers: the share of models in each cell of step and loss, and quantiles over the
+models.
 
-Bounded in size, whatever the number of models, and without a loop over them: 1,000 models of 150 points take some 15 ms.
+Bounded in size, whatever the number of models, and without a loop over them: 1,000 models of 150 points take some 15
+ms.
 """
 
 import numpy as np
@@ -11,7 +13,8 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def by_model(losses: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Steps (positions,), and losses (models, positions): inf from the first that is not finite, NaN where there is none."""
+    """Steps (positions,), and losses (models, positions): inf from the first that is not finite, NaN where there is
+    none."""
     place, steps = pd.factorize(losses["step"].to_numpy(dtype=float), sort=True)
     row, models = pd.factorize(losses["model"].to_numpy())
     loss = losses["loss"].to_numpy(dtype=float)
@@ -22,7 +25,8 @@ def by_model(losses: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_columns(steps: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Edges (columns + 1,), middle steps (columns,) and mean losses (models, columns) of groups of as many positions each."""
+    """Edges (columns + 1,), middle steps (columns,) and mean losses (models, columns) of groups of as many positions
+    each."""
     if not len(steps):
         return np.array([0.0, 1.0]), np.empty(0), table
     width = -(-len(steps) // MAX_COLUMNS)
@@ -53,7 +57,8 @@ def cell_rows(edges: np.ndarray, means: np.ndarray, domain: tuple[float, float])
 
 
 def quantile_rows(middles: np.ndarray, means: np.ndarray, domain: tuple[float, float]) -> pd.DataFrame:
-    """One row per quantile and column: the loss of one of the models (numpy's `inverted_cdf`), which never mixes in an inf."""
+    """One row per quantile and column: the loss of one of the models (numpy's `inverted_cdf`), which never mixes in
+    an inf."""
     ordered = np.sort(means, axis=0)  # NaN, not there yet, behind inf
     known = (~np.isnan(ordered)).sum(axis=0)
     parts = []

@@ -9,7 +9,8 @@ from lib.experiments.published import ADDRESSES
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], css: str = "", row_css: Sequence[str] = ()) -> str:
     """A table in a box that scrolls within itself.
 
-    `head` and the cells are HTML; the first cell of a row names it. A row of one cell is a heading across the table. `row_css`: a class a row.
+    `head` and the cells are HTML; the first cell of a row names it. A row of one cell is a heading across the table.
+    `row_css`: a class a row.
     """
     lines = [_line("".join(f"<th>{cell}</th>" for cell in head))] if head else []
     for number, (first, *others) in enumerate(rows):

@@ -1,8 +1,8 @@
 """From rows to charts. Never measures, and knows nothing of marimo but the mime type that it shows charts by.
 
-A chart's frame (axes, domains, colours) depends only on what is run, so it is built by Altair once and kept; a new frame of a
-running experiment only exchanges the rows in it. Sizes and domains stay, so nothing jumps while lines grow. Text and
-axes take the page's own text colour, so light and dark need no second chart.
+A chart's frame (axes, domains, colours) depends only on what is run, so it is built by Altair once and kept; a new
+frame of a running experiment only exchanges the rows in it. Sizes and domains stay, so nothing jumps while lines grow.
+Text and axes take the page's own text colour, so light and dark need no second chart.
 """
 
 import csv
@@ -278,7 +278,8 @@ def _filled(
 
 
 def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
-    """The points (label, x, y, and a text where the label is not it), each with a height `at` which its label covers no other."""
+    """The points (label, x, y, and a text where the label is not it), each with a height `at` which its label covers
+    no other."""
     low, high = np.log(domain)
     heights = [float(np.clip((np.log(point["y"]) - low) / (high - low), 0, 1)) for point in points]
     moved = spread_labels(heights, LABEL_GAP / HEIGHT, 0.0, 1.0)
@@ -298,7 +299,10 @@ def _room_of(experiment: Experiment) -> list[dict]:
 
 
 def _as_csv(frame: pd.DataFrame, experiment: Experiment) -> str:
-    """The points of the lines. As JSON in an HTML attribute they would be ten times as long, and be parsed at every frame."""
+    """The points of the lines.
+
+    As JSON in an HTML attribute they would be ten times as long, and be parsed at every frame.
+    """
     value = "loss" if "loss" in frame else "accuracy"
     colors = dict(zip(experiment.labels, colors_of(experiment), strict=True))
     text = io.StringIO()
@@ -396,7 +400,8 @@ def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str,
 
 
 def _outcomes(rows: list[dict]) -> list[dict]:
-    """Of each kind that did not learn, the first one and its name; one above the other, because the points are neighbours."""
+    """Of each kind that did not learn, the first one and its name; one above the other, because the points are
+    neighbours."""
     found = {row["outcome"]: row for row in reversed(rows) if row["outcome"] != "learnt"}
     return [{"x": row["x"], "y": row["y"], "outcome": outcome, "label": row["label"]} for outcome, row in found.items()]
 
@@ -457,7 +462,8 @@ def _seconds_frame() -> dict:
 
 @once
 def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
-    """One row per backend, in the table's order, over a logarithmic axis: a published figure far off costs the others no room."""
+    """One row per backend, in the table's order, over a logarithmic axis: a published figure far off costs the
+    others no room."""
     y_axis = alt.Axis(labelLimit=190, domain=False, ticks=False)
     y = alt.Y("label:N", sort=list(names), scale=alt.Scale(domain=list(names)), axis=y_axis, title=None)
     scale = alt.Scale(type="log", domain=list(domain), nice=False)
@@ -506,7 +512,8 @@ _AXIS = {
 
 
 def ink(color: str) -> str:
-    """The colour of a text that belongs to marks of this one: so much of the page's own, that it is read on light and on dark.
+    """The colour of a text that belongs to marks of this one: so much of the page's own, that it is read on light and
+    on dark.
 
     >>> ink("#0072b2"), ink("currentColor")
     ('color-mix(in srgb, #0072b2 70%, currentColor)', 'currentColor')
@@ -524,7 +531,8 @@ def _inked(chart: dict) -> dict:
 
 
 def _style(part: Any) -> None:
-    """Give every axis and text our style: what `config` says of all of them the page's own dark theme would override."""
+    """Give every axis and text our style: what `config` says of all of them the page's own dark theme would
+    override."""
     if isinstance(part, list):
         for one in part:
             _style(one)

@@ -116,7 +116,8 @@ def _tell_wait(experiment: Experiment, results: Results) -> str:
 def seconds_to(line: Line, target: float) -> float | None:
     """Seconds of training and evaluation until the validation accuracy first reached the target; None if it did not.
 
-    Seen only at the end of an epoch, so it is an upper bound. Evaluation counts, model creation does not (MLPerf's rule).
+    Seen only at the end of an epoch, so it is an upper bound. Evaluation counts, model creation does not (MLPerf's
+    rule).
     """
     spent_s = 0.0
     for epoch in line.epochs:

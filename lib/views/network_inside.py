@@ -91,7 +91,8 @@ def wrong_figure(inside: Inside, images: np.ndarray, labels: np.ndarray) -> Figu
 
 
 def weights_figure(parameters: Parameters) -> Figure:
-    """First-layer weights as images: blue adds to a hidden unit, red takes away; the units with the largest weights first."""
+    """First-layer weights as images: blue adds to a hidden unit, red takes away; the units with the largest weights
+    first."""
     weights = parameters[0][0]  # (784, width)
     strongest = np.argsort(-np.linalg.norm(weights, axis=0))[:N_WEIGHTS]
     columns = 8

@@ -1,7 +1,8 @@
-"""Charts and sentences of large sweeps: a thousand learning curves as their density, a random search, what mattered in it.
+"""Charts and sentences of large sweeps: a thousand learning curves as their density, a random search, what mattered in
+it.
 
-Never measures and never trains: pandas frames in; charts, frames and sentences out. What is sent to the page has an upper
-bound, whatever the number of models.
+Never measures and never trains: pandas frames in; charts, frames and sentences out. What is sent to the page has an
+upper bound, whatever the number of models.
 """
 
 from collections.abc import Sequence
@@ -53,10 +54,11 @@ _PAPER = "var(--background, Canvas)"  # the page's own, so that a halo of it par
 def curves_density(losses: pd.DataFrame, total_steps: float | None = None, unit: str = "step") -> Chart:
     """Learning curves of many models: the share of models at each loss, and the quantiles over the models.
 
-    `losses` has one row per point (model, step, loss), all models at the same steps. From its first loss that is not finite a
-    model counts as above every other: it has a share in no cell, and raises the quantiles. Points that are not there yet
-    count nowhere; `total_steps` ends the axis, so that it stays while they come; `unit` is what steps are counted in. To the page go at most
-    `density.MAX_COLUMNS` × `density.LOSS_ROWS` cells, and a point a quantile and column.
+    `losses` has one row per point (model, step, loss), all models at the same steps. From its first loss that is not
+    finite a model counts as above every other: it has a share in no cell, and raises the quantiles. Points that are not
+    there yet count nowhere; `total_steps` ends the axis, so that it stays while they come; `unit` is what steps are
+    counted in. To the page go at most `density.MAX_COLUMNS` × `density.LOSS_ROWS` cells, and a point a quantile and
+    column.
     """
     steps, table = curve_density.by_model(losses)
     edges, middles, means = curve_density.in_columns(steps, table)
@@ -152,7 +154,8 @@ def _csv(frame: pd.DataFrame) -> str:
 def parallel_coordinates(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -> Chart:
     """One line per setting over one axis a dimension, with the validation accuracy as the last axis and as the colour.
 
-    `frame` has one row per setting: the dimensions' columns, `accuracy` (0 to 1, NaN while it is not known) and `diverged`.
+    `frame` has one row per setting: the dimensions' columns, `accuracy` (0 to 1, NaN while it is not known) and
+    `diverged`.
     """
     dimensions = tuple(dimensions)
     known = settled(frame).sort_values(
@@ -178,7 +181,8 @@ def _names(dimensions: tuple[Dimension, ...]) -> list[str]:
 
 
 def _line_rows(known: pd.DataFrame, dimensions: tuple[Dimension, ...]) -> pd.DataFrame:
-    """One row per setting and axis: x, y from 0 to 1, the next axis' x2 and y2, the value as `text`, all values for the tooltip."""
+    """One row per setting and axis: x, y from 0 to 1, the next axis' x2 and y2, the value as `text`, all values for
+    the tooltip."""
     diverged = known["diverged"].to_numpy()
     ends = _accuracy_height(known[ACCURACY].to_numpy(dtype=float, na_value=0.0))
     # Squared: from 90 to 99 %, where a search is decided, is half of the axis and should be most of the colours.
@@ -338,7 +342,8 @@ def _importance_frame(names: tuple[str, ...]) -> dict:
 
 
 def search_sentence(frame: pd.DataFrame, dimensions: Sequence[Dimension], found: pd.DataFrame | None = None) -> str:
-    """The best setting, what mattered, and what failed; `found` is the `importance` of the same rows, where it is at hand."""
+    """The best setting, what mattered, and what failed; `found` is the `importance` of the same rows, where it is at
+    hand."""
     known = settled(frame)
     if known.empty:
         return ""

@@ -1,4 +1,5 @@
-"""The traps as people see them: a chart, the right figure once, and for each wrong one how far it is off, the cause and the remedy."""
+"""The traps as people see them: a chart, the right figure once, and for each wrong one how far it is off, the cause
+and the remedy."""
 
 import html
 from collections.abc import Mapping
@@ -136,7 +137,10 @@ def traps_table(
     product_flops_per_s: float | None,
     cores: int,
 ) -> str:
-    """HTML: the right figure once, then one row per trap, held against it. What to do is `lib.timing.diagnosis`'s, from these very figures."""
+    """HTML: the right figure once, then one row per trap, held against it.
+
+    What to do is `lib.timing.diagnosis`'s, from these very figures.
+    """
     rows = []
     for pair in list(known.values())[:1]:
         rows.append(

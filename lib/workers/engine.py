@@ -1,9 +1,11 @@
 """Runs trainings in warm worker processes: one a library and device, one thing at a time, for all viewers in turn.
 
 `Engine.run` is a generator of what happens (`Waiting`, `Starting`, `Progress`, `Trained`); it ends when the trainings
-have, raises `WorkerDied` or `TrainingFailed` with a sentence for the person, and stops early when its `cancel` event is set.
+have, raises `WorkerDied` or `TrainingFailed` with a sentence for the person, and stops early when its `cancel` event is
+set.
 
-Timed work takes turns (`lib.workers.queue`): a run that has to give way is paused in its worker and goes on later where it stopped.
+Timed work takes turns (`lib.workers.queue`): a run that has to give way is paused in its worker and goes on later where
+it stopped.
 """
 
 import itertools
@@ -59,7 +61,10 @@ class TrainingFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Waiting:
-    """Not started yet: `place` others come first; None where another program on this machine holds the turn, `holder` if it is known."""
+    """Not started yet:
+
+    `place` others come first; None where another program on this machine holds the turn, `holder` if it is known.
+    """
 
     place: int | None
     holder: Holder | None = None
@@ -88,7 +93,10 @@ class Ready:
 
 @dataclass(frozen=True)
 class Restarted:
-    """The worker was replaced; the trainings begin again and their events so far are void. `why`, where the person should know."""
+    """The worker was replaced; the trainings begin again and their events so far are void.
+
+    `why`, where the person should know.
+    """
 
     why: str = ""
 
@@ -116,7 +124,8 @@ class Kept:
 
 @dataclass(frozen=True)
 class Measured:
-    """One row of an examination; `work`: what a measured step stands for (operations, bytes, calls, or training steps)."""
+    """One row of an examination; `work`: what a measured step stands for (operations, bytes, calls, or training
+    steps)."""
 
     name: str
     measurement: Measurement
@@ -250,7 +259,10 @@ class Engine:
             _close_all(self._workers)
 
     def data_facts(self, cancel: Cancel) -> Generator[Message, None, Facts | None]:
-        """Which data the workers have: known from before, or from a ready worker, else from the default way's. None if cancelled."""
+        """Which data the workers have: known from before, or from a ready worker, else from the default way's.
+
+        None if cancelled.
+        """
         if (known := self.known_facts()) is not None:
             return known
         worker = self._worker(Way())
@@ -280,7 +292,10 @@ class Engine:
     def examine(
         self, way: Way, examination: Examination, cancel: Cancel, request: AnyRequest | None = None
     ) -> Iterator[Message]:
-        """Measure something other than a training, in the way's worker, as a run of its own: `Measured` for each row."""
+        """Measure something other than a training, in the way's worker, as a run of its own:
+
+        `Measured` for each row.
+        """
         job = Job(next(self._ids), way.backend, way.device, (), examination=examination)
         watch: Watch | None = None
         for message in self._perform(way, job, cancel, request):
@@ -318,7 +333,8 @@ class Engine:
                 worker = self._worker(way)
                 if started_on is not None and worker is not started_on:
                     yield Restarted(why)
-                # A start takes seconds. Other viewers go first meanwhile; a little noise in a time is better than that wait.
+                # A start takes seconds. Other viewers go first meanwhile; a little noise in a time is better than that
+                # wait.
                 yield from self._until_ready(
                     worker, lambda: cancel.is_set() or self._turns.must_give_way(ticket, quantum_s=0)
                 )

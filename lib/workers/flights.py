@@ -1,6 +1,7 @@
 """Trainings under way in this process: each is made once, and told from its first event on to all who want it.
 
-A sweep boards what nobody trains yet, and follows the rest. What it boarded is abandoned if it ends early: a follower then boards it.
+A sweep boards what nobody trains yet, and follows the rest. What it boarded is abandoned if it ends early: a follower
+then boards it.
 """
 
 import threading
@@ -28,7 +29,10 @@ class Flights(Generic[T]):
         self._flights: dict[Hashable, Flight[T]] = {}
 
     def board(self, keys: Sequence[Hashable], anew: bool = False) -> tuple[list[Flight[T]], list[bool]]:
-        """A flight for each key, and whether it is the caller's own to make, because nobody does yet. `anew`: all are."""
+        """A flight for each key, and whether it is the caller's own to make, because nobody does yet.
+
+        `anew`: all are.
+        """
         with self._changed:
             own = [anew or key not in self._flights for key in keys]
             for key, mine in zip(keys, own, strict=True):

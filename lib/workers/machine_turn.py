@@ -1,7 +1,8 @@
 """The turn between the programs of one person on one machine, so that two do not time something at once.
 
-Who holds it says so in a file beside the lock: which program, and since when. It gives the turn back when another asks for it. One that does
-not, because it sleeps in a debugger, holds nobody up for longer than `PATIENCE_S`: others then go on beside it, and their times are marked.
+Who holds it says so in a file beside the lock: which program, and since when. It gives the turn back when another asks
+for it. One that does not, because it sleeps in a debugger, holds nobody up for longer than `PATIENCE_S`: others then go
+on beside it, and their times are marked.
 """
 
 import json
@@ -70,7 +71,10 @@ class MachineTurn:
         self.release()
 
     def take(self) -> bool:
-        """True once this may go on, however often it is asked. Where no lock file can be had: better unprotected than not at all."""
+        """True once this may go on, however often it is asked.
+
+        Where no lock file can be had: better unprotected than not at all.
+        """
         if self._lock.is_locked or self.beside:  # the lock counts, and one release must be enough
             return True
         try:

@@ -1,4 +1,7 @@
-"""A process of its own for a worker, and the pipe to it. Plain Python: where nothing but NumPy is installed it runs too."""
+"""A process of its own for a worker, and the pipe to it.
+
+Plain Python: where nothing but NumPy is installed it runs too.
+"""
 
 import os
 import subprocess
@@ -14,7 +17,8 @@ from lib.hardware.optional import psutil
 class Process:
     """`main(connection, *arguments)` of a module, as strings, in a fresh interpreter with an environment of its own.
 
-    The interpreter is started, not forked: libraries with threads do not survive a fork, and read their settings when loaded.
+    The interpreter is started, not forked: libraries with threads do not survive a fork, and read their settings when
+    loaded.
     """
 
     def __init__(self, module: str, arguments: tuple[str, ...], environment: Mapping[str, str]) -> None:

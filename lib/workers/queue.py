@@ -1,8 +1,8 @@
 """Whose turn it is to train: one at a time in this process (`Turns`) and on this machine (`lib.workers.machine_turn`).
 
-Between viewers turns go round: who is still training after `QUANTUM_S` lets the other viewers go first. Of one viewer's own
-runs the control that was moved last goes first, and at once; what opened with the page follows in the page's order; what
-merely follows from a result comes last. A run that gives way goes on later where it stopped.
+Between viewers turns go round: who is still training after `QUANTUM_S` lets the other viewers go first. Of one viewer's
+own runs the control that was moved last goes first, and at once; what opened with the page follows in the page's order;
+what merely follows from a result comes last. A run that gives way goes on later where it stopped.
 
 A run that several viewers want waits in the line of each, and its turn counts for each of them.
 """
@@ -83,7 +83,10 @@ class Ticket:
 
 
 class Turns:
-    """The queue of this process. Safe to use from any thread; the line is worked out when it changes, and who waits sleeps."""
+    """The queue of this process.
+
+    Safe to use from any thread; the line is worked out when it changes, and who waits sleeps.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -148,7 +151,8 @@ class Turns:
             return time.monotonic() - self._held_since
 
     def must_give_way(self, ticket: Ticket, quantum_s: float = QUANTUM_S) -> bool:
-        """Whether the holder should give its turn back: at once to a more urgent run of all its viewers, in time to others."""
+        """Whether the holder should give its turn back: at once to a more urgent run of all its viewers, in time to
+        others."""
         with self._changed:
             long_held = time.monotonic() - self._held_since > quantum_s
             return any(self._goes_before(other, ticket, long_held) for other in self._waiting)

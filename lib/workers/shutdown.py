@@ -15,8 +15,8 @@ _open: "weakref.WeakSet[Closable]" = weakref.WeakSet()
 def close_at_exit(thing: Closable) -> None:
     """Close it when the interpreter ends. Call it after the pool's first `submit`.
 
-    At exit loky waits for the tasks of all its pools, and ours need not end. loky's hook runs before `atexit`, so ours has to
-    be of the same kind, and registered after the one that loky adds with each pool, to run before it.
+    At exit loky waits for the tasks of all its pools, and ours need not end. loky's hook runs before `atexit`, so ours
+    has to be of the same kind, and registered after the one that loky adds with each pool, to run before it.
     """
     _open.add(thing)
     threading._register_atexit(_close_all)  # type: ignore[attr-defined]

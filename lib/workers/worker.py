@@ -1,9 +1,10 @@
 """The process at the other end: trains what it is sent, streams what comes out, and never outlives its parent.
 
 Messages are tuples, a word first. To the worker: ("run", Job), ("resume", id), ("pause", id), ("cancel", id). From it:
-("ready", About), ("failed", sentence), and for a job ("event", id, index, Event), ("kept", id, index, epochs, parameters) now and
-then, ("trained", id, index, parameters or None), ("measured", id, name, Measurement, work), ("tick", id) where it can be stopped, then
-one of ("done", id), ("paused", id), ("stopped", id), ("error", id, sentence).
+("ready", About), ("failed", sentence), and for a job ("event", id, index, Event), ("kept", id, index, epochs,
+parameters) now and then, ("trained", id, index, parameters or None), ("measured", id, name, Measurement, work),
+("tick", id) where it can be stopped, then one of ("done", id), ("paused", id), ("stopped", id), ("error", id,
+sentence).
 """
 
 import os
@@ -192,7 +193,8 @@ def _train(job: Job, data: Data) -> Iterator[tuple]:
     try:
         for told in _events(job, data):
             steps = told[1] if told is not None and isinstance(told[1], Steps) else None
-            # A stack reports the steps of its trainings one after another: that report is finished even where the time is over.
+            # A stack reports the steps of its trainings one after another: that report is finished even where the time
+            # is over.
             enough = job.how.probe_s and stepped_s > job.how.probe_s
             if enough and not (job.how.devices and steps):
                 return
@@ -263,7 +265,8 @@ def take_turns(trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool)
         event = next(training, None)
         yield index, event
         if event is not None:
-            # After its first call a training goes on: whoever watches waits for the first steps, not for all first calls.
+            # After its first call a training goes on: whoever watches waits for the first steps, not for all first
+            # calls.
             to_the_end = side_by_side and not isinstance(event, FirstCall)
             (waiting.append if to_the_end else waiting.appendleft)((index, training))
 

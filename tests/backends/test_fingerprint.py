@@ -1,4 +1,5 @@
-"""The digest of the code: all that a figure depends on is in it, however it is imported, and nothing that only shows figures."""
+"""The digest of the code: all that a figure depends on is in it, however it is imported, and nothing that only shows
+figures."""
 
 import os
 import shutil
@@ -40,7 +41,8 @@ def edit(path) -> None:
     path.write_text(path.read_text() + "\n# another line\n")
 
 
-# Imported at the top of a worker; only in a function; by a name made at run time; by a process of a pool; through others.
+# Imported at the top of a worker; only in a function; by a name made at run time; by a process of a pool; through
+# others.
 @pytest.mark.parametrize(
     "name",
     [

@@ -1,4 +1,5 @@
-"""A process that computes wrongly says so and is not used: real workers, of a library with its fault switched on, and of a bent one."""
+"""A process that computes wrongly says so and is not used: real workers, of a library with its fault switched on,
+and of a bent one."""
 
 import subprocess
 import sys

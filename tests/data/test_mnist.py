@@ -1,4 +1,7 @@
-"""The data: sources in turn, verification, faults, and the offline digits. Downloads come from a server on this machine."""
+"""The data: sources in turn, verification, faults, and the offline digits.
+
+Downloads come from a server on this machine.
+"""
 
 import gzip
 import http.server
@@ -299,7 +302,8 @@ def test_real_mnist_is_split_as_in_the_articles():
 
 
 def test_a_verified_file_is_recognised_until_it_changes(tmp_path, monkeypatch):
-    """What is kept can be looked up without reading 50 MB; a file that was touched is verified again before it is believed."""
+    """What is kept can be looked up without reading 50 MB; a file that was touched is verified again before it is
+    believed."""
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
     path = tmp_path / "mnist.npz"
     monkeypatch.setenv("MNIST_NPZ", str(path))

@@ -1,4 +1,5 @@
-"""What runs on the machine, for real as far as it goes without one: set-up by uv, the unit, the SkyPilot task, prices."""
+"""What runs on the machine, for real as far as it goes without one: set-up by uv, the unit, the SkyPilot task,
+prices."""
 
 import importlib.util
 import json

@@ -1,4 +1,5 @@
-"""deploy/gcp’s command line: bad input and its one sentence, the dry run, and whether the real gcloud takes each command."""
+"""deploy/gcp’s command line: bad input and its one sentence, the dry run, and whether the real gcloud takes each
+command."""
 
 import os
 import re
@@ -126,7 +127,8 @@ def test_a_dry_run_prints_every_command_and_runs_none(words, tmp_path):
     assert all(re.match(r"gcloud |git ls-files |# ", line) for line in lines), lines
 
 
-# Unknown flags are refused before anything else, so that a gcloud without an account and without a network can judge all lines.
+# Unknown flags are refused before anything else, so that a gcloud without an account and without a network can judge
+# all lines.
 PARSE = """
 import os, shlex, sys
 sys.path[:0] = [os.path.join(sys.argv[1], "lib"), os.path.join(sys.argv[1], "lib", "third_party")]

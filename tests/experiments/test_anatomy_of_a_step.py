@@ -1,4 +1,5 @@
-"""A step taken apart: the same values by every library, every NumPy call caught, parts from literal figures, and real workers."""
+"""A step taken apart: the same values by every library, every NumPy call caught, parts from literal figures, and
+real workers."""
 
 import re
 
@@ -264,7 +265,10 @@ def test_a_stop_keeps_what_is_done(engine, tmp_path):
 
 
 def test_the_compiled_step_is_not_one_kernel(small_data):
-    """What a claim of `lib.experiments.claims` is judged by: XLA leaves the products alone and fuses what is between them."""
+    """What a claim of `lib.experiments.claims` is judged by:
+
+    XLA leaves the products alone and fuses what is between them.
+    """
     import jax
 
     from lib.backends.with_jax import packed, sgd_step

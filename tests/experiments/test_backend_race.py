@@ -239,8 +239,8 @@ def test_keys_are_unique():
     assert all(re.fullmatch(r"[a-z-]+/(cpu|gpu)/\d+", key_of(cell)) for cell in cells)
 
 
-# A program of its own: it makes a visit for each line that it reads, and answers with the seconds of its epochs, and with when
-# it held the machine's turn, by the clock that all programs share.
+# A program of its own: it makes a visit for each line that it reads, and answers with the seconds of its epochs, and
+# with when it held the machine's turn, by the clock that all programs share.
 VISITOR = """
 import json, sys, time
 from pathlib import Path
@@ -282,7 +282,8 @@ def visitor(path: Path) -> subprocess.Popen:
 
 
 def visits(*programs: subprocess.Popen) -> list[tuple[list[float], list[list[float]]]]:
-    """One visit by each of these programs, all begun at once: seconds of its timed epochs, and when it held the turn."""
+    """One visit by each of these programs, all begun at once: seconds of its timed epochs, and when it held the
+    turn."""
     for program in programs:
         assert program.stdin is not None
         program.stdin.write("visit\n")

@@ -1,4 +1,5 @@
-"""Machines side by side: best ways, intervals, costs, epochs to an accuracy, and sentences that say no more than the rows."""
+"""Machines side by side: best ways, intervals, costs, epochs to an accuracy, and sentences that say no more than the
+rows."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""The training notebook in a real browser: it fills, follows its sliders, stops, keeps its address, and says nothing on the console."""
+"""The training notebook in a real browser: it fills, follows its sliders, stops, keeps its address, and says nothing
+on the console."""
 
 import json
 import re
@@ -60,8 +61,9 @@ QUICK = "&".join(
         QUICK_BACKENDS,
     )
 )
-# What the first test trains is kept for the others that open the same page. Its networks are good enough to know a drawn digit.
-# At batch size 32 Keras alone takes half a minute; with these settings of the backends the sliders' test begins, too.
+# What the first test trains is kept for the others that open the same page. Its networks are good enough to know a
+# drawn digit. At batch size 32 Keras alone takes half a minute; with these settings of the backends the sliders' test
+# begins, too.
 FILLED = f"?size.sizes=32,256&size.epochs=1&depth.networks=128,256&depth.size=128&depth.epochs=2&{QUICK_BACKENDS}"
 
 
@@ -168,7 +170,8 @@ def look(page, nth):
 
 
 def test_a_moved_slider_does_not_wait_for_the_experiments_below(page, server):
-    """While the fourth experiment trains for many seconds, the first answers at once, and the fourth goes on afterwards."""
+    """While the fourth experiment trains for many seconds, the first answers at once, and the fourth goes on
+    afterwards."""
     open_page(page, server, "?" + QUICK.replace(QUICK_BACKENDS, "backend.hidden=16&backend.size=32&backend.epochs=12"))
     state = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"
     page.wait_for_function(f"() => ({state})(3) === 'Training'", timeout=120_000)

@@ -1,4 +1,5 @@
-"""The comparison of machines in a real browser: files dropped on it, sound and not; prices, the accuracy, and a phone."""
+"""The comparison of machines in a real browser: files dropped on it, sound and not; prices, the accuracy, and a
+phone."""
 
 import pytest
 

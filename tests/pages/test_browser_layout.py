@@ -1,4 +1,5 @@
-"""What the page looks like in a real browser: charts use their width, labels cover nothing, and nothing moves while a run goes."""
+"""What the page looks like in a real browser: charts use their width, labels cover nothing, and nothing moves while
+a run goes."""
 
 import io
 
@@ -37,13 +38,15 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def full_server(tmp_path_factory):
-    """With every library that is installed: the names of Keras' ways are the longest, and its published seconds the most."""
+    """With every library that is installed: the names of Keras' ways are the longest, and its published seconds the
+    most."""
     with serving(tmp_path_factory.mktemp("full"), "mnist_training.py", NOTHING) as served:
         yield served
 
 
 def overlap(one, other):
-    """Whether two boxes of text (left, top, right, bottom) share more than the space between lines that is part of them."""
+    """Whether two boxes of text (left, top, right, bottom) share more than the space between lines that is part of
+    them."""
     return all(min(one[i + 2], other[i + 2]) - max(one[i], other[i]) > 2 for i in (0, 1))
 
 
@@ -110,7 +113,8 @@ WATCH = f"""() => {{ window.seen = []; window.states = new Set(); const places =
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_nothing_moves_from_the_first_run_to_the_next(page, server, size):
-    """Watched at every frame of the browser, from four empty frames over the first run of the page to one after a moved slider."""
+    """Watched at every frame of the browser, from four empty frames over the first run of the page to one after a
+    moved slider."""
     page.set_viewport_size(size)
     page.goto(
         f"{server[0]}/?rate.size=256&rate.epochs=2&rate.hidden={size['width'] // 40}&size.epochs=1&size.sizes=256,4096&depth.epochs=1"

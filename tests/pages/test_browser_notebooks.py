@@ -32,7 +32,8 @@ def race_server(tmp_path_factory):
 
 
 def keep_ceilings(store):
-    """As if all libraries had been probed before but those of the race's first two visits: no other worker is needed for these."""
+    """As if all libraries had been probed before but those of the race's first two visits: no other worker is needed
+    for these."""
     first = {BACKENDS[cell.way.backend].worker for cell in plan(all_cells(usable_ways()), [])[:2]}
     for way in usable_ways():
         library = BACKENDS[way.backend].worker

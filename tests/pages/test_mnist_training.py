@@ -55,8 +55,8 @@ def stage(engine, tmp_path):
 
 @pytest.fixture
 def heavy_libraries_kept(engine):
-    """Trained by workers that other tests have started, into the store that scripts share with the tests: what takes seconds to
-    import. That every library's worker starts from a page of its own is tested in the browser."""
+    """Trained by workers that other tests have started, into the store that scripts share with the tests: what takes
+    seconds to import. That every library's worker starts from a page of its own is tested in the browser."""
     store = Store()
     shown = page.backend_experiment(page.backend_panel(Address(arguments=QUICK), Stage(engine, store)).value)
     heavy = [item for item in shown.items if BACKENDS[item.way.backend].worker not in ("jax", "numpy")]
@@ -243,7 +243,8 @@ def test_a_network_is_drawn_once_somebody_has_scrolled_near():
 
 
 def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
-    """The data that came with the training, not what can be loaded by now: once MNIST is gone, the digits are no stand-in for it."""
+    """The data that came with the training, not what can be loaded by now: once MNIST is gone, the digits are no
+    stand-in for it."""
     from lib.backends.base import initial_parameters
     from lib.data.mnist import Facts, load_test
     from lib.pages.widgets import DrawDigit

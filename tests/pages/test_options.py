@@ -1,5 +1,6 @@
 # pyright: reportArgumentType=false
-"""What people, links, command lines and strangers can say to the notebooks: every setting, whatever the text, is used or answered by a sentence."""
+"""What people, links, command lines and strangers can say to the notebooks: every setting, whatever the text, is
+used or answered by a sentence."""
 
 import os
 import signal

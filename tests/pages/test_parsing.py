@@ -40,7 +40,8 @@ def test_the_server_of_a_class_parses_so(monkeypatch):
 
 
 def parse_while_another_thread_does() -> None:
-    """Parse as a page load does, and let each garbage collection give another thread time to compile cells, as kernels do."""
+    """Parse as a page load does, and let each garbage collection give another thread time to compile cells, as
+    kernels do."""
     over = threading.Event()
     faults: list[SystemError] = []
 

@@ -259,7 +259,8 @@ def test_an_address_without_its_last_slash_keeps_its_settings(site):
 
 
 def test_what_the_sessions_of_closed_tabs_held_is_given_back_once_they_have_ended(monkeypatch):
-    """Objects that refer to each other, as a session's do: the collector is called for, together for all who left together."""
+    """Objects that refer to each other, as a session's do: the collector is called for, together for all who left
+    together."""
     collected, twice = [], threading.Event()
     monkeypatch.setattr(server.gc, "collect", lambda: collected.append(1) or len(collected) < 2 or twice.set())
 

@@ -175,8 +175,8 @@ def test_a_store_on_a_read_only_disk_says_so_and_nothing_fails(tmp_path):
     assert store.records() == []
 
 
-# Imports once and becomes a writer, a process of its own, for every name that it reads; what that one has committed it says in a
-# file of its name, which is whole whenever it is killed: there is no buffer between a line and the file.
+# Imports once and becomes a writer, a process of its own, for every name that it reads; what that one has committed it
+# says in a file of its name, which is whole whenever it is killed: there is no buffer between a line and the file.
 WRITERS = """
 import os, signal, sys
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Files that anybody may have written or damaged: taken whole or refused in one sentence, and what was taken can be used."""
+"""Files that anybody may have written or damaged: taken whole or refused in one sentence, and what was taken can be
+used."""
 
 import copy
 import json

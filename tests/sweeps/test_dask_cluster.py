@@ -1,4 +1,5 @@
-"""A real Dask scheduler and two workers, as processes of this machine: results, a worker that dies, and who is refused."""
+"""A real Dask scheduler and two workers, as processes of this machine: results, a worker that dies, and who is
+refused."""
 
 import os
 import shutil

@@ -98,7 +98,8 @@ def test_a_search_is_kept_and_served(engine, tmp_path):
 
 
 def test_a_kept_search_is_served_where_only_a_worker_knows_the_images(tmp_path, monkeypatch):
-    """Without a copy of MNIST nothing on the disk says which images it will be; after a restart no worker is there either."""
+    """Without a copy of MNIST nothing on the disk says which images it will be; after a restart no worker is there
+    either."""
     monkeypatch.delenv("MNIST_NPZ", raising=False)
     monkeypatch.setenv("MNIST_OFFLINE", "1")
     store, trainings = Store(tmp_path / "results.sqlite"), draw(Space(batch_sizes=(4096,), widths=(8,)), 2, 1, 0)

@@ -55,7 +55,8 @@ def in_threads(count, function):
 
 
 def test_viewers_share_a_training_that_is_under_way(engine, tmp_path):
-    """One is trained, and all see all of it, whichever strategy they asked for: so would they if it were kept already."""
+    """One is trained, and all see all of it, whichever strategy they asked for: so would they if it were kept
+    already."""
     store, strategies = Store(tmp_path / "results.sqlite"), iter(["auto", "sequential", "auto"])
     results = in_threads(3, lambda: finished(LONGER, engine, store, strategy=next(strategies)))
     assert len(results) == 3

@@ -1,4 +1,5 @@
-"""The one rule that says faster: on simulated machines that drift, burst, jump and stray, how often it is right, and what it never says."""
+"""The one rule that says faster: on simulated machines that drift, burst, jump and stray, how often it is right, and
+what it never says."""
 
 import math
 from collections import Counter
@@ -83,7 +84,8 @@ def test_a_slower_step_is_found_and_never_called_faster(kind, ratio, least):
 
 
 def test_looking_often_does_not_find_what_is_not_there():
-    """The looks' levels add up to 5 %: with the level of a single look at each of ten, a third of these would be told apart."""
+    """The looks' levels add up to 5 %: with the level of a single look at each of ten, a third of these would be
+    told apart."""
 
     def told_apart(looks: int) -> int:
         found = 0

@@ -1,4 +1,5 @@
-"""Each finding appears on numbers that show it, stays away on numbers that do not, and repeats the numbers it stands on."""
+"""Each finding appears on numbers that show it, stays away on numbers that do not, and repeats the numbers it stands
+on."""
 
 import pytest
 

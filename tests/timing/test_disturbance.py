@@ -41,7 +41,8 @@ def spin(seconds):
 
 
 class Machine:
-    """A machine on which nothing runs but these processes: the processor's own counters, without the others of this one."""
+    """A machine on which nothing runs but these processes: the processor's own counters, without the others of this
+    one."""
 
     def __init__(self, *pids: int) -> None:
         self.processes = [psutil.Process(), *map(psutil.Process, pids)]
@@ -183,7 +184,8 @@ def test_what_others_did_before_its_turn_is_no_disturbance(monkeypatch):
 
 
 def test_stolen_time_counts_by_what_was_wanted(monkeypatch):
-    """Of eight cores one works, and a fifth of it is stolen: that is 2.5 % of the machine, but a fifth of the figure."""
+    """Of eight cores one works, and a fifth of it is stolen: that is 2.5 % of the machine, but a fifth of the
+    figure."""
     Times = namedtuple("Times", "user system idle iowait steal")
     clock = iter([Times(10.0, 1.0, 100.0, 0.0, 5.0), Times(10.8, 1.0, 107.0, 0.0, 5.2)])
     monkeypatch.setattr("lib.timing.disturbance.psutil.cpu_times", lambda: next(clock))

@@ -11,7 +11,8 @@ MACHINE = Ceilings(400e9, 20e9, {"jax-step": 50e-6}, cache_bytes=32 * 2**20)
 
 
 def test_the_articles_step_by_hand():
-    """784→128→10 at 32: forward 3.2 M multiply-adds in the first layer, again for its gradient; three times 41 k in the second."""
+    """784→128→10 at 32: forward 3.2 M multiply-adds in the first layer, again for its gradient; three times 41 k in
+    the second."""
     work = step_work(Network((128,)), 32)
     assert work.flops == 2 * 32 * (2 * 784 * 128 + 3 * 128 * 10)
     assert work.n_bytes == 4 * 784 * 32 + 2 * 4 * (784 * 128 + 128 + 128 * 10 + 10)

@@ -1,4 +1,5 @@
-"""Charts and sentences of large sweeps: against numpy's own quantiles and histograms, and searches whose truth is known."""
+"""Charts and sentences of large sweeps: against numpy's own quantiles and histograms, and searches whose truth is
+known."""
 
 import csv
 import io
@@ -257,7 +258,10 @@ def test_few_settings_have_no_importance():
 
 @pytest.mark.timed
 def test_drawing_ten_times_as_many_curves_takes_about_ten_times_as_long():
-    """And not a hundred times: 0.015 s for a thousand on an idle machine. Both in one run, the quickest of five each."""
+    """And not a hundred times: 0.015 s for a thousand on an idle machine.
+
+    Both in one run, the quickest of five each.
+    """
     seconds = {}
     for models in (100, 1000):
         _, frame = curves(models, 150)

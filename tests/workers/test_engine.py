@@ -1,4 +1,7 @@
-"""Workers: streaming, cancelling, dying, taking turns, ending with their parent. With real processes and real signals."""
+"""Workers: streaming, cancelling, dying, taking turns, ending with their parent.
+
+With real processes and real signals.
+"""
 
 import os
 import signal
@@ -164,7 +167,8 @@ def test_a_worker_that_does_not_answer_is_replaced(engine):
 
 
 def test_a_failure_of_the_library_is_a_sentence():
-    """More memory than the machine has: eight layers of 4,096 at a batch of all images, limited by the address space."""
+    """More memory than the machine has: eight layers of 4,096 at a batch of all images, limited by the address
+    space."""
     engine_with_little_memory = Engine()
     try:
         messages = _limited(engine_with_little_memory)
@@ -216,7 +220,8 @@ def test_waiting_runs_know_their_place_and_nobody_starves(engine):
 
 
 def test_two_programs_do_not_time_at_once(engine):
-    """Another process holds the machine's turn: this one says so and who it is, waits, and runs when the turn is free."""
+    """Another process holds the machine's turn: this one says so and who it is, waits, and runs when the turn is
+    free."""
     code = """
 import time
 from lib.workers.machine_turn import MachineTurn

@@ -1,4 +1,5 @@
-"""The turn between the programs of a machine: one at a time, who holds it is named, and one that sleeps stops nobody for ever."""
+"""The turn between the programs of a machine: one at a time, who holds it is named, and one that sleeps stops nobody
+for ever."""
 
 import json
 import os

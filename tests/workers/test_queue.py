@@ -116,7 +116,8 @@ def test_a_run_that_everybody_has_left_is_no_obstacle(turns):
 
 
 def test_the_line_is_worked_out_when_it_changes_and_who_waits_sleeps(turns, monkeypatch):
-    """Eighty that wait: nothing is computed for them until the turn is given back, and all learn their new place then."""
+    """Eighty that wait: nothing is computed for them until the turn is given back, and all learn their new place
+    then."""
     holder, cancel = turns.join(Request("holder")), Cancel()
     assert turns.take(holder) == 0
     tickets = [turns.join(Request(number)) for number in range(80)]

@@ -1,14 +1,14 @@
 """How many networks lie in one program: which share it, how they are padded to one shape, and what that wastes.
 
-**Padding.** Networks of different widths and depths share a program if each hidden layer is as wide as the widest of them. What
-a network does not use is zero, and stays exactly zero: a padded neuron sees zeros, ReLU passes no gradient at zero, and its
-outgoing weights get gradients of `delta × 0`.
+**Padding.** Networks of different widths and depths share a program if each hidden layer is as wide as the widest of
+them. What a network does not use is zero, and stays exactly zero: a padded neuron sees zeros, ReLU passes no gradient
+at zero, and its outgoing weights get gradients of `delta × 0`.
 
-**Depth.** A shallower network leaves early: the output layer reads every hidden layer at which some network of the stack
-ends, through weights that are zero for all others (their gradient is masked).
+**Depth.** A shallower network leaves early: the output layer reads every hidden layer at which some network of the
+stack ends, through weights that are zero for all others (their gradient is masked).
 
-**Places.** A stack is a grid: a row for each order of batches (a seed), a column for each network that is trained in that
-order. The networks of one row read the same images, so their first layers are one product.
+**Places.** A stack is a grid: a row for each order of batches (a seed), a column for each network that is trained in
+that order. The networks of one row read the same images, so their first layers are one product.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,8 @@ class Shape:
         return 2 * (2 * first + 3 * (inner + outputs))
 
     def place_bytes(self, batch_size: int) -> int:
-        """Memory of one network in a program: three copies of its parameters (values, gradients, what is read out), and activations."""
+        """Memory of one network in a program: three copies of its parameters (values, gradients, what is read out),
+        and activations."""
         activations = ACTIVATION_COPIES * batch_size * (sum(self.widths) + N_CLASSES * len(self.exits))
         return 4 * (3 * self.n_parameters + activations)
 
@@ -128,10 +129,11 @@ def _up(count: int, multiple: int) -> int:
 
 
 def stacks(trainings: Sequence[Training], indices: Sequence[int], max_waste: float) -> list[tuple[int, ...]]:
-    """Indices of trainings that may share a program: one batch size, and padding wastes at most `max_waste` of the arithmetic.
+    """Indices of trainings that may share a program: one batch size, and padding wastes at most `max_waste` of the
+    arithmetic.
 
-    Greedy over the networks in the order of their widths. Networks without a hidden layer stay among themselves: a hidden
-    layer would be all padding to them.
+    Greedy over the networks in the order of their widths. Networks without a hidden layer stay among themselves: a
+    hidden layer would be all padding to them.
     """
     groups: list[tuple[int, ...]] = []
     order = sorted(indices, key=lambda i: (trainings[i].batch_size, trainings[i].network.hidden))

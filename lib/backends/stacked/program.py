@@ -1,9 +1,11 @@
-"""The compiled program of a stack: steps and evaluation of all its networks at once. See `lib.backends.stacked.packing` for how they lie.
+"""The compiled program of a stack: steps and evaluation of all its networks at once. See `lib.backends.stacked.packing`
+for how they lie.
 
-**Layout.** Activations have features first and images last, (columns, width, batch): the first layers of all networks that
-read the same images are then one product of (columns × width, 784) by (784, batch), the others are products batched over
-networks, and nothing is transposed between them. On two cores that is 1.1 (batch size 4,096) to 2.3 times (1) the speed of one
-network after another, where a plain `jax.vmap` of the single step gains 0.4 to 1.2 (784→128→10, 4 to 16 networks).
+**Layout.** Activations have features first and images last, (columns, width, batch): the first layers of all networks
+that read the same images are then one product of (columns × width, 784) by (784, batch), the others are products
+batched over networks, and nothing is transposed between them. On two cores that is 1.1 (batch size 4,096) to 2.3 times
+(1) the speed of one network after another, where a plain `jax.vmap` of the single step gains 0.4 to 1.2 (784→128→10, 4
+to 16 networks).
 """
 
 from collections.abc import Callable
@@ -53,7 +55,8 @@ def _logits(shape: Shape, parameters: Weights, x):
 
 
 def _times(weights, activations):
-    """(columns, outputs, inputs) by (columns, inputs, batch), or by the images (batch, 784) that all read → (columns, outputs, batch)."""
+    """(columns, outputs, inputs) by (columns, inputs, batch), or by the images (batch, 784) that all read →
+    (columns, outputs, batch)."""
     if activations.ndim == 3:
         return jax.lax.dot_general(weights, activations, (((2,), (1,)), ((0,), (0,))))
     columns, outputs, inputs = weights.shape
@@ -69,7 +72,8 @@ def _cross_entropy(logits, y):
 
 
 def _step_of_row(shape: Shape, parameters: Weights, masks, x, y, rates):
-    """One step of SGD of each network of a row on the same batch; new parameters, and losses (columns,) before the step."""
+    """One step of SGD of each network of a row on the same batch; new parameters, and losses (columns,) before the
+    step."""
 
     def total(parameters):
         losses = jnp.mean(_cross_entropy(_logits(shape, parameters, x), y), axis=1)
@@ -86,7 +90,10 @@ def _as(rates, like):
 
 
 def _rowwise(function: Callable, n_shared: int) -> Callable:
-    """`function` for each row; the last `n_shared` arguments are the same for all. One row needs no batched products."""
+    """`function` for each row; the last `n_shared` arguments are the same for all.
+
+    One row needs no batched products.
+    """
 
     def rows(*arguments):
         split = len(arguments) - n_shared
@@ -134,7 +141,10 @@ def program(shape: Shape, batch_size: int, split_rows: bool, devices: tuple) -> 
 
 
 def _run_steps(shape: Shape, batch_size: int, parameters, losses, masks, starts, first, stop, x, y, rates):
-    """Steps `first` to `stop` of an epoch; `losses` (steps, rows, columns) is filled in place. `starts` is (rows, steps)."""
+    """Steps `first` to `stop` of an epoch; `losses` (steps, rows, columns) is filled in place.
+
+    `starts` is (rows, steps).
+    """
     TRACES["steps"] += 1
 
     def of_row(parameters, masks, start, rates, x, y):
@@ -153,7 +163,8 @@ def _run_steps(shape: Shape, batch_size: int, parameters, losses, masks, starts,
 
 
 def _evaluate(shape: Shape, parameters, x, y):
-    """Mean loss and accuracy of each network, (rows, columns); in slices of the images, so that activations stay small."""
+    """Mean loss and accuracy of each network, (rows, columns); in slices of the images, so that activations stay
+    small."""
     TRACES["evaluate"] += 1
     rows, columns = parameters["last"][0].shape[:2]
     image_bytes = 4 * rows * columns * max((*shape.widths, N_CLASSES))

@@ -1,8 +1,8 @@
 """Training a stack: the loop around the compiled program, in the events that every backend yields.
 
-Seconds are shares: all networks of a stack advance in the same seconds, and each is given an equal part of them, so that the
-parts add up to the time that the stack took. What ends early (diverged, or with fewer epochs) leaves the stack at the
-end of an epoch, if the smaller program is worth compiling.
+Seconds are shares: all networks of a stack advance in the same seconds, and each is given an equal part of them, so
+that the parts add up to the time that the stack took. What ends early (diverged, or with fewer epochs) leaves the stack
+at the end of an epoch, if the smaller program is worth compiling.
 """
 
 import time
@@ -131,10 +131,11 @@ def train_stack(
 ) -> Iterator[tuple[int, Event] | None]:
     """Train all of them at once: events of each, by its index; None where it can be paused or stopped.
 
-    All have one batch size. `parameters` holds those that do not start from their seed, by index, as after `first_epoch` epochs.
+    All have one batch size. `parameters` holds those that do not start from their seed, by index, as after
+    `first_epoch` epochs.
 
-    In a job of several JAX processes (`jax.distributed`), each calls this with the same arguments and all devices of the job, and is
-    told the same events.
+    In a job of several JAX processes (`jax.distributed`), each calls this with the same arguments and all devices of
+    the job, and is told the same events.
     """
     run = _Run(trainings, data, devices_of(device, n_devices), first_epoch)
     yield from run.begin(dict(parameters or {}))
@@ -154,7 +155,8 @@ class _Run:
         self.n_steps = trainings[0].steps_per_epoch(len(data.x_train))
         self.alive = [i for i, training in enumerate(trainings) if training.epochs > first_epoch]
         self.step_s: float | None = None
-        # Processes of one job must take the same decisions, so none may depend on what each measured: whole epochs, and no shrinking.
+        # Processes of one job must take the same decisions, so none may depend on what each measured: whole epochs, and
+        # no shrinking.
         self.in_step = len({device.process_index for device in devices}) > 1
 
     def begin(self, start: dict[int, Parameters]) -> Iterator[tuple[int, Event] | None]:
