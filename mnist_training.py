@@ -32,14 +32,13 @@ def title(address, get_data, get_reset, page_tools, store):
 def rate_question(address, get_reset, rate_stage):
     get_reset()
     rate_panel = page.rate_panel(address, rate_stage)
-    mo.md(
-        r"""
+    mo.md(r"""
     ## 1 · How large a step?
 
-    Each training step moves every weight $w$ against its gradient: $w \leftarrow w - \eta \,\partial L/\partial w$. The learning rate $\eta$ is the
-    length of that step. Too small, and three epochs get nowhere; too large, and the loss jumps about or stops being a number.
-    """
-    )
+    Each training step moves every weight $w$ against its gradient: $w \leftarrow w - \eta \,\partial L/\partial w$.
+    The learning rate $\eta$ is the length of that step. Too small, and three epochs get nowhere; too large, and the
+    loss jumps about or stops being a number.
+    """)
     return (rate_panel,)
 
 
@@ -59,14 +58,13 @@ def rate_experiment(rate_panel, rate_stage, set_best, set_data):
 def size_question(address, get_reset, size_stage):
     get_reset()
     size_panel = page.size_panel(address, size_stage)
-    mo.md(
-        r"""
+    mo.md(r"""
     ## 2 · How many images a step?
 
-    A step on $B$ images pays its overhead once for all of them, so larger batches make faster epochs. But an epoch of 48,000 images then has
-    only $48{,}000 / B$ steps to learn in. What counts is the time to an accuracy, not the time of an epoch.
-    """
-    )
+    A step on $B$ images pays its overhead once for all of them, so larger batches make faster epochs. But an epoch of
+    48,000 images then has only $48{,}000 / B$ steps to learn in. What counts is the time to an accuracy, not the time
+    of an epoch.
+    """)
     return (size_panel,)
 
 
@@ -87,13 +85,12 @@ def size_experiment(set_best, set_data, size_panel, size_stage):
 def depth_question(address, depth_stage, get_reset):
     get_reset()
     depth_panel = page.depth_panel(address, depth_stage)
-    mo.md(
-        r"""
+    mo.md(r"""
     ## 3 · How many layers?
 
-    More and wider layers have more parameters to fit the digits with, and more arithmetic in each step. Which of them are worth their seconds?
-    """
-    )
+    More and wider layers have more parameters to fit the digits with, and more arithmetic in each step. Which of them
+    are worth their seconds?
+    """)
     return (depth_panel,)
 
 
@@ -113,14 +110,12 @@ def depth_experiment(depth_panel, depth_stage, set_best, set_data):
 def backend_question(address, backend_stage, get_reset):
     get_reset()
     backend_panel = page.backend_panel(address, backend_stage)
-    mo.md(
-        r"""
+    mo.md(r"""
     ## 4 · Which library?
 
-    The same parameters, the same batches, the same mathematics, by every library that can run here. They differ in what happens *between* the
-    products: how often Python is asked what to do next, and what each answer costs.
-    """
-    )
+    The same parameters, the same batches, the same mathematics, by every library that can run here. They differ in
+    what happens *between* the products: how often Python is asked what to do next, and what each answer costs.
+    """)
     return (backend_panel,)
 
 
@@ -141,14 +136,13 @@ def backend_experiment(backend_panel, backend_stage, set_data):
 def search_question(address, get_reset, search_stage):
     get_reset()
     search_panel = search_page.panel(address, search_stage)
-    mo.md(
-        r"""
+    mo.md(r"""
     ## 5 · All of it at once?
 
-    Rate, batch size, width and depth act on each other, so one cannot be chosen after the other. A random search draws settings from all of them, and
-    they are trained in whatever way a few measured steps show to be quickest here. Which of the settings matters at all?
-    """
-    )
+    Rate, batch size, width and depth act on each other, so one cannot be chosen after the other. A random search
+    draws settings from all of them, and they are trained in whatever way a few measured steps show to be quickest
+    here. Which of the settings matters at all?
+    """)
     return (search_panel,)
 
 
@@ -160,13 +154,12 @@ def random_search(search_panel, search_stage):
 
 @app.cell(hide_code=True)
 def inside_prose():
-    mo.md(
-        r"""
+    mo.md(r"""
     ## 6 · Look inside
 
-    The best network of the experiment that finished last. Draw a digit: this page computes the ten probabilities again at every stroke.
-    """
-    )
+    The best network of the experiment that finished last. Draw a digit: this page computes the ten probabilities
+    again at every stroke.
+    """)
     return
 
 

@@ -25,8 +25,8 @@ OUT = Path(__file__).resolve().parent / "out"
 RESULTS = OUT.parent / "RESULTS.md"
 _HEAD = """# Results
 
-Written by `make bench`, a section for each benchmark, by its last run. Medians, with quartiles (q1, q3) where there are several. Compare ratios within a run: a machine
-that is shared with others drifts by a factor of two.
+Written by `make bench`, a section for each benchmark, by its last run. Medians, with quartiles (q1, q3) where there are
+several. Compare ratios within a run: a machine that is shared with others drifts by a factor of two.
 
 """
 

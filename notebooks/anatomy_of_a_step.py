@@ -39,12 +39,11 @@ def the_step(panel, stage):
 
 @app.cell(hide_code=True)
 def what_next():
-    mo.md(
-        r"""
-    **Try next.** Batch size 1, then 4,096: which parts stay as long as they were? Those are the overhead, paid once a step whatever the step does. A network
-    of 1,024 neurons: from where on is arithmetic the largest part by every library? There, and not before, faster hardware helps.
-    """
-    )
+    mo.md(r"""
+    **Try next.** Batch size 1, then 4,096: which parts stay as long as they were? Those are the overhead, paid once a
+    step whatever the step does. A network of 1,024 neurons: from where on is arithmetic the largest part by every
+    library? There, and not before, faster hardware helps.
+    """)
     return
 
 

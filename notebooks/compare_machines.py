@@ -44,14 +44,13 @@ def the_machines(collection, now):
 
 @app.cell(hide_code=True)
 def article_question():
-    mo.md(
-        r"""
+    mo.md(r"""
     ## 1 · The article's table, carried on
 
-    Three experiments of three epochs each, as the second article trained them. Published figures are the article's, whole and without a spread. Ours are put together
-    from measured parts: for each training its first call, three epochs and an evaluation after each, with the quartiles of the epochs in brackets.
-    """
-    )
+    Three experiments of three epochs each, as the second article trained them. Published figures are the article's,
+    whole and without a spread. Ours are put together from measured parts: for each training its first call, three
+    epochs and an evaluation after each, with the quartiles of the epochs in brackets.
+    """)
     return
 
 
@@ -63,14 +62,12 @@ def the_article(now):
 
 @app.cell(hide_code=True)
 def epoch_question():
-    mo.md(
-        r"""
+    mo.md(r"""
     ## 2 · An epoch, by backend and batch size
 
-    The same axes for all machines; bars are quartiles, dashed lines graphics cards. Where lines of one machine lie further apart than those of one backend on two machines, the
-    backend matters more than the machine.
-    """
-    )
+    The same axes for all machines; bars are quartiles, dashed lines graphics cards. Where lines of one machine lie
+    further apart than those of one backend on two machines, the backend matters more than the machine.
+    """)
     return
 
 
@@ -82,14 +79,12 @@ def the_epochs(now):
 
 @app.cell(hide_code=True)
 def accuracy_question():
-    mo.md(
-        r"""
+    mo.md(r"""
     ## 3 · To an accuracy
 
-    Large batches make quick epochs, but more of them are needed. All backends and machines take the same steps, so the epochs are counted once, on three seeds, and multiplied by each
-    machine's seconds.
-    """
-    )
+    Large batches make quick epochs, but more of them are needed. All backends and machines take the same steps, so
+    the epochs are counted once, on three seeds, and multiplied by each machine's seconds.
+    """)
     return
 
 
@@ -107,13 +102,12 @@ def all_figures(now):
 
 @app.cell(hide_code=True)
 def step_question():
-    mo.md(
-        r"""
+    mo.md(r"""
     ## 4 · Where the step goes, and what many at once save
 
-    Shares of one step on 32 images; what is not arithmetic is what a faster card cannot shorten. Below, the time that one network costs when many share a program.
-    """
-    )
+    Shares of one step on 32 images; what is not arithmetic is what a faster card cannot shorten. Below, the time that
+    one network costs when many share a program.
+    """)
     return
 
 
@@ -131,14 +125,12 @@ def many_at_once(now):
 
 @app.cell(hide_code=True)
 def verdict_question():
-    mo.md(
-        r"""
+    mo.md(r"""
     ## 5 · Which machine for which work?
 
-    Each machine by its fastest backend. “Surely” means that the 95 % interval of the ratio leaves out 1, and that it is more than 3 %; a published figure has no spread,
-    so nothing is sure beside one.
-    """
-    )
+    Each machine by its fastest backend. “Surely” means that the 95 % interval of the ratio leaves out 1, and that it
+    is more than 3 %; a published figure has no spread, so nothing is sure beside one.
+    """)
     return
 
 
@@ -150,12 +142,11 @@ def the_verdict(now):
 
 @app.cell(hide_code=True)
 def what_next():
-    mo.md(
-        r"""
-    **Try next.** Record your own machine with `python -m lib.cli.record my_machine.json` and drop the file above. A graphics card for two hours: `deploy/gcp create --kind l4`, then
-    `deploy/gcp record`. Then set the prices, and see for which work the cheapest machine is another than the quickest.
-    """
-    )
+    mo.md(r"""
+    **Try next.** Record your own machine with `python -m lib.cli.record my_machine.json` and drop the file above. A
+    graphics card for two hours: `deploy/gcp create --kind l4`, then `deploy/gcp record`. Then set the prices, and see
+    for which work the cheapest machine is another than the quickest.
+    """)
     return
 
 

@@ -28,15 +28,13 @@ def title(address):
 @app.cell(hide_code=True)
 def comparison_question(address, compare_stage):
     compare_panel = parallel_sweeps.comparison_panel(address, compare_stage)
-    mo.md(
-        r"""
+    mo.md(r"""
     ## 1 · The article's sweep
 
-    The article trains five learning rates, 0.001 to 10, for ten epochs each: with Keras one after another, then in five processes, then with
-    `vmap`. Here are these three and more, each timed whole, for as many epochs as the slider says; a rate of 10 does not learn, but it is
-    trained to the end all the same.
-    """
-    )
+    The article trains five learning rates, 0.001 to 10, for ten epochs each: with Keras one after another, then in
+    five processes, then with `vmap`. Here are these three and more, each timed whole, for as many epochs as the
+    slider says; a rate of 10 does not learn, but it is trained to the end all the same.
+    """)
     return (compare_panel,)
 
 
@@ -49,14 +47,13 @@ def the_comparison(compare_panel, compare_stage):
 @app.cell(hide_code=True)
 def count_question(address, count_stage):
     count_panel = parallel_sweeps.count_panel(address, count_stage)
-    mo.md(
-        r"""
+    mo.md(r"""
     ## 2 · How many in one program?
 
-    All networks of a program read the same images, so their first layers are one large product instead of many small ones, and one call serves
-    all. The time of each falls until the arithmetic is all there is, or until the parameters of all no longer fit into the caches.
-    """
-    )
+    All networks of a program read the same images, so their first layers are one large product instead of many small
+    ones, and one call serves all. The time of each falls until the arithmetic is all there is, or until the
+    parameters of all no longer fit into the caches.
+    """)
     return (count_panel,)
 
 
@@ -69,14 +66,13 @@ def the_count(count_panel, count_stage):
 @app.cell(hide_code=True)
 def mixed_question(address, mixed_stage):
     mixed_panel = parallel_sweeps.mixed_panel(address, mixed_stage)
-    mo.md(
-        r"""
+    mo.md(r"""
     ## 3 · Must they be alike?
 
-    The article says that `vmap` needs networks of one shape. It does, but a narrow network can be padded with zeros to the width of the widest, and
-    the zeros stay zero: ReLU passes no gradient at zero. The price is arithmetic on nothing.
-    """
-    )
+    The article says that `vmap` needs networks of one shape. It does, but a narrow network can be padded with zeros
+    to the width of the widest, and the zeros stay zero: ReLU passes no gradient at zero. The price is arithmetic on
+    nothing.
+    """)
     return (mixed_panel,)
 
 
@@ -88,12 +84,11 @@ def the_mix(mixed_panel, mixed_stage):
 
 @app.cell(hide_code=True)
 def what_next():
-    mo.md(
-        r"""
-    **Try next.** Batch size 1 in the second experiment: there, nearly all is overhead, and sharing it pays most. Then 4,096, where nothing is left to share. In the
-    third: from which difference on is padding no longer worth it? `sweep()` in `lib/sweeps/sweep.py` makes that choice by itself, from a few measured steps.
-    """
-    )
+    mo.md(r"""
+    **Try next.** Batch size 1 in the second experiment: there, nearly all is overhead, and sharing it pays most. Then
+    4,096, where nothing is left to share. In the third: from which difference on is padding no longer worth it?
+    `sweep()` in `lib/sweeps/sweep.py` makes that choice by itself, from a few measured steps.
+    """)
     return
 
 

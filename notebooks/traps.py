@@ -38,11 +38,9 @@ def the_traps(panel, stage):
 
 @app.cell(hide_code=True)
 def what_next():
-    mo.md(
-        r"""
+    mo.md(r"""
     **Try next.** Batch size 1, where a step is shortest: which mistakes grow? Batch size 4,096: which ones vanish?
-    """
-    )
+    """)
     return
 
 

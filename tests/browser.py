@@ -175,14 +175,19 @@ MARIMOS = (
 
 GROUND = "getComputedStyle(document.getElementById('App')).backgroundColor"
 # Each text of each chart with its colour; the halo of one, drawn below it, is as faint as it is meant to be.
-TEXTS = """[...document.querySelectorAll('marimo-mime-renderer')].flatMap(e => [...(e.shadowRoot?.querySelectorAll('svg text') ?? [])])
-    .filter(text => text.textContent && text.getAttribute('opacity') !== '0' && getComputedStyle(text).stroke === 'none').map(text => [text.textContent, getComputedStyle(text).fill])"""
+TEXTS = """[...document.querySelectorAll('marimo-mime-renderer')]
+    .flatMap(e => [...(e.shadowRoot?.querySelectorAll('svg text') ?? [])])
+    .filter(text => text.textContent && text.getAttribute('opacity') !== '0')
+    .filter(text => getComputedStyle(text).stroke === 'none')
+    .map(text => [text.textContent, getComputedStyle(text).fill])"""
 
 # Headings with something else in front of them, where they stand when the page is opened.
 COVERED = """() => [...document.querySelectorAll('h1, h2')].filter(heading => {
     const range = document.createRange(); range.selectNodeContents(heading);
-    return [...range.getClientRects()].filter(box => box.top >= 0 && box.bottom < innerHeight).some(box => [box.left + 2, box.right - 2].some(x => {
-        const front = document.elementFromPoint(x, (box.top + box.bottom) / 2); return !front || !(heading.contains(front) || front.contains(heading)); }))
+    return [...range.getClientRects()].filter(box => box.top >= 0 && box.bottom < innerHeight)
+        .some(box => [box.left + 2, box.right - 2].some(x => {
+            const front = document.elementFromPoint(x, (box.top + box.bottom) / 2);
+            return !front || !(heading.contains(front) || front.contains(heading)); }))
     }).map(heading => heading.innerText)"""
 
 

@@ -14,6 +14,7 @@ from lib.pages.url_state import Address, Setting, by_name, checked, choice, choi
 from lib.spec import BATCH_SIZES, Network
 from lib.views import anatomy_of_a_step as view
 from lib.views import recorded_gpus
+from lib.views.markup import on_demand
 from lib.workers.notes import State
 from lib.workers.queue import Request, Urgency
 
@@ -106,17 +107,12 @@ def _paint(
     result = "".join(
         (
             (
-                '<figure class="lab-figure"><figcaption>where a step goes; the mark is the step as it was'
-                f" measured</figcaption>{mo.as_html(figure).text}</figure>"
+                '<figure class="lab-figure"><figcaption>where a step goes; the mark is the step as it was measured'
+                f"</figcaption>{mo.as_html(figure).text}</figure>"
             ),
             layout.state_line(state, done, len(wanted), words + when, now.problem),
             f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else "",
-            (
-                '<details class="lab-details"><summary>the parts, and how each is'
-                f" known</summary>{view.experiments_table(parts, records)}</details>"
-                if known
-                else ""
-            ),
+            on_demand("the parts, and how each is known", view.experiments_table(parts, records)) if known else "",
         )
     )
     shown = [record for task in wanted for record in task.found(records).values()]

@@ -194,10 +194,8 @@ def detail(store: Store, key: str) -> mo.Html:
         floor = step_floor(NETWORK, chosen.batch_size, known, chosen.way.backend, calls)
     text = backend_race.detail(standing, floor)
     if standing is not None:
-        text += (
-            "<figure"
-            f' class="lab-figure">{mo.as_html(Chart(backend_race.blocks_chart(standing), "epochs")).text}</figure>'
-        )
+        chart = mo.as_html(Chart(backend_race.blocks_chart(standing), "epochs")).text
+        text += f'<figure class="lab-figure">{chart}</figure>'
     return mo.Html(f'<div class="race-detail">{text}</div>{layout.missing()}')
 
 

@@ -26,6 +26,7 @@ from lib.pages.url_state import Address, Setting, by_name, checked, choice, numb
 from lib.storage.store import Store
 from lib.views import compare_machines as view
 from lib.views import compare_machines_charts
+from lib.views.markup import on_demand
 from lib.views.mnist_training import Chart
 
 MAX_FILE_BYTES = 20 * 2**20
@@ -159,10 +160,9 @@ def controls(panel: mo.ui.dictionary) -> mo.Html:
     elements = panel.elements
     prices = "".join(f"<div>{one.text}</div>" for one in elements["prices"].elements.values())  # type: ignore[attr-defined]
     return mo.Html(
-        "<div"
-        f' class="compare-controls"><div>{elements["machines"].text}</div><div>{elements["target"].text}</div></div><details'
-        ' class="lab-details"><summary>prices: what an hour of each machine costs</summary><div'
-        f' class="compare-controls">{prices}</div></details>'
+        f'<div class="compare-controls"><div>{elements["machines"].text}</div>'
+        f"<div>{elements['target'].text}</div></div>"
+        + on_demand("prices: what an hour of each machine costs", f'<div class="compare-controls">{prices}</div>')
     )
 
 

@@ -18,7 +18,7 @@ from lib.storage.records import Record
 from lib.timing.disturbance import disturbances
 from lib.views import mnist_training as charts_module
 from lib.views import mnist_training_sentences
-from lib.views.markup import inline
+from lib.views.markup import inline, on_demand
 from lib.workers.machine_turn import PATIENCE_S
 from lib.workers.notes import State
 
@@ -233,9 +233,8 @@ def _details(experiment: Experiment, results: Results) -> str:
         " 12,000 validation images, with one seed: gaps below half a point can be chance."
     )
     how += _how_swept(results)
-    return (
-        f'<details class="lab-details"><summary>Table</summary><div class="lab-scroll">{rows}</div></details>'
-        f'<details class="lab-details"><summary>How this was measured</summary><p>{how}</p></details>'
+    return on_demand("Table", f'<div class="lab-scroll">{rows}</div>') + on_demand(
+        "How this was measured", f"<p>{how}</p>"
     )
 
 

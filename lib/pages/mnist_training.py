@@ -18,7 +18,7 @@ from lib import formatting
 from lib.pages import layout, streaming, options
 from lib.views import network_inside as inside_module
 from lib.views.glossary import glossary
-from lib.views.markup import table
+from lib.views.markup import on_demand, table
 from lib.pages.url_state import Address, Setting, by_name, checked, choice, choices, ends, text
 from lib.backends.registry import BACKENDS, DEFAULT, Way, unavailable
 from lib.backends.base import Parameters
@@ -40,6 +40,10 @@ EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
 COUNTS = tuple(range(2, mnist_training.MAX_LINES + 1))
 _BUTTONS = ("stop", "again")
+_QUESTION = (
+    "A small network often trains faster on a processor than on a graphics card, because most of its time is not"
+    " arithmetic but overhead. Move a slider: every line below is trained on this machine."
+)
 _SOURCES = f"After two articles: “{OVERHEAD_ARTICLE}” and “{MACHINES_ARTICLE}”."
 
 
@@ -92,12 +96,10 @@ def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) ->
     page."""
     notes = [*address.problems, *filter(None, [store.trouble])]
     return mo.Html(
-        navigation("mnist_training") + '<div class="lab-title"><h1>Why is my GPU slower?</h1><p'
-        f' class="lab-line">{html.escape(this_machine().line)}</p></div><p class="lab-question">A small network often'
-        " trains faster on a processor than on a graphics card, because most of its time is not arithmetic but"
-        " overhead. Move a slider: every line below is trained on this"
-        f" machine.</p>{layout.quiet(_SOURCES)}{layout.images_line(data or recognised())}{layout.problems(notes)}<div"
-        f' class="lab-tools">{tools.text}</div>{glossary()}{mo.ui.anywidget(PageAids()).text}'
+        _heading("mnist_training", "Why is my GPU slower?", _QUESTION)
+        + layout.images_line(data or recognised())
+        + layout.problems(notes)
+        + f'<div class="lab-tools">{tools.text}</div>{glossary()}{mo.ui.anywidget(PageAids()).text}'
     )
 
 
@@ -105,12 +107,18 @@ def plain_title(name: str, heading: str, question: str, address: Address) -> mo.
     """Title, machine and question of a notebook that has one question."""
     machine = table([], ([html.escape(name), html.escape(value)] for name, value in details().items()), "lab-machine")
     return mo.Html(
-        f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1><p'
-        f' class="lab-line">{html.escape(this_machine().line)}</p></div><p'
-        f' class="lab-question">{html.escape(question)}</p>{layout.quiet(_SOURCES)}<div class="lab-asides"><details'
-        ' class="lab-details"><summary>this'
-        f" machine</summary>{machine}</details>{glossary()}</div>{mo.ui.anywidget(PageAids()).text}"
+        _heading(name, heading, question)
+        + f'<div class="lab-asides">{on_demand("this machine", machine)}{glossary()}</div>'
+        + mo.ui.anywidget(PageAids()).text
         + layout.problems(address.problems)
+    )
+
+
+def _heading(name: str, heading: str, question: str) -> str:
+    return (
+        f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1>'
+        f'<p class="lab-line">{html.escape(this_machine().line)}</p></div>'
+        f'<p class="lab-question">{html.escape(question)}</p>{layout.quiet(_SOURCES)}'
     )
 
 

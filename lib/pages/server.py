@@ -173,9 +173,10 @@ def _refused(sentence: str) -> Response:
 
 def _too_long(path: str, length: int) -> Response:
     return HTMLResponse(
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>This address is too long</title><body'
-        ' style="font: 1.1rem/1.5 system-ui; max-width: 40rem; margin: 3rem auto; padding: 0 1rem"><h1>This address is'
-        f" too long</h1><p>Expected at most {MAX_SETTINGS_BYTES:,} bytes of settings, got {length:,}. Ask for the link"
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>This address is too long</title>'
+        '<body style="font: 1.1rem/1.5 system-ui; max-width: 40rem; margin: 3rem auto; padding: 0 1rem">'
+        "<h1>This address is too long</h1>"
+        f"<p>Expected at most {MAX_SETTINGS_BYTES:,} bytes of settings, got {length:,}. Ask for the link"
         f' once more, or <a href="{html.escape(path)}">open the page with its usual settings</a>.</p>',
         414,
     )

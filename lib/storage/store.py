@@ -39,7 +39,8 @@ _MIGRATIONS = (
 CREATE TABLE IF NOT EXISTS curves (
     key TEXT PRIMARY KEY, training TEXT NOT NULL, backend TEXT NOT NULL, device TEXT NOT NULL, data TEXT NOT NULL,
     sources TEXT NOT NULL, versions TEXT NOT NULL, machine TEXT NOT NULL, measured_at TEXT NOT NULL,
-    first_call_s REAL NOT NULL, epochs TEXT NOT NULL, losses BLOB NOT NULL, n_bytes INTEGER NOT NULL, used_at REAL NOT NULL
+    first_call_s REAL NOT NULL, epochs TEXT NOT NULL, losses BLOB NOT NULL, n_bytes INTEGER NOT NULL,
+    used_at REAL NOT NULL
 )""",
     """
 CREATE TABLE IF NOT EXISTS measurements (
@@ -51,7 +52,8 @@ CREATE TABLE IF NOT EXISTS measurements (
 ALTER TABLE curves ADD COLUMN every INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE curves ADD COLUMN together INTEGER NOT NULL DEFAULT 1;
 CREATE TABLE parameters (
-    key TEXT PRIMARY KEY, epochs INTEGER NOT NULL, content BLOB NOT NULL, n_bytes INTEGER NOT NULL, used_at REAL NOT NULL
+    key TEXT PRIMARY KEY, epochs INTEGER NOT NULL, content BLOB NOT NULL, n_bytes INTEGER NOT NULL,
+    used_at REAL NOT NULL
 )""",
     """
 ALTER TABLE measurements ADD COLUMN clocks TEXT NOT NULL DEFAULT '';

@@ -59,8 +59,9 @@ class Comparison:
     def verdict(self) -> Verdict:
         """A side is taken only where the interval leaves out 1 and the ratio itself is no longer “the same”.
 
-        >>> [Comparison(*ratio, 9, True).verdict.value for ratio in ((0.5, 0.4, 0.6), (1, 0.98, 1.02), (1.3, 1.2, 1.5),
-          (1, 0.8, 1.2))] ['faster', 'the same', 'slower', 'unclear']
+        >>> ratios = (0.5, 0.4, 0.6), (1, 0.98, 1.02), (1.3, 1.2, 1.5), (1, 0.8, 1.2)
+        >>> [Comparison(*ratio, n=9, paired=True).verdict.value for ratio in ratios]
+        ['faster', 'the same', 'slower', 'unclear']
         """
         least, most = 1 / (1 + SAME_WITHIN), 1 + SAME_WITHIN
         if least <= self.low and self.high <= most:

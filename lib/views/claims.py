@@ -34,8 +34,9 @@ MANY = {
 def sentence(judged: Sequence[Judgement]) -> str:
     """How many claims became what.
 
-    >>> sentence([Judgement(ClaimStatus.CORRECTED, "", ""), Judgement(ClaimStatus.HOLDS, "", ""),
-      Judgement(ClaimStatus.HOLDS, "", "")]) 'Of 3 claims: 2 hold here, 1 is corrected by arithmetic.'
+    >>> found = ClaimStatus.CORRECTED, ClaimStatus.HOLDS, ClaimStatus.HOLDS
+    >>> sentence([Judgement(status, "", "") for status in found])
+    'Of 3 claims: 2 hold here, 1 is corrected by arithmetic.'
     """
     verdicts = [one.verdict for one in judged]
     counts = {verdict: verdicts.count(verdict) for verdict in ClaimStatus}

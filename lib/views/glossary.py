@@ -2,6 +2,8 @@
 
 import html
 
+from lib.views.markup import on_demand
+
 WORDS = {
     "backend": (
         "a library, and the way in which it is asked to train: all steps of an epoch in one call, or one call per step"
@@ -29,7 +31,4 @@ WORDS = {
 def glossary() -> str:
     """HTML: closed until somebody asks."""
     words = "".join(f"<dt>{html.escape(word)}</dt><dd>{html.escape(meaning)}</dd>" for word, meaning in WORDS.items())
-    return (
-        '<details class="lab-details"><summary>words used here</summary><dl'
-        f' class="lab-glossary">{words}</dl></details>'
-    )
+    return on_demand("words used here", f'<dl class="lab-glossary">{words}</dl>')

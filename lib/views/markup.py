@@ -18,14 +18,17 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], css: str = "", row
         across = f' colspan="{len(head)}"' if not others else ""
         named = f'<th scope="{"row" if others else "colgroup"}"{across}>{first}</th>'
         lines.append(_line(named + "".join(f"<td>{cell}</td>" for cell in others), row_class))
-    return (
-        '<div class="lab-scroll"><table'
-        f' class="{" ".join(filter(None, ["lab-table", css]))}">{"".join(lines)}</table></div>'
-    )
+    classes = " ".join(filter(None, ["lab-table", css]))
+    return f'<div class="lab-scroll"><table class="{classes}">{"".join(lines)}</table></div>'
 
 
 def _line(cells: str, css: str = "") -> str:
     return f'<tr class="{css}">{cells}</tr>' if css else f"<tr>{cells}</tr>"
+
+
+def on_demand(summary: str, content: str) -> str:
+    """HTML that stays closed until somebody opens it. Both arguments are HTML."""
+    return f'<details class="lab-details"><summary>{summary}</summary>{content}</details>'
 
 
 def inline(text: str) -> str:

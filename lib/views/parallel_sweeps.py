@@ -220,8 +220,8 @@ def shapes_figure(networks: Sequence[Network]) -> str:
     """HTML: each network as a bar of its neurons in the width that all are padded to."""
     widest = Shape.of(networks).widths[0]
     bars = "".join(
-        f'<div title="{network.label} neurons"><i><b'
-        f' style="width:{100 * network.hidden[0] / widest:.1f}%"></b></i><span>{network.label}</span></div>'
+        f'<div title="{network.label} neurons">'
+        f'<i><b style="width:{100 * network.hidden[0] / widest:.1f}%"></b></i><span>{network.label}</span></div>'
         for network in networks
     )
     return (

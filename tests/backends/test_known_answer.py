@@ -20,7 +20,9 @@ SHORT = Training(batch_size=4096, epochs=1)
 BENT = """
 import numpy
 plain = numpy.matmul
-numpy.matmul = lambda *arguments, **keywords: numpy.multiply(plain(*arguments, **keywords), numpy.float32(1.01), out=keywords.get("out"))
+def bent(*arguments, **keywords):
+    return numpy.multiply(plain(*arguments, **keywords), numpy.float32(1.01), out=keywords.get("out"))
+numpy.matmul = bent
 """
 ANSWER = (
     "from lib.backends.known_answer import _product_and_sum as f; import numpy; _, a, b = f('cpu');"

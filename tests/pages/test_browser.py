@@ -125,7 +125,8 @@ SLIDERS = (
 
 # What an experiment shows: its state, all its text, its sentence, its charts.
 LOOK = """nth => { const lab = document.querySelectorAll('.lab')[nth];
-    const charts = [...lab.querySelectorAll('marimo-mime-renderer')].map(e => e.shadowRoot?.querySelector('svg')?.innerHTML);
+    const charts = [...lab.querySelectorAll('marimo-mime-renderer')]
+        .map(e => e.shadowRoot?.querySelector('svg')?.innerHTML);
     return {state: lab.querySelector('.lab-state b')?.innerText, text: lab.querySelector('.lab-result').innerText,
             sentence: lab.querySelector('.lab-sentence')?.innerText, charts: charts.join('')} }"""
 
@@ -288,8 +289,10 @@ def test_the_focus_is_seen(page, server, scheme):
         page.keyboard.press("Tab")
         seen.append(
             page.evaluate(
-                """() => { let e = document.activeElement; while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;
-            const of = getComputedStyle(e); return [e.getAttribute('role') ?? e.localName, of.outlineStyle, parseFloat(of.outlineWidth), of.outlineColor] }"""
+                """() => {
+            let e = document.activeElement; while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;
+            const of = getComputedStyle(e), role = e.getAttribute('role') ?? e.localName;
+            return [role, of.outlineStyle, parseFloat(of.outlineWidth), of.outlineColor] }"""
             )
         )
     assert {"slider", "button", "input", "select"} <= {kind for kind, *_ in seen}

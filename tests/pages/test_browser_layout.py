@@ -19,8 +19,10 @@ CROWDED = (
 )
 
 # Of each chart: the share of its figure that the plot is wide, and the boxes of all its texts that are seen.
-CHARTS = """() => [...document.querySelectorAll('.lab')].slice(0, 4).flatMap((lab, nth) => [...lab.querySelectorAll('.lab-figure')].map(figure => {
-    const svg = figure.querySelector('marimo-mime-renderer')?.shadowRoot?.querySelector('svg') ?? document.createElement('svg');
+CHARTS = """() => [...document.querySelectorAll('.lab')].slice(0, 4)
+  .flatMap((lab, nth) => [...lab.querySelectorAll('.lab-figure')].map(figure => {
+    const drawn = figure.querySelector('marimo-mime-renderer')?.shadowRoot?.querySelector('svg');
+    const svg = drawn ?? document.createElement('svg');
     const box = e => { const b = e.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom] };
     const texts = kind => [...svg.querySelectorAll(`g.role-${kind} text`)]
         .filter(e => e.textContent && getComputedStyle(e).opacity !== '0' && e.getAttribute('opacity') !== '0')
@@ -102,12 +104,15 @@ def test_published_figures_do_not_stretch_the_axis(page, full_server):
 
 # The places, from the top of the page, of all that has a place; and what is drawn in the state line.
 PLACES = """() => Object.fromEntries([...document.querySelectorAll('.lab')].slice(0, 4).flatMap((lab, nth) =>
-    ['.lab-controls', '.lab-result', '.lab-charts', '.lab-figure:last-child', '.lab-state', '.lab-state b', '.lab-state span', '.lab-sentence', '.lab-details']
+    ['.lab-controls', '.lab-result', '.lab-charts', '.lab-figure:last-child', '.lab-state', '.lab-state b',
+     '.lab-state span', '.lab-sentence', '.lab-details']
     .map(name => [`${nth + 1} ${name}`, lab.querySelector(name)]).filter(([, e]) => e).map(([name, e]) => {
         const b = e.getBoundingClientRect(), top = document.querySelector('.lab-title').getBoundingClientRect().top;
-        return [name, [Math.round(b.left), Math.round(b.top - top), Math.round(name.endsWith('span') ? 0 : b.height)]] })))"""
+        const height = name.endsWith('span') ? 0 : b.height;
+        return [name, [b.left, b.top - top, height].map(Math.round)] })))"""
 WATCH = f"""() => {{ window.seen = []; window.states = new Set(); const places = {PLACES};
-    const look = () => {{ seen.push(places()); document.querySelectorAll('.lab-state b').forEach(e => states.add(e.innerText));
+    const look = () => {{ seen.push(places());
+                          document.querySelectorAll('.lab-state b').forEach(e => states.add(e.innerText));
                           requestAnimationFrame(look) }}; look() }}"""
 
 
@@ -117,8 +122,8 @@ def test_nothing_moves_from_the_first_run_to_the_next(page, server, size):
     moved slider."""
     page.set_viewport_size(size)
     page.goto(
-        f"{server[0]}/?rate.size=256&rate.epochs=2&rate.hidden={size['width'] // 40}&size.epochs=1&size.sizes=256,4096&depth.epochs=1"
-        "&depth.networks=128,256&depth.size=1024&backend.hidden=16&backend.size=2048&backend.epochs=2"
+        f"{server[0]}/?rate.size=256&rate.epochs=2&rate.hidden={size['width'] // 40}&size.epochs=1&size.sizes=256,4096"
+        "&depth.epochs=1&depth.networks=128,256&depth.size=1024&backend.hidden=16&backend.size=2048&backend.epochs=2"
     )
     page.wait_for_function("() => document.querySelectorAll('.lab').length >= 5", timeout=60_000)
     page.wait_for_timeout(500)  # the fonts and the controls are drawn

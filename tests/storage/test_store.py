@@ -171,7 +171,8 @@ print("ready", flush=True)
 sys.stdin.readline()
 all_of(store)
 store.put(key(seed=number), curve())
-print(store.get(key(seed=number)) is not None, "told" if "was damaged; it was set aside" in store.trouble else store.trouble)
+told = "was damaged; it was set aside" in store.trouble
+print(store.get(key(seed=number)) is not None, "told" if told else store.trouble)
 """
     programs = [
         subprocess.Popen(
