@@ -62,22 +62,6 @@ def test_twenty_steps_agree_with_float64(key, network, small_data):
         np.testing.assert_allclose(biases, biases_64, atol=1e-5)
 
 
-def test_the_reference_gradient_agrees_with_finite_differences(small_data):
-    x, y = small_data.x_train[:8], small_data.y_train[:8]
-    parameters = [(w.astype(float), b.astype(float) + 0.1) for w, b in initial_parameters(Network((5, 4)), 3)]
-    _, gradients = reference.loss_and_gradients(parameters, x, y)
-    rng = np.random.default_rng(0)
-    for layer, (weights, biases) in enumerate(parameters):
-        for array, gradient in zip((weights, biases), gradients[layer], strict=True):
-            place = tuple(rng.integers(0, size) for size in array.shape)
-            losses = []
-            for nudge in (1e-6, -2e-6):
-                array[place] += nudge
-                losses.append(reference.loss_and_gradients(parameters, x, y)[0])
-            array[place] += 1e-6
-            assert gradient[place] == pytest.approx((losses[0] - losses[1]) / 2e-6, abs=1e-6)
-
-
 @pytest.mark.parametrize("key", IN_PROCESS)
 def test_an_epoch_agrees_between_backends(key, small_data):
     training = Training(Network((24,)), learning_rate=0.05, batch_size=8, epochs=2)
