@@ -8,13 +8,13 @@ with app.setup(hide_code=True):
 
     import marimo as mo
 
-    from lib.backends.registry import Way
+    from lib.backends.registry import Runtime
     from lib.data.mnist import recognised
     from lib.workers.engine import shared_engine
 
     # Where nothing can be kept yet, before the heavier imports: the worker imports its own library meanwhile.
     if recognised() is None:
-        shared_engine().warm(Way())
+        shared_engine().warm(Runtime())
 
     from lib.pages import streaming, random_search as search_page, mnist_training as page
     from lib.storage.store import Store

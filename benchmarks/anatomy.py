@@ -2,7 +2,7 @@
 them apart."""
 
 from benchmarks.report import LeftOut, Row, Target, note, show
-from lib.backends.registry import Way, usable_ways
+from lib.backends.registry import Runtime, usable_runtimes
 from lib.profiling.request import Examination
 from lib.profiling.step_breakdown import EXPLAINED, PARTS, split
 from lib.spec import Network
@@ -18,9 +18,9 @@ def main() -> None:
     rows: list[Row] = []
     try:
         for size in BATCH_SIZES:
-            for way in usable_ways():
-                with left_out.unless_it_works(f"{way.label}, batch size {size}"):
-                    rows.append(_row(engine, way, size))
+            for runtime in usable_runtimes():
+                with left_out.unless_it_works(f"{runtime.label}, batch size {size}"):
+                    rows.append(_row(engine, runtime, size))
     finally:
         engine.close()
     within = sum(abs(float(row["ratio"]) - 1) <= EXPLAINED for row in rows)  # pyright: ignore[reportArgumentType]
@@ -34,19 +34,19 @@ def main() -> None:
     )
 
 
-def _row(engine: Engine, way: Way, batch_size: int) -> Row:
+def _row(engine: Engine, runtime: Runtime, batch_size: int) -> Row:
     examination = Examination("parts", NETWORK, batch_size)
-    messages = engine.examine(way, examination, Cancel())
+    messages = engine.examine(runtime, examination, Cancel())
     found = {m.name: m.measurement.median_s / m.work for m in messages if isinstance(m, Measured)}
-    known = split(way.backend, found)
+    known = split(runtime.backend, found)
     if known is None:
         raise RuntimeError(f"expected all of its experiments, got {', '.join(found) or 'none'}")
-    note(f"{way.label}, batch size {batch_size}")
+    note(f"{runtime.label}, batch size {batch_size}")
     ratio = sum(known.parts_s.values()) / known.step_s
     return {
         "name": "anatomy",
-        "backend": way.backend,
-        "device": way.device,
+        "backend": runtime.backend,
+        "device": runtime.device,
         "batch_size": batch_size,
         "step_s": known.step_s,
         "ratio": ratio,

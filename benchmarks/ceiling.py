@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from os import environ
 from pathlib import Path
 
-from lib.backends.registry import Way, worker_environment
+from lib.backends.registry import Runtime, worker_environment
 
 SIDE = 2048
 REPEATS = 20
@@ -45,7 +45,7 @@ def ceiling() -> Iterator[Ceiling]:
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).resolve().parent.parent,
-        env=environ | worker_environment(Way(), None),
+        env=environ | worker_environment(Runtime(), None),
     )
     try:
         yield Ceiling(process)

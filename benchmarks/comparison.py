@@ -39,10 +39,10 @@ def main() -> None:
         first, second = (other, usual) if more else (usual, usual)
         found, pairs, ratios, began = Counter[Verdict](), [], [], time.perf_counter()
         for seed in range(N):
-            told = compare(first, second, config=CONFIG, seed=seed)
-            found[told.verdict] += 1
-            pairs.append(told.n)
-            ratios.append(told.ratio)
+            comparison = compare(first, second, config=CONFIG, seed=seed)
+            found[comparison.verdict] += 1
+            pairs.append(comparison.n)
+            ratios.append(comparison.ratio)
         note(f"{name}: {time.perf_counter() - began:.0f} s")
         words = {verdict.name.lower(): found[verdict] for verdict in Verdict}
         rows.append(

@@ -10,7 +10,7 @@ from collections import defaultdict
 from benchmarks.ceiling import Ceiling, ceiling
 from benchmarks.report import LeftOut, Row, Target, note, row, show
 from lib.backends.base import Epoch, Steps
-from lib.backends.registry import BACKENDS, Way, unavailable
+from lib.backends.registry import BACKENDS, Runtime, unavailable
 from lib.spec import N_TRAIN, Network, Training
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, Progress
@@ -26,7 +26,7 @@ SMALLEST_STEP_LIMIT_S = 20e-6
 
 
 def main() -> None:
-    ways = [Way(key) for key in BACKENDS if unavailable(Way(key)) is None]
+    runtimes = [Runtime(key) for key in BACKENDS if unavailable(Runtime(key)) is None]
     seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
     accuracies: dict[tuple[str, int], float] = {}
     engine, left_out = Engine(), LeftOut()
@@ -35,10 +35,10 @@ def main() -> None:
             for number in range(ROUNDS):
                 for batch_size in BATCH_SIZES:
                     product.measure()
-                    for way in ways:
-                        key = (way.backend, batch_size)
-                        with left_out.unless_it_works(f"{way.label}, batch size {batch_size}, round {number + 1}"):
-                            found, accuracy = _measure(engine, way, batch_size)
+                    for runtime in runtimes:
+                        key = (runtime.backend, batch_size)
+                        with left_out.unless_it_works(f"{runtime.label}, batch size {batch_size}, round {number + 1}"):
+                            found, accuracy = _measure(engine, runtime, batch_size)
                             seconds[key] += found
                             accuracies[key] = accuracy or accuracies.get(key, 0.0)
                     note(f"round {number + 1} of {ROUNDS}, batch size {batch_size}")
@@ -46,10 +46,10 @@ def main() -> None:
     finally:
         engine.close()
     rows = [
-        _row(way, size, seconds, accuracies, product)
-        for way in ways
+        _row(runtime, size, seconds, accuracies, product)
+        for runtime in runtimes
         for size in BATCH_SIZES
-        if seconds[way.backend, size]
+        if seconds[runtime.backend, size]
     ]
     print(f"\nBest 2048³ float32 product by XLA: {product.flops_per_s / 1e9:.0f} GFLOP/s")
     columns = (
@@ -69,17 +69,17 @@ def main() -> None:
     show("epochs", rows, columns, _targets(rows), left_out)
 
 
-def _partly(way: Way, batch_size: int) -> bool:
-    return batch_size == 1 and BACKENDS[way.backend].module == "with_keras"
+def _partly(runtime: Runtime, batch_size: int) -> bool:
+    return batch_size == 1 and BACKENDS[runtime.backend].module == "with_keras"
 
 
-def _measure(engine: Engine, way: Way, batch_size: int) -> tuple[list[float], float | None]:
+def _measure(engine: Engine, runtime: Runtime, batch_size: int) -> tuple[list[float], float | None]:
     """Seconds of each timed epoch of one round, and the accuracy after the last."""
-    if _partly(way, batch_size):
-        return _measure_part(engine, way, batch_size), None
+    if _partly(runtime, batch_size):
+        return _measure_part(engine, runtime, batch_size), None
     cancel, epochs = Cancel(), []
     training = Training(NETWORK, 0.1 if batch_size >= 32 else 0.01, batch_size, EPOCHS)
-    for message in engine.run(way, [training], cancel):
+    for message in engine.run(runtime, [training], cancel):
         if isinstance(message, Progress) and isinstance(message.event, Epoch):
             epochs.append(message.event)
             if len(epochs) >= 3 and sum(epoch.train_s for epoch in epochs) > BUDGET_S:
@@ -87,12 +87,12 @@ def _measure(engine: Engine, way: Way, batch_size: int) -> tuple[list[float], fl
     return [epoch.train_s for epoch in epochs[1:]], epochs[-1].validation_accuracy
 
 
-def _measure_part(engine: Engine, way: Way, batch_size: int) -> list[float]:
+def _measure_part(engine: Engine, runtime: Runtime, batch_size: int) -> list[float]:
     """An epoch's seconds, extrapolated from each second of steps; the first hand-over is left out as warming up."""
     cancel, found = Cancel(), []
     steps, train_s, parts = 0, 0.0, 0
     until = time.monotonic() + 10 * PART_S
-    for message in engine.run(way, [Training(NETWORK, 0.01, batch_size, 1)], cancel):
+    for message in engine.run(runtime, [Training(NETWORK, 0.01, batch_size, 1)], cancel):
         if not (isinstance(message, Progress) and isinstance(message.event, Steps)):
             continue
         parts += 1
@@ -107,19 +107,19 @@ def _measure_part(engine: Engine, way: Way, batch_size: int) -> list[float]:
     return found
 
 
-def _row(way: Way, batch_size: int, seconds: dict, accuracies: dict, product: Ceiling) -> Row:
+def _row(runtime: Runtime, batch_size: int, seconds: dict, accuracies: dict, product: Ceiling) -> Row:
     steps = N_TRAIN // batch_size
     floor_s = NETWORK.step_flops(batch_size) * steps / product.flops_per_s
-    result = row("epochs", seconds[way.backend, batch_size], way.backend, batch_size)
+    result = row("epochs", seconds[runtime.backend, batch_size], runtime.backend, batch_size)
     median_s = result["median_s"]
     assert isinstance(median_s, float), "it has timed epochs"
     return result | {
-        "best_s": min(seconds[way.backend, batch_size]),
+        "best_s": min(seconds[runtime.backend, batch_size]),
         "step_s": median_s / steps,
         "floor_s": floor_s,
         "ratio_to_floor": median_s / floor_s,
-        "accuracy": accuracies[way.backend, batch_size] or None,
-        "scaled": _partly(way, batch_size),
+        "accuracy": accuracies[runtime.backend, batch_size] or None,
+        "scaled": _partly(runtime, batch_size),
         "product_flops_per_s": product.flops_per_s,
     }
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from benchmarks import article
 from benchmarks.report import LeftOut, Row, Target, note, row, show
-from lib.backends.registry import Way, unavailable
+from lib.backends.registry import Runtime, unavailable
 from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.published import ARTICLE_ARCHITECTURES
 from lib.sweeps.events import Finished
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, MachineTurn
+from lib.workers.engine import Engine, MachineLock
 
 EPOCHS = 3
 REPEATS = 5
@@ -106,7 +106,7 @@ def _run(engine: Engine, experiment: Experiment) -> tuple[float, float]:
 
 def _theirs() -> dict[str, Row]:
     """The articles' loop; empty where TensorFlow is not installed."""
-    if (gap := unavailable(Way("keras-tensorflow"))) is not None:
+    if (gap := unavailable(Runtime("keras-tensorflow"))) is not None:
         note(f"the article's loop cannot run here: {gap.reason}; {gap.remedy}")
         return {}
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "ERROR"}
@@ -114,7 +114,7 @@ def _theirs() -> dict[str, Row]:
     command = [sys.executable, "-m", "benchmarks.article"]
     root = Path(__file__).resolve().parent.parent
     note("the article's loop, by Keras on TensorFlow")
-    with MachineTurn():  # one timed thing at a time on this machine
+    with MachineLock():  # one timed thing at a time on this machine
         done = subprocess.run(
             command, cwd=root, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
         )

@@ -1,4 +1,4 @@
-"""Our ways of training against other people's, each in a process of its own: same network, images, order and precision.
+"""Our backends against other people's, each in a process of its own: same network, images, order and precision.
 
 In turns: in each round every participant trains one epoch, in an order drawn anew, while the others wait idle. So a
 ratio is taken within a round, where the machine was the same for both, and its interval is that of the median of the
@@ -20,7 +20,7 @@ from benchmarks.peer.process import PeerFailed, PeerProcess
 from benchmarks.report import Row, Target, note, row, show
 from lib.spec import MAX_EPOCHS, N_TRAIN, Network, Training
 from lib.timing.comparison import median_interval
-from lib.workers.machine_turn import MachineTurn
+from lib.workers.machine_lock import MachineLock
 
 NETWORK = Network((128,))
 ROUNDS = {32: 9, 512: 12, 4096: 12}  # nine are the least whose interval leaves the extremes out
@@ -29,7 +29,7 @@ REFERENCE = "numpy"  # whose losses and accuracies the others' are held against
 SAME_LOSS, SAME_ACCURACY = 1e-3, 0.01
 SETTLE_S = 0.1  # the threads of most libraries look for more work for a while after their last
 IDLE_SHARE = 0.05  # of one core, by all who wait: more than this is worth telling
-READY_LIMIT_S, FIRST_LIMIT_S, VISIT_LIMIT_S = 180, 240, 60
+READY_LIMIT_S, FIRST_LIMIT_S, REPETITION_LIMIT_S = 180, 240, 60
 BEST_TARGETS = {32: 2.0, 512: 1.6, 4096: 1.0}
 KERAS_TARGET = 8.0
 
@@ -57,7 +57,7 @@ def main() -> None:
     missing = {key: f"{gap.reason}; {gap.remedy}" for key, gap in gaps.items()}
     note(f"{len(PEERS) - len(missing)} participants are starting")
     rows: list[Row] = []
-    with MachineTurn(), _started([key for key in PEERS if key not in missing]) as (field, failed):
+    with MachineLock(), _started([key for key in PEERS if key not in missing]) as (field, failed):
         missing |= failed
         for batch_size, rounds in ROUNDS.items():
             records = measure(field, batch_size, rounds, np.random.default_rng(batch_size))
@@ -115,18 +115,18 @@ def measure(field: Mapping[str, Asked], batch_size: int, rounds: int, rng: np.ra
     }
     records = {key: Record() for key in field}
     for key, record in records.items():
-        _visit(field, key, record, start, FIRST_LIMIT_S)
+        _repetition(field, key, record, start, FIRST_LIMIT_S)
     steps_per_epoch = training.steps_per_epoch(N_TRAIN)
     for _ in range(rounds):
         for key in rng.permutation(sorted(field)):
             record = records[key]
-            if record.failed is None and (answer := _visit(field, key, record, {"do": "go"}, VISIT_LIMIT_S)):
+            if record.failed is None and (answer := _repetition(field, key, record, {"do": "go"}, REPETITION_LIMIT_S)):
                 record.epoch_s.append(answer["train_s"] / answer["steps"] * steps_per_epoch)
                 record.scaled |= answer["steps"] != steps_per_epoch
     return records
 
 
-def _visit(
+def _repetition(
     field: Mapping[str, Asked], key: str, record: Record, question: Mapping[str, object], limit_s: float
 ) -> dict | None:
     """One question to one participant; None where it failed."""
@@ -252,5 +252,5 @@ def remarks(rows: Sequence[Row]) -> list[str]:
             )
     found += [f"{label}, batch size {', '.join(sizes)}: {why}" for (label, why), sizes in failures.items()]
     if any(r["scaled"] for r in rows):
-        found.append("scaled: an epoch took longer than a visit; its seconds are scaled up from a part")
+        found.append("scaled: an epoch took longer than a repetition; its seconds are scaled up from a part")
     return found

@@ -22,7 +22,7 @@ import psutil
 
 from benchmarks.article_sweep import EPOCHS, RATES
 from benchmarks.report import LeftOut, Row, Target, note, row, show
-from lib.backends.registry import Way, unavailable
+from lib.backends.registry import Runtime, unavailable
 from lib.backends.stacked.packing import Shape
 from lib.experiments.published import ARTICLE_ARCHITECTURES
 from lib.spec import Network, Training
@@ -30,7 +30,7 @@ from lib.storage.store import Store
 from lib.sweeps.events import Finished, Item, Picked
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, MachineTurn
+from lib.workers.engine import Engine, MachineLock
 
 ROUNDS = 3
 COUNTS = (1, 4, 16, 64, 256)
@@ -70,7 +70,7 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="less-overhead-bench-")  # removed 
 
 @cache
 def _store() -> Store:
-    """Of this run: nothing is served from it but measured paces."""
+    """Of this run: nothing is served from it but measured step times."""
     return Store(Path(_FOLDER.name) / "results.sqlite")
 
 
@@ -82,7 +82,8 @@ def timed(
     began, picked, best = time.perf_counter(), strategy, 0.0
     for update in updates([Item(training) for training in trainings], engine, _store(), Cancel(), options):
         if isinstance(update, Picked):
-            # Choosing is part of the sweep's time; paces that an earlier round measured are known, as they are in use.
+            # Choosing is part of the sweep's time; step times that an earlier round measured are known, as they are in
+            # use.
             picked = update.strategy
         if isinstance(update, Finished):
             best = max(best, update.curve.epochs[-1].validation_accuracy)
@@ -129,7 +130,7 @@ def _article(engine: Engine, left_out: LeftOut) -> list[Row]:
 
 
 def _theirs(left_out: LeftOut) -> list[Row]:
-    if unavailable(Way("keras-tensorflow")) is not None:
+    if unavailable(Runtime("keras-tensorflow")) is not None:
         return []
     found = []
     for method in ("sequential", "pool"):
@@ -146,7 +147,7 @@ def _their_sweep(method: str) -> Row:
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "KERAS_BACKEND": "tensorflow",
     }
-    with MachineTurn():  # one timed thing at a time on this machine
+    with MachineLock():  # one timed thing at a time on this machine
         done = subprocess.run(
             command,
             cwd=Path(__file__).resolve().parent.parent,

@@ -38,7 +38,7 @@ os.environ["JAX_NUMPY_DTYPE_PROMOTION"], os.environ["JAX_NUMPY_RANK_PROMOTION"] 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-from lib.backends.registry import XLA_WITHOUT_WRONG_SUMS, Way, unavailable  # noqa: E402
+from lib.backends.registry import XLA_WITHOUT_WRONG_SUMS, Runtime, unavailable  # noqa: E402
 from lib.data.mnist import Data, aligned  # noqa: E402
 from lib.timing.disturbance import Disturbance, Watch  # noqa: E402
 from lib.workers.engine import Engine  # noqa: E402
@@ -56,7 +56,9 @@ settings.load_profile("any minute")
 def where_installed(keys: Iterable[str]) -> list:
     """Backends as parameters of a test; the optional ones that are not installed are skipped by name."""
     return [
-        pytest.param(key, marks=pytest.mark.skipif(unavailable(Way(key)) is not None, reason=f"{key} is not installed"))
+        pytest.param(
+            key, marks=pytest.mark.skipif(unavailable(Runtime(key)) is not None, reason=f"{key} is not installed")
+        )
         for key in keys
     ]
 
@@ -90,7 +92,7 @@ def small_data() -> Data:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     shared = Engine()
-    shared.warm(Way())  # nearly every test that trains wants it
+    shared.warm(Runtime())  # nearly every test that trains wants it
     yield shared
     shared.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Way, versions
+from lib.backends.registry import Runtime, versions
 from lib.experiments.time_to_accuracy import EPOCHS, RATES, SEEDS, TUNED_ON
 from lib.spec import Network, Training
 from lib.storage.export import export_to
@@ -21,16 +21,19 @@ SIZES = (1, 32, 256, 512, 4096)
 PARTS = ("step", "busy", "returns", "transfer", "many", "many-tiny", "python", "call")
 
 
-def records(line: str, epoch_s: float, ways: list[Way], warnings: tuple[str, ...] = ()) -> list[Record]:
-    """A race whose epochs take about `epoch_s`, the ways each twice as long as the one before; one step taken apart."""
+def records(line: str, epoch_s: float, runtimes: list[Runtime], warnings: tuple[str, ...] = ()) -> list[Record]:
+    """A race whose epochs take about `epoch_s`, the runtimes each twice as long as the one before; one step taken
+    apart."""
     found = []
 
-    def add(kind: str, subject: dict, blocks: tuple[float, ...], way: Way) -> None:
-        record = Record.of(kind, subject, Measurement(blocks, 1, Ended.CAP, warnings=warnings), versions(way.backend))
+    def add(kind: str, subject: dict, blocks: tuple[float, ...], runtime: Runtime) -> None:
+        record = Record.of(
+            kind, subject, Measurement(blocks, 1, Ended.CAP, warnings=warnings), versions(runtime.backend)
+        )
         found.append(replace(record, machine=line[:5], machine_line=line, measured_at="2026-11-01T10:00:00+00:00"))
 
-    for number, way in enumerate(ways):
-        of = {"backend": way.backend, "device": way.device}
+    for number, runtime in enumerate(runtimes):
+        of = {"backend": runtime.backend, "device": runtime.device}
         seconds = epoch_s * 2**number
         networks = [(Network((128,)), size) for size in SIZES] + [
             (Network.parse(t), 32) for t in ("256", "128→64", "256→128→64")
@@ -43,36 +46,36 @@ def records(line: str, epoch_s: float, ways: list[Way], warnings: tuple[str, ...
                 "first_call_s": 0.5,
                 "scaled": 0,
             }
-            for times in (0.95, 1.0, 1.05):  # three visits
-                add("race", subject, (times * seconds,), way)
+            for times in (0.95, 1.0, 1.05):  # three repetitions
+                add("race", subject, (times * seconds,), runtime)
         for part in PARTS:
             subject = {
                 "examination": "parts",
-                "by": way.backend,
-                "device": way.device,
+                "by": runtime.backend,
+                "device": runtime.device,
                 "hidden": "128",
                 "batch_size": 32,
                 "name": part,
                 "work": 1.0,
             }
-            add("anatomy", subject, (1e-4, 1e-4, 1e-4), way)
+            add("anatomy", subject, (1e-4, 1e-4, 1e-4), runtime)
         for count in (1, 8):
             for strategy in ("sequential", "vmap"):
                 subject = {
                     "strategy": strategy,
-                    "device": way.device,
+                    "device": runtime.device,
                     "count": count,
                     "batch_size": 32,
                     "hidden": "128",
                 }
-                add("models", subject, (0.01 / count, 0.01 / count, 0.01 / count), way)
+                add("models", subject, (0.01 / count, 0.01 / count, 0.01 / count), runtime)
     return found
 
 
-def write(path: Path, line: str, epoch_s: float, ways: list[Way], curves: bool = False, **options) -> Path:
+def write(path: Path, line: str, epoch_s: float, runtimes: list[Runtime], curves: bool = False, **options) -> Path:
     """An export of such a machine."""
     store = Store(path.with_suffix(".sqlite"))
-    for record in records(line, epoch_s, ways, **options):
+    for record in records(line, epoch_s, runtimes, **options):
         store.add(record)
     if curves:
         for size in (32, 4096):
@@ -83,7 +86,7 @@ def write(path: Path, line: str, epoch_s: float, ways: list[Way], curves: bool =
                         Epoch(e, 1, 0.2, 0.9 + 0.01 * (e + (size == 32)), 0.1, 0.01, no_parameters)
                         for e in range(EPOCHS[size])
                     )
-                    store.put(Key(training, Way(), "mnist", "v"), Curve(0.1, epochs, np.zeros(0, np.float32)))
+                    store.put(Key(training, Runtime(), "mnist", "v"), Curve(0.1, epochs, np.zeros(0, np.float32)))
     export_to(path, store, {"machine": line, "price_per_h": 0.5, "price_date": "2026-11-01"})
     if curves:
         content = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""The participants of the benchmark `peers`: our ways of training and other people's, in one table.
+"""The participants of the benchmark `peers`: our backends and other people's, in one table.
 
 Each trains by the contract of `lib.backends.base`, in a process of its own (`process.py` asks, `__main__.py` answers).
 This module imports none of the libraries.

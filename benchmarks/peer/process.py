@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.peer import Peer
-from lib.backends.registry import Way, worker_environment
+from lib.backends.registry import Runtime, worker_environment
 from lib.cache_folder import CacheUnwritable, cache_dir
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -89,8 +89,8 @@ def environment(peer: Peer) -> dict[str, str]:
     try:
         folder = cache_dir()
     except CacheUnwritable:
-        kept = worker_environment(Way(), None)
+        kept = worker_environment(Runtime(), None)
     else:
-        kept = worker_environment(Way(), str(folder / "xla"))
+        kept = worker_environment(Runtime(), str(folder / "xla"))
         kept |= {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "CACHEDB": str(folder / "tinygrad.db")}
     return kept | {"TORCHINDUCTOR_COMPILE_THREADS": "1"} | dict(peer.environment)

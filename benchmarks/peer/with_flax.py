@@ -1,6 +1,7 @@
 """Flax with Optax, in the form of Flax' own MNIST tutorial: an NNX module, its optimiser, metrics, one jitted step."""
 
-# pyright: reportMissingImports=false, reportOptionalMemberAccess=false, reportOptionalSubscript=false, reportArgumentType=false
+# pyright: reportMissingImports=false, reportOptionalMemberAccess=false, reportOptionalSubscript=false
+# pyright: reportArgumentType=false
 # It is installed for its benchmark only. Its biases may be None; NumPy arrays are taken for its own.
 
 from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""The ways of training, and one table of them."""
+"""The libraries that train, each in a module of its own, and one table of them."""

@@ -1,4 +1,4 @@
-"""The contract between the ways of training: what goes in, what comes out, and where every training starts.
+"""The contract that all backends keep: what goes in, what comes out, and where every training starts.
 
 A backend is a generator, `train(training, data, device, parameters=None, first_epoch=0)`. It yields `FirstCall`
 once, then `Steps` as they are done (several times an epoch where an epoch takes long) and `Epoch` at the end of

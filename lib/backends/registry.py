@@ -1,4 +1,4 @@
-"""The one table of the ways to train: it drives the engine, the controls, the tests and the documentation.
+"""The one table of backends: it drives the engine, the controls, the tests and the documentation.
 
 This module imports none of the libraries; `load_train` does, inside a worker.
 """
@@ -23,7 +23,10 @@ DEVICES = ("cpu", "gpu")
 
 @dataclass(frozen=True)
 class Backend:
-    """One way of training. Backends with the same `worker` share a process: they use the same library."""
+    """A library, and how it is asked to train.
+
+    Backends with the same `worker` share a process: they use the same library.
+    """
 
     key: str
     label: str
@@ -39,7 +42,7 @@ class Backend:
     whole_epochs: bool = True
     taken_apart: bool = True  # whether the anatomy has experiments for its step
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    # Several trainings of one shape advance in turns; Keras' `fit` holds a copy of the images, so one at a time.
+    # Several trainings of one shape advance side by side; Keras' `fit` holds a copy of the images, so one at a time.
     side_by_side: bool = True
 
 
@@ -184,7 +187,7 @@ DEFAULT = "jax-epoch"
 
 
 @dataclass(frozen=True, order=True)
-class Way:
+class Runtime:
     """A backend on a device: what a training is given to."""
 
     backend: str = DEFAULT
@@ -209,32 +212,32 @@ class Way:
 
 @dataclass(frozen=True)
 class Unavailable:
-    """Why a way cannot run here, and what to do about it."""
+    """Why a runtime cannot run here, and what to do about it."""
 
     reason: str
     remedy: str
 
 
-def all_ways() -> list[Way]:
+def all_runtimes() -> list[Runtime]:
     return [
-        Way(backend.key, device) for device in DEVICES for backend in BACKENDS.values() if device in backend.devices
+        Runtime(backend.key, device) for device in DEVICES for backend in BACKENDS.values() if device in backend.devices
     ]
 
 
-def unavailable(way: Way) -> Unavailable | None:
-    """None where the way can run here. Looks for modules without importing them."""
-    backend = BACKENDS[way.backend]
+def unavailable(runtime: Runtime) -> Unavailable | None:
+    """None where the runtime can run here. Looks for modules without importing them."""
+    backend = BACKENDS[runtime.backend]
     # First: what to install for a card is no remedy without one.
-    if way.device == "gpu" and not nvidia_driver_answers():
+    if runtime.device == "gpu" and not nvidia_driver_answers():
         return Unavailable("no NVIDIA driver answers on this machine", "use a machine with an NVIDIA GPU")
     missing = [name for name in backend.needs if not _installed(name)]
     if missing:
         return Unavailable(f"{', '.join(missing)} is not installed", backend.remedy)
     if backend.programs and not any(shutil.which(name) for name in backend.programs):
         return Unavailable(f"it compiles with {backend.programs[0]}, which is not on the path", backend.remedy)
-    if way.device not in backend.devices:
+    if runtime.device not in backend.devices:
         return Unavailable("it knows no processor, only graphics cards", "choose it on a GPU")
-    if way.device == "cpu":
+    if runtime.device == "cpu":
         return None
     built_for = cuda.BUILDS[backend.worker]()
     if built_for is None:
@@ -246,9 +249,9 @@ def unavailable(way: Way) -> Unavailable | None:
     return None
 
 
-def usable_ways() -> list[Way]:
+def usable_runtimes() -> list[Runtime]:
     """Those that can run here."""
-    return [way for way in all_ways() if unavailable(way) is None]
+    return [runtime for runtime in all_runtimes() if unavailable(runtime) is None]
 
 
 @cache
@@ -262,23 +265,23 @@ def device_count(device: str) -> int:
     return usable_cores() if device == "cpu" else len(nvidia_cards())
 
 
-def worker_environment(way: Way, compilation_cache: str | None, threads: int | None = None) -> dict[str, str]:
+def worker_environment(runtime: Runtime, compilation_cache: str | None, threads: int | None = None) -> dict[str, str]:
     """What a worker's process must find in its environment before it imports its library.
 
     `threads`: if not all cores.
     """
-    environment = dict(BACKENDS[way.backend].environment)
+    environment = dict(BACKENDS[runtime.backend].environment)
     n_threads = str(threads or usable_cores())
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), n_threads)
     environment |= dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), n_threads) if threads else {}
     environment |= {"NPROC": n_threads} if threads else {}  # what XLA takes for the number of cores
-    if "jax" in BACKENDS[way.backend].needs and way.device == "cpu":
+    if "jax" in BACKENDS[runtime.backend].needs and runtime.device == "cpu":
         flags = [XLA_WITHOUT_WRONG_SUMS, *os.environ.get("XLA_FLAGS", "").split()]  # the later counts: the person's own
-        if BACKENDS[way.backend].worker == "jax" and not threads:
+        if BACKENDS[runtime.backend].worker == "jax" and not threads:
             # A stack is divided among devices: make each core one. A single training uses the first, with all threads.
             flags.append(f"--xla_force_host_platform_device_count={usable_cores()}")
         environment |= {"XLA_FLAGS": " ".join(dict.fromkeys(flags))}
-    if way.device == "cpu":
+    if runtime.device == "cpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
     else:
         # Take GPU memory as needed: several workers share the card.

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lib.backends.fingerprint import source_digest
-from lib.backends.registry import all_ways, unavailable, usable_ways, versions
+from lib.backends.registry import all_runtimes, unavailable, usable_runtimes, versions
 from lib.experiments.full_recording import FAILURE, Battery
 from lib.formatting import sentence
 from lib.hardware.machine import details, machine_id, this_machine
@@ -102,7 +102,11 @@ def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -
 
 def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[str, object]:
     """What is noted of the whole record."""
-    gaps = [(way.label, gap.reason, gap.remedy) for way in all_ways() if (gap := unavailable(way)) is not None]
+    gaps = [
+        (runtime.label, gap.reason, gap.remedy)
+        for runtime in all_runtimes()
+        if (gap := unavailable(runtime)) is not None
+    ]
     left = battery.left()
     return {
         "command": this_command(),
@@ -114,7 +118,7 @@ def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[
         "machine": this_machine().line,
         "details": details(),
         "data": battery.facts.source if battery.facts else "",
-        "libraries": {way.label: versions(way.backend) for way in battery.ways},
+        "libraries": {runtime.label: versions(runtime.backend) for runtime in battery.runtimes},
         "not_here": [list(gap) for gap in gaps],
         **price,
     }
@@ -138,7 +142,7 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
         say(
             0,
             minutes * 60,
-            f"{this_machine().line}; {len(usable_ways())} ways to train; {known} figures are there already",
+            f"{this_machine().line}; {len(usable_runtimes())} runtimes; {known} figures are there already",
         )
         battery = Battery(engine, store, cancel)
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

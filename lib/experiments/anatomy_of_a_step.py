@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lib.backends.registry import BACKENDS, Way, versions
+from lib.backends.registry import BACKENDS, Runtime, versions
 from lib.profiling.operations import ALL, KERNELS, LIBRARIES, OPERATIONS, PRODUCT
 from lib.profiling.request import REFERENCE, TRAPS, Examination
 from lib.profiling.step_breakdown import Split, split
@@ -23,7 +23,7 @@ KIND = "anatomy"
 class AnatomyTask:
     """One examination by one backend on one device."""
 
-    way: Way
+    runtime: Runtime
     examination: Examination
 
     @property
@@ -31,29 +31,29 @@ class AnatomyTask:
         parts = self.examination.kind == "parts"
         return {
             "examination": self.examination.kind,
-            "by": self.way.backend if parts else BACKENDS[self.way.backend].worker,
-            "device": self.way.device,
+            "by": self.runtime.backend if parts else BACKENDS[self.runtime.backend].worker,
+            "device": self.runtime.device,
             "hidden": self.examination.network.label,
             "batch_size": self.examination.batch_size,
         }
 
     def found(self, records: Sequence[Record]) -> dict[str, Record]:
         """The latest record of each experiment."""
-        return {str(record.subject["name"]): record for record in current(records, self.subject, self.way.backend)}
+        return {str(record.subject["name"]): record for record in current(records, self.subject, self.runtime.backend)}
 
     def seconds(self, records: Sequence[Record]) -> dict[str, float]:
         """Seconds a training step, by experiment."""
         return {name: seconds_of(record) for name, record in self.found(records).items()}
 
     def split(self, records: Sequence[Record]) -> Split | None:
-        return split(self.way.backend, self.seconds(records))
+        return split(self.runtime.backend, self.seconds(records))
 
     def complete(self, records: Sequence[Record]) -> bool:
         if self.examination.kind == "parts":
             return self.split(records) is not None
         if self.examination.kind == "traps":
             return {REFERENCE, *TRAPS} <= self.found(records).keys()
-        counted = {KERNELS} if BACKENDS[self.way.backend].worker == "jax" else set()
+        counted = {KERNELS} if BACKENDS[self.runtime.backend].worker == "jax" else set()
         return {*(operation.key for operation in OPERATIONS), ALL, PRODUCT, *counted} <= self.found(records).keys()
 
 
@@ -62,14 +62,16 @@ def seconds_of(record: Record) -> float:
     return record.measurement.median_s / float(record.subject["work"])
 
 
-def tasks(ways: Sequence[Way], network: Network, batch_size: int) -> list[AnatomyTask]:
-    """Operations once a library and device, then the parts by every way."""
-    libraries = {(BACKENDS[way.backend].worker, way.device): way for way in reversed(ways)}
-    operations = [way for (worker, _), way in libraries.items() if worker in LIBRARIES]
+def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> list[AnatomyTask]:
+    """Operations once a library and device, then the parts by every runtime."""
+    libraries = {(BACKENDS[runtime.backend].worker, runtime.device): runtime for runtime in reversed(runtimes)}
+    operations = [runtime for (worker, _), runtime in libraries.items() if worker in LIBRARIES]
     order = list(LIBRARIES)
-    operations.sort(key=lambda way: (way.device, order.index(BACKENDS[way.backend].worker)))
-    return [AnatomyTask(way, Examination("operations", network, batch_size)) for way in operations] + [
-        AnatomyTask(way, Examination("parts", network, batch_size)) for way in ways if BACKENDS[way.backend].taken_apart
+    operations.sort(key=lambda runtime: (runtime.device, order.index(BACKENDS[runtime.backend].worker)))
+    return [AnatomyTask(runtime, Examination("operations", network, batch_size)) for runtime in operations] + [
+        AnatomyTask(runtime, Examination("parts", network, batch_size))
+        for runtime in runtimes
+        if BACKENDS[runtime.backend].taken_apart
     ]
 
 
@@ -80,14 +82,14 @@ def measure_tasks(
     for task in todo:
         if cancel.is_set():
             return
-        doing = f"{task.way.label}: {_TITLES[task.examination.kind]}"
+        doing = f"{task.runtime.label}: {_TITLES[task.examination.kind]}"
         yield Note(doing)
-        for message in engine.examine(task.way, task.examination, cancel, request):
+        for message in engine.examine(task.runtime, task.examination, cancel, request):
             if (note := note_of(message, doing)) is not None:
                 yield note
             if isinstance(message, Measured):
                 subject: Mapping[str, str | int | float] = task.subject | {"name": message.name, "work": message.work}
-                record = Record.of(KIND, subject, message.measurement, versions(task.way.backend))
+                record = Record.of(KIND, subject, message.measurement, versions(task.runtime.backend))
                 store.add(record)
                 yield record
 

@@ -1,10 +1,10 @@
-"""The race: seconds per epoch of every way of training at every batch size, in turns, kept, and resumed where it
+"""The race: seconds per epoch of every runtime at every batch size, in turns, kept, and resumed where it
 stopped.
 
-A visit measures one cell once: a short training whose first epoch warms up and is left out, and whose later epochs are
-the blocks. Where an epoch takes long, a part of it is measured and scaled, and the cell says so. All cells are visited
-once in a random order before any is visited again, so that a slow minute of the machine does not meet one of them
-alone.
+A repetition measures one cell once: a short training whose first epoch warms up and is left out, and whose later epochs
+are the blocks. Where an epoch takes long, a part of it is measured and scaled, and the cell says so. All cells are
+measured once in a random order before any is measured again, so that a slow minute of the machine does not meet one of
+them alone.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lib.backends.base import Epoch, FirstCall, Steps
-from lib.backends.registry import Way, versions
+from lib.backends.registry import Runtime, versions
 from lib.spec import N_TRAIN, Network, Training
 from lib.storage.current import current
 from lib.storage.records import Record
@@ -30,23 +30,23 @@ KIND = "race"
 NETWORK = Network((128,))
 BATCH_SIZES = (1, 32, 128, 512, 1024, 2048, 4096)
 ROUNDS = 3
-EPOCHS = 4  # a visit: one not timed, three timed
-BUDGET_S = 3.0  # of training in a visit, once two epochs are timed
+EPOCHS = 4  # a repetition: one not timed, three timed
+BUDGET_S = 3.0  # of training in a repetition, once two epochs are timed
 PART_S = 0.5  # of steps, where a whole epoch would take longer than the budget
 PARTS = 3
 
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """A way at a batch size, with the article's network or another."""
+    """A runtime at a batch size, with the article's network or another."""
 
-    way: Way
+    runtime: Runtime
     batch_size: int
     network: Network = NETWORK
 
     @property
     def words(self) -> str:
-        return f"{self.way.label}, batch size {self.batch_size:,}"
+        return f"{self.runtime.label}, batch size {self.batch_size:,}"
 
     @property
     def training(self) -> Training:
@@ -55,50 +55,55 @@ class Cell:
     @property
     def subject(self) -> dict[str, str | int | float]:
         hidden = self.network.label
-        return {"backend": self.way.backend, "device": self.way.device, "batch_size": self.batch_size, "hidden": hidden}
+        return {
+            "backend": self.runtime.backend,
+            "device": self.runtime.device,
+            "batch_size": self.batch_size,
+            "hidden": hidden,
+        }
 
 
 @dataclass(frozen=True)
-class Visit:
-    """What one visit of a cell gave."""
+class Repetition:
+    """What one repetition of a cell gave."""
 
     cell: Cell
     record: Record
     disturbance: Disturbance
 
 
-def records_and_notes(told: Iterator[Visit | Note]) -> Iterator[Record | Note]:
-    """What a race tells, with each visit's record in its place."""
-    for one in told:
-        yield one.record if isinstance(one, Visit) else one
+def records_and_notes(events: Iterator[Repetition | Note]) -> Iterator[Record | Note]:
+    """What a race tells, with each repetition's record in its place."""
+    for one in events:
+        yield one.record if isinstance(one, Repetition) else one
 
 
-def plan(cells: Sequence[Cell], kept: Sequence[Record], rounds: int = ROUNDS, seed: int = 0) -> list[Cell]:
-    """The visits still to make, round by round in random order, without those that are kept already."""
-    done = {cell: len(records_of(cell, kept)) for cell in cells}
+def plan(cells: Sequence[Cell], cached: Sequence[Record], rounds: int = ROUNDS, seed: int = 0) -> list[Cell]:
+    """The repetitions still to make, round by round in random order, without those that are kept already."""
+    done = {cell: len(records_of(cell, cached)) for cell in cells}
     rng = np.random.default_rng(seed)
     order = [[cells[i] for i in rng.permutation(len(cells))] for _ in range(rounds)]
     return [cell for number, turn in enumerate(order) for cell in turn if done[cell] <= number]
 
 
 def records_of(cell: Cell, records: Sequence[Record]) -> list[Record]:
-    """The visits of a cell that still count: this machine, this code, these versions."""
-    return current(records, cell.subject, cell.way.backend)
+    """The repetitions of a cell that still count: this machine, this code, these versions."""
+    return current(records, cell.subject, cell.runtime.backend)
 
 
 def race(
-    visits: Sequence[Cell],
+    repetitions: Sequence[Cell],
     engine: Engine,
     store: Store,
     cancel: Cancel,
     request: Request,
     budget_s: float = BUDGET_S,
-) -> Iterator[Visit | Note]:
-    """Make the visits, and say what is going on; each is kept as soon as it is made, so a stop loses at most the one
-    that is running."""
-    for cell in visits:
+) -> Iterator[Repetition | Note]:
+    """Make the repetitions, and say what is going on; each is kept as soon as it is made, so a stop loses at most the
+    one that is running."""
+    for cell in repetitions:
         yield Note(cell.words)
-        with engine.watch(cell.way) as watch:
+        with engine.watch(cell.runtime) as watch:
             timed = yield from _timed(cell, engine, cancel, request, budget_s)
         if cancel.is_set() or not timed.epoch_s:
             return
@@ -110,14 +115,14 @@ def race(
             "evaluation_s": timed.evaluation_s,
             "first_call_s": timed.first_call_s,
         }
-        record = Record.of(KIND, subject, measured, versions(cell.way.backend))
+        record = Record.of(KIND, subject, measured, versions(cell.runtime.backend))
         store.add(record)
-        yield Visit(cell, record, watch.disturbance)
+        yield Repetition(cell, record, watch.disturbance)
 
 
 @dataclass(frozen=True)
 class _Timed:
-    """Seconds of each timed epoch of one visit, whether they are scaled from parts, of one evaluation (0: none was
+    """Seconds of each timed epoch of one repetition, whether they are scaled from parts, of one evaluation (0: none was
     made), and of the first call."""
 
     epoch_s: list[float]
@@ -136,7 +141,7 @@ def _timed(
     parts: list[float] = []
     steps, part_s, chunks, train_s, first_call_s = 0, 0.0, 0, 0.0, 0.0
     beside: tuple[str, ...] = ()
-    for message in engine.run(cell.way, [cell.training], stop, request=request):
+    for message in engine.run(cell.runtime, [cell.training], stop, request=request):
         if (note := note_of(message, cell.words)) is not None:
             yield note
         event = message.event if isinstance(message, Progress) else None
@@ -171,19 +176,21 @@ def _timed(
 
 @dataclass(frozen=True)
 class Standing:
-    """All visits of a cell together."""
+    """All repetitions of a cell together."""
 
     cell: Cell
     epoch_s: tuple[float, ...]
-    visit_s: tuple[float, ...]  # the median of each visit: what one has in common is told from what varies between them
+    repetition_s: tuple[
+        float, ...
+    ]  # the median of each repetition: what one has in common is told from what varies between them
     scaled: bool
     warnings: tuple[str, ...]
     measured_at: str
     evaluation_s: float = 0.0  # of one pass over the validation images; 0: not measured
 
     @property
-    def visits(self) -> int:
-        return len(self.visit_s)
+    def repetitions(self) -> int:
+        return len(self.repetition_s)
 
     @property
     def quartiles_s(self) -> tuple[float, float, float]:
@@ -200,33 +207,37 @@ class Standing:
         steps = N_TRAIN // self.cell.batch_size
         step_s = self.quartiles_s[1] / steps
         arithmetic_s = None if floor_s is None else floor_s / steps
-        return findings(Observed(self.cell.way.device, step_s=step_s, arithmetic_s=arithmetic_s, spread=self.spread))
+        return findings(
+            Observed(self.cell.runtime.device, step_s=step_s, arithmetic_s=arithmetic_s, spread=self.spread)
+        )
 
 
 def standings(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, Standing]:
-    """What is known of each cell that was visited."""
+    """What is known of each cell that was measured."""
     found = {}
     for cell in cells:
-        visits = records_of(cell, records)
-        if visits:
-            seconds = tuple(second for visit in visits for second in visit.block_s)
-            warnings = tuple(dict.fromkeys(warning for visit in visits for warning in visit.warnings))
-            scaled = any(visit.subject.get("scaled") for visit in visits)
-            evaluations = [s for visit in visits if (s := float(visit.subject.get("evaluation_s", 0.0)))]
+        repetitions = records_of(cell, records)
+        if repetitions:
+            seconds = tuple(second for repetition in repetitions for second in repetition.block_s)
+            warnings = tuple(dict.fromkeys(warning for repetition in repetitions for warning in repetition.warnings))
+            scaled = any(repetition.subject.get("scaled") for repetition in repetitions)
+            evaluations = [s for repetition in repetitions if (s := float(repetition.subject.get("evaluation_s", 0.0)))]
             evaluation_s = float(np.median(evaluations)) if evaluations else 0.0
-            visit_s = tuple(visit.measurement.median_s for visit in visits)
-            found[cell] = Standing(cell, seconds, visit_s, scaled, warnings, visits[-1].measured_at, evaluation_s)
+            repetition_s = tuple(repetition.measurement.median_s for repetition in repetitions)
+            found[cell] = Standing(
+                cell, seconds, repetition_s, scaled, warnings, repetitions[-1].measured_at, evaluation_s
+            )
     return found
 
 
-def all_cells(ways: Sequence[Way], batch_sizes: Sequence[int] = BATCH_SIZES) -> list[Cell]:
-    return [Cell(way, size) for way in ways for size in batch_sizes]
+def all_cells(runtimes: Sequence[Runtime], batch_sizes: Sequence[int] = BATCH_SIZES) -> list[Cell]:
+    return [Cell(runtime, size) for runtime in runtimes for size in batch_sizes]
 
 
-def time_left_s(visits: Sequence[Cell], known: dict[Cell, Standing]) -> float | None:
-    """What the visits will take, from those made so far; None before there is one."""
+def time_left_s(repetitions: Sequence[Cell], known: dict[Cell, Standing]) -> float | None:
+    """What the repetitions will take, from those made so far; None before there is one."""
     if not known:
         return None
     spent = {cell: min(EPOCHS * standing.quartiles_s[1], BUDGET_S + PART_S) + 0.3 for cell, standing in known.items()}
     usual = float(np.median(list(spent.values())))
-    return sum(spent.get(cell, usual) for cell in visits)
+    return sum(spent.get(cell, usual) for cell in repetitions)

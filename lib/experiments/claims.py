@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from lib.backends.registry import BACKENDS, DEFAULT, Way, unavailable, usable_ways
+from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import KIND as ANATOMY
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
@@ -34,7 +34,7 @@ BATCH_SIZE = 32
 ALL_COMPUTE = 0.85  # share of a step from which it counts as nothing but arithmetic
 OCCUPANCY = ("occupancy/utilisation", "occupancy/warps")  # what a monitor shows, and what the chip counts
 CELLS = tuple(
-    Cell(Way(backend), size)
+    Cell(Runtime(backend), size)
     for backend, sizes in (
         ("keras-tensorflow", (32, 4096)),
         ("numpy", (32, 128, 2048, 4096)),
@@ -43,7 +43,7 @@ CELLS = tuple(
     )
     for size in sizes
 )
-GPU_CELLS = (Cell(Way("keras-tensorflow", "gpu"), 32), Cell(Way("keras-tensorflow", "gpu"), 4096))
+GPU_CELLS = (Cell(Runtime("keras-tensorflow", "gpu"), 32), Cell(Runtime("keras-tensorflow", "gpu"), 4096))
 
 
 class ClaimStatus(Enum):
@@ -81,7 +81,7 @@ class Known:
     """What has been measured here so far."""
 
     cells: Mapping[Cell, Standing] = field(default_factory=dict)
-    splits: Mapping[Way, Split] = field(default_factory=dict)
+    splits: Mapping[Runtime, Split] = field(default_factory=dict)
     operations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # seconds by worker and operation
     occupancy: Mapping[str, float] = field(default_factory=dict)  # of a card while steps run: shares by counter
 
@@ -91,9 +91,9 @@ class Known:
         return None if standing is None else standing.quartiles_s
 
     def beside(self, first: Cell, second: Cell) -> Comparison | None:
-        """How many times as long the first takes as the second, from the visits of both."""
+        """How many times as long the first takes as the second, from the repetitions of both."""
         one, two = self.cells.get(first), self.cells.get(second)
-        return None if one is None or two is None else compared(one.visit_s, two.visit_s, paired=False)
+        return None if one is None or two is None else compared(one.repetition_s, two.repetition_s, paired=False)
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,14 @@ class Claim:
     judge: Callable[[Known], Judgement]
 
 
-def known(ways: Sequence[Way], records: Sequence[Record]) -> Known:
+def known(runtimes: Sequence[Runtime], records: Sequence[Record]) -> Known:
     """Sort the kept records into what the claims ask for."""
     race = [record for record in records if record.kind == "race"]
     anatomy = [record for record in records if record.kind == ANATOMY]
-    wanted = anatomy_tasks(ways)
-    splits = {t.way: s for t in wanted if t.examination.kind == "parts" and (s := t.split(anatomy)) is not None}
+    wanted = anatomy_tasks(runtimes)
+    splits = {t.runtime: s for t in wanted if t.examination.kind == "parts" and (s := t.split(anatomy)) is not None}
     operations = {
-        BACKENDS[task.way.backend].worker + ("" if task.way.device == "cpu" else ", GPU"): task.seconds(anatomy)
+        BACKENDS[task.runtime.backend].worker + ("" if task.runtime.device == "cpu" else ", GPU"): task.seconds(anatomy)
         for task in wanted
         if task.examination.kind == "operations" and task.complete(anatomy)
     }
@@ -121,46 +121,48 @@ def known(ways: Sequence[Way], records: Sequence[Record]) -> Known:
     return Known(standings([*CELLS, *GPU_CELLS], race), splits, operations, occupancy)
 
 
-def anatomy_tasks(ways: Sequence[Way]) -> list[AnatomyTask]:
+def anatomy_tasks(runtimes: Sequence[Runtime]) -> list[AnatomyTask]:
     """Steps taken apart; and on a card the traps, which ask it for its occupancy."""
-    on_card = Way(DEFAULT, "gpu")
-    traps = [AnatomyTask(on_card, Examination("traps", NETWORK, BATCH_SIZE))] if on_card in ways else []
-    return tasks(ways, NETWORK, BATCH_SIZE) + traps
+    on_card = Runtime(DEFAULT, "gpu")
+    traps = [AnatomyTask(on_card, Examination("traps", NETWORK, BATCH_SIZE))] if on_card in runtimes else []
+    return tasks(runtimes, NETWORK, BATCH_SIZE) + traps
 
 
-def cells_to_visit(records: list[Record]) -> list[Cell]:
-    """The race's cells that a claim stands on, and that can be measured here: as many visits as the race makes, for
-    two cells are told apart by what varies between visits."""
-    cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.way) is None]
+def cells_to_measure(records: list[Record]) -> list[Cell]:
+    """The race's cells that a claim stands on, and that can be measured here: as many repetitions as the race makes,
+    for two cells are told apart by what varies between repetitions."""
+    cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.runtime) is None]
     return plan(cells, [record for record in records if record.kind == "race"])
 
 
 def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Record | Note]:
     """What the claims need and the store does not have."""
     records = store.records()
-    cells = cells_to_visit(records)
+    cells = cells_to_measure(records)
     yield from records_and_notes(race(cells, engine, store, cancel, request))
-    todo = [task for task in anatomy_tasks(usable_ways()) if not task.complete(records)]
+    todo = [task for task in anatomy_tasks(usable_runtimes()) if not task.complete(records)]
     yield from measure_tasks(todo, engine, store, cancel, request)
 
 
 def progress(records: list[Record]) -> tuple[int, int]:
     """How much of what the claims need is there, and how much that is."""
-    wanted = anatomy_tasks(usable_ways())
-    cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.way) is None]
-    left = len(cells_to_visit(records)) + sum(not task.complete(records) for task in wanted)
+    wanted = anatomy_tasks(usable_runtimes())
+    cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.runtime) is None]
+    left = len(cells_to_measure(records)) + sum(not task.complete(records) for task in wanted)
     total = ROUNDS * len(cells) + len(wanted)
     return total - left, total
 
 
 def stood_on(records: list[Record]) -> list[Record]:
     """Those that a claim stands on."""
-    visits = [visit for cell in (*CELLS, *GPU_CELLS) for visit in records_of(cell, records)]
-    return visits + [record for task in anatomy_tasks(usable_ways()) for record in task.found(records).values()]
+    repetitions = [repetition for cell in (*CELLS, *GPU_CELLS) for repetition in records_of(cell, records)]
+    return repetitions + [
+        record for task in anatomy_tasks(usable_runtimes()) for record in task.found(records).values()
+    ]
 
 
 def _of(backend: str, batch_size: int, device: str = "cpu") -> Cell:
-    return Cell(Way(backend, device), batch_size)
+    return Cell(Runtime(backend, device), batch_size)
 
 
 def open_until(what: str) -> Judgement:
@@ -178,24 +180,24 @@ def corrected(measured: str, why: str) -> Judgement:
     return Judgement(ClaimStatus.CORRECTED, measured, why)
 
 
-def is_longer(told: Comparison) -> bool | None:
+def is_longer(ratio: Comparison) -> bool | None:
     """Whether the first takes longer than the second; None: it cannot be told."""
-    return None if told.verdict is comparison.Verdict.UNCLEAR else told.verdict is comparison.Verdict.SLOWER
+    return None if ratio.verdict is comparison.Verdict.UNCLEAR else ratio.verdict is comparison.Verdict.SLOWER
 
 
-_NOT_TOLD_APART = "The visits of the two leave open which takes longer: measure again, on a quiet machine."
+_NOT_TOLD_APART = "The repetitions of the two leave open which takes longer: measure again, on a quiet machine."
 
 
 def _cpu_beats_gpu(known: Known) -> Judgement:
     cpu, gpu = _of("keras-tensorflow", 32), _of("keras-tensorflow", 32, "gpu")
-    cpu_s, gpu_s, told = known.epoch_s(cpu), known.epoch_s(gpu), known.beside(gpu, cpu)
+    cpu_s, gpu_s, ratio = known.epoch_s(cpu), known.epoch_s(gpu), known.beside(gpu, cpu)
     if cpu_s is None:
         return open_until("the race at batch size 32")
-    if gpu_s is None or told is None:
+    if gpu_s is None or ratio is None:
         why = "The processor's half is measured here; the card's needs a machine with one."
         return Judgement(ClaimStatus.NO_GPU, f"CPU {seconds(cpu_s[1])} per epoch", why, recorded_at=32)
-    holds = is_longer(told)
-    why = f"The same `fit`, the same data; the GPU takes {told.ratio:.2g} times as long."
+    holds = is_longer(ratio)
+    why = f"The same `fit`, the same data; the GPU takes {ratio.ratio:.2g} times as long."
     figure = f"CPU {seconds(cpu_s[1])}, GPU {seconds(gpu_s[1])} per epoch"
     return decided(holds, figure, why if holds is not None else _NOT_TOLD_APART)
 
@@ -222,28 +224,28 @@ def _two_figures_for_one_thing(known: Known) -> Judgement:
 
 
 def _numpy_slower_at_128(known: Known) -> Judgement:
-    told = known.beside(_of("numpy", 128), _of("numpy", 32))
-    if told is None:
+    ratio = known.beside(_of("numpy", 128), _of("numpy", 32))
+    if ratio is None:
         return open_until("the race of NumPy at 32 and 128")
-    holds = is_longer(told)
+    holds = is_longer(ratio)
     why = "The same arithmetic in a quarter of the steps; the published figure stands without a spread."
-    return decided(holds, _times(128, told, 32), why if holds is not None else _NOT_TOLD_APART)
+    return decided(holds, _times(128, ratio, 32), why if holds is not None else _NOT_TOLD_APART)
 
 
 def _memory_pressure(known: Known) -> Judgement:
-    told = known.beside(_of("numpy", 4096), _of("numpy", 2048))
-    if told is None:
+    ratio = known.beside(_of("numpy", 4096), _of("numpy", 2048))
+    if ratio is None:
         return open_until("the race of NumPy at 2,048 and 4,096")
-    holds = is_longer(told)
+    holds = is_longer(ratio)
     why = (
         "Published: 1.03 s after 0.84 s, “due to memory pressure”. A batch of 4,096 images is 13 MB; whether that"
         " matters depends on the cache."
     )
-    return decided(holds, _times(4096, told, 2048), why if holds is not None else _NOT_TOLD_APART)
+    return decided(holds, _times(4096, ratio, 2048), why if holds is not None else _NOT_TOLD_APART)
 
 
-def _times(size: int, told: Comparison, other: int) -> str:
-    return f"{size:,} takes {told.ratio:.2f} times as long as {other:,} ({told.low:.2f} to {told.high:.2f})"
+def _times(size: int, ratio: Comparison, other: int) -> str:
+    return f"{size:,} takes {ratio.ratio:.2f} times as long as {other:,} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def _jax_in_a_seventh_of_a_second(known: Known) -> Judgement:
@@ -301,7 +303,7 @@ def _steps_of_the_sweep(_known: Known) -> Judgement:
 
 
 def _overhead_a_step(known: Known) -> Judgement:
-    own_s, one = 63 / 22_500, known.splits.get(Way("keras-tensorflow"))
+    own_s, one = 63 / 22_500, known.splits.get(Runtime("keras-tensorflow"))
     why = (
         f"Their own sweep says otherwise: 63 s over 22,500 steps are {seconds(own_s)} per step,"
         f" {own_s / 210e-6:.0f} times as much."
@@ -329,7 +331,7 @@ def _utilisation(known: Known) -> Judgement:
 
 
 def _fit_is_eager(known: Known) -> Judgement:
-    eager, one = known.operations.get("keras-tensorflow"), known.splits.get(Way("keras-tensorflow"))
+    eager, one = known.operations.get("keras-tensorflow"), known.splits.get(Runtime("keras-tensorflow"))
     if eager is None or one is None:
         return open_until("a step of Keras, whole and operation by operation")
     ratio = one.step_s / eager[ALL]
@@ -374,7 +376,7 @@ def _hard_floor(known: Known) -> Judgement:
 
 
 def _no_overhead_on_cpu(known: Known) -> Judgement:
-    one = known.splits.get(Way("keras-tensorflow"))
+    one = known.splits.get(Runtime("keras-tensorflow"))
     if one is None:
         return open_until("the parts of Keras' step")
     share = one.share("arithmetic")
@@ -398,12 +400,12 @@ def _every_operation_faster(known: Known) -> Judgement:
         return Judgement(
             ClaimStatus.NO_GPU, f"TensorFlow op by op on this CPU: {eager[ALL] / numpy[ALL]:.1f} times NumPy's", why
         )
-    told = [is_longer(without_spread(card[one.key] / numpy[one.key])) for one in OPERATIONS]
+    ratio = [is_longer(without_spread(card[one.key] / numpy[one.key])) for one in OPERATIONS]
     figure = (
         f"NumPy {seconds(numpy[ALL])}, TensorFlow on the card {seconds(card[ALL])}; quicker in"
-        f" {sum(map(bool, told))} of {len(told)} operations"
+        f" {sum(map(bool, ratio))} of {len(ratio)} operations"
     )
-    return decided(all(told), figure, why)
+    return decided(all(ratio), figure, why)
 
 
 def _price(_known: Known) -> Judgement:

@@ -1,7 +1,7 @@
 """Machines side by side: what each takes for a piece of work and what that costs, which is best for what, and how sure
 that is.
 
-Which is faster is told as everywhere (`lib.timing.comparison`), from one visit of the race to the next.
+Which is faster is told as everywhere (`lib.timing.comparison`), from one repetition of the race to the next.
 """
 
 import json
@@ -9,14 +9,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lib.backends.registry import DEFAULT, Way
+from lib.backends.registry import DEFAULT, Runtime
 from lib.experiments.recorded_machines import EXPERIMENTS, NETWORK, Machine, Seconds, exactly
 from lib.experiments.time_to_accuracy import EPOCHS as TRIED
 from lib.experiments.time_to_accuracy import RATES, Learned, Needed, needed
 from lib.spec import Network, Training
 from lib.timing.comparison import Comparison, Estimate, Verdict, between
 
-ARTICLES_WAY = "keras-tensorflow"
+ARTICLE_RUNTIME = "keras-tensorflow"
 # The methods of `lib.experiments.parallel_sweeps` by what trains in them.
 SWEEPS = {
     (DEFAULT, "cpu"): ("sequential", "processes", "vmap", "sharded", "stacks"),
@@ -32,10 +32,10 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Best:
-    """The way that a machine is quickest by, for one piece of work."""
+    """The runtime that a machine is quickest by, for one piece of work."""
 
     machine: Machine
-    way: Way
+    runtime: Runtime
     seconds: Seconds
 
     def cost(self, prices: Mapping[str, float]) -> Seconds | None:
@@ -44,7 +44,7 @@ class Best:
         return self.seconds.times(price / 3600) if price else None
 
 
-Measure = Callable[[Machine, Way], Seconds | None]
+Measure = Callable[[Machine, Runtime], Seconds | None]
 
 
 @dataclass(frozen=True)
@@ -58,31 +58,34 @@ class Work:
 def works(learned: Learned, target: float) -> list[Work]:
     """What the machines are compared by."""
     epochs = [
-        Work(f"an epoch at batch size {size:,}", lambda machine, way, size=size: machine.epoch(way, size))
+        Work(f"an epoch at batch size {size:,}", lambda machine, runtime, size=size: machine.epoch(runtime, size))
         for size in (1, 32, 512, 4096)
     ]
-    whole = [Work(TITLES[name], lambda machine, way, name=name: machine.experiment(name, way)) for name in EXPERIMENTS]
+    whole = [
+        Work(TITLES[name], lambda machine, runtime, name=name: machine.experiment(name, runtime))
+        for name in EXPERIMENTS
+    ]
     return [
         *epochs,
         *whole,
         Work("the sweep of five learning rates", _sweep),
-        Work(f"to {target:.0%} accuracy", lambda m, way: quickest_to(m, way, learned, target)),
+        Work(f"to {target:.0%} accuracy", lambda m, runtime: quickest_to(m, runtime, learned, target)),
     ]
 
 
-def _sweep(machine: Machine, way: Way) -> Seconds | None:
-    """By the quickest of the strategies that were timed whole with this way."""
-    methods = SWEEPS.get((way.backend, way.device), ())
+def _sweep(machine: Machine, runtime: Runtime) -> Seconds | None:
+    """By the quickest of the strategies that were timed whole with this runtime."""
+    methods = SWEEPS.get((runtime.backend, runtime.device), ())
     known = [one for method in methods if (one := machine.sweep(method)) is not None]
     return min(known, key=lambda one: one.middle, default=None)
 
 
-def best_way(machine: Machine, of: Measure, device: str | None = None) -> Best | None:
-    """The quickest of a machine's ways, on one device or on any."""
+def best_runtime(machine: Machine, of: Measure, device: str | None = None) -> Best | None:
+    """The quickest of a machine's runtimes, on one device or on any."""
     known = [
-        Best(machine, way, seconds)
-        for way in machine.ways
-        if device in (None, way.device) and (seconds := of(machine, way)) is not None
+        Best(machine, runtime, seconds)
+        for runtime in machine.runtimes
+        if device in (None, runtime.device) and (seconds := of(machine, runtime)) is not None
     ]
     return min(known, key=lambda best: best.seconds.middle, default=None)
 
@@ -90,7 +93,7 @@ def best_way(machine: Machine, of: Measure, device: str | None = None) -> Best |
 def learned_from(machines: Sequence[Machine]) -> dict[Training, tuple[float, ...]]:
     """Accuracy after each epoch, from all curves on MNIST.
 
-    All ways and machines take the same steps, so one that counted will do.
+    All runtimes and machines take the same steps, so one that counted will do.
     """
     found = {}
     for machine in machines:
@@ -110,12 +113,12 @@ def epochs_needed(learned: Learned, batch_size: int, target: float) -> Needed | 
     return needed(cut, NETWORK, batch_size, target)
 
 
-def to_target(machine: Machine, way: Way, batch_size: int, learned: Learned, target: float) -> Seconds | None:
+def to_target(machine: Machine, runtime: Runtime, batch_size: int, learned: Learned, target: float) -> Seconds | None:
     """Seconds to an accuracy at one batch size: epochs of the judged runs, times an epoch with its evaluation."""
-    epoch, counted = machine.epoch(way, batch_size), epochs_needed(learned, batch_size, target)
+    epoch, counted = machine.epoch(runtime, batch_size), epochs_needed(learned, batch_size, target)
     if epoch is None or counted is None or not counted.reached:
         return None
-    evaluation = exactly(machine.beside(way, batch_size, "evaluation_s"))
+    evaluation = exactly(machine.beside(runtime, batch_size, "evaluation_s"))
     one = epoch.plus(evaluation)
     least, most = counted.reached[0], counted.reached[-1]
     middle = counted.reached[len(counted.reached) // 2]
@@ -127,9 +130,9 @@ def to_target(machine: Machine, way: Way, batch_size: int, learned: Learned, tar
     return Seconds(one.low * least, one.middle * middle, one.high * most, epoch.n, estimate)
 
 
-def quickest_to(machine: Machine, way: Way, learned: Learned, target: float) -> Seconds | None:
+def quickest_to(machine: Machine, runtime: Runtime, learned: Learned, target: float) -> Seconds | None:
     """At the batch size where that is quickest."""
-    known = [s for size in RATES if (s := to_target(machine, way, size, learned, target)) is not None]
+    known = [s for size in RATES if (s := to_target(machine, runtime, size, learned, target)) is not None]
     return min(known, key=lambda one: one.middle, default=None)
 
 
@@ -154,7 +157,7 @@ class Judged:
 
 def judge(machines: Sequence[Machine], work: Work, prices: Mapping[str, float]) -> Judged | None:
     """None where no machine was asked."""
-    found = [best for machine in machines if (best := best_way(machine, work.of)) is not None]
+    found = [best for machine in machines if (best := best_runtime(machine, work.of)) is not None]
     if not found:
         return None
     found.sort(key=lambda best: best.seconds.middle)

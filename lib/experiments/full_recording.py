@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lib.backends.registry import BACKENDS, DEFAULT, Way, usable_ways, versions
+from lib.backends.registry import BACKENDS, DEFAULT, Runtime, usable_runtimes, versions
 from lib.data.mnist import Facts
 from lib.experiments import backend_race as race_module
 from lib.experiments import parallel_sweeps, time_to_accuracy
@@ -37,7 +37,7 @@ FAILURE, MODELS = "failure", "models"  # kinds of records
 ARTICLE_SIZES = (1, 32, 256)
 MODELS_MOST = 64
 SWEEP_EPOCHS = 2
-VISIT_S = 1.5  # of training in a visit: half of what the page gives it, so that all fits into ten minutes
+REPETITION_S = 1.5  # of training in a repetition: half of what the page gives it, so that all fits into ten minutes
 POOL_BYTES = {DEFAULT: 0.35e9}  # of a process of a pool; Keras' are larger
 KERAS_POOL_BYTES = 0.9e9
 MAX_POOL_BYTES = 3e9  # a battery stays below 4 GiB
@@ -51,7 +51,7 @@ class RecordingTask:
     """One thing to measure by one library on one device: what it is called, and what measures it."""
 
     name: str
-    way: Way
+    runtime: Runtime
     measure: Callable[[Cancel], Iterator[object]]
     subject: dict[str, str | int | float] = field(default_factory=dict)
     pooled: bool = False  # made by processes of a pool, whose memory counts, too
@@ -67,7 +67,7 @@ class Battery:
     engine: Engine
     store: Store
     cancel: Cancel
-    ways: Sequence[Way] = field(default_factory=usable_ways)
+    runtimes: Sequence[Runtime] = field(default_factory=usable_runtimes)
     request: Request = field(default_factory=Request)
     facts: Facts | None = None
     _failed: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -95,8 +95,8 @@ class Battery:
         """What is asked, in order; each finds out only in its turn what is missing."""
         return [
             ("ceilings", self._ceilings),
-            ("race", lambda: self._visits(all_cells(self.ways), 1)),
-            ("the article's experiments", lambda: self._visits(experiment_cells(self.ways), 1)),
+            ("race", lambda: self._repetitions(all_cells(self.runtimes), 1)),
+            ("the article's experiments", lambda: self._repetitions(experiment_cells(self.runtimes), 1)),
             ("sweeps", lambda: self._sweeps(quick=True)),
             ("a step taken apart", self._anatomy),
             ("many networks at once", self._models),
@@ -107,20 +107,20 @@ class Battery:
     def further_rounds(self) -> list[Phase]:
         """For the spread, as far as there is time."""
         numbers = range(2, ENOUGH_ROUNDS + 1)
-        return [(f"race, round {n}", lambda n=n: self._visits(all_cells(self.ways), n)) for n in numbers]
+        return [(f"race, round {n}", lambda n=n: self._repetitions(all_cells(self.runtimes), n)) for n in numbers]
 
     def _perform(self, task: RecordingTask) -> Iterator[Note]:
-        library = _library_of(task.way)
+        library = _library_of(task.runtime)
         if self._failed.get(library, 0) >= GIVE_UP_AFTER:
             return
         if self._library not in (None, library) or task.pooled:
             self.engine.close()  # one library in memory at a time
         self._library = library
         try:
-            for told in task.measure(self.cancel):
-                if isinstance(told, Note):
-                    yield told
-                elif isinstance(told, Record | Point):
+            for event in task.measure(self.cancel):
+                if isinstance(event, Note):
+                    yield event
+                elif isinstance(event, Record | Point):
                     yield Note("")
             self._failed[library] = 0
             self.facts = self.facts or self.engine.known_facts()
@@ -134,32 +134,36 @@ class Battery:
 
     def _ceilings(self) -> list[RecordingTask]:
         # Keras' are those of the library below it; for TensorFlow there is no other way in.
-        ways = [way for way in self.ways if BACKENDS[way.backend].worker not in ("keras-jax", "keras-torch")]
-        libraries = {_library_of(way): way for way in ways}
-        kept = self.store.records("ceiling")
-        has = {(record.subject["library"], record.subject["device"]) for record in kept}
+        runtimes = [
+            runtime for runtime in self.runtimes if BACKENDS[runtime.backend].worker not in ("keras-jax", "keras-torch")
+        ]
+        libraries = {_library_of(runtime): runtime for runtime in runtimes}
+        cached = self.store.records("ceiling")
+        has = {(record.subject["library"], record.subject["device"]) for record in cached}
         return [
             RecordingTask(
-                way.label,
-                way,
-                lambda cancel, way=way: measure_ceilings([way], self.engine, self.store, cancel, self.request),
+                runtime.label,
+                runtime,
+                lambda cancel, runtime=runtime: measure_ceilings(
+                    [runtime], self.engine, self.store, cancel, self.request
+                ),
             )
-            for key, way in libraries.items()
+            for key, runtime in libraries.items()
             if key not in has
         ]
 
-    def _visits(self, cells: list[Cell], rounds: int) -> list[RecordingTask]:
+    def _repetitions(self, cells: list[Cell], rounds: int) -> list[RecordingTask]:
         """Library by library, so that no two are in memory at once; in another order each round."""
         todo = race_module.plan(cells, self.store.records(race_module.KIND), rounds)
-        libraries = list(dict.fromkeys(_library_of(cell.way) for cell in cells))
+        libraries = list(dict.fromkeys(_library_of(cell.runtime) for cell in cells))
         order = [libraries[i] for i in np.random.default_rng(rounds).permutation(len(libraries))]
-        todo.sort(key=lambda cell: order.index(_library_of(cell.way)))
+        todo.sort(key=lambda cell: order.index(_library_of(cell.runtime)))
         return [
             RecordingTask(
-                f"{cell.way.label}, {cell.network.label} at batch size {cell.batch_size:,}",
-                cell.way,
+                f"{cell.runtime.label}, {cell.network.label} at batch size {cell.batch_size:,}",
+                cell.runtime,
                 lambda cancel, cell=cell: records_and_notes(
-                    race_module.race([cell], self.engine, self.store, cancel, self.request, VISIT_S)
+                    race_module.race([cell], self.engine, self.store, cancel, self.request, REPETITION_S)
                 ),
                 cell.subject,
             )
@@ -167,16 +171,16 @@ class Battery:
         ]
 
     def _sweeps(self, quick: bool) -> list[RecordingTask]:
-        kept = parallel_sweeps.compared(self.store, SWEEP_EPOCHS)
+        cached = parallel_sweeps.compared(self.store, SWEEP_EPOCHS)
         methods = [
             method
             for method in parallel_sweeps.methods()
-            if method.key not in kept and (method.way.backend == DEFAULT) == quick and not why_no_pool(method)
+            if method.key not in cached and (method.runtime.backend == DEFAULT) == quick and not why_no_pool(method)
         ]
         return [
             RecordingTask(
                 method.label,
-                method.way,
+                method.runtime,
                 lambda cancel, m=method: parallel_sweeps.compare(
                     [m], SWEEP_EPOCHS, self.engine, self.store, cancel, self.request
                 ),
@@ -190,49 +194,53 @@ class Battery:
         records = self.store.records("anatomy")
         return [
             RecordingTask(
-                f"{task.way.label}, {task.examination.kind}",
-                task.way,
+                f"{task.runtime.label}, {task.examination.kind}",
+                task.runtime,
                 lambda cancel, t=task: measure_tasks([t], self.engine, self.store, cancel, self.request),
                 task.subject,
             )
-            for task in anatomy_tasks(self.ways, NETWORK, 32)
+            for task in anatomy_tasks(self.runtimes, NETWORK, 32)
             if not task.complete(records)
         ]
 
     def _models(self) -> list[RecordingTask]:
         known = {record.subject["device"] for record in self.store.records(MODELS)}
-        ways = [way for way in self.ways if way.backend == DEFAULT and way.device not in known]
+        runtimes = [runtime for runtime in self.runtimes if runtime.backend == DEFAULT and runtime.device not in known]
         return [
-            RecordingTask(f"up to {MODELS_MOST}, {way.label}", way, lambda cancel, way=way: self._points(way, cancel))
-            for way in ways
+            RecordingTask(
+                f"up to {MODELS_MOST}, {runtime.label}",
+                runtime,
+                lambda cancel, runtime=runtime: self._points(runtime, cancel),
+            )
+            for runtime in runtimes
         ]
 
-    def _points(self, way: Way, cancel: Cancel) -> Iterator[object]:
+    def _points(self, runtime: Runtime, cancel: Cancel) -> Iterator[object]:
         found: dict[tuple[str, int], Point] = {}
         for once_more in (False, True):  # the second time a point's ends are those of both
-            for told in parallel_sweeps.saturation(
+            for event in parallel_sweeps.saturation(
                 MODELS_MOST,
                 32,
                 self.engine,
                 self.store,
                 cancel,
                 self.request,
-                way.device,
+                runtime.device,
                 free_memory_bytes(),
                 once_more,
             ):
-                if isinstance(told, Point) and not told.why_not:
-                    found[told.strategy, told.count] = told
-                yield told
+                if isinstance(event, Point) and not event.why_not:
+                    found[event.strategy, event.count] = event
+                yield event
         if not cancel.is_set():  # all or none: a part would pass for the whole
             for point in found.values():
-                self.store.add(record_of_point(point, way))
+                self.store.add(record_of_point(point, runtime))
                 yield point
 
     def _accuracy(self) -> list[RecordingTask]:
-        way = Way()
+        runtime = Runtime()
         self.facts = self.facts or self.engine.known_facts()
-        if way not in self.ways or self.facts is None or self.facts.source != "MNIST":
+        if runtime not in self.runtimes or self.facts is None or self.facts.source != "MNIST":
             return []
         known = time_to_accuracy.learned(self.store, NETWORK, self.facts)
         todo = [t for t in time_to_accuracy.trials(NETWORK) if t.batch_size in COUNTED_SIZES and t not in known]
@@ -241,7 +249,7 @@ class Battery:
         return [
             RecordingTask(
                 f"{len(todo)} trainings",
-                way,
+                runtime,
                 lambda cancel: time_to_accuracy.learn(
                     todo, self.engine, self.store, cancel, self.request, pool_fits(DEFAULT)
                 ),
@@ -263,20 +271,20 @@ def why_no_pool(method: parallel_sweeps.Method) -> str:
         return f"{method.label}: loky is not installed"
     return (
         ""
-        if pool_fits(method.way.backend)
+        if pool_fits(method.runtime.backend)
         else f"{method.label}: {usable_cores()} processes would need more than 4 GiB"
     )
 
 
-def experiment_cells(ways: Sequence[Way]) -> list[Cell]:
+def experiment_cells(runtimes: Sequence[Runtime]) -> list[Cell]:
     """What the article's three experiments consist of, beyond the race's own cells."""
     networks = [Network.parse(text) for text in ARTICLE_ARCHITECTURES]
     kinds = [(NETWORK, size) for size in ARTICLE_SIZES] + [(network, 32) for network in networks]
     extra = [(n, size) for n, size in kinds if n != NETWORK or size not in race_module.BATCH_SIZES]
-    return [Cell(way, size, network) for way in ways for network, size in extra]
+    return [Cell(runtime, size, network) for runtime in runtimes for network, size in extra]
 
 
-def record_of_point(point: Point, way: Way) -> Record:
+def record_of_point(point: Point, runtime: Runtime) -> Record:
     """Seconds of an epoch and network: lowest, median and highest as the three blocks."""
     subject = {
         "strategy": point.strategy,
@@ -287,14 +295,14 @@ def record_of_point(point: Point, way: Way) -> Record:
     }
     blocks = (point.low_s, point.each_s, point.high_s)
     measured = Measurement(blocks, 1, Ended.CAP, warnings=point.disturbed)
-    return Record.of(MODELS, subject, measured, versions(way.backend))
+    return Record.of(MODELS, subject, measured, versions(runtime.backend))
 
 
 def failure(task: RecordingTask, sentence: str) -> Record:
     """In the place of a figure that could not be had: what was asked, and what happened."""
-    subject = {"task": task.name, "backend": task.way.backend, "device": task.way.device} | task.subject
-    return Record(FAILURE, subject, (), 1, Ended.CAP.name, (sentence,), versions(task.way.backend))
+    subject = {"task": task.name, "backend": task.runtime.backend, "device": task.runtime.device} | task.subject
+    return Record(FAILURE, subject, (), 1, Ended.CAP.name, (sentence,), versions(task.runtime.backend))
 
 
-def _library_of(way: Way) -> tuple[str, str]:
-    return BACKENDS[way.backend].worker, way.device
+def _library_of(runtime: Runtime) -> tuple[str, str]:
+    return BACKENDS[runtime.backend].worker, runtime.device

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lib.backends.registry import BACKENDS, DEFAULT, Way, all_ways, unavailable
+from lib.backends.registry import BACKENDS, DEFAULT, Runtime, all_runtimes, unavailable
 from lib.formatting import format_rate
 from lib.spec import Network, Training
 from lib.sweeps.strategies import AUTO
@@ -26,7 +26,7 @@ class Experiment:
     items: tuple[Item, ...]
     labels: tuple[str, ...]
     ordered_by: str
-    n_compared: int  # the lines after these are the same trainings by the default way, for their seconds
+    n_compared: int  # the lines after these are the same trainings by the default runtime, for their seconds
     strategy: str = "sequential"  # of the sweep: where seconds are shown side by side, each is trained by itself
 
     @property
@@ -94,16 +94,20 @@ def parse_networks(text: str) -> list[Network]:
 
 
 def backends(size: int, epochs: int, rate: float, hidden: str) -> Experiment:
-    """The same training by every way that can run here."""
+    """The same training by every runtime that can run here."""
     training = Training(Network.parse(hidden), rate, size, epochs)
-    ways = [way for way in all_ways() if unavailable(way) is None and BACKENDS[way.backend].whole_epochs]
-    items = tuple(Item(training, way) for way in ways)
-    return Experiment("backend", items, tuple(way.label for way in ways), "backend", len(items))
+    runtimes = [
+        runtime for runtime in all_runtimes() if unavailable(runtime) is None and BACKENDS[runtime.backend].whole_epochs
+    ]
+    items = tuple(Item(training, runtime) for runtime in runtimes)
+    return Experiment("backend", items, tuple(runtime.label for runtime in runtimes), "backend", len(items))
 
 
-def missing_backends() -> list[tuple[Way, str, str]]:
-    """The ways that cannot run here, each with the reason and the remedy."""
-    return [(way, gap.reason, gap.remedy) for way in all_ways() if (gap := unavailable(way)) is not None]
+def missing_backends() -> list[tuple[Runtime, str, str]]:
+    """The runtimes that cannot run here, each with the reason and the remedy."""
+    return [
+        (runtime, gap.reason, gap.remedy) for runtime in all_runtimes() if (gap := unavailable(runtime)) is not None
+    ]
 
 
 def _experiment(
@@ -111,12 +115,12 @@ def _experiment(
 ) -> Experiment:
     if len(labels) != len(set(labels)):
         raise ValueError(f"{ordered_by}: expected different values, got {', '.join(labels)}; widen the range")
-    way = Way(backend)
-    if (gap := unavailable(way)) is not None:
-        raise ValueError(f"{way.label} cannot run here: {gap.reason}; {gap.remedy}, or choose another backend")
-    items = tuple(Item(training, way) for training in trainings)
-    if backend != DEFAULT:  # the same trainings by the default way, for the seconds side by side
-        items += tuple(Item(training, Way()) for training in trainings)
+    runtime = Runtime(backend)
+    if (gap := unavailable(runtime)) is not None:
+        raise ValueError(f"{runtime.label} cannot run here: {gap.reason}; {gap.remedy}, or choose another backend")
+    items = tuple(Item(training, runtime) for training in trainings)
+    if backend != DEFAULT:  # the same trainings by the default runtime, for the seconds side by side
+        items += tuple(Item(training, Runtime()) for training in trainings)
         labels = labels + [f"{label} ({BACKENDS[DEFAULT].label})" for label in labels]
         strategy = "sequential"
     return Experiment(name, items, tuple(labels), ordered_by, len(trainings), strategy)

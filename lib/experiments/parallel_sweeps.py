@@ -1,7 +1,7 @@
 """The experiments of the notebook on sweeps: the article's comparison, more and more networks, and more and more
 different ones.
 
-The comparison is timed whole and kept. The other two are paces: a few measured steps of each program
+The comparison is timed whole and kept. The other two are step times: a few measured steps of each program
 (`lib.sweeps.cost_model`), which are kept too, so that a slider that comes back to a position finds it measured.
 """
 
@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lib.backends.base import Epoch
-from lib.backends.registry import Way, device_count, unavailable, versions
+from lib.backends.registry import Runtime, device_count, unavailable, versions
 from lib.backends.stacked.packing import Shape, waste
 from lib.hardware.cores import usable_cores
 from lib.spec import Network, Training
 from lib.storage.current import current
 from lib.storage.records import Record
 from lib.storage.store import Store
-from lib.sweeps.cost_model import Paces, evaluation_flops, expected_s, step_flops
+from lib.sweeps.cost_model import StepTimes, evaluation_flops, expected_s, step_flops
 from lib.sweeps.events import Finished, Item, Void
 from lib.sweeps.strategies import POOLED, STRATEGIES, Limits, parts
 from lib.sweeps.sweep import Options, updates
@@ -46,18 +46,18 @@ class Method:
     key: str
     label: str
     color: str
-    way: Way
+    runtime: Runtime
     strategy: str
 
 
 def methods() -> list[Method]:
     """Those that can run here; the article's Keras last, which takes minutes."""
-    keras = Way("keras-tensorflow")
+    keras = Runtime("keras-tensorflow")
     found = [
-        Method(key, f"JAX, {STRATEGIES[key].label}", STRATEGIES[key].color, Way(), key)
+        Method(key, f"JAX, {STRATEGIES[key].label}", STRATEGIES[key].color, Runtime(), key)
         for key in ("sequential", "processes", "vmap", "sharded", "stacks")
     ]
-    on_card = Way(device="gpu")
+    on_card = Runtime(device="gpu")
     found += [
         Method(f"{key}-gpu", f"JAX, {STRATEGIES[key].label}, GPU", STRATEGIES[key].color, on_card, key)
         for key in ("sequential", "vmap")
@@ -66,7 +66,7 @@ def methods() -> list[Method]:
         Method("keras-processes", "Keras, processes", "#978abf", keras, "processes"),
         Method("keras-sequential", "Keras, one after another", "#8a8f98", keras, "sequential"),
     ]
-    return [method for method in found if unavailable(method.way) is None]
+    return [method for method in found if unavailable(method.runtime) is None]
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ def compared(store: Store, epochs: int) -> dict[str, Record]:
     """What is kept of the comparison, by method: the latest."""
     records = store.records(KIND)
     found = {
-        method.key: current(records, {"method": method.key, "epochs": epochs}, method.way.backend)
+        method.key: current(records, {"method": method.key, "epochs": epochs}, method.runtime.backend)
         for method in methods()
     }
-    return {key: kept[-1] for key, kept in found.items() if kept}
+    return {key: cached[-1] for key, cached in found.items() if cached}
 
 
 def compare(
@@ -95,18 +95,18 @@ def compare(
     A sweep that had to wait in its middle, because another control was moved, is timed again.
     """
     for method in todo:
-        warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.way) for seed in range(2)]
+        warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.runtime) for seed in range(2)]
         doing = f"warming up {method.label}"
         yield Note(doing)
         yield from _quietly(updates(warm_up, engine, None, cancel, Options(method.strategy), request), doing)
-        wall_s, watch = None, engine.watch(method.way)
+        wall_s, watch = None, engine.watch(method.runtime)
         while wall_s is None and not cancel.is_set():
             with watch:
                 wall_s = yield from _timed(method, epochs, engine, cancel, request)
         if wall_s is None:
             return
         measured = watch.marked(Measurement((wall_s,), 1, Ended.CAP))
-        record = Record.of(KIND, {"method": method.key, "epochs": epochs}, measured, versions(method.way.backend))
+        record = Record.of(KIND, {"method": method.key, "epochs": epochs}, measured, versions(method.runtime.backend))
         store.add(record)
         yield Compared(method.key, record)
 
@@ -115,7 +115,7 @@ def _timed(
     method: Method, epochs: int, engine: Engine, cancel: Cancel, request: Request
 ) -> Generator[Note, None, float | None]:
     """Wall seconds of a sweep from its turn on; None if it was interrupted."""
-    items = [Item(Training(NETWORK, rate, 32, epochs), method.way) for rate in RATES]
+    items = [Item(Training(NETWORK, rate, 32, epochs), method.runtime) for rate in RATES]
     began, done = time.perf_counter(), 0
     for update in updates(items, engine, None, cancel, Options(method.strategy), request):
         if isinstance(update, Waiting | Void):
@@ -131,8 +131,8 @@ def _timed(
     return None if cancel.is_set() else time.perf_counter() - began
 
 
-def _quietly(told: Iterator, doing: str) -> Iterator[Note]:
-    for update in told:
+def _quietly(events: Iterator, doing: str) -> Iterator[Note]:
+    for update in events:
         if (note := note_of(update, doing)) is not None:
             yield note
 
@@ -164,7 +164,7 @@ def saturation(
     again: bool = False,
 ) -> Iterator[Point | Note]:
     """Seconds of an epoch and network, 1 to `most` networks in one program, beside one after another."""
-    paces = Paces(engine, store, Way(device=device), cancel, request, again=again)
+    step_times = StepTimes(engine, store, Runtime(device=device), cancel, request, again=again)
     for key in COUNTED_BY:
         n_devices = device_count(device) if key == "sharded" else 1
         if key == "sharded" and n_devices < 2:
@@ -183,20 +183,20 @@ def saturation(
             doing = f"{count:,} network{'s' * (count > 1)}, {STRATEGIES[key].label}"
             yield Note(doing)
             if key == "sequential" and count > 1:
-                paces = replace(paces, again=False)  # the same program, once more
-            each = yield from _each(paces, key, trainings, n_devices, doing)
+                step_times = replace(step_times, again=False)  # the same program, once more
+            each = yield from _each(step_times, key, trainings, n_devices, doing)
             if each is not None:
                 each_s, low_s, high_s, disturbed = each
                 yield Point(key, device, count, each_s, memory_bytes, "", low_s, high_s, disturbed)
-        paces = replace(paces, again=again)
+        step_times = replace(step_times, again=again)
 
 
-def _each(paces: Paces, strategy: str, trainings: list[Training], n_devices: int, doing: str):
+def _each(step_times: StepTimes, strategy: str, trainings: list[Training], n_devices: int, doing: str):
     """Generator: its value is seconds per epoch and network, all in one program, with the ends of their spread; None
     when cancelled."""
     limits = Limits(float("inf"), float("inf"), n_devices, 1.0)
     plan = parts(STRATEGIES[strategy], trainings, range(len(trainings)), limits)
-    found = yield from _noted(paces.of(plan, trainings), doing)
+    found = yield from _noted(step_times.of(plan, trainings), doing)
     if not found:
         return None
     steps = trainings[0].steps_per_epoch()
@@ -204,9 +204,11 @@ def _each(paces: Paces, strategy: str, trainings: list[Training], n_devices: int
     together = len(plan[part].indices) if plan[part].devices else 1
     flops_per_s = step_flops(plan[part], trainings) / found[part].step_s
     evaluation_s = evaluation_flops(plan[part], trainings) / flops_per_s / len(plan[part].indices)
-    pace = found[part]
-    each, low, high = (step_s * steps / together + evaluation_s for step_s in (pace.step_s, pace.low_s, pace.high_s))
-    return each, low, high, pace.disturbed
+    step_time = found[part]
+    each, low, high = (
+        step_s * steps / together + evaluation_s for step_s in (step_time.step_s, step_time.low_s, step_time.high_s)
+    )
+    return each, low, high, step_time.disturbed
 
 
 def _noted(messages: Iterator[Message], doing: str):
@@ -253,18 +255,18 @@ def mixed(
 ) -> Iterator[Mixed | Note]:
     """The same eight networks: one after another, in one padded program, and divided among the cores."""
     trainings = [Training(network, 0.1, batch_size, 1) for network in different(spread)]
-    paces = Paces(engine, store, Way(), cancel, request, N_DIFFERENT, again)
+    step_times = StepTimes(engine, store, Runtime(), cancel, request, N_DIFFERENT, again)
     limits = Limits(float("inf"), float("inf"), usable_cores(), 1.0)
     for key in MIXED_BY:
         plan = parts(STRATEGIES[key], trainings, range(N_DIFFERENT), limits)
         if cancel.is_set() or (key == "sharded" and limits.n_devices < 2):
             return
         yield Note(STRATEGIES[key].label)
-        found = yield from _noted(paces.of(plan, trainings), STRATEGIES[key].label)
+        found = yield from _noted(step_times.of(plan, trainings), STRATEGIES[key].label)
         if cancel.is_set() or not found:
             return
         wasted = waste([t.network for t in trainings]) if STRATEGIES[key].padded else 0.0
-        disturbed = tuple(dict.fromkeys(flag for pace in found.values() for flag in pace.disturbed))
+        disturbed = tuple(dict.fromkeys(flag for step_time in found.values() for flag in step_time.disturbed))
         yield Mixed(key, expected_s(plan, trainings, found, compiled_s=0.0), len(plan), wasted, disturbed)
 
 

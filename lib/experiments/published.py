@@ -32,11 +32,14 @@ class PublishedMachine:
 
 
 def _machine(row: dict) -> PublishedMachine:
-    def by_way(table: dict) -> dict:
-        return {tuple(way.split("/")): figures for way, figures in table.items()}
+    def by_runtime(table: dict) -> dict:
+        return {tuple(runtime.split("/")): figures for runtime, figures in table.items()}
 
-    epochs = {way: {int(size): s for size, s in by_size.items()} for way, by_size in by_way(row["epoch_s"]).items()}
-    experiments = by_way(row["experiment_s"])
+    epochs = {
+        runtime: {int(size): s for size, s in by_size.items()}
+        for runtime, by_size in by_runtime(row["epoch_s"]).items()
+    }
+    experiments = by_runtime(row["experiment_s"])
     price = row.get("price_per_h")
     return PublishedMachine(row["name"], row["source"], epochs, experiments, price, row.get("price_date", ""))
 

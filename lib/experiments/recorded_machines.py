@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lib.backends.fingerprint import source_digest
-from lib.backends.registry import BACKENDS, Way, versions
+from lib.backends.registry import BACKENDS, Runtime, versions
 from lib.data.mnist import MNIST_DIGEST
 from lib.experiments import published
 from lib.experiments.published import ARTICLE_ARCHITECTURES
@@ -50,7 +50,7 @@ class Seconds:
     n: int = 0
     estimate: Estimate = field(
         default=Estimate(0.0), compare=False
-    )  # what it is compared by, from one visit to the next
+    )  # what it is compared by, from one repetition to the next
 
     def times(self, factor: float) -> "Seconds":
         scaled = (value * factor for value in (self.low, self.middle, self.high))
@@ -86,7 +86,7 @@ class Machine:
 
     @property
     def has_gpu(self) -> bool:
-        return any(way.device == "gpu" for way in self.ways)
+        return any(runtime.device == "gpu" for runtime in self.runtimes)
 
     @cached_property
     def dates(self) -> tuple[str, str]:
@@ -95,14 +95,14 @@ class Machine:
         return (days[0], days[-1]) if days else ("", "")
 
     @cached_property
-    def ways(self) -> tuple[Way, ...]:
-        """The ways of training that its race has, in the order of the table."""
+    def runtimes(self) -> tuple[Runtime, ...]:
+        """The runtimes that its race has, in the order of the table."""
         if self.quoted is not None:
             found = {*self.quoted.epoch_s, *self.quoted.experiment_s}
         else:
             found = {(str(r.subject["backend"]), str(r.subject["device"])) for r in self.records if r.kind == "race"}
-        ways = [Way(*one) for one in found if one[0] in BACKENDS]
-        return tuple(sorted(ways, key=lambda way: (way.device, list(BACKENDS).index(way.backend))))
+        runtimes = [Runtime(*one) for one in found if one[0] in BACKENDS]
+        return tuple(sorted(runtimes, key=lambda runtime: (runtime.device, list(BACKENDS).index(runtime.backend))))
 
     @cached_property
     def failures(self) -> tuple[Record, ...]:
@@ -115,75 +115,75 @@ class Machine:
         return sum(bool(record.warnings) for record in times) / len(times) if times else 0.0
 
     @cached_property
-    def _visits(self) -> dict[tuple[Way, Network, int], list[Record]]:
-        found: dict[tuple[Way, Network, int], list[Record]] = {}
+    def _repetitions(self) -> dict[tuple[Runtime, Network, int], list[Record]]:
+        found: dict[tuple[Runtime, Network, int], list[Record]] = {}
         for record in self.records:
             if record.kind == "race" and record.subject["backend"] in BACKENDS:
                 found.setdefault(_cell(record), []).append(record)
         return found
 
-    def epoch(self, way: Way, batch_size: int, network: Network = NETWORK) -> Seconds | None:
+    def epoch(self, runtime: Runtime, batch_size: int, network: Network = NETWORK) -> Seconds | None:
         """Seconds of an epoch, evaluation not counted; None where it was not measured."""
         if self.quoted is not None:
-            known = self.quoted.epoch_s.get((way.backend, way.device), {}).get(batch_size)
+            known = self.quoted.epoch_s.get((runtime.backend, runtime.device), {}).get(batch_size)
             return exactly(known) if known is not None and network == NETWORK else None
-        visits = self._visits.get((way, network, batch_size), [])
-        return spread([visit.block_s for visit in visits])
+        repetitions = self._repetitions.get((runtime, network, batch_size), [])
+        return spread([repetition.block_s for repetition in repetitions])
 
-    def beside(self, way: Way, batch_size: int, name: str, network: Network = NETWORK) -> float:
+    def beside(self, runtime: Runtime, batch_size: int, name: str, network: Network = NETWORK) -> float:
         """Seconds that come with an epoch's:
 
-        `evaluation_s`, `first_call_s`. From this batch size, or else from any of the way.
+        `evaluation_s`, `first_call_s`. From this batch size, or else from any of the runtime.
         """
-        visits = self._visits.get((way, network, batch_size), [])
-        same_way = [one for (other, *_), found in self._visits.items() if other == way for one in found]
-        for group in (visits, same_way):
-            known = [value for visit in group if (value := float(visit.subject.get(name, 0.0)))]
+        repetitions = self._repetitions.get((runtime, network, batch_size), [])
+        same_runtime = [one for (other, *_), found in self._repetitions.items() if other == runtime for one in found]
+        for group in (repetitions, same_runtime):
+            known = [value for repetition in group if (value := float(repetition.subject.get(name, 0.0)))]
             if known:
                 return float(np.median(known))
         return 0.0
 
-    def experiment(self, name: str, way: Way) -> Seconds | None:
+    def experiment(self, name: str, runtime: Runtime) -> Seconds | None:
         """Seconds of one of the article's experiments, three epochs each: published whole, ours from its measured
         epochs.
 
         Each training is its first call, its epochs, and an evaluation after each.
         """
         if self.quoted is not None:
-            known = self.quoted.experiment_s.get((way.backend, way.device), {}).get(name)
+            known = self.quoted.experiment_s.get((runtime.backend, runtime.device), {}).get(name)
             return exactly(known) if known is not None else None
         total = exactly(0.0)
         for number, (network, size) in enumerate(EXPERIMENTS[name]):
-            epoch = self.epoch(way, size, network)
+            epoch = self.epoch(runtime, size, network)
             if epoch is None:
                 return None
-            once = self.beside(way, size, "first_call_s", network) + EPOCHS * self.beside(
-                way, size, "evaluation_s", network
+            once = self.beside(runtime, size, "first_call_s", network) + EPOCHS * self.beside(
+                runtime, size, "evaluation_s", network
             )
             training = epoch.times(EPOCHS).plus(exactly(once))
             total = training if number == 0 else total.plus(training)
         return total
 
-    def split(self, way: Way, batch_size: int = 32) -> Split | None:
-        """A step of the way taken apart, if that was measured."""
+    def split(self, runtime: Runtime, batch_size: int = 32) -> Split | None:
+        """A step of the runtime taken apart, if that was measured."""
         found: dict[str, float] = {}
         wanted = {
             "examination": "parts",
-            "by": way.backend,
-            "device": way.device,
+            "by": runtime.backend,
+            "device": runtime.device,
             "batch_size": batch_size,
             "hidden": NETWORK.label,
         }
         for record in sorted(self.records, key=lambda one: one.measured_at):
             if record.kind == "anatomy" and all(record.subject.get(name) == value for name, value in wanted.items()):
                 found[str(record.subject["name"])] = record.measurement.median_s / float(record.subject["work"])
-        return split(way.backend, found)
+        return split(runtime.backend, found)
 
     def sweep(self, method: str) -> Seconds | None:
         """Wall seconds of the first article's sweep by a method of `lib.experiments.parallel_sweeps`, as many epochs
         as were recorded."""
-        visits = [r.block_s for r in self.records if r.kind == "sweep" and r.subject.get("method") == method]
-        return spread(visits)
+        repetitions = [r.block_s for r in self.records if r.kind == "sweep" and r.subject.get("method") == method]
+        return spread(repetitions)
 
     def models(self, device: str) -> dict[tuple[str, int], Seconds]:
         """Seconds of an epoch and network, by strategy and number of networks in one program."""
@@ -206,24 +206,27 @@ class Machine:
         return max(rates, default=None)
 
 
-def _cell(record: Record) -> tuple[Way, Network, int]:
-    """What a visit of a race timed."""
+def _cell(record: Record) -> tuple[Runtime, Network, int]:
+    """What a repetition of a race timed."""
     of = record.subject
-    return Way(str(of["backend"]), str(of["device"])), Network.parse(str(of["hidden"])), int(of["batch_size"])
+    return Runtime(str(of["backend"]), str(of["device"])), Network.parse(str(of["hidden"])), int(of["batch_size"])
 
 
-def spread(visits: Sequence[Sequence[float]]) -> Seconds | None:
-    """Median and quartiles of all times, and an estimate from the medians of the visits. None where there are no times.
+def spread(repetitions: Sequence[Sequence[float]]) -> Seconds | None:
+    """Median and quartiles of all times, and an estimate from the medians of the repetitions. None where there are no
+    times.
 
-    Of a single visit the estimate is of its own times: what changed on the machine from one visit to the next is not in
-    it.
+    Of a single repetition the estimate is of its own times: what changed on the machine from one repetition to the next
+    is not in it.
     """
-    visits = [visit for visit in visits if len(visit)]
-    if not visits:
+    repetitions = [repetition for repetition in repetitions if len(repetition)]
+    if not repetitions:
         return None
-    values = [second for visit in visits for second in visit]
+    values = [second for repetition in repetitions for second in repetition]
     low, middle, high = np.percentile(values, [25, 50, 75])
-    estimate = Estimate.of([float(np.median(visit)) for visit in visits] if len(visits) > 1 else values)
+    estimate = Estimate.of(
+        [float(np.median(repetition)) for repetition in repetitions] if len(repetitions) > 1 else values
+    )
     return Seconds(float(low), float(middle), float(high), len(values), estimate)
 
 
@@ -317,17 +320,19 @@ def live_machine(store: Store) -> Machine | None:
     here, known = (machine_id(), source_digest()), {versions(key) for key in BACKENDS}
     records = [one for one in store.records() if (one.machine, one.sources) == here and one.versions in known]
     try:
-        kept = store.rows("curves", without=["losses"])
+        cached = store.rows("curves", without=["losses"])
     except StoreUnusable:
         return None  # which the store says itself
     curves = [
         row
-        for row in kept
+        for row in cached
         if (row["machine"], row["sources"]) == here and row["versions"] in known and row["data"] == MNIST_DIGEST
     ]
     raced = {_cell(one) for one in records if one.kind == "race"}
-    visits = [visit for row in curves if row["together"] == 1 and (visit := _as_visit(row)) is not None]
-    records += [one for one in visits if _cell(one) not in raced]
+    repetitions = [
+        repetition for row in curves if row["together"] == 1 and (repetition := _as_repetition(row)) is not None
+    ]
+    records += [one for one in repetitions if _cell(one) not in raced]
     if not any(one.kind == "race" for one in records):
         return None
     power_w = ASSUMED_W + (ASSUMED_CARD_W if this_machine().gpu else 0)
@@ -342,7 +347,7 @@ def live_machine(store: Store) -> Machine | None:
     )
 
 
-def _as_visit(row: Mapping[str, object]) -> Record | None:
+def _as_repetition(row: Mapping[str, object]) -> Record | None:
     """A kept training as the race would have timed it, its first epoch not counted; None where it is too short for
     that."""
     values = json.loads(str(row["training"]))
@@ -390,8 +395,8 @@ def recorded_gpus() -> tuple[Machine, ...]:
     return () if nvidia_driver_answers() else tuple(one for one in recorded_here().machines if one.has_gpu)
 
 
-def gpu_ways(machine: Machine) -> list[Way]:
-    return [way for way in machine.ways if way.device == "gpu"]
+def gpu_runtimes(machine: Machine) -> list[Runtime]:
+    return [runtime for runtime in machine.runtimes if runtime.device == "gpu"]
 
 
 def named(machine: Machine) -> str:

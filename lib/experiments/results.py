@@ -18,7 +18,7 @@ from lib.experiments.background import Watched
 from lib.storage.records import Curve
 from lib.sweeps.events import Choosing, Continued, Finished, Item, Picked, ToTrain, Update, Void
 from lib.workers.engine import Disturbed, Progress, Ready, Restarted, Starting, Waiting
-from lib.workers.machine_turn import Holder
+from lib.workers.machine_lock import Holder
 from lib.workers.notes import State
 
 POINTS_PER_LINE = 150
@@ -36,8 +36,8 @@ class Line:
     first_call_s: float = 0.0
     began: float | None = None
     curve: Curve | None = None
-    kept: bool = False
-    kept_epochs: int = 0  # that were trained earlier, and gone on from
+    cached: bool = False
+    cached_epochs: int = 0  # that were trained earlier, and gone on from
     ended: State | None = None  # how the run ended, where it ended before this did
 
     @property
@@ -73,7 +73,7 @@ class Line:
             return (self.ended or State.TRAINING) if begun else (State.NOT_RUN if self.ended else State.WAITING)
         if self.diverged_step is not None:
             return State.DIVERGED
-        return State.SAVED if self.kept else State.DONE
+        return State.SAVED if self.cached else State.DONE
 
     def add(self, event: FirstCall | Steps | Epoch) -> None:
         if isinstance(event, FirstCall):
@@ -87,13 +87,13 @@ class Line:
 
     def go_on(self, curve: Curve) -> None:
         """Begin where a shorter training, which is kept, had ended."""
-        self.kept_epochs = len(curve.epochs)
+        self.cached_epochs = len(curve.epochs)
         self.losses, self.n_steps = [curve.losses], len(curve.losses)
         self.epochs = list(curve.epochs)
         self.train_s = sum(epoch.train_s for epoch in curve.epochs)
 
-    def finish(self, curve: Curve, kept: bool) -> None:
-        self.curve, self.kept = curve, kept
+    def finish(self, curve: Curve, cached: bool) -> None:
+        self.curve, self.cached = curve, cached
         self.losses, self.n_steps = [curve.losses], len(curve.losses)
         self.epochs, self.first_call_s = list(curve.epochs), curve.first_call_s
         self.train_s = sum(epoch.train_s for epoch in curve.epochs)
@@ -139,7 +139,7 @@ class Results(Watched):
             elif isinstance(update, Disturbed | Restarted):
                 self._notice(update.why)
             elif isinstance(update, Starting):
-                self.starting = update.way.label
+                self.starting = update.runtime.label
             elif isinstance(update, Void):
                 for index in update.indices:
                     self.lines[index] = Line(self.items[index])
@@ -153,7 +153,7 @@ class Results(Watched):
                 self.state, self.starting = State.TRAINING, ""
                 self.lines[update.index].add(update.event)
             elif isinstance(update, Finished):
-                self.lines[update.index].finish(update.curve, update.kept)
+                self.lines[update.index].finish(update.curve, update.cached)
                 for warning in update.curve.warnings:
                     self._notice(warning)
                 self._keep_the_best_parameters(update)
@@ -168,8 +168,8 @@ class Results(Watched):
         with self.changed:
             for line in self.lines:
                 line.ended = state
-            all_kept = all(line.kept for line in self.lines)
-            self.state = State.SAVED if state is State.DONE and all_kept else state
+            all_cached = all(line.cached for line in self.lines)
+            self.state = State.SAVED if state is State.DONE and all_cached else state
             self.failure, self.starting, self.choosing = failure, "", False
             self._tell()
 
@@ -276,7 +276,7 @@ class Results(Watched):
                     {
                         "line": index,
                         "label": self.labels[index],
-                        "backend": line.item.way.label,
+                        "backend": line.item.runtime.label,
                         "hidden_layers": training.network.label,
                         "learning_rate": training.learning_rate,
                         "batch_size": training.batch_size,

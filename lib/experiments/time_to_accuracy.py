@@ -1,14 +1,14 @@
 """How many epochs a batch size needs for an accuracy: what makes seconds per epoch comparable between batch sizes.
 
-All ways take the same steps from the same start (tests hold them to it), so the epochs are counted once, with JAX, and
-the seconds are each way's own. The learning rate is chosen on one seed and judged on three others; none is drawn again.
-An accuracy is looked at after each epoch, so the epochs, and with them the seconds, are upper bounds.
+All backends take the same steps from the same start (tests hold them to it), so the epochs are counted once, with JAX,
+and the seconds are each backend's own. The learning rate is chosen on one seed and judged on three others; none is
+drawn again. An accuracy is looked at after each epoch, so the epochs, and with them the seconds, are upper bounds.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lib.backends.registry import Way, versions
+from lib.backends.registry import Runtime, versions
 from lib.data.mnist import Facts
 from lib.spec import Network, Training
 from lib.storage.records import Key
@@ -78,11 +78,11 @@ def trials(network: Network) -> list[Training]:
 
 def learned(store: Store, network: Network, facts: Facts | None) -> dict[Training, tuple[float, ...]]:
     """What is kept already for these images; nothing while it is not known which they are."""
-    way = Way()
+    runtime = Runtime()
     if facts is None:
         return {}
-    kept = {t: store.get(Key(t, way, facts.digest, versions(way.backend))) for t in trials(network)}
-    return {t: tuple(epoch.validation_accuracy for epoch in c.epochs) for t, c in kept.items() if c is not None}
+    cached = {t: store.get(Key(t, runtime, facts.digest, versions(runtime.backend))) for t in trials(network)}
+    return {t: tuple(epoch.validation_accuracy for epoch in c.epochs) for t, c in cached.items() if c is not None}
 
 
 def learn(

@@ -3,7 +3,7 @@ reach here."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from lib.backends.registry import DEFAULT, Way
+from lib.backends.registry import DEFAULT, Runtime
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.experiments.peak_rates import measure_ceilings
 from lib.profiling.request import Examination
@@ -21,14 +21,14 @@ NETWORK = Network((128,))
 
 def task_of(device: str, batch_size: int) -> AnatomyTask:
     """What is measured on a device at a batch size."""
-    return AnatomyTask(Way(DEFAULT, device), Examination("traps", NETWORK, batch_size))
+    return AnatomyTask(Runtime(DEFAULT, device), Examination("traps", NETWORK, batch_size))
 
 
 def measure(
     task: AnatomyTask, complete: bool, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Note]:
     """The peak rates where they are missing, and the traps unless they are `complete`."""
-    yield from measure_ceilings([task.way], engine, store, cancel, request)
+    yield from measure_ceilings([task.runtime], engine, store, cancel, request)
     yield from measure_tasks([] if complete else [task], engine, store, cancel, request)
 
 

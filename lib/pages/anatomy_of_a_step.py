@@ -5,7 +5,7 @@ from functools import partial
 
 import marimo as mo
 
-from lib.backends.registry import Way, usable_ways
+from lib.backends.registry import Runtime, usable_runtimes
 from lib.experiments.anatomy_of_a_step import KIND, AnatomyTask, measure_tasks, tasks
 from lib.experiments.background import BackgroundTask
 from lib.pages import layout
@@ -22,24 +22,24 @@ WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
 ARTICLE = (32, 128)  # batch size and width of the published table
 
 
-def _ways() -> dict[str, str]:
-    """The ways that can run here, as an address writes them, by their labels."""
-    return {way.label: f"{way.backend}/{way.device}" for way in usable_ways()}
+def _runtimes() -> dict[str, str]:
+    """The runtimes that can run here, as an address writes them, by their labels."""
+    return {runtime.label: f"{runtime.backend}/{runtime.device}" for runtime in usable_runtimes()}
 
 
 def settings() -> dict[str, Setting]:
     """What the controls may say."""
-    ways = list(_ways().values())
+    runtimes = list(_runtimes().values())
     return by_name(
         choice("step.size", ARTICLE[0], BATCH_SIZES),
         choice("step.width", ARTICLE[1], WIDTHS),
-        choices("step.by", ways, ways),
+        choices("step.by", runtimes, runtimes),
     )
 
 
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     """Batch size, width, and the two buttons."""
-    save, known, ways = address.save("step"), settings(), _ways()
+    save, known, runtimes = address.save("step"), settings(), _runtimes()
     size, width, chosen = (address.read(known[name]) for name in ("step.size", "step.width", "step.by"))
     elements = {
         "size": mo.ui.slider(
@@ -54,7 +54,10 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
             full_width=True,
         ),
         "by": mo.ui.multiselect(
-            ways, value=[label for label, key in ways.items() if key in chosen], label="Trained by", full_width=True
+            runtimes,
+            value=[label for label, key in runtimes.items() if key in chosen],
+            label="Trained by",
+            full_width=True,
         ),
         "stop": stop_button(stage),
         "again": button("Measure again", "Measure all of it anew"),
@@ -71,30 +74,36 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     except ValueError as error:
         return refuse(stage, controls.text, error)
     size, width = values["size"], values["width"]
-    chosen = [Way(*key.split("/")) for key in values["by"]]
+    chosen = [Runtime(*key.split("/")) for key in values["by"]]
     wanted = tasks(chosen, Network((width,)), size)
     asked = (size, width, tuple(chosen), values["again"])
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
     if stage.running is None or stage.asked != asked:
         stage.asked = asked
-        kept = stage.store.records(KIND)
-        missing = wanted if again else [task for task in wanted if not task.complete(kept)]
+        cached = stage.store.records(KIND)
+        missing = wanted if again else [task for task in wanted if not task.complete(cached)]
         request = Request(urgency=Urgency.NOW)
         store, engine = stage.store, stage.engine
         running = stage.begin(lambda cancel: measure_tasks(missing, engine, store, cancel, request))
-        stage.began_with = (kept, not missing)
+        stage.began_with = (cached, not missing)
     else:
         running = stage.running
-    kept, complete = stage.began_with
-    paint = partial(_paint, running, wanted, kept, complete, size, width, controls.text)
+    cached, complete = stage.began_with
+    paint = partial(_paint, running, wanted, cached, complete, size, width, controls.text)
     paint_while_it_runs(stage, running, paint)
 
 
 def _paint(
-    running: BackgroundTask, wanted: list[AnatomyTask], kept: list, complete: bool, size: int, width: int, controls: str
+    running: BackgroundTask,
+    wanted: list[AnatomyTask],
+    cached: list,
+    complete: bool,
+    size: int,
+    width: int,
+    controls: str,
 ) -> int:
     now = running.view()
-    records = [*kept, *now.items]
+    records = [*cached, *now.items]
     operations = [task for task in wanted if task.examination.kind == "operations"]
     parts = [task for task in wanted if task.examination.kind == "parts"]
     known = view.splits(parts, records)
@@ -103,7 +112,7 @@ def _paint(
     state = State.SAVED if complete and now.state is State.DONE else now.state
     when = f", measured {max(r.measured_at for r in records)[:16]} UTC" if complete and records else ""
     sentence = view.sentence(known, size)
-    figure = view.parts_chart(known, [task.way for task in parts])
+    figure = view.parts_chart(known, [task.runtime for task in parts])
     result = "".join(
         (
             (

@@ -7,7 +7,7 @@ from functools import partial
 
 import marimo as mo
 
-from lib.backends.registry import Way, usable_ways
+from lib.backends.registry import Runtime, usable_runtimes
 from lib.experiments.backend_race import (
     BATCH_SIZES,
     KIND,
@@ -45,8 +45,8 @@ from lib.workers.queue import Request, Urgency
 def fill(
     begun: "Plan", engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | TrialTrained | Note]:
-    """Measure the ceilings once, make the visits, then count the epochs that accuracies need."""
-    yield from measure_ceilings(usable_ways(), engine, store, cancel, request)
+    """Measure the ceilings once, make the repetitions, then count the epochs that accuracies need."""
+    yield from measure_ceilings(usable_runtimes(), engine, store, cancel, request)
     yield from records_and_notes(race(begun.left, engine, store, cancel, request))
     if begun.trials and not cancel.is_set():
         yield from learn(begun.trials, engine, store, cancel, request)
@@ -63,7 +63,7 @@ class Plan:
 
     @classmethod
     def now(cls, engine: Engine, store: Store) -> "Plan":
-        cells, records = all_cells(usable_ways()), store.records(KIND)
+        cells, records = all_cells(usable_runtimes()), store.records(KIND)
         return cls(cells, records, plan(cells, records), learned(store, NETWORK, engine.known_facts()))
 
     @property
@@ -82,18 +82,18 @@ _SAVED = ("view", "beside", "target", "price", "dated")
 MAX_PRICE_PER_H = 1000
 
 
-def _ways() -> dict[str, str]:
-    """The ways that can run here, as an address writes them, by their labels."""
-    return {way.label: f"{way.backend}/{way.device}" for way in usable_ways()}
+def _runtimes() -> dict[str, str]:
+    """The runtimes that can run here, as an address writes them, by their labels."""
+    return {runtime.label: f"{runtime.backend}/{runtime.device}" for runtime in usable_runtimes()}
 
 
 def settings() -> dict[str, Setting]:
     """What the controls may say."""
-    ways = list(_ways().values())
+    runtimes = list(_runtimes().values())
     beside = "keras-tensorflow/cpu"
     return by_name(
         choice("race.view", "seconds", list(backend_race.VIEWS.values())),
-        choice("race.beside", beside if beside in ways else ways[0], ways),
+        choice("race.beside", beside if beside in runtimes else runtimes[0], runtimes),
         choice("race.target", 0.95, TARGETS),
         number("race.price", 0.0, 0, MAX_PRICE_PER_H),
         day("race.dated", date.today()),
@@ -102,16 +102,16 @@ def settings() -> dict[str, Setting]:
 
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     """The two buttons, then view, what to compare with, and price."""
-    save, known, ways = address.save("race"), settings(), _ways()
+    save, known, runtimes = address.save("race"), settings(), _runtimes()
     view, beside, target, price, dated = (address.read(known[f"race.{name}"]) for name in _SAVED)
-    named = {value: label for label, value in ways.items()}
+    named = {value: label for label, value in runtimes.items()}
     elements = {
         "start": button("Race", "Measure all cells, or go on where it stopped"),
         "stop": stop_button(stage),
         "view": mo.ui.dropdown(
             backend_race.VIEWS, value=next(k for k, v in backend_race.VIEWS.items() if v == view), label="Show"
         ),
-        "beside": mo.ui.dropdown(ways, value=named[beside], label="… than"),
+        "beside": mo.ui.dropdown(runtimes, value=named[beside], label="… than"),
         "target": mo.ui.dropdown({f"{t:.0%}": t for t in TARGETS}, value=f"{target:.0%}", label="Target accuracy"),
         "price": mo.ui.number(0, MAX_PRICE_PER_H, step=0.001, value=price, label="$ per hour for this machine"),
         "dated": mo.ui.date(value=dated, label="price of"),
@@ -165,33 +165,36 @@ class _Painter:
     def __call__(self, plan: Plan, state: State, problem: str = "", note: str = "") -> None:
         known = standings(plan.cells, plan.records)
         view, beside, target, price, dated = (self._values[name] for name in _SAVED)
-        shown = backend_race.Shown(view, Way(*beside.split("/")), price, dated, target, plan.learned)
+        shown = backend_race.Shown(view, Runtime(*beside.split("/")), price, dated, target, plan.learned)
         running = plan.left[0] if plan.left and state.under_way else None
-        self._widget.table = backend_race.table(usable_ways(), BATCH_SIZES, known, shown, running)
+        self._widget.table = backend_race.table(usable_runtimes(), BATCH_SIZES, known, shown, running)
         mo.output.replace(mo.Html(self._head(plan, known, shown, state, problem, note)))
 
     def _head(
         self, at: Plan, known: dict[Cell, Standing], shown: backend_race.Shown, state: State, problem: str, note: str
     ) -> str:
-        visits, trainings = len(plan(at.cells, [])), len(trials(NETWORK))
+        repetitions, trainings = len(plan(at.cells, [])), len(trials(NETWORK))
         left_s = time_left_s(at.left, known) if state.under_way else None
-        words = f"{visits - len(at.left)} of {visits} visits, {len(at.learned)} of {trainings} trainings to an accuracy"
+        words = (
+            f"{repetitions - len(at.left)} of {repetitions} repetitions, {len(at.learned)} of {trainings} trainings to"
+            " an accuracy"
+        )
         words = f"{note} · {words}" if note else words
         words += f", about {seconds(left_s)} left" if left_s else ""
-        done, total = visits - len(at.left) + len(at.learned), visits + trainings
+        done, total = repetitions - len(at.left) + len(at.learned), repetitions + trainings
         line = layout.state_line(state, done, total, words, problem)
         return f'<div class="race-head">{line}{layout.sentence(backend_race.sentence(known, shown))}</div>'
 
 
 def detail(store: Store, key: str) -> mo.Html:
     """The chosen cell in full, and what is missing in the table."""
-    cells = all_cells(usable_ways())
+    cells = all_cells(usable_runtimes())
     chosen = next((cell for cell in cells if backend_race.key_of(cell) == key), None)
     standing = standings([chosen], store.records(KIND)).get(chosen) if chosen is not None else None
     floor = None
-    if chosen is not None and (known := ceilings(chosen.way, store)) is not None:
-        calls = 1.0 if chosen.way.backend != "jax-epoch" else chosen.batch_size / N_TRAIN
-        floor = step_floor(NETWORK, chosen.batch_size, known, chosen.way.backend, calls)
+    if chosen is not None and (known := ceilings(chosen.runtime, store)) is not None:
+        calls = 1.0 if chosen.runtime.backend != "jax-epoch" else chosen.batch_size / N_TRAIN
+        floor = step_floor(NETWORK, chosen.batch_size, known, chosen.runtime.backend, calls)
     text = backend_race.detail(standing, floor)
     if standing is not None:
         chart = mo.as_html(Chart(backend_race.blocks_chart(standing), "epochs")).text
@@ -202,5 +205,5 @@ def detail(store: Store, key: str) -> mo.Html:
 def record(store: Store) -> mo.Html:
     """All that was ever measured for a race on this machine and those imported, as a table that is made when it is
     opened."""
-    table = {"every visit that was kept": lambda: mo.ui.table(records_frame(store.records(KIND)), selection=None)}
+    table = {"every repetition that was kept": lambda: mo.ui.table(records_frame(store.records(KIND)), selection=None)}
     return mo.vstack([mo.md("## The record"), mo.accordion(table, lazy=True)])

@@ -4,7 +4,7 @@ from functools import partial
 
 import marimo as mo
 
-from lib.backends.registry import usable_ways
+from lib.backends.registry import usable_runtimes
 from lib.experiments.background import BackgroundTask
 from lib.experiments.claims import CLAIMS, known, measure_missing, progress, stood_on
 from lib.pages import layout
@@ -49,7 +49,7 @@ def _paint(running: BackgroundTask[Record], began_with: list[Record]) -> int:
 
 def _draw(records: list[Record], state: str) -> None:
     done, total = progress(records)
-    here = known(usable_ways(), records)
+    here = known(usable_runtimes(), records)
     judged = [claim.judge(here) for claim in CLAIMS]
     words = view.sentence(judged)
     state = state or layout.state_line(

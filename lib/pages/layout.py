@@ -19,7 +19,7 @@ from lib.timing.disturbance import disturbances
 from lib.views import mnist_training as charts_module
 from lib.views import mnist_training_sentences
 from lib.views.markup import inline, on_demand
-from lib.workers.machine_turn import PATIENCE_S
+from lib.workers.machine_lock import PATIENCE_S
 from lib.workers.notes import State
 
 
@@ -113,10 +113,10 @@ def disturbed(records: Sequence[Record]) -> str:
 
 
 def missing() -> str:
-    """HTML: the ways that cannot run here, those of one reason together, each reason with its remedy."""
+    """HTML: the runtimes that cannot run here, those of one reason together, each reason with its remedy."""
     by_reason: dict[tuple[str, str], list[str]] = {}
-    for way, reason, remedy in mnist_training.missing_backends():
-        by_reason.setdefault((reason, remedy), []).append(way.label)
+    for runtime, reason, remedy in mnist_training.missing_backends():
+        by_reason.setdefault((reason, remedy), []).append(runtime.label)
     rows = "".join(
         f"<li><b>{html.escape('; '.join(labels))}</b>: {html.escape(reason)}; {html.escape(remedy)}.</li>"
         for (reason, remedy), labels in by_reason.items()
@@ -177,9 +177,9 @@ def progress_text(results: Results) -> str:
         when = min((line.curve.measured_at for line in results.lines if line.curve), default="")
         return f"trained and timed on this machine {_ago(when)}; “Run again” measures anew"
     if results.state is State.DONE:
-        kept = sum(line.kept for line in results.lines)
+        cached = sum(line.cached for line in results.lines)
         return f"{len(results.lines)} trainings" + (
-            f", {kept} of them saved earlier" if kept else ", measured just now"
+            f", {cached} of them saved earlier" if cached else ", measured just now"
         )
     return ""
 
@@ -242,7 +242,7 @@ def _how_swept(results: Results) -> str:
     """How the trainings were made: alone, or together in the same seconds."""
     together = max((line.curve.together for line in results.lines if line.curve is not None), default=1)
     text = f" These were trained by: {html.escape(results.picked.why)}." if results.picked is not None else ""
-    earlier = max((line.kept_epochs for line in results.lines), default=0)
+    earlier = max((line.cached_epochs for line in results.lines), default=0)
     if earlier:
         text += (
             f" Up to {earlier} epochs of a training were kept and gone on from: their seconds are of an earlier time."

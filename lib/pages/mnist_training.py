@@ -20,7 +20,7 @@ from lib.views import network_inside as inside_module
 from lib.views.glossary import glossary
 from lib.views.markup import on_demand, table
 from lib.pages.url_state import Address, Setting, by_name, checked, choice, choices, ends, text
-from lib.backends.registry import BACKENDS, DEFAULT, Way, unavailable
+from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable
 from lib.backends.base import Parameters
 from lib.data.mnist import DataError, Facts, load_test, recognised
 from lib.spec import BATCH_SIZES, RATE_STEPS
@@ -49,7 +49,7 @@ _SOURCES = f"After two articles: “{OVERHEAD_ARTICLE}” and “{MACHINES_ARTIC
 
 def settings() -> dict[str, Setting]:
     """What the controls of the first four experiments may say: the articles' settings where nothing else is said."""
-    usable = [key for key, backend in BACKENDS.items() if unavailable(Way(key)) is None and backend.whole_epochs]
+    usable = [key for key, backend in BACKENDS.items() if unavailable(Runtime(key)) is None and backend.whole_epochs]
     return by_name(
         ends("rate.range", (0.001, 1.0), RATE_STEPS),
         choice("rate.count", 4, COUNTS),

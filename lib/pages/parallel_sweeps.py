@@ -6,7 +6,7 @@ from functools import partial
 
 import marimo as mo
 
-from lib.backends.registry import DEFAULT, Way, unavailable
+from lib.backends.registry import DEFAULT, Runtime, unavailable
 from lib.experiments import parallel_sweeps
 from lib.experiments.background import BackgroundTask
 from lib.experiments.parallel_sweeps import COUNTS, Compared, Mixed, Point
@@ -34,7 +34,7 @@ def _stop(stage: Stage) -> mo.ui.button:
 
 def settings() -> dict[str, Setting]:
     """What the controls of the three experiments may say."""
-    devices = [device for device in ("cpu", "gpu") if unavailable(Way(DEFAULT, device)) is None]
+    devices = [device for device in ("cpu", "gpu") if unavailable(Runtime(DEFAULT, device)) is None]
     return by_name(
         choice("compare.epochs", 3, tuple(range(1, 11))),
         choice("count.most", 32, COUNTS[1:]),
@@ -102,13 +102,13 @@ def comparison(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None
     except ValueError as error:
         return refuse(stage, controls.text, error)
     epochs, pressed = values["epochs"], values["again"]
-    kept = parallel_sweeps.compared(stage.store, epochs)
-    missing = [method for method in parallel_sweeps.methods() if method.key not in kept]
+    cached = parallel_sweeps.compared(stage.store, epochs)
+    missing = [method for method in parallel_sweeps.methods() if method.key not in cached]
     asked = (epochs, pressed)
     if stage.running is None or stage.asked != asked:
         with_keras = bool(stage.asked) and pressed != stage.asked[1]
         todo = [method for method in missing if with_keras or not method.key.startswith("keras")]
-        stage.began_with = (kept, bool(todo))
+        stage.began_with = (cached, bool(todo))
         engine, store, request = stage.engine, stage.store, _request(stage)
         stage.asked = asked
         stage.begin(lambda cancel: parallel_sweeps.compare(todo, epochs, engine, store, cancel, request))
@@ -118,9 +118,9 @@ def comparison(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None
     )
 
 
-def _paint_comparison(running: BackgroundTask, kept: dict, began: bool, epochs: int, controls: str) -> int:
+def _paint_comparison(running: BackgroundTask, cached: dict, began: bool, epochs: int, controls: str) -> int:
     now = running.view()
-    known = kept | {item.method: item.record for item in now.items if isinstance(item, Compared)}
+    known = cached | {item.method: item.record for item in now.items if isinstance(item, Compared)}
     methods = parallel_sweeps.methods()
     state = State.SAVED if not began and now.state is State.DONE else now.state
     words = now.note or f"{len(known)} of {len(methods)} strategies timed, once each"

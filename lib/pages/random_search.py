@@ -5,7 +5,7 @@ from functools import partial
 
 import marimo as mo
 
-from lib.backends.registry import DEFAULT, Way, device_count
+from lib.backends.registry import DEFAULT, Runtime, device_count
 from lib.experiments.background import BackgroundTask
 from lib.pages import layout
 from lib.pages.streaming import Stage, button, paint_while_it_runs, refuse, say, stop_button
@@ -121,7 +121,7 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
                 lambda cancel: random_search.search(trainings, engine, store, cancel, request, strategy, halving)
             )
         else:
-            stage.begin(lambda cancel: random_search.kept(trainings, engine, store, cancel, request))
+            stage.begin(lambda cancel: random_search.cached(trainings, engine, store, cancel, request))
     assert stage.running is not None, "begun above"
     paint_while_it_runs(stage, stage.running, partial(_paint, stage, stage.running, trainings, values, controls.text))
 
@@ -192,4 +192,4 @@ def _how(picked: Picked, values: dict, count: int) -> str:
         text = (
             f"Successive halving, settings for epochs: {stages}; {saved:.1f} times fewer epochs than all. First: {text}"
         )
-    return f"{text}. {Way(DEFAULT).label}."
+    return f"{text}. {Runtime(DEFAULT).label}."

@@ -21,7 +21,7 @@ import marimo as mo
 
 from lib import formatting
 from lib.backends.base import Parameters
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
 from lib.experiments.background import BackgroundTask, Watchable
 from lib.experiments.mnist_training import Experiment
@@ -225,7 +225,7 @@ class _View:
 
     def done_when_quiet(self, results: Results, latest: Callable[[], bool]) -> None:
         if results.state is State.SAVED:
-            self.engine.warm(self.experiment.items[0].way)  # nothing needed it yet, but the next slider will
+            self.engine.warm(self.experiment.items[0].runtime)  # nothing needed it yet, but the next slider will
         time.sleep(QUIET_S)
         if self.on_done is not None and latest() and not mo.current_thread().should_exit:
             self.on_done(results)
@@ -334,7 +334,7 @@ def _train_for_parameters(
     engine: Engine, training: Training, cancel: Cancel, request: Request
 ) -> tuple[Parameters, Facts] | None:
     data: Facts | None = None
-    for message in engine.run(Way(), [training], cancel, how=How(want_parameters=True), request=request):
+    for message in engine.run(Runtime(), [training], cancel, how=How(want_parameters=True), request=request):
         if isinstance(message, Ready):
             data = message.data
         elif isinstance(message, Trained) and message.parameters is not None and data is not None:

@@ -5,7 +5,7 @@ from functools import partial
 
 import marimo as mo
 
-from lib.backends.registry import DEFAULT, Way, unavailable
+from lib.backends.registry import DEFAULT, Runtime, unavailable
 from lib.experiments import traps
 from lib.experiments.anatomy_of_a_step import KIND, AnatomyTask
 from lib.experiments.background import BackgroundTask
@@ -23,7 +23,7 @@ from lib.workers.queue import Request, Urgency
 
 def settings() -> dict[str, Setting]:
     """What the controls may say."""
-    devices = [device for device in ("cpu", "gpu") if unavailable(Way(DEFAULT, device)) is None]
+    devices = [device for device in ("cpu", "gpu") if unavailable(Runtime(DEFAULT, device)) is None]
     return by_name(choice("traps.size", 32, BATCH_SIZES), choice("traps.device", "cpu", devices))
 
 
@@ -59,9 +59,9 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     asked = (task, values["again"])
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
     if stage.running is None or stage.asked != asked:
-        kept = stage.store.records(KIND)
-        complete = len(view.pairs(traps.measurements(task, kept))) == len(view.TRAPS) and not again
-        stage.asked, stage.began_with = asked, (kept, complete)
+        cached = stage.store.records(KIND)
+        complete = len(view.pairs(traps.measurements(task, cached))) == len(view.TRAPS) and not again
+        stage.asked, stage.began_with = asked, (cached, complete)
         engine, store, request = stage.engine, stage.store, Request(urgency=Urgency.NOW)
         stage.begin(lambda cancel: traps.measure(task, complete, engine, store, cancel, request))
     assert stage.running is not None, "begun above"
@@ -70,13 +70,15 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
 
 def _paint(stage: Stage, running: BackgroundTask, task: AnatomyTask, controls: str) -> int:
     now = running.view()
-    kept, complete = stage.began_with
-    found = traps.measurements(task, [*kept, *now.items])
+    cached, complete = stage.began_with
+    found = traps.measurements(task, [*cached, *now.items])
     known = view.pairs(found)
     state = State.SAVED if complete and now.state is State.DONE else now.state
     words = now.note or f"{len(known)} of {len(view.TRAPS)} traps"
-    ceiling = ceilings(task.way, stage.store)
-    sentence = " ".join(filter(None, [view.sentence(known), view.occupancy(found, task.way.device) if known else ""]))
+    ceiling = ceilings(task.runtime, stage.store)
+    sentence = " ".join(
+        filter(None, [view.sentence(known), view.occupancy(found, task.runtime.device) if known else ""])
+    )
     table = view.traps_table(
         known,
         traps.NETWORK,
@@ -95,7 +97,7 @@ def _paint(stage: Stage, running: BackgroundTask, task: AnatomyTask, controls: s
         mo.Html(
             layout.page(controls, result).text
             + (table if known else "")
-            + layout.disturbed(list(task.found([*kept, *now.items]).values()))
+            + layout.disturbed(list(task.found([*cached, *now.items]).values()))
             + layout.quiet(recorded_gpus.step_note())
         )
     )

@@ -133,7 +133,7 @@ class TrainedStep:
             self._events.close()  # type: ignore[attr-defined]
 
 
-def in_turns(experiments: Mapping[str, Experiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
+def interleaved(experiments: Mapping[str, Experiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
     """Blocks of all experiments in turns, in an order drawn anew each round: a machine that drifts drifts for all of
     them.
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from lib.backends.registry import BACKENDS
 from lib.data.mnist import Data
-from lib.profiling.harness import Experiment, Row, Subject, TrainedStep, in_turns
+from lib.profiling.harness import Experiment, Row, Subject, TrainedStep, interleaved
 from lib.profiling.request import Examination
 from lib.timing.measurement import Ended, Measurement
 
@@ -51,7 +51,7 @@ def _parts(backend: str, subject: Subject) -> Iterator[Row | None]:
     training = TrainedStep(backend, subject)
     experiments: dict[str, Experiment] = {"step": training, **module.experiments(backend, subject)}
     try:
-        yield from in_turns(experiments)
+        yield from interleaved(experiments)
         yield "busy", Measurement(tuple(training.busy_s[1:]), 1, Ended.CAP), 1.0
     finally:
         for experiment in experiments.values():

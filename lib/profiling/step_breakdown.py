@@ -22,9 +22,7 @@ PARTS = (
         "many steps on one batch with nobody asked in between (NumPy: its calls repeated one by one), less the same for"
         " one neuron and one image",
     ),
-    StepPart(
-        "transfer", "#c48600", "fetching a batch the way that this backend does, less the same with nothing to fetch"
-    ),
+    StepPart("transfer", "#c48600", "fetching a batch as this backend does, less the same with nothing to fetch"),
     StepPart(
         "launch and wait",
         "#3a72d8",

@@ -13,7 +13,7 @@ import jax
 
 from lib.backends.with_jax import sgd_step
 from lib.hardware.nvml import gpus, watched_activity
-from lib.profiling.harness import Experiment, Repeated, Row, Subject, in_turns
+from lib.profiling.harness import Experiment, Repeated, Row, Subject, interleaved
 from lib.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS
 from lib.profiling.with_jax import on_device, one_call
 from lib.timing.measurement import Ended, Measurement, Step
@@ -40,7 +40,7 @@ def measure_traps(subject: Subject) -> Iterator[Row | None]:
         Repeated(_with_transfer(subject)),
         busy,
     )
-    yield from in_turns({REFERENCE: reference, **dict(zip(TRAPS, wrong, strict=True))})
+    yield from interleaved({REFERENCE: reference, **dict(zip(TRAPS, wrong, strict=True))})
     if subject.device == "gpu":
         yield from _occupancy(step)
 

@@ -1,4 +1,4 @@
-"""The experiments on the two ways of training with JAX."""
+"""The experiments on the two backends of JAX."""
 
 import re
 import time

@@ -13,7 +13,7 @@ import numpy as np
 
 from lib.backends.base import Epoch
 from lib.backends.fingerprint import source_digest
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.hardware.machine import clocks, machine_id, this_machine
 from lib.spec import Training
 from lib.timing.measurement import Ended, Measurement
@@ -113,14 +113,14 @@ class Key:
     """
 
     training: Training
-    way: Way
+    runtime: Runtime
     data_digest: str
     versions: str
 
     def digest(self) -> str:
         parts = (
             {name: value for name, value in asdict(self.training).items() if name != "epochs"},
-            asdict(self.way),
+            asdict(self.runtime),
             self.data_digest,
             self.versions,
             source_digest(),

@@ -148,8 +148,8 @@ class Store:
         row = {
             "key": key.digest(),
             "training": json.dumps(asdict(key.training)),
-            "backend": key.way.backend,
-            "device": key.way.device,
+            "backend": key.runtime.backend,
+            "device": key.runtime.device,
             "data": key.data_digest,
             "sources": source_digest(),
             "versions": key.versions,
@@ -391,11 +391,11 @@ def _readable(path: Path) -> Iterator[tuple[str, dict]]:
 def _numbers(database: sqlite3.Connection, table: str) -> set[int]:
     """SQLite's numbers of a table's rows: from both ends of the table and of its index up to where each is damaged."""
     found: set[int] = set()
-    for way in ("NOT INDEXED ORDER BY rowid", f"INDEXED BY sqlite_autoindex_{table}_1 ORDER BY 1"):
+    for runtime in ("NOT INDEXED ORDER BY rowid", f"INDEXED BY sqlite_autoindex_{table}_1 ORDER BY 1"):
         for direction in ("ASC", "DESC"):
             column = "id" if table == "measurements" else "key"
             with suppress(sqlite3.Error):
-                for row in database.execute(f"SELECT {column}, rowid FROM {table} {way} {direction}"):
+                for row in database.execute(f"SELECT {column}, rowid FROM {table} {runtime} {direction}"):
                     found.add(row[1])
     return found
 

@@ -1,1 +1,1 @@
-"""Many trainings: the ways to make them, and what they tell."""
+"""Many trainings: strategies to make them, and their events."""

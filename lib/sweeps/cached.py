@@ -33,7 +33,7 @@ class Cached:
         """Under what an item's curve is kept, trained on the data of this digest."""
         if (index, digest) not in self._keys:
             item = self._items[index]
-            self._keys[index, digest] = Key(item.training, item.way, digest, versions(item.way.backend))
+            self._keys[index, digest] = Key(item.training, item.runtime, digest, versions(item.runtime.backend))
         return self._keys[index, digest]
 
     def curve(self, index: int, digest: str) -> Curve | None:

@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lib.backends.base import FirstCall, Steps
-from lib.backends.registry import Way, device_count, versions
+from lib.backends.registry import Runtime, device_count, versions
 from lib.backends.stacked.packing import Shape, arrange
 from lib.hardware.cores import usable_cores
 from lib.spec import N_VALIDATION, Training
@@ -37,7 +37,7 @@ Subject = dict[str, str | int | float]
 
 
 @dataclass(frozen=True)
-class Pace:
+class StepTime:
     """What one program takes: the median of all times that it was measured, and their ends."""
 
     step_s: float
@@ -47,7 +47,7 @@ class Pace:
     disturbed: tuple[str, ...] = ()  # what spoilt the measurements, where there are no others
 
     @classmethod
-    def of(cls, records: Sequence[Record]) -> "Pace":
+    def of(cls, records: Sequence[Record]) -> "StepTime":
         """From measurements that nothing disturbed, where there are any."""
         good = [record for record in records if not record.warnings] or records
         steps_s = sorted(record.measurement.median_s for record in good)
@@ -110,7 +110,7 @@ def pick(
     trainings: Sequence[Training],
     indices: Sequence[int],
     limits: Limits,
-    way: Way,
+    runtime: Runtime,
     engine: Engine,
     store: Store | None,
     cancel: Cancel,
@@ -124,20 +124,20 @@ def pick(
         what = "one training" if len(indices) == 1 else f"about {nominal:.1f} s of work"
         return Picked("sequential", f"{what}: nothing else would pay for its start", {"sequential": nominal})
     yield Choosing()
-    paces = Paces(engine, store, way, cancel, request)
+    step_times = StepTimes(engine, store, runtime, cancel, request)
     expected: dict[str, float] = {}
     for key in candidates(trainings, indices, limits):
         plan = parts(STRATEGIES[key], trainings, indices, limits)
-        found = yield from paces.of(plan, trainings)
+        found = yield from step_times.of(plan, trainings)
         if cancel.is_set():
             return None
         expected[key] = expected_s(plan, trainings, found)
     n, best_s = usable_cores(), min(expected.values())
-    if with_processes and n > 1 and pools_are_possible() and (is_warm(way) or best_s > POOL_WORTH_S):
+    if with_processes and n > 1 and pools_are_possible() and (is_warm(runtime) or best_s > POOL_WORTH_S):
         for key in POOLED:
             groups = pool_groups(key, trainings, indices, n, limits)
             if key == "processes" or any(len(group) > 1 for group in groups):
-                pooled = yield from paces.pooled_s(trainings, groups, n)
+                pooled = yield from step_times.pooled_s(trainings, groups, n)
                 expected |= {} if pooled is None else {key: pooled}
     if cancel.is_set():
         return None
@@ -157,23 +157,28 @@ def candidates(trainings: Sequence[Training], indices: Sequence[int], limits: Li
 
 
 def expected_s(
-    plan: Sequence[Part], trainings: Sequence[Training], paces: Mapping[int, Pace], compiled_s: float = COMPILED_S
+    plan: Sequence[Part],
+    trainings: Sequence[Training],
+    step_times: Mapping[int, StepTime],
+    compiled_s: float = COMPILED_S,
 ) -> float:
-    """Seconds of a plan; `paces` by position of the part, `compiled_s` for each program to be loaded.
+    """Seconds of a plan; `step times` by position of the part, `compiled_s` for each program to be loaded.
 
     A program that was not measured is as fast as the largest that was.
     """
-    largest = max(paces, key=lambda p: step_flops(plan[p], trainings) * steps_of(plan[p], trainings))
-    flops_per_s = max(step_flops(plan[p], trainings) / pace.step_s for p, pace in paces.items())
+    largest = max(step_times, key=lambda p: step_flops(plan[p], trainings) * steps_of(plan[p], trainings))
+    flops_per_s = max(step_flops(plan[p], trainings) / step_time.step_s for p, step_time in step_times.items())
     programs, total_s = set(), 0.0
     for position, part in enumerate(plan):
         flops = step_flops(part, trainings)
-        pace = paces.get(position)
-        step_s = pace.step_s if pace else paces[largest].step_s * flops / step_flops(plan[largest], trainings)
+        step_time = step_times.get(position)
+        step_s = (
+            step_time.step_s if step_time else step_times[largest].step_s * flops / step_flops(plan[largest], trainings)
+        )
         total_s += steps_of(part, trainings) * step_s + evaluation_flops(part, trainings) / flops_per_s
         if (program := tuple(program_of(part, trainings).items())) not in programs:
             programs.add(program)
-            total_s += compiled_s if pace else paces[largest].first_call_s
+            total_s += compiled_s if step_time else step_times[largest].first_call_s
     return total_s
 
 
@@ -188,26 +193,26 @@ def in_words(best: str, expected: Mapping[str, float]) -> str:
 
 
 @dataclass(frozen=True)
-class Paces:
-    """Measures programs in the way's worker, or remembers them."""
+class StepTimes:
+    """Measures programs in the runtime's worker, or remembers them."""
 
     engine: Engine
     store: Store | None
-    way: Way
+    runtime: Runtime
     cancel: Cancel
     request: AnyRequest
     max_probes: int = MAX_PROBES
     again: bool = False  # measure what is kept too
 
-    def of(self, plan: Sequence[Part], trainings: Sequence[Training]) -> Generator[Message, None, dict[int, Pace]]:
-        """Paces of the plan's programs by position of a part: of those known, and of the `MAX_PROBES` that weigh
+    def of(self, plan: Sequence[Part], trainings: Sequence[Training]) -> Generator[Message, None, dict[int, StepTime]]:
+        """Step times of the plan's programs by position of a part: of those known, and of the `MAX_PROBES` that weigh
         most."""
         weight = {p: step_flops(part, trainings) * steps_of(part, trainings) for p, part in enumerate(plan)}
         by_program: dict[tuple, list[int]] = {}
         for position, part in enumerate(plan):
             by_program.setdefault(tuple(program_of(part, trainings).items()), []).append(position)
         heaviest = sorted(by_program, key=lambda program: -sum(weight[p] for p in by_program[program]))
-        found: dict[int, Pace] = {}
+        found: dict[int, StepTime] = {}
         for rank, program in enumerate(heaviest):
             known = self._remembered(dict(program))
             wanted = self.again or (
@@ -215,39 +220,39 @@ class Paces:
             )
             if wanted and rank < self.max_probes and not self.cancel.is_set():
                 known += yield from self._measured(dict(program), plan[by_program[program][0]], trainings)
-            pace = Pace.of(known) if known else None
-            found |= dict.fromkeys(by_program[program], pace) if pace else {}
+            step_time = StepTime.of(known) if known else None
+            found |= dict.fromkeys(by_program[program], step_time) if step_time else {}
         return found
 
     def _subject(self, program: Subject) -> Subject:
-        return program | {"device": self.way.device}
+        return program | {"device": self.runtime.device}
 
     def _remembered(self, program: Subject) -> list[Record]:
         if self.store is None:
             return []
-        return current(self.store.records(KIND), self._subject(program), self.way.backend)
+        return current(self.store.records(KIND), self._subject(program), self.runtime.backend)
 
     def _measured(
         self, program: Subject, part: Part, trainings: Sequence[Training]
     ) -> Generator[Message, None, list[Record]]:
         """Begin the part, and end it after a few steps; no record where it was cancelled."""
         chosen = [trainings[i] for i in (part.indices if part.devices else part.indices[:1])]
-        first_call_s, told = 0.0, []  # told: step, seconds
+        first_call_s, reports = 0.0, []  # told: step, seconds
         how = How(devices=part.devices, probe_s=PROBE_S)
-        with self.engine.watch(self.way) as watch:
-            for message in self.engine.run(self.way, chosen, self.cancel, how, self.request):
+        with self.engine.watch(self.runtime) as watch:
+            for message in self.engine.run(self.runtime, chosen, self.cancel, how, self.request):
                 if not isinstance(message, Progress):
                     yield message
                 elif isinstance(message.event, FirstCall):
                     first_call_s += message.event.first_call_s
                 elif isinstance(message.event, Steps):
-                    told.append((message.event.first_step, len(message.event.losses), message.event.train_s))
-        if not told:
+                    reports.append((message.event.first_step, len(message.event.losses), message.event.train_s))
+        if not reports:
             return []
-        spent_s, steps = quickest(told)
+        spent_s, steps = quickest(reports)
         measured = watch.marked(Measurement((spent_s,), steps, Ended.CAP))
         subject = self._subject(program) | {"first_call_s": first_call_s}
-        record = Record.of(KIND, subject, measured, versions(self.way.backend))
+        record = Record.of(KIND, subject, measured, versions(self.runtime.backend))
         if self.store is not None:
             self.store.add(record)
         return [record]
@@ -256,11 +261,11 @@ class Paces:
         self, trainings: Sequence[Training], groups: Sequence[tuple[int, ...]], n: int
     ) -> Generator[Message, None, float | None]:
         """Seconds of these groups by `n` processes; None where it was cancelled or they could not train."""
-        start_s = 0.0 if is_warm(self.way) else POOL_START_S
+        start_s = 0.0 if is_warm(self.runtime) else POOL_START_S
         plan = [Part(group, int(len(group) > 1)) for group in groups]
         weight = [step_flops(part, trainings) * steps_of(part, trainings) for part in plan]
-        paces: dict[int, Pace] = {}
-        measured: dict[tuple, Pace] = {}
+        step_times: dict[int, StepTime] = {}
+        measured: dict[tuple, StepTime] = {}
         with self.engine.turn(self.request) as turn:
             for position in sorted(range(len(plan)), key=lambda p: -weight[p]):
                 program = program_of(plan[position], trainings) | {"by": f"process, {len(plan[position].indices)}"}
@@ -270,53 +275,55 @@ class Paces:
                     if not known:
                         yield from turn.take(self.cancel)
                         known = self._pooled(program, [trainings[i] for i in groups[position]], n)
-                    measured |= {key: Pace.of(known)} if known else {}
+                    measured |= {key: StepTime.of(known)} if known else {}
                 if key in measured:
-                    paces[position] = measured[key]
-        if self.cancel.is_set() or not paces:
+                    step_times[position] = measured[key]
+        if self.cancel.is_set() or not step_times:
             return None
         return start_s + makespan(
             [
-                expected_s([part], trainings, {0: self._pace_of(p, plan, trainings, paces)})
+                expected_s([part], trainings, {0: self._step_time_of(p, plan, trainings, step_times)})
                 for p, part in enumerate(plan)
             ],
             n,
         )
 
-    def _pace_of(
-        self, position: int, plan: Sequence[Part], trainings: Sequence[Training], paces: Mapping[int, Pace]
-    ) -> Pace:
-        """A part's own pace, or the first's, scaled by the arithmetic."""
-        if position in paces:
-            return paces[position]
-        first = min(paces)
+    def _step_time_of(
+        self, position: int, plan: Sequence[Part], trainings: Sequence[Training], step_times: Mapping[int, StepTime]
+    ) -> StepTime:
+        """A part's own step time, or the first's, scaled by the arithmetic."""
+        if position in step_times:
+            return step_times[position]
+        first = min(step_times)
         scale = step_flops(plan[position], trainings) / step_flops(plan[first], trainings)
-        return replace(paces[first], step_s=paces[first].step_s * scale)
+        return replace(step_times[first], step_s=step_times[first].step_s * scale)
 
     def _pooled(self, program: Subject, trainings: Sequence[Training], n: int) -> list[Record]:
         """A step's seconds while all processes train the same; nothing where they could not."""
         task = PoolTask(
-            self.way, tuple(trainings), Expected.here(self.way, ""), stacked=len(trainings) > 1, probe_s=PROBE_S
+            self.runtime, tuple(trainings), Expected.here(self.runtime, ""), stacked=len(trainings) > 1, probe_s=PROBE_S
         )
-        pool = local_pool(self.way)
+        pool = local_pool(self.runtime)
         found: list[float] = []
-        watch = self.engine.watch(self.way)
+        watch = self.engine.watch(self.runtime)
         for _ in range(2):  # the first time compiles, and the processes start one after the other
             with watch:
-                told = run_tasks([task] * n, pool, n, self.cancel)
-                found = [one[1].step_s for one in told if isinstance(one, tuple)]
+                reports = run_tasks([task] * n, pool, n, self.cancel)
+                found = [one[1].step_s for one in reports if isinstance(one, tuple)]
         if not found or self.cancel.is_set():
             return []
         measured = watch.marked(Measurement((max(found),), 1, Ended.CAP))
         subject = self._subject(program) | {"first_call_s": COMPILED_S}
-        record = Record.of(KIND, subject, measured, versions(self.way.backend))
+        record = Record.of(KIND, subject, measured, versions(self.runtime.backend))
         if self.store is not None:
             self.store.add(record)
         return [record]
 
 
-def quickest(told: Sequence[tuple[int, int, float]]) -> tuple[float, int]:
-    """Seconds and steps of the quickest report; told: first step, steps, and one network's share of the seconds.
+def quickest(reports: Sequence[tuple[int, int, float]]) -> tuple[float, int]:
+    """Seconds and steps of the quickest report.
+
+    `reports`: of each the first step, the number of steps, and one network's share of the seconds.
 
     The quickest, because what disturbs a machine only ever slows it, and not the first, whose memory is not in the
     caches yet.
@@ -324,10 +331,10 @@ def quickest(told: Sequence[tuple[int, int, float]]) -> tuple[float, int]:
     >>> quickest([(0, 16, 9.0), (16, 100, 1.0), (16, 100, 1.0), (116, 100, 3.0)])
     (2.0, 100)
     """
-    reports: dict[int, tuple[float, int]] = {}
-    for first, steps, seconds in told:
-        reports[first] = (reports.get(first, (0.0, 0))[0] + seconds, steps)
-    later = {first: report for first, report in reports.items() if first > 0} or reports
+    whole: dict[int, tuple[float, int]] = {}
+    for first, steps, seconds in reports:
+        whole[first] = (whole.get(first, (0.0, 0))[0] + seconds, steps)
+    later = {first: report for first, report in whole.items() if first > 0} or whole
     return min(later.values(), key=lambda report: report[0] / report[1])
 
 
@@ -343,6 +350,6 @@ def makespan(cost_s: Sequence[float], n: int) -> float:
     return max(ends)
 
 
-def limits_of(way: Way, free_bytes: float, cache_bytes: float) -> Limits:
+def limits_of(runtime: Runtime, free_bytes: float, cache_bytes: float) -> Limits:
     """What a stack may use here."""
-    return Limits(free_bytes, cache_bytes, max(1, device_count(way.device)))
+    return Limits(free_bytes, cache_bytes, max(1, device_count(runtime.device)))

@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.sweeps.process_pool import Expected, OtherVersions, refuse_if_other, refuse_if_wrong
 from lib.workers.engine import TrainingFailed
 
@@ -38,7 +38,7 @@ def address() -> str | None:
 
 
 @contextmanager
-def connected(to: str, way: Way, data_digest: str) -> Iterator[Cluster]:
+def connected(to: str, runtime: Runtime, data_digest: str) -> Iterator[Cluster]:
     """A connection for as long as it is needed. Raises `NoCluster` within 5 s, with a sentence."""
     try:
         from distributed import Client
@@ -51,7 +51,7 @@ def connected(to: str, way: Way, data_digest: str) -> Iterator[Cluster]:
             f"the scheduler at {to} did not answer within {ANSWER_S:.0f} s; start it, correct {ADDRESS}, {LOCAL}"
         ) from error
     with client:
-        said: dict = client.run(_check, Expected.here(way, data_digest), way, on_error="return")  # type: ignore[assignment]
+        said: dict = client.run(_check, Expected.here(runtime, data_digest), runtime, on_error="return")  # type: ignore[assignment]
         refused = {worker: answer for worker, answer in said.items() if answer is not None}
         good = [worker for worker in said if worker not in refused]
         if not good:
@@ -61,10 +61,10 @@ def connected(to: str, way: Way, data_digest: str) -> Iterator[Cluster]:
         yield Cluster(executor, len(good), tuple(f"{worker}: {_words(answer)}" for worker, answer in refused.items()))
 
 
-def _check(expected: Expected, way: Way) -> str | None:
+def _check(expected: Expected, runtime: Runtime) -> str | None:
     try:
-        refuse_if_other(expected, way)
-        refuse_if_wrong(way)
+        refuse_if_other(expected, runtime)
+        refuse_if_wrong(runtime)
     except OtherVersions as error:
         return str(error)
     return None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lib.backends.base import Parameters
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.spec import Training
 from lib.storage.records import Curve
 from lib.workers.engine import Message
@@ -15,7 +15,7 @@ class Item:
     """One training, and the backend and device that it is given to."""
 
     training: Training
-    way: Way = field(default_factory=Way)
+    runtime: Runtime = field(default_factory=Runtime)
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Finished:
 
     index: int
     curve: Curve
-    kept: bool
+    cached: bool
     parameters: Parameters | None = None
     strategy: str = ""
 
@@ -38,7 +38,7 @@ class ToTrain:
 
 @dataclass(frozen=True)
 class Choosing:
-    """A few steps of each way are being measured, to pick one."""
+    """A few steps by each strategy are being measured, to pick one."""
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,25 @@
-"""A sweep's trainings in the engine's workers: part after part, by themselves in turns or as a stack."""
+"""A sweep's trainings in the engine's workers: part after part, by themselves side by side or as a stack."""
 
 from collections.abc import Iterator, Sequence
 
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.sweeps.events import Continued, Finished, Update, Void
 from lib.sweeps.plan import Plan
 from lib.sweeps.process_pool import Collected
 from lib.sweeps.strategies import STRATEGIES, Limits, Part, parts
-from lib.workers.engine import How, Kept, Progress, Ready, Restarted, Trained
+from lib.workers.engine import Checkpoint, How, Progress, Ready, Restarted, Trained
 
 
-def train(plan: Plan, way: Way, todo: Sequence[int], strategy: str, limits: Limits) -> Iterator[Update]:
+def train(plan: Plan, runtime: Runtime, todo: Sequence[int], strategy: str, limits: Limits) -> Iterator[Update]:
     """Those that go on after so many epochs by themselves."""
     for first_epoch in sorted({plan.cached.first_epoch(index) for index in todo}):
         alike = [index for index in todo if plan.cached.first_epoch(index) == first_epoch]
         for part in parts(STRATEGIES[strategy], plan.trainings, alike, limits):
             if not plan.cancel.is_set():
-                yield from _train_part(plan, way, part, first_epoch, strategy)
+                yield from _train_part(plan, runtime, part, first_epoch, strategy)
 
 
-def _train_part(plan: Plan, way: Way, part: Part, first_epoch: int, strategy: str) -> Iterator[Update]:
+def _train_part(plan: Plan, runtime: Runtime, part: Part, first_epoch: int, strategy: str) -> Iterator[Update]:
     digest, indices, cached = "", part.indices, plan.cached
     facts = yield from plan.engine.data_facts(plan.cancel)
     start = {}
@@ -31,7 +31,7 @@ def _train_part(plan: Plan, way: Way, part: Part, first_epoch: int, strategy: st
             start, first_epoch = {}, 0
     collected = [cached.collected(index, first_epoch) for index in indices]
     how = How(part.devices, True, first_epoch, start, plan.want_parameters)
-    messages = plan.engine.run(way, [plan.items[i].training for i in indices], plan.cancel, how, plan.request)
+    messages = plan.engine.run(runtime, [plan.items[i].training for i in indices], plan.cancel, how, plan.request)
     together = len(indices) if part.devices else 1
     for message in messages:
         if isinstance(message, Ready):
@@ -50,7 +50,7 @@ def _train_part(plan: Plan, way: Way, part: Part, first_epoch: int, strategy: st
         elif isinstance(message, Progress):
             collected[message.index].add(message.event)
             yield Progress(indices[message.index], message.event)
-        elif isinstance(message, Kept) and not cached.fresh:  # a whole curve is not replaced by half of one
+        elif isinstance(message, Checkpoint) and not cached.fresh:  # a whole curve is not replaced by half of one
             curve = collected[message.index].curve(together)
             cached.put(indices[message.index], curve, message.parameters, digest)
         elif isinstance(message, Trained):
@@ -58,5 +58,5 @@ def _train_part(plan: Plan, way: Way, part: Part, first_epoch: int, strategy: st
             collected[message.index] = Collected()  # a thousand curves are not held until the last is done
             curve = cached.put(index, curve, message.parameters, digest)
             yield Finished(index, curve, False, message.parameters, strategy)
-        elif not isinstance(message, Kept):
+        elif not isinstance(message, Checkpoint):
             yield message

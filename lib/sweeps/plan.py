@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.backends.stacked.packing import MAX_WASTE
 from lib.hardware.optional import free_memory_bytes
 from lib.spec import Training
@@ -75,8 +75,8 @@ class Plan:
     def trainings(self) -> list[Training]:
         return [item.training for item in self.items]
 
-    def limits(self, way: Way) -> Limits:
-        """What a stack may use on this way's device."""
+    def limits(self, runtime: Runtime) -> Limits:
+        """What a stack may use on this runtime's device."""
         free_bytes = MEMORY_SHARE * free_memory_bytes()
-        limits = cost_model.limits_of(way, free_bytes, CACHE_BYTES[way.device])
+        limits = cost_model.limits_of(runtime, free_bytes, CACHE_BYTES[runtime.device])
         return replace(limits, max_waste=self.options.max_waste)

@@ -19,7 +19,7 @@ from lib.backends.base import Epoch, FirstCall, Parameters, Steps, no_parameters
 from lib.backends.cuda import installed
 from lib.backends.fingerprint import source_digest
 from lib.backends.known_answer import WrongNumbers, verify
-from lib.backends.registry import BACKENDS, Way, load_train, versions, worker_environment
+from lib.backends.registry import BACKENDS, Runtime, load_train, versions, worker_environment
 from lib.data.mnist import Data, load
 from lib.hardware.cores import usable_cores
 from lib.spec import Training
@@ -52,15 +52,15 @@ class Expected:
     data_digest: str
 
     @classmethod
-    def here(cls, way: Way, data_digest: str) -> "Expected":
-        return cls(versions(way.backend), source_digest(), data_digest)
+    def here(cls, runtime: Runtime, data_digest: str) -> "Expected":
+        return cls(versions(runtime.backend), source_digest(), data_digest)
 
 
 @dataclass(frozen=True)
 class PoolTask:
     """Trainings for one process, one after another, or together as a stack."""
 
-    way: Way
+    runtime: Runtime
     trainings: tuple[Training, ...]
     expected: Expected
     first_epoch: int = 0
@@ -114,14 +114,14 @@ def name_of_process() -> str:
 
 def perform(task: PoolTask) -> Outcome:
     """In a worker: check, load, train. Raises `OtherVersions` and what the backend raises."""
-    refuse_if_other(task.expected, task.way)
+    refuse_if_other(task.expected, task.runtime)
     data = _data()
     if task.expected.data_digest and data.digest != task.expected.data_digest:
         raise OtherVersions(
             f"worker {name_of_process()} has other training images than this program (digest {data.digest[:8]},"
             f" expected {task.expected.data_digest[:8]}); set MNIST_NPZ there to the same file"
         )
-    refuse_if_wrong(task.way, data, task.stacked)
+    refuse_if_wrong(task.runtime, data, task.stacked)
     if task.probe_s:
         return Outcome((), (), name_of_process(), _probe(task, data))
     collected = [Collected() for _ in task.trainings]
@@ -137,9 +137,9 @@ def perform(task: PoolTask) -> Outcome:
     return Outcome(tuple(thinned), tuple(parameters), name_of_process())
 
 
-def refuse_if_other(expected: Expected, way: Way) -> None:
+def refuse_if_other(expected: Expected, runtime: Runtime) -> None:
     """Raise `OtherVersions` where this process would not compute the same."""
-    here = Expected.here(way, expected.data_digest)
+    here = Expected.here(runtime, expected.data_digest)
     if here.versions != expected.versions:
         raise OtherVersions(
             f"worker {name_of_process()} has {here.versions}, expected {expected.versions}; install the same"
@@ -151,15 +151,15 @@ def refuse_if_other(expected: Expected, way: Way) -> None:
         )
 
 
-def refuse_if_wrong(way: Way, data: Data | None = None, stacked: bool = False) -> None:
+def refuse_if_wrong(runtime: Runtime, data: Data | None = None, stacked: bool = False) -> None:
     """Raise `OtherVersions` where this process computes wrongly; `data`: of this process, where it is loaded
     already."""
     # Whoever started this process: XLA reads its flags when it is first used, not when it is imported.
     os.environ |= {
-        name: value for name, value in worker_environment(way, None, threads=1).items() if name == "XLA_FLAGS"
+        name: value for name, value in worker_environment(runtime, None, threads=1).items() if name == "XLA_FLAGS"
     }
     try:
-        verify(way.backend, way.device, data or _data(), stacked)
+        verify(runtime.backend, runtime.device, data or _data(), stacked)
     except WrongNumbers as error:
         raise OtherVersions(f"worker {name_of_process()}: {error}") from error
 
@@ -170,12 +170,12 @@ def _events(task: PoolTask, data: Data) -> Iterator[tuple[int, FirstCall | Steps
         from lib.backends.stacked.train import train_stack
 
         known = {index: parameters for index, parameters in start.items() if parameters}
-        told = train_stack(task.trainings, data, task.way.device, 1, known, task.first_epoch)
-        yield from (one for one in told if one is not None)
+        report = train_stack(task.trainings, data, task.runtime.device, 1, known, task.first_epoch)
+        yield from (one for one in report if one is not None)
         return
-    train = load_train(task.way.backend)
+    train = load_train(task.runtime.backend)
     for index, training in enumerate(task.trainings):
-        for event in train(training, data, task.way.device, start.get(index), task.first_epoch):
+        for event in train(training, data, task.runtime.device, start.get(index), task.first_epoch):
             yield index, event
 
 
@@ -189,11 +189,11 @@ def _probe(task: PoolTask, data: Data) -> float:
             continue
         if spent_s > task.probe_s and event.first_step not in reports:
             break
-        told = reports.setdefault(event.first_step, [0.0, len(event.losses)])
-        told[0] += event.train_s
+        report = reports.setdefault(event.first_step, [0.0, len(event.losses)])
+        report[0] += event.train_s
         spent_s += event.train_s
     events.close()  # type: ignore[attr-defined]
-    later = [told for first, told in reports.items() if first > 0] or list(reports.values())
+    later = [report for first, report in reports.items() if first > 0] or list(reports.values())
     return min((seconds / steps for seconds, steps in later), default=0.0)
 
 
@@ -206,12 +206,12 @@ class LocalPool:
     """Processes of this machine, as many as cores, one thread each; they end when idle, with this program, or by
     `close`."""
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         from loky import ProcessPoolExecutor  # only here: a machine that has no pool needs no loky
         from loky.backend import get_context
 
         self.n = usable_cores()
-        environment = complete_environment(way, threads=1)
+        environment = complete_environment(runtime, threads=1)
         self.executor = ProcessPoolExecutor(
             self.n,
             context=get_context("loky"),
@@ -243,15 +243,15 @@ _pools: dict[tuple[str, str], LocalPool] = {}
 _guard = threading.Lock()
 
 
-def local_pool(way: Way, fresh: bool = False) -> LocalPool:
-    """This program's pool for the way's library; `fresh`: another in its place, because it broke or is busy with
+def local_pool(runtime: Runtime, fresh: bool = False) -> LocalPool:
+    """This program's pool for the runtime's library; `fresh`: another in its place, because it broke or is busy with
     what nobody wants."""
-    key = (BACKENDS[way.backend].worker, way.device)
+    key = (BACKENDS[runtime.backend].worker, runtime.device)
     with _guard:
         if fresh and key in _pools:
             _pools.pop(key).close()
         if key not in _pools:
-            _pools[key] = LocalPool(way)
+            _pools[key] = LocalPool(runtime)
         return _pools[key]
 
 
@@ -262,10 +262,10 @@ def close_pools() -> None:
             _pools.popitem()[1].close(wait=True)
 
 
-def is_warm(way: Way) -> bool:
-    """Whether the way's pool has its processes."""
+def is_warm(runtime: Runtime) -> bool:
+    """Whether the runtime's pool has its processes."""
     with _guard:
-        pool = _pools.get((BACKENDS[way.backend].worker, way.device))
+        pool = _pools.get((BACKENDS[runtime.backend].worker, runtime.device))
         return pool is not None and pool.is_warm
 
 

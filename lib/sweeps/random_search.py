@@ -77,7 +77,7 @@ def draw(space: Space, settings: int, epochs: int, seed: int) -> list[Training]:
     return list(found)
 
 
-def kept(
+def cached(
     trainings: Sequence[Training], engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Finished | Note]:
     """What is in the store already; nothing is trained. Where nobody knows yet for which images, a worker is asked."""
@@ -108,7 +108,7 @@ def search(
     for update in make(items, engine, store, cancel, options, request):
         if isinstance(update, Finished | Picked):
             yield update
-        if (isinstance(update, Finished) and update.kept and not halving) or (
+        if (isinstance(update, Finished) and update.cached and not halving) or (
             isinstance(update, Continued) and not halving
         ):
             done += len(update.curve.epochs)

@@ -1,4 +1,4 @@
-"""The ways to make a sweep: one table, and how each divides trainings into parts. Pure; nothing is trained here."""
+"""How to make a sweep: one table, and how each divides trainings into parts. Pure; nothing is trained here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ POOLED = ("processes", "stacks")  # made by processes of this machine, a core ea
 
 @dataclass(frozen=True)
 class Part:
-    """Trainings that are given to a worker at once: by themselves in turns, or as a stack on so many devices."""
+    """Trainings that are given to a worker at once: by themselves side by side, or as a stack on so many devices."""
 
     indices: tuple[int, ...]
     devices: int = 0

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
-from lib.backends.registry import DEFAULT, Way
+from lib.backends.registry import DEFAULT, Runtime
 from lib.data.mnist import Facts
 from lib.spec import Training
 from lib.storage.store import Store
@@ -55,8 +55,8 @@ def row(item: Item, finished: Finished) -> dict[str, object]:
     training, curve = item.training, finished.curve
     last = curve.epochs[-1]
     return {
-        "backend": item.way.backend,
-        "device": item.way.device,
+        "backend": item.runtime.backend,
+        "device": item.runtime.device,
         "hidden_layers": training.network.label,
         "learning_rate": training.learning_rate,
         "batch_size": training.batch_size,
@@ -70,7 +70,7 @@ def row(item: Item, finished: Finished) -> dict[str, object]:
         "first_call_s": curve.first_call_s,
         "trained_together": curve.together,
         "strategy": finished.strategy,
-        "from_store": finished.kept,
+        "from_store": finished.cached,
         "measured_at": curve.measured_at,
         "machine": curve.machine,
     }
@@ -128,7 +128,7 @@ def _missing(plan: Plan, indices: Sequence[int], digest: str) -> Iterator[Update
     missing = []
     for index in indices:
         if (curve := plan.cached.curve(index, digest)) is not None:
-            yield Finished(index, curve, kept=True)
+            yield Finished(index, curve, cached=True)
         else:
             missing.append(index)
     return missing
@@ -156,15 +156,15 @@ def _follow(plan: Plan, flights: dict[int, Flight[Update]]) -> Iterator[Update]:
     heard, given_up = dict.fromkeys(flights, 0), []
     while flights and not plan.cancel.is_set():
         plan.engine.flights.wait_for(
-            lambda: any(flight.over or len(flight.told) > heard[i] for i, flight in flights.items()), plan.cancel
+            lambda: any(flight.over or len(flight.events) > heard[i] for i, flight in flights.items()), plan.cancel
         )
         for index, flight in list(flights.items()):
-            over, news = flight.over, flight.told[heard[index] :]
+            over, news = flight.over, flight.events[heard[index] :]
             heard[index] += len(news)
             yield from (_as_of(index, update) for update in news)
             if over:
                 del flights[index]
-                if not (flight.told and isinstance(flight.told[-1], Finished)):
+                if not (flight.events and isinstance(flight.events[-1], Finished)):
                     given_up.append(index)
                     yield Void((index,))
     return given_up
@@ -186,38 +186,38 @@ def _train(plan: Plan, indices: Sequence[int], facts: Facts) -> Iterator[Update]
     for index in todo:
         if (curve := plan.cached.go_on(index, facts.digest)) is not None:
             yield Continued(index, curve)
-    ways = dict.fromkeys(plan.items[index].way for index in todo)
-    for way in sorted(ways, key=lambda way: way.backend != DEFAULT):
-        alike = [index for index in todo if plan.items[index].way == way]
+    runtimes = dict.fromkeys(plan.items[index].runtime for index in todo)
+    for runtime in sorted(runtimes, key=lambda runtime: runtime.backend != DEFAULT):
+        alike = [index for index in todo if plan.items[index].runtime == runtime]
         if plan.cancel.is_set():
             return
-        if way.backend != DEFAULT:
-            strategy, limits = _of_others(plan, way), Limits(math.inf, math.inf)
+        if runtime.backend != DEFAULT:
+            strategy, limits = _of_others(plan, runtime), Limits(math.inf, math.inf)
         else:
-            limits = plan.limits(way)
-            picked = yield from _pick(plan, way, alike, limits)
+            limits = plan.limits(runtime)
+            picked = yield from _pick(plan, runtime, alike, limits)
             if picked is None or plan.cancel.is_set():
                 return
             yield picked
             strategy = picked.strategy
         if STRATEGIES[strategy].elsewhere:
-            yield from in_processes.train(plan, way, alike, strategy, facts)
+            yield from in_processes.train(plan, runtime, alike, strategy, facts)
         else:
-            yield from in_workers.train(plan, way, alike, strategy, limits)
+            yield from in_workers.train(plan, runtime, alike, strategy, limits)
 
 
-def _of_others(plan: Plan, way: Way) -> str:
+def _of_others(plan: Plan, runtime: Runtime) -> str:
     """Other backends are there to be compared: one after another, or each in a process of its own."""
     asked = STRATEGIES.get(plan.options.strategy, STRATEGIES["sequential"])
     if (asked.elsewhere and not asked.stacked) or asked.key == "sequential":
         return asked.key
     raise ValueError(
-        f"strategy {plan.options.strategy}: expected trainings by {Way(DEFAULT).label}, got {way.label}; "
+        f"strategy {plan.options.strategy}: expected trainings by {Runtime(DEFAULT).label}, got {runtime.label}; "
         "choose sequential or processes"
     )
 
 
-def _pick(plan: Plan, way: Way, todo: Sequence[int], limits: Limits) -> Iterator[Update]:
+def _pick(plan: Plan, runtime: Runtime, todo: Sequence[int], limits: Limits) -> Iterator[Update]:
     """Generator: its value is what was picked."""
     options = plan.options
     if options.executor is not None:
@@ -231,7 +231,7 @@ def _pick(plan: Plan, way: Way, todo: Sequence[int], limits: Limits) -> Iterator
             plan.trainings,
             todo,
             limits,
-            way,
+            runtime,
             plan.engine,
             plan.cached.store,
             plan.cancel,

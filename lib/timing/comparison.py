@@ -13,7 +13,7 @@ looking often does not find what is not there (Bonferroni's correction).
 Times that were taken one after another have no pairs. Then the ratio is that of the geometric means, and its interval
 Welch's, on the logarithms (B. L. Welch, Biometrika 34, 1947): it allows each side a spread of its own, and needs two
 times of each. It covers what varied within each of the two, not what changed on the machine between them; so give it
-times from several visits, not from one.
+times from several repetitions, not from one.
 """
 
 import math

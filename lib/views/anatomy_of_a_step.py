@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 import pandas as pd
 
-from lib.backends.registry import BACKENDS, Way
+from lib.backends.registry import BACKENDS, Runtime
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
 from lib.formatting import justified, seconds
@@ -66,13 +66,13 @@ def operations_table(
 
 
 def _head(task: AnatomyTask) -> str:
-    return LIBRARY_LABELS[BACKENDS[task.way.backend].worker] + (", GPU" if task.way.device == "gpu" else "")
+    return LIBRARY_LABELS[BACKENDS[task.runtime.backend].worker] + (", GPU" if task.runtime.device == "gpu" else "")
 
 
 def _training(task: AnatomyTask, parts: Sequence[AnatomyTask], records: Sequence[Record]) -> str:
-    backend = FIT_OF[BACKENDS[task.way.backend].worker]
-    way = Way(backend, task.way.device) if backend in BACKENDS else task.way
-    return next((_cell(one.found(records).get("step")) for one in parts if one.way == way), "–")
+    backend = FIT_OF[BACKENDS[task.runtime.backend].worker]
+    runtime = Runtime(backend, task.runtime.device) if backend in BACKENDS else task.runtime
+    return next((_cell(one.found(records).get("step")) for one in parts if one.runtime == runtime), "–")
 
 
 def _cell(record: Record | None) -> str:
@@ -103,22 +103,22 @@ def _line(
     return [html.escape(label), *cells, *quotes], css
 
 
-def splits(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> dict[Way, Split]:
-    """What is known of each way's step."""
-    return {task.way: known for task in parts if (known := task.split(records)) is not None}
+def splits(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> dict[Runtime, Split]:
+    """What is known of each runtime's step."""
+    return {task.runtime: known for task in parts if (known := task.split(records)) is not None}
 
 
-def parts_chart(known: Mapping[Way, Split], ways: Sequence[Way]) -> Chart:
+def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> Chart:
     """Stacked microseconds of one step by backend, with a mark at the step that was measured."""
-    labels = [way.label for way in ways]
+    labels = [runtime.label for runtime in runtimes]
     rows = [
-        {"label": way.label, "part": name, "us": 1e6 * value, "share": value / one.drawn_s, "order": number}
-        for way, one in known.items()
+        {"label": runtime.label, "part": name, "us": 1e6 * value, "share": value / one.drawn_s, "order": number}
+        for runtime, one in known.items()
         for number, (name, value) in enumerate(_stack(one).items())
     ]
     steps = [
-        {"label": way.label, "us": 1e6 * one.step_s, "end": 1e6 * one.drawn_s, "step": seconds(one.step_s)}
-        for way, one in known.items()
+        {"label": runtime.label, "us": 1e6 * one.step_s, "end": 1e6 * one.drawn_s, "step": seconds(one.step_s)}
+        for runtime, one in known.items()
     ]
     most_us = nice_above(1.1e6 * max((one.drawn_s for one in known.values()), default=1e-3))
     names = [part.name for part in PARTS] + [UNEXPLAINED]
@@ -164,22 +164,22 @@ def _stack(one: Split) -> dict[str, float]:
     return {**one.parts_s, UNEXPLAINED: max(0.0, one.unexplained_s)}
 
 
-def sentence(known: Mapping[Way, Split], batch_size: int) -> str:
+def sentence(known: Mapping[Runtime, Split], batch_size: int) -> str:
     """What the split says, from its rows."""
     if not known:
         return ""
     said = []
-    fastest = min(known, key=lambda way: known[way].step_s)
-    slowest = max(known, key=lambda way: known[way].step_s)
-    for way in dict.fromkeys((slowest, fastest)):
-        one = known[way]
+    fastest = min(known, key=lambda runtime: known[runtime].step_s)
+    slowest = max(known, key=lambda runtime: known[runtime].step_s)
+    for runtime in dict.fromkeys((slowest, fastest)):
+        one = known[runtime]
         largest = max((part.name for part in PARTS if part.name != "arithmetic"), key=lambda name: one.parts_s[name])
         said.append(
-            f"A step on {batch_size:,} image{'s' if batch_size > 1 else ''} takes {way.label} {seconds(one.step_s)}: "
-            f"{one.share('arithmetic'):.0%} of it arithmetic, "
-            f"{one.share(largest):.0%} {largest}."
+            f"A step on {batch_size:,} image{'s' if batch_size > 1 else ''} takes"
+            f" {runtime.label} {seconds(one.step_s)}: {one.share('arithmetic'):.0%} of it arithmetic,"
+            f" {one.share(largest):.0%} {largest}."
         )
-    off = [way.label for way, one in known.items() if not one.adds_up]
+    off = [runtime.label for runtime, one in known.items() if not one.adds_up]
     if off:
         said.append(
             f"The parts of {', '.join(off)} are more than {EXPLAINED:.0%} off the measured step: some of them ran at"
@@ -202,7 +202,7 @@ def experiments_table(parts: Sequence[AnatomyTask], records: Sequence[Record]) -
     ]
     row_css = [""] * (len(rows) - 1) + ["anatomy-sum"]
     return table(
-        ["part", *(html.escape(way.label) for way in known), "known by"], rows, "anatomy anatomy-parts", row_css
+        ["part", *(html.escape(runtime.label) for runtime in known), "known by"], rows, "anatomy anatomy-parts", row_css
     )
 
 

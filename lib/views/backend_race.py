@@ -8,10 +8,10 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from lib.backends.registry import BACKENDS, Way
+from lib.backends.registry import BACKENDS, Runtime
 from lib.experiments import published
 from lib.experiments.backend_race import Cell, Standing
-from lib.experiments.recorded_machines import Machine, gpu_ways, named, recorded_gpus
+from lib.experiments.recorded_machines import Machine, gpu_runtimes, named, recorded_gpus
 from lib.experiments.time_to_accuracy import Learned, needed
 from lib.formatting import justified, seconds
 from lib.spec import N_TRAIN
@@ -48,7 +48,7 @@ class Shown:
     """What is shown of the cells, and what it is held against."""
 
     view: str = "seconds"
-    beside: Way | None = None
+    beside: Runtime | None = None
     price_per_h: float = 0.0
     price_date: str = ""
     target: float = 0.95
@@ -56,11 +56,11 @@ class Shown:
 
 
 def key_of(cell: Cell) -> str:
-    return f"{cell.way.backend}/{cell.way.device}/{cell.batch_size}"
+    return f"{cell.runtime.backend}/{cell.runtime.device}/{cell.batch_size}"
 
 
 def table(
-    ways: Sequence[Way],
+    runtimes: Sequence[Runtime],
     batch_sizes: Sequence[int],
     known: Mapping[Cell, Standing],
     shown: Shown | None = None,
@@ -76,18 +76,18 @@ def table(
     values = {cell: value for cell, (_, _, value) in figures.items() if value is not None}
     best = _best_of_columns(values, shown)
     rows = []
-    for way in ways:
+    for runtime in runtimes:
         cells = []
-        for cell in (Cell(way, size) for size in batch_sizes):
+        for cell in (Cell(runtime, size) for size in batch_sizes):
             level = _level(values[cell], values.values()) if cell in values else None
             shown_cell = _cell(cell, figures.get(cell), known.get(cell), running)
             cells.append(shown_cell | {"level": level, "best": cell in best})
-        rows.append({"label": way.label, "published": False, "cells": cells})
+        rows.append({"label": runtime.label, "published": False, "cells": cells})
     if shown.view == "seconds":
         for machine in recorded_gpus():
-            for way in gpu_ways(machine):
-                cells = [_recorded_cell(machine, way, size) for size in batch_sizes]
-                rows.append({"label": f"{named(machine)}: {way.label}", "published": True, "cells": cells})
+            for runtime in gpu_runtimes(machine):
+                cells = [_recorded_cell(machine, runtime, size) for size in batch_sizes]
+                rows.append({"label": f"{named(machine)}: {runtime.label}", "published": True, "cells": cells})
         for (backend, device), by_size in published.EPOCH_S.items():
             cells = [_published_cell(by_size.get(size)) for size in batch_sizes]
             rows.append({"label": f"published: {_PUBLISHED[backend, device]}", "published": True, "cells": cells})
@@ -137,7 +137,7 @@ def _epoch(standing: Standing, _known: Mapping[Cell, Standing], _shown: Shown) -
     low, middle, high = standing.quartiles_s
     title = (
         f"{seconds(middle)} per epoch ({seconds(low)} to {seconds(high)}), {len(standing.epoch_s)} epochs in"
-        f" {_visits(standing)}"
+        f" {_repetitions(standing)}"
     )
     return justified(middle, low, high), title, middle
 
@@ -146,7 +146,7 @@ def _speed_up(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) 
     other = known.get(Cell(shown.beside, standing.cell.batch_size)) if shown.beside is not None else None
     if other is None:
         return "–", "the other one is not measured yet", None
-    told = compared(other.visit_s, standing.visit_s, paired=False)
+    comparison = compared(other.repetition_s, standing.repetition_s, paired=False)
     verdict = {
         Verdict.SLOWER: "faster",
         Verdict.FASTER: "slower",
@@ -154,10 +154,10 @@ def _speed_up(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) 
         Verdict.UNCLEAR: "not told apart",
     }
     title = (
-        f"{told.ratio:.3g} times as fast ({told.low:.3g} to {told.high:.3g}, from {told.n} visits of each):"
-        f" {verdict[told.verdict]}"
+        f"{comparison.ratio:.3g} times as fast ({comparison.low:.3g} to {comparison.high:.3g}, from"
+        f" {comparison.n} repetitions of each): {verdict[comparison.verdict]}"
     )
-    return f"{told.ratio:.2g} ×", title, told.ratio
+    return f"{comparison.ratio:.2g} ×", title, comparison.ratio
 
 
 def _to_target(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) -> Figure:
@@ -181,11 +181,13 @@ def _to_target(standing: Standing, known: Mapping[Cell, Standing], shown: Shown)
 
 
 def _evaluation_s(standing: Standing, known: Mapping[Cell, Standing]) -> float:
-    """Of this cell, or of the same way at another batch size, which evaluation does not depend on."""
-    same_way = [
-        other.evaluation_s for cell, other in known.items() if cell.way == standing.cell.way and other.evaluation_s
+    """Of this cell, or of the same runtime at another batch size, which evaluation does not depend on."""
+    same_runtime = [
+        other.evaluation_s
+        for cell, other in known.items()
+        if cell.runtime == standing.cell.runtime and other.evaluation_s
     ]
-    return standing.evaluation_s or (float(np.median(same_way)) if same_way else 0.0)
+    return standing.evaluation_s or (float(np.median(same_runtime)) if same_runtime else 0.0)
 
 
 def _priced(figure: Figure, times: float, what: str, shown: Shown) -> Figure:
@@ -216,8 +218,8 @@ _FIGURES: dict[str, Callable[[Standing, Mapping[Cell, Standing], Shown], Figure]
 }
 
 
-def _recorded_cell(machine: Machine, way: Way, size: int) -> dict:
-    known = machine.epoch(way, size)
+def _recorded_cell(machine: Machine, runtime: Runtime, size: int) -> dict:
+    known = machine.epoch(runtime, size)
     text = justified(known.middle, known.low, known.high) if known else "–"
     title = f"{named(machine)}, not measured here"
     return {"text": text, "title": title, "state": "published", "level": None, "best": False, "key": ""}
@@ -235,8 +237,8 @@ def _published_cell(value_s: float | None) -> dict:
     }
 
 
-def _visits(standing: Standing) -> str:
-    return f"{standing.visits} visit{'s' if standing.visits != 1 else ''}"
+def _repetitions(standing: Standing) -> str:
+    return f"{standing.repetitions} repetition{'s' if standing.repetitions != 1 else ''}"
 
 
 def sentence(known: Mapping[Cell, Standing], shown: Shown | None = None) -> str:
@@ -249,22 +251,22 @@ def sentence(known: Mapping[Cell, Standing], shown: Shown | None = None) -> str:
     if not values:
         return _why_nothing(shown)
     cell = (max if _larger_is_better(shown) else min)(values, key=values.__getitem__)
-    told = _BEST[shown.view].format(
-        way=cell.way.label,
+    comparison = _BEST[shown.view].format(
+        runtime=cell.runtime.label,
         size=f"{cell.batch_size:,}",
         figure=figures[cell][0],
         beside=shown.beside.label if shown.beside is not None else "",
         target=f"{shown.target:.0%}",
     )
-    return " ".join([told, *(_remarks(known) if shown.view == "seconds" else [])])
+    return " ".join([comparison, *(_remarks(known) if shown.view == "seconds" else [])])
 
 
 _BEST = {
-    "seconds": "Fastest so far: {way} at batch size {size}, {figure} per epoch.",
-    "target": "To {target} accuracy the fastest is {way} at batch size {size}: {figure}, which is what counts.",
-    "speed-up": "Farthest ahead of {beside} at the same batch size: {way} at {size}, {figure} as fast.",
-    "cost": "Cheapest so far: {way} at batch size {size}, {figure} for 1,000 epochs.",
-    "target-cost": "To {target} accuracy the cheapest is {way} at batch size {size}: {figure}.",
+    "seconds": "Fastest so far: {runtime} at batch size {size}, {figure} per epoch.",
+    "target": "To {target} accuracy the fastest is {runtime} at batch size {size}: {figure}, which is what counts.",
+    "speed-up": "Farthest ahead of {beside} at the same batch size: {runtime} at {size}, {figure} as fast.",
+    "cost": "Cheapest so far: {runtime} at batch size {size}, {figure} for 1,000 epochs.",
+    "target-cost": "To {target} accuracy the cheapest is {runtime} at batch size {size}: {figure}.",
 }
 
 
@@ -284,12 +286,12 @@ def _why_nothing(shown: Shown) -> str:
 def _remarks(known: Mapping[Cell, Standing]) -> list[str]:
     """What seconds per epoch show beside the fastest, and what they hide."""
     parts = []
-    pair = [known.get(Cell(Way(key), 32)) for key in ("keras-tensorflow", "jax-epoch")]
+    pair = [known.get(Cell(Runtime(key), 32)) for key in ("keras-tensorflow", "jax-epoch")]
     if pair[0] is not None and pair[1] is not None:
-        told = compared(pair[0].visit_s, pair[1].visit_s, paired=False)
+        comparison = compared(pair[0].repetition_s, pair[1].repetition_s, paired=False)
         parts.append(
-            f"At batch size 32 the same epoch takes Keras on TensorFlow {told.ratio:.1f} times as long as JAX in one"
-            " call."
+            f"At batch size 32 the same epoch takes Keras on TensorFlow {comparison.ratio:.1f} times as long as JAX in"
+            " one call."
         )
     remarks = findings(Observed(batch_sizes=tuple({cell.batch_size for cell in known})))
     return parts + [finding.text for finding in remarks]
@@ -301,9 +303,9 @@ def detail(standing: Standing | None, floor: Floor | None = None) -> str:
         return '<p class="lab-note">Choose a cell of the table to see its epochs, their spread and a verdict.</p>'
     low, middle, high = standing.quartiles_s
     lines = [
-        f"<b>{html.escape(standing.cell.way.label)}</b>, batch size {standing.cell.batch_size:,}:"
+        f"<b>{html.escape(standing.cell.runtime.label)}</b>, batch size {standing.cell.batch_size:,}:"
         f" {justified(middle, low, high)} per epoch (quartiles {seconds(low)} to {seconds(high)},"
-        f" {len(standing.epoch_s)} epochs in {_visits(standing)}, last {standing.measured_at[:16]} UTC)."
+        f" {len(standing.epoch_s)} epochs in {_repetitions(standing)}, last {standing.measured_at[:16]} UTC)."
     ]
     if floor is not None:
         steps = N_TRAIN // standing.cell.batch_size
@@ -328,7 +330,7 @@ def blocks_chart(standing: Standing) -> dict:
     """Every epoch's seconds in the order in which they were measured, with the quartiles as a band."""
     low, middle, high = standing.quartiles_s
     rows = pd.DataFrame({"epoch": np.arange(1, len(standing.epoch_s) + 1), "seconds": standing.epoch_s})
-    color = BACKENDS[standing.cell.way.backend].color
+    color = BACKENDS[standing.cell.runtime.backend].color
     band = alt.Chart(pd.DataFrame({"low": [low], "high": [high]})).mark_rect(opacity=0.15, color=color)
     y = alt.Y("seconds:Q", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5), title="seconds per epoch")
     x = alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="timed epoch, in order")

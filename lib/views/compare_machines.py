@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.experiments.backend_race import BATCH_SIZES
-from lib.experiments.compare_machines import ARTICLES_WAY, TITLES, Best, Judged, best_way, to_target
+from lib.experiments.compare_machines import ARTICLE_RUNTIME, TITLES, Best, Judged, best_runtime, to_target
 from lib.experiments.recorded_machines import EXPERIMENTS, Machine, Seconds
 from lib.experiments.time_to_accuracy import Learned
 from lib.formatting import listed, seconds
@@ -76,7 +76,7 @@ def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
         priced = f"{price:g} ({html.escape(dated)})" if price else "–"
         share = "not told" if machine.is_published else f"{machine.disturbed:.0%}"
         name, source = html.escape(machine.name), html.escape(machine.source)
-        rows.append([name, marked(machine), source, str(len(machine.ways)), share, priced])
+        rows.append([name, marked(machine), source, str(len(machine.runtimes)), share, priced])
     failed = [
         f"<li>{html.escape(machine.name)}: {html.escape(str(one.subject.get('task', '')))}:"
         f" {html.escape('; '.join(one.warnings))}</li>"
@@ -97,38 +97,38 @@ def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
 
 
 def article_table(machines: Sequence[Machine], prices: Prices) -> str:
-    """HTML: the second article's table, carried on: its three experiments by its own way and by each machine's
+    """HTML: the second article's table, carried on: its three experiments by its own runtime and by each machine's
     quickest."""
     short = names(machines)
     rows, row_css = [], []
     for machine in machines:
-        for way in _ways_of_the_article(machine):
-            known = [machine.experiment(name, way) for name in EXPERIMENTS]
+        for runtime in _runtimes_of_the_article(machine):
+            known = [machine.experiment(name, runtime) for name in EXPERIMENTS]
             if not any(known):
                 continue
             total = total_of(known)
-            cost = Best(machine, way, total).cost(prices) if total else None
+            cost = Best(machine, runtime, total).cost(prices) if total else None
             row_css.append("race-published" if machine.is_published else "")
             times_s = [interval(one) if one else "–" for one in (*known, total)]
             label = ("published: " if machine.is_published else "") + short[machine.name]
-            rows.append([html.escape(label), html.escape(way.label), *times_s, thousand(cost)])
+            rows.append([html.escape(label), html.escape(runtime.label), *times_s, thousand(cost)])
     return table(["machine", "trained by", *TITLES.values(), "all three", "1,000 times cost"], rows, "compare", row_css)
 
 
 def figures(machines: Sequence[Machine], prices: Prices, learned: Learned, target: float) -> pd.DataFrame:
-    """One row per machine, way and batch size: seconds of an epoch and to the accuracy with their quartiles, and
+    """One row per machine, runtime and batch size: seconds of an epoch and to the accuracy with their quartiles, and
     what a thousand cost."""
     rows = []
     for machine in machines:
-        for way in machine.ways:
+        for runtime in machine.runtimes:
             for size in BATCH_SIZES:
-                epoch, reached = machine.epoch(way, size), to_target(machine, way, size, learned, target)
+                epoch, reached = machine.epoch(runtime, size), to_target(machine, runtime, size, learned, target)
                 if epoch is None:
                     continue
                 row: dict[str, object] = {
                     "machine": machine.name,
                     "figures": marked(machine),
-                    "trained_by": way.label,
+                    "trained_by": runtime.label,
                     "batch_size": size,
                 }
                 row |= _columns("epoch", epoch, prices.get(machine.name))
@@ -157,25 +157,25 @@ def total_of(known: Sequence[Seconds | None]) -> Seconds | None:
     return total
 
 
-def _ways_of_the_article(machine: Machine) -> list[Way]:
-    """Its own way on each device that the machine has, and on each the quickest."""
-    devices = list(dict.fromkeys(way.device for way in machine.ways))
-    article = [way for way in machine.ways if way.backend == ARTICLES_WAY]
-    quickest = [way for device in devices if (way := _quickest_way(machine, device)) is not None]
+def _runtimes_of_the_article(machine: Machine) -> list[Runtime]:
+    """Its own runtime on each device that the machine has, and on each the quickest."""
+    devices = list(dict.fromkeys(runtime.device for runtime in machine.runtimes))
+    article = [runtime for runtime in machine.runtimes if runtime.backend == ARTICLE_RUNTIME]
+    quickest = [runtime for device in devices if (runtime := _quickest_runtime(machine, device)) is not None]
     return list(dict.fromkeys([*article, *quickest]))
 
 
-def _quickest_way(machine: Machine, device: str) -> Way | None:
+def _quickest_runtime(machine: Machine, device: str) -> Runtime | None:
     """In the last of the article's experiments that this machine has figures for."""
     for name in reversed(list(EXPERIMENTS)):
-        best = best_way(machine, lambda m, way, name=name: m.experiment(name, way), device)
+        best = best_runtime(machine, lambda m, runtime, name=name: m.experiment(name, runtime), device)
         if best is not None:
-            return best.way
+            return best.runtime
     return None
 
 
 def article_sentence(machines: Sequence[Machine]) -> str:
-    """The article's claim beside what was measured: its own way against the quickest, on each machine."""
+    """The article's claim beside what was measured: its own runtime against the quickest, on each machine."""
     short, said = names(machines), []
     for machine in machines:
         if machine.is_published:
@@ -183,21 +183,23 @@ def article_sentence(machines: Sequence[Machine]) -> str:
         usual = next(
             (
                 t
-                for way in machine.ways
-                if way.backend == ARTICLES_WAY and (t := machine.experiment("learning-rate", way))
+                for runtime in machine.runtimes
+                if runtime.backend == ARTICLE_RUNTIME and (t := machine.experiment("learning-rate", runtime))
             ),
             None,
         )
-        best = best_way(machine, lambda m, way: m.experiment("learning-rate", way))
-        told = between(usual.estimate, best.seconds.estimate) if usual and best else None
-        if usual and best and told and told.verdict is Verdict.SLOWER:
-            low, middle, high = map(times, (told.low, told.ratio, told.high))
+        best = best_runtime(machine, lambda m, runtime: m.experiment("learning-rate", runtime))
+        comparison = between(usual.estimate, best.seconds.estimate) if usual and best else None
+        if usual and best and comparison and comparison.verdict is Verdict.SLOWER:
+            low, middle, high = map(times, (comparison.low, comparison.ratio, comparison.high))
             said.append(
                 f"On {short[machine.name]} the learning-rate experiment takes {seconds(usual.middle)} by the article's"
-                f" own Keras on TensorFlow and {seconds(best.seconds.middle)} by {best.way.label}: {middle} times less"
-                f" ({low} to {high})."
+                f" own Keras on TensorFlow and {seconds(best.seconds.middle)} by {best.runtime.label}: {middle} times"
+                f" less ({low} to {high})."
             )
-    others = [s for m in machines if m.is_published for way in m.ways if (s := m.experiment("learning-rate", way))]
+    others = [
+        s for m in machines if m.is_published for runtime in m.runtimes if (s := m.experiment("learning-rate", runtime))
+    ]
     if others and said:
         said.append(
             f"The article's machines took {listed([seconds(one.middle) for one in others])}: another way of training is"
@@ -207,7 +209,8 @@ def article_sentence(machines: Sequence[Machine]) -> str:
 
 
 def judged_table(judged: Sequence[Judged], prices: Prices, machines: Sequence[Machine]) -> str:
-    """HTML: for each piece of work the quickest machine and way with its interval, the next one, and the cheapest."""
+    """HTML: for each piece of work the quickest machine and runtime with its interval, the next one, and the
+    cheapest."""
     short = names(machines)
     rows = []
     for one in judged:
@@ -240,7 +243,7 @@ def thousand(cost: Seconds | None) -> str:
 
 def _named(best: Best, short: Mapping[str, str]) -> str:
     published = "published: " if best.machine.is_published else ""
-    return html.escape(f"{published}{short[best.machine.name]}, {best.way.label}")
+    return html.escape(f"{published}{short[best.machine.name]}, {best.runtime.label}")
 
 
 def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine]) -> str:
@@ -260,7 +263,7 @@ def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine]) -> st
     alone = [one.work.name for one in judged if len(one.by_speed) == 1]
     said += [f"For {listed(unsure)} it cannot be told which of the first two is quicker."] if unsure else []
     said += [f"Only one machine has figures for {listed(alone)}."] if alone else []
-    gpu = [one for one in judged if one.by_speed[0].way.device == "gpu"]
+    gpu = [one for one in judged if one.by_speed[0].runtime.device == "gpu"]
     if gpu and len(gpu) < len(judged):
         said.append(f"A graphics card wins {len(gpu)} of {len(judged)}.")
     return " ".join(said)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from lib.backends.registry import BACKENDS
 from lib.experiments.backend_race import BATCH_SIZES
-from lib.experiments.compare_machines import best_way, to_target
+from lib.experiments.compare_machines import best_runtime, to_target
 from lib.experiments.recorded_machines import Machine
 from lib.experiments.time_to_accuracy import Learned
 from lib.formatting import seconds
@@ -20,7 +20,7 @@ from lib.views.mnist_training import Chart, decades, nice_above, ordered_palette
 
 
 def epoch_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
-    """Seconds of an epoch by batch size, a chart a machine on the same axes: one line per way, its quartiles as a
+    """Seconds of an epoch by batch size, a chart a machine on the same axes: one line per runtime, its quartiles as a
     bar."""
     short = names(machines)
     rows = {machine.name: _epoch_rows(machine) for machine in machines}
@@ -34,19 +34,19 @@ def epoch_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
 
 def _epoch_rows(machine: Machine) -> list[dict]:
     rows = []
-    for way in machine.ways:
+    for runtime in machine.runtimes:
         for size in BATCH_SIZES:
-            if (one := machine.epoch(way, size)) is not None:
+            if (one := machine.epoch(runtime, size)) is not None:
                 rows.append(
                     {
-                        "way": way.label,
-                        "color": way.color,
+                        "runtime": runtime.label,
+                        "color": runtime.color,
                         "size": size,
                         "s": one.middle,
                         "low": one.low,
                         "high": one.high,
-                        "device": way.device,
-                        "told": interval(one),
+                        "device": runtime.device,
+                        "shown": interval(one),
                     }
                 )
     return rows
@@ -68,8 +68,8 @@ def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
     )
     color = alt.Color("color:N", scale=None)
     dash = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
-    tooltip = ["way:N", alt.Tooltip("size:Q", title="batch size"), alt.Tooltip("told:N", title="an epoch")]
-    lines = base.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=color, detail="way:N", strokeDash=dash)
+    tooltip = ["runtime:N", alt.Tooltip("size:Q", title="batch size"), alt.Tooltip("shown:N", title="an epoch")]
+    lines = base.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=color, detail="runtime:N", strokeDash=dash)
     points = base.mark_point(filled=True, size=42).encode(x=x, y=y, color=color, tooltip=tooltip)
     bars = base.mark_rule(strokeWidth=1.2).encode(
         x=x, y=alt.Y("low:Q", title="seconds per epoch"), y2="high:Q", color=color
@@ -78,25 +78,25 @@ def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
 
 
 def legend(machines: Sequence[Machine]) -> str:
-    """HTML: the ways' colours, once for all panels."""
-    ways = dict.fromkeys(way for machine in machines for way in machine.ways)
-    order = sorted(ways, key=lambda way: (way.device, list(BACKENDS).index(way.backend)))
+    """HTML: the runtimes' colours, once for all panels."""
+    runtimes = dict.fromkeys(runtime for machine in machines for runtime in machine.runtimes)
+    order = sorted(runtimes, key=lambda runtime: (runtime.device, list(BACKENDS).index(runtime.backend)))
     entries = [
         '<span class="compare-key"><i style="border-top: 3px'
-        f' {"dashed" if way.device == "gpu" else "solid"} {way.color}"></i>{html.escape(way.label)}</span>'
-        for way in order
+        f' {"dashed" if runtime.device == "gpu" else "solid"} {runtime.color}"></i>{html.escape(runtime.label)}</span>'
+        for runtime in order
     ]
     return f'<p class="compare-legend">{"".join(entries)}</p>'
 
 
 def target_chart(machines: Sequence[Machine], learned: Learned, target: float) -> Chart:
-    """Seconds to the accuracy by machine and batch size, by each machine's quickest way there."""
+    """Seconds to the accuracy by machine and batch size, by each machine's quickest runtime there."""
     short, rows = names(machines), []
     colors = dict(zip(BATCH_SIZES, ordered_palette(len(BATCH_SIZES)), strict=True))
     labels = [short[m.name] for m in machines]
     for machine in machines:
         for size in BATCH_SIZES:
-            best = best_way(machine, lambda m, way, size=size: to_target(m, way, size, learned, target))
+            best = best_runtime(machine, lambda m, runtime, size=size: to_target(m, runtime, size, learned, target))
             if best is not None:
                 one = best.seconds
                 rows.append(
@@ -107,13 +107,13 @@ def target_chart(machines: Sequence[Machine], learned: Learned, target: float) -
                         "s": one.middle,
                         "low": one.low,
                         "high": one.high,
-                        "way": best.way.label,
-                        "told": interval(one),
+                        "runtime": best.runtime.label,
+                        "shown": interval(one),
                     }
                 )
     kept = [label for label in labels if any(row["machine"] == label for row in rows)]
     least, most = decades([row[name] for row in rows for name in ("low", "high")])
-    base = alt.Chart(pd.DataFrame(rows, columns=["machine", "size", "color", "s", "low", "high", "way", "told"]))
+    base = alt.Chart(pd.DataFrame(rows, columns=["machine", "size", "color", "s", "low", "high", "runtime", "shown"]))
     x = alt.X(
         "s:Q",
         scale=alt.Scale(type="log", domain=[least, most], nice=False),
@@ -126,8 +126,8 @@ def target_chart(machines: Sequence[Machine], learned: Learned, target: float) -
     tooltip = [
         "machine:N",
         alt.Tooltip("size:N", title="batch size"),
-        "way:N",
-        alt.Tooltip("told:N", title="to the accuracy"),
+        "runtime:N",
+        alt.Tooltip("shown:N", title="to the accuracy"),
     ]
     bars = base.mark_rule(strokeWidth=2).encode(
         x=alt.X("low:Q", title="seconds"), x2="high:Q", y=y, yOffset=offset, color=color
@@ -140,23 +140,23 @@ def target_chart(machines: Sequence[Machine], learned: Learned, target: float) -
 
 
 def step_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
-    """Where a step on 32 images goes, in shares, a chart a machine, a bar a way."""
+    """Where a step on 32 images goes, in shares, a chart a machine, a bar a runtime."""
     short = names(machines)
     found = []
     for machine in machines:
         rows, labels = [], []
-        for way in machine.ways:
-            one = None if machine.is_published else machine.split(way)
+        for runtime in machine.runtimes:
+            one = None if machine.is_published else machine.split(runtime)
             if one is not None:
-                labels.append(way.label)
+                labels.append(runtime.label)
                 parts = {**one.parts_s, "unexplained": max(0.0, one.unexplained_s)}
                 rows += [
                     {
-                        "label": way.label,
+                        "label": runtime.label,
                         "part": name,
                         "share": value / one.drawn_s,
                         "order": number,
-                        "told": seconds(value),
+                        "shown": seconds(value),
                         "step": seconds(one.step_s),
                     }
                     for number, (name, value) in enumerate(parts.items())
@@ -183,7 +183,7 @@ def _step_chart(rows: list[dict], labels: list[str]) -> Chart:
         title="share of a step on 32 images",
         axis=alt.Axis(format="%", tickCount=5),
     )
-    tooltip = ["label:N", "part:N", "told:N", alt.Tooltip("share:Q", format=".0%"), "step:N"]
+    tooltip = ["label:N", "part:N", "shown:N", alt.Tooltip("share:Q", format=".0%"), "step:N"]
     bars = base.mark_bar(height=16).encode(x=x, y=y, color=color, order="order:Q", tooltip=tooltip)
     # A second layer says what the whole step takes.
     text = base.transform_filter("datum.order == 0").mark_text(align="left", dx=6, fontSize=11, color="currentColor")

@@ -74,7 +74,7 @@ def ordered_palette(count: int) -> list[str]:
 def colors_of(experiment: Experiment) -> tuple[str, ...]:
     """A colour a line: ordered quantities along the palette, backends by their own."""
     if experiment.ordered_by == "backend":
-        return tuple(item.way.color for item in experiment.items)
+        return tuple(item.runtime.color for item in experiment.items)
     return tuple(ordered_palette(experiment.n_compared)) * (1 if len(experiment.items) == experiment.n_compared else 2)
 
 
@@ -193,8 +193,8 @@ def backend_dots(experiment: Experiment, results: Results) -> Chart:
     rows, marks = [], []
     for index in experiment.compared:
         line, label = results.lines[index], experiment.labels[index]
-        training, way = line.item.training, line.item.way
-        quoted_s = published.epoch_s(way.backend, way.device, training.batch_size)
+        training, runtime = line.item.training, line.item.runtime
+        quoted_s = published.epoch_s(runtime.backend, runtime.device, training.batch_size)
         if quoted_s is not None and training.network.hidden == (128,):
             marks.append({"label": label, "y": quoted_s, "text": f"published {quoted_s:g} s"})
         if len(line.epoch_s):

@@ -108,7 +108,7 @@ def _tell_wait(experiment: Experiment, results: Results) -> str:
         return ""
     chosen_s, usual_s = sum(line.train_s for line in chosen), sum(line.train_s for line in usual)
     return (
-        f"{chosen[0].item.way.label} took {seconds(chosen_s)} for what {usual[0].item.way.label} does in"
+        f"{chosen[0].item.runtime.label} took {seconds(chosen_s)} for what {usual[0].item.runtime.label} does in"
         f" {seconds(usual_s)}: {chosen_s / usual_s:.1f} times as long."
     )
 

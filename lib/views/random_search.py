@@ -304,18 +304,18 @@ def _with_halo(texts: alt.Chart, **options: Any) -> list[alt.Chart]:
 
 def importance_chart(found: pd.DataFrame) -> Chart:
     """What `importance` found: a bar a dimension, the longest above, with its 95 % interval."""
-    told = bool(len(found)) and tells(found)
+    clear = bool(len(found)) and tells(found)
     rows = found.assign(
         text=[_signed(value) for value in found["importance"]],
         at=found["high"].clip(lower=0),
-        color=_HUE if told else _GREY,
+        color=_HUE if clear else _GREY,
     ).to_dict("records")
     spec = dict(_importance_frame(tuple(found["dimension"])))
     spec["datasets"] = {"rows": rows}
     if found.empty:
         return Chart(spec, f"how much each setting mattered: needs {MIN_SETTINGS} settings")
     score = f"out-of-bag R² {_signed(found.attrs['out_of_bag_r2'])}"
-    return Chart(spec, f"how much each setting mattered{'' if told else ' cannot be told'}: {score}")
+    return Chart(spec, f"how much each setting mattered{'' if clear else ' cannot be told'}: {score}")
 
 
 def _signed(value: float) -> str:

@@ -1,7 +1,7 @@
 """Graphics cards that were recorded elsewhere: what a page shows where this machine has none, with machine and date."""
 
-from lib.backends.registry import BACKENDS, Way
-from lib.experiments.recorded_machines import Machine, Seconds, gpu_ways, named, recorded_gpus
+from lib.backends.registry import BACKENDS, Runtime
+from lib.experiments.recorded_machines import Machine, Seconds, gpu_runtimes, named, recorded_gpus
 from lib.formatting import listed, seconds
 from lib.hardware.nvidia_smi import nvidia_driver_answers
 
@@ -16,7 +16,10 @@ def epoch_note(batch_size: int) -> str:
     return _note(
         f"an epoch at batch size {batch_size:,}",
         [
-            (machine, {way: one for way in gpu_ways(machine) if (one := machine.epoch(way, batch_size))})
+            (
+                machine,
+                {runtime: one for runtime in gpu_runtimes(machine) if (one := machine.epoch(runtime, batch_size))},
+            )
             for machine in recorded_gpus()
         ],
     )
@@ -28,10 +31,10 @@ def step_note() -> str:
         return _none()
     said = []
     for machine in recorded_gpus():
-        splits = {way: one for way in gpu_ways(machine) if (one := machine.split(way)) is not None}
+        splits = {runtime: one for runtime in gpu_runtimes(machine) if (one := machine.split(runtime)) is not None}
         shares = [
-            f"{BACKENDS[way.backend].label} {seconds(one.step_s)}, {one.share('arithmetic'):.0%} of it arithmetic"
-            for way, one in splits.items()
+            f"{BACKENDS[runtime.backend].label} {seconds(one.step_s)}, {one.share('arithmetic'):.0%} of it arithmetic"
+            for runtime, one in splits.items()
         ]
         said += [f"{named(machine)}: a step on 32 images takes {listed(shares)}."] if shares else []
     return " ".join(said)
@@ -55,14 +58,14 @@ def models_note() -> str:
     return " ".join(said)
 
 
-def _note(what: str, found: list[tuple[Machine, dict[Way, Seconds]]]) -> str:
+def _note(what: str, found: list[tuple[Machine, dict[Runtime, Seconds]]]) -> str:
     if not recorded_gpus():
         return _none()
     said = []
-    for machine, by_way in found:
+    for machine, by_runtime in found:
         times = [
-            f"{BACKENDS[way.backend].label} {seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)})"
-            for way, one in by_way.items()
+            f"{BACKENDS[runtime.backend].label} {seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)})"
+            for runtime, one in by_runtime.items()
         ]
         said += [f"{named(machine)}: {what} takes {listed(times)}."] if times else []
     return " ".join(said)

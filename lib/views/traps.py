@@ -70,7 +70,7 @@ class Pair:
     right: Measurement
 
     @property
-    def told(self) -> Comparison:
+    def comparison(self) -> Comparison:
         return compared(self.wrong.step_s, self.right.step_s, paired=True)
 
 
@@ -108,8 +108,10 @@ def traps_chart(known: Mapping[str, Pair]) -> Chart:
     """Every block of the reference and of each wrong way, on one logarithmic axis, with the medians as ticks."""
     shown = [(key, "wrong", pair.wrong) for key, pair in known.items()]
     shown += [("right", "right", pair.right) for pair in list(known.values())[:1]]
-    rows = [{"label": label, "us": 1e6 * float(s), "way": way} for label, way, m in shown for s in m.step_s[:200]]
-    medians = [{"label": label, "us": 1e6 * m.median_s, "way": way} for label, way, m in shown]
+    rows = [
+        {"label": label, "us": 1e6 * float(s), "way": runtime} for label, runtime, m in shown for s in m.step_s[:200]
+    ]
+    medians = [{"label": label, "us": 1e6 * m.median_s, "way": runtime} for label, runtime, m in shown]
     order = ["right", *(trap.key for trap in TRAPS)]
     y = alt.Y("label:N", sort=order, scale=alt.Scale(domain=order), title=None, axis=alt.Axis(labelLimit=190))
     color = alt.Color("way:N", scale=alt.Scale(domain=["wrong", "right"], range=[WRONG, RIGHT]), legend=None)
@@ -155,11 +157,11 @@ def traps_table(
     for trap in TRAPS:
         if (pair := known.get(trap.key)) is None:
             continue
-        told = pair.told
-        off = f"{told.ratio:.3g} × ({told.low:.3g} to {told.high:.3g}), {_OFF[told.verdict]}"
+        comparison = pair.comparison
+        off = f"{comparison.ratio:.3g} × ({comparison.low:.3g} to {comparison.high:.3g}), {_OFF[comparison.verdict]}"
         if trap.key == "busy is not working" and product_flops_per_s:
             share = network.step_flops(batch_size) / product_flops_per_s / pair.right.median_s
-            off = f"{told.ratio / cores:.0%} busy, {share:.0%} of the arithmetic it could do"
+            off = f"{comparison.ratio / cores:.0%} busy, {share:.0%} of the arithmetic it could do"
         why = " ".join(filter(None, [trap.why, *_verdicts(trap.key, pair)]))
         rows.append(_row(trap.key, _figure(trap.key, pair.wrong), trap.wrong, off, why))
     return table(["trap", "figure", "times the right one", "why, and what to do"], rows, "claims traps")
@@ -177,8 +179,8 @@ def _row(name: str, figure: str, how: str, off: str, why: str) -> list[str]:
     return [name, f"{figure}<br><small>{html.escape(how)}</small>", off, html.escape(why)]
 
 
-def _factor(told: Comparison) -> float:
-    return max(told.ratio, 1 / told.ratio)
+def _factor(comparison: Comparison) -> float:
+    return max(comparison.ratio, 1 / comparison.ratio)
 
 
 def _figure(key: str, wrong: Measurement) -> str:
@@ -207,8 +209,12 @@ def _verdicts(key: str, pair: Pair) -> list[str]:
 
 def sentence(known: Mapping[str, Pair]) -> str:
     """The largest mistake, in words, and what makes none here."""
-    timed = {key: pair.told for key, pair in known.items() if key != "busy is not working"}
-    wrong = {key: _factor(told) for key, told in timed.items() if told.verdict in (Verdict.FASTER, Verdict.SLOWER)}
+    timed = {key: pair.comparison for key, pair in known.items() if key != "busy is not working"}
+    wrong = {
+        key: _factor(comparison)
+        for key, comparison in timed.items()
+        if comparison.verdict in (Verdict.FASTER, Verdict.SLOWER)
+    }
     if not timed:
         return ""
     said = []

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from lib import ROOT
 from lib.backends.base import Event, Parameters
 from lib.backends.fingerprint import source_digest
-from lib.backends.registry import BACKENDS, Way, worker_environment
+from lib.backends.registry import BACKENDS, Runtime, worker_environment
 from lib.cache_folder import CacheUnwritable, cache_dir
 from lib.data.mnist import Facts, recognised
 from lib.profiling.request import Examination
@@ -29,9 +29,9 @@ from lib.timing.disturbance import Watch
 from lib.timing.measurement import Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.flights import Flights
-from lib.workers.machine_turn import POLL_S, Holder, MachineTurn
+from lib.workers.machine_lock import POLL_S, Holder, MachineLock
 from lib.workers.process import Process
-from lib.workers.queue import QUANTUM_S, AnyRequest, Request, Ticket, Turns
+from lib.workers.queue import QUANTUM_S, AnyRequest, Queue, Request, Ticket
 from lib.workers.shutdown import close_at_exit
 from lib.workers.worker import About, How, Job
 
@@ -81,7 +81,7 @@ class Disturbed:
 class Starting:
     """A worker is being started: importing its library and loading the data."""
 
-    way: Way
+    runtime: Runtime
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Kept:
+class Checkpoint:
     """A training's parameters after so many epochs, while it goes on: what it can begin again from."""
 
     index: int
@@ -132,29 +132,29 @@ class Measured:
     work: float
 
 
-Message = Measured | Kept | Waiting | Disturbed | Starting | Ready | Restarted | Progress | Trained
+Message = Measured | Checkpoint | Waiting | Disturbed | Starting | Ready | Restarted | Progress | Trained
 
 
-def complete_environment(way: Way, threads: int | None = None) -> dict[str, str]:
+def complete_environment(runtime: Runtime, threads: int | None = None) -> dict[str, str]:
     """A worker's environment: its library's, this project on its path, and where compiled programs are kept."""
     try:
         compilation_cache = str(cache_dir() / "xla")
     except CacheUnwritable:
         compilation_cache = None
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return worker_environment(way, compilation_cache, threads) | {"PYTHONPATH": path}
+    return worker_environment(runtime, compilation_cache, threads) | {"PYTHONPATH": path}
 
 
 class _Worker:
     """One process and the pipe to it."""
 
-    def __init__(self, way: Way, idle_s: float) -> None:
-        self.way = way
+    def __init__(self, runtime: Runtime, idle_s: float) -> None:
+        self.runtime = runtime
         self.sources = source_digest()
         self.about: About | None = None
         self.guard = threading.Lock()  # several threads may wait for the worker to be ready; one of them reads
-        arguments = (str(os.getpid()), way.backend, way.device, str(idle_s))
-        self._process = Process("lib.workers.worker", arguments, complete_environment(way))
+        arguments = (str(os.getpid()), runtime.backend, runtime.device, str(idle_s))
+        self._process = Process("lib.workers.worker", arguments, complete_environment(runtime))
         self.connection = self._process.connection
         self._sign_of_life = (0.0, time.monotonic())  # processor time, and when it was that
         close_at_exit(self)
@@ -185,7 +185,7 @@ class _Worker:
 
     @property
     def label(self) -> str:
-        return BACKENDS[self.way.backend].label
+        return BACKENDS[self.runtime.backend].label
 
     def why_hung(self) -> str:
         return (
@@ -234,15 +234,15 @@ class Engine:
         self._idle_s = idle_s
         self._workers: dict[tuple[str, str], _Worker] = {}
         self._guard = threading.Lock()
-        self._turns = Turns()
+        self._queue = Queue()
         self._ids = itertools.count(1)
-        self._machine = MachineTurn()
+        self._machine = MachineLock()
         self.flights: Flights = Flights()
         self._finalizer = weakref.finalize(self, _close_all, self._workers)
 
-    def warm(self, way: Way) -> None:
-        """Start the way's worker if there is none, without waiting for it."""
-        self._worker(way)
+    def warm(self, runtime: Runtime) -> None:
+        """Start the runtime's worker if there is none, without waiting for it."""
+        self._worker(runtime)
 
     def pids(self) -> dict[str, int]:
         """Process ids of the workers that are ready, by library and device."""
@@ -259,13 +259,13 @@ class Engine:
             _close_all(self._workers)
 
     def data_facts(self, cancel: Cancel) -> Generator[Message, None, Facts | None]:
-        """Which data the workers have: known from before, or from a ready worker, else from the default way's.
+        """Which data the workers have: known from before, or from a ready worker, else from the default runtime's.
 
         None if cancelled.
         """
         if (known := self.known_facts()) is not None:
             return known
-        worker = self._worker(Way())
+        worker = self._worker(Runtime())
         yield from self._until_ready(worker, cancel.is_set)
         return worker.about.data if worker.about is not None else None
 
@@ -279,64 +279,64 @@ class Engine:
 
     def run(
         self,
-        way: Way,
+        runtime: Runtime,
         trainings: Sequence[Training],
         cancel: Cancel,
         how: How | None = None,
         request: AnyRequest | None = None,
     ) -> Iterator[Message]:
         """Train; see the module's text. `cancel` may be set from any thread and takes effect within 0.3 s."""
-        job = Job(next(self._ids), way.backend, way.device, tuple(trainings), how or How())
-        yield from self._perform(way, job, cancel, request)
+        job = Job(next(self._ids), runtime.backend, runtime.device, tuple(trainings), how or How())
+        yield from self._perform(runtime, job, cancel, request)
 
     def examine(
-        self, way: Way, examination: Examination, cancel: Cancel, request: AnyRequest | None = None
+        self, runtime: Runtime, examination: Examination, cancel: Cancel, request: AnyRequest | None = None
     ) -> Iterator[Message]:
-        """Measure something other than a training, in the way's worker, as a run of its own:
+        """Measure something other than a training, in the runtime's worker, as a run of its own:
 
         `Measured` for each row.
         """
-        job = Job(next(self._ids), way.backend, way.device, (), examination=examination)
+        job = Job(next(self._ids), runtime.backend, runtime.device, (), examination=examination)
         watch: Watch | None = None
-        for message in self._perform(way, job, cancel, request):
+        for message in self._perform(runtime, job, cancel, request):
             if (
                 isinstance(message, Ready) and watch is None
             ):  # its turn has come: what others did before is no disturbance
-                watch = self.watch(way).__enter__()
+                watch = self.watch(runtime).__enter__()
             if isinstance(message, Measured) and watch is not None:
                 message = replace(message, measurement=watch.marked(message.measurement))
             yield message
 
-    def watch(self, way: Way) -> Watch:
-        """For whatever is timed on this way's device: what disturbs it, this engine's own workers left aside."""
-        return Watch(*self.pids().values(), gpu=way.device == "gpu")
+    def watch(self, runtime: Runtime) -> Watch:
+        """For whatever is timed on this runtime's device: what disturbs it, this engine's own workers left aside."""
+        return Watch(*self.pids().values(), gpu=runtime.device == "gpu")
 
     @contextmanager
     def turn(self, request: AnyRequest | None = None) -> Iterator["Turn"]:
         """For timed work outside this engine's workers: a place in the queue, left at the end."""
-        ticket = self._turns.join(request or Request())
+        ticket = self._queue.join(request or Request())
         try:
             yield Turn(self, ticket)
         finally:
             self._give_back(ticket)
-            self._turns.leave(ticket)
+            self._queue.leave(ticket)
 
-    def _perform(self, way: Way, job: Job, cancel: Cancel, request: AnyRequest | None) -> Iterator[Message]:
+    def _perform(self, runtime: Runtime, job: Job, cancel: Cancel, request: AnyRequest | None) -> Iterator[Message]:
         started_on: _Worker | None = None
         died, why = False, ""
-        ticket = self._turns.join(request or Request())
+        ticket = self._queue.join(request or Request())
         try:
             while not cancel.is_set():
                 yield from self._wait(ticket, cancel)
                 if cancel.is_set():
                     break
-                worker = self._worker(way)
+                worker = self._worker(runtime)
                 if started_on is not None and worker is not started_on:
                     yield Restarted(why)
                 # A start takes seconds. Other viewers go first meanwhile; a little noise in a time is better than that
                 # wait.
                 yield from self._until_ready(
-                    worker, lambda: cancel.is_set() or self._turns.must_give_way(ticket, quantum_s=0)
+                    worker, lambda: cancel.is_set() or self._queue.must_give_way(ticket, quantum_s=0)
                 )
                 if worker.about is not None and not cancel.is_set():
                     yield Ready(worker.about.data)
@@ -356,20 +356,20 @@ class Engine:
                 self._give_back(ticket)
         finally:
             self._give_back(ticket)
-            self._turns.leave(ticket)
+            self._queue.leave(ticket)
         if started_on is not None and started_on.usable:
             with suppress(OSError):
                 started_on.connection.send(("cancel", job.id))  # it waits, paused, in the worker
 
     def _give_back(self, ticket: Ticket) -> None:
-        if self._turns.holds(ticket):  # only who has this process's turn can hold the machine's
+        if self._queue.holds(ticket):  # only who has this process's turn can hold the machine's
             self._machine.release()
-            self._turns.give_back(ticket)
+            self._queue.give_back(ticket)
 
     def _wait(self, ticket: Ticket, cancel: Cancel) -> Iterator[Message]:
-        while not cancel.is_set() and (place := self._turns.take(ticket)):
+        while not cancel.is_set() and (place := self._queue.take(ticket)):
             yield Waiting(place)
-            self._turns.wait(ticket, place, cancel)
+            self._queue.wait(ticket, place, cancel)
         shown: Waiting | None = None
         while not cancel.is_set() and not self._machine.take():
             if shown != (waiting := Waiting(None, self._machine.holder())):
@@ -378,21 +378,21 @@ class Engine:
         if self._machine.beside is not None and not cancel.is_set():
             yield Disturbed(self._machine.beside.disturbs)
 
-    def _worker(self, way: Way) -> _Worker:
-        key = (BACKENDS[way.backend].worker, way.device)
+    def _worker(self, runtime: Runtime) -> _Worker:
+        key = (BACKENDS[runtime.backend].worker, runtime.device)
         with self._guard:
             worker = self._workers.get(key)
             if worker is not None and not worker.usable:
                 worker.close()
                 worker = None
             if worker is None:
-                worker = self._workers[key] = _Worker(way, self._idle_s)
+                worker = self._workers[key] = _Worker(runtime, self._idle_s)
             return worker
 
     def _until_ready(self, worker: _Worker, stop: Callable[[], bool]) -> Iterator[Message]:
         limit = time.monotonic() + START_LIMIT_S
         if worker.about is None:
-            yield Starting(worker.way)
+            yield Starting(worker.runtime)
         while worker.about is None:
             with worker.guard:
                 if worker.about is None and worker.connection.poll(0):
@@ -406,7 +406,9 @@ class Engine:
                 return  # the worker goes on starting: the next run wants it
             if time.monotonic() > limit:
                 self._drop(worker)
-                raise TrainingFailed(f"The worker of “{worker.way.label}” did not start within {START_LIMIT_S:.0f} s.")
+                raise TrainingFailed(
+                    f"The worker of “{worker.runtime.label}” did not start within {START_LIMIT_S:.0f} s."
+                )
             time.sleep(POLL_S)
 
     def _one_turn(self, worker: _Worker, job: Job, resume: bool, cancel: Cancel, ticket: Ticket) -> Iterator[Message]:
@@ -451,7 +453,9 @@ class Engine:
                     raise TrainingFailed(content[0])
                 if asked == "cancel" or word == "tick":
                     continue
-                message = {"trained": Trained, "kept": Kept, "measured": Measured}.get(word, Progress)(*content)
+                message = {"trained": Trained, "checkpoint": Checkpoint, "measured": Measured}.get(word, Progress)(
+                    *content
+                )
                 yield self._marked(message) if isinstance(message, Measured) else message
         except GeneratorExit:  # the caller stopped asking: the same as a cancel, without anybody to tell
             self._abandon(worker, job)
@@ -465,7 +469,7 @@ class Engine:
         return replace(measured, measurement=replace(measured.measurement, warnings=warnings))
 
     def _must_give_way(self, ticket: Ticket) -> bool:
-        return self._turns.must_give_way(ticket) or (self._turns.held_s() > QUANTUM_S and self._machine.wanted())
+        return self._queue.must_give_way(ticket) or (self._queue.held_s() > QUANTUM_S and self._machine.wanted())
 
     def _abandon(self, worker: _Worker, job: Job) -> None:
         limit = time.monotonic() + CANCEL_ANSWER_S

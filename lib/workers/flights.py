@@ -17,7 +17,7 @@ class Flight(Generic[T]):
     """One training under way: what it has told so far."""
 
     def __init__(self) -> None:
-        self.told: list[T] = []
+        self.events: list[T] = []
         self.over = False
 
 
@@ -44,7 +44,7 @@ class Flights(Generic[T]):
         """To all who follow these, and who will."""
         with self._changed:
             for flight in flights:
-                flight.told.append(news)
+                flight.events.append(news)
             self._changed.notify_all()
 
     def end(self, flights: Sequence[Flight[T]]) -> None:

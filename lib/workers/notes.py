@@ -43,7 +43,7 @@ def note_of(message: Message, doing: str = "") -> Note | None:
     if isinstance(message, Ready):
         return Note(doing)
     if isinstance(message, Starting):
-        return Note(f"{message.way.label}: its worker imports the library and loads the images", State.STARTING)
+        return Note(f"{message.runtime.label}: its worker imports the library and loads the images", State.STARTING)
     if isinstance(message, Waiting):
         others = f"{message.place} before this" if message.place else f"{message.holder or 'another program'} measures"
         return Note(others, State.WAITING)

@@ -1,4 +1,4 @@
-"""Whose turn it is to train: one at a time in this process (`Turns`) and on this machine (`lib.workers.machine_turn`).
+"""Whose turn it is to train: one at a time in this process (`Queue`) and on this machine (`lib.workers.machine_lock`).
 
 Between viewers turns go round: who is still training after `QUANTUM_S` lets the other viewers go first. Of one viewer's
 own runs the control that was moved last goes first, and at once; what opened with the page follows in the page's order;
@@ -82,7 +82,7 @@ class Ticket:
         return found
 
 
-class Turns:
+class Queue:
     """The queue of this process.
 
     Safe to use from any thread; the line is worked out when it changes, and who waits sleeps.

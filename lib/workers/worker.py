@@ -1,7 +1,7 @@
 """The process at the other end: trains what it is sent, streams what comes out, and never outlives its parent.
 
 Messages are tuples, a word first. To the worker: ("run", Job), ("resume", id), ("pause", id), ("cancel", id). From it:
-("ready", About), ("failed", sentence), and for a job ("event", id, index, Event), ("kept", id, index, epochs,
+("ready", About), ("failed", sentence), and for a job ("event", id, index, Event), ("checkpoint", id, index, epochs,
 parameters) now and then, ("trained", id, index, parameters or None), ("measured", id, name, Measurement, work),
 ("tick", id) where it can be stopped, then one of ("done", id), ("paused", id), ("stopped", id), ("error", id,
 sentence).
@@ -37,7 +37,7 @@ class How:
     """How a job's trainings are made, beyond what they are."""
 
     devices: int = 0  # that a stack is divided among: all trainings in one program; 0: each by itself
-    in_turns: bool = True  # each by itself, but side by side where the backend allows it; else one after another
+    interleaved: bool = True  # each by itself, but side by side where the backend allows it; else one after another
     first_epoch: int = 0
     start: Mapping[int, Parameters] = field(default_factory=dict)  # what they go on from, where it is not their seed
     want_parameters: bool = False  # at the end, and every `KEEP_S` seconds
@@ -191,18 +191,18 @@ def _train(job: Job, data: Data) -> Iterator[tuple]:
     kept_at = dict.fromkeys(range(len(job.trainings)), time.monotonic())
     stepped_s = 0.0
     try:
-        for told in _events(job, data):
-            steps = told[1] if told is not None and isinstance(told[1], Steps) else None
+        for report in _events(job, data):
+            steps = report[1] if report is not None and isinstance(report[1], Steps) else None
             # A stack reports the steps of its trainings one after another: that report is finished even where the time
             # is over.
             enough = job.how.probe_s and stepped_s > job.how.probe_s
             if enough and not (job.how.devices and steps):
                 return
             stepped_s += steps.train_s if steps else 0.0
-            if told is None:
+            if report is None:
                 yield ("tick", job.id)
                 continue
-            index, event = told
+            index, event = report
             if event is None:
                 yield ("trained", job.id, index, parameters.pop(index, None))
                 continue
@@ -213,7 +213,7 @@ def _train(job: Job, data: Data) -> Iterator[tuple]:
                     parameters[index] = event.parameters()
                 elif time.monotonic() - kept_at[index] > KEEP_S:
                     kept_at[index] = time.monotonic()
-                    yield ("kept", job.id, index, event.epoch + 1, event.parameters())
+                    yield ("checkpoint", job.id, index, event.epoch + 1, event.parameters())
     finally:
         parameters.clear()
 
@@ -225,10 +225,10 @@ def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
     if how.devices:
         from lib.backends.stacked.train import train_stack  # JAX only
 
-        for told in train_stack(job.trainings, data, job.device, how.devices, how.start, how.first_epoch):
-            yield told
-            if told is not None and isinstance(told[1], Epoch):
-                index, event = told
+        for report in train_stack(job.trainings, data, job.device, how.devices, how.start, how.first_epoch):
+            yield report
+            if report is not None and isinstance(report[1], Epoch):
+                index, event = report
                 if event.epoch + 1 == job.trainings[index].epochs or event.diverged_step is not None:
                     yield index, None
         return
@@ -238,7 +238,7 @@ def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
         for index, training in enumerate(job.trainings)
     ]
     try:
-        yield from take_turns(trainings, how.in_turns and BACKENDS[job.backend].side_by_side)
+        yield from interleave(trainings, how.interleaved and BACKENDS[job.backend].side_by_side)
     finally:
         for _, training in trainings:
             training.close()  # type: ignore[attr-defined]
@@ -257,7 +257,7 @@ def _portable(event: Event) -> Event:
     return replace(event, parameters=no_parameters) if isinstance(event, Epoch) else event
 
 
-def take_turns(trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool) -> Iterator[tuple[int, Event | None]]:
+def interleave(trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool) -> Iterator[tuple[int, Event | None]]:
     """Events of several trainings, each one's own in order; None ends one."""
     waiting = deque(trainings)
     while waiting:

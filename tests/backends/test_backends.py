@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lib.backends import reference
 from lib.backends.base import CHUNK_S, Epoch, FirstCall, Steps, initial_parameters, next_chunk
-from lib.backends.registry import BACKENDS, Way, all_ways, load_train, unavailable, worker_environment
+from lib.backends.registry import BACKENDS, Runtime, all_runtimes, load_train, unavailable, worker_environment
 from lib.data.mnist import batch_starts
 from lib.spec import Network, Training
 from tests.conftest import where_installed
@@ -176,36 +176,36 @@ def test_chunks_cover_an_epoch_and_stay_short(steps, step_s):
     assert done == steps
 
 
-def test_the_table_says_why_a_way_is_missing(monkeypatch):
+def test_the_table_says_why_a_runtime_is_missing(monkeypatch):
     import lib.backends.registry as table
 
     monkeypatch.setattr(table, "_installed", lambda name: name != "tensorflow")
     monkeypatch.setattr(table, "nvidia_driver_answers", lambda: False)
-    gap = unavailable(Way("keras-tensorflow"))
+    gap = unavailable(Runtime("keras-tensorflow"))
     assert gap is not None
     assert "tensorflow is not installed" in gap.reason
     assert "pip install" in gap.remedy
-    gpu = unavailable(Way("jax-epoch", "gpu"))
+    gpu = unavailable(Runtime("jax-epoch", "gpu"))
     assert gpu is not None
     assert "no NVIDIA driver" in gpu.reason
-    assert unavailable(Way("numpy")) is None
+    assert unavailable(Runtime("numpy")) is None
     monkeypatch.setattr(table, "nvidia_driver_answers", lambda: True)
     monkeypatch.setattr(table, "_installed", lambda name: "cuda" not in name)
-    without_cuda = unavailable(Way("jax-epoch", "gpu"))
+    without_cuda = unavailable(Runtime("jax-epoch", "gpu"))
     assert without_cuda is not None
     assert "make install" in without_cuda.remedy
 
 
 def test_a_gpu_worker_sees_the_card_and_a_cpu_worker_does_not():
-    assert worker_environment(Way("jax-epoch", "cpu"), None)["CUDA_VISIBLE_DEVICES"] == "-1"
-    gpu = worker_environment(Way("keras-tensorflow", "gpu"), None)
+    assert worker_environment(Runtime("jax-epoch", "cpu"), None)["CUDA_VISIBLE_DEVICES"] == "-1"
+    gpu = worker_environment(Runtime("keras-tensorflow", "gpu"), None)
     assert "CUDA_VISIBLE_DEVICES" not in gpu
     assert gpu["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
 
 
-def test_unknown_ways_are_refused():
+def test_unknown_runtimes_are_refused():
     with pytest.raises(ValueError, match="backend: expected one of"):
-        Way("torch7")
+        Runtime("torch7")
     with pytest.raises(ValueError, match="device: expected cpu or gpu"):
-        Way("numpy", "tpu")
-    assert len({(way.backend, way.device) for way in all_ways()}) == len(all_ways())
+        Runtime("numpy", "tpu")
+    assert len({(runtime.backend, runtime.device) for runtime in all_runtimes()}) == len(all_runtimes())

@@ -4,7 +4,7 @@ import pytest
 
 import lib.backends.registry as table
 from lib.backends import cuda
-from lib.backends.registry import Way, unavailable
+from lib.backends.registry import Runtime, unavailable
 from lib.cli import record as record_module
 from lib.cli.record import CannotRecord, choose_card
 from lib.hardware import nvidia_smi
@@ -50,14 +50,14 @@ def test_an_old_driver_is_named(driver, version, major, words):
 def test_a_way_says_what_to_do_about_it(driver, monkeypatch):
     driver("470.82.01")
     monkeypatch.setitem(cuda.BUILDS, "jax", lambda: 12)
-    gap = unavailable(Way("jax-epoch", "gpu"))
+    gap = unavailable(Runtime("jax-epoch", "gpu"))
     assert gap is not None
     assert "driver 525 or newer" in gap.reason
     assert gap.remedy == "update the driver, or install the library's build for an older CUDA"
     driver("570.86.10")
-    assert unavailable(Way("jax-epoch", "gpu")) is None
+    assert unavailable(Runtime("jax-epoch", "gpu")) is None
     monkeypatch.setitem(cuda.BUILDS, "jax", lambda: None)
-    gap = unavailable(Way("jax-epoch", "gpu"))
+    gap = unavailable(Runtime("jax-epoch", "gpu"))
     assert gap is not None
     assert "without CUDA" in gap.reason
 
@@ -89,11 +89,11 @@ def test_cupys_package_names_its_cuda(monkeypatch):
 
 def test_what_knows_only_cards_is_not_offered_on_a_processor(monkeypatch):
     monkeypatch.setattr(table, "_installed", lambda _: True)
-    gap = unavailable(Way("cupy"))
+    gap = unavailable(Runtime("cupy"))
     assert gap is not None
     assert "only graphics cards" in gap.reason
     monkeypatch.setattr(table.shutil, "which", lambda _: None)
-    gap = unavailable(Way("torch-compiled"))
+    gap = unavailable(Runtime("torch-compiled"))
     assert gap is not None
     assert "compiles with g++" in gap.reason
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lib.backends.known_answer import _product_and_sum, _stack, verify
-from lib.backends.registry import XLA_WITHOUT_WRONG_SUMS, Way, worker_environment
+from lib.backends.registry import XLA_WITHOUT_WRONG_SUMS, Runtime, worker_environment
 from lib.spec import Network, Training
 from lib.sweeps.process_pool import Expected, LocalPool, OtherVersions, PoolTask, perform
 from lib.workers.cancel import Cancel
@@ -32,7 +32,7 @@ ANSWER = (
 
 def off(flags: str) -> float:
     """How far the installed jaxlib is from the right sums, under these flags."""
-    environment = worker_environment(Way(), None) | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
+    environment = worker_environment(Runtime(), None) | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", ANSWER]
     return float(subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
 
@@ -52,8 +52,8 @@ def bent_numpy(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
-def run(engine, way, training=SHORT, how=None):
-    return list(engine.run(way, [training], Cancel(), how))
+def run(engine, runtime, training=SHORT, how=None):
+    return list(engine.run(runtime, [training], Cancel(), how))
 
 
 def test_the_workers_switch_computes_right_what_the_library_alone_gets_wrong():
@@ -63,24 +63,24 @@ def test_the_workers_switch_computes_right_what_the_library_alone_gets_wrong():
     assert off(XLA_WITHOUT_WRONG_SUMS) < 1e-6
 
 
-@pytest.mark.parametrize("way", [Way("jax-epoch"), Way("jax-step"), Way("keras-jax")])
-def test_a_persons_own_flags_survive_and_count(monkeypatch, way):
+@pytest.mark.parametrize("runtime", [Runtime("jax-epoch"), Runtime("jax-step"), Runtime("keras-jax")])
+def test_a_persons_own_flags_survive_and_count(monkeypatch, runtime):
     monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to=/nowhere {WITH_WRONG_SUMS}")
     for threads in (None, 1):
-        flags = worker_environment(way, None, threads)["XLA_FLAGS"].split()
+        flags = worker_environment(runtime, None, threads)["XLA_FLAGS"].split()
         assert flags[:3] == [
             XLA_WITHOUT_WRONG_SUMS,
             "--xla_dump_to=/nowhere",
             WITH_WRONG_SUMS,
         ], "the last of two counts"
     monkeypatch.delenv("XLA_FLAGS")
-    assert XLA_WITHOUT_WRONG_SUMS in worker_environment(way, None)["XLA_FLAGS"]
+    assert XLA_WITHOUT_WRONG_SUMS in worker_environment(runtime, None)["XLA_FLAGS"]
 
 
 def test_only_what_runs_on_jax_gets_its_flags(monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     for key in ("numpy", "torch", "keras-tensorflow"):
-        assert "XLA_FLAGS" not in worker_environment(Way(key), None)
+        assert "XLA_FLAGS" not in worker_environment(Runtime(key), None)
 
 
 def test_a_jax_worker_with_the_fault_switched_on_is_not_used(lone_engine, monkeypatch):
@@ -90,23 +90,23 @@ def test_a_jax_worker_with_the_fault_switched_on_is_not_used(lone_engine, monkey
     with pytest.raises(
         TrainingFailed, match=r"“JAX.*” computes wrongly here.*36,000 rows is off by 0\.0.*XLA_FLAGS unset"
     ):
-        run(lone_engine, Way())
+        run(lone_engine, Runtime())
     assert lone_engine.pids() == {}, "it was not kept"
     monkeypatch.delenv("XLA_FLAGS")
-    assert run(lone_engine, Way()), "the next one is a new one"
+    assert run(lone_engine, Runtime()), "the next one is a new one"
 
 
 def test_a_worker_whose_product_is_wrong_is_not_used(lone_engine, bent_numpy):
     with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrongly here.*loss of its first steps is off by"):
-        run(lone_engine, Way("numpy"))
+        run(lone_engine, Runtime("numpy"))
     assert lone_engine.pids() == {}
 
 
 def test_a_process_of_a_pool_whose_product_is_wrong_is_named(bent_numpy):
-    way = Way("numpy")
-    pool = LocalPool(way)
+    runtime = Runtime("numpy")
+    pool = LocalPool(runtime)
     try:
-        future = pool.submit(perform, PoolTask(way, (SHORT,), Expected.here(way, "")))
+        future = pool.submit(perform, PoolTask(runtime, (SHORT,), Expected.here(runtime, "")))
         with pytest.raises(OtherVersions, match=r"worker .*, process \d+: “NumPy” computes wrongly here"):
             future.result(timeout=60)
     finally:
@@ -116,9 +116,10 @@ def test_a_process_of_a_pool_whose_product_is_wrong_is_named(bent_numpy):
 def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
     """Such as a Dask worker: nobody gave it this program's flags."""
     code = (
-        "import os, jax; os.environ.pop('XLA_FLAGS', None)\nfrom lib.backends.registry import Way\nfrom"
+        "import os, jax; os.environ.pop('XLA_FLAGS', None)\nfrom lib.backends.registry import Runtime\nfrom"
         " lib.sweeps.process_pool import refuse_if_wrong\nfrom tests.conftest import"
-        " make_small_data\nos.environ.pop('XLA_FLAGS', None); refuse_if_wrong(Way(), make_small_data()); print('right')"
+        " make_small_data\nos.environ.pop('XLA_FLAGS', None); refuse_if_wrong(Runtime(), make_small_data());"
+        " print('right')"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == "right\n", done.stderr[-500:]
@@ -138,10 +139,10 @@ def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_en
         "sys.meta_path.insert(0, Bend())\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert run(lone_engine, Way("jax-epoch"))
+    assert run(lone_engine, Runtime("jax-epoch"))
     with pytest.raises(TrainingFailed, match=r"“JAX, one call a step” computes wrongly here"):
-        run(lone_engine, Way("jax-step"))
-    assert run(lone_engine, Way("jax-epoch")), "the other goes on"
+        run(lone_engine, Runtime("jax-step"))
+    assert run(lone_engine, Runtime("jax-epoch")), "the other goes on"
 
 
 def test_a_stack_is_looked_at_before_the_first(small_data, monkeypatch):
@@ -168,7 +169,9 @@ def test_a_stack_is_looked_at_before_the_first(small_data, monkeypatch):
 
 
 def test_stacks_still_train_in_a_worker(engine):
-    told = list(engine.run(Way(), [Training(Network((8,)), batch_size=4096, epochs=1)] * 3, Cancel(), How(devices=1)))
+    told = list(
+        engine.run(Runtime(), [Training(Network((8,)), batch_size=4096, epochs=1)] * 3, Cancel(), How(devices=1))
+    )
     assert told
 
 

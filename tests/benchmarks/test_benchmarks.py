@@ -9,7 +9,7 @@ from playwright.sync_api import Error as PlaywrightError
 
 from benchmarks import anatomy, epochs, interaction, report
 from benchmarks.report import LeftOut
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.workers.engine import TrainingFailed
 
 
@@ -86,13 +86,13 @@ def no_ceiling():
 
 
 def test_a_backend_that_fails_leaves_the_other_rows(monkeypatch, capsys, out):
-    def measured(_engine, way, batch_size):
-        if (way.backend, batch_size) == ("numpy", 32):
+    def measured(_engine, runtime, batch_size):
+        if (runtime.backend, batch_size) == ("numpy", 32):
             raise TrainingFailed("it was killed")
         return [1.0, 2.0], 0.9
 
-    ways = {"jax-epoch", "numpy"}
-    monkeypatch.setattr(epochs, "unavailable", lambda way: None if way.backend in ways else "not now")
+    runtimes = {"jax-epoch", "numpy"}
+    monkeypatch.setattr(epochs, "unavailable", lambda runtime: None if runtime.backend in runtimes else "not now")
     monkeypatch.setattr(epochs, "_measure", measured)
     monkeypatch.setattr(epochs, "ceiling", no_ceiling)
     epochs.main()
@@ -102,7 +102,7 @@ def test_a_backend_that_fails_leaves_the_other_rows(monkeypatch, capsys, out):
 
 
 def test_a_split_that_misses_an_experiment_is_left_out(monkeypatch, capsys, out):
-    monkeypatch.setattr(anatomy, "usable_ways", lambda: [Way("numpy"), Way("jax-epoch")])
+    monkeypatch.setattr(anatomy, "usable_runtimes", lambda: [Runtime("numpy"), Runtime("jax-epoch")])
     monkeypatch.setattr(anatomy, "BATCH_SIZES", (32,))
     monkeypatch.setattr(anatomy, "Engine", lambda: SimpleNamespace(examine=lambda *_: [], close=lambda: None))
     anatomy.main()

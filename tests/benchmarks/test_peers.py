@@ -124,7 +124,7 @@ def test_another_mathematics_is_noticed():
     assert any("Flax and Optax, batch size 32: not the same training" in line for line in remarks(rows))
 
 
-def test_a_visit_ends_with_its_epoch_or_its_time():
+def test_a_repetition_ends_with_its_epoch_or_its_time():
     def events():
         for epoch in range(3):
             for first in (0, 10):

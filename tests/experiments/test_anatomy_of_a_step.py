@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from lib.backends.reference import loss_and_gradients
-from lib.backends.registry import BACKENDS, Way, unavailable, versions
+from lib.backends.registry import BACKENDS, Runtime, unavailable, versions
 from lib.experiments.anatomy_of_a_step import KIND, AnatomyTask, measure_tasks, tasks
-from lib.profiling.harness import Subject, TrainedStep, in_turns, loop, nothing
+from lib.profiling.harness import Subject, TrainedStep, interleaved, loop, nothing
 from lib.profiling.numpy_call_recorder import recorded_calls
 from lib.profiling.operations import (
     ALL,
@@ -127,7 +127,7 @@ def test_what_overlaps_is_less_than_nothing_and_is_said():
     assert not known.adds_up
     assert known.drawn_s == pytest.approx(171e-6)
     assert sum(known.share(part.name) for part in PARTS) == pytest.approx(1)
-    assert "more than 15% off" in sentence({Way("jax-step"): known}, 32)
+    assert "more than 15% off" in sentence({Runtime("jax-step"): known}, 32)
 
 
 def test_idle_is_what_no_core_worked_beyond_the_wait():
@@ -152,38 +152,46 @@ def test_nothing_is_split_before_all_is_measured(missing):
     assert split("jax-step", {name: value for name, value in FOUND.items() if name != missing}) is None
 
 
-def test_libraries_are_asked_once_and_every_way_is_split():
-    ways = [Way("jax-epoch"), Way("jax-step"), Way("numpy"), Way("keras-jax"), Way("keras-tensorflow")]
-    made = tasks(ways, NETWORK, 32)
+def test_libraries_are_asked_once_and_every_runtime_is_split():
+    runtimes = [
+        Runtime("jax-epoch"),
+        Runtime("jax-step"),
+        Runtime("numpy"),
+        Runtime("keras-jax"),
+        Runtime("keras-tensorflow"),
+    ]
+    made = tasks(runtimes, NETWORK, 32)
     operations = [task for task in made if task.examination.kind == "operations"]
-    assert [BACKENDS[task.way.backend].worker for task in operations] == ["numpy", "jax", "keras-tensorflow"]
-    assert [task.way for task in made if task.examination.kind == "parts"] == ways
+    assert [BACKENDS[task.runtime.backend].worker for task in operations] == ["numpy", "jax", "keras-tensorflow"]
+    assert [task.runtime for task in made if task.examination.kind == "parts"] == runtimes
 
 
-def kept(task, seconds):
+def cached(task, seconds):
     """Records as a worker would have made them."""
     return [
         Record.of(
             KIND,
             task.subject | {"name": name, "work": 1.0},
             Measurement((s, s, 1.02 * s), 1, Ended.SPREAD),
-            versions(task.way.backend),
+            versions(task.runtime.backend),
         )
         for name, s in seconds.items()
     ]
 
 
 def test_the_table_and_the_chart_show_what_is_kept():
-    operations, parts = tasks([Way("numpy")], Network((128,)), 32)
+    operations, parts = tasks([Runtime("numpy")], Network((128,)), 32)
     assert "–" in operations_table([operations], [parts], [], True)
-    records = kept(operations, dict.fromkeys([*(o.key for o in OPERATIONS), ALL, PRODUCT], 10e-6)) + kept(parts, FOUND)
+    records = cached(operations, dict.fromkeys([*(o.key for o in OPERATIONS), ALL, PRODUCT], 10e-6)) + cached(
+        parts, FOUND
+    )
     table = operations_table([operations], [parts], records, True)
     for text in (">50.0 μs", ">100 μs", "541", "751", "quartiles"):
         assert text in table, text
     assert "other sizes" in operations_table([operations], [parts], records, False)
     known = splits([parts], records)
     assert "unexplained" in experiments_table([parts], records)
-    spec = parts_chart(known, [Way("numpy")]).spec
+    spec = parts_chart(known, [Runtime("numpy")]).spec
     drawn = [row for rows in spec["datasets"].values() for row in rows if "part" in row]
     assert sum(row["us"] for row in drawn) == pytest.approx(200)
     assert "60%" in sentence(known, 32)
@@ -194,7 +202,7 @@ def test_the_table_and_the_chart_show_what_is_kept():
 @pytest.mark.parametrize("backend", ["numpy", "jax-step", "jax-epoch", "torch"])
 def test_real_experiments_add_up_roughly(small_data, backend):
     """Within a factor of two, whatever else the machine does; `make bench BENCH=anatomy` holds them to 15 %."""
-    if unavailable(Way(backend)) is not None:
+    if unavailable(Runtime(backend)) is not None:
         pytest.skip(f"{backend} is not installed")
     rows = [row for row in examine(backend, "cpu", Examination("parts", Network((128,)), 128), small_data) if row]
     known = split(backend, {name: measured.median_s / work for name, measured, work in rows})
@@ -218,7 +226,7 @@ def test_experiments_are_measured_in_turns_and_can_be_stopped():
             order.append(self.name)
             return 1.0 if self.name == "a" else 2.0
 
-    rows = list(in_turns({"a": Fake("a"), "b": Fake("b")}, rounds=20))
+    rows = list(interleaved({"a": Fake("a"), "b": Fake("b")}, rounds=20))
     assert order[:2] == ["prepare a", "prepare b"]
     assert all({*order[i : i + 2]} == {"a", "b"} for i in range(2, 42, 2)), "each once a round"
     assert len({tuple(order[i : i + 2]) for i in range(2, 42, 2)}) == 2, "in an order that changes"
@@ -247,19 +255,19 @@ def test_torchs_operations_are_caught_with_their_backward_pass(subject):
 @pytest.mark.parametrize("backend", ["keras-tensorflow"])
 def test_keras_in_its_worker(engine, tmp_path, backend):
     store = Store(tmp_path / "r.sqlite")
-    todo = [AnatomyTask(Way(backend), Examination("parts", NETWORK, 256))]
-    told = list(measure_tasks(todo, engine, store, Cancel(), Request()))
-    records = [one for one in told if isinstance(one, Record)]
+    todo = [AnatomyTask(Runtime(backend), Examination("parts", NETWORK, 256))]
+    events = list(measure_tasks(todo, engine, store, Cancel(), Request()))
+    records = [one for one in events if isinstance(one, Record)]
     assert todo[0].complete(records)
     assert sorted(store.records(KIND), key=lambda r: r.id) == sorted(records, key=lambda r: r.id)
-    assert any(isinstance(one, Note) and "parts" in one.text for one in told)
+    assert any(isinstance(one, Note) and "parts" in one.text for one in events)
 
 
 def test_a_stop_keeps_what_is_done(engine, tmp_path):
     store, cancel = Store(tmp_path / "r.sqlite"), Cancel()
-    todo = tasks([Way("numpy")], NETWORK, 32)
-    for told in measure_tasks(todo, engine, store, cancel, Request()):
-        if isinstance(told, Record):
+    todo = tasks([Runtime("numpy")], NETWORK, 32)
+    for events in measure_tasks(todo, engine, store, cancel, Request()):
+        if isinstance(events, Record):
             cancel.set()
     assert 1 <= len(store.records(KIND)) < 5
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from lib.backends.registry import Way, versions
+from lib.backends.registry import Runtime, versions
 from lib.cli import launch
 from lib.experiments.backend_race import (
     BATCH_SIZES,
     KIND,
     ROUNDS,
     Cell,
-    Visit,
+    Repetition,
     all_cells,
     plan,
     race,
@@ -36,48 +36,48 @@ from lib.workers.notes import Note, State
 from lib.workers.queue import Request
 from tests.conftest import ROOT
 
-NUMPY, JAX, KERAS = Way("numpy"), Way("jax-epoch"), Way("keras-tensorflow")
+NUMPY, JAX, KERAS = Runtime("numpy"), Runtime("jax-epoch"), Runtime("keras-tensorflow")
 
 
 def record(cell, epoch_s, scaled=0, **changes):
     measured = Measurement(tuple(epoch_s), 1500, Ended.CAP)
-    made = Record.of(KIND, cell.subject | {"scaled": scaled}, measured, versions(cell.way.backend))
+    made = Record.of(KIND, cell.subject | {"scaled": scaled}, measured, versions(cell.runtime.backend))
     return Record(**{**vars(made), **changes})
 
 
-def visits_of(told):
-    return [one for one in told if isinstance(one, Visit)]
+def repetitions_of(events):
+    return [one for one in events if isinstance(one, Repetition)]
 
 
-def test_every_cell_is_visited_once_before_any_is_visited_again():
+def test_every_cell_is_measured_once_before_any_is_measured_again():
     cells = all_cells([NUMPY, JAX])
-    visits = plan(cells, [])
-    assert len(visits) == ROUNDS * len(cells)
-    turns = [visits[i * len(cells) : (i + 1) * len(cells)] for i in range(ROUNDS)]
+    repetitions = plan(cells, [])
+    assert len(repetitions) == ROUNDS * len(cells)
+    turns = [repetitions[i * len(cells) : (i + 1) * len(cells)] for i in range(ROUNDS)]
     assert all(sorted(turn) == sorted(cells) for turn in turns)
     assert len({tuple(turn) for turn in turns}) == ROUNDS, "each round in another order"
 
 
 def test_it_resumes_where_it_stopped():
     cells = all_cells([NUMPY])
-    kept = [record(cells[0], [1.0]) for _ in range(2)] + [record(cells[1], [1.0])]
-    left = plan(cells, kept)
+    cached = [record(cells[0], [1.0]) for _ in range(2)] + [record(cells[1], [1.0])]
+    left = plan(cells, cached)
     assert [left.count(cell) for cell in cells[:3]] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
     "change", [{"machine": "another"}, {"sources": "older"}, {"versions": "numpy 1"}, {"kind": KIND}]
 )
-def test_only_visits_of_this_machine_code_and_versions_count(change):
+def test_only_repetitions_of_this_machine_code_and_versions_count(change):
     cell = Cell(NUMPY, 32)
     assert len(records_of(cell, [record(cell, [1.0], **change)])) == (1 if "kind" in change else 0)
 
 
-def test_a_standing_joins_all_visits():
+def test_a_standing_joins_all_repetitions():
     cell = Cell(NUMPY, 1)
     standing = standings([cell], [record(cell, [1.0, 3.0], 1), record(cell, [2.0, 2.0], 1)])[cell]
     assert standing.quartiles_s == (1.75, 2.0, 2.25)
-    assert (standing.visits, standing.scaled) == (2, True)
+    assert (standing.repetitions, standing.scaled) == (2, True)
     assert "scaled" in detail(standing)
     assert "disturbed" not in detail(standing)
     assert "spreads over 25% of the median" in detail(standing)
@@ -122,11 +122,11 @@ MEASURED = {Cell(NUMPY, 32): 0.1, Cell(JAX, 32): 0.2, Cell(KERAS, 32): 5.9, Cell
 )
 def test_each_view_has_its_scale_and_its_winners(shown, best, darkest, ends):
     known = standings(list(MEASURED), [record(cell, [epoch_s] * 3) for cell, epoch_s in MEASURED.items()])
-    ways, sizes = [NUMPY, JAX, KERAS], (32, 512)
-    made = table(ways, sizes, known, shown)
+    runtimes, sizes = [NUMPY, JAX, KERAS], (32, 512)
+    made = table(runtimes, sizes, known, shown)
     cells = {
-        Cell(way, size): cell
-        for way, row in zip(ways, made["rows"], strict=False)
+        Cell(runtime, size): cell
+        for runtime, row in zip(runtimes, made["rows"], strict=False)
         for size, cell in zip(sizes, row["cells"], strict=True)
     }
     levels = {cell: drawn["level"] for cell, drawn in cells.items() if drawn["level"] is not None}
@@ -134,8 +134,8 @@ def test_each_view_has_its_scale_and_its_winners(shown, best, darkest, ends):
     assert levels[darkest] == 1.0 == max(levels.values())
     assert min(levels.values()) == LEAST_GROUND > 0, "what is measured is never blank"
     assert cells[Cell(KERAS, 512)]["level"] is None, "what is not measured has no ground"
-    told = [made["scale"][end].replace("\u202f", " ") for end in ("low", "high")]
-    assert all(re.fullmatch(end, text) for end, text in zip(ends, told, strict=True)), told
+    events = [made["scale"][end].replace("\u202f", " ") for end in ("low", "high")]
+    assert all(re.fullmatch(end, text) for end, text in zip(ends, events, strict=True)), events
     values = {cell: float(re.sub(r"[^0-9.]", "", cells[cell]["text"])) for cell in levels if shown.view != "seconds"}
     by_value = sorted(values, key=values.__getitem__)
     assert sorted(values, key=levels.__getitem__) == by_value, "the larger the figure, the stronger the ground"
@@ -149,7 +149,7 @@ def test_each_view_has_its_scale_and_its_winners(shown, best, darkest, ends):
             Shown("speed-up", KERAS),
             "Farthest ahead of Keras on TensorFlow at the same batch size: NumPy at 32, 59 × as fast.",
         ),
-        (Shown("speed-up", Way("keras-jax")), "Keras on JAX is not measured yet"),
+        (Shown("speed-up", Runtime("keras-jax")), "Keras on JAX is not measured yet"),
         (
             Shown("cost", price_per_h=3.6),
             "Cheapest so far: JAX, one call an epoch at batch size 512, $0.05 for 1,000 epochs.",
@@ -161,50 +161,52 @@ def test_each_view_has_its_scale_and_its_winners(shown, best, darkest, ends):
 )
 def test_the_sentence_speaks_of_the_chosen_view(shown, words):
     known = standings(list(MEASURED), [record(cell, [epoch_s] * 3) for cell, epoch_s in MEASURED.items()])
-    told = sentence(known, shown).replace("\u202f", " ")
-    assert words in told
-    assert ("Fastest so far" in told) == (shown.view == "seconds")
+    events = sentence(known, shown).replace("\u202f", " ")
+    assert words in events
+    assert ("Fastest so far" in events) == (shown.view == "seconds")
 
 
 def test_a_race_says_what_it_is_doing(tmp_path):
     """A worker that starts takes seconds, up to half a minute: meanwhile it is said which."""
     own = Engine()
     try:
-        told = list(race([Cell(NUMPY, 4096)], own, Store(tmp_path / "r.sqlite"), Cancel(), Request()))
+        events = list(race([Cell(NUMPY, 4096)], own, Store(tmp_path / "r.sqlite"), Cancel(), Request()))
     finally:
         own.close()
-    notes = [(one.state, one.text) for one in told if isinstance(one, Note)]
+    notes = [(one.state, one.text) for one in events if isinstance(one, Note)]
     assert notes[0] == (State.MEASURING, "NumPy, batch size 4,096")
     assert (State.STARTING, "NumPy: its worker imports the library and loads the images") in notes
     assert notes[-1] == (State.MEASURING, "NumPy, batch size 4,096")
-    assert isinstance(told[-1], Visit)
+    assert isinstance(events[-1], Repetition)
 
 
-def test_a_real_visit_is_kept_and_not_made_again(engine, tmp_path):
+def test_a_real_repetition_is_cached_and_not_made_again(engine, tmp_path):
     store, cells, began = Store(tmp_path / "results.sqlite"), [Cell(NUMPY, 4096)], time.perf_counter()
-    (visit,) = visits_of(race(plan(cells, [], rounds=1), engine, store, Cancel(), Request(), budget_s=1e9))
-    assert len(visit.record.block_s) == 3, "the first epoch is not timed"
-    assert all(second > 0 for second in visit.record.block_s)
-    assert sum(visit.record.block_s) < time.perf_counter() - began, "seconds, of those that passed here"
-    assert store.records(KIND) == [visit.record]
+    (repetition,) = repetitions_of(race(plan(cells, [], rounds=1), engine, store, Cancel(), Request(), budget_s=1e9))
+    assert len(repetition.record.block_s) == 3, "the first epoch is not timed"
+    assert all(second > 0 for second in repetition.record.block_s)
+    assert sum(repetition.record.block_s) < time.perf_counter() - began, "seconds, of those that passed here"
+    assert store.records(KIND) == [repetition.record]
     assert plan(cells, store.records(KIND), rounds=1) == []
 
 
 def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
     monkeypatch.setattr("lib.experiments.backend_race.BUDGET_S", 0.5)
     monkeypatch.setattr("lib.experiments.backend_race.PART_S", 0.1)
-    (visit,) = visits_of(race([Cell(NUMPY, 1)], engine, Store(tmp_path / "r.sqlite"), Cancel(), Request()))
-    assert visit.record.subject["scaled"] == 1
-    assert len(visit.record.block_s) >= 3
-    assert visit.record.measurement.median_s * 48_000 > 1, "seconds of a whole epoch, from a tenth of a second of steps"
+    (repetition,) = repetitions_of(race([Cell(NUMPY, 1)], engine, Store(tmp_path / "r.sqlite"), Cancel(), Request()))
+    assert repetition.record.subject["scaled"] == 1
+    assert len(repetition.record.block_s) >= 3
+    assert repetition.record.measurement.median_s * 48_000 > 1, (
+        "seconds of a whole epoch, from a tenth of a second of steps"
+    )
 
 
 def test_a_stopped_race_keeps_what_is_done(engine, tmp_path):
     store, cancel = Store(tmp_path / "r.sqlite"), Cancel()
     made = []
-    for visit in race([Cell(NUMPY, 4096), Cell(NUMPY, 1)], engine, store, cancel, Request()):
-        if isinstance(visit, Visit):
-            made.append(visit)
+    for repetition in race([Cell(NUMPY, 4096), Cell(NUMPY, 1)], engine, store, cancel, Request()):
+        if isinstance(repetition, Repetition):
+            made.append(repetition)
             cancel.set()
     assert len(made) == 1
     assert len(store.records(KIND)) == 1
@@ -239,21 +241,21 @@ def test_keys_are_unique():
     assert all(re.fullmatch(r"[a-z-]+/(cpu|gpu)/\d+", key_of(cell)) for cell in cells)
 
 
-# A program of its own: it makes a visit for each line that it reads, and answers with the seconds of its epochs, and
-# with when it held the machine's turn, by the clock that all programs share.
-VISITOR = """
+# A program of its own: it makes a repetition for each line that it reads, and answers with the seconds of its epochs,
+# and with when it held the machine's turn, by the clock that all programs share.
+PROGRAM = """
 import json, sys, time
 from pathlib import Path
 from lib.experiments import backend_race as race
 from lib.workers import engine
 from lib.workers.cancel import Cancel
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.spec import Network
 from lib.storage.store import Store
-from lib.workers.machine_turn import MachineTurn
+from lib.workers.machine_lock import MachineLock
 from lib.workers.queue import Request
 held, since = [], []
-class Watched(MachineTurn):
+class Watched(MachineLock):
     def take(self):
         taken = super().take()
         if taken and not since:
@@ -263,30 +265,30 @@ class Watched(MachineTurn):
         if since:
             held.append((since.pop(), time.monotonic()))
         super().release()
-engine.MachineTurn = Watched
+engine.MachineLock = Watched
 race.NETWORK = Network((32,))
 trainer, store = engine.Engine(), Store(Path(sys.argv[1]))
 for _ in sys.stdin:
     held.clear()
-    told = race.race([race.Cell(Way("numpy"), 4096)], trainer, store, Cancel(), Request(), budget_s=1e9)
-    (visit,) = [one for one in told if isinstance(one, race.Visit)]
-    print(json.dumps([visit.record.block_s, held]), flush=True)
+    told = race.race([race.Cell(Runtime("numpy"), 4096)], trainer, store, Cancel(), Request(), budget_s=1e9)
+    (repetition,) = [one for one in told if isinstance(one, race.Repetition)]
+    print(json.dumps([repetition.record.block_s, held]), flush=True)
 trainer.close()
 """
-N_VISITS = 5
+N_REPETITIONS = 5
 
 
-def visitor(path: Path) -> subprocess.Popen:
-    command = [sys.executable, "-c", VISITOR, str(path)]
+def started(path: Path) -> subprocess.Popen:
+    command = [sys.executable, "-c", PROGRAM, str(path)]
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def visits(*programs: subprocess.Popen) -> list[tuple[list[float], list[list[float]]]]:
-    """One visit by each of these programs, all begun at once: seconds of its timed epochs, and when it held the
+def repetitions(*programs: subprocess.Popen) -> list[tuple[list[float], list[list[float]]]]:
+    """One repetition by each of these programs, all begun at once: seconds of its timed epochs, and when it held the
     turn."""
     for program in programs:
         assert program.stdin is not None
-        program.stdin.write("visit\n")
+        program.stdin.write("repetition\n")
         program.stdin.flush()
     return [json.loads(program.stdout.readline()) for program in programs if program.stdout is not None]
 
@@ -295,10 +297,10 @@ def visits(*programs: subprocess.Popen) -> list[tuple[list[float], list[list[flo
 def test_two_programs_that_measure_at_once_do_not_disturb_each_other(tmp_path):
     """They take turns by the machine's lock: what each times lies in turns of its own, and no two turns overlap."""
     path, turns = tmp_path / "results.sqlite", []
-    programs = [visitor(path) for _ in range(2)]
+    programs = [started(path) for _ in range(2)]
     try:
-        for _ in range(N_VISITS):
-            for epoch_s, held in visits(*programs):
+        for _ in range(N_REPETITIONS):
+            for epoch_s, held in repetitions(*programs):
                 assert len(epoch_s) == 3, "the first is not timed"
                 assert 0 < sum(epoch_s) < sum(end - begin for begin, end in held)
                 turns += held
@@ -306,6 +308,6 @@ def test_two_programs_that_measure_at_once_do_not_disturb_each_other(tmp_path):
         for program in programs:
             program.communicate(timeout=60)  # its input ends, and so does it
     turns.sort()
-    assert len(turns) >= 2 * N_VISITS
+    assert len(turns) >= 2 * N_REPETITIONS
     assert all(end <= begin for (_, end), (begin, _) in pairwise(turns))
-    assert len(Store(path).records(KIND)) == 2 * N_VISITS, "both wrote into one file"
+    assert len(Store(path).records(KIND)) == 2 * N_REPETITIONS, "both wrote into one file"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
 from lib.experiments.background import BackgroundTask
 from lib.workers.cancel import Cancel
@@ -40,7 +40,7 @@ def test_a_note_is_gone_when_something_came():
         (Waiting(2), State.WAITING, "2 before this"),
         (Waiting(None), State.WAITING, "another program measures"),
         (
-            Starting(Way("keras-jax")),
+            Starting(Runtime("keras-jax")),
             State.STARTING,
             "Keras on JAX: its worker imports the library and loads the images",
         ),

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from lib.backends.registry import Way, versions
+from lib.backends.registry import Runtime, versions
 from lib.experiments.anatomy_of_a_step import KIND, tasks
 from lib.experiments.backend_race import ROUNDS, Cell, Standing
-from lib.experiments.claims import CELLS, CLAIMS, ClaimStatus, Known, cells_to_visit, known, measure_missing
+from lib.experiments.claims import CELLS, CLAIMS, ClaimStatus, Known, cells_to_measure, known, measure_missing
 from lib.profiling.operations import ALL, KERNELS, OPERATIONS
 from lib.profiling.step_breakdown import Split
 from lib.spec import Network
@@ -26,7 +26,7 @@ def standings(**seconds):
     for name, second in seconds.items():
         device, name = ("gpu", name.removeprefix("gpu_")) if name.startswith("gpu_") else ("cpu", name)
         backend, _, size = name.rpartition("_")
-        cell = Cell(Way(backend.replace("_", "-"), device), int(size))
+        cell = Cell(Runtime(backend.replace("_", "-"), device), int(size))
         # quartiles of five values are the second and the fourth
         low, middle, high = second if isinstance(second, tuple) else (second,) * 3
         found[cell] = Standing(cell, (low, low, middle, high, high), (low, middle, high), False, (), "")
@@ -47,7 +47,7 @@ def operations(**seconds: float) -> dict[str, dict[str, float]]:
 
 
 def keras_step(step_s, arithmetic_s=0.0):
-    return {Way("keras-tensorflow"): Split(step_s, {"arithmetic": arithmetic_s})}
+    return {Runtime("keras-tensorflow"): Split(step_s, {"arithmetic": arithmetic_s})}
 
 
 ONE_SLOWER = operations(numpy=1e-4, keras_tensorflow=3e-4, keras_tensorflow_gpu=5e-4)
@@ -195,9 +195,9 @@ def test_every_known_error_is_in_the_table():
 
 
 def test_kept_records_become_what_is_known():
-    way = Way("numpy")
-    operations, parts = tasks([way], Network((128,)), 32)
-    cell = Cell(way, 32)
+    runtime = Runtime("numpy")
+    operations, parts = tasks([runtime], Network((128,)), 32)
+    cell = Cell(runtime, 32)
 
     def record(kind, subject, second, per=1):
         return Record.of(kind, subject, Measurement((second,) * 3, per, Ended.CAP), versions("numpy"))
@@ -216,20 +216,20 @@ def test_kept_records_become_what_is_known():
     records = [record("race", cell.subject | {"scaled": 0}, 1.0)]
     records += [record(KIND, operations.subject | {"name": name, "work": 1.0}, 1e-5) for name in names]
     records += [record(KIND, parts.subject | {"name": name, "work": 1.0}, second) for name, second in found.items()]
-    here = known([way], records)
-    assert here.epoch_s(Cell(Way("numpy"), 32)) == (1.0, 1.0, 1.0)
+    here = known([runtime], records)
+    assert here.epoch_s(Cell(Runtime("numpy"), 32)) == (1.0, 1.0, 1.0)
     assert here.operations["numpy"][ALL] == pytest.approx(1e-5)
-    assert here.splits[way].parts_s["arithmetic"] == pytest.approx(1e-4)
+    assert here.splits[runtime].parts_s["arithmetic"] == pytest.approx(1e-4)
 
 
 def test_only_what_is_missing_is_measured(engine, tmp_path, monkeypatch):
     store = Store(tmp_path / "r.sqlite")
-    assert {cell for cell in cells_to_visit([]) if cell.way.device == "cpu"} == set(CELLS)
-    monkeypatch.setattr("lib.experiments.claims.CELLS", (Cell(Way("numpy"), 4096),))
-    monkeypatch.setattr("lib.experiments.claims.usable_ways", lambda: [])
-    told = list(measure_missing(engine, store, Cancel(), Request()))
-    assert len([one for one in told if not isinstance(one, Note)]) == ROUNDS
-    assert cells_to_visit(store.records()) == []
+    assert {cell for cell in cells_to_measure([]) if cell.runtime.device == "cpu"} == set(CELLS)
+    monkeypatch.setattr("lib.experiments.claims.CELLS", (Cell(Runtime("numpy"), 4096),))
+    monkeypatch.setattr("lib.experiments.claims.usable_runtimes", lambda: [])
+    events = list(measure_missing(engine, store, Cancel(), Request()))
+    assert len([one for one in events if not isinstance(one, Note)]) == ROUNDS
+    assert cells_to_measure(store.records()) == []
     (standing,) = known([], store.records()).cells.values()
-    assert standing.visits >= 2, "one visit has no spread: no two cells could be told apart"
+    assert standing.repetitions >= 2, "one repetition has no spread: no two cells could be told apart"
     assert np.all(np.array(store.records("race")[0].block_s) > 0)

@@ -1,18 +1,18 @@
-"""Machines side by side: best ways, intervals, costs, epochs to an accuracy, and sentences that say no more than the
-rows."""
+"""Machines side by side: best runtimes, intervals, costs, epochs to an accuracy, and sentences that say no more than
+the rows."""
 
 import json
 
 import pytest
 
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.experiments import compare_machines
 from lib.experiments.recorded_machines import Seconds, collect, published_machines, spread
 from lib.views import compare_machines as view
 from lib.views import compare_machines_charts
 from tests.machines import CARD, PROCESSOR, write
 
-GPU, CPU, KERAS = Way("jax-epoch", "gpu"), Way("jax-epoch"), Way("keras-tensorflow")
+GPU, CPU, KERAS = Runtime("jax-epoch", "gpu"), Runtime("jax-epoch"), Runtime("keras-tensorflow")
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +30,14 @@ def learned(machines):
     return compare_machines.learned_from(machines)
 
 
-def test_the_best_way_of_a_machine(machines):
+def test_the_best_runtime_of_a_machine(machines):
     card, processor = machines
-    best = compare_machines.best_way(processor, lambda machine, way: machine.epoch(way, 32))
+    best = compare_machines.best_runtime(processor, lambda machine, runtime: machine.epoch(runtime, 32))
     assert best is not None
-    assert (best.way, best.seconds.middle) == (CPU, 0.1)
-    assert compare_machines.best_way(card, lambda machine, way: machine.epoch(way, 32), device="cpu") is None
+    assert (best.runtime, best.seconds.middle) == (CPU, 0.1)
+    assert (
+        compare_machines.best_runtime(card, lambda machine, runtime: machine.epoch(runtime, 32), device="cpu") is None
+    )
 
 
 def test_epochs_are_counted_once_for_all_machines(machines, learned):
@@ -43,8 +45,8 @@ def test_epochs_are_counted_once_for_all_machines(machines, learned):
     counted = compare_machines.epochs_needed(learned, 32, 0.95)
     assert counted is not None
     assert counted.reached == (5, 5, 5)
-    for machine, way in zip(machines, (GPU, CPU), strict=True):
-        epoch, found = machine.epoch(way, 32), compare_machines.to_target(machine, way, 32, learned, 0.95)
+    for machine, runtime in zip(machines, (GPU, CPU), strict=True):
+        epoch, found = machine.epoch(runtime, 32), compare_machines.to_target(machine, runtime, 32, learned, 0.95)
         assert epoch is not None
         assert found is not None
         assert found.middle == pytest.approx(5 * (epoch.middle + 0.01))
@@ -74,14 +76,15 @@ def test_no_machine_is_called_quicker_unless_the_rule_of_all_comparisons_says_so
     sentence = view.judged_sentence([one], machines)
     assert sentence == "Colossus · 4 cores is surely the quickest for an epoch at batch size 32."
     close = compare_machines.Work(
-        "both", lambda machine, way: spread([[t * (1.05 if machine.name == CARD else 1.0)] for t in (0.9, 1.0, 1.2)])
+        "both",
+        lambda machine, runtime: spread([[t * (1.05 if machine.name == CARD else 1.0)] for t in (0.9, 1.0, 1.2)]),
     )
     unsure = compare_machines.judge(machines, close, {})
     assert unsure is not None
     assert not unsure.surely
     assert view.judged_sentence([unsure], machines) == "For both it cannot be told which of the first two is quicker."
     assert "not surely" in view.judged_table([unsure], {}, machines)
-    assert compare_machines.judge(machines, compare_machines.Work("none", lambda machine, way: None), {}) is None
+    assert compare_machines.judge(machines, compare_machines.Work("none", lambda machine, runtime: None), {}) is None
     assert view.judged_sentence([], []).startswith("No machine is chosen")
 
 

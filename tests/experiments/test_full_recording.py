@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
-from lib.backends.registry import Way, versions
+from lib.backends.registry import Runtime, versions
 from lib.cli import record as record_module
 from lib.cli.record import CannotRecord, main, resume
 from lib.experiments import full_recording as battery_module
@@ -67,19 +67,19 @@ def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
     assert (first.returncode, errors) == (0, "")
     assert "stopped: " in said
     assert "The same command goes on from here" in said
-    kept = read_export(path)
-    assert kept.about["complete"] is False
-    assert {"ceiling", "race"} == {one.kind for one in kept.records}
-    assert kept.about["data"] == "made-up images"
+    cached = read_export(path)
+    assert cached.about["complete"] is False
+    assert {"ceiling", "race"} == {one.kind for one in cached.records}
+    assert cached.about["data"] == "made-up images"
     second = recording(bare, path, 30)
     said, errors = interrupted(second, after="race, 2 of")
     assert (second.returncode, errors) == (0, "")
-    assert f"{len(kept.records)} figures are there already" in said
+    assert f"{len(cached.records)} figures are there already" in said
     assert "ceilings" not in said.split("left: ")[0]
     more = read_export(path).records
-    assert {one.id for one in kept.records} < {one.id for one in more}
+    assert {one.id for one in cached.records} < {one.id for one in more}
     one = next(one for one in more if one.kind == "race")
-    assert one.command == f"python -m lib.cli.record machine.json --minutes {30 if one not in kept.records else 20}"
+    assert one.command == f"python -m lib.cli.record machine.json --minutes {30 if one not in cached.records else 20}"
     assert one.machine == machine_id()
     assert "numpy" in one.versions
     assert len(one.block_s) >= (1 if one.ended == "CAP" else 3), "fewer only where its time was over"
@@ -88,16 +88,16 @@ def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
 
 
 class StandIn(Engine):
-    """An engine whose trainings take no time, and of which some ways fail."""
+    """An engine whose trainings take no time, and of which some runtimes fail."""
 
-    def __init__(self, failing: dict[Way, Exception]) -> None:
+    def __init__(self, failing: dict[Runtime, Exception]) -> None:
         super().__init__()
         self.failing, self.asked = failing, []
 
-    def run(self, way, trainings, cancel, how=None, request=None):
-        self.asked.append(way)
-        if way in self.failing:
-            raise self.failing[way]
+    def run(self, runtime, trainings, cancel, how=None, request=None):
+        self.asked.append(runtime)
+        if runtime in self.failing:
+            raise self.failing[runtime]
         yield Progress(0, FirstCall(0.1))
         for epoch in range(trainings[0].epochs):
             yield Progress(0, Steps(epoch, 0, np.ones(4, np.float32), 0.01))
@@ -107,10 +107,10 @@ class StandIn(Engine):
 @pytest.mark.parametrize("error", [TrainingFailed("there is not enough memory"), WorkerDied("the card is gone")])
 def test_what_fails_is_marked_and_the_rest_goes_on(tmp_path, error):
     """A card that disappears, or whose memory is too small, in the middle of a record."""
-    lost, sound = Way("jax-epoch", "gpu"), Way("numpy")
+    lost, sound = Runtime("jax-epoch", "gpu"), Runtime("numpy")
     engine, store = StandIn({lost: error}), Store(tmp_path / "store.sqlite")
     battery = Battery(engine, store, Cancel(), [lost, sound])
-    tasks = battery._visits([Cell(way, size) for size in (32, 512, 4096) for way in (lost, sound)], 1)
+    tasks = battery._repetitions([Cell(runtime, size) for size in (32, 512, 4096) for runtime in (lost, sound)], 1)
     notes = [note.text for task in tasks for note in battery._perform(task)]
     failures = store.records(FAILURE)
     assert [one.warnings for one in failures] == [(str(error),)] * 2
@@ -124,10 +124,13 @@ def test_what_fails_is_marked_and_the_rest_goes_on(tmp_path, error):
 
 
 def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
-    ways = [Way("numpy"), Way("jax-epoch"), Way("jax-step"), Way("keras-jax")]
-    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), ways)
+    runtimes = [Runtime("numpy"), Runtime("jax-epoch"), Runtime("jax-step"), Runtime("keras-jax")]
+    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), runtimes)
     for rounds in (1, 2, 3):
-        libraries = [battery_module._library_of(task.way) for task in battery._visits(experiment_cells(ways), rounds)]
+        libraries = [
+            battery_module._library_of(task.runtime)
+            for task in battery._repetitions(experiment_cells(runtimes), rounds)
+        ]
         changes = sum(one != other for one, other in itertools.pairwise(libraries))
         assert changes == 2, "three libraries, each in one piece"
 
@@ -138,18 +141,18 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
     monkeypatch.setattr(battery_module, "usable_cores", lambda: 64)  # too many for a pool below 4 GiB
     asked = []
 
-    def examined(self, way, examination, cancel, request=None):
+    def examined(self, runtime, examination, cancel, request=None):
         asked.append(examination.kind)
         yield from ()
 
     monkeypatch.setattr(StandIn, "examine", examined)
-    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), [Way("numpy")])
+    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), [Runtime("numpy")])
     assert len(list(battery.run())) > 30
     assert asked == ["ceilings", "operations", "parts"]
     assert battery.left() == ["ceilings: 1", "a step taken apart: 2"], "which the stand-in did not answer"
     counts = {
         len(battery_module.race_module.records_of(c, battery.store.records("race")))
-        for c in battery_module.all_cells([Way("numpy")])
+        for c in battery_module.all_cells([Runtime("numpy")])
     }
     assert counts == {3}
     assert all(one.subject["first_call_s"] == 0.1 for one in battery.store.records("race"))
@@ -157,21 +160,21 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
 
 def test_a_point_keeps_its_spread():
     point = Point("vmap", "cpu", 8, 0.02, 10**6, "", 0.018, 0.025, ("disturbed",))
-    kept = record_of_point(point, Way())
-    assert (kept.kind, kept.block_s, kept.warnings) == (MODELS, (0.018, 0.02, 0.025), ("disturbed",))
-    assert kept.subject["count"] == 8
+    cached = record_of_point(point, Runtime())
+    assert (cached.kind, cached.block_s, cached.warnings) == (MODELS, (0.018, 0.02, 0.025), ("disturbed",))
+    assert cached.subject["count"] == 8
 
 
 def test_a_cancelled_battery_ends(tmp_path):
     cancel = Cancel()
     cancel.set()
-    assert list(Battery(StandIn({}), Store(tmp_path / "s.sqlite"), cancel, [Way("numpy")]).run()) == []
+    assert list(Battery(StandIn({}), Store(tmp_path / "s.sqlite"), cancel, [Runtime("numpy")]).run()) == []
 
 
 def test_a_file_of_another_machine_is_not_written_over(tmp_path):
     path, store = tmp_path / "other.json", Store(tmp_path / "store.sqlite")
     measured = Measurement((0.1, 0.1, 0.1), 1, Ended.CAP)
-    other = Record.of("race", Cell(Way("numpy"), 32).subject, measured, versions("numpy"))
+    other = Record.of("race", Cell(Runtime("numpy"), 32).subject, measured, versions("numpy"))
     store.add(Record(**{**vars(other), "machine": "another", "machine_line": "Eniac · 1 core"}))
     record_module.export_to(path, store)
     before = path.read_bytes()
@@ -213,7 +216,7 @@ def test_a_figure_says_all_that_is_needed_to_judge_it():
 
 
 def test_a_task_names_its_subject():
-    task = RecordingTask("NumPy at 32", Way("numpy"), lambda cancel: iter(()), {"batch_size": 32})
+    task = RecordingTask("NumPy at 32", Runtime("numpy"), lambda cancel: iter(()), {"batch_size": 32})
     marked = battery_module.failure(task, "no memory")
     assert (marked.kind, marked.subject["task"], marked.subject["batch_size"]) == (FAILURE, "NumPy at 32", 32)
 
@@ -244,7 +247,7 @@ def test_what_would_take_too_much_memory_is_left_out_and_said(monkeypatch):
     pooled = [method for method in battery_module.parallel_sweeps.methods() if method.strategy in battery_module.POOLED]
     for cores, backends in ((2, set()), (8, {"keras-tensorflow"}), (64, {"keras-tensorflow", "jax-epoch"})):
         monkeypatch.setattr(battery_module, "usable_cores", lambda cores=cores: cores)
-        out = {method.way.backend for method in pooled if "more than 4 GiB" in battery_module.why_no_pool(method)}
-        assert out == backends & {method.way.backend for method in pooled}
+        out = {method.runtime.backend for method in pooled if "more than 4 GiB" in battery_module.why_no_pool(method)}
+        assert out == backends & {method.runtime.backend for method in pooled}
     monkeypatch.setattr(battery_module, "pools_are_possible", lambda: False)
     assert all("loky is not installed" in battery_module.why_no_pool(method) for method in pooled)

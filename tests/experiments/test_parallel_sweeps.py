@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from lib.backends.registry import Way, unavailable
+from lib.backends.registry import Runtime, unavailable
 from lib.experiments import parallel_sweeps
 from lib.experiments.parallel_sweeps import (
     Compared,
@@ -37,11 +37,11 @@ def jax_method(key):
 def test_a_sweep_is_timed_whole_and_kept(engine, tmp_path, monkeypatch, key):
     monkeypatch.setattr(parallel_sweeps, "RATES", (0.1, 0.3))
     store, began = Store(tmp_path / "results.sqlite"), time.perf_counter()
-    told = list(compare([jax_method(key)], 1, engine, store, Cancel(), Request()))
-    (one,) = [item for item in told if isinstance(item, Compared)]
+    events = list(compare([jax_method(key)], 1, engine, store, Cancel(), Request()))
+    (one,) = [item for item in events if isinstance(item, Compared)]
     assert one.method == key
     assert 0 < one.record.measurement.median_s < time.perf_counter() - began, "seconds, of those that passed here"
-    assert any(isinstance(item, Note) and "%" in item.text for item in told)
+    assert any(isinstance(item, Note) and "%" in item.text for item in events)
     assert compared(store, 1)[key].id == one.record.id
     assert compared(store, 2) == {}
 
@@ -55,8 +55,8 @@ def test_points_for_more_and_more_networks_are_measured_until_nothing_disturbs(
     store = Store(tmp_path / "results.sqlite")
 
     def points(most):
-        told = saturation(most, 4096, engine, store, Cancel(), Request(), "cpu", 1e10)
-        return [item for item in told if isinstance(item, Point)]
+        events = saturation(most, 4096, engine, store, Cancel(), Request(), "cpu", 1e10)
+        return [item for item in events if isinstance(item, Point)]
 
     first = points(4)
     assert {(p.strategy, p.count) for p in first} >= {("sequential", 1), ("vmap", 2), ("vmap", 4)}
@@ -68,8 +68,8 @@ def test_points_for_more_and_more_networks_are_measured_until_nothing_disturbs(
 
 def test_what_does_not_fit_into_memory_is_said(engine, tmp_path):
     store = Store(tmp_path / "results.sqlite")
-    told = saturation(4, 4096, engine, store, Cancel(), Request(), "cpu", 5e7)
-    points = [item for item in told if isinstance(item, Point)]
+    events = saturation(4, 4096, engine, store, Cancel(), Request(), "cpu", 5e7)
+    points = [item for item in events if isinstance(item, Point)]
     refused = [p for p in points if p.why_not]
     assert refused
     assert "GB free" in refused[0].why_not
@@ -140,10 +140,10 @@ def test_charts_of_nothing_and_of_something():
 
 
 def test_a_card_is_timed_too_and_named(monkeypatch):
-    if unavailable(Way(device="gpu")) is not None:
+    if unavailable(Runtime(device="gpu")) is not None:
         assert not any(method.key.endswith("-gpu") for method in methods())
     monkeypatch.setattr(parallel_sweeps, "unavailable", lambda _: None)
-    on_card = {method.key: method for method in methods() if method.way.device == "gpu"}
+    on_card = {method.key: method for method in methods() if method.runtime.device == "gpu"}
     assert set(on_card) == {"sequential-gpu", "vmap-gpu"}
     assert on_card["vmap-gpu"].label == "JAX, vmap, GPU"
     known = {

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from lib.backends.registry import BACKENDS, Way
+from lib.backends.registry import BACKENDS, Runtime
 from lib.experiments.peak_rates import KIND, ceilings, measure_ceilings
 from lib.profiling.request import Examination
 from lib.spec import Network
@@ -26,7 +26,7 @@ def store(tmp_path):
 def test_a_library_is_probed_in_its_worker(engine, key):
     found = [
         message
-        for message in engine.examine(Way(key), Examination("ceilings"), Cancel())
+        for message in engine.examine(Runtime(key), Examination("ceilings"), Cancel())
         if isinstance(message, Measured)
     ]
     names = ["product", "copy", "dispatch"] if key != "keras-tensorflow" else ["dispatch"]
@@ -39,13 +39,13 @@ def test_a_library_is_probed_in_its_worker(engine, key):
 
 
 def test_they_are_measured_once_and_make_a_floor(engine, store):
-    ways = [Way("numpy"), Way("jax-epoch"), Way("jax-step")]
-    assert ceilings(ways[0], store) is None
-    list(measure_ceilings(ways, engine, store, Cancel()))
-    assert len(store.records(KIND)) == 6, "two libraries, three probes each; both ways of JAX share one"
-    list(measure_ceilings(ways, engine, store, Cancel()))
+    runtimes = [Runtime("numpy"), Runtime("jax-epoch"), Runtime("jax-step")]
+    assert ceilings(runtimes[0], store) is None
+    list(measure_ceilings(runtimes, engine, store, Cancel()))
+    assert len(store.records(KIND)) == 6, "two libraries, three probes each; both backends of JAX share one"
+    list(measure_ceilings(runtimes, engine, store, Cancel()))
     assert len(store.records(KIND)) == 6
-    known = ceilings(ways[1], store)
+    known = ceilings(runtimes[1], store)
     assert known is not None
     assert set(known.dispatch_s) == {"numpy", "jax-epoch", "jax-step"}
     one = step_floor(Network((128,)), 32, known, "jax-step", calls_per_step=1)
@@ -56,7 +56,7 @@ def test_they_are_measured_once_and_make_a_floor(engine, store):
 def test_a_stop_keeps_what_is_done(engine, store):
     cancel = Cancel()
     cancel.set()
-    list(measure_ceilings([Way("numpy")], engine, store, cancel))
+    list(measure_ceilings([Runtime("numpy")], engine, store, cancel))
     assert store.records(KIND) == []
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Way, versions
+from lib.backends.registry import Runtime, versions
 from lib.data.mnist import MNIST_DIGEST
 from lib.experiments import published, recorded_machines
 from lib.experiments import recorded_machines as recorded_module
@@ -29,12 +29,12 @@ from lib.timing.measurement import Ended, Measurement
 from lib.views import backend_race, compare_machines, recorded_gpus
 from tests.machines import CARD, PROCESSOR, write
 
-GPU, CPU = Way("jax-epoch", "gpu"), Way("jax-epoch")
+GPU, CPU = Runtime("jax-epoch", "gpu"), Runtime("jax-epoch")
 
 
 @pytest.fixture
 def card(tmp_path):
-    return write(tmp_path / "card.json", CARD, 0.2, [GPU, Way("torch", "gpu")])
+    return write(tmp_path / "card.json", CARD, 0.2, [GPU, Runtime("torch", "gpu")])
 
 
 def only(path):
@@ -45,7 +45,7 @@ def only(path):
 def test_a_machine_says_what_was_measured_on_it(card):
     machine = only(card)
     assert (machine.name, machine.source, machine.dates) == (CARD, "card.json", ("2026-11-01", "2026-11-01"))
-    assert machine.ways == (GPU, Way("torch", "gpu"))
+    assert machine.runtimes == (GPU, Runtime("torch", "gpu"))
     assert machine.has_gpu
     assert (machine.price_per_h, machine.price_date) == (0.5, "2026-11-01")
     epoch = machine.epoch(GPU, 32)
@@ -142,10 +142,12 @@ def test_the_published_machines_are_marked_and_have_their_source():
     assert len(machines) == 3
     assert all(machine.is_published and machine.source and not machine.records for machine in machines)
     workstation, card, cores = machines
-    epoch = workstation.epoch(Way("keras-tensorflow", "gpu"), 4096)
+    epoch = workstation.epoch(Runtime("keras-tensorflow", "gpu"), 4096)
     assert epoch is not None
     assert (epoch.middle, epoch.n) == (2.32, 0)
-    slow, fast = (m.experiment("batch-size", Way("keras-tensorflow", d)) for m, d in ((card, "gpu"), (cores, "cpu")))
+    slow, fast = (
+        m.experiment("batch-size", Runtime("keras-tensorflow", d)) for m, d in ((card, "gpu"), (cores, "cpu"))
+    )
     assert slow is not None
     assert fast is not None
     assert (slow.middle, fast.middle) == (423, 164)
@@ -183,9 +185,9 @@ def test_recorded_cards_stand_in_with_machine_and_date(with_card):
         == "Imaginary 9000, recorded 2026-11-01: an epoch of each network takes 10\u202fms alone and 1.2\u202fms with 8"
         " in one program."
     )
-    rows = backend_race.table([Way("numpy")], (32,), {})["rows"]
+    rows = backend_race.table([Runtime("numpy")], (32,), {})["rows"]
     assert [row["label"] for row in rows[1:3]] == [
-        f"Imaginary 9000, recorded 2026-11-01: {way.label}" for way in (GPU, Way("torch", "gpu"))
+        f"Imaginary 9000, recorded 2026-11-01: {runtime.label}" for runtime in (GPU, Runtime("torch", "gpu"))
     ]
     assert rows[1]["cells"][0]["title"] == "Imaginary 9000, recorded 2026-11-01, not measured here"
 
@@ -218,7 +220,7 @@ def test_machines_of_the_same_make_are_told_apart(card):
     assert names == [CARD, f"{CARD} #2", f"{CARD} #3"]
 
 
-def visit(epoch_s: tuple[float, ...], batch_size: int, **other) -> Record:
+def repetition(epoch_s: tuple[float, ...], batch_size: int, **other) -> Record:
     subject = {"backend": "jax-epoch", "device": "cpu", "batch_size": batch_size, "hidden": "128", "evaluation_s": 0.01}
     return replace(Record.of("race", subject, Measurement(epoch_s, 1, Ended.CAP), versions("jax-epoch")), **other)
 
@@ -233,14 +235,14 @@ def keep_training(store: Store, batch_size: int, train_s: tuple[float, ...], dat
 def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(tmp_path):
     store = Store(tmp_path / "results.sqlite")
     assert live_machine(store) is None
-    store.add(visit((9.0,), 1, sources="of another version"))
-    store.add(visit((9.0,), 1, machine="another"))
-    store.add(visit((9.0,), 1, versions="other libraries"))
+    store.add(repetition((9.0,), 1, sources="of another version"))
+    store.add(repetition((9.0,), 1, machine="another"))
+    store.add(repetition((9.0,), 1, versions="other libraries"))
     assert live_machine(store) is None
-    store.add(visit((1.0, 2.0, 3.0), 32))
+    store.add(repetition((1.0, 2.0, 3.0), 32))
     machine = live_machine(store)
     assert machine is not None
-    assert (machine.live, machine.is_published, machine.ways) == (True, False, (CPU,))
+    assert (machine.live, machine.is_published, machine.runtimes) == (True, False, (CPU,))
     assert machine.epoch(CPU, 1) is None
     assert machine.epoch(CPU, 32) == Seconds(1.5, 2.0, 2.5, 3)
     assert compare_machines.names([machine])[machine.name] == "this machine"
@@ -249,7 +251,7 @@ def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(tmp_path):
 
 def test_trainings_of_the_first_page_count_where_no_race_timed_the_same(tmp_path):
     store = Store(tmp_path / "results.sqlite")
-    store.add(visit((1.0,), 32))
+    store.add(repetition((1.0,), 32))
     keep_training(store, 32, (50.0, 50.0, 50.0))
     keep_training(store, 128, (50.0, 4.0, 5.0, 6.0))
     keep_training(store, 512, (50.0, 4.0), together=2)
@@ -265,7 +267,7 @@ def test_trainings_of_the_first_page_count_where_no_race_timed_the_same(tmp_path
 
 def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_path):
     store = Store(tmp_path / "results.sqlite")
-    store.add(visit((1.0,), 32))
+    store.add(repetition((1.0,), 32))
     machine = live_machine(store)
     assert machine is not None
     watts = re.fullmatch(r"assumed: (\d+) W at \$0\.30 per kWh", machine.price_date)
@@ -279,7 +281,7 @@ def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_pat
 
 
 def test_what_a_recording_of_one_round_tells_is_still_told():
-    """Its cells have one visit each: their own times say how sure they are."""
+    """Its cells have one repetition each: their own times say how sure they are."""
     found = recorded_module.recorded_here().machines
     (machine,) = [one for one in found if not one.is_published]
     assert "times less (" in compare_machines.article_sentence([machine])

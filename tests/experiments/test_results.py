@@ -43,7 +43,9 @@ def filled(experiment, accuracies, epoch_s=0.1, diverged=()):
             )
             for e in range(training.epochs)
         )
-        results.add(Finished(index, Curve(0.2, epochs, np.full(steps * training.epochs, 0.3, np.float32)), kept=False))
+        results.add(
+            Finished(index, Curve(0.2, epochs, np.full(steps * training.epochs, 0.3, np.float32)), cached=False)
+        )
     results.end(State.DONE)
     return results
 
@@ -57,14 +59,14 @@ def test_states_are_told_apart():
     assert results.place == 2
     results.end(State.STOPPED)
     assert "Stopped: 0 of 2" in mnist_training_sentences.sentence(experiment, results)
-    kept = Results(experiment.items, experiment.labels)
+    cached = Results(experiment.items, experiment.labels)
     curve = filled(experiment, (0.9, 0.9)).lines[0].curve
     assert curve is not None
     for index in (0, 1):
-        kept.add(Finished(index, curve, kept=True))
-    kept.end(State.DONE)
-    assert kept.state is State.SAVED
-    assert kept.share_done == 1.0
+        cached.add(Finished(index, curve, cached=True))
+    cached.end(State.DONE)
+    assert cached.state is State.SAVED
+    assert cached.share_done == 1.0
 
 
 @pytest.mark.parametrize(("end", "cut_off"), [(State.STOPPED, "stopped"), (State.FAILED, "failed")])
@@ -73,7 +75,7 @@ def test_after_the_end_nothing_runs_and_nothing_waits(end, cut_off):
     results = Results(experiment.items, experiment.labels)
     curve = filled(experiment, (0.9,) * 4).lines[0].curve
     assert curve is not None
-    results.add(Finished(0, curve, kept=False))
+    results.add(Finished(0, curve, cached=False))
     results.add(Progress(1, FirstCall(0.1)))
     results.add(Progress(1, Steps(0, 0, np.ones(3, np.float32), 0.1)))
     results.add(Continued(2, curve))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
 from lib.experiments.backend_race import Cell, Standing
 from lib.experiments.time_to_accuracy import (
@@ -77,12 +77,12 @@ def test_epochs_to(curve, expected):
 
 
 def standing(backend, size, epoch_s, evaluation_s=0.1):
-    cell = Cell(Way(backend), size)
+    cell = Cell(Runtime(backend), size)
     return {cell: Standing(cell, (epoch_s,) * 3, (epoch_s,), False, (), "2026-11-01T00:00:00", evaluation_s)}
 
 
 def text(known, **shown):
-    return table([Way("numpy")], (32,), known, Shown(**shown))["rows"][0]["cells"][0]
+    return table([Runtime("numpy")], (32,), known, Shown(**shown))["rows"][0]["cells"][0]
 
 
 def test_the_table_multiplies_epochs_with_epoch_and_evaluation():

@@ -82,7 +82,7 @@ def test_all_experiments_fill_in_turn(page, full_server):
     assert any(re.search(rf"{label} [^,]+, .* times as long", sentence(page, 3)) for label in slowest), epoch_s
     said = " ".join(page.locator(".lab-missing").all_inner_texts())
     gaps = missing_backends()  # of this machine, as of the server's
-    assert [way.label for way, _, _ in gaps if way.label not in said] == []
+    assert [runtime.label for runtime, _, _ in gaps if runtime.label not in said] == []
     assert bool(said) == bool(gaps)
     page.wait_for_selector(".draw canvas", timeout=60_000)
 

@@ -3,7 +3,7 @@ phone."""
 
 import pytest
 
-from lib.backends.registry import Way, versions
+from lib.backends.registry import Runtime, versions
 from lib.storage.records import Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
@@ -33,8 +33,8 @@ def drop(page, *paths):
 
 
 def test_machines_are_dropped_compared_and_priced(page, server, tmp_path):
-    card = write(tmp_path / "card.json", CARD, 0.002, [Way("jax-epoch", "gpu")])
-    processor = write(tmp_path / "processor.json", PROCESSOR, 0.001, [Way("jax-epoch")], curves=True)
+    card = write(tmp_path / "card.json", CARD, 0.002, [Runtime("jax-epoch", "gpu")])
+    processor = write(tmp_path / "processor.json", PROCESSOR, 0.001, [Runtime("jax-epoch")], curves=True)
     broken = tmp_path / "broken.json"
     broken.write_text(card.read_text()[:-300])
     page.goto(server[0])
@@ -60,7 +60,7 @@ def test_machines_are_dropped_compared_and_priced(page, server, tmp_path):
     price.fill("500")
     price.press("Enter")
     page.wait_for_function("() => document.body.innerText.includes('500 (entered here)')", timeout=20_000)
-    drop(page, card, processor, write(tmp_path / "third.json", THIRD, 0.004, [Way("numpy")]))
+    drop(page, card, processor, write(tmp_path / "third.json", THIRD, 0.004, [Runtime("numpy")]))
     page.wait_for_selector(f"text={THIRD}", timeout=20_000)
     assert "500 (entered here)" in page.locator(".lab-table.compare").first.inner_text(), "another file loses no price"
     page.get_by_label("Target accuracy").select_option(label="94%")

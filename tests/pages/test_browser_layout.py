@@ -40,7 +40,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def full_server(tmp_path_factory):
-    """With every library that is installed: the names of Keras' ways are the longest, and its published seconds the
+    """With every library that is installed: the names of Keras' backends are the longest, and its published seconds the
     most."""
     with serving(tmp_path_factory.mktemp("full"), "mnist_training.py", NOTHING) as served:
         yield served

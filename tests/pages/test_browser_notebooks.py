@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from lib.backends.registry import BACKENDS, Way, usable_ways, versions
+from lib.backends.registry import BACKENDS, Runtime, usable_runtimes, versions
 from lib.experiments import peak_rates
 from lib.experiments.backend_race import all_cells, plan
 from lib.experiments.parallel_sweeps import KIND as SWEEP
@@ -20,7 +20,7 @@ from tests.browser import MARKS, NOTHING, PHONE, assert_accessible, serving, sha
 from tests.conftest import ROOT
 
 pytestmark = MARKS
-VISITS = r"(\d+) of \d+ visits"
+REPETITIONS = r"(\d+) of \d+ repetitions"
 
 
 @pytest.fixture(scope="module")
@@ -32,20 +32,20 @@ def race_server(tmp_path_factory):
 
 
 def keep_ceilings(store):
-    """As if all libraries had been probed before but those of the race's first two visits: no other worker is needed
-    for these."""
-    first = {BACKENDS[cell.way.backend].worker for cell in plan(all_cells(usable_ways()), [])[:2]}
-    for way in usable_ways():
-        library = BACKENDS[way.backend].worker
+    """As if all libraries had been probed before but those of the race's first two repetitions: no other worker is
+    needed for these."""
+    first = {BACKENDS[cell.runtime.backend].worker for cell in plan(all_cells(usable_runtimes()), [])[:2]}
+    for runtime in usable_runtimes():
+        library = BACKENDS[runtime.backend].worker
         if library not in first:
-            subject = {"library": library, "device": way.device, "name": "dispatch", "work": 1.0}
+            subject = {"library": library, "device": runtime.device, "name": "dispatch", "work": 1.0}
             measured = Measurement((1e-6,) * 3, 1, Ended.SPREAD)
-            store.add(Record.of(peak_rates.KIND, subject, measured, versions(way.backend)))
+            store.add(Record.of(peak_rates.KIND, subject, measured, versions(runtime.backend)))
 
 
 def measured(page):
-    """How many visits the race's line tells of."""
-    return int(re.findall(VISITS, page.locator(".lab-state span").inner_text())[0])
+    """How many repetitions the race's line tells of."""
+    return int(re.findall(REPETITIONS, page.locator(".lab-state span").inner_text())[0])
 
 
 def test_the_race_fills_cell_by_cell_stops_and_resumes(page, race_server):
@@ -57,7 +57,7 @@ def test_the_race_fills_cell_by_cell_stops_and_resumes(page, race_server):
     assert measured(page) == 0
     page.get_by_role("button", name="Race", exact=True).click()
     page.wait_for_function(
-        f"() => +document.querySelector('.lab-state span')?.innerText.match(/{VISITS}/)?.[1] >= 2", timeout=120_000
+        f"() => +document.querySelector('.lab-state span')?.innerText.match(/{REPETITIONS}/)?.[1] >= 2", timeout=120_000
     )
     page.wait_for_selector("button.race-cell", timeout=10_000)
     page.get_by_role("button", name="Stop", exact=True).click()
@@ -73,8 +73,8 @@ def test_the_race_fills_cell_by_cell_stops_and_resumes(page, race_server):
     assert chosen.get_attribute("aria-pressed") == "true"
     page.locator(".race-controls select").first.select_option(label="times faster than …")
     page.wait_for_function("() => location.search.includes('race.view=speed-up')", timeout=10_000)
-    first = plan(all_cells(usable_ways()), [])[0]
-    page.locator(".race-controls select").nth(1).select_option(label=first.way.label)
+    first = plan(all_cells(usable_runtimes()), [])[0]
+    page.locator(".race-controls select").nth(1).select_option(label=first.runtime.label)
     page.locator(".race-published").first.wait_for(state="detached", timeout=10_000)
     page.locator("button.race-cell", has_text="×").first.wait_for()
     page.reload()
@@ -196,10 +196,10 @@ def test_the_claims_stand_at_once_and_are_measured_on_request(opened, page, meas
 def keep_all_but_one_after_another(store):
     """As if the others had been timed before; that each of them is timed is tested without a browser."""
     for method in methods():
-        if method.strategy != "sequential" and method.way == Way():
+        if method.strategy != "sequential" and method.runtime == Runtime():
             measured = Measurement((0.5,), 1, Ended.CAP)
             subject = {"method": method.key, "epochs": 1}
-            store.add(Record.of(SWEEP, subject, measured, versions(method.way.backend)))
+            store.add(Record.of(SWEEP, subject, measured, versions(method.runtime.backend)))
 
 
 def test_the_sweeps_fill_move_stop_and_are_kept(opened, page, tmp_path):

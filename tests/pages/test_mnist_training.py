@@ -10,7 +10,7 @@ from functools import partial
 import marimo as mo
 import pytest
 
-from lib.backends.registry import BACKENDS, Way
+from lib.backends.registry import BACKENDS, Runtime
 from lib.cli import launch
 from lib.data.mnist import Facts
 from lib.experiments import mnist_training as experiments
@@ -59,7 +59,7 @@ def heavy_libraries_kept(engine):
     seconds to import. That every library's worker starts from a page of its own is tested in the browser."""
     store = Store()
     shown = page.backend_experiment(page.backend_panel(Address(arguments=QUICK), Stage(engine, store)).value)
-    heavy = [item for item in shown.items if BACKENDS[item.way.backend].worker not in ("jax", "numpy")]
+    heavy = [item for item in shown.items if BACKENDS[item.runtime.backend].worker not in ("jax", "numpy")]
     for _ in updates(heavy, engine, store, Cancel(), Options("sequential")):
         pass
 
@@ -268,14 +268,17 @@ def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
 
 @pytest.mark.parametrize(
     "gaps",
-    [[], [(Way(device="gpu"), "no NVIDIA driver", "install one"), (Way("torch"), "not installed", "make torch")]],
+    [
+        [],
+        [(Runtime(device="gpu"), "no NVIDIA driver", "install one"), (Runtime("torch"), "not installed", "make torch")],
+    ],
 )
 def test_missing_backends_give_reason_and_remedy(monkeypatch, gaps):
     experiment = experiments.backends(32, 2, 0.1, "128")
     monkeypatch.setattr(experiments, "missing_backends", lambda: gaps)
     shown = page.missing_backends(experiment, streaming.Results(experiment.items, experiment.labels))
     assert shown.count("<li>") == len(gaps)
-    assert all(f"<b>{way.label}</b>: {reason}; {remedy}." in shown for way, reason, remedy in gaps)
+    assert all(f"<b>{runtime.label}</b>: {reason}; {remedy}." in shown for runtime, reason, remedy in gaps)
     assert "published" in shown
 
 

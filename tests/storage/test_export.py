@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.cli.store import main
 from lib.spec import Training
 from lib.storage.export import NoExport, export_to, import_from
@@ -33,7 +33,9 @@ def filled(store):
     store.add(Record.of("race", RACE, MEASURED, "numpy 2"))
     store.add(Record.of("anatomy", {"name": "product", "work": 1.0}, MEASURED))
     epoch = Epoch(0, 3, 0.5, 0.9, 0.1, 0.01, no_parameters)
-    store.put(Key(Training(epochs=1), Way(), "data", "versions"), Curve(0.1, (epoch,), np.arange(3, dtype=np.float32)))
+    store.put(
+        Key(Training(epochs=1), Runtime(), "data", "versions"), Curve(0.1, (epoch,), np.arange(3, dtype=np.float32))
+    )
     return store
 
 
@@ -57,7 +59,7 @@ def test_export_and_import_give_the_same_rows_once(store, tmp_path):
     assert import_from(first, other) == (3, 0)
     export_to(second, other)
     assert first.read_text() == second.read_text(), "stable order, nothing lost"
-    curve = other.get(Key(Training(epochs=1), Way(), "data", "versions"))
+    curve = other.get(Key(Training(epochs=1), Runtime(), "data", "versions"))
     assert curve is not None
     np.testing.assert_array_equal(curve.losses, [0, 1, 2])
 
@@ -159,7 +161,7 @@ def test_a_store_of_an_earlier_version_is_migrated(tmp_path, version):
         database.execute(f"PRAGMA user_version = {version}")
     database.close()
     store = Store(path)
-    assert store.get(Key(Training(epochs=1), Way(), "data", "versions")) is not None, "the curves are still there"
+    assert store.get(Key(Training(epochs=1), Runtime(), "data", "versions")) is not None, "the curves are still there"
     store.add(Record.of("race", {}, MEASURED))
     assert len(store.records("race")) == min(version, 2), "those that were there, and the new one"
     with sqlite3.connect(path) as database:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import DEVICES, Way
+from lib.backends.registry import DEVICES, Runtime
 from lib.cli.record import CannotRecord, resume
 from lib.cli.store import main
 from lib.experiments.compare_machines import learned_from
@@ -37,12 +37,12 @@ TEXTS = ("subject", "block_s", "warnings", "training", "epochs")  # columns that
 def sound(tmp_path_factory) -> dict:
     """An export of a machine that has all that is compared, and two curves."""
     path = tmp_path_factory.mktemp("sound") / "card.json"
-    write(path, CARD, 0.2, [Way("jax-epoch", "gpu")])
+    write(path, CARD, 0.2, [Runtime("jax-epoch", "gpu")])
     store = Store(path.with_suffix(".sqlite"))
     for seed in range(2):
         epochs = tuple(Epoch(e, 2, 0.4, 0.9, 0.1, 0.01, no_parameters) for e in range(2))
         store.put(
-            Key(Training(Network((7,)), epochs=2, seed=seed), Way(), "d", "v"),
+            Key(Training(Network((7,)), epochs=2, seed=seed), Runtime(), "d", "v"),
             Curve(0.1, epochs, np.ones(4, np.float32)),
         )
     export_to(path, store, {"machine": CARD, "price_per_h": 0.5, "price_date": "2026-11-01", "took_s": 10.0})
@@ -62,7 +62,7 @@ def use(store: Store, text: str, charts: bool = False) -> None:
     for section in ("article", "verdict", *(("epochs", "accuracy", "steps", "models") if charts else ())):
         getattr(page, section)(now).text.encode()
     for machine in machines:
-        assert all(parts.drawn_s >= 0 for way in machine.ways if (parts := machine.split(way)) is not None)
+        assert all(parts.drawn_s >= 0 for runtime in machine.runtimes if (parts := machine.split(runtime)) is not None)
         assert all(machine.models(device) is not None and machine.ceiling(device, "product") != 0 for device in DEVICES)
     view.machines_table(machines, prices).encode()
     view.figures(machines, prices, learned_from(machines), 0.95)
@@ -243,10 +243,10 @@ def test_a_file_that_fails_at_its_end_leaves_nothing_behind(sound, tmp_path):
 def test_sizes_and_times_of_use_are_not_taken_from_the_file(sound, tmp_path):
     """They say what is forgotten first to make room: a file could have all else forgotten."""
     path, store = tmp_path / "a.json", Store(tmp_path / "store.sqlite")
-    store.put(Key(Training(), Way(), "mine", "v"), Curve(0.1, (), np.ones(4, np.float32)))
+    store.put(Key(Training(), Runtime(), "mine", "v"), Curve(0.1, (), np.ones(4, np.float32)))
     path.write_text(json.dumps(put(put(sound, ("curves", 0, "n_bytes"), 2**40), ("curves", 0, "used_at"), 10**400)))
     import_from(path, store)
-    store.put(Key(Training(seed=1), Way(), "mine", "v"), Curve(0.1, (), np.ones(4, np.float32)))
+    store.put(Key(Training(seed=1), Runtime(), "mine", "v"), Curve(0.1, (), np.ones(4, np.float32)))
     rows = store.rows("curves")
     assert len(rows) == 4
     assert {row["n_bytes"] for row in rows} == {16}
@@ -257,7 +257,7 @@ def test_a_large_file_takes_little_memory(tmp_path):
     """Of 40 MB only a row is in memory at a time. Measured by the system, in a process of its own."""
     store = Store(tmp_path / "large.sqlite")
     for seed in range(30):
-        store.put(Key(Training(seed=seed), Way(), "d", "v"), Curve(0.1, (), np.ones(250_000, np.float32)))
+        store.put(Key(Training(seed=seed), Runtime(), "d", "v"), Curve(0.1, (), np.ones(250_000, np.float32)))
     path = tmp_path / "large.json"
     export_to(path, store)
     assert path.stat().st_size > 40e6

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.spec import Network, Training
 from lib.storage import records as records_module
 from lib.storage import store as store_module
@@ -28,7 +28,7 @@ def curve(n: int = 5) -> Curve:
 
 
 def key(**changes) -> Key:
-    return Key(Training(Network((7,)), **changes), Way("numpy"), "digest", "numpy 2")
+    return Key(Training(Network((7,)), **changes), Runtime("numpy"), "digest", "numpy 2")
 
 
 def test_a_curve_comes_back_as_it_was(tmp_path):
@@ -45,15 +45,15 @@ def test_a_curve_comes_back_as_it_was(tmp_path):
     assert store.trouble == ""
 
 
-@pytest.mark.parametrize("change", ["training", "way", "data", "versions", "sources"])
+@pytest.mark.parametrize("change", ["training", "runtime", "data", "versions", "sources"])
 def test_the_key_is_everything_that_matters(tmp_path, monkeypatch, change):
     store = Store(tmp_path / "results.sqlite")
     store.put(key(), curve())
     other = {
         "training": key(seed=1),
-        "way": Key(key().training, Way("jax-step"), "digest", "numpy 2"),
-        "data": Key(key().training, Way("numpy"), "other", "numpy 2"),
-        "versions": Key(key().training, Way("numpy"), "digest", "numpy 3"),
+        "runtime": Key(key().training, Runtime("jax-step"), "digest", "numpy 2"),
+        "data": Key(key().training, Runtime("numpy"), "other", "numpy 2"),
+        "versions": Key(key().training, Runtime("numpy"), "digest", "numpy 3"),
     }.get(change, key())
     if change == "sources":
         monkeypatch.setattr(records_module, "source_digest", lambda: "changed")

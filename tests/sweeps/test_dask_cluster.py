@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.spec import Network, Training
 from lib.storage.store import Store
 from lib.sweeps import dask_cluster
@@ -103,7 +103,7 @@ def test_a_worker_killed_in_mid_sweep_costs_only_its_trainings(scheduler, worker
     for index in range(3):
         np.testing.assert_allclose(found[index].curve.losses, alone[index].curve.losses, atol=1e-4)
     again = list(updates(items, engine, store, Cancel()))
-    assert all(update.kept for update in again if isinstance(update, Finished)), "streamed back, and kept"
+    assert all(update.cached for update in again if isinstance(update, Finished)), "streamed back, and kept"
 
 
 def test_a_worker_of_another_state_is_refused_by_name(scheduler, engine, tmp_path, monkeypatch):
@@ -118,10 +118,10 @@ def test_a_worker_of_another_state_is_refused_by_name(scheduler, engine, tmp_pat
             list(updates([Item(TRAININGS[0])], engine, None, Cancel()))
         processes.append(start_worker(scheduler, "same"))
         wait_for_workers(scheduler, 2)
-        told = list(updates([Item(TRAININGS[0])], engine, None, Cancel()))
-        (refused,) = [update.why for update in told if isinstance(update, Refused)]
+        events = list(updates([Item(TRAININGS[0])], engine, None, Cancel()))
+        (refused,) = [update.why for update in events if isinstance(update, Refused)]
         assert "another state of this project's code; copy this one there" in refused
-        assert len([update for update in told if isinstance(update, Finished)]) == 1
+        assert len([update for update in events if isinstance(update, Finished)]) == 1
     finally:
         for process in processes:
             process.kill()
@@ -132,12 +132,12 @@ def test_a_worker_of_another_state_is_refused_by_name(scheduler, engine, tmp_pat
 def test_a_scheduler_that_does_not_answer_is_a_sentence(address, monkeypatch):
     monkeypatch.setattr(dask_cluster, "ANSWER_S", 1.0)
     with pytest.raises(NoCluster, match=r"did not answer within 1 s; .*choose another strategy"):
-        with connected(address, Way(), ""):
+        with connected(address, Runtime(), ""):
             pass
 
 
 def test_without_dask_the_remedy_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(NoCluster, match="run `make cluster`"):
-        with connected("tcp://127.0.0.1:9", Way(), ""):
+        with connected("tcp://127.0.0.1:9", Runtime(), ""):
             pass

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.spec import Network, Training
 from lib.storage.records import Curve
 from lib.storage.store import Store
 from lib.sweeps.events import Finished, Picked
-from lib.sweeps.random_search import DIMENSIONS, Space, draw, kept, losses_frame, search, search_frame
+from lib.sweeps.random_search import DIMENSIONS, Space, cached, draw, losses_frame, search, search_frame
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note
@@ -78,9 +78,9 @@ def test_losses_of_unlike_trainings_lie_at_common_places():
 
 def served(trainings, engine, store):
     """What is served of them without training, and what is told meanwhile."""
-    told = list(kept(trainings, engine, store, Cancel(), Request()))
-    return [one for one in told if isinstance(one, Finished)], [
-        one.text for one in told if isinstance(one, Note) and one.text
+    events = list(cached(trainings, engine, store, Cancel(), Request()))
+    return [one for one in events if isinstance(one, Finished)], [
+        one.text for one in events if isinstance(one, Note) and one.text
     ]
 
 
@@ -88,13 +88,13 @@ def test_a_search_is_kept_and_served(engine, tmp_path):
     store = Store(tmp_path / "results.sqlite")
     trainings = draw(Space(batch_sizes=(2048, 4096), widths=(8, 16)), 6, 1, 0)
     assert served(trainings, engine, store)[0] == []
-    told = list(search(trainings, engine, store, Cancel(), Request(), "padded", halving=False))
-    assert sorted(one.index for one in told if isinstance(one, Finished)) == list(range(6))
-    assert [one.strategy for one in told if isinstance(one, Picked)] == ["padded"]
-    assert any(isinstance(one, Note) and "6 of 6 epochs" in one.text for one in told)
+    events = list(search(trainings, engine, store, Cancel(), Request(), "padded", halving=False))
+    assert sorted(one.index for one in events if isinstance(one, Finished)) == list(range(6))
+    assert [one.strategy for one in events if isinstance(one, Picked)] == ["padded"]
+    assert any(isinstance(one, Note) and "6 of 6 epochs" in one.text for one in events)
     found, notes = served(trainings, engine, store)
     assert (sorted(one.index for one in found), notes) == (list(range(6)), [])
-    assert all(one.kept for one in found)
+    assert all(one.cached for one in found)
 
 
 def test_a_kept_search_is_served_where_only_a_worker_knows_the_images(tmp_path, monkeypatch):
@@ -113,15 +113,15 @@ def test_a_kept_search_is_served_where_only_a_worker_knows_the_images(tmp_path, 
         later.close()
     assert (sorted(one.index for one in found), notes) == (
         [0, 1],
-        [f"{Way().label}: its worker imports the library and loads the images"],
+        [f"{Runtime().label}: its worker imports the library and loads the images"],
     )
 
 
 def test_a_search_that_stops_the_worst_early(engine, tmp_path):
     store = Store(tmp_path / "results.sqlite")
     trainings = draw(Space(batch_sizes=(4096,), widths=(8, 16), depths=(1,)), 8, 4, 0)
-    told = list(search(trainings, engine, store, Cancel(), Request(), "padded", halving=True))
-    epochs = sorted(len(one.curve.epochs) for one in told if isinstance(one, Finished))
+    events = list(search(trainings, engine, store, Cancel(), Request(), "padded", halving=True))
+    epochs = sorted(len(one.curve.epochs) for one in events if isinstance(one, Finished))
     assert epochs == [1] * 6 + [4] * 2
-    last = [one.text for one in told if isinstance(one, Note) and "epochs" in one.text][-1]
+    last = [one.text for one in events if isinstance(one, Note) and "epochs" in one.text][-1]
     assert last.startswith("14 of 14 epochs"), "8 for one, and 2 of them for three more"

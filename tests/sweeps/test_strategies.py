@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from lib.backends.base import Steps
-from lib.backends.registry import Way, versions
+from lib.backends.registry import Runtime, versions
 from lib.backends.stacked.packing import Shape
 from lib.spec import Network, Training
 from lib.storage.store import Store
@@ -47,8 +47,8 @@ MIXED = [
 def made(trainings, engine, store=None, **options):
     """Everything that was told, and what finished, by index."""
     items = [Item(training) for training in trainings]
-    told = list(updates(items, engine, store, Cancel(), Options(**options)))
-    return told, {update.index: update for update in told if isinstance(update, Finished)}
+    events = list(updates(items, engine, store, Cancel(), Options(**options)))
+    return events, {update.index: update for update in events if isinstance(update, Finished)}
 
 
 @pytest.fixture(scope="module")
@@ -76,19 +76,19 @@ def assert_the_same(found, expected):
 
 @pytest.mark.parametrize("strategy", ["processes", "vmap", "padded", "sharded", "stacks"])
 def test_every_strategy_trains_the_same(engine, alone, strategy):
-    told, found = made(MIXED, engine, strategy=strategy, max_waste=1.0)
+    events, found = made(MIXED, engine, strategy=strategy, max_waste=1.0)
     assert_the_same(found, alone)
     assert alone[4].curve.epochs[-1].diverged_step is not None, "one diverges, and the others are unharmed"
     assert {update.strategy for update in found.values()} == {strategy}
     stacked = found[0].curve.together
     assert stacked > 1 if STRATEGIES[strategy].stacked else stacked == 1
-    assert any(isinstance(update, Picked) and update.strategy == strategy for update in told)
+    assert any(isinstance(update, Picked) and update.strategy == strategy for update in events)
 
 
 def test_any_executor_will_do(engine, alone, executor):
     items = [Item(training) for training in MIXED]
-    told = updates(items, engine, None, Cancel(), Options(executor=executor, max_waste=1.0))
-    assert_the_same({update.index: update for update in told if isinstance(update, Finished)}, alone)
+    events = updates(items, engine, None, Cancel(), Options(executor=executor, max_waste=1.0))
+    assert_the_same({update.index: update for update in events if isinstance(update, Finished)}, alone)
 
 
 def test_the_call_of_the_readme(tmp_path):
@@ -102,12 +102,15 @@ def test_one_more_epoch_and_one_more_rate_train_only_that(engine, tmp_path, stra
     store = Store(tmp_path / "results.sqlite")
     made(MIXED[:2], engine, store, strategy=strategy)
     longer = [replace(training, epochs=3) for training in MIXED[:2]]
-    told, found = made([*longer, replace(MIXED[0], learning_rate=0.2)], engine, store, strategy=strategy)
-    assert {update.index: len(update.curve.epochs) for update in told if isinstance(update, Continued)} == {0: 2, 1: 2}
+    events, found = made([*longer, replace(MIXED[0], learning_rate=0.2)], engine, store, strategy=strategy)
+    assert {update.index: len(update.curve.epochs) for update in events if isinstance(update, Continued)} == {
+        0: 2,
+        1: 2,
+    }
     if strategy != "processes":
         steps = {
             update.event.epoch
-            for update in told
+            for update in events
             if isinstance(update, Progress) and update.index < 2 and hasattr(update.event, "epoch")
         }
         assert steps == {2}, "only the third epoch is trained"
@@ -116,16 +119,16 @@ def test_one_more_epoch_and_one_more_rate_train_only_that(engine, tmp_path, stra
         assert len(found[index].curve.epochs) == 3
         np.testing.assert_allclose(found[index].curve.losses, whole[index].curve.losses, atol=1e-5)
     _, again = made(MIXED[:2], engine, store, strategy=strategy)
-    assert all(update.kept and len(update.curve.epochs) == 2 for update in again.values()), (
+    assert all(update.cached and len(update.curve.epochs) == 2 for update in again.values()), (
         "the shorter one is its start"
     )
 
 
 def test_equal_trainings_are_made_once_and_reported_twice(engine):
-    told, found = made([MIXED[0], MIXED[1], MIXED[0]], engine, strategy="sequential")
+    events, found = made([MIXED[0], MIXED[1], MIXED[0]], engine, strategy="sequential")
     assert sorted(found) == [0, 1, 2]
     assert found[2].curve is found[0].curve
-    assert len([update for update in told if isinstance(update, Picked)]) == 1
+    assert len([update for update in events if isinstance(update, Picked)]) == 1
 
 
 def test_bad_sweeps_are_one_sentence(engine, monkeypatch):
@@ -134,7 +137,7 @@ def test_bad_sweeps_are_one_sentence(engine, monkeypatch):
     with pytest.raises(ValueError, match="expected auto or one of sequential"):
         Options("fastest")
     with pytest.raises(ValueError, match="got NumPy; choose sequential or processes"):
-        list(updates([Item(MIXED[0], Way("numpy"))], engine, None, Cancel(), Options("vmap")))
+        list(updates([Item(MIXED[0], Runtime("numpy"))], engine, None, Cancel(), Options("vmap")))
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
     with pytest.raises(ValueError, match="expected an executor or DASK_SCHEDULER_ADDRESS, got neither"):
         made(MIXED[:2], engine, strategy="cluster")
@@ -156,15 +159,15 @@ def test_a_stop_keeps_what_is_finished(engine, tmp_path):
     store, cancel = Store(tmp_path / "results.sqlite"), Cancel()
     items = [Item(replace(MIXED[0], learning_rate=rate, batch_size=256, epochs=30)) for rate in (0.1, 0.2, 0.3)]
     items.insert(0, Item(MIXED[1]))
-    told = []
+    events = []
     for update in updates(items, engine, store, cancel, Options("sequential")):
-        told.append(update)
+        events.append(update)
         if isinstance(update, Finished):
             cancel.set()
-    assert [update.index for update in told if isinstance(update, Finished)] == [0]
-    assert isinstance(told[-1], Finished), "nothing is told after the stop"
+    assert [update.index for update in events if isinstance(update, Finished)] == [0]
+    assert isinstance(events[-1], Finished), "nothing is told after the stop"
     again = updates(items[:1], engine, store, Cancel(), Options("sequential"))
-    assert [update.kept for update in again if isinstance(update, Finished)] == [True]
+    assert [update.cached for update in again if isinstance(update, Finished)] == [True]
 
 
 def test_what_was_trained_before_a_stop_is_gone_on_with(engine, tmp_path, monkeypatch):
@@ -175,11 +178,11 @@ def test_what_was_trained_before_a_stop_is_gone_on_with(engine, tmp_path, monkey
         if store.rows("parameters"):
             cancel.set()
     assert cancel.is_set()
-    kept = store.rows("parameters")[0]["epochs"]
+    cached = store.rows("parameters")[0]["epochs"]
     cancel = Cancel()
     for update in updates(items, engine, store, cancel, Options("sequential")):
         if isinstance(update, Continued):
-            assert len(update.curve.epochs) == kept >= 1
+            assert len(update.curve.epochs) == cached >= 1
             cancel.set()
     assert cancel.is_set()
 
@@ -187,21 +190,21 @@ def test_what_was_trained_before_a_stop_is_gone_on_with(engine, tmp_path, monkey
 def test_a_killed_process_costs_only_its_training(engine, alone):
     """The pool loses a process in the middle; what it had runs again."""
     trainings = [replace(training, epochs=20, batch_size=512) for training in MIXED[:4]]
-    told, killed = [], False
+    events, killed = [], False
     for update in updates([Item(t) for t in trainings], engine, None, Cancel(), Options("processes")):
-        told.append(update)
+        events.append(update)
         if not killed and (children := pooled_processes()):
             killed = True
             time.sleep(0.5)
             os.kill(children[0], signal.SIGKILL)
-    finished = [update.index for update in told if isinstance(update, Finished)]
+    finished = [update.index for update in events if isinstance(update, Finished)]
     assert killed
     assert sorted(finished) == [0, 1, 2, 3]
-    assert any(isinstance(update, Void) for update in told)
+    assert any(isinstance(update, Void) for update in events)
 
 
 def pooled_processes() -> list[int]:
-    executor = local_pool(Way()).executor
+    executor = local_pool(Runtime()).executor
     return [pid for pid in list(executor._processes or {}) if psutil.pid_exists(pid)]
 
 
@@ -216,7 +219,7 @@ def test_a_cancelled_pool_is_free_at_once(engine):
         busy.extend(map(psutil.Process, pids))
         cancel.set()
 
-    local_pool(Way(), fresh=True)
+    local_pool(Runtime(), fresh=True)
     threading.Thread(target=cancel_when_they_are_there, daemon=True).start()
     for _ in updates(items, engine, None, cancel, Options("processes")):
         pass
@@ -227,11 +230,11 @@ def test_a_cancelled_pool_is_free_at_once(engine):
 
 
 def expected_here():
-    return Expected.here(Way(), "")
+    return Expected.here(Runtime(), "")
 
 
 def test_a_worker_of_other_versions_refuses_by_name():
-    task = PoolTask(Way(), MIXED[:1], replace(expected_here(), versions="jax 0.0.1"))  # type: ignore[arg-type]
+    task = PoolTask(Runtime(), MIXED[:1], replace(expected_here(), versions="jax 0.0.1"))  # type: ignore[arg-type]
     with pytest.raises(
         OtherVersions, match=r"process \d+ has .*jax.*expected jax 0.0.1; install the same requirements"
     ):
@@ -259,13 +262,13 @@ class Broken(concurrent.futures.Executor):
 
 
 def test_a_task_that_kills_its_process_again_and_again_is_given_up():
-    task = PoolTask(Way(), (MIXED[0],), expected_here())
+    task = PoolTask(Runtime(), (MIXED[0],), expected_here())
     with pytest.raises(TaskFailed, match="its process ended 3 times"):
         list(run_tasks([task], Broken(99), 1, Cancel(), lambda: Broken(99)))
     found = []
     with pytest.raises(TaskFailed, match=r"1 of 1 tasks failed.*ValueError: no such thing"):
         found.extend(run_tasks([task], Broken(1), 1, Cancel(), lambda: Broken(0)))
-    assert any(isinstance(told, Died) for told in found)
+    assert any(isinstance(events, Died) for events in found)
 
 
 def test_an_executor_that_breaks_is_a_sentence(engine):
@@ -295,16 +298,16 @@ def test_candidates_are_those_that_differ():
     assert candidates(shapes, range(2), limits) == ["sequential", "padded"]
 
 
-def test_expectation_is_arithmetic_on_paces():
-    from lib.sweeps.cost_model import COMPILED_S, Pace, evaluation_flops, step_flops
+def test_expectation_is_arithmetic_on_step_times():
+    from lib.sweeps.cost_model import COMPILED_S, StepTime, evaluation_flops, step_flops
 
     trainings = [Training(learning_rate=rate, epochs=2) for rate in (0.1, 0.2)]
     alone, together = [Part((0, 1))], [Part((0, 1), 1)]
-    pace = Pace(100e-6, 0.5)
+    step_time = StepTime(100e-6, 0.5)
     for plan, steps in ((alone, 2 * 2 * 1500), (together, 2 * 1500)):
-        rate = step_flops(plan[0], trainings) / pace.step_s
+        rate = step_flops(plan[0], trainings) / step_time.step_s
         evaluation_s = evaluation_flops(plan[0], trainings) / rate
-        assert expected_s(plan, trainings, {0: pace}) == pytest.approx(steps * 100e-6 + evaluation_s + COMPILED_S)
+        assert expected_s(plan, trainings, {0: step_time}) == pytest.approx(steps * 100e-6 + evaluation_s + COMPILED_S)
     assert makespan([4, 3, 3], 2) == 6
     assert nominal_s(trainings, [0, 1]) == pytest.approx(2 * nominal_s(trainings, [0]))
 
@@ -312,13 +315,13 @@ def test_expectation_is_arithmetic_on_paces():
 def test_auto_says_what_it_picked_and_measures_nothing_for_a_short_sweep(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(cost_model, "MAX_DISTURBED", 1)  # what else the machine does is no part of this test
     store = Store(tmp_path / "results.sqlite")
-    told, _ = made(MIXED[:2], engine, store, strategy="auto")
-    (picked,) = [update for update in told if isinstance(update, Picked)]
+    events, _ = made(MIXED[:2], engine, store, strategy="auto")
+    (picked,) = [update for update in events if isinstance(update, Picked)]
     assert picked.strategy == "sequential"
     assert "nothing else would pay" in picked.why
     assert not store.records("pace")
-    told, found = made(MIXED[:4], engine, store, strategy="auto", worth_s=0.0, fresh=True)
-    (picked,) = [update for update in told if isinstance(update, Picked)]
+    events, found = made(MIXED[:4], engine, store, strategy="auto", worth_s=0.0, fresh=True)
+    (picked,) = [update for update in events if isinstance(update, Picked)]
     assert "expected from measured steps" in picked.why
     assert picked.strategy == min(picked.expected_s, key=lambda key: picked.expected_s[key])
     assert len(found) == 4
@@ -352,8 +355,8 @@ def test_halving_finds_the_winner_of_the_full_grid(engine, tmp_path):
     trainings = [Training(Network((16,)), float(rate), 512, 4) for rate in rates]
     items = [Item(training) for training in trainings]
     store = Store(tmp_path / "results.sqlite")
-    told = list(halved(items, engine, store, Cancel(), Options("vmap")))
-    found = {update.index: update for update in told if isinstance(update, Finished)}
+    events = list(halved(items, engine, store, Cancel(), Options("vmap")))
+    found = {update.index: update for update in events if isinstance(update, Finished)}
     assert sorted(found) == list(range(16))
     epochs = [len(found[i].curve.epochs) for i in range(16)]
     assert sorted(set(epochs)) == [1, 4]
@@ -374,8 +377,8 @@ def test_what_goes_on_from_forgotten_parameters_begins_again(engine, tmp_path, m
     monkeypatch.setattr(Cached, "start", lambda *_: None)
     longer = [replace(training, epochs=3) for training in MIXED[:2]]
     for strategy in ("sequential", "processes"):
-        told, found = made(longer, engine, store, strategy=strategy)
-        assert any(isinstance(update, Continued) for update in told)
+        events, found = made(longer, engine, store, strategy=strategy)
+        assert any(isinstance(update, Continued) for update in events)
         assert [len(found[i].curve.epochs) for i in (0, 1)] == [3, 3]
         _, whole = made(longer, engine, strategy="sequential")
         np.testing.assert_allclose(found[0].curve.losses, whole[0].curve.losses, atol=1e-4)
@@ -390,8 +393,8 @@ def test_a_moved_slider_does_not_wait_for_a_pool(engine):
     found: list[Finished] = []
 
     def pooled():
-        told = updates(slow, engine, None, cancel, Options("processes"), Request(viewer, Urgency.IN_ORDER))
-        found.extend(update for update in told if isinstance(update, Finished))
+        events = updates(slow, engine, None, cancel, Options("processes"), Request(viewer, Urgency.IN_ORDER))
+        found.extend(update for update in events if isinstance(update, Finished))
 
     made(MIXED[:1], engine, strategy="sequential")
     thread = threading.Thread(target=pooled)
@@ -420,11 +423,11 @@ def test_who_watches_lines_grow_gets_no_processes(engine, tmp_path, monkeypatch)
     def never(*_):
         raise AssertionError("processes were asked how fast they are")
 
-    monkeypatch.setattr(cost_model.Paces, "pooled_s", never)
+    monkeypatch.setattr(cost_model.StepTimes, "pooled_s", never)
     items = [Item(training) for training in MIXED[:2]]
     store = Store(tmp_path / "results.sqlite")
-    told = updates(items, engine, store, Cancel(), Options(worth_s=0.0, streams=True))
-    assert len([update for update in told if isinstance(update, Finished)]) == 2
+    events = updates(items, engine, store, Cancel(), Options(worth_s=0.0, streams=True))
+    assert len([update for update in events if isinstance(update, Finished)]) == 2
     with pytest.raises(AssertionError, match="were asked"):
         list(updates(items, engine, store, Cancel(), Options(worth_s=0.0, fresh=True)))
 
@@ -443,5 +446,5 @@ def test_a_sweep_whose_worker_was_killed_resumes(tmp_path):
         kill_in_the_second()
     shorter = [items[0], Item(replace(items[1].training, epochs=1))]
     again = updates(shorter, engine, store, Cancel(), Options("sequential"))
-    assert {update.index: update.kept for update in again if isinstance(update, Finished)} == {0: True, 1: False}
+    assert {update.index: update.cached for update in again if isinstance(update, Finished)} == {0: True, 1: False}
     engine.close()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lib.backends.base import Epoch
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.experiments.results import Results
 from lib.spec import Network, Training
 from lib.storage.store import Store
@@ -15,32 +15,32 @@ from lib.sweeps.events import Finished, Item, Void
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Progress
-from lib.workers.machine_turn import Holder
+from lib.workers.machine_lock import Holder
 
-FAST = [Item(Training(Network((8,)), rate, 4096, 1), Way("numpy")) for rate in (0.1, 0.3)]
+FAST = [Item(Training(Network((8,)), rate, 4096, 1), Runtime("numpy")) for rate in (0.1, 0.3)]
 
 
 def finished(items, engine, store, **options):
-    told = list(updates(items, engine, store, Cancel(), Options(**options)))
-    return told, {update.index: update for update in told if isinstance(update, Finished)}
+    events = list(updates(items, engine, store, Cancel(), Options(**options)))
+    return events, {update.index: update for update in events if isinstance(update, Finished)}
 
 
 def test_what_is_kept_is_served_and_the_rest_trained(engine, tmp_path):
     store = Store(tmp_path / "results.sqlite")
     _, first = finished(FAST, engine, store)
-    assert [first[i].kept for i in (0, 1)] == [False, False]
-    more = [*FAST, Item(Training(Network((8,)), 0.2, 4096, 1), Way("numpy"))]
-    told, second = finished(more, engine, store)
-    assert [second[i].kept for i in (0, 1, 2)] == [True, True, False]
-    assert {update.index for update in told if isinstance(update, Progress)} == {2}
+    assert [first[i].cached for i in (0, 1)] == [False, False]
+    more = [*FAST, Item(Training(Network((8,)), 0.2, 4096, 1), Runtime("numpy"))]
+    events, second = finished(more, engine, store)
+    assert [second[i].cached for i in (0, 1, 2)] == [True, True, False]
+    assert {update.index for update in events if isinstance(update, Progress)} == {2}
     np.testing.assert_array_equal(first[1].curve.losses, second[1].curve.losses)
     assert second[0].curve.measured_at == first[0].curve.measured_at, "a kept time says when it was taken"
     _, fresh = finished(FAST, engine, store, fresh=True)
-    assert not fresh[0].kept
+    assert not fresh[0].cached
     np.testing.assert_array_equal(first[0].curve.losses, fresh[0].curve.losses, err_msg="training is deterministic")
 
 
-LONGER = [Item(Training(Network((9,)), 0.1, 32, 3), Way("numpy"))]
+LONGER = [Item(Training(Network((9,)), 0.1, 32, 3), Runtime("numpy"))]
 
 
 def in_threads(count, function):
@@ -61,8 +61,8 @@ def test_viewers_share_a_training_that_is_under_way(engine, tmp_path):
     results = in_threads(3, lambda: finished(LONGER, engine, store, strategy=next(strategies)))
     assert len(results) == 3
     assert len({id(found[0].curve) for _, found in results}) == 1, "the very same seconds"
-    for told, _ in results:
-        assert [u.event.epoch for u in told if isinstance(u, Progress) and isinstance(u.event, Epoch)] == [0, 1, 2]
+    for events, _ in results:
+        assert [u.event.epoch for u in events if isinstance(u, Progress) and isinstance(u.event, Epoch)] == [0, 1, 2]
 
 
 def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_only_the_rest(
@@ -71,9 +71,9 @@ def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_on
     store, trained = Store(tmp_path / "results.sqlite"), []
     run = engine.run
 
-    def counted(way, trainings, *rest):
+    def counted(runtime, trainings, *rest):
         trained.extend(trainings)
-        return run(way, trainings, *rest)
+        return run(runtime, trainings, *rest)
 
     monkeypatch.setattr(engine, "run", counted)
     first = updates(LONGER, engine, store, Cancel(), Options())
@@ -111,9 +111,9 @@ def test_what_one_gives_up_another_goes_on_with(engine, tmp_path):
     assert isinstance(later[-1], Finished)
 
 
-@pytest.mark.parametrize(("kept", "fresh"), [(True, True), (False, False)], ids=["asked anew", "not kept"])
-def test_what_is_not_to_be_served_is_not_shared(engine, tmp_path, kept, fresh):
-    store = Store(tmp_path / "results.sqlite") if kept else None
+@pytest.mark.parametrize(("cached", "fresh"), [(True, True), (False, False)], ids=["asked anew", "not cached"])
+def test_what_is_not_to_be_served_is_not_shared(engine, tmp_path, cached, fresh):
+    store = Store(tmp_path / "results.sqlite") if cached else None
     results = in_threads(2, lambda: finished(FAST, engine, store, fresh=fresh)[1])
     assert len({id(found[0].curve) for found in results}) == 2
 
@@ -126,11 +126,11 @@ def test_what_was_timed_beside_another_program_says_so_whenever_it_is_shown(engi
     _, found = finished(items, engine, store)
     assert found[0].curve.warnings == (other.disturbs,)
     monkeypatch.setattr(engine._machine, "beside", None)
-    told, again = finished(items, engine, store)
-    assert again[0].kept
+    events, again = finished(items, engine, store)
+    assert again[0].cached
     assert again[0].curve.warnings == (other.disturbs,)
     results = Results(items, ["a"])
-    for update in told:
+    for update in events:
         results.add(update)
     assert results.notices == (other.disturbs,)
     assert finished(items, engine, store, fresh=True)[1][0].curve.warnings == ()

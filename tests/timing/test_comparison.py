@@ -112,8 +112,8 @@ def test_a_drifting_machine_does_not_pose_as_a_difference():
 
 def test_what_cannot_be_decided_ends_with_the_time_and_is_unclear():
     machine, config = Machine("quiet", 3), Config(warm_up_s=0.005, min_time_s=0.02, max_time_s=0.02, min_block_s=1e-3)
-    told = compare(machine.step(STEP_S), machine.step(STEP_S), clock=machine.clock, config=config)
-    assert told.verdict is Verdict.UNCLEAR
+    comparison = compare(machine.step(STEP_S), machine.step(STEP_S), clock=machine.clock, config=config)
+    assert comparison.verdict is Verdict.UNCLEAR
     assert machine.now < 0.2
 
 
@@ -123,15 +123,15 @@ def test_an_unpaired_interval_covers_as_often_as_it_says(n, tail):
     rng, inside = np.random.default_rng(5), 0
     for _ in range(1000):
         times = [np.exp(rng.normal(0, 0.05, count)) * (1 + tail * rng.pareto(1.5, count)) for count in n]
-        told = compared(*times, paired=False)
-        inside += told.low <= 1 <= told.high
+        comparison = compared(*times, paired=False)
+        inside += comparison.low <= 1 <= comparison.high
     assert inside >= 925, "95 % of 1,000, less three standard errors and what so few times cost Welch's formula"
 
 
 def test_a_single_time_is_told_from_nothing():
-    told = compared([1.0], [60.0, 61.0], paired=False)
-    assert told.verdict is Verdict.UNCLEAR
-    assert (told.low, told.high) == (0.0, math.inf)
+    comparison = compared([1.0], [60.0, 61.0], paired=False)
+    assert comparison.verdict is Verdict.UNCLEAR
+    assert (comparison.low, comparison.high) == (0.0, math.inf)
     assert compared([1.0] * 5, [2.0] * 5, paired=True).verdict is Verdict.UNCLEAR, "five pairs make no 95 %"
     assert compared([1.0, 1.01], [60.0, 61.0], paired=False).verdict is Verdict.FASTER
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
 from lib.experiments import parallel_sweeps
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
@@ -115,7 +115,7 @@ def test_quiet_is_no_flag():
 class Played(Engine):
     """An engine whose worker answers at once: only what is said of its measurements is looked at."""
 
-    def _perform(self, way, job, cancel, request) -> Iterator[Message]:
+    def _perform(self, runtime, job, cancel, request) -> Iterator[Message]:
         yield Ready(Facts("MNIST", "digest"))
         if job.examination is not None:
             yield Measured("product", Measurement((1e-3,) * 3, 1, Ended.CAP, warnings=("its own",)), 1e9)
@@ -130,23 +130,23 @@ class Played(Engine):
 
 
 def measure_tasks_of(kind):
-    def measure(way, engine, store):
-        return measure_tasks([AnatomyTask(way, Examination(kind))], engine, store, Cancel(), Request())
+    def measure(runtime, engine, store):
+        return measure_tasks([AnatomyTask(runtime, Examination(kind))], engine, store, Cancel(), Request())
 
     return measure
 
 
 TIMED = {
-    "race": lambda way, engine, store: race([Cell(way, 32)], engine, store, Cancel(), Request()),
-    "ceilings": lambda way, engine, store: measure_ceilings([way], engine, store, Cancel()),
+    "race": lambda runtime, engine, store: race([Cell(runtime, 32)], engine, store, Cancel(), Request()),
+    "ceilings": lambda runtime, engine, store: measure_ceilings([runtime], engine, store, Cancel()),
     "operations": measure_tasks_of("operations"),
     "parts": measure_tasks_of("parts"),
     "traps": measure_tasks_of("traps"),
-    "sweeps": lambda way, engine, store: parallel_sweeps.compare(
-        [parallel_sweeps.Method("vmap-gpu", "vmap", "", way, "sequential")], 1, engine, store, Cancel(), Request()
+    "sweeps": lambda runtime, engine, store: parallel_sweeps.compare(
+        [parallel_sweeps.Method("vmap-gpu", "vmap", "", runtime, "sequential")], 1, engine, store, Cancel(), Request()
     ),
-    "many networks": lambda way, engine, store: parallel_sweeps.saturation(
-        2, 32, engine, store, Cancel(), Request(), way.device, 1e12
+    "many networks": lambda runtime, engine, store: parallel_sweeps.saturation(
+        2, 32, engine, store, Cancel(), Request(), runtime.device, 1e12
     ),
 }
 
@@ -157,7 +157,7 @@ def test_whatever_is_timed_on_a_card_says_what_slowed_it(timed, tmp_path, monkey
     monkeypatch.setattr("lib.timing.disturbance.gpus", lambda: [hot])
     for device, expected in (("gpu", True), ("cpu", False)):
         engine, store = Played(), Store(tmp_path / f"{device}.sqlite")
-        list(TIMED[timed](Way("jax-epoch", device), engine, store))
+        list(TIMED[timed](Runtime("jax-epoch", device), engine, store))
         records = store.records()
         assert records
         for record in records:
@@ -173,13 +173,13 @@ def test_what_others_did_before_its_turn_is_no_disturbance(monkeypatch):
     monkeypatch.setattr(Watch, "marked", lambda self, measured: measured)
 
     class Queued(Played):
-        def _perform(self, way, job, cancel, request) -> Iterator[Message]:
+        def _perform(self, runtime, job, cancel, request) -> Iterator[Message]:
             began.append("waiting")
             yield Waiting(3)
             began.append("ready")
-            yield from super()._perform(way, job, cancel, request)
+            yield from super()._perform(runtime, job, cancel, request)
 
-    list(Queued().examine(Way(), Examination("ceilings"), Cancel()))
+    list(Queued().examine(Runtime(), Examination("ceilings"), Cancel()))
     assert began == ["waiting", "ready", "watch"]
 
 

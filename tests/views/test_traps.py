@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.profiling.request import REFERENCE, Examination
 from lib.profiling.request import TRAPS as NAMES
@@ -64,7 +64,7 @@ def test_there_is_one_right_figure_and_all_are_held_against_it():
 )
 def test_wrong_is_told_from_right_by_the_rule_of_every_comparison(ratios, verdict, words):
     known = pairs(FOUND | {"best of n": of(*ratios)})
-    assert known["best of n"].told.verdict is verdict
+    assert known["best of n"].comparison.verdict is verdict
     assert words in traps_table(known, NETWORK, 32, None, 2)
     told_apart = verdict in (Verdict.SLOWER, Verdict.FASTER)
     assert ("best of n" in sentence(known).split("Not told apart")[0]) is told_apart
@@ -74,7 +74,7 @@ def test_a_drift_of_the_machine_is_no_mistake():
     """Blocks beside each other drift together: twice as slow at the end, and still the same."""
     drifting = [2e-4 * (1 + n / 8) for n in range(9)]
     known = pairs({REFERENCE: measured(*drifting), "best of n": measured(*drifting)})
-    assert known["best of n"].told.verdict is Verdict.SAME
+    assert known["best of n"].comparison.verdict is Verdict.SAME
 
 
 def test_the_table_tells_by_how_much_and_why():
@@ -124,12 +124,12 @@ def test_the_chart_shows_every_sample():
 @pytest.mark.slow
 @pytest.mark.timed
 def test_measured_for_real(engine, tmp_path):
-    task = AnatomyTask(Way(), Examination("traps", NETWORK, 512))
-    told = measure_tasks([task], engine, Store(tmp_path / "r.sqlite"), Cancel(), Request())
-    records = [one for one in told if not isinstance(one, Note)]
+    task = AnatomyTask(Runtime(), Examination("traps", NETWORK, 512))
+    comparison = measure_tasks([task], engine, Store(tmp_path / "r.sqlite"), Cancel(), Request())
+    records = [one for one in comparison if not isinstance(one, Note)]
     assert task.complete(records)
     known = pairs({name: record.measurement for name, record in task.found(records).items()})
     assert set(known) == set(NAMES)
     assert {len(pair.wrong.block_s) for pair in known.values()} == {len(known["best of n"].right.block_s)}, "in turns"
-    assert known["first call counted"].told.ratio > 1, "the first call compiles"
-    assert known["synchronisation"].told.ratio < 1, "a call returns before it is done"
+    assert known["first call counted"].comparison.ratio > 1, "the first call compiles"
+    assert known["synchronisation"].comparison.ratio < 1, "a call returns before it is done"

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from lib.backends.base import Epoch, FirstCall, Steps
-from lib.backends.registry import BACKENDS, Way
+from lib.backends.registry import BACKENDS, Runtime
 from lib.profiling.request import Examination
 from lib.spec import Network, Training
 from lib.workers import engine as engine_module
@@ -37,12 +37,12 @@ from lib.workers.engine import (
 )
 from tests.conftest import ROOT, where_installed
 
-JAX = Way("jax-epoch")
+JAX = Runtime("jax-epoch")
 LONG = Training(batch_size=1, epochs=100, learning_rate=0.01)  # about 50 s: always ended by the test
 
 
-def run(engine, way, trainings, **options):
-    return list(engine.run(way, trainings, Cancel(), **options))
+def run(engine, runtime, trainings, **options):
+    return list(engine.run(runtime, trainings, Cancel(), **options))
 
 
 def events_of(messages, kind):
@@ -62,13 +62,13 @@ WHOLE = Training(batch_size=512, epochs=2)
 @pytest.fixture(scope="module")
 def expected(engine):
     """The last epoch of NumPy's training, which all others are held against."""
-    return events_of(run(engine, Way("numpy"), [WHOLE]), Epoch)[-1]
+    return events_of(run(engine, Runtime("numpy"), [WHOLE]), Epoch)[-1]
 
 
 @pytest.mark.parametrize("key", where_installed(BACKENDS))
 def test_every_backend_trains_in_its_worker(engine, key, expected):
     """And all of them to the same accuracy, on the whole data."""
-    messages = run(engine, Way(key), [WHOLE])
+    messages = run(engine, Runtime(key), [WHOLE])
     assert len(events_of(messages, FirstCall)) == 1
     epochs = events_of(messages, Epoch)
     assert [epoch.epoch for epoch in epochs] == [0, 1]
@@ -79,8 +79,8 @@ def test_every_backend_trains_in_its_worker(engine, key, expected):
 
 def test_keras_on_tensorflow_agrees_step_by_step(engine):
     training = Training(Network((16,)), batch_size=128, epochs=1)
-    ours = np.concatenate([e.losses for e in events_of(run(engine, Way("numpy"), [training]), Steps)])
-    theirs = np.concatenate([e.losses for e in events_of(run(engine, Way("keras-tensorflow"), [training]), Steps)])
+    ours = np.concatenate([e.losses for e in events_of(run(engine, Runtime("numpy"), [training]), Steps)])
+    theirs = np.concatenate([e.losses for e in events_of(run(engine, Runtime("keras-tensorflow"), [training]), Steps)])
     np.testing.assert_allclose(theirs[:20], ours[:20], atol=1e-5)
     np.testing.assert_allclose(theirs, ours, atol=2e-3)
 
@@ -107,18 +107,18 @@ def test_a_cancel_takes_effect_after_a_few_of_a_thousand_reports(engine, monkeyp
     """The seconds are those of `make bench BENCH=interaction`; a report comes every tenth."""
     monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 60.0)  # a slow worker is not replaced
     library = f"{BACKENDS[key].worker}/cpu"
-    run(engine, Way(key), [Training(batch_size=4096, epochs=1)])
+    run(engine, Runtime(key), [Training(batch_size=4096, epochs=1)])
     pid, told, receive = engine.pids()[library], [], engine._receive
     monkeypatch.setattr(engine, "_receive", lambda worker: told.append(receive(worker)) or told[-1])
     cancel = Cancel()
-    messages = engine.run(Way(key), [LONG], cancel)
+    messages = engine.run(Runtime(key), [LONG], cancel)
     until_steps(messages)
     told.clear()
     cancel.set()
     assert not [m for m in messages if isinstance(m, Trained)]
     assert told[-1][0] == "stopped"
     assert len(told) < 20
-    assert run(engine, Way(key), [Training(batch_size=4096, epochs=1)])
+    assert run(engine, Runtime(key), [Training(batch_size=4096, epochs=1)])
     assert engine.pids()[library] == pid, "the worker is still there"
 
 
@@ -179,11 +179,11 @@ def test_a_failure_of_the_library_is_a_sentence():
 
 
 def _limited(engine):
-    run(engine, Way("numpy"), [Training(batch_size=4096, epochs=1)])
+    run(engine, Runtime("numpy"), [Training(batch_size=4096, epochs=1)])
     pid = engine.pids()["numpy/cpu"]
     in_use = psutil.Process(pid).memory_info().vms
     psutil.Process(pid).rlimit(psutil.RLIMIT_AS, (in_use + 2**28, in_use + 2**28))
-    return engine.run(Way("numpy"), [Training(Network((4096,) * 8), batch_size=48_000, epochs=1)], Cancel())
+    return engine.run(Runtime("numpy"), [Training(Network((4096,) * 8), batch_size=48_000, epochs=1)], Cancel())
 
 
 def test_waiting_runs_know_their_place_and_nobody_starves(engine):
@@ -224,8 +224,8 @@ def test_two_programs_do_not_time_at_once(engine):
     free."""
     code = """
 import time
-from lib.workers.machine_turn import MachineTurn
-with MachineTurn() as turn:
+from lib.workers.machine_lock import MachineLock
+with MachineLock() as turn:
     print("held", flush=True)
     while not turn.wanted():
         time.sleep(0.02)
@@ -246,19 +246,19 @@ with MachineTurn() as turn:
 def test_a_program_that_sleeps_with_the_turn_is_overtaken_and_the_run_says_so(engine, monkeypatch):
     monkeypatch.setattr(engine._machine, "_patience_s", 0.3)
     code = (
-        "import time\nfrom lib.workers.machine_turn import MachineTurn\nwith MachineTurn():\n    print('held',"
+        "import time\nfrom lib.workers.machine_lock import MachineLock\nwith MachineLock():\n    print('held',"
         " flush=True)\n    time.sleep(600)"
     )
     other = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout is not None
         assert other.stdout.readline().strip() == "held"
-        messages = run(engine, Way("numpy"), [Training(batch_size=4096, epochs=1)])
+        messages = run(engine, Runtime("numpy"), [Training(batch_size=4096, epochs=1)])
         # Told each time that the turn is overtaken, always in the same words.
         (disturbed,) = {message for message in messages if isinstance(message, Disturbed)}
         assert f"process {other.pid}" in disturbed.why
         assert events_of(messages, Epoch)
-        rows = list(engine.examine(Way("numpy"), Examination("ceilings"), Cancel()))
+        rows = list(engine.examine(Runtime("numpy"), Examination("ceilings"), Cancel()))
         warnings = [row.measurement.warnings for row in rows if isinstance(row, Measured)]
         assert warnings
         assert all(disturbed.why in of_row for of_row in warnings), "each figure carries it"
@@ -287,7 +287,7 @@ def test_a_worker_that_hangs_is_replaced_and_the_run_repeated(engine, monkeypatc
 
 def test_who_waits_behind_a_worker_that_hangs_gets_the_turn(engine, monkeypatch):
     monkeypatch.setattr(engine_module, "HUNG_S", 2.0)
-    run(engine, Way("numpy"), [Training(batch_size=4096, epochs=1)])
+    run(engine, Runtime("numpy"), [Training(batch_size=4096, epochs=1)])
     cancel = Cancel()
     messages = engine.run(JAX, [LONG], cancel)
     until_steps(messages)
@@ -295,7 +295,7 @@ def test_who_waits_behind_a_worker_that_hangs_gets_the_turn(engine, monkeypatch)
     hanging = threading.Thread(target=lambda: list(messages))
     hanging.start()
     try:
-        assert events_of(run(engine, Way("numpy"), [Training(batch_size=4096, epochs=1)]), Epoch)
+        assert events_of(run(engine, Runtime("numpy"), [Training(batch_size=4096, epochs=1)]), Epoch)
         assert hanging.is_alive(), "the long one goes on, in another worker"
     finally:
         cancel.set()
@@ -328,10 +328,10 @@ def test_no_worker_survives_its_parent(ending):
 import os, signal, sys, threading, time
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, Progress
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 from lib.spec import Training
 engine = Engine()
-for message in engine.run(Way("numpy"), [Training(batch_size=1, epochs=100)], Cancel()):
+for message in engine.run(Runtime("numpy"), [Training(batch_size=1, epochs=100)], Cancel()):
     if isinstance(message, Progress):
         print(engine.pids()["numpy/cpu"], flush=True)
         if "exit" in sys.argv:
@@ -360,9 +360,9 @@ def test_no_worker_survives_a_parent_that_dies_while_it_starts(delay_s):
 import os, signal, sys, time
 import psutil
 from lib.workers.engine import Engine
-from lib.backends.registry import Way
+from lib.backends.registry import Runtime
 engine = Engine()
-engine.warm(Way("numpy"))
+engine.warm(Runtime("numpy"))
 print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)
 time.sleep(float(sys.argv[1]))
 os.kill(os.getpid(), signal.SIGKILL)
@@ -406,11 +406,11 @@ main(theirs, sys.argv[1], 'numpy', 'cpu', '30')
 def test_a_worker_ends_when_it_is_idle():
     engine = Engine(idle_s=1.0)
     try:
-        run(engine, Way("numpy"), [Training(batch_size=4096, epochs=1)])
+        run(engine, Runtime("numpy"), [Training(batch_size=4096, epochs=1)])
         worker = psutil.Process(engine.pids()["numpy/cpu"])
         _, alive = psutil.wait_procs([worker], timeout=6)
         assert not alive
-        assert events_of(run(engine, Way("numpy"), [Training(batch_size=4096, epochs=1)]), Epoch), (
+        assert events_of(run(engine, Runtime("numpy"), [Training(batch_size=4096, epochs=1)]), Epoch), (
             "the next run starts another"
         )
     finally:
@@ -422,7 +422,7 @@ def test_a_bad_data_file_is_named_by_the_run(monkeypatch, tmp_path):
     engine = Engine()
     try:
         with pytest.raises(TrainingFailed, match=r"MNIST_NPZ.*does not exist.*correct MNIST_NPZ"):
-            run(engine, Way("numpy"), [Training()])
+            run(engine, Runtime("numpy"), [Training()])
     finally:
         engine.close()
 

@@ -201,7 +201,7 @@ class _Run:
         places = {index: loaded.grid.where[loaded.members.index(index)] for index in self.alive}
         self.diverged: dict[int, int] = {}
         self.taken = dict.fromkeys(self.alive, 0)
-        done, told, train_s, untold_s = 0, 0, 0.0, 0.0
+        done, reported, train_s, unreported_s = 0, 0, 0.0, 0.0
         while done < self.n_steps and len(self.diverged) < len(self.alive):
             stop = self.n_steps if self.in_step else done + next_chunk(self.n_steps - done, self.step_s)
             before = time.perf_counter()
@@ -209,17 +209,17 @@ class _Run:
             losses.block_until_ready()
             chunk_s = time.perf_counter() - before
             self.step_s, done = chunk_s / (stop - done), stop
-            train_s, untold_s = train_s + chunk_s, untold_s + chunk_s
+            train_s, unreported_s = train_s + chunk_s, unreported_s + chunk_s
             yield None
-            if untold_s >= max(CHUNK_S, REPORT_S * len(self.alive)) or done == self.n_steps:
-                yield from self._tell(epoch, whole(losses)[told:done], told, untold_s, places)
-                told, untold_s = done, 0.0
+            if unreported_s >= max(CHUNK_S, REPORT_S * len(self.alive)) or done == self.n_steps:
+                yield from self._report(epoch, whole(losses)[reported:done], reported, unreported_s, places)
+                reported, unreported_s = done, 0.0
         before = time.perf_counter()
         found = jax.tree.map(whole, loaded.program.evaluate(loaded.current, *self.images[2:]))
         evaluation_s = (time.perf_counter() - before) / len(self.alive)
         yield from self._end(epoch, found, places, train_s / len(self.alive), evaluation_s)
 
-    def _tell(
+    def _report(
         self, epoch: int, losses: np.ndarray, first: int, spent_s: float, places: dict[int, tuple[int, int]]
     ) -> Iterator[tuple[int, Event]]:
         """The losses (steps, rows, columns) since the last report, of those that had not diverged then."""

@@ -50,7 +50,7 @@ def folder() -> Path:
     return Path(given) / APP_NAME if given else user_cache_dir(APP_NAME) / f"turn-{platform.node()}"
 
 
-class MachineTurn:
+class MachineLock:
     """A lock file; a file that says who holds it; and a file whose age tells the holder that somebody waits."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
@@ -62,7 +62,7 @@ class MachineTurn:
         self._overtaken: Holder | None = None  # whom it lost its patience with
         self.beside: Holder | None = None  # who holds it while this goes on all the same
 
-    def __enter__(self) -> "MachineTurn":
+    def __enter__(self) -> "MachineLock":
         while not self.take():
             time.sleep(POLL_S)
         return self

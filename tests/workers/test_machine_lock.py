@@ -10,14 +10,14 @@ import sys
 
 import pytest
 
-from lib.workers import machine_turn
-from lib.workers.machine_turn import MachineTurn
+from lib.workers import machine_lock
+from lib.workers.machine_lock import MachineLock
 from tests.conftest import ROOT
 
 HOLD = """
 import sys, time
-from lib.workers.machine_turn import MachineTurn
-with MachineTurn() as turn:
+from lib.workers.machine_lock import MachineLock
+with MachineLock() as turn:
     print("held", flush=True)
     while "listens" not in sys.argv or not turn.wanted():
         time.sleep(0.02)
@@ -51,7 +51,7 @@ def holding():
 
 
 def test_a_turn_that_is_taken_twice_is_given_back_by_one_release():
-    ours, others = MachineTurn(), MachineTurn()
+    ours, others = MachineLock(), MachineLock()
     assert ours.take()
     assert ours.take()
     assert not others.take()
@@ -61,15 +61,15 @@ def test_a_turn_that_is_taken_twice_is_given_back_by_one_release():
 
 
 def test_the_lock_lies_in_a_folder_that_only_this_person_can_enter(own_folder, monkeypatch):
-    with MachineTurn():
+    with MachineLock():
         (lock,) = own_folder.rglob("*.lock")
         assert stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    assert machine_turn.folder().is_relative_to(machine_turn.user_cache_dir("less-overhead"))
+    assert machine_lock.folder().is_relative_to(machine_lock.user_cache_dir("less-overhead"))
 
 
 def test_who_holds_it_is_named_and_gives_way_to_who_asks(holding, own_folder):
-    other, ours = holding("listens"), MachineTurn()
+    other, ours = holding("listens"), MachineLock()
     assert not ours.take()
     holder = ours.holder()
     assert holder is not None
@@ -82,7 +82,7 @@ def test_who_holds_it_is_named_and_gives_way_to_who_asks(holding, own_folder):
 
 
 def test_one_that_sleeps_is_overtaken_and_the_times_are_marked(holding):
-    other, ours = holding(), MachineTurn(patience_s=0.3)
+    other, ours = holding(), MachineLock(patience_s=0.3)
     assert not ours.take()
     with ours:
         assert ours.beside is not None
@@ -98,9 +98,9 @@ def test_one_that_sleeps_is_overtaken_and_the_times_are_marked(holding):
 
 def test_patience_is_for_one_holder_and_for_one_wait(holding, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(machine_turn.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(machine_lock.time, "monotonic", lambda: now[0])
     holding()
-    ours = MachineTurn(patience_s=60)
+    ours = MachineLock(patience_s=60)
     assert not ours.take()
     now[0] = 100.0
     assert not ours.take(), "it had not asked meanwhile"
@@ -116,15 +116,15 @@ def test_patience_is_for_one_holder_and_for_one_wait(holding, monkeypatch):
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}', '{"program": "x", "pid": 1, "since": 0, "more": 1}'])
 def test_a_note_that_cannot_be_read_is_nobody(content):
-    ours = MachineTurn()
+    ours = MachineLock()
     with ours:
         ours._holder.write_text(content)
-        assert MachineTurn().holder() is None
-        assert not MachineTurn().take()
+        assert MachineLock().holder() is None
+        assert not MachineLock().take()
 
 
 def test_where_no_lock_can_be_had_the_turn_is_free(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
-    with MachineTurn(), MachineTurn():
+    with MachineLock(), MachineLock():
         pass
