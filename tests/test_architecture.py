@@ -37,15 +37,15 @@ def beside(module: str, other: str) -> bool:
 def test_there_is_no_circle():
     done: set[str] = set()
 
-    def repetition(module: str, path: tuple[str, ...]) -> None:
+    def visit(module: str, path: tuple[str, ...]) -> None:
         assert module not in path, " → ".join([*path[path.index(module) :], module])
         if module not in done:
             for other in ARROWS[module]:
-                repetition(other, (*path, module))
+                visit(other, (*path, module))
             done.add(module)
 
     for module in ARROWS:
-        repetition(module, ())
+        visit(module, ())
 
 
 @pytest.mark.parametrize(("library", "rooms"), [("marimo", {"pages"}), ("altair", {"views", "pages"})])
