@@ -39,7 +39,7 @@ def _train_part(plan: Plan, runtime: Runtime, part: Part, first_epoch: int, stra
             if not any(part.epochs for part in collected) and (kept := cached.all_curves(indices, digest)):
                 # Its turn has come; meanwhile another viewer may have trained the very same.
                 messages.close()  # type: ignore[attr-defined]
-                yield from (Finished(i, curve, kept=True) for i, curve in zip(indices, kept, strict=True))
+                yield from (Finished(i, curve, cached=True) for i, curve in zip(indices, kept, strict=True))
                 return
             yield message
         elif isinstance(message, Restarted):
