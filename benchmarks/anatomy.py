@@ -7,7 +7,8 @@ from lib.profiling.request import Examination
 from lib.profiling.step_breakdown import EXPLAINED, PARTS, split
 from lib.spec import Network
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, Measured
+from lib.workers.engine import Engine
+from lib.workers.messages import Measured
 
 BATCH_SIZES = (1, 32, 512, 4096)
 NETWORK = Network((128,))

@@ -13,7 +13,8 @@ from lib.backends.base import Epoch, Steps
 from lib.backends.registry import BACKENDS, Runtime, unavailable
 from lib.spec import N_TRAIN, Network, Training
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, Progress
+from lib.workers.engine import Engine
+from lib.workers.messages import Progress
 
 BATCH_SIZES = (1, 32, 128, 512, 1024, 2048, 4096)
 ROUNDS = 2

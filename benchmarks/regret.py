@@ -17,11 +17,12 @@ from benchmarks.report import LeftOut, Row, Target, note, row, show
 from benchmarks.sweeps import timed
 from lib.spec import MAX_EPOCHS, Network, Training
 from lib.sweeps.cost_model import nominal_s
-from lib.sweeps.events import Item, Picked
+from lib.sweeps.events import Picked
 from lib.sweeps.strategies import POOLED
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
+from lib.workers.messages import Item
 
 STRATEGIES = ("sequential", "vmap", "padded", "sharded", "processes", "stacks")
 ROUNDS = 2

@@ -27,10 +27,11 @@ from lib.backends.stacked.packing import Shape
 from lib.experiments.published import ARTICLE_ARCHITECTURES
 from lib.spec import Network, Training
 from lib.storage.store import Store
-from lib.sweeps.events import Finished, Item, Picked
+from lib.sweeps.events import Finished, Picked
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, MachineLock
+from lib.workers.messages import Item
 
 ROUNDS = 3
 COUNTS = (1, 4, 16, 64, 256)

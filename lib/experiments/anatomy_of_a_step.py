@@ -12,7 +12,8 @@ from lib.storage.current import current
 from lib.storage.records import Record
 from lib.storage.store import Store
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, Measured
+from lib.workers.engine import Engine
+from lib.workers.messages import Measured
 from lib.workers.notes import Note, note_of
 from lib.workers.queue import Request
 

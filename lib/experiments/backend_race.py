@@ -22,7 +22,8 @@ from lib.timing.diagnosis import Finding, Observed, findings
 from lib.timing.disturbance import Disturbance
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Disturbed, Engine, Progress, Restarted
+from lib.workers.engine import Engine
+from lib.workers.messages import Disturbed, Progress, Restarted
 from lib.workers.notes import Note, note_of
 from lib.workers.queue import Request
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from lib.workers.cancel import Cancel
-from lib.workers.engine import TrainingFailed, WorkerDied
+from lib.workers.messages import TrainingFailed, WorkerDied
 from lib.workers.notes import Note, State
 
 T = TypeVar("T")

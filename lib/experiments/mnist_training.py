@@ -13,7 +13,7 @@ from lib.backends.registry import BACKENDS, DEFAULT, Runtime, all_runtimes, unav
 from lib.formatting import format_rate
 from lib.spec import Network, Training
 from lib.sweeps.strategies import AUTO
-from lib.sweeps.events import Item
+from lib.workers.messages import Item
 
 MAX_LINES = 16
 

@@ -20,12 +20,13 @@ from lib.storage.current import current
 from lib.storage.records import Record
 from lib.storage.store import Store
 from lib.sweeps.cost_model import StepTimes, evaluation_flops, expected_s, step_flops
-from lib.sweeps.events import Finished, Item, Void
+from lib.sweeps.events import Finished, Void
 from lib.sweeps.strategies import POOLED, STRATEGIES, Limits, parts
 from lib.sweeps.sweep import Options, updates
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, Message, Progress, Waiting
+from lib.workers.engine import Engine
+from lib.workers.messages import Item, Message, Progress, Waiting
 from lib.workers.notes import Note, note_of
 from lib.workers.queue import Request
 
@@ -195,16 +196,15 @@ def _each(step_times: StepTimes, strategy: str, trainings: list[Training], n_dev
     """Generator: its value is seconds per epoch and network, all in one program, with the ends of their spread; None
     when cancelled."""
     limits = Limits(float("inf"), float("inf"), n_devices, 1.0)
-    plan = parts(STRATEGIES[strategy], trainings, range(len(trainings)), limits)
-    found = yield from _noted(step_times.of(plan, trainings), doing)
+    plan = parts(STRATEGIES[strategy], trainings, limits)
+    found = yield from _noted(step_times.of(plan), doing)
     if not found:
         return None
     steps = trainings[0].steps_per_epoch()
-    part = max(found, key=lambda p: len(plan[p].indices))
-    together = len(plan[part].indices) if plan[part].devices else 1
-    flops_per_s = step_flops(plan[part], trainings) / found[part].step_s
-    evaluation_s = evaluation_flops(plan[part], trainings) / flops_per_s / len(plan[part].indices)
-    step_time = found[part]
+    part, step_time = max(found.items(), key=lambda one: len(one[0].trainings))
+    together = len(part.trainings) if part.devices else 1
+    flops_per_s = step_flops(part) / step_time.step_s
+    evaluation_s = evaluation_flops(part) / flops_per_s / len(part.trainings)
     each, low, high = (
         step_s * steps / together + evaluation_s for step_s in (step_time.step_s, step_time.low_s, step_time.high_s)
     )
@@ -258,16 +258,16 @@ def mixed(
     step_times = StepTimes(engine, store, Runtime(), cancel, request, N_DIFFERENT, again)
     limits = Limits(float("inf"), float("inf"), usable_cores(), 1.0)
     for key in MIXED_BY:
-        plan = parts(STRATEGIES[key], trainings, range(N_DIFFERENT), limits)
+        plan = parts(STRATEGIES[key], trainings, limits)
         if cancel.is_set() or (key == "sharded" and limits.n_devices < 2):
             return
         yield Note(STRATEGIES[key].label)
-        found = yield from _noted(step_times.of(plan, trainings), STRATEGIES[key].label)
+        found = yield from _noted(step_times.of(plan), STRATEGIES[key].label)
         if cancel.is_set() or not found:
             return
         wasted = waste([t.network for t in trainings]) if STRATEGIES[key].padded else 0.0
         disturbed = tuple(dict.fromkeys(flag for step_time in found.values() for flag in step_time.disturbed))
-        yield Mixed(key, expected_s(plan, trainings, found, compiled_s=0.0), len(plan), wasted, disturbed)
+        yield Mixed(key, expected_s(plan, found, compiled_s=0.0), len(plan), wasted, disturbed)
 
 
 def saturates_at(points: Sequence[Point], within: float = 0.05) -> int | None:

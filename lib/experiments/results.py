@@ -16,9 +16,9 @@ from lib.backends.base import Epoch, FirstCall, Parameters, Steps
 from lib.data.mnist import Facts
 from lib.experiments.background import Watched
 from lib.storage.records import Curve
-from lib.sweeps.events import Choosing, Continued, Finished, Item, Picked, ToTrain, Update, Void
-from lib.workers.engine import Disturbed, Progress, Ready, Restarted, Starting, Waiting
+from lib.sweeps.events import Choosing, Continued, Finished, Picked, ToTrain, Update, Void
 from lib.workers.machine_lock import Holder
+from lib.workers.messages import Disturbed, Item, Progress, Ready, Restarted, Starting, Waiting
 from lib.workers.notes import State
 
 POINTS_PER_LINE = 150
@@ -121,14 +121,15 @@ class Results(Watched):
         super().__init__(State.WAITING)
         self.items, self.labels = tuple(items), tuple(labels)
         self.lines = [Line(item) for item in items]
+        self._places = {item: [i for i, other in enumerate(items) if other == item] for item in set(items)}
         self.place: int | None = 0  # in the queue; None where another program holds the turn
         self.holder: Holder | None = None  # … and that program, if it is known
         self.notices: tuple[str, ...] = ()  # what the person should know of how it went
         self.starting = ""
         self.choosing = False
         self.failure = ""
-        self.to_train: tuple[int, ...] | None = None  # known once the store was asked
-        self.parameters: tuple[int, Parameters] | None = None  # of the best item so far, where they came with it
+        self.to_train: tuple[Item, ...] | None = None  # known once the store was asked
+        self.parameters: tuple[Item, Parameters] | None = None  # of the best item so far, where they came with it
         self.data: Facts | None = None
         self.picked: Picked | None = None  # how the sweep is made
 
@@ -141,24 +142,28 @@ class Results(Watched):
             elif isinstance(update, Starting):
                 self.starting = update.runtime.label
             elif isinstance(update, Void):
-                for index in update.indices:
-                    self.lines[index] = Line(self.items[index])
+                for item in update.items:
+                    for place in self._places[item]:
+                        self.lines[place] = Line(item)
             elif isinstance(update, Continued):
-                self.lines[update.index].go_on(update.curve)
+                for line in self._lines_of(update.item):
+                    line.go_on(update.curve)
             elif isinstance(update, Choosing):
                 self.choosing = True
             elif isinstance(update, Picked):
                 self.picked, self.choosing = update, False
             elif isinstance(update, Progress):
                 self.state, self.starting = State.TRAINING, ""
-                self.lines[update.index].add(update.event)
+                for line in self._lines_of(update.item):
+                    line.add(update.event)
             elif isinstance(update, Finished):
-                self.lines[update.index].finish(update.curve, update.cached)
+                for line in self._lines_of(update.item):
+                    line.finish(update.curve, update.cached)
                 for warning in update.curve.warnings:
                     self._notice(warning)
                 self._keep_the_best_parameters(update)
             elif isinstance(update, ToTrain):
-                self.to_train = update.indices
+                self.to_train = update.items
             elif isinstance(update, Ready):
                 self.starting, self.data = "", update.data
             self._tell()
@@ -185,13 +190,17 @@ class Results(Watched):
         self.notices = tuple(dict.fromkeys([*self.notices, *filter(None, [text])]))
 
     def _keep_the_best_parameters(self, update: Finished) -> None:
-        if self._best() == update.index:
-            self.parameters = (update.index, update.parameters) if update.parameters else None
+        if self._best() == update.item:
+            self.parameters = (update.item, update.parameters) if update.parameters else None
+
+    def _lines_of(self, item: Item) -> list[Line]:
+        """Equal items have lines of their own, and one training."""
+        return [self.lines[place] for place in self._places[item]]
 
     @property
     def worth_showing(self) -> bool:
         """Whether all that is kept and a first line of what is trained can be seen, or there is nothing to wait for."""
-        return self.over or any(self.lines[index].n_steps >= 2 for index in self.to_train or ())
+        return self.over or any(line.n_steps >= 2 for item in self.to_train or () for line in self._lines_of(item))
 
     @property
     def share_done(self) -> float:
@@ -301,13 +310,9 @@ class Results(Watched):
     def best(self) -> Item | None:
         """The finished item with the highest accuracy."""
         with self.changed:
-            index = self._best()
-            return None if index is None else self.items[index]
+            return self._best()
 
-    def _best(self) -> int | None:
-        finished = [
-            index
-            for index, line in enumerate(self.lines)
-            if line.curve is not None and line.diverged_step is None and line.epochs
-        ]
-        return max(finished, key=lambda index: self.lines[index].accuracy or 0.0, default=None)
+    def _best(self) -> Item | None:
+        finished = [line for line in self.lines if line.curve is not None and line.diverged_step is None]
+        best = max(finished, key=lambda line: line.accuracy or 0.0, default=None)
+        return None if best is None else best.item

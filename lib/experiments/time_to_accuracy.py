@@ -13,10 +13,11 @@ from lib.data.mnist import Facts
 from lib.spec import Network, Training
 from lib.storage.records import Key
 from lib.storage.store import Store
-from lib.sweeps.events import Finished, Item
+from lib.sweeps.events import Finished
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
+from lib.workers.messages import Item
 from lib.workers.notes import Note, note_of
 from lib.workers.queue import Request
 
@@ -92,7 +93,7 @@ def learn(
     options = Options(streams=not pooled)
     for update in updates([Item(training) for training in todo], engine, store, cancel, options, request):
         if isinstance(update, Finished):
-            training = todo[update.index]
+            training = update.item.training
             yield TrialTrained(training, tuple(epoch.validation_accuracy for epoch in update.curve.epochs))
             yield Note(f"counting epochs to an accuracy, batch size {training.batch_size:,}")
         elif (note := note_of(update)) is not None:  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ from lib.experiments.published import ARTICLE_ARCHITECTURES, MACHINES_ARTICLE, O
 from lib.experiments.results import Results
 from lib.spec import MAX_TEXT, Network, Training
 from lib.storage.store import Store
-from lib.sweeps.events import Item
+from lib.workers.messages import Item
 from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, encode, sample_digits
 
 EPOCHS = tuple(range(1, 21))
@@ -261,8 +261,7 @@ def remember(set_best: Callable, set_data: Callable) -> Callable[[Results], None
             set_data(results.data)
         if (best := results.best()) is not None:
             if results.parameters is not None and results.data is not None:
-                index, parameters = results.parameters
-                streaming.remember(results.items[index], parameters, results.data)
+                streaming.remember(*results.parameters, results.data)
             set_best(best)
 
     return keep

@@ -143,7 +143,8 @@ def _dimensions(values: dict) -> list[Dimension]:
 
 def _paint(stage: Stage, running: BackgroundTask, trainings: list[Training], values: dict, controls: str) -> int:
     now = running.view()
-    done = {item.index: item.curve for item in now.items if isinstance(item, Finished)}
+    finished = {item.item.training: item.curve for item in now.items if isinstance(item, Finished)}
+    done = {training: finished[training] for training in trainings if training in finished}
     picked = next((item for item in now.items if isinstance(item, Picked)), None)
     (trains,) = stage.began_with
     over = now.over
@@ -156,7 +157,7 @@ def _paint(stage: Stage, running: BackgroundTask, trainings: list[Training], val
     line = layout.state_line(state, len(done), len(trainings), words, now.problem)
     if picked is not None:
         line += f'<p class="lab-note">{html.escape(_how(picked, values, len(trainings)))}</p>'
-    rows, dimensions = random_search.search_frame(trainings, done), _dimensions(values)
+    rows, dimensions = random_search.search_frame(done), _dimensions(values)
     found = importance(rows, dimensions) if over and dimensions else None
     sentence = view.search_sentence(rows, dimensions, found) if len(rows) and found is not None else ""
     above, below = [], []
@@ -165,7 +166,7 @@ def _paint(stage: Stage, running: BackgroundTask, trainings: list[Training], val
     if found is not None and len(found):
         below.append(("how much each setting mattered", view.importance_chart(found)))
     if len(done) > 1 and over:
-        density = view.curves_density(random_search.losses_frame(trainings, done), trainings[0].epochs, "epoch")
+        density = view.curves_density(random_search.losses_frame(done), trainings[0].epochs, "epoch")
         below.append((density.title, density))
     said = f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else ""
     pair = f'<div class="lab-pair">{_figures(below)}</div>' if below else ""

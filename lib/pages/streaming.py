@@ -30,10 +30,10 @@ from lib.experiments.runs import Seat, join
 from lib.pages import layout
 from lib.spec import Training
 from lib.storage.store import Store
-from lib.sweeps.events import Item
 from lib.views import mnist_training_sentences
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, How, Ready, Trained, TrainingFailed, WorkerDied
+from lib.workers.engine import Engine
+from lib.workers.messages import How, Item, Ready, Trained, TrainingFailed, WorkerDied
 from lib.workers.notes import Note, State
 from lib.workers.queue import Request, Urgency
 

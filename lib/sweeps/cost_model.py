@@ -21,7 +21,8 @@ from lib.sweeps.process_pool import Expected, PoolTask, is_warm, local_pool, poo
 from lib.sweeps.strategies import POOLED, STRATEGIES, Limits, Part, parts, pool_groups
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, How, Message, Progress
+from lib.workers.engine import Engine
+from lib.workers.messages import How, Message, Progress
 from lib.workers.queue import AnyRequest
 
 KIND = "pace"
@@ -55,13 +56,13 @@ class StepTime:
         return cls(statistics.median(steps_s), first_call_s, steps_s[0], steps_s[-1], good[-1].warnings)
 
 
-def program_of(part: Part, trainings: Sequence[Training]) -> Subject:
+def program_of(part: Part) -> Subject:
     """What identifies the program that trains a part: parts with the same take the same time a step."""
-    first = trainings[part.indices[0]]
+    first = part.trainings[0]
     if not part.devices:
         return {"by": "alone", "hidden": first.network.label, "batch_size": first.batch_size}
-    shape = Shape.of([trainings[i].network for i in part.indices])
-    grid = arrange([trainings[i].seed for i in part.indices], part.devices)
+    shape = Shape.of([training.network for training in part.trainings])
+    grid = arrange([training.seed for training in part.trainings], part.devices)
     return {
         "by": "stack",
         "hidden": "→".join(map(str, shape.widths)),
@@ -73,42 +74,41 @@ def program_of(part: Part, trainings: Sequence[Training]) -> Subject:
     }
 
 
-def step_flops(part: Part, trainings: Sequence[Training]) -> float:
+def step_flops(part: Part) -> float:
     """Arithmetic of one step of a part, padding included."""
-    first = trainings[part.indices[0]]
+    first = part.trainings[0]
     if not part.devices:
         return first.network.step_flops(first.batch_size)
-    shape = Shape.of([trainings[i].network for i in part.indices])
-    n_places = arrange([trainings[i].seed for i in part.indices], part.devices).n_places
+    shape = Shape.of([training.network for training in part.trainings])
+    n_places = arrange([training.seed for training in part.trainings], part.devices).n_places
     return shape.step_flops * first.batch_size * n_places
 
 
-def steps_of(part: Part, trainings: Sequence[Training]) -> int:
+def steps_of(part: Part) -> int:
     """Steps that the part's program makes: of all its trainings one by one, or of the longest of a stack."""
-    steps = [trainings[i].epochs * trainings[i].steps_per_epoch() for i in part.indices]
+    steps = [training.epochs * training.steps_per_epoch() for training in part.trainings]
     return max(steps) if part.devices else sum(steps)
 
 
-def evaluation_flops(part: Part, trainings: Sequence[Training]) -> float:
+def evaluation_flops(part: Part) -> float:
     """Arithmetic of all evaluations of a part: a third of a step's, on the validation images."""
-    an_epoch = step_flops(part, trainings) / trainings[part.indices[0]].batch_size / 3 * N_VALIDATION
-    epochs = [trainings[i].epochs for i in part.indices]
+    an_epoch = step_flops(part) / part.trainings[0].batch_size / 3 * N_VALIDATION
+    epochs = [training.epochs for training in part.trainings]
     return an_epoch * (max(epochs) if part.devices else sum(epochs))
 
 
-def nominal_s(trainings: Sequence[Training], indices: Sequence[int]) -> float:
+def nominal_s(trainings: Sequence[Training]) -> float:
     """Seconds one after another, before anything is measured: 15 μs per step and 150 GFLOP/s."""
     return sum(
-        trainings[i].epochs
-        * trainings[i].steps_per_epoch()
-        * (15e-6 + trainings[i].network.step_flops(trainings[i].batch_size) / 150e9)
-        for i in indices
+        training.epochs
+        * training.steps_per_epoch()
+        * (15e-6 + training.network.step_flops(training.batch_size) / 150e9)
+        for training in trainings
     )
 
 
 def pick(
     trainings: Sequence[Training],
-    indices: Sequence[int],
     limits: Limits,
     runtime: Runtime,
     engine: Engine,
@@ -119,25 +119,25 @@ def pick(
     with_processes: bool = True,
 ) -> Generator[Message | Choosing, None, Picked | None]:
     """Measure what is missing, and choose. None: cancelled."""
-    nominal = nominal_s(trainings, indices)
-    if len(indices) == 1 or nominal < worth_s:
-        what = "one training" if len(indices) == 1 else f"about {nominal:.1f} s of work"
+    nominal = nominal_s(trainings)
+    if len(trainings) == 1 or nominal < worth_s:
+        what = "one training" if len(trainings) == 1 else f"about {nominal:.1f} s of work"
         return Picked("sequential", f"{what}: nothing else would pay for its start", {"sequential": nominal})
     yield Choosing()
     step_times = StepTimes(engine, store, runtime, cancel, request)
     expected: dict[str, float] = {}
-    for key in candidates(trainings, indices, limits):
-        plan = parts(STRATEGIES[key], trainings, indices, limits)
-        found = yield from step_times.of(plan, trainings)
+    for key in candidates(trainings, limits):
+        plan = parts(STRATEGIES[key], trainings, limits)
+        found = yield from step_times.of(plan)
         if cancel.is_set():
             return None
-        expected[key] = expected_s(plan, trainings, found)
+        expected[key] = expected_s(plan, found)
     n, best_s = usable_cores(), min(expected.values())
     if with_processes and n > 1 and pools_are_possible() and (is_warm(runtime) or best_s > POOL_WORTH_S):
         for key in POOLED:
-            groups = pool_groups(key, trainings, indices, n, limits)
+            groups = pool_groups(key, trainings, n, limits)
             if key == "processes" or any(len(group) > 1 for group in groups):
-                pooled = yield from step_times.pooled_s(trainings, groups, n)
+                pooled = yield from step_times.pooled_s(groups, n)
                 expected |= {} if pooled is None else {key: pooled}
     if cancel.is_set():
         return None
@@ -145,41 +145,47 @@ def pick(
     return Picked(best, in_words(best, expected), expected)
 
 
-def candidates(trainings: Sequence[Training], indices: Sequence[int], limits: Limits) -> list[str]:
+def candidates(trainings: Sequence[Training], limits: Limits) -> list[str]:
     """The strategies in the engine's workers that differ for these trainings."""
     found, seen = [], []
     for key in ("sequential", "vmap", "padded", "sharded"):
-        plan = {(part.indices, part.devices) for part in parts(STRATEGIES[key], trainings, indices, limits)}
-        if key == "sequential" or (plan not in seen and any(devices for _, devices in plan)):
+        plan = set(parts(STRATEGIES[key], trainings, limits))
+        if key == "sequential" or (plan not in seen and any(part.devices for part in plan)):
             found.append(key)
             seen.append(plan)
     return found
 
 
-def expected_s(
-    plan: Sequence[Part],
-    trainings: Sequence[Training],
-    step_times: Mapping[int, StepTime],
-    compiled_s: float = COMPILED_S,
-) -> float:
-    """Seconds of a plan; `step times` by position of the part, `compiled_s` for each program to be loaded.
+def expected_s(plan: Sequence[Part], step_times: Mapping[Part, StepTime], compiled_s: float = COMPILED_S) -> float:
+    """Seconds of a plan.
 
-    A program that was not measured is as fast as the largest that was.
+    Args:
+        plan: All parts, one after another.
+        step_times: Of those that were measured, at least one. A program that was not is as fast as the largest that
+            was, by arithmetic.
+        compiled_s: For each program to be loaded.
     """
-    largest = max(step_times, key=lambda p: step_flops(plan[p], trainings) * steps_of(plan[p], trainings))
-    flops_per_s = max(step_flops(plan[p], trainings) / step_time.step_s for p, step_time in step_times.items())
+    largest = max(step_times, key=_weight)
+    flops_per_s = max(step_flops(part) / step_time.step_s for part, step_time in step_times.items())
     programs, total_s = set(), 0.0
-    for position, part in enumerate(plan):
-        flops = step_flops(part, trainings)
-        step_time = step_times.get(position)
-        step_s = (
-            step_time.step_s if step_time else step_times[largest].step_s * flops / step_flops(plan[largest], trainings)
-        )
-        total_s += steps_of(part, trainings) * step_s + evaluation_flops(part, trainings) / flops_per_s
-        if (program := tuple(program_of(part, trainings).items())) not in programs:
+    for part in plan:
+        step_time = step_times.get(part)
+        total_s += steps_of(part) * (step_time or _scaled(step_times[largest], largest, part)).step_s
+        total_s += evaluation_flops(part) / flops_per_s
+        if (program := tuple(program_of(part).items())) not in programs:
             programs.add(program)
             total_s += compiled_s if step_time else step_times[largest].first_call_s
     return total_s
+
+
+def _weight(part: Part) -> float:
+    """Arithmetic of all its steps."""
+    return step_flops(part) * steps_of(part)
+
+
+def _scaled(step_time: StepTime, of: Part, to: Part) -> StepTime:
+    """A part's step time, taken from another's by the arithmetic."""
+    return replace(step_time, step_s=step_time.step_s * step_flops(to) / step_flops(of))
 
 
 def in_words(best: str, expected: Mapping[str, float]) -> str:
@@ -204,24 +210,21 @@ class StepTimes:
     max_probes: int = MAX_PROBES
     again: bool = False  # measure what is kept too
 
-    def of(self, plan: Sequence[Part], trainings: Sequence[Training]) -> Generator[Message, None, dict[int, StepTime]]:
-        """Step times of the plan's programs by position of a part: of those known, and of the `MAX_PROBES` that weigh
-        most."""
-        weight = {p: step_flops(part, trainings) * steps_of(part, trainings) for p, part in enumerate(plan)}
-        by_program: dict[tuple, list[int]] = {}
-        for position, part in enumerate(plan):
-            by_program.setdefault(tuple(program_of(part, trainings).items()), []).append(position)
-        heaviest = sorted(by_program, key=lambda program: -sum(weight[p] for p in by_program[program]))
-        found: dict[int, StepTime] = {}
-        for rank, program in enumerate(heaviest):
+    def of(self, plan: Sequence[Part]) -> Generator[Message, None, dict[Part, StepTime]]:
+        """Step times of a plan's parts: of the programs that are known, and of the `MAX_PROBES` that weigh most."""
+        by_program: dict[tuple, list[Part]] = {}
+        for part in plan:
+            by_program.setdefault(tuple(program_of(part).items()), []).append(part)
+        heaviest = sorted(by_program.items(), key=lambda entry: -sum(map(_weight, entry[1])))
+        found: dict[Part, StepTime] = {}
+        for rank, (program, of_it) in enumerate(heaviest):
             known = self._remembered(dict(program))
             wanted = self.again or (
                 all(record.warnings for record in known[-MAX_DISTURBED:]) and len(known) < MAX_DISTURBED
             )
             if wanted and rank < self.max_probes and not self.cancel.is_set():
-                known += yield from self._measured(dict(program), plan[by_program[program][0]], trainings)
-            step_time = StepTime.of(known) if known else None
-            found |= dict.fromkeys(by_program[program], step_time) if step_time else {}
+                known += yield from self._measured(dict(program), of_it[0])
+            found |= dict.fromkeys(of_it, StepTime.of(known)) if known else {}
         return found
 
     def _subject(self, program: Subject) -> Subject:
@@ -232,12 +235,10 @@ class StepTimes:
             return []
         return current(self.store.records(KIND), self._subject(program), self.runtime.backend)
 
-    def _measured(
-        self, program: Subject, part: Part, trainings: Sequence[Training]
-    ) -> Generator[Message, None, list[Record]]:
+    def _measured(self, program: Subject, part: Part) -> Generator[Message, None, list[Record]]:
         """Begin the part, and end it after a few steps; no record where it was cancelled."""
-        chosen = [trainings[i] for i in (part.indices if part.devices else part.indices[:1])]
-        first_call_s, reports = 0.0, []  # told: step, seconds
+        chosen = part.trainings if part.devices else part.trainings[:1]
+        first_call_s, reports = 0.0, []
         how = How(devices=part.devices, probe_s=PROBE_S)
         with self.engine.watch(self.runtime) as watch:
             for message in self.engine.run(self.runtime, chosen, self.cancel, how, self.request):
@@ -257,46 +258,31 @@ class StepTimes:
             self.store.add(record)
         return [record]
 
-    def pooled_s(
-        self, trainings: Sequence[Training], groups: Sequence[tuple[int, ...]], n: int
-    ) -> Generator[Message, None, float | None]:
+    def pooled_s(self, groups: Sequence[tuple[Training, ...]], n: int) -> Generator[Message, None, float | None]:
         """Seconds of these groups by `n` processes; None where it was cancelled or they could not train."""
         start_s = 0.0 if is_warm(self.runtime) else POOL_START_S
         plan = [Part(group, int(len(group) > 1)) for group in groups]
-        weight = [step_flops(part, trainings) * steps_of(part, trainings) for part in plan]
-        step_times: dict[int, StepTime] = {}
+        step_times: dict[Part, StepTime] = {}
         measured: dict[tuple, StepTime] = {}
         with self.engine.turn(self.request) as turn:
-            for position in sorted(range(len(plan)), key=lambda p: -weight[p]):
-                program = program_of(plan[position], trainings) | {"by": f"process, {len(plan[position].indices)}"}
+            for part in sorted(plan, key=_weight, reverse=True):
+                program = program_of(part) | {"by": f"process, {len(part.trainings)}"}
                 key = tuple(program.items())
                 if key not in measured and len(measured) < MAX_PROBES and not self.cancel.is_set():
                     known = self._remembered(program)
                     if not known:
                         yield from turn.take(self.cancel)
-                        known = self._pooled(program, [trainings[i] for i in groups[position]], n)
+                        known = self._pooled(program, part.trainings, n)
                     measured |= {key: StepTime.of(known)} if known else {}
                 if key in measured:
-                    step_times[position] = measured[key]
+                    step_times[part] = measured[key]
         if self.cancel.is_set() or not step_times:
             return None
-        return start_s + makespan(
-            [
-                expected_s([part], trainings, {0: self._step_time_of(p, plan, trainings, step_times)})
-                for p, part in enumerate(plan)
-            ],
-            n,
-        )
-
-    def _step_time_of(
-        self, position: int, plan: Sequence[Part], trainings: Sequence[Training], step_times: Mapping[int, StepTime]
-    ) -> StepTime:
-        """A part's own step time, or the first's, scaled by the arithmetic."""
-        if position in step_times:
-            return step_times[position]
-        first = min(step_times)
-        scale = step_flops(plan[position], trainings) / step_flops(plan[first], trainings)
-        return replace(step_times[first], step_s=step_times[first].step_s * scale)
+        first = next(part for part in plan if part in step_times)
+        cost_s = [
+            expected_s([part], {part: step_times.get(part) or _scaled(step_times[first], first, part)}) for part in plan
+        ]
+        return start_s + makespan(cost_s, n)
 
     def _pooled(self, program: Subject, trainings: Sequence[Training], n: int) -> list[Record]:
         """A step's seconds while all processes train the same; nothing where they could not."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lib.backends.registry import Runtime
 from lib.sweeps.process_pool import Expected, OtherVersions, refuse_if_other, refuse_if_wrong
-from lib.workers.engine import TrainingFailed
+from lib.workers.messages import TrainingFailed
 
 ADDRESS = "DASK_SCHEDULER_ADDRESS"
 ANSWER_S = 4.0  # a scheduler that has not answered by then does not count on being waited for

@@ -1,28 +1,18 @@
-"""What a sweep is made of and what it tells while it runs: items in, updates out."""
+"""What happens in a sweep: events that say which items they are about, beside the engine's own messages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lib.backends.base import Parameters
-from lib.backends.registry import Runtime
-from lib.spec import Training
 from lib.storage.records import Curve
-from lib.workers.engine import Message
-
-
-@dataclass(frozen=True)
-class Item:
-    """One training, and the backend and device that it is given to."""
-
-    training: Training
-    runtime: Runtime = field(default_factory=Runtime)
+from lib.workers.messages import Item, Message
 
 
 @dataclass(frozen=True)
 class Finished:
-    """Item `index` is done; `kept` where its curve came from the store, without its parameters."""
+    """An item is done; `cached` where its curve came from the store, without its parameters."""
 
-    index: int
+    item: Item
     curve: Curve
     cached: bool
     parameters: Parameters | None = None
@@ -31,9 +21,9 @@ class Finished:
 
 @dataclass(frozen=True)
 class ToTrain:
-    """The items that are not kept, and will be trained now."""
+    """The items that are not cached, and will be trained now."""
 
-    indices: tuple[int, ...]
+    items: tuple[Item, ...]
 
 
 @dataclass(frozen=True)
@@ -52,9 +42,9 @@ class Picked:
 
 @dataclass(frozen=True)
 class Continued:
-    """Item `index` goes on after so many epochs, which are kept; these are its curve so far."""
+    """An item goes on after so many epochs, which are cached; these are its curve so far."""
 
-    index: int
+    item: Item
     curve: Curve
 
 
@@ -69,7 +59,7 @@ class Refused:
 class Void:
     """What these items have streamed so far is void: their worker was replaced and they begin again."""
 
-    indices: tuple[int, ...]
+    items: tuple[Item, ...]
 
 
 Update = Message | Finished | ToTrain | Choosing | Picked | Continued | Refused | Void

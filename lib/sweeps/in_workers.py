@@ -1,4 +1,4 @@
-"""A sweep's trainings in the engine's workers: part after part, by themselves side by side or as a stack."""
+"""A sweep's items in the engine's workers: part after part, by themselves side by side or as a stack."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,56 +7,54 @@ from lib.sweeps.events import Continued, Finished, Update, Void
 from lib.sweeps.plan import Plan
 from lib.sweeps.process_pool import Collected
 from lib.sweeps.strategies import STRATEGIES, Limits, Part, parts
-from lib.workers.engine import Checkpoint, How, Progress, Ready, Restarted, Trained
+from lib.workers.messages import Checkpoint, How, Item, Progress, Ready, Restarted, Trained
 
 
-def train(plan: Plan, runtime: Runtime, todo: Sequence[int], strategy: str, limits: Limits) -> Iterator[Update]:
+def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], strategy: str, limits: Limits) -> Iterator[Update]:
     """Those that go on after so many epochs by themselves."""
-    for first_epoch in sorted({plan.cached.first_epoch(index) for index in todo}):
-        alike = [index for index in todo if plan.cached.first_epoch(index) == first_epoch]
-        for part in parts(STRATEGIES[strategy], plan.trainings, alike, limits):
+    for first_epoch in sorted({plan.cached.first_epoch(item) for item in todo}):
+        alike = [item.training for item in todo if plan.cached.first_epoch(item) == first_epoch]
+        for part in parts(STRATEGIES[strategy], alike, limits):
             if not plan.cancel.is_set():
                 yield from _train_part(plan, runtime, part, first_epoch, strategy)
 
 
 def _train_part(plan: Plan, runtime: Runtime, part: Part, first_epoch: int, strategy: str) -> Iterator[Update]:
-    digest, indices, cached = "", part.indices, plan.cached
-    facts = yield from plan.engine.data_facts(plan.cancel)
+    cached, items = plan.cached, tuple(Item(training, runtime) for training in part.trainings)
     start = {}
-    if first_epoch and facts is not None:
-        start = {p: s for p, i in enumerate(indices) if (s := cached.start(i, facts.digest)) is not None}
-        if len(start) < len(indices):  # forgotten meanwhile, to make room: from the beginning
-            cached.from_the_beginning(indices)
-            yield Void(indices)
+    if first_epoch:
+        start = {position: known for position, item in enumerate(items) if (known := cached.start(item)) is not None}
+        if len(start) < len(items):  # forgotten meanwhile, to make room: from the beginning
+            cached.from_the_beginning(items)
+            yield Void(items)
             start, first_epoch = {}, 0
-    collected = [cached.collected(index, first_epoch) for index in indices]
+    collected = {item: cached.collected(item) for item in items}
     how = How(part.devices, True, first_epoch, start, plan.want_parameters)
-    messages = plan.engine.run(runtime, [plan.items[i].training for i in indices], plan.cancel, how, plan.request)
-    together = len(indices) if part.devices else 1
+    messages = plan.engine.run(runtime, part.trainings, plan.cancel, how, plan.request)
+    together = len(items) if part.devices else 1
     for message in messages:
         if isinstance(message, Ready):
-            digest = message.data.digest
-            if not any(part.epochs for part in collected) and (kept := cached.all_curves(indices, digest)):
+            cached.digest = message.data.digest
+            if not any(one.epochs for one in collected.values()) and (curves := cached.all_curves(items)):
                 # Its turn has come; meanwhile another viewer may have trained the very same.
                 messages.close()  # type: ignore[attr-defined]
-                yield from (Finished(i, curve, cached=True) for i, curve in zip(indices, kept, strict=True))
+                yield from (Finished(item, curve, cached=True) for item, curve in zip(items, curves, strict=True))
                 return
             yield message
         elif isinstance(message, Restarted):
-            collected = [cached.collected(index, first_epoch) for index in indices]
+            collected = {item: cached.collected(item) for item in items}
             yield message
-            yield Void(indices)
-            yield from (Continued(i, curve) for i in indices if (curve := cached.begun(i)) is not None)
-        elif isinstance(message, Progress):
-            collected[message.index].add(message.event)
-            yield Progress(indices[message.index], message.event)
-        elif isinstance(message, Checkpoint) and not cached.fresh:  # a whole curve is not replaced by half of one
-            curve = collected[message.index].curve(together)
-            cached.put(indices[message.index], curve, message.parameters, digest)
+            yield Void(items)
+            yield from (Continued(item, curve) for item in items if (curve := cached.begun(item)) is not None)
+        elif isinstance(message, Checkpoint):
+            if not cached.fresh:  # a whole curve is not replaced by half of one
+                cached.put(message.item, collected[message.item].curve(together), message.parameters)
         elif isinstance(message, Trained):
-            index, curve = indices[message.index], collected[message.index].curve(together)
-            collected[message.index] = Collected()  # a thousand curves are not held until the last is done
-            curve = cached.put(index, curve, message.parameters, digest)
-            yield Finished(index, curve, False, message.parameters, strategy)
-        elif not isinstance(message, Checkpoint):
+            curve = collected[message.item].curve(together)
+            collected[message.item] = Collected()  # a thousand curves are not held until the last is done
+            curve = cached.put(message.item, curve, message.parameters)
+            yield Finished(message.item, curve, False, message.parameters, strategy)
+        else:
+            if isinstance(message, Progress):
+                collected[message.item].add(message.event)
             yield message

@@ -1,25 +1,28 @@
-"""What a sweep has to do, and by what means: made once, before anything is trained."""
+"""What a sweep has to do, and what is known of it: made once, before anything is trained."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
-from lib.backends.registry import Runtime
+from lib.backends.base import Parameters
+from lib.backends.registry import Runtime, versions
 from lib.backends.stacked.packing import MAX_WASTE
+from lib.data.mnist import Facts
 from lib.hardware.optional import free_memory_bytes
-from lib.spec import Training
+from lib.storage.records import Curve, Key
 from lib.storage.store import Store
 from lib.sweeps import cost_model
-from lib.sweeps.cached import Cached
-from lib.sweeps.events import Item
+from lib.sweeps.process_pool import Collected
 from lib.sweeps.strategies import AUTO, CACHE_BYTES, MEMORY_SHARE, STRATEGIES, Limits
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
+from lib.workers.messages import Item
 from lib.workers.queue import AnyRequest
 
 MAX_PARAMETERS = 2_000_000  # larger networks' parameters stay in the worker: 8 MB each are enough to send
 MAX_PARAMETER_BYTES = 256 * 2**20  # … and those of more networks than this, which is what the store holds
 MANY = 64  # more trainings than that keep thinned losses: nobody looks at each step of a thousand
+POINTS = 1_000  # of the losses of a training among many
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Options:
     executor: Executor | None = None  # other processes; with it the strategy is `cluster`
     max_waste: float = MAX_WASTE  # share of the arithmetic that padding may waste
     worth_s: float = cost_model.WORTH_S  # a sweep of fewer seconds is made one after another without measuring
-    fresh: bool = False  # train even what is kept
+    fresh: bool = False  # train even what is cached
     streams: bool = False  # somebody watches lines grow: `auto` does not choose processes, whose results come whole
 
     def __post_init__(self) -> None:
@@ -46,37 +49,114 @@ class Plan:
     """Items, each once, and what their training needs."""
 
     items: tuple[Item, ...]
-    indices: tuple[int, ...]  # of the items that are not equal to an earlier one
     engine: Engine
     cancel: Cancel
     options: Options
     request: AnyRequest
-    cached: Cached
+    facts: Facts  # of the images
+    cached: "Cached"
     want_parameters: bool
 
     @classmethod
     def of(
         cls,
-        items: Sequence[Item],
-        indices: Sequence[int],
+        items: Iterable[Item],
         engine: Engine,
         store: Store | None,
         cancel: Cancel,
         options: Options,
         request: AnyRequest,
+        facts: Facts,
     ) -> "Plan":
-        networks = [items[index].training.network for index in indices]
+        items = tuple(dict.fromkeys(items))
+        networks = [item.training.network for item in items]
         n_bytes, largest = sum(n.parameter_bytes for n in networks), max(n.n_parameters for n in networks)
         want_parameters = n_bytes <= MAX_PARAMETER_BYTES and largest <= MAX_PARAMETERS
-        cached = Cached(items, store, options.fresh, thin=len(indices) > MANY)
-        return cls(tuple(items), tuple(indices), engine, cancel, options, request, cached, want_parameters)
-
-    @property
-    def trainings(self) -> list[Training]:
-        return [item.training for item in self.items]
+        cached = Cached(store, facts.digest, options.fresh, POINTS if len(items) > MANY else 0)
+        return cls(items, engine, cancel, options, request, facts, cached, want_parameters)
 
     def limits(self, runtime: Runtime) -> Limits:
         """What a stack may use on this runtime's device."""
         free_bytes = MEMORY_SHARE * free_memory_bytes()
         limits = cost_model.limits_of(runtime, free_bytes, CACHE_BYTES[runtime.device])
         return replace(limits, max_waste=self.options.max_waste)
+
+
+class Cached:
+    """What the store has of a sweep's items, where they go on from, and how results are put back.
+
+    Args:
+        store: None: nothing is cached.
+        digest: Of the images that are trained on.
+        fresh: Nothing is served, and nothing goes on from what was trained earlier.
+        points: Losses are stored as the means of so many groups of steps; 0: all of them.
+    """
+
+    def __init__(self, store: Store | None, digest: str, fresh: bool = False, points: int = 0) -> None:
+        self.store, self.digest, self.fresh, self.points = store, digest, fresh, points
+        self.warnings: tuple[str, ...] = ()  # what disturbed the sweep
+        self._keys: dict[tuple[Item, str], Key] = {}
+        self._begun: dict[Item, Curve] = {}  # of what goes on: its curve so far
+
+    def key(self, item: Item) -> Key:
+        """Under what an item's curve is stored; made once."""
+        known = (item, self.digest)
+        if known not in self._keys:
+            self._keys[known] = Key(item.training, item.runtime, self.digest, versions(item.runtime.backend))
+        return self._keys[known]
+
+    def curve(self, item: Item) -> Curve | None:
+        """The whole curve, where it is stored and may be served."""
+        return None if self.store is None or self.fresh else self.store.get(self.key(item))
+
+    def all_curves(self, items: Sequence[Item]) -> list[Curve]:
+        """The curves of all of them, or nothing."""
+        found = [self.curve(item) for item in items]
+        return [curve for curve in found if curve is not None] if all(found) else []
+
+    def go_on(self, item: Item) -> Curve | None:
+        """Where fewer epochs are stored, with their parameters: that curve, and the training begins there."""
+        if self.store is None or self.fresh:
+            return None
+        curve, known = self.store.begun(self.key(item)), self.store.parameters(self.key(item))
+        if curve is None or known is None or len(curve.epochs) < known[0] or curve.every != 1:
+            return None
+        self._begun[item] = curve.cut(known[0])
+        return self._begun[item]
+
+    def begun(self, item: Item) -> Curve | None:
+        """The curve that it goes on from."""
+        return self._begun.get(item)
+
+    def first_epoch(self, item: Item) -> int:
+        """The epoch, from 0, that it goes on with."""
+        return len(self._begun[item].epochs) if item in self._begun else 0
+
+    def start(self, item: Item) -> Parameters | None:
+        """The parameters that it goes on from; None where there are none, or no longer."""
+        if item not in self._begun or self.store is None:
+            return None
+        known = self.store.parameters(self.key(item))
+        return known[1] if known is not None and known[0] == self.first_epoch(item) else None
+
+    def from_the_beginning(self, items: Iterable[Item]) -> None:
+        """Forget what these would have gone on from."""
+        for item in items:
+            self._begun.pop(item, None)
+
+    def collected(self, item: Item) -> Collected:
+        """What events are added to: what goes on begins with what is stored."""
+        curve = self.begun(item)
+        return Collected() if curve is None else Collected(curve.first_call_s, [curve.losses], list(curve.epochs))
+
+    def joined(self, item: Item, curve: Curve) -> Curve:
+        """A curve that went on, with its beginning."""
+        if (begun := self.begun(item)) is None:
+            return curve
+        collected = Collected(begun.first_call_s, [begun.losses, curve.losses], [*begun.epochs, *curve.epochs])
+        return collected.curve(curve.together)
+
+    def put(self, item: Item, curve: Curve, parameters: Parameters | None) -> Curve:
+        """Store it, as far as there is a store; as it was stored."""
+        curve = replace(curve.thinned(self.points) if self.points else curve, warnings=self.warnings)
+        return curve if self.store is None else self.store.put(self.key(item), curve, parameters)

@@ -26,6 +26,7 @@ from lib.spec import Training
 from lib.storage.records import Curve
 from lib.workers.cancel import Cancel
 from lib.workers.engine import complete_environment
+from lib.workers.messages import Item
 from lib.workers.shutdown import close_at_exit
 from lib.workers.worker import follow
 
@@ -69,6 +70,10 @@ class PoolTask:
     want_parameters: bool = False
     points: int = 0  # thin losses to so many, where they are to be thinned
     probe_s: float = 0.0  # only see how fast the steps go
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return tuple(Item(training, self.runtime) for training in self.trainings)
 
 
 @dataclass(frozen=True)
@@ -273,7 +278,7 @@ def is_warm(runtime: Runtime) -> bool:
 class Died:
     """Processes died; these tasks run again."""
 
-    tasks: tuple[int, ...]
+    tasks: tuple[PoolTask, ...]
 
 
 def run_tasks(
@@ -283,7 +288,7 @@ def run_tasks(
     cancel: Cancel,
     renew: Callable[[], Executor | LocalPool] | None = None,
     pause: Callable[[], bool] = lambda: False,
-) -> Iterator[tuple[int, Outcome] | Died | None]:
+) -> Iterator[tuple[PoolTask, Outcome] | Died | None]:
     """Yield each task's outcome as it comes, and None at every look meanwhile; ends early when `cancel` is set or
     `pause()` says so. What is not done `GRACE_S` after that is lost where there is a `renew`: somebody waits for the
     machine.
@@ -311,7 +316,7 @@ def run_tasks(
             for future in done:
                 index = running.pop(future)
                 try:
-                    yield index, future.result()
+                    yield tasks[index], future.result()
                 except OtherVersions:
                     raise
                 except (BrokenExecutor, CancelledError) as error:
@@ -327,7 +332,7 @@ def run_tasks(
                 running.clear()
                 executor = renew()
                 waiting += sorted(again, reverse=True)
-                yield Died(tuple(sorted(again)))
+                yield Died(tuple(tasks[index] for index in sorted(again)))
         if failed and not cancel.is_set():
             raise TaskFailed(f"{len(failed)} of {len(tasks)} tasks failed, the others are done and kept: {failed[0]}")
     finally:

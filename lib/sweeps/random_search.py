@@ -11,11 +11,12 @@ from lib.backends.base import Epoch
 from lib.spec import Network, Training
 from lib.storage.records import Curve
 from lib.storage.store import Store
-from lib.sweeps.events import Continued, Finished, Item, Picked, ToTrain
+from lib.sweeps.events import Continued, Finished, Picked, ToTrain
 from lib.sweeps.successive_halving import cost_epochs, halved, rungs
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, Progress
+from lib.workers.engine import Engine
+from lib.workers.messages import Item, Progress
 from lib.workers.notes import Note, note_of
 from lib.workers.queue import Request
 
@@ -126,15 +127,14 @@ def _how_far(done: int, total: int, spent_s: float) -> str:
     return f"{done:,} of {total:,} epochs" + (f", about {left_s:.0f} s left" if spent_s > 1 and done < total else "")
 
 
-def search_frame(trainings: Sequence[Training], found: Mapping[int, Curve]) -> pd.DataFrame:
+def search_frame(found: Mapping[Training, Curve]) -> pd.DataFrame:
     """One row per finished setting: its four numbers, epochs, accuracy, and whether it diverged."""
     rows = []
-    for index, curve in sorted(found.items()):
-        training, last = trainings[index], curve.epochs[-1]
-        hidden = training.network.hidden
+    for training, curve in found.items():
+        last, hidden = curve.epochs[-1], training.network.hidden
         rows.append(
             {
-                "line": index,
+                "line": len(rows),
                 "learning_rate": training.learning_rate,
                 "batch_size": training.batch_size,
                 "width": max(hidden, default=0),
@@ -149,19 +149,19 @@ def search_frame(trainings: Sequence[Training], found: Mapping[int, Curve]) -> p
     return pd.DataFrame(rows, columns=columns)
 
 
-def losses_frame(trainings: Sequence[Training], found: Mapping[int, Curve], points: int = 60) -> pd.DataFrame:
+def losses_frame(found: Mapping[Training, Curve], points: int = 60) -> pd.DataFrame:
     """Losses of all settings at common places: (model, step, loss), the steps as epochs of the longest training.
 
     Each loss is the mean over its part of the training; what is not finite stays so, what was not trained is missing.
     """
-    longest = max((training.epochs for training in trainings), default=1)
+    longest = max((training.epochs for training in found), default=1)
     parts = []
-    for index, curve in sorted(found.items()):
+    for number, curve in enumerate(found.values()):
         n_epochs = len(curve.epochs)
         n_points = max(1, round(points * n_epochs / longest))
         edges = np.linspace(0, len(curve.losses), n_points + 1).round().astype(int)
         sums = np.add.reduceat(np.append(curve.losses, 0.0).astype(float), edges[:-1])
         counts = np.maximum(np.diff(edges), 1)
         steps = (np.arange(n_points) + 0.5) * longest / points
-        parts.append(pd.DataFrame({"model": index, "step": steps, "loss": sums / counts}))
+        parts.append(pd.DataFrame({"model": number, "step": steps, "loss": sums / counts}))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["model", "step", "loss"])

@@ -1,6 +1,6 @@
 """How to make a sweep: one table, and how each divides trainings into parts. Pure; nothing is trained here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -81,7 +81,7 @@ POOLED = ("processes", "stacks")  # made by processes of this machine, a core ea
 class Part:
     """Trainings that are given to a worker at once: by themselves side by side, or as a stack on so many devices."""
 
-    indices: tuple[int, ...]
+    trainings: tuple[Training, ...]
     devices: int = 0
 
 
@@ -95,19 +95,19 @@ class Limits:
     max_waste: float = MAX_WASTE
 
 
-def by_shape(trainings: Sequence[Training], indices: Sequence[int]) -> list[tuple[int, ...]]:
+def by_shape(trainings: Iterable[Training]) -> list[tuple[Training, ...]]:
     """Those that share network and batch size, in order of first appearance.
 
-    >>> by_shape([Training(batch_size=1), Training(), Training(batch_size=1, seed=2)], range(3))
-    [(0, 2), (1,)]
+    >>> [len(group) for group in by_shape([Training(batch_size=1), Training(), Training(batch_size=1, seed=2)])]
+    [2, 1]
     """
-    groups: dict[tuple, list[int]] = {}
-    for index in indices:
-        groups.setdefault((trainings[index].network, trainings[index].batch_size), []).append(index)
+    groups: dict[tuple, list[Training]] = {}
+    for training in trainings:
+        groups.setdefault((training.network, training.batch_size), []).append(training)
     return [tuple(group) for group in groups.values()]
 
 
-def parts(strategy: Strategy, trainings: Sequence[Training], indices: Sequence[int], limits: Limits) -> list[Part]:
+def parts(strategy: Strategy, trainings: Iterable[Training], limits: Limits) -> list[Part]:
     """The parts of a strategy whose trainings are made in the engine's workers, in the order in which they are made.
 
     Raises MemoryError, with a sentence, where a network does not fit.
@@ -115,38 +115,36 @@ def parts(strategy: Strategy, trainings: Sequence[Training], indices: Sequence[i
     if not strategy.stacked:
         return [
             Part(group[first : first + SIDE_BY_SIDE])
-            for group in by_shape(trainings, indices)
+            for group in by_shape(trainings)
             for first in range(0, len(group), SIDE_BY_SIDE)
         ]
     n_devices = limits.n_devices if strategy.all_devices else 1
-    found = []
-    for group in stacks(trainings, indices, limits.max_waste if strategy.padded else 0.0):
-        for chunk in chunks(trainings, group, limits.memory_bytes, limits.cache_bytes, n_devices):
-            # One alone gains nothing from a program for many.
-            found.append(Part(chunk, n_devices if len(chunk) > 1 else 0))
-    return found
+    return [
+        Part(chunk, n_devices if len(chunk) > 1 else 0)  # one alone gains nothing from a program for many
+        for group in stacks(trainings, limits.max_waste if strategy.padded else 0.0)
+        for chunk in chunks(group, limits.memory_bytes, limits.cache_bytes, n_devices)
+    ]
 
 
 def pool_groups(
-    strategy: str, trainings: Sequence[Training], indices: Sequence[int], n_workers: int, limits: Limits
-) -> list[tuple[int, ...]]:
+    strategy: str, trainings: Iterable[Training], n_workers: int, limits: Limits
+) -> list[tuple[Training, ...]]:
     """What each process of a pool is given at once, the longest first, so that none is left over at the end.
 
     A training each, or stacks: as many as there are workers or a multiple of it, of even sizes.
     """
     if strategy == "processes":
-        groups = [(index,) for index in indices]
+        groups = [(training,) for training in trainings]
     else:
         groups = []
-        for group in stacks(trainings, indices, limits.max_waste):
-            n_parts = len(chunks(trainings, group, limits.memory_bytes / n_workers, limits.cache_bytes, 1))
+        for group in stacks(trainings, limits.max_waste):
+            n_parts = len(chunks(group, limits.memory_bytes / n_workers, limits.cache_bytes, 1))
             n_parts = min(len(group), -(-n_parts // n_workers) * n_workers)
             ends = [len(group) * part // n_parts for part in range(n_parts + 1)]
             groups += [group[first:end] for first, end in pairwise(ends)]
 
-    def cost(group: tuple[int, ...]) -> float:
-        first = trainings[group[0]]
-        steps = first.steps_per_epoch() * max(trainings[i].epochs for i in group)
-        return steps * (1e8 + sum(trainings[i].network.step_flops(first.batch_size) for i in group))
+    def cost(group: tuple[Training, ...]) -> float:
+        steps = group[0].steps_per_epoch() * max(training.epochs for training in group)
+        return steps * (1e8 + sum(training.network.step_flops(training.batch_size) for training in group))
 
-    return sorted(groups, key=lambda group: -cost(group))
+    return sorted(groups, key=cost, reverse=True)

@@ -14,10 +14,11 @@ from tempfile import TemporaryDirectory
 
 from lib.storage.records import Curve
 from lib.storage.store import Store
-from lib.sweeps.events import Continued, Finished, Item, ToTrain, Update, Void
+from lib.sweeps.events import Continued, Finished, ToTrain, Update, Void
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, Progress
+from lib.workers.engine import Engine
+from lib.workers.messages import Item, Progress
 from lib.workers.queue import Request
 
 KEEP_ONE_IN = 4
@@ -72,27 +73,26 @@ def halved(
     if len(epochs) > 1:
         raise ValueError(f"halving: expected one number of epochs for all, got {sorted(epochs)}; choose one")
     with TemporaryDirectory() as folder:
-        kept = store or Store(Path(folder) / "halving.sqlite")  # the next rung goes on from what is kept
-        alive, request = list(range(len(items))), request or Request()
-        plan = rungs(len(items), max(epochs, default=1), keep_one_in)
+        cached = store or Store(Path(folder) / "halving.sqlite")  # the next rung goes on from what is stored
+        alive, request = list(dict.fromkeys(items)), request or Request()
+        plan = rungs(len(alive), max(epochs, default=1), keep_one_in)
         for rung, following in zip(plan, [*plan[1:], None], strict=True):
-            found: dict[int, Finished] = {}
-            of_rung = [_with_epochs(items[i], rung.epochs) for i in alive]
-            for update in updates(of_rung, engine, kept, cancel, options, request):
+            found: dict[Item, Finished] = {}
+            whole = {_with_epochs(item, rung.epochs): item for item in alive}
+            for update in updates(list(whole), engine, cached, cancel, options, request):
                 if isinstance(update, Finished):
-                    found[alive[update.index]] = replace(update, index=alive[update.index])
-                elif isinstance(update, (Progress, Continued)):
-                    yield replace(update, index=alive[update.index])
-                elif isinstance(update, (ToTrain, Void)):
-                    yield replace(update, indices=tuple(alive[i] for i in update.indices))
+                    found[whole[update.item]] = replace(update, item=whole[update.item])
+                elif isinstance(update, Progress | Continued):
+                    yield replace(update, item=whole[update.item])
+                elif isinstance(update, ToTrain | Void):
+                    yield replace(update, items=tuple(whole[item] for item in update.items))
                 else:
                     yield update
             if cancel.is_set() or following is None:
                 yield from found.values()
                 return
-            best = sorted(found, key=lambda i: -standing(found[i].curve))[: following.settings]
-            yield from (found[i] for i in found if i not in set(best))
-            alive = sorted(best)
+            alive = sorted(found, key=lambda item: standing(found[item].curve), reverse=True)[: following.settings]
+            yield from (found[item] for item in found if item not in alive)
 
 
 def standing(curve: Curve) -> float:

@@ -10,21 +10,21 @@ happens to the rest.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 
 from lib.backends.registry import DEFAULT, Runtime
-from lib.data.mnist import Facts
 from lib.spec import Training
 from lib.storage.store import Store
 from lib.sweeps import cost_model, dask_cluster, in_processes, in_workers
-from lib.sweeps.events import Continued, Finished, Item, Picked, ToTrain, Update, Void
+from lib.sweeps.events import Continued, Finished, Picked, ToTrain, Update, Void
 from lib.sweeps.plan import Options, Plan
 from lib.sweeps.strategies import AUTO, STRATEGIES, Limits
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Disturbed, Engine, Progress, Ready, shared_engine
+from lib.workers.engine import Engine, shared_engine
 from lib.workers.flights import Flight
+from lib.workers.messages import Disturbed, Item, Progress, Ready
 from lib.workers.queue import AnyRequest, Request
 
 
@@ -44,19 +44,20 @@ def sweep(
     items = [one if isinstance(one, Item) else Item(one) for one in trainings]
     options = Options(strategy, executor)
     found = updates(items, shared_engine(), store or Store(), cancel or Cancel(), options)
-    return (row(items[update.index], update) for update in found if isinstance(update, Finished))
+    wanted = Counter(items)
+    return (row(update) for update in found if isinstance(update, Finished) for _ in range(wanted[update.item]))
 
 
-def row(item: Item, finished: Finished) -> dict[str, object]:
+def row(finished: Finished) -> dict[str, object]:
     """A finished training as a flat row, units in the names.
 
     Seconds are a share where networks were trained together.
     """
-    training, curve = item.training, finished.curve
+    training, runtime, curve = finished.item.training, finished.item.runtime, finished.curve
     last = curve.epochs[-1]
     return {
-        "backend": item.runtime.backend,
-        "device": item.runtime.device,
+        "backend": runtime.backend,
+        "device": runtime.device,
         "hidden_layers": training.network.label,
         "learning_rate": training.learning_rate,
         "batch_size": training.batch_size,
@@ -84,65 +85,53 @@ def updates(
     options: Options | None = None,
     request: AnyRequest | None = None,
 ) -> Iterator[Update]:
-    """Yield what happens until every item is `Finished`, or `cancel` is set. Raises as `sweep` does."""
+    """Yield what happens until every item is `Finished`, or `cancel` is set. Raises as `sweep` does.
+
+    Equal items are trained once, and their events come once.
+    """
     if not items:
         raise ValueError("sweep: expected at least one training, got none; add some")
-    first: dict[Item, int] = {}
-    twins: dict[int, list[int]] = {}
-    for index, item in enumerate(items):
-        if first.setdefault(item, index) != index:
-            twins.setdefault(first[item], []).append(index)
-    plan = Plan.of(items, sorted(first.values()), engine, store, cancel, options or Options(), request or Request())
-    for update in _run(plan):
-        if isinstance(update, ToTrain | Void):
-            update = replace(update, indices=(*update.indices, *(t for i in update.indices for t in twins.get(i, ()))))
-        yield update
-        if isinstance(update, (Progress, Finished, Continued)):  # equal trainings are made once and told of twice
-            yield from (replace(update, index=twin) for twin in twins.get(update.index, ()))
-
-
-def _run(plan: Plan) -> Iterator[Update]:
-    """What is kept is told at once; then what nobody trains yet is trained, and the rest followed."""
-    facts = yield from plan.engine.data_facts(plan.cancel)
+    facts = yield from engine.data_facts(cancel)
     if facts is None:
         return
     yield Ready(facts)
-    todo = yield from _missing(plan, plan.indices, facts.digest)
+    plan = Plan.of(items, engine, store, cancel, options or Options(), request or Request(), facts)
+    todo = yield from _missing(plan, plan.items)
     yield ToTrain(tuple(todo))
-    store, flights = plan.cached.store, plan.engine.flights
-    while todo and not plan.cancel.is_set():
-        # What is kept serves all who share the store, so what will be kept does. Without one, each measures for itself.
+    while todo and not cancel.is_set():
+        # What is stored serves all who share the store, so what will be stored does. Without one, each measures for
+        # itself.
         shared = store.path if store else plan
-        keys = [(shared, plan.cached.points, plan.cached.key(i, facts.digest)) for i in todo]
-        boarded, own = flights.board(keys, plan.options.fresh)
-        mine = {i: flight for i, flight, is_mine in zip(todo, boarded, own, strict=True) if is_mine}
+        keys = [(shared, plan.cached.points, plan.cached.key(item)) for item in todo]
+        boarded, own = engine.flights.board(keys, plan.options.fresh)
+        mine = {item: flight for item, flight, is_mine in zip(todo, boarded, own, strict=True) if is_mine}
         try:
-            yield from _told(plan, _train(plan, list(mine), facts), mine)
+            yield from _announced(plan, _train(plan, list(mine)), mine)
         finally:
-            flights.end(list(mine.values()))
+            engine.flights.end(list(mine.values()))
         todo = yield from _follow(plan, {i: f for i, f in zip(todo, boarded, strict=True) if i not in mine})
 
 
-def _missing(plan: Plan, indices: Sequence[int], digest: str) -> Iterator[Update]:
-    """Tells of those that are kept. Generator: its value are the others."""
+def _missing(plan: Plan, items: Sequence[Item]) -> Generator[Update, None, list[Item]]:
+    """Serve those that are cached. Generator: its value are the others."""
     missing = []
-    for index in indices:
-        if (curve := plan.cached.curve(index, digest)) is not None:
-            yield Finished(index, curve, cached=True)
+    for item in items:
+        if (curve := plan.cached.curve(item)) is not None:
+            yield Finished(item, curve, cached=True)
         else:
-            missing.append(index)
+            missing.append(item)
     return missing
 
 
-def _told(plan: Plan, updates: Iterator[Update], mine: Mapping[int, Flight[Update]]) -> Iterator[Update]:
-    """The same updates, told to all who follow these trainings."""
+def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, Flight[Update]]) -> Iterator[Update]:
+    """The same updates, for all who follow these trainings too."""
     for update in updates:
         if isinstance(update, Disturbed):
             plan.cached.warnings = (update.why,)
         if isinstance(update, Void):
-            concerned = [mine[index] for index in update.indices]
+            concerned = [mine[item] for item in update.items]
         elif isinstance(update, Progress | Continued | Finished):
-            concerned = [mine[update.index]]
+            concerned = [mine[update.item]]
         else:
             concerned = list(mine.values())
         plan.engine.flights.tell(concerned, update)
@@ -151,57 +140,50 @@ def _told(plan: Plan, updates: Iterator[Update], mine: Mapping[int, Flight[Updat
         yield update
 
 
-def _follow(plan: Plan, flights: dict[int, Flight[Update]]) -> Iterator[Update]:
-    """What others tell of trainings that they make. Generator: its value are those that they gave up."""
+def _follow(plan: Plan, flights: dict[Item, Flight[Update]]) -> Generator[Update, None, list[Item]]:
+    """What others report of trainings that they make. Generator: its value are those that they gave up."""
     heard, given_up = dict.fromkeys(flights, 0), []
     while flights and not plan.cancel.is_set():
         plan.engine.flights.wait_for(
-            lambda: any(flight.over or len(flight.events) > heard[i] for i, flight in flights.items()), plan.cancel
+            lambda: any(flight.over or len(flight.events) > heard[item] for item, flight in flights.items()),
+            plan.cancel,
         )
-        for index, flight in list(flights.items()):
-            over, news = flight.over, flight.events[heard[index] :]
-            heard[index] += len(news)
-            yield from (_as_of(index, update) for update in news)
+        for item, flight in list(flights.items()):
+            over, news = flight.over, flight.events[heard[item] :]
+            heard[item] += len(news)
+            yield from (Void((item,)) if isinstance(update, Void) else update for update in news)
             if over:
-                del flights[index]
+                del flights[item]
                 if not (flight.events and isinstance(flight.events[-1], Finished)):
-                    given_up.append(index)
-                    yield Void((index,))
+                    given_up.append(item)
+                    yield Void((item,))
     return given_up
 
 
-def _as_of(index: int, update: Update) -> Update:
-    """What another sweep told of a training, by its index in this one."""
-    if isinstance(update, Void):
-        return Void((index,))
-    return replace(update, index=index) if isinstance(update, Progress | Continued | Finished) else update
-
-
-def _train(plan: Plan, indices: Sequence[int], facts: Facts) -> Iterator[Update]:
+def _train(plan: Plan, items: Sequence[Item]) -> Iterator[Update]:
     """What is still missing: another run may have trained it since the store was asked.
 
     JAX, one call an epoch, first.
     """
-    todo = yield from _missing(plan, indices, facts.digest)
-    for index in todo:
-        if (curve := plan.cached.go_on(index, facts.digest)) is not None:
-            yield Continued(index, curve)
-    runtimes = dict.fromkeys(plan.items[index].runtime for index in todo)
-    for runtime in sorted(runtimes, key=lambda runtime: runtime.backend != DEFAULT):
-        alike = [index for index in todo if plan.items[index].runtime == runtime]
+    todo = yield from _missing(plan, items)
+    for item in todo:
+        if (curve := plan.cached.go_on(item)) is not None:
+            yield Continued(item, curve)
+    for runtime in sorted({item.runtime: None for item in todo}, key=lambda runtime: runtime.backend != DEFAULT):
+        alike = [item for item in todo if item.runtime == runtime]
         if plan.cancel.is_set():
             return
         if runtime.backend != DEFAULT:
             strategy, limits = _of_others(plan, runtime), Limits(math.inf, math.inf)
         else:
             limits = plan.limits(runtime)
-            picked = yield from _pick(plan, runtime, alike, limits)
+            picked = yield from _pick(plan, runtime, [item.training for item in alike], limits)
             if picked is None or plan.cancel.is_set():
                 return
             yield picked
             strategy = picked.strategy
         if STRATEGIES[strategy].elsewhere:
-            yield from in_processes.train(plan, runtime, alike, strategy, facts)
+            yield from in_processes.train(plan, runtime, alike, strategy)
         else:
             yield from in_workers.train(plan, runtime, alike, strategy, limits)
 
@@ -217,7 +199,9 @@ def _of_others(plan: Plan, runtime: Runtime) -> str:
     )
 
 
-def _pick(plan: Plan, runtime: Runtime, todo: Sequence[int], limits: Limits) -> Iterator[Update]:
+def _pick(
+    plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limits
+) -> Generator[Update, None, Picked | None]:
     """Generator: its value is what was picked."""
     options = plan.options
     if options.executor is not None:
@@ -228,7 +212,6 @@ def _pick(plan: Plan, runtime: Runtime, todo: Sequence[int], limits: Limits) -> 
         return Picked("cluster", f"{dask_cluster.ADDRESS} is set")
     return (
         yield from cost_model.pick(
-            plan.trainings,
             todo,
             limits,
             runtime,

@@ -16,9 +16,9 @@ import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lib import ROOT
-from lib.backends.base import Event, Parameters
 from lib.backends.fingerprint import source_digest
 from lib.backends.registry import BACKENDS, Runtime, worker_environment
 from lib.cache_folder import CacheUnwritable, cache_dir
@@ -26,14 +26,30 @@ from lib.data.mnist import Facts, recognised
 from lib.profiling.request import Examination
 from lib.spec import Training
 from lib.timing.disturbance import Watch
-from lib.timing.measurement import Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.flights import Flights
-from lib.workers.machine_lock import POLL_S, Holder, MachineLock
+from lib.workers.machine_lock import POLL_S, MachineLock
+from lib.workers.messages import (
+    About,
+    Disturbed,
+    End,
+    Failed,
+    How,
+    Job,
+    Measured,
+    Message,
+    Order,
+    Ready,
+    Restarted,
+    Starting,
+    TrainingFailed,
+    Waiting,
+    Wish,
+    WorkerDied,
+)
 from lib.workers.process import Process
 from lib.workers.queue import QUANTUM_S, AnyRequest, Queue, Request, Ticket
 from lib.workers.shutdown import close_at_exit
-from lib.workers.worker import About, How, Job
 
 IDLE_S = 600.0
 CANCEL_ANSWER_S = 2.0
@@ -43,96 +59,12 @@ LOOK_S = 1.0  # from hearing of it to looking for the first time
 HUNG_CPU_S = 0.1  # … less than so much processor time: its idle threads look whether the parent is still there
 
 
-class WorkerDied(RuntimeError):
-    """A worker ended while it trained; the text says what that means and what to do."""
-
-
 class _DiedIdle(Exception):
     """The worker had ended before it answered at all."""
 
 
 class _Hung(Exception):
     """The worker shows no sign of life."""
-
-
-class TrainingFailed(RuntimeError):
-    """The backend could not do what was asked; the text says why."""
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """Not started yet:
-
-    `place` others come first; None where another program on this machine holds the turn, `holder` if it is known.
-    """
-
-    place: int | None
-    holder: Holder | None = None
-
-
-@dataclass(frozen=True)
-class Disturbed:
-    """What follows is timed beside another program's measurement, because it did not give way; `why` says which."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Starting:
-    """A worker is being started: importing its library and loading the data."""
-
-    runtime: Runtime
-
-
-@dataclass(frozen=True)
-class Ready:
-    """The worker that will train is there; comes before the first progress, and says what data it has."""
-
-    data: Facts
-
-
-@dataclass(frozen=True)
-class Restarted:
-    """The worker was replaced; the trainings begin again and their events so far are void.
-
-    `why`, where the person should know.
-    """
-
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class Progress:
-    index: int
-    event: Event
-
-
-@dataclass(frozen=True)
-class Trained:
-    index: int
-    parameters: Parameters | None
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A training's parameters after so many epochs, while it goes on: what it can begin again from."""
-
-    index: int
-    epochs: int
-    parameters: Parameters
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One row of an examination; `work`: what a measured step stands for (operations, bytes, calls, or training
-    steps)."""
-
-    name: str
-    measurement: Measurement
-    work: float
-
-
-Message = Measured | Checkpoint | Waiting | Disturbed | Starting | Ready | Restarted | Progress | Trained
 
 
 def complete_environment(runtime: Runtime, threads: int | None = None) -> dict[str, str]:
@@ -285,9 +217,11 @@ class Engine:
         how: How | None = None,
         request: AnyRequest | None = None,
     ) -> Iterator[Message]:
-        """Train; see the module's text. `cancel` may be set from any thread and takes effect within 0.3 s."""
-        job = Job(next(self._ids), runtime.backend, runtime.device, tuple(trainings), how or How())
-        yield from self._perform(runtime, job, cancel, request)
+        """Train these, all different; see the module's text.
+
+        `cancel` may be set from any thread and takes effect within 0.3 s.
+        """
+        yield from self._perform(Job(next(self._ids), runtime, tuple(trainings), how or How()), cancel, request)
 
     def examine(
         self, runtime: Runtime, examination: Examination, cancel: Cancel, request: AnyRequest | None = None
@@ -296,12 +230,10 @@ class Engine:
 
         `Measured` for each row.
         """
-        job = Job(next(self._ids), runtime.backend, runtime.device, (), examination=examination)
+        job = Job(next(self._ids), runtime, (), examination=examination)
         watch: Watch | None = None
-        for message in self._perform(runtime, job, cancel, request):
-            if (
-                isinstance(message, Ready) and watch is None
-            ):  # its turn has come: what others did before is no disturbance
+        for message in self._perform(job, cancel, request):
+            if isinstance(message, Ready) and watch is None:  # only now: what others did before is no disturbance
                 watch = self.watch(runtime).__enter__()
             if isinstance(message, Measured) and watch is not None:
                 message = replace(message, measurement=watch.marked(message.measurement))
@@ -321,7 +253,7 @@ class Engine:
             self._give_back(ticket)
             self._queue.leave(ticket)
 
-    def _perform(self, runtime: Runtime, job: Job, cancel: Cancel, request: AnyRequest | None) -> Iterator[Message]:
+    def _perform(self, job: Job, cancel: Cancel, request: AnyRequest | None) -> Iterator[Message]:
         started_on: _Worker | None = None
         died, why = False, ""
         ticket = self._queue.join(request or Request())
@@ -330,7 +262,7 @@ class Engine:
                 yield from self._wait(ticket, cancel)
                 if cancel.is_set():
                     break
-                worker = self._worker(runtime)
+                worker = self._worker(job.runtime)
                 if started_on is not None and worker is not started_on:
                     yield Restarted(why)
                 # A start takes seconds. Other viewers go first meanwhile; a little noise in a time is better than that
@@ -359,7 +291,7 @@ class Engine:
             self._queue.leave(ticket)
         if started_on is not None and started_on.usable:
             with suppress(OSError):
-                started_on.connection.send(("cancel", job.id))  # it waits, paused, in the worker
+                started_on.connection.send(Order(job.id, Wish.CANCEL))  # it waits, paused, in the worker
 
     def _give_back(self, ticket: Ticket) -> None:
         if self._queue.holds(ticket):  # only who has this process's turn can hold the machine's
@@ -396,11 +328,11 @@ class Engine:
         while worker.about is None:
             with worker.guard:
                 if worker.about is None and worker.connection.poll(0):
-                    word, *content = self._receive(worker)
-                    if word == "failed":
+                    message = self._receive(worker)
+                    if isinstance(message, Failed):
                         self._drop(worker)
-                        raise TrainingFailed(content[0])
-                    worker.about = content[0]
+                        raise TrainingFailed(message.why)
+                    worker.about = message
                     break
             if stop():
                 return  # the worker goes on starting: the next run wants it
@@ -414,23 +346,23 @@ class Engine:
     def _one_turn(self, worker: _Worker, job: Job, resume: bool, cancel: Cancel, ticket: Ticket) -> Iterator[Message]:
         """Train until done (True) or until the turn is over (False). Generator: its value is `yield from`'s."""
         try:
-            self._send(worker, ("resume", job.id) if resume else ("run", job))
+            self._send(worker, Order(job.id, Wish.RESUME) if resume else job)
         except WorkerDied as error:
             raise error if resume else _DiedIdle() from error
         worker.alive()
         answered = resume
-        asked: str | None = None  # "pause" or "cancel", once it was sent
+        asked: Wish | None = None
         asked_at = 0.0
         try:
             while True:
-                if cancel.is_set() and asked != "cancel":
-                    self._send(worker, ("cancel", job.id))
-                    asked, asked_at = "cancel", time.monotonic()
+                if cancel.is_set() and asked is not Wish.CANCEL:
+                    self._send(worker, Order(job.id, Wish.CANCEL))
+                    asked, asked_at = Wish.CANCEL, time.monotonic()
                 elif asked is None and self._must_give_way(ticket):
-                    self._send(worker, ("pause", job.id))
-                    asked = "pause"
+                    self._send(worker, Order(job.id, Wish.PAUSE))
+                    asked = Wish.PAUSE
                 if not worker.connection.poll(POLL_S):
-                    if asked == "cancel" and time.monotonic() - asked_at > CANCEL_ANSWER_S:
+                    if asked is Wish.CANCEL and time.monotonic() - asked_at > CANCEL_ANSWER_S:
                         self._drop(worker)
                         return True
                     if worker.hangs():
@@ -438,25 +370,20 @@ class Engine:
                         raise _Hung
                     continue
                 try:
-                    word, job_id, *content = self._receive(worker)
+                    answer = self._receive(worker)
                 except WorkerDied as error:
                     raise error if answered else _DiedIdle() from error
                 answered = True
                 worker.alive()
-                if job_id != job.id:
+                content = answer.content
+                if answer.job_id != job.id:
                     continue  # the rest of a job that was cancelled while it was paused
-                if word in ("done", "stopped"):
-                    return True
-                if word == "paused":
-                    return False
-                if word == "error":
-                    raise TrainingFailed(content[0])
-                if asked == "cancel" or word == "tick":
-                    continue
-                message = {"trained": Trained, "checkpoint": Checkpoint, "measured": Measured}.get(word, Progress)(
-                    *content
-                )
-                yield self._marked(message) if isinstance(message, Measured) else message
+                if isinstance(content, End):
+                    return content is not End.PAUSED
+                if isinstance(content, Failed):
+                    raise TrainingFailed(content.why)
+                if asked is not Wish.CANCEL and content is not None:
+                    yield self._marked(content) if isinstance(content, Measured) else content
         except GeneratorExit:  # the caller stopped asking: the same as a cancel, without anybody to tell
             self._abandon(worker, job)
             raise
@@ -474,24 +401,25 @@ class Engine:
     def _abandon(self, worker: _Worker, job: Job) -> None:
         limit = time.monotonic() + CANCEL_ANSWER_S
         try:
-            worker.connection.send(("cancel", job.id))
+            worker.connection.send(Order(job.id, Wish.CANCEL))
             while time.monotonic() < limit:
                 if worker.connection.poll(POLL_S):
-                    word, job_id, *_ = worker.connection.recv()
-                    if job_id == job.id and word in ("done", "stopped", "error"):
+                    answer = worker.connection.recv()
+                    over = isinstance(answer.content, End | Failed) and answer.content is not End.PAUSED
+                    if answer.job_id == job.id and over:
                         return
         except (EOFError, OSError):
             pass
         self._drop(worker)
 
-    def _send(self, worker: _Worker, message: tuple) -> None:
+    def _send(self, worker: _Worker, message: Job | Order) -> None:
         try:
             worker.connection.send(message)
         except OSError as error:
             self._drop(worker)
             raise WorkerDied(worker.why_ended()) from error
 
-    def _receive(self, worker: _Worker) -> tuple:
+    def _receive(self, worker: _Worker) -> Any:
         try:
             return worker.connection.recv()
         except (EOFError, OSError) as error:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lib.workers.engine import Disturbed, Message, Ready, Restarted, Starting, Waiting
+from lib.workers.messages import Disturbed, Message, Ready, Restarted, Starting, Waiting
 
 
 class State(StrEnum):

@@ -12,7 +12,8 @@ from lib.backends.registry import XLA_WITHOUT_WRONG_SUMS, Runtime, worker_enviro
 from lib.spec import Network, Training
 from lib.sweeps.process_pool import Expected, LocalPool, OtherVersions, PoolTask, perform
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, How, TrainingFailed
+from lib.workers.engine import Engine
+from lib.workers.messages import How, TrainingFailed
 from tests.conftest import ROOT
 
 WITH_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=+reduce"

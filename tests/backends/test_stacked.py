@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import jax
 import numpy as np
@@ -160,13 +161,13 @@ def test_every_training_has_one_place(seeds, n_devices):
 @given(st.lists(hidden_layers, min_size=1, max_size=20), st.sampled_from([0.0, 0.2, 0.4, 1.0]))
 def test_padding_wastes_no_more_than_it_may(networks, most):
     trainings = [Training(Network(hidden), 0.1, size) for hidden in networks for size in (16, 32)]
-    groups = stacks(trainings, range(len(trainings)), most)
-    assert sorted(index for group in groups for index in group) == list(range(len(trainings)))
+    groups = stacks(trainings, most)
+    assert Counter(training for group in groups for training in group) == Counter(trainings)
     for group in groups:
-        assert len({trainings[i].batch_size for i in group}) == 1
-        assert waste([trainings[i].network for i in group]) <= most
+        assert len({training.batch_size for training in group}) == 1
+        assert waste([training.network for training in group]) <= most
     if most == 0.0:
-        shapes = {(trainings[i].network, trainings[i].batch_size) for i in range(len(trainings))}
+        shapes = {(training.network, training.batch_size) for training in trainings}
         assert len(groups) == len(shapes)
 
 
@@ -182,16 +183,15 @@ def test_waste_is_what_the_arithmetic_says():
 
 
 def test_parts_fit_into_memory_and_caches():
-    trainings = [Training(Network((128,)), 0.1, 32, seed=seed) for seed in range(1000)]
-    everything = range(1000)
-    by_cache = chunks(trainings, everything, memory_bytes=1e12, cache_bytes=4 * 2**20, n_devices=2)
-    assert sorted(index for part in by_cache for index in part) == list(everything)
+    everything = tuple(Training(Network((128,)), 0.1, 32, seed=seed) for seed in range(1000))
+    by_cache = chunks(everything, memory_bytes=1e12, cache_bytes=4 * 2**20, n_devices=2)
+    assert tuple(training for part in by_cache for training in part) == everything
     assert max(map(len, by_cache)) <= 20
-    by_memory = chunks(trainings, everything, memory_bytes=10e6, cache_bytes=1e12, n_devices=1)
+    by_memory = chunks(everything, memory_bytes=10e6, cache_bytes=1e12, n_devices=1)
     place_bytes = Shape.of([Network((128,))]).place_bytes(32)
     assert max(map(len, by_memory)) * place_bytes <= 10e6
     with pytest.raises(MemoryError, match="choose a smaller one"):
-        chunks(trainings, everything, memory_bytes=1e6, cache_bytes=1e12, n_devices=1)
+        chunks(everything, memory_bytes=1e6, cache_bytes=1e12, n_devices=1)
 
 
 def test_memory_is_three_copies_and_activations():

@@ -10,7 +10,7 @@ from playwright.sync_api import Error as PlaywrightError
 from benchmarks import anatomy, epochs, interaction, report
 from benchmarks.report import LeftOut
 from lib.backends.registry import Runtime
-from lib.workers.engine import TrainingFailed
+from lib.workers.messages import TrainingFailed
 
 
 @pytest.fixture(autouse=True)

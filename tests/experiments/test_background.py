@@ -6,7 +6,7 @@ from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
 from lib.experiments.background import BackgroundTask
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Ready, Starting, Waiting, WorkerDied
+from lib.workers.messages import Ready, Starting, Waiting, WorkerDied
 from lib.workers.notes import Note, State, note_of
 
 

@@ -25,7 +25,8 @@ from lib.storage.records import Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, Progress, TrainingFailed, WorkerDied
+from lib.workers.engine import Engine
+from lib.workers.messages import Item, Progress, TrainingFailed, WorkerDied
 from tests.conftest import ROOT
 from tests.hiding import hiding
 
@@ -98,10 +99,11 @@ class StandIn(Engine):
         self.asked.append(runtime)
         if runtime in self.failing:
             raise self.failing[runtime]
-        yield Progress(0, FirstCall(0.1))
+        item = Item(trainings[0], runtime)
+        yield Progress(item, FirstCall(0.1))
         for epoch in range(trainings[0].epochs):
-            yield Progress(0, Steps(epoch, 0, np.ones(4, np.float32), 0.01))
-            yield Progress(0, Epoch(epoch, 4, 1.0, 0.9, 0.01, 0.002, no_parameters))
+            yield Progress(item, Steps(epoch, 0, np.ones(4, np.float32), 0.01))
+            yield Progress(item, Epoch(epoch, 4, 1.0, 0.9, 0.01, 0.002, no_parameters))
 
 
 @pytest.mark.parametrize("error", [TrainingFailed("there is not enough memory"), WorkerDied("the card is gone")])

@@ -12,7 +12,7 @@ from lib.spec import Network
 from lib.storage.store import Store
 from lib.timing.roofline import step_floor
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Measured
+from lib.workers.messages import Measured
 from tests.conftest import ROOT
 
 

@@ -8,19 +8,19 @@ from lib.experiments import mnist_training
 from lib.experiments.results import Results
 from lib.spec import Training
 from lib.storage.records import Curve
-from lib.sweeps.events import Continued, Finished, Item, Void
+from lib.sweeps.events import Continued, Finished, Void
 from lib.views import mnist_training_sentences
-from lib.workers.engine import Progress, Waiting
+from lib.workers.messages import Item, Progress, Waiting
 from lib.workers.notes import State
 from tests.sweeps.test_sweep import FAST
 
 
 def test_a_restart_voids_what_was_streamed():
-    results = Results(FAST, ["a", "b"])
-    results.add(Progress(0, FirstCall(0.1)))
-    results.add(Progress(0, Steps(0, 0, np.ones(3, np.float32), 0.1)))
-    results.add(Progress(1, Steps(0, 0, np.ones(2, np.float32), 0.1)))
-    results.add(Void((0,)))
+    results, (one, other) = Results(FAST, ["a", "b"]), FAST
+    results.add(Progress(one, FirstCall(0.1)))
+    results.add(Progress(one, Steps(0, 0, np.ones(3, np.float32), 0.1)))
+    results.add(Progress(other, Steps(0, 0, np.ones(2, np.float32), 0.1)))
+    results.add(Void((one,)))
     assert [line.n_steps for line in results.lines] == [0, 2]
 
 
@@ -44,7 +44,11 @@ def filled(experiment, accuracies, epoch_s=0.1, diverged=()):
             for e in range(training.epochs)
         )
         results.add(
-            Finished(index, Curve(0.2, epochs, np.full(steps * training.epochs, 0.3, np.float32)), cached=False)
+            Finished(
+                experiment.items[index],
+                Curve(0.2, epochs, np.full(steps * training.epochs, 0.3, np.float32)),
+                cached=False,
+            )
         )
     results.end(State.DONE)
     return results
@@ -62,8 +66,8 @@ def test_states_are_told_apart():
     cached = Results(experiment.items, experiment.labels)
     curve = filled(experiment, (0.9, 0.9)).lines[0].curve
     assert curve is not None
-    for index in (0, 1):
-        cached.add(Finished(index, curve, cached=True))
+    for item in experiment.items:
+        cached.add(Finished(item, curve, cached=True))
     cached.end(State.DONE)
     assert cached.state is State.SAVED
     assert cached.share_done == 1.0
@@ -75,22 +79,24 @@ def test_after_the_end_nothing_runs_and_nothing_waits(end, cut_off):
     results = Results(experiment.items, experiment.labels)
     curve = filled(experiment, (0.9,) * 4).lines[0].curve
     assert curve is not None
-    results.add(Finished(0, curve, cached=False))
-    results.add(Progress(1, FirstCall(0.1)))
-    results.add(Progress(1, Steps(0, 0, np.ones(3, np.float32), 0.1)))
-    results.add(Continued(2, curve))
+    items = experiment.items
+    results.add(Finished(items[0], curve, cached=False))
+    results.add(Progress(items[1], FirstCall(0.1)))
+    results.add(Progress(items[1], Steps(0, 0, np.ones(3, np.float32), 0.1)))
+    results.add(Continued(items[2], curve))
     assert results.summary_frame()["state"].tolist() == ["done", "training", "training", "waiting"]
     results.end(end, "why")
     assert results.summary_frame()["state"].tolist() == ["done", cut_off, cut_off, "not run"]
 
 
 def test_thinned_lines_do_not_move_while_they_grow():
-    results = Results([Item(Training(batch_size=1, epochs=3))], ["1"])
+    item = Item(Training(batch_size=1, epochs=3))
+    results = Results([item], ["1"])
     rng = np.random.default_rng(0)
     losses = rng.random(5000).astype(np.float32)
-    results.add(Progress(0, Steps(0, 0, losses[:3000], 0.1)))
+    results.add(Progress(item, Steps(0, 0, losses[:3000], 0.1)))
     before = results.steps_frame()
-    results.add(Progress(0, Steps(0, 3000, losses[3000:], 0.1)))
+    results.add(Progress(item, Steps(0, 3000, losses[3000:], 0.1)))
     after = results.steps_frame().iloc[: len(before)]
     assert before["step"].tolist() == after["step"].tolist()
     np.testing.assert_allclose(before["loss"], after["loss"])

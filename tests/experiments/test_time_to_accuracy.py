@@ -24,10 +24,10 @@ from lib.experiments.time_to_accuracy import (
 from lib.spec import Network, Training
 from lib.storage.records import Curve
 from lib.storage.store import Store
-from lib.sweeps.cached import Cached
-from lib.sweeps.events import Item
+from lib.sweeps.plan import Cached
 from lib.views.backend_race import Shown, sentence, table
 from lib.workers.cancel import Cancel
+from lib.workers.messages import Item
 from lib.workers.notes import Note
 from lib.workers.queue import Request
 
@@ -122,6 +122,6 @@ def test_what_is_learned_belongs_to_its_images_whichever_they_are(tmp_path):
     store, trial = Store(tmp_path / "r.sqlite"), trials(NETWORK)[0]
     digits = Facts("scikit-learn digits", "digest")
     epochs = tuple(Epoch(number, 1, 0.4, 0.9, 0.1, 0.01, no_parameters) for number in range(trial.epochs))
-    store.put(Cached([Item(trial)], None).key(0, digits.digest), Curve(0.1, epochs, np.ones(trial.epochs, np.float32)))
+    store.put(Cached(None, digits.digest).key(Item(trial)), Curve(0.1, epochs, np.ones(trial.epochs, np.float32)))
     assert learned(store, NETWORK, digits) == {trial: (0.9,) * trial.epochs}
     assert learned(store, NETWORK, replace(digits, digest="another")) == learned(store, NETWORK, None) == {}

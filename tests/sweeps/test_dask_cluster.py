@@ -16,9 +16,10 @@ from lib.spec import Network, Training
 from lib.storage.store import Store
 from lib.sweeps import dask_cluster
 from lib.sweeps.dask_cluster import NoCluster, connected
-from lib.sweeps.events import Finished, Item, Picked, Refused
+from lib.sweeps.events import Finished, Picked, Refused
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
+from lib.workers.messages import Item
 from tests.conftest import ROOT
 
 # Dask's own: sockets that its threads still close when the client is gone.
@@ -90,18 +91,18 @@ def test_a_worker_killed_in_mid_sweep_costs_only_its_trainings(scheduler, worker
         if isinstance(update, Picked):
             picked.append(update)
         if isinstance(update, Finished):
-            found[update.index] = update
+            found[update.item] = update
             if len(found) == 1:
                 os.kill(workers[0].pid, signal.SIGKILL)
     assert [one.strategy for one in picked] == ["cluster"]
-    assert sorted(found) == list(range(len(TRAININGS)))
+    assert set(found) == set(items)
     alone = {
-        update.index: update
+        update.item: update
         for update in updates(items[:3], engine, None, Cancel(), Options("sequential"))
         if isinstance(update, Finished)
     }
-    for index in range(3):
-        np.testing.assert_allclose(found[index].curve.losses, alone[index].curve.losses, atol=1e-4)
+    for item in items[:3]:
+        np.testing.assert_allclose(found[item].curve.losses, alone[item].curve.losses, atol=1e-4)
     again = list(updates(items, engine, store, Cancel()))
     assert all(update.cached for update in again if isinstance(update, Finished)), "streamed back, and kept"
 

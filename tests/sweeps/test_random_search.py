@@ -56,24 +56,24 @@ def curve(n_epochs=2, steps=30, diverged=None):
 
 def test_rows_say_what_was_trained():
     trainings = [Training(Network((64, 64)), 0.3, 128, 4), Training(Network((32,)), 0.1, 32, 4)]
-    frame = search_frame(trainings, {0: curve(4), 1: curve(1, diverged=7)})
+    frame = search_frame(dict(zip(trainings, (curve(4), curve(1, diverged=7)), strict=True)))
     assert frame[list(DIMENSIONS)].to_numpy().tolist() == [[0.3, 128, 64, 2], [0.1, 32, 32, 1]]
     assert frame["epochs"].tolist() == [4, 1]
     assert frame["diverged"].tolist() == [False, True]
-    assert search_frame(trainings, {}).empty
+    assert search_frame({}).empty
 
 
 def test_losses_of_unlike_trainings_lie_at_common_places():
     trainings = [Training(batch_size=32, epochs=4), Training(batch_size=512, epochs=4)]
     bad = curve(1, 30)
     bad = replace(bad, losses=np.where(np.arange(30) > 20, np.nan, bad.losses).astype(np.float32))
-    frame = losses_frame(trainings, {0: curve(4, 1500), 1: bad}, points=40)
+    frame = losses_frame(dict(zip(trainings, (curve(4, 1500), bad), strict=True)), points=40)
     whole, stopped = frame[frame["model"] == 0], frame[frame["model"] == 1]
     np.testing.assert_allclose(whole["step"], 0.05 + 0.1 * np.arange(40))
     np.testing.assert_allclose(whole["loss"], curve(4, 1500).losses.reshape(40, -1).mean(axis=1), rtol=1e-5)
     assert len(stopped) == 10, "a quarter of the epochs, a quarter of the places"
     assert np.isnan(stopped["loss"].to_numpy()[-2:]).all(), "what is not finite is not smoothed away"
-    assert losses_frame(trainings, {}).empty
+    assert losses_frame({}).empty
 
 
 def served(trainings, engine, store):
@@ -89,11 +89,11 @@ def test_a_search_is_kept_and_served(engine, tmp_path):
     trainings = draw(Space(batch_sizes=(2048, 4096), widths=(8, 16)), 6, 1, 0)
     assert served(trainings, engine, store)[0] == []
     events = list(search(trainings, engine, store, Cancel(), Request(), "padded", halving=False))
-    assert sorted(one.index for one in events if isinstance(one, Finished)) == list(range(6))
+    assert {one.item.training for one in events if isinstance(one, Finished)} == set(trainings)
     assert [one.strategy for one in events if isinstance(one, Picked)] == ["padded"]
     assert any(isinstance(one, Note) and "6 of 6 epochs" in one.text for one in events)
     found, notes = served(trainings, engine, store)
-    assert (sorted(one.index for one in found), notes) == (list(range(6)), [])
+    assert ({one.item.training for one in found}, notes) == (set(trainings), [])
     assert all(one.cached for one in found)
 
 
@@ -111,8 +111,8 @@ def test_a_kept_search_is_served_where_only_a_worker_knows_the_images(tmp_path, 
     finally:
         first.close()
         later.close()
-    assert (sorted(one.index for one in found), notes) == (
-        [0, 1],
+    assert ({one.item.training for one in found}, notes) == (
+        set(trainings),
         [f"{Runtime().label}: its worker imports the library and loads the images"],
     )
 

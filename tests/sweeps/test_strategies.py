@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -15,21 +16,23 @@ import pytest
 from lib.backends.base import Steps
 from lib.backends.registry import Runtime, versions
 from lib.backends.stacked.packing import Shape
+from lib.experiments.results import Results
 from lib.spec import Network, Training
 from lib.storage.store import Store
-from lib.sweeps import cached as cached_module
 from lib.sweeps import cost_model
 from lib.sweeps import plan as plan_module
-from lib.sweeps.cached import Cached
 from lib.sweeps.cost_model import candidates, expected_s, makespan, nominal_s
-from lib.sweeps.events import Continued, Finished, Item, Picked, Void
+from lib.sweeps.events import Continued, Finished, Picked, Void
 from lib.sweeps.process_pool import Died, Expected, OtherVersions, PoolTask, TaskFailed, local_pool, perform, run_tasks
 from lib.sweeps.strategies import STRATEGIES, Limits, Part, parts
 from lib.sweeps.successive_halving import cost_epochs, halved, rungs
 from lib.sweeps.sweep import Options, sweep, updates
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, Progress, TrainingFailed, WorkerDied
+from lib.workers.engine import Engine
+from lib.workers.messages import Item, Progress, TrainingFailed, WorkerDied
+from lib.workers.notes import State
 from lib.workers.queue import Request, Urgency
+from tests.sweeps.test_sweep import by_place
 
 MIXED = [
     Training(Network(hidden), rate, 4096, 2, seed)
@@ -48,7 +51,7 @@ def made(trainings, engine, store=None, **options):
     """Everything that was told, and what finished, by index."""
     items = [Item(training) for training in trainings]
     events = list(updates(items, engine, store, Cancel(), Options(**options)))
-    return events, {update.index: update for update in events if isinstance(update, Finished)}
+    return events, by_place(items, events)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +91,7 @@ def test_every_strategy_trains_the_same(engine, alone, strategy):
 def test_any_executor_will_do(engine, alone, executor):
     items = [Item(training) for training in MIXED]
     events = updates(items, engine, None, Cancel(), Options(executor=executor, max_waste=1.0))
-    assert_the_same({update.index: update for update in events if isinstance(update, Finished)}, alone)
+    assert_the_same(by_place(items, events), alone)
 
 
 def test_the_call_of_the_readme(tmp_path):
@@ -103,15 +106,13 @@ def test_one_more_epoch_and_one_more_rate_train_only_that(engine, tmp_path, stra
     made(MIXED[:2], engine, store, strategy=strategy)
     longer = [replace(training, epochs=3) for training in MIXED[:2]]
     events, found = made([*longer, replace(MIXED[0], learning_rate=0.2)], engine, store, strategy=strategy)
-    assert {update.index: len(update.curve.epochs) for update in events if isinstance(update, Continued)} == {
-        0: 2,
-        1: 2,
-    }
+    goes_on = {update.item.training: len(update.curve.epochs) for update in events if isinstance(update, Continued)}
+    assert goes_on == dict.fromkeys(longer, 2)
     if strategy != "processes":
         steps = {
             update.event.epoch
             for update in events
-            if isinstance(update, Progress) and update.index < 2 and hasattr(update.event, "epoch")
+            if isinstance(update, Progress) and update.item.training in longer and hasattr(update.event, "epoch")
         }
         assert steps == {2}, "only the third epoch is trained"
     _, whole = made(longer, engine, strategy=strategy)
@@ -124,11 +125,18 @@ def test_one_more_epoch_and_one_more_rate_train_only_that(engine, tmp_path, stra
     )
 
 
-def test_equal_trainings_are_made_once_and_reported_twice(engine):
-    events, found = made([MIXED[0], MIXED[1], MIXED[0]], engine, strategy="sequential")
-    assert sorted(found) == [0, 1, 2]
-    assert found[2].curve is found[0].curve
+def test_equal_trainings_are_made_once_and_reported_twice(engine, tmp_path):
+    items = [Item(MIXED[0]), Item(MIXED[1]), Item(MIXED[0])]
+    events = list(updates(items, engine, None, Cancel(), Options("sequential")))
+    assert len([update for update in events if isinstance(update, Finished)]) == 2
     assert len([update for update in events if isinstance(update, Picked)]) == 1
+    results = Results(items, ["a", "b", "a again"])
+    for update in events:
+        results.add(update)
+    assert [line.state for line in results.lines] == [State.DONE] * 3
+    assert results.lines[2].curve is results.lines[0].curve
+    rows = list(sweep(items, "sequential", store=Store(tmp_path / "results.sqlite")))
+    assert sorted(row["learning_rate"] for row in rows) == [0.1, 0.1, 0.3]  # type: ignore[type-var]
 
 
 def test_bad_sweeps_are_one_sentence(engine, monkeypatch):
@@ -164,7 +172,7 @@ def test_a_stop_keeps_what_is_finished(engine, tmp_path):
         events.append(update)
         if isinstance(update, Finished):
             cancel.set()
-    assert [update.index for update in events if isinstance(update, Finished)] == [0]
+    assert [update.item for update in events if isinstance(update, Finished)] == items[:1]
     assert isinstance(events[-1], Finished), "nothing is told after the stop"
     again = updates(items[:1], engine, store, Cancel(), Options("sequential"))
     assert [update.cached for update in again if isinstance(update, Finished)] == [True]
@@ -197,7 +205,7 @@ def test_a_killed_process_costs_only_its_training(engine, alone):
             killed = True
             time.sleep(0.5)
             os.kill(children[0], signal.SIGKILL)
-    finished = [update.index for update in events if isinstance(update, Finished)]
+    finished = [trainings.index(update.item.training) for update in events if isinstance(update, Finished)]
     assert killed
     assert sorted(finished) == [0, 1, 2, 3]
     assert any(isinstance(update, Void) for update in events)
@@ -280,36 +288,34 @@ def test_parts_hold_every_training_once():
     limits = Limits(1e9, 4e6, 2, 0.4)
     devices_of_many = {"sequential": 0, "vmap": 1, "padded": 1, "sharded": 2}
     for key, n_devices in devices_of_many.items():
-        plan = parts(STRATEGIES[key], MIXED, range(len(MIXED)), limits)
-        assert sorted(i for part in plan for i in part.indices) == list(range(len(MIXED)))
-        assert [part.devices for part in plan] == [n_devices if len(part.indices) > 1 else 0 for part in plan]
-        unlike = [part for part in plan if len({MIXED[i].network for i in part.indices}) > 1]
+        plan = parts(STRATEGIES[key], MIXED, limits)
+        assert Counter(training for part in plan for training in part.trainings) == Counter(MIXED)
+        assert [part.devices for part in plan] == [n_devices if len(part.trainings) > 1 else 0 for part in plan]
+        unlike = [part for part in plan if len({training.network for training in part.trainings}) > 1]
         assert bool(unlike) == STRATEGIES[key].padded, "only padding puts different networks into one program"
 
 
 def test_candidates_are_those_that_differ():
     limits = Limits(1e9, 4e6, 1, 0.4)
     sizes = [Training(batch_size=size) for size in (1, 32, 512)]
-    assert candidates(sizes, range(3), limits) == ["sequential"], "nothing can share a program"
+    assert candidates(sizes, limits) == ["sequential"], "nothing can share a program"
     rates = [Training(learning_rate=rate) for rate in (0.1, 0.2)]
-    assert candidates(rates, range(2), limits) == ["sequential", "vmap"]
-    assert candidates(rates, range(2), replace(limits, n_devices=2)) == ["sequential", "vmap", "sharded"]
+    assert candidates(rates, limits) == ["sequential", "vmap"]
+    assert candidates(rates, replace(limits, n_devices=2)) == ["sequential", "vmap", "sharded"]
     shapes = [Training(Network((width,))) for width in (100, 128)]
-    assert candidates(shapes, range(2), limits) == ["sequential", "padded"]
+    assert candidates(shapes, limits) == ["sequential", "padded"]
 
 
 def test_expectation_is_arithmetic_on_step_times():
     from lib.sweeps.cost_model import COMPILED_S, StepTime, evaluation_flops, step_flops
 
-    trainings = [Training(learning_rate=rate, epochs=2) for rate in (0.1, 0.2)]
-    alone, together = [Part((0, 1))], [Part((0, 1), 1)]
+    trainings = tuple(Training(learning_rate=rate, epochs=2) for rate in (0.1, 0.2))
     step_time = StepTime(100e-6, 0.5)
-    for plan, steps in ((alone, 2 * 2 * 1500), (together, 2 * 1500)):
-        rate = step_flops(plan[0], trainings) / step_time.step_s
-        evaluation_s = evaluation_flops(plan[0], trainings) / rate
-        assert expected_s(plan, trainings, {0: step_time}) == pytest.approx(steps * 100e-6 + evaluation_s + COMPILED_S)
+    for part, steps in ((Part(trainings), 2 * 2 * 1500), (Part(trainings, 1), 2 * 1500)):
+        evaluation_s = evaluation_flops(part) / (step_flops(part) / step_time.step_s)
+        assert expected_s([part], {part: step_time}) == pytest.approx(steps * 100e-6 + evaluation_s + COMPILED_S)
     assert makespan([4, 3, 3], 2) == 6
-    assert nominal_s(trainings, [0, 1]) == pytest.approx(2 * nominal_s(trainings, [0]))
+    assert nominal_s(trainings) == pytest.approx(2 * nominal_s(trainings[:1]))
 
 
 def test_auto_says_what_it_picked_and_measures_nothing_for_a_short_sweep(engine, tmp_path, monkeypatch):
@@ -333,7 +339,7 @@ def test_auto_says_what_it_picked_and_measures_nothing_for_a_short_sweep(engine,
 
 def test_large_sweeps_keep_thinned_losses(engine, monkeypatch):
     monkeypatch.setattr(plan_module, "MANY", 2)
-    monkeypatch.setattr(cached_module, "POINTS", 5)
+    monkeypatch.setattr(plan_module, "POINTS", 5)
     _, found = made(MIXED[:3], engine, strategy="vmap")
     _, whole = made(MIXED[:1], engine, strategy="sequential")
     curve = found[0].curve
@@ -356,7 +362,7 @@ def test_halving_finds_the_winner_of_the_full_grid(engine, tmp_path):
     items = [Item(training) for training in trainings]
     store = Store(tmp_path / "results.sqlite")
     events = list(halved(items, engine, store, Cancel(), Options("vmap")))
-    found = {update.index: update for update in events if isinstance(update, Finished)}
+    found = by_place(items, events)
     assert sorted(found) == list(range(16))
     epochs = [len(found[i].curve.epochs) for i in range(16)]
     assert sorted(set(epochs)) == [1, 4]
@@ -374,7 +380,7 @@ def test_what_goes_on_from_forgotten_parameters_begins_again(engine, tmp_path, m
     """Their place in the store may be taken by others between two looks."""
     store = Store(tmp_path / "results.sqlite")
     made(MIXED[:2], engine, store, strategy="sequential")
-    monkeypatch.setattr(Cached, "start", lambda *_: None)
+    monkeypatch.setattr(plan_module.Cached, "start", lambda *_: None)
     longer = [replace(training, epochs=3) for training in MIXED[:2]]
     for strategy in ("sequential", "processes"):
         events, found = made(longer, engine, store, strategy=strategy)
@@ -404,7 +410,7 @@ def test_a_moved_slider_does_not_wait_for_a_pool(engine):
     list(updates([Item(MIXED[1])], engine, None, Cancel(), Options("sequential"), Request(viewer, Urgency.NOW)))
     assert not found, "it did not wait for the others' end"
     thread.join(200)
-    assert sorted(update.index for update in found) == [0, 1]
+    assert {update.item for update in found} == set(slow)
 
 
 def test_parameters_of_a_large_sweep_are_not_held_anywhere(engine, tmp_path, monkeypatch):
@@ -439,12 +445,12 @@ def test_a_sweep_whose_worker_was_killed_resumes(tmp_path):
 
     def kill_in_the_second():
         for update in updates(items, engine, store, Cancel(), Options("sequential")):
-            if isinstance(update, Progress) and update.index == 1 and isinstance(update.event, Steps):
+            if isinstance(update, Progress) and update.item == items[1] and isinstance(update.event, Steps):
                 os.kill(engine.pids()["jax/cpu"], signal.SIGKILL)
 
     with pytest.raises(WorkerDied, match="Nothing else is lost"):
         kill_in_the_second()
     shorter = [items[0], Item(replace(items[1].training, epochs=1))]
     again = updates(shorter, engine, store, Cancel(), Options("sequential"))
-    assert {update.index: update.cached for update in again if isinstance(update, Finished)} == {0: True, 1: False}
+    assert {place: update.cached for place, update in by_place(shorter, again).items()} == {0: True, 1: False}
     engine.close()

@@ -11,18 +11,24 @@ from lib.backends.registry import Runtime
 from lib.experiments.results import Results
 from lib.spec import Network, Training
 from lib.storage.store import Store
-from lib.sweeps.events import Finished, Item, Void
+from lib.sweeps.events import Finished, Void
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Progress
 from lib.workers.machine_lock import Holder
+from lib.workers.messages import Item, Progress
 
 FAST = [Item(Training(Network((8,)), rate, 4096, 1), Runtime("numpy")) for rate in (0.1, 0.3)]
 
 
 def finished(items, engine, store, **options):
     events = list(updates(items, engine, store, Cancel(), Options(**options)))
-    return events, {update.index: update for update in events if isinstance(update, Finished)}
+    return events, by_place(items, events)
+
+
+def by_place(items, events):
+    """What finished, by its place among the items."""
+    found = {update.item: update for update in events if isinstance(update, Finished)}
+    return {place: found[item] for place, item in enumerate(items) if item in found}
 
 
 def test_what_is_kept_is_served_and_the_rest_trained(engine, tmp_path):
@@ -32,7 +38,7 @@ def test_what_is_kept_is_served_and_the_rest_trained(engine, tmp_path):
     more = [*FAST, Item(Training(Network((8,)), 0.2, 4096, 1), Runtime("numpy"))]
     events, second = finished(more, engine, store)
     assert [second[i].cached for i in (0, 1, 2)] == [True, True, False]
-    assert {update.index for update in events if isinstance(update, Progress)} == {2}
+    assert {update.item for update in events if isinstance(update, Progress)} == {more[2]}
     np.testing.assert_array_equal(first[1].curve.losses, second[1].curve.losses)
     assert second[0].curve.measured_at == first[0].curve.measured_at, "a kept time says when it was taken"
     _, fresh = finished(FAST, engine, store, fresh=True)
@@ -87,9 +93,11 @@ def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_on
     follower.start()
     begun += first
     follower.join(120)
-    (curve,) = (update.curve for update in later if isinstance(update, Finished) and update.index == 2)
+    (curve,) = (update.curve for update in later if isinstance(update, Finished) and update.item == LONGER[0])
     assert curve is begun[-1].curve
-    epochs = [u.event.epoch for u in later if isinstance(u, Progress) and u.index == 2 and isinstance(u.event, Epoch)]
+    epochs = [
+        u.event.epoch for u in later if isinstance(u, Progress) and u.item == LONGER[0] and isinstance(u.event, Epoch)
+    ]
     assert epochs == [0, 1, 2]
     assert sorted(map(str, trained)) == sorted(str(item.training) for item in (*FAST, *LONGER))
 
@@ -107,7 +115,7 @@ def test_what_one_gives_up_another_goes_on_with(engine, tmp_path):
     cancel.set()
     assert not [update for update in first if isinstance(update, Finished)]
     follower.join(120)
-    assert Void((0,)) in later
+    assert Void((LONGER[0],)) in later
     assert isinstance(later[-1], Finished)
 
 

@@ -23,7 +23,8 @@ from lib.storage.store import Store
 from lib.timing.disturbance import Disturbance, Watch, disturbances
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, Measured, Message, Progress, Ready, Trained, Waiting
+from lib.workers.engine import Engine
+from lib.workers.messages import Item, Measured, Message, Progress, Ready, Trained, Waiting
 from lib.workers.queue import Request
 
 SPIN = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
@@ -115,18 +116,19 @@ def test_quiet_is_no_flag():
 class Played(Engine):
     """An engine whose worker answers at once: only what is said of its measurements is looked at."""
 
-    def _perform(self, runtime, job, cancel, request) -> Iterator[Message]:
+    def _perform(self, job, cancel, request) -> Iterator[Message]:
         yield Ready(Facts("MNIST", "digest"))
         if job.examination is not None:
             yield Measured("product", Measurement((1e-3,) * 3, 1, Ended.CAP, warnings=("its own",)), 1e9)
             return
-        for index, training in enumerate(job.trainings):
-            yield Progress(index, FirstCall(0.1))
+        for training in job.trainings:
+            item = Item(training, job.runtime)
+            yield Progress(item, FirstCall(0.1))
             for epoch in range(training.epochs):
                 for first in (0, 1):
-                    yield Progress(index, Steps(epoch, first, np.ones(1, np.float32), 1e-3))
-                yield Progress(index, Epoch(epoch, 2, 0.3, 0.9, 1e-3, 1e-4, no_parameters))
-            yield Trained(index, None)
+                    yield Progress(item, Steps(epoch, first, np.ones(1, np.float32), 1e-3))
+                yield Progress(item, Epoch(epoch, 2, 0.3, 0.9, 1e-3, 1e-4, no_parameters))
+            yield Trained(item, None)
 
 
 def measure_tasks_of(kind):
@@ -173,11 +175,11 @@ def test_what_others_did_before_its_turn_is_no_disturbance(monkeypatch):
     monkeypatch.setattr(Watch, "marked", lambda self, measured: measured)
 
     class Queued(Played):
-        def _perform(self, runtime, job, cancel, request) -> Iterator[Message]:
+        def _perform(self, job, cancel, request) -> Iterator[Message]:
             began.append("waiting")
             yield Waiting(3)
             began.append("ready")
-            yield from super()._perform(runtime, job, cancel, request)
+            yield from super()._perform(job, cancel, request)
 
     list(Queued().examine(Runtime(), Examination("ceilings"), Cancel()))
     assert began == ["waiting", "ready", "watch"]

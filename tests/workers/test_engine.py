@@ -22,10 +22,13 @@ from lib.spec import Network, Training
 from lib.workers import engine as engine_module
 from lib.workers import worker
 from lib.workers.cancel import Cancel
-from lib.workers.engine import (
+from lib.workers.engine import Engine
+from lib.workers.messages import (
     Disturbed,
-    Engine,
+    End,
     How,
+    Item,
+    Job,
     Measured,
     Progress,
     Ready,
@@ -86,10 +89,11 @@ def test_keras_on_tensorflow_agrees_step_by_step(engine):
 
 
 def test_trainings_of_a_job_advance_side_by_side(engine):
-    messages = run(engine, JAX, [Training(learning_rate=rate) for rate in (0.01, 0.1)])
-    first_epochs = [m.index for m in messages if isinstance(m, Progress) and isinstance(m.event, Epoch)][:2]
-    assert sorted(first_epochs) == [0, 1], "both finish their first epoch before one finishes its second"
-    assert sorted(m.index for m in messages if isinstance(m, Trained)) == [0, 1]
+    items = {Item(Training(learning_rate=rate), JAX) for rate in (0.01, 0.1)}
+    messages = run(engine, JAX, [item.training for item in items])
+    first_epochs = [m.item for m in messages if isinstance(m, Progress) and isinstance(m.event, Epoch)][:2]
+    assert set(first_epochs) == items, "both finish their first epoch before one finishes its second"
+    assert {m.item for m in messages if isinstance(m, Trained)} == items
 
 
 def test_parameters_come_back_when_asked_for(engine):
@@ -108,16 +112,16 @@ def test_a_cancel_takes_effect_after_a_few_of_a_thousand_reports(engine, monkeyp
     monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 60.0)  # a slow worker is not replaced
     library = f"{BACKENDS[key].worker}/cpu"
     run(engine, Runtime(key), [Training(batch_size=4096, epochs=1)])
-    pid, told, receive = engine.pids()[library], [], engine._receive
-    monkeypatch.setattr(engine, "_receive", lambda worker: told.append(receive(worker)) or told[-1])
+    pid, answers, receive = engine.pids()[library], [], engine._receive
+    monkeypatch.setattr(engine, "_receive", lambda worker: answers.append(receive(worker)) or answers[-1])
     cancel = Cancel()
     messages = engine.run(Runtime(key), [LONG], cancel)
     until_steps(messages)
-    told.clear()
+    answers.clear()
     cancel.set()
     assert not [m for m in messages if isinstance(m, Trained)]
-    assert told[-1][0] == "stopped"
-    assert len(told) < 20
+    assert answers[-1].content is End.STOPPED
+    assert len(answers) < 20
     assert run(engine, Runtime(key), [Training(batch_size=4096, epochs=1)])
     assert engine.pids()[library] == pid, "the worker is still there"
 
@@ -327,7 +331,8 @@ def test_no_worker_survives_its_parent(ending):
     code = """
 import os, signal, sys, threading, time
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, Progress
+from lib.workers.engine import Engine
+from lib.workers.messages import Progress
 from lib.backends.registry import Runtime
 from lib.spec import Training
 engine = Engine()
@@ -432,6 +437,6 @@ def test_a_probe_tells_its_first_steps_however_long_they_took(monkeypatch, small
     """On a slow machine one report is longer than the whole probe; a stack's trainings all tell theirs."""
     reports = [(index, Steps(0, 0, np.ones(4, np.float32), 10.0)) for index in (0, 1)]
     monkeypatch.setattr(worker, "_events", lambda job, data: iter([*reports, (0, None), *reports]))
-    how = worker.How(devices=devices, probe_s=0.2)
-    job = worker.Job(1, "numpy", "cpu", (Training(), Training()), how)
-    assert [message[0] for message in worker._train(job, small_data)] == ["event"] * expected
+    how = How(devices=devices, probe_s=0.2)
+    job = Job(1, Runtime("numpy"), (Training(), Training()), how)
+    assert [type(answer) for answer in worker._train(job, small_data)] == [Progress] * expected

@@ -11,7 +11,7 @@ stack ends, through weights that are zero for all others (their gradient is mask
 that order. The networks of one row read the same images, so their first layers are one product.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lib.spec import N_CLASSES, N_PIXELS, Network, Training
@@ -128,23 +128,23 @@ def _up(count: int, multiple: int) -> int:
     return -(-count // multiple) * multiple
 
 
-def stacks(trainings: Sequence[Training], indices: Sequence[int], max_waste: float) -> list[tuple[int, ...]]:
-    """Indices of trainings that may share a program: one batch size, and padding wastes at most `max_waste` of the
-    arithmetic.
+def stacks(trainings: Iterable[Training], max_waste: float) -> list[tuple[Training, ...]]:
+    """Groups of trainings that may share a program: of one batch size, and padding wastes little of the arithmetic.
 
     Greedy over the networks in the order of their widths. Networks without a hidden layer stay among themselves: a
     hidden layer would be all padding to them.
+
+    Args:
+        trainings: In any order.
+        max_waste: Share of a group's arithmetic that padding may add, 0 to 1; 0 keeps to one shape a group.
     """
-    groups: list[tuple[int, ...]] = []
-    order = sorted(indices, key=lambda i: (trainings[i].batch_size, trainings[i].network.hidden))
-    for index in order:
-        training = trainings[index]
-        last = groups[-1] if groups else ()
-        alike = bool(last) and _alike(trainings[last[0]], training)
-        if alike and waste([trainings[i].network for i in (*last, index)]) <= max_waste:
-            groups[-1] = (*last, index)
+    groups: list[tuple[Training, ...]] = []
+    for training in sorted(trainings, key=lambda one: (one.batch_size, one.network.hidden)):
+        longer = (*groups[-1], training) if groups and _alike(groups[-1][0], training) else ()
+        if longer and waste([one.network for one in longer]) <= max_waste:
+            groups[-1] = longer
         else:
-            groups.append((index,))
+            groups.append((training,))
     return groups
 
 
@@ -153,24 +153,29 @@ def _alike(one: Training, other: Training) -> bool:
 
 
 def chunks(
-    trainings: Sequence[Training], group: Sequence[int], memory_bytes: float, cache_bytes: float, n_devices: int
-) -> list[tuple[int, ...]]:
-    """A group in parts that fit: into the memory, and with their parameters into the caches of the devices; even sizes.
+    group: tuple[Training, ...], memory_bytes: float, cache_bytes: float, n_devices: int
+) -> list[tuple[Training, ...]]:
+    """A group in parts of even sizes that fit into the memory, and with their parameters into the devices' caches.
 
-    Raises MemoryError, with a sentence, where not even one network fits.
+    Args:
+        group: Trainings of one batch size that may share a program.
+        memory_bytes: That a part may use while it trains.
+        cache_bytes: Of each device, for parameters.
+        n_devices: That a part is divided among.
+
+    Raises:
+        MemoryError: Not even one network fits; the text is a sentence for the person.
     """
-    shape = Shape.of([trainings[i].network for i in group])
-    place_bytes = shape.place_bytes(trainings[group[0]].batch_size)
+    shape, batch_size = Shape.of([one.network for one in group]), group[0].batch_size
+    place_bytes = shape.place_bytes(batch_size)
     in_memory = int(min(memory_bytes / place_bytes, len(group)))
     if in_memory < 1:
         raise MemoryError(
-            f"a network of {trainings[group[0]].network.label} at batch size {trainings[group[0]].batch_size:,} needs"
-            f" {place_bytes / 1e6:,.0f} MB to train, and {memory_bytes / 1e6:,.0f} MB are free; choose a smaller one,"
-            " or close other programs"
+            f"a network of {group[0].network.label} at batch size {batch_size:,} needs {place_bytes / 1e6:,.0f} MB to"
+            f" train, and {memory_bytes / 1e6:,.0f} MB are free; choose a smaller one, or close other programs"
         )
     in_caches = n_devices * max(1, int(min(cache_bytes / (4 * shape.n_parameters), len(group))))
     n_parts = -(-len(group) // min(in_memory, in_caches))
     size = -(-len(group) // n_parts)
     size = min(_up(size, n_devices), in_memory) if n_parts > 1 else size
-    whole = tuple(group)
-    return [whole[first : first + size] for first in range(0, len(group), size)]
+    return [group[first : first + size] for first in range(0, len(group), size)]

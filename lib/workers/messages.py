@@ -1,0 +1,183 @@
+"""What engine and workers say to each other, and what the engine passes on to whoever watches a run.
+
+To a worker go `Job` and `Order`. From it come first `About` or `Failed`, and then for each job one `Answer` after
+another: `Progress`, `Checkpoint`, `Trained` or `Measured` as they happen, None where it merely shows that it lives and
+can be stopped, and at last `Failed` or an `End`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from lib.backends.base import Event, Parameters
+from lib.backends.registry import Runtime
+from lib.data.mnist import Facts
+from lib.profiling.request import Examination
+from lib.spec import Training
+from lib.timing.measurement import Measurement
+from lib.workers.machine_lock import Holder
+
+
+class WorkerDied(RuntimeError):
+    """A worker ended while it trained; the text says what that means and what to do."""
+
+
+class TrainingFailed(RuntimeError):
+    """The backend could not do what was asked; the text says why."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One training, and the backend and device that it is given to."""
+
+    training: Training
+    runtime: Runtime = field(default_factory=Runtime)
+
+
+@dataclass(frozen=True)
+class How:
+    """How a job's trainings are made, beyond what they are."""
+
+    devices: int = 0  # that a stack is divided among: all trainings in one program; 0: each by itself
+    interleaved: bool = True  # each by itself, but side by side where the backend allows it; else one after another
+    first_epoch: int = 0
+    start: Mapping[int, Parameters] = field(default_factory=dict)  # what they go on from, where it is not their seed
+    want_parameters: bool = False  # at the end, and every few seconds
+    probe_s: float = 0.0  # end after so many seconds of steps: to see how fast they go
+
+
+@dataclass(frozen=True)
+class Job:
+    """Different trainings for one runtime; of one batch size if they are a stack."""
+
+    id: int
+    runtime: Runtime
+    trainings: tuple[Training, ...]
+    how: How = field(default_factory=How)
+    examination: Examination | None = None  # something to measure instead of training
+
+
+class Wish(Enum):
+    RESUME = auto()
+    PAUSE = auto()
+    CANCEL = auto()
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker shall do with a job that it has."""
+
+    job_id: int
+    wish: Wish
+
+
+@dataclass(frozen=True)
+class About:
+    """What a worker says of itself when it is ready."""
+
+    pid: int
+    data: Facts
+    versions: str  # of everything that the numbers depend on
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A worker cannot start, or not do what was asked; `why` is a sentence for the person."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Something that a training yielded."""
+
+    item: Item
+    event: Event
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A training's parameters after so many epochs, while it goes on: what it can begin again from."""
+
+    item: Item
+    epochs: int
+    parameters: Parameters
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training is done; its parameters where they were wanted."""
+
+    item: Item
+    parameters: Parameters | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of an examination; `work`: what a measured step stands for (operations, bytes, calls, or training
+    steps)."""
+
+    name: str
+    measurement: Measurement
+    work: float
+
+
+class End(Enum):
+    """Of a job, or of its worker's attention to it."""
+
+    DONE = auto()
+    PAUSED = auto()
+    STOPPED = auto()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker says of a job."""
+
+    job_id: int
+    content: Progress | Checkpoint | Trained | Measured | Failed | End | None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A run has not started yet.
+
+    `place` others come first; None where another program on this machine holds the turn, `holder` if it is known.
+    """
+
+    place: int | None
+    holder: Holder | None = None
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """What follows is timed beside another program's measurement, because it did not give way; `why` says which."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Starting:
+    """A worker is being started: importing its library and loading the data."""
+
+    runtime: Runtime
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The worker that will train is there; comes before the first progress, and says what data it has."""
+
+    data: Facts
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """The worker was replaced; the trainings begin again and their events so far are void.
+
+    `why`, where the person should know.
+    """
+
+    why: str = ""
+
+
+Message = Measured | Checkpoint | Waiting | Disturbed | Starting | Ready | Restarted | Progress | Trained
