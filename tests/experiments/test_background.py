@@ -2,12 +2,10 @@
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.data.mnist import Facts
 from lib.experiments.background import BackgroundTask
 from lib.workers.cancel import Cancel
-from lib.workers.messages import Ready, Starting, Waiting, WorkerDied
-from lib.workers.notes import Note, State, note_of
+from lib.workers.messages import WorkerDied
+from lib.workers.notes import Note, State
 
 
 def finished(make, cancel=None):
@@ -32,37 +30,6 @@ def test_items_notes_and_the_end():
 def test_a_note_is_gone_when_something_came():
     now = finished(lambda: iter([Note("starting"), 1])).view()
     assert now.note == ""
-
-
-@pytest.mark.parametrize(
-    ("message", "state", "words"),
-    [
-        (Waiting(2), State.WAITING, "2 before this"),
-        (Waiting(None), State.WAITING, "another program measures"),
-        (
-            Starting(Runtime("keras-jax")),
-            State.STARTING,
-            "Keras on JAX: its worker imports the library and loads the images",
-        ),
-        (Ready(Facts("", "")), State.MEASURING, "32 networks"),
-    ],
-    ids=["queue", "other program", "start", "ready"],
-)
-def test_a_state_goes_by_its_name(message, state, words):
-    """What waits does not say that it measures; it is not over either."""
-    go = Cancel()
-
-    def make():
-        yield note_of(message, "32 networks")
-        go.wait(5)
-
-    task = BackgroundTask(make, Cancel())
-    assert task.wait_for_news(0, 5)
-    now = task.view()
-    assert (now.state, now.note, now.over, task.over_at(now.version)) == (state, words, False, False)
-    go.set()
-    task.thread.join(5)
-    assert (task.view().state, task.view().note) == (State.DONE, "")
 
 
 def test_a_stop_is_no_end():

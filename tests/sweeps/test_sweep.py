@@ -1,21 +1,27 @@
 """Sweeps through the real engine: grouping, serving what is kept, and what a run shows while it goes on."""
 
+import os
+import signal
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch
+from lib.backends.base import Epoch, Steps
 from lib.backends.registry import Runtime
 from lib.experiments.results import Results
 from lib.spec import Network, Training
 from lib.storage.store import Store
-from lib.sweeps.events import Finished, Void
-from lib.sweeps.sweep import Options, updates
+from lib.sweeps.events import Finished, Picked, Void
+from lib.sweeps.sweep import Options, sweep, updates
 from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
 from lib.workers.machine_lock import Holder
-from lib.workers.messages import Item, Progress
+from lib.workers.messages import Item, Progress, WorkerDied
+from lib.workers.notes import State
+from tests.sweeps.sweeping import MIXED, by_place, made
 
 FAST = [Item(Training(Network((8,)), rate, 4096, 1), Runtime("numpy")) for rate in (0.1, 0.3)]
 
@@ -23,12 +29,6 @@ FAST = [Item(Training(Network((8,)), rate, 4096, 1), Runtime("numpy")) for rate 
 def finished(items, engine, store, **options):
     events = list(updates(items, engine, store, Cancel(), Options(**options)))
     return events, by_place(items, events)
-
-
-def by_place(items, events):
-    """What finished, by its place among the items."""
-    found = {update.item: update for update in events if isinstance(update, Finished)}
-    return {place: found[item] for place, item in enumerate(items) if item in found}
 
 
 def test_what_is_kept_is_served_and_the_rest_trained(engine, tmp_path):
@@ -142,3 +142,68 @@ def test_what_was_timed_beside_another_program_says_so_whenever_it_is_shown(engi
         results.add(update)
     assert results.notices == (other.disturbs,)
     assert finished(items, engine, store, fresh=True)[1][0].curve.warnings == ()
+
+
+def test_the_call_of_the_readme(tmp_path):
+    rows = list(sweep(MIXED[:2], "sequential", store=Store(tmp_path / "results.sqlite")))
+    assert sorted(row["learning_rate"] for row in rows) == [0.1, 0.3]  # type: ignore[type-var]
+    assert all(0.1 < row["validation_accuracy"] < 1 and row["train_s"] > 0 for row in rows)  # type: ignore[operator]
+
+
+def test_equal_trainings_are_made_once_and_reported_twice(engine, tmp_path):
+    items = [Item(MIXED[0]), Item(MIXED[1]), Item(MIXED[0])]
+    events = list(updates(items, engine, None, Cancel(), Options("sequential")))
+    assert len([update for update in events if isinstance(update, Finished)]) == 2
+    assert len([update for update in events if isinstance(update, Picked)]) == 1
+    results = Results(items, ["a", "b", "a again"])
+    for update in events:
+        results.add(update)
+    assert [line.state for line in results.lines] == [State.DONE] * 3
+    assert results.lines[2].curve is results.lines[0].curve
+    rows = list(sweep(items, "sequential", store=Store(tmp_path / "results.sqlite")))
+    assert sorted(row["learning_rate"] for row in rows) == [0.1, 0.1, 0.3]  # type: ignore[type-var]
+
+
+def test_bad_sweeps_are_one_sentence(engine, monkeypatch):
+    with pytest.raises(ValueError, match="expected at least one training, got none"):
+        list(sweep([]))
+    with pytest.raises(ValueError, match="expected auto or one of sequential"):
+        Options("fastest")
+    with pytest.raises(ValueError, match="got NumPy; choose sequential or processes"):
+        list(updates([Item(MIXED[0], Runtime("numpy"))], engine, None, Cancel(), Options("vmap")))
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+    with pytest.raises(ValueError, match="expected an executor or DASK_SCHEDULER_ADDRESS, got neither"):
+        made(MIXED[:2], engine, strategy="cluster")
+
+
+def test_a_stop_keeps_what_is_finished(engine, tmp_path):
+    store, cancel = Store(tmp_path / "results.sqlite"), Cancel()
+    items = [Item(replace(MIXED[0], learning_rate=rate, batch_size=256, epochs=30)) for rate in (0.1, 0.2, 0.3)]
+    items.insert(0, Item(MIXED[1]))
+    events = []
+    for update in updates(items, engine, store, cancel, Options("sequential")):
+        events.append(update)
+        if isinstance(update, Finished):
+            cancel.set()
+    assert [update.item for update in events if isinstance(update, Finished)] == items[:1]
+    assert isinstance(events[-1], Finished), "nothing is told after the stop"
+    again = updates(items[:1], engine, store, Cancel(), Options("sequential"))
+    assert [update.cached for update in again if isinstance(update, Finished)] == [True]
+
+
+def test_a_sweep_whose_worker_was_killed_resumes(tmp_path):
+    """What was finished is served, the rest is trained, by a new worker."""
+    engine, store = Engine(), Store(tmp_path / "results.sqlite")
+    items = [Item(MIXED[1]), Item(Training(Network((256,)), 0.1, 32, 30))]
+
+    def kill_in_the_second():
+        for update in updates(items, engine, store, Cancel(), Options("sequential")):
+            if isinstance(update, Progress) and update.item == items[1] and isinstance(update.event, Steps):
+                os.kill(engine.pids()["jax/cpu"], signal.SIGKILL)
+
+    with pytest.raises(WorkerDied, match="Nothing else is lost"):
+        kill_in_the_second()
+    shorter = [items[0], Item(replace(items[1].training, epochs=1))]
+    again = updates(shorter, engine, store, Cancel(), Options("sequential"))
+    assert {place: update.cached for place, update in by_place(shorter, again).items()} == {0: True, 1: False}
+    engine.close()

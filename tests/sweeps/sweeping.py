@@ -1,0 +1,32 @@
+"""Six unlike trainings, and what a sweep makes of them."""
+
+from lib.spec import Network, Training
+from lib.sweeps.events import Finished
+from lib.sweeps.sweep import Options, updates
+from lib.workers.cancel import Cancel
+from lib.workers.messages import Item
+
+MIXED = [
+    Training(Network(hidden), rate, 4096, 2, seed)
+    for hidden, rate, seed in (
+        ((12,), 0.1, 0),
+        ((12,), 0.3, 0),
+        ((7, 5), 0.1, 0),
+        ((12,), 0.1, 1),
+        ((64, 64, 64), 1000.0, 0),
+        ((), 0.1, 0),
+    )
+]
+
+
+def made(trainings, engine, store=None, **options):
+    """Everything that was told, and what finished, by index."""
+    items = [Item(training) for training in trainings]
+    events = list(updates(items, engine, store, Cancel(), Options(**options)))
+    return events, by_place(items, events)
+
+
+def by_place(items, events):
+    """What finished, by its place among the items."""
+    found = {update.item: update for update in events if isinstance(update, Finished)}
+    return {place: found[item] for place, item in enumerate(items) if item in found}

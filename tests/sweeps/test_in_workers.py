@@ -1,0 +1,77 @@
+"""A sweep's items in the workers of a stand-in for the engine: what happens in the middle."""
+
+import numpy as np
+
+from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.backends.registry import Runtime
+from lib.data.mnist import Facts
+from lib.spec import Training
+from lib.storage.records import Curve
+from lib.storage.store import Store
+from lib.sweeps import in_workers
+from lib.sweeps.events import Finished, Void
+from lib.sweeps.plan import Options, Plan
+from lib.sweeps.strategies import Limits
+from lib.workers.cancel import Cancel
+from lib.workers.messages import Checkpoint, Item, Progress, Ready, Restarted, Trained
+from lib.workers.queue import Request
+
+FACTS = Facts("MNIST", "digest")
+ITEMS = [Item(Training(learning_rate=rate, epochs=2)) for rate in (0.1, 0.3)]
+LIMITS = Limits(1e9, 1e9)
+WEIGHTS = [(np.ones((784, 10), np.float32), np.zeros(10, np.float32))]
+
+
+class Engine:
+    """Answers with the messages that it was given."""
+
+    def __init__(self, *messages):
+        self.messages, self.left = messages, False
+
+    def run(self, runtime, trainings, cancel, how, request):
+        try:
+            yield Ready(FACTS)
+            yield from self.messages
+        finally:
+            self.left = True
+
+
+def epoch_of(item, epoch):
+    yield Progress(item, Steps(epoch, 0, np.full(4, 1.0 / (epoch + 1), np.float32), 0.1))
+    yield Progress(item, Epoch(epoch, 4, 0.3, 0.9, 0.1, 0.01, no_parameters))
+
+
+def made(engine, store, items=ITEMS, strategy="sequential"):
+    plan = Plan.of(items, engine, store, Cancel(), Options(strategy), Request(), FACTS)
+    return list(in_workers.train(plan, Runtime(), plan.items, strategy, LIMITS))
+
+
+def test_what_came_before_a_restart_is_void_and_not_in_the_curve(tmp_path):
+    one, other = ITEMS
+    again = [*epoch_of(one, 0), *epoch_of(one, 1), Trained(one, None), *epoch_of(other, 0), Trained(other, None)]
+    events = made(Engine(Progress(one, FirstCall(0.5)), *epoch_of(one, 0), Restarted("it hung"), *again), None)
+    assert Void((one, other)) in events
+    curves = {event.item: event.curve for event in events if isinstance(event, Finished)}
+    assert (len(curves[one].epochs), len(curves[one].losses)) == (2, 8)
+    assert len(curves[other].epochs) == 1
+
+
+def test_what_another_viewer_trained_meanwhile_is_served_and_not_trained(tmp_path):
+    """While it waited in the queue."""
+    store = Store(tmp_path / "results.sqlite")
+    epochs = tuple(Epoch(e, 4, 0.3, 0.9, 0.1, 0.01, no_parameters) for e in range(2))
+    plan = Plan.of(ITEMS, Engine(), store, Cancel(), Options("sequential"), Request(), FACTS)  # type: ignore[arg-type]
+    for item in ITEMS:
+        plan.cached.put(item, Curve(0.1, epochs, np.ones(8, np.float32)), None)
+    engine = Engine(*epoch_of(ITEMS[0], 0))
+    events = made(engine, store)
+    assert [(event.item, event.cached) for event in events] == [(item, True) for item in ITEMS]  # type: ignore[union-attr]
+    assert engine.left, "the worker is free for others"
+
+
+def test_a_checkpoint_is_stored_and_nobody_sees_it(tmp_path):
+    store, (one, _) = Store(tmp_path / "results.sqlite"), ITEMS
+    engine = Engine(*epoch_of(one, 0), Checkpoint(one, 1, WEIGHTS))
+    events = made(engine, store, [one])
+    assert not any(isinstance(event, Checkpoint | Finished) for event in events)
+    assert [row["epochs"] for row in store.rows("parameters")] == [1]

@@ -1,0 +1,71 @@
+"""What engine and workers say to each other can travel, and arrives as it was sent."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.backends.registry import Runtime
+from lib.data.mnist import Facts
+from lib.profiling.request import Examination
+from lib.spec import Network, Training
+from lib.timing.measurement import Ended, Measurement
+from lib.workers.messages import (
+    About,
+    Answer,
+    Checkpoint,
+    End,
+    Failed,
+    How,
+    Item,
+    Job,
+    Measured,
+    Order,
+    Progress,
+    Trained,
+    Wish,
+)
+
+ITEM = Item(Training(Network((64, 32)), 0.3, 32, 2, seed=1), Runtime("numpy"))
+WEIGHTS = [(np.ones((784, 10), np.float32), np.zeros(10, np.float32))]
+SENT = [
+    Job(1, ITEM.runtime, (ITEM.training,), How(devices=2, want_parameters=True)),
+    Job(2, ITEM.runtime, (), examination=Examination("parts")),
+    *[Order(1, wish) for wish in Wish],
+    About(7, Facts("MNIST", "digest"), "numpy 2"),
+    Failed("there is not enough memory"),
+    *[
+        Answer(1, content)
+        for content in (
+            Progress(ITEM, FirstCall(0.1)),
+            Progress(ITEM, Epoch(0, 1500, 0.3, 0.9, 0.1, 0.01, no_parameters)),
+            Measured("product", Measurement((1e-3,), 1, Ended.CAP), 1e9),
+            Trained(ITEM, None),
+            Failed("no"),
+            *End,
+            None,
+        )
+    ],
+]
+
+
+@pytest.mark.parametrize("message", SENT, ids=lambda message: type(message).__name__)
+def test_it_arrives_as_it_was_sent(message):
+    assert pickle.loads(pickle.dumps(message)) == message
+
+
+def test_arrays_arrive_too():
+    for sent in (Checkpoint(ITEM, 1, WEIGHTS), Trained(ITEM, WEIGHTS)):
+        ((weights, _),) = pickle.loads(pickle.dumps(sent)).parameters
+        np.testing.assert_array_equal(weights, WEIGHTS[0][0])
+    steps = pickle.loads(pickle.dumps(Progress(ITEM, Steps(0, 0, np.ones(3, np.float32), 0.1)))).event
+    np.testing.assert_array_equal(steps.losses, np.ones(3, np.float32))
+
+
+def test_an_item_is_found_again_by_what_it_is():
+    """Results, caches and flights are dictionaries by item, and a worker sends copies."""
+    copy = pickle.loads(pickle.dumps(ITEM))
+    assert copy is not ITEM
+    assert {ITEM: "found"}[copy] == "found"
+    assert Item(ITEM.training) != ITEM, "another backend is another item"

@@ -1,0 +1,51 @@
+"""A process for a worker: a pipe to it, an environment of its own, and an end at once."""
+
+import os
+
+import pytest
+
+from lib.workers.process import Process
+from tests.conftest import ROOT
+
+ECHO = """
+import os
+def main(connection, *arguments):
+    connection.send((os.getpid(), arguments, os.environ["ONLY_THERE"]))
+    connection.recv()
+"""
+
+
+@pytest.fixture
+def process(tmp_path):
+    (tmp_path / "echo.py").write_text(ECHO)
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    found = Process("echo", ("one", "2"), {"ONLY_THERE": "set", "PYTHONPATH": path})
+    yield found
+    found.kill(wait=True)
+
+
+def test_it_is_told_its_arguments_in_an_environment_of_its_own(process):
+    assert process.connection.poll(30)
+    pid, arguments, value = process.connection.recv()
+    assert pid != os.getpid()
+    assert (arguments, value) == (("one", "2"), "set")
+    assert "ONLY_THERE" not in os.environ
+    assert process.alive
+    assert 0 < process.cpu_s() < 30
+
+
+def test_it_ends_at_once_and_then_tells_nothing(process):
+    assert process.connection.poll(30)
+    process.kill(wait=True)
+    assert not process.alive
+    assert process.cpu_s() is None
+    process.connection.recv()  # what it had sent before
+    with pytest.raises((EOFError, OSError)):
+        process.connection.recv()
+
+
+def test_a_module_that_is_not_there_ends_it():
+    process = Process("no_such_module", (), {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"})
+    with pytest.raises(EOFError):
+        process.connection.recv()
+    process.kill(wait=True)
