@@ -83,7 +83,7 @@ def make_small_data() -> Data:
         images[:] = np.clip(patterns[labels] + rng.normal(0, 0.3, (n, 784)), 0, 1)
         return images, labels
 
-    return Data(*draw(640), *draw(200), *draw(100), source="test", digest="test", is_mnist=False)
+    return Data(*draw(640), *draw(200), *draw(100), source="test", digest="test")
 
 
 @pytest.fixture(scope="session")

@@ -248,13 +248,13 @@ print(sorted(file.name for file in path.parent.iterdir()))
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "cache" not in answer.stdout.replace("'cache'", "")
     assert "mnist.npz" not in answer.stdout
-    assert "not kept" in answer.stderr
+    assert "not saved" in answer.stderr
 
 
 @pytest.mark.skipif(not os.environ.get("MNIST_NPZ"), reason="needs real MNIST: set MNIST_NPZ")
 def test_real_mnist_is_split_as_in_the_articles():
     loaded = mnist.load()
-    assert loaded.is_mnist
+    assert loaded.source == "MNIST"
     assert loaded.x_train.shape == (48_000, 784)
     assert loaded.x_validation.shape == (12_000, 784)
     assert loaded.x_test.shape == (10_000, 784)
