@@ -120,7 +120,7 @@ def test_a_step_that_raises_loses_nothing():
             raise ValueError("no more")
 
     with pytest.raises(
-        StepFailed, match=r"raised ValueError: no more; \d+ blocks were measured before and are kept"
+        StepFailed, match=r"raised ValueError: no more; \d+ blocks measured before it are kept"
     ) as caught:
         measure(step, clock=world.clock)
     assert caught.value.measured is not None
