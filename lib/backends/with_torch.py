@@ -29,7 +29,7 @@ from lib.spec import Network, Training
 
 
 def build(network: Network, parameters: Parameters, device: torch.device) -> nn.Sequential:
-    """Linear layers with ReLU between; PyTorch keeps weights as (outputs, inputs)."""
+    """Linear layers with ReLU between; PyTorch stores weights as (outputs, inputs)."""
     layers: list[nn.Module] = []
     for weights, biases in parameters:
         linear = nn.Linear(*weights.shape)

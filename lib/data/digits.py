@@ -23,14 +23,12 @@ def enlarged_digits(n_train: int = 60_000, n_test: int = 10_000, seed: int = 0) 
     labels = np.asarray(digits.target, np.uint8)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(images))
-    train, test = order[:N_TRAIN_ORIGINALS], order[N_TRAIN_ORIGINALS:]
-    picked_train = rng.choice(train, n_train)
-    picked_test = rng.choice(test, n_test)
+    train, test = rng.choice(order[:N_TRAIN_ORIGINALS], n_train), rng.choice(order[N_TRAIN_ORIGINALS:], n_test)
     return {
-        "x_train": vary(images, picked_train, rng),
-        "y_train": labels[picked_train],
-        "x_test": vary(images, picked_test, rng),
-        "y_test": labels[picked_test],
+        "x_train": vary(images, train, rng),
+        "y_train": labels[train],
+        "x_test": vary(images, test, rng),
+        "y_test": labels[test],
     }
 
 

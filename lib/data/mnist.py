@@ -160,7 +160,7 @@ def recognised() -> Facts | None:
     """
     try:
         path = _expected_file()
-        stamp = json.loads(_stamp_file().read_text())
+        stamp = json.loads((cache_dir() / "verified.json").read_text())
         return Facts("MNIST", MNIST_DIGEST) if stamp == _stamp(path) else None
     except (OSError, ValueError):
         return None
@@ -169,17 +169,13 @@ def recognised() -> Facts | None:
 def _remember_verified(path: Path) -> None:
     with suppress(OSError):
         if recognised() is None:
-            with replaced(_stamp_file()) as temporary:
+            with replaced(cache_dir() / "verified.json") as temporary:
                 temporary.write_text(json.dumps(_stamp(path)))
 
 
 def _expected_file() -> Path:
     named = os.environ.get("MNIST_NPZ")
     return Path(named) if named else cache_dir() / "mnist.npz"
-
-
-def _stamp_file() -> Path:
-    return cache_dir() / "verified.json"
 
 
 def _stamp(path: Path) -> list:

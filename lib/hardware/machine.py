@@ -4,6 +4,7 @@ import hashlib
 import os
 import platform
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -72,12 +73,10 @@ def caches() -> dict[str, int]:
     """Bytes of each cache of one core, by name (L1 data, L2, L3), as Linux reports them; empty elsewhere."""
     found, units = {}, {"K": 2**10, "M": 2**20, "G": 2**30}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
+        with suppress(OSError, KeyError, ValueError):
             level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
             if kind != "Instruction":
                 found[f"L{level}" + (" data" if kind == "Data" else "")] = int(size[:-1]) * units[size[-1]]
-        except (OSError, KeyError, ValueError):
-            continue
     return found
 
 

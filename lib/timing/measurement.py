@@ -209,8 +209,9 @@ class Meter:
         except Exception as error:
             measured = self.measurement(Ended.CAP) if self.blocks else None
             kept = f"{len(self.blocks)} blocks measured before it are kept" if measured else "nothing was measured"
-            sentence = f"the step raised {type(error).__name__}: {error}; {kept}; correct the step and measure again"
-            raise StepFailed(sentence, measured) from error
+            raise StepFailed(
+                f"the step raised {type(error).__name__}: {error}; {kept}; correct the step and measure again", measured
+            ) from error
         return self.clock() if self.wait_in_block else after
 
     def measurement(self, ended: Ended) -> Measurement:

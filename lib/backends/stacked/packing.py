@@ -13,6 +13,7 @@ order. The networks of one row read the same images, so their first layers becom
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lib.spec import N_CLASSES, N_PIXELS, Network, Training
 
@@ -56,7 +57,7 @@ class Shape:
     def step_flops(self) -> int:
         """Floating-point operations per image of a step in one place, counted like `Network.step_flops`."""
         first = N_PIXELS * (self.widths[0] if self.widths else 0) + (N_PIXELS * N_CLASSES if 0 in self.exits else 0)
-        inner = sum(inputs * width for inputs, width in zip(self.widths, self.widths[1:], strict=False))
+        inner = sum(inputs * width for inputs, width in pairwise(self.widths))
         outputs = N_CLASSES * sum(self.inputs[depth] for depth in self.exits if depth)
         return 2 * (2 * first + 3 * (inner + outputs))
 
@@ -165,5 +166,4 @@ def chunks(
     n_parts = -(-len(group) // min(in_memory, in_caches))
     size = -(-len(group) // n_parts)
     size = min(_up(size, n_devices), in_memory) if n_parts > 1 else size
-    whole = tuple(group)
-    return [whole[first : first + size] for first in range(0, len(group), size)]
+    return [tuple(group[first : first + size]) for first in range(0, len(group), size)]
