@@ -29,18 +29,21 @@ def test_all_viewers_of_a_server_have_the_cache_folder(monkeypatch, tmp_path):
 def test_a_folder_that_cannot_be_written_is_named(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    with pytest.raises(
-        CacheUnwritable, match=r"file/cache cannot be written .*set MNIST_CACHE_DIR to a folder that can"
-    ):
+    with pytest.raises(CacheUnwritable, match=r"file/cache cannot be written .*set MNIST_CACHE_DIR"):
         cache_dir()
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), replaced(path) as temporary:
-        temporary.write_text("ha")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with replaced(path) as temporary:
+            temporary.write_text("ha")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert path.read_text() == "old"
     with replaced(path) as temporary:
         temporary.write_text("new")
