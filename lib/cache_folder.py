@@ -1,5 +1,4 @@
-"""Where results and downloads are kept, one folder, which `MNIST_CACHE_DIR` can move; and how a file there is
-replaced."""
+"""The folder for results and downloads, which `MNIST_CACHE_DIR` can move, and how a file in it is replaced."""
 
 import os
 import tempfile
@@ -12,16 +11,16 @@ APP_NAME = "less-overhead"
 
 
 class CacheUnwritable(OSError):
-    """The cache folder cannot be written; the text says which folder and what to do."""
+    """The cache folder cannot be written; the text names the folder and says what to do."""
 
 
 def cache_dir() -> Path:
-    """The cache folder, created if needed. Raises CacheUnwritable with a sentence for the person."""
+    """The cache folder, created if needed. Raises CacheUnwritable, with a sentence for the user."""
     named = os.environ.get("MNIST_CACHE_DIR")
     folder = Path(named) if named else user_cache_dir(APP_NAME)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):  # a file of its own: many threads ask at once
+        with tempfile.TemporaryFile(dir=folder):  # a unique name, because many threads do this at once
             pass
     except OSError as error:
         raise CacheUnwritable(
@@ -33,9 +32,11 @@ def cache_dir() -> Path:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """A name beside the file for its new content, which takes its place whole at the end of the block, or not at
-    all."""
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.writing")  # nobody else's: threads write at once
+    """Replace a file atomically: yields a temporary path for the new content, which is renamed when the block ends.
+
+    If the block or the renaming raises, the file stays as it was, and the temporary one is removed.
+    """
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.writing")  # unique: threads write at once
     try:
         yield temporary
         os.replace(temporary, path)
@@ -44,6 +45,7 @@ def replaced(path: Path) -> Iterator[Path]:
 
 
 def user_cache_dir(name: str) -> Path:
+    """Where this system wants the caches of a program of this name; `~/.cache/name` without platformdirs."""
     try:
         import platformdirs
     except ModuleNotFoundError:

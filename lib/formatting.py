@@ -1,26 +1,26 @@
-"""Seconds, shares, rates and lists in words."""
+"""Seconds, shares, rates, lists and errors as text for people."""
 
 import math
 from collections.abc import Sequence
 
 
 def seconds(value_s: float) -> str:
-    """Two digits, with the unit that fits."""
-    for limit, factor, unit in ((1e-3, 1e6, "μs"), (1.0, 1e3, "ms")):
-        if value_s < limit:
-            return (
-                f"{value_s * factor:.2g}\u202f{unit}"
-                if value_s * factor < 100
-                else f"{value_s * factor:.0f}\u202f{unit}"
-            )
-    return f"{value_s:.1f}\u202fs" if value_s < 100 else f"{value_s:.0f}\u202fs"
+    r"""A duration with about two digits, in μs, ms or s.
+
+    >>> seconds(5.4e-5), seconds(0.1234), seconds(7), seconds(123)
+    ('54\u202fμs', '123\u202fms', '7.0\u202fs', '123\u202fs')
+    """
+    number, digits, unit = value_s, ".1f", "s"
+    if value_s < 1:
+        number, digits, unit = (value_s * 1e6, ".2g", "μs") if value_s < 1e-3 else (value_s * 1e3, ".2g", "ms")
+    return f"{number:{digits if number < 100 else '.0f'}}\u202f{unit}"
 
 
 def justified(seconds: float, low: float, high: float, at_most: int = 3) -> str:
-    """A time between its quartiles, in words: the last digit shown is about as large as they are apart.
+    """A time in seconds, rounded so that its last digit is about as large as its quartiles are apart.
 
-    Two digits at least, and `at_most` so many, unless it takes more for what is shown to lie between the quartiles as
-    well.
+    It has at least two digits and at most `at_most`, unless the rounded time needs more to lie between `low` and `high`
+    as the exact one does.
 
     >>> justified(0.0123456, 0.0121, 0.0125), justified(0.0123456, 0.0123451, 0.0123461), justified(0.17, 0.1, 0.3)
     ('12.3 ms', '12.346 ms', '170 ms')
@@ -30,7 +30,7 @@ def justified(seconds: float, low: float, high: float, at_most: int = 3) -> str:
     units = ((0.9995e-6, 1e-9, "ns"), (0.9995e-3, 1e-6, "μs"), (0.9995, 1e-3, "ms"), (math.inf, 1.0, "s"))
     _, unit_s, unit = next(row for row in units if abs(seconds) < row[0])
     value, apart = seconds / unit_s, (high - low) / unit_s
-    first = -math.floor(math.log10(abs(value))) if value else 0  # the place of its first digit
+    first = -math.floor(math.log10(abs(value))) if value else 0  # decimal place of the first digit
     wanted = -math.floor(math.log10(apart)) if 0 < apart < math.inf else first + (at_most if apart == 0 else 0)
     decimals = min(max(wanted, first + 1), first + at_most - 1)
     while low < seconds < high and not low <= round(value, decimals) * unit_s <= high:
@@ -39,20 +39,21 @@ def justified(seconds: float, low: float, high: float, at_most: int = 3) -> str:
 
 
 def percent(accuracy: float) -> str:
-    """One decimal: with 12,000 validation images the standard error is 0.2 points at 95 %."""
+    """A share in per cent with one decimal: with 12,000 images, the standard error at 95 % is 0.2 points."""
     return f"{100 * accuracy:.1f}\u202f%"
 
 
 def format_rate(rate: float) -> str:
+    """A learning rate, with two digits below 1."""
     return f"{rate:.2g}" if rate < 1 else f"{rate:g}"
 
 
 def listed(parts: Sequence[str]) -> str:
+    """At least one part, as in “a, b and c”."""
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
-def sentence(error: Exception) -> str:
-    """An error's text as a sentence; a file's name at its start stays as it is."""
+def sentence(error: Exception | str) -> str:
+    """A text, or an error's, as a sentence: capitalised, unless it begins with a file name, and with a full stop."""
     text = str(error).rstrip(".")
-    first = text.split(" ")[0]
-    return (text if "." in first else text[:1].upper() + text[1:]) + "."
+    return (text if "." in text.split(" ")[0] else text[:1].upper() + text[1:]) + "."

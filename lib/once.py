@@ -1,4 +1,4 @@
-"""What all viewers of a server would work out alike, and at the same moment."""
+"""Results that all viewers of a server would otherwise compute at the same moment."""
 
 import threading
 from collections import OrderedDict
@@ -12,9 +12,9 @@ V = TypeVar("V")
 
 
 class Once(Generic[K, V]):
-    """The last `size` answers: each is worked out by the first who asks, while others wait.
+    """A cache of the last `size` answers: the first thread to ask computes an answer, while all others wait.
 
-    What raises is asked anew.
+    An error is not cached: whoever asks next tries again.
     """
 
     def __init__(self, size: int) -> None:
@@ -22,16 +22,17 @@ class Once(Generic[K, V]):
         self._answers: OrderedDict[K, V] = OrderedDict()
 
     def get(self, key: K, work_out: Callable[[], V]) -> V:
+        """The answer for a key, from the cache or from `work_out()`."""
         with self._guard:
             if key not in self._answers:
                 self._answers[key] = work_out()
-                while len(self._answers) > self._size:
+                if len(self._answers) > self._size:
                     self._answers.popitem(last=False)
             return self._answers[key]
 
 
 def once(function: Callable[P, V]) -> Callable[P, V]:
-    """Like `functools.cache`, for arguments by position; but who asks while an answer is worked out waits for it."""
+    """Like `functools.cache` for positional arguments, but a call made while an answer is computed waits for it."""
     answers = Once[tuple, V](256)
 
     @wraps(function)

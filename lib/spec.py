@@ -1,4 +1,4 @@
-"""What is trained and how: frozen descriptions of a network and of a training, checked when they are made.
+"""What is trained and how: frozen descriptions of a network and of a training, validated on creation.
 
 Imports nothing heavy, so that the notebook's kernel, the workers and the tests can all afford it.
 """
@@ -11,7 +11,7 @@ from numbers import Real
 
 N_PIXELS = 784
 N_CLASSES = 10
-N_TRAIN = 48_000  # The articles hold back the last 20 % of MNIST's 60,000 training images.
+N_TRAIN = 48_000  # the articles hold out the last 20 % of MNIST's 60,000 training images
 N_VALIDATION = 12_000
 N_TEST = 10_000
 
@@ -19,13 +19,13 @@ MAX_HIDDEN_LAYERS = 8
 MAX_WIDTH = 4_096
 MAX_EPOCHS = 100
 MAX_LEARNING_RATE = 1_000.0
-MAX_TEXT = 200  # characters of the text that names a network
+MAX_TEXT = 200  # characters of the text that describes a network
 
 _SEPARATORS = re.compile(r"\s*(?:,|→|->|–|-|;|\s)\s*")
 
 
 def _whole(name: str, value: object) -> int:
-    """The value as an `int`, which NumPy's integers become too; True and 32.0 are none."""
+    """The value as an `int`, also from NumPy's integers; ValueError for anything else, True and 32.0 included."""
     try:
         if not isinstance(value, bool):
             return operator.index(value)  # type: ignore[arg-type]
@@ -38,14 +38,13 @@ def _whole(name: str, value: object) -> int:
 class Network:
     """A fully connected network, 784 inputs → hidden layers with ReLU → 10 logits.
 
-    `hidden` holds the width of each hidden layer: 0 to 8 layers of 1 to 4,096.
+    `hidden` holds the width of each hidden layer: 0 to 8 layers of width 1 to 4,096, else ValueError.
     """
 
     hidden: tuple[int, ...] = (128,)
 
     def __post_init__(self) -> None:
-        hidden = tuple(_whole("width of a hidden layer", width) for width in self.hidden)
-        object.__setattr__(self, "hidden", hidden)
+        object.__setattr__(self, "hidden", tuple(_whole("width of a hidden layer", width) for width in self.hidden))
         if len(self.hidden) > MAX_HIDDEN_LAYERS:
             raise ValueError(
                 f"hidden layers: expected at most {MAX_HIDDEN_LAYERS}, got {len(self.hidden)}; remove some"
@@ -58,13 +57,16 @@ class Network:
 
     @classmethod
     def parse(cls, text: str) -> "Network":
-        """Read widths as people write them: `128`, `256, 128, 64`, `256→128→64`; an empty text has no hidden layer."""
+        """Read widths as people write them: `128`, `256, 128, 64`, `256→128→64`; empty for no hidden layer.
+
+        Raises ValueError, with a sentence for the user, for any other text.
+        """
         if len(text) > MAX_TEXT:
             raise ValueError(
                 f"hidden layers: expected at most {MAX_TEXT} characters, got {len(text):,}; write fewer widths"
             )
         words = [word for word in _SEPARATORS.split(text.strip()) if word]
-        # Separators are generous, so a minus sign would vanish: refuse it by name before it is taken for an arrow.
+        # Separators are generous, so a minus sign would vanish: refuse it before it is taken for an arrow.
         negative = re.search(r"(?:^|[,;→\s])\s*(-\d+)", text)
         unreadable = negative.group(1) if negative else next((word for word in words if not word.isdecimal()), None)
         if unreadable is not None:
@@ -86,30 +88,36 @@ class Network:
 
     @property
     def n_parameters(self) -> int:
+        """Number of weights and biases."""
         return sum(inputs * outputs + outputs for inputs, outputs in self.shapes)
 
     @property
     def parameter_bytes(self) -> int:
+        """Memory of all parameters in float32."""
         return 4 * self.n_parameters
 
     def step_flops(self, batch_size: int) -> int:
         """Floating-point operations of the matrix products in one training step.
 
-        Two operations a multiply-add; forward, gradient of the weights, and gradient of the inputs, which the
-        first layer does not need. Elementwise work (below 1 % at 784→128→10) is left out: this is a floor.
+        Two operations per multiply-add, for the forward pass, the gradient of the weights, and the gradient of the
+        inputs, which the first layer does not need. Elementwise work (below 1 % at 784→128→10) is left out, so this is
+        a floor.
         """
-        products = sum(inputs * outputs for inputs, outputs in self.shapes)
-        first = self.shapes[0][0] * self.shapes[0][1]
-        return 2 * batch_size * (3 * products - first)
+        first, *others = (inputs * outputs for inputs, outputs in self.shapes)
+        return 2 * batch_size * (2 * first + 3 * sum(others))
 
     @property
     def label(self) -> str:
+        """The hidden layers as text, such as `256→128→64`, which `parse` reads again."""
         return "→".join(map(str, self.hidden)) if self.hidden else "no hidden layer"
 
 
 @dataclass(frozen=True, order=True)
 class Training:
-    """One training: a network and how it is trained with plain SGD on mean cross-entropy."""
+    """One training: a network, and how it is trained with plain SGD on mean cross-entropy.
+
+    Raises ValueError, with a sentence for the user, for a value outside of its limits.
+    """
 
     network: Network = Network()
     learning_rate: float = 0.1
@@ -141,20 +149,14 @@ class Training:
             raise ValueError(f"seed: expected 0 or more, got {self.seed}; choose a whole number from 0")
 
     def steps_per_epoch(self, n_images: int = N_TRAIN) -> int:
-        """Full batches in an epoch; the last incomplete one is dropped."""
+        """Number of full batches in an epoch; the last, incomplete one is dropped."""
         return n_images // self.batch_size
 
 
-CHANCE_ACCURACY = 0.15  # ten classes: one that did not learn stays near 10 %
+CHANCE_ACCURACY = 0.15  # with ten classes, a network that did not learn stays near 10 %
 
-
+# What the controls offer.
 MIN_RATE = 1e-4
-
-
 MAX_RATE = 10.0
-
-
 RATE_STEPS = tuple(float(f"{digit}e{power}") for power in range(-4, 1) for digit in (1, 2, 5)) + (10.0,)
-
-
 BATCH_SIZES = (1, 8, 32, 128, 256, 512, 1024, 2048, 4096)

@@ -38,8 +38,10 @@ os.environ["JAX_NUMPY_DTYPE_PROMOTION"], os.environ["JAX_NUMPY_RANK_PROMOTION"] 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+from lib.backends import registry  # noqa: E402
 from lib.backends.registry import XLA_WITHOUT_WRONG_SUMS, Runtime, unavailable  # noqa: E402
 from lib.data.mnist import Data, aligned  # noqa: E402
+from lib.hardware import nvidia_smi  # noqa: E402
 from lib.timing.disturbance import Disturbance, Watch  # noqa: E402
 from lib.workers.engine import Engine  # noqa: E402
 from tests.browser import browsing, tab  # noqa: E402
@@ -81,7 +83,7 @@ def make_small_data() -> Data:
         images[:] = np.clip(patterns[labels] + rng.normal(0, 0.3, (n, 784)), 0, 1)
         return images, labels
 
-    return Data(*draw(640), *draw(200), *draw(100), source="test", digest="test", is_mnist=False)
+    return Data(*draw(640), *draw(200), *draw(100), source="test", digest="test")
 
 
 @pytest.fixture(scope="session")
@@ -151,3 +153,24 @@ def untouched(deploy_clone: Path, tmp_path_factory) -> Iterator[Cloud]:
     with lending(tmp_path_factory.mktemp("untouched"), deploy_clone) as lent:
         yield lent
         assert not lent.rows("calls")
+
+
+@pytest.fixture
+def driver(tmp_path, monkeypatch):
+    """A machine whose driver answers: `driver("470.82.01")`."""
+
+    def answers(version: str, status: int = 0) -> None:
+        program = tmp_path / "nvidia-smi"
+        program.write_text(
+            '#!/bin/sh\ncase "$1" in -L) printf "GPU 0: NVIDIA L4 (UUID: x)\\nGPU 1: NVIDIA A2 (UUID: y)\\n";; *) echo'
+            f' "{version}";; esac\nexit {status}\n'
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        for cached in (nvidia_smi.driver_version, nvidia_smi.nvidia_cards, registry._installed):
+            cached.cache_clear()
+
+    yield answers
+    monkeypatch.undo()
+    for cached in (nvidia_smi.driver_version, nvidia_smi.nvidia_cards, registry._installed):
+        cached.cache_clear()

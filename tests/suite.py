@@ -32,7 +32,7 @@ _LONGEST = (
     "test_mnist_training",
     "test_backend_race",
     "test_dask_cluster",
-    "test_stacked",
+    "test_train",
 )
 
 

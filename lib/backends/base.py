@@ -1,11 +1,11 @@
-"""The contract that all backends keep: what goes in, what comes out, and where every training starts.
+"""The contract of all backends: what goes in, what comes out, and where every training starts.
 
-A backend is a generator, `train(training, data, device, parameters=None, first_epoch=0)`. It yields `FirstCall`
-once, then `Steps` as they are done (several times an epoch where an epoch takes long) and `Epoch` at the end of
-each. State goes in and comes out; stopping is not asking for the next one. After a loss that is not finite there is
-nothing left to train: the epoch is marked and the generator ends.
+A backend is a generator, `train(training, data, device, parameters=None, first_epoch=0)`. It yields `FirstCall` once,
+then `Steps` as they are done (several times per epoch where an epoch takes long) and an `Epoch` at the end of each.
+All state is passed in and comes back out; to stop a training, close the generator or stop iterating. After a loss that
+is not finite there is nothing left to train: the epoch is marked as diverged and the generator ends.
 
-The clock runs only while training: `train_s` excludes evaluation, compilation and any time that the generator waits.
+The clock runs only while training: `train_s` excludes evaluation, compilation and any time the generator is suspended.
 """
 
 import time
@@ -27,14 +27,14 @@ VALIDATION_SLICE = 2_000  # bounds the memory of an evaluation: 4,096 activation
 
 @dataclass(frozen=True)
 class FirstCall:
-    """What is paid once before steady training: building the model, tracing, compiling (or loading the compiled)."""
+    """The one-time cost before steady training: building the model, tracing, compiling or loading compiled code."""
 
     first_call_s: float
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Training loss of consecutive steps, float32 (n,), and the seconds that they took."""
+    """Training losses of consecutive steps, float32 (n,), and the seconds those steps took."""
 
     epoch: int
     first_step: int  # within the epoch
@@ -44,7 +44,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Epoch:
-    """The end of an epoch. `parameters()` copies the current parameters to host memory; only who needs them asks."""
+    """The end of an epoch. `parameters()` copies the current parameters to host memory, so call it only if needed."""
 
     epoch: int
     steps: int
@@ -65,25 +65,21 @@ def initial_parameters(network: Network, seed: int) -> Parameters:
 
     He et al., Delving Deep into Rectifiers, 2015, equation 10.
     """
-    rng = np.random.default_rng((seed, 0x4E))  # another stream than the batch order's
+    rng = np.random.default_rng((seed, 0x4E))  # a different stream from the batch order's
     return [
-        (
-            (rng.standard_normal(shape, np.float32) * np.float32(np.sqrt(2 / shape[0]))),
-            np.zeros(shape[1], np.float32),
-        )
+        (rng.standard_normal(shape, np.float32) * np.float32(np.sqrt(2 / shape[0])), np.zeros(shape[1], np.float32))
         for shape in network.shapes
     ]
 
 
 def no_parameters() -> Parameters:
-    """Stands for parameters where they were left behind: in the worker, or in what the store keeps."""
+    """Stands in for `Epoch.parameters` where the parameters stayed behind in a worker or were never stored."""
     return []
 
 
 def first_non_finite(losses: np.ndarray) -> int | None:
     """Index of the first NaN or infinity, if any."""
-    bad = np.flatnonzero(~np.isfinite(losses))
-    return int(bad[0]) if bad.size else None
+    return next(map(int, np.flatnonzero(~np.isfinite(losses))), None)
 
 
 Chunk = Callable[[int, np.ndarray, int, float | None], tuple[np.ndarray, float]]
@@ -97,10 +93,11 @@ def epochs(
     evaluate: Callable[[], tuple[float, float]],
     parameters: Callable[[], Parameters],
 ) -> Iterator[Event]:
-    """The loop that all backends share which are asked for a few steps at a time.
+    """The loop shared by all backends that run a few steps at a time.
 
-    `chunk(epoch, starts, done, step_s)` takes the next steps of an epoch, whose batches begin at `starts`, and returns
-    their losses and seconds; `step_s` is what a step took last. `evaluate()` gives validation loss and accuracy.
+    `chunk(epoch, starts, done, step_s)` runs the next steps of an epoch and returns their losses and seconds. The
+    epoch's batches begin at `starts`, `done` of them are behind us, and a step last took `step_s`. `evaluate()` returns
+    validation loss and accuracy.
     """
     step_s = None
     for epoch in range(first_epoch, training.epochs):
@@ -120,8 +117,31 @@ def epochs(
             return
 
 
+def one_step_at_a_time(
+    step: Callable, wait: Callable[[], object], on_host: Callable[[list], np.ndarray], x, y, batch_size: int
+) -> Chunk:
+    """A `chunk` for `epochs` in which a Python loop launches each step, for about `CHUNK_S`.
+
+    `step(images, labels)` returns its loss, which need not be computed yet; `wait()` blocks until the device is done;
+    `on_host` turns a list of losses into an array (n,), outside of the measured time.
+    """
+    clock = time.perf_counter
+
+    def chunk(_epoch: int, starts: np.ndarray, done: int, _step_s: float | None) -> tuple[np.ndarray, float]:
+        losses, before = [], clock()
+        for first in starts[done:].tolist():
+            losses.append(step(x[first : first + batch_size], y[first : first + batch_size]))
+            if clock() - before >= CHUNK_S:
+                break
+        wait()
+        chunk_s = clock() - before
+        return on_host(losses), chunk_s
+
+    return chunk
+
+
 def next_chunk(steps_left: int, step_s: float | None) -> int:
-    """How many steps to take before looking up again: a few to learn the pace, then equal parts of what is left.
+    """How many steps to run before handing back control: a few to learn the pace, then equal parts of the rest.
 
     >>> next_chunk(1500, None), next_chunk(1500, 60e-6), next_chunk(48000, 10e-6)
     (16, 750, 6000)

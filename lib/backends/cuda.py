@@ -1,5 +1,7 @@
-"""Which CUDA an installed library was built for, found without importing it, and whether the driver is new enough
-for that."""
+"""Which CUDA version an installed library was built for, and whether the driver is new enough for it.
+
+Both are found without importing the library.
+"""
 
 import importlib.util
 import re
@@ -9,23 +11,24 @@ from pathlib import Path
 
 from lib.hardware.nvidia_smi import driver_version
 
-# The oldest driver for each CUDA, on Linux: NVIDIA, CUDA Toolkit release notes, minor version compatibility.
+# The oldest Linux driver for each major CUDA version: NVIDIA, CUDA Toolkit release notes, minor version compatibility.
 OLDEST_DRIVER = {12: 525, 13: 580}
 
 
 def installed(name: str) -> bool:
-    """Whether a module can be imported."""
+    """Whether the module is there to be imported."""
     try:
         return importlib.util.find_spec(name) is not None
     except (ModuleNotFoundError, ValueError):  # its parent package is missing, or a stand-in has no spec
         return False
 
 
-def _has_package(name: str) -> bool:
+def package_version(name: str) -> str:
+    """Version of an installed distribution; empty if it is not installed."""
     try:
-        return bool(version(name))
+        return version(name)
     except PackageNotFoundError:
-        return False
+        return ""
 
 
 def _jax() -> int | None:
@@ -37,7 +40,7 @@ def _tensorflow() -> int | None:
 
 
 def _torch() -> int | None:
-    """PyTorch notes it in a file of its own: with wheels, conda or a system's CUDA alike."""
+    """PyTorch records it in `torch/version.py`, whether installed from wheels, by conda, or with a system's CUDA."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return None
@@ -47,8 +50,8 @@ def _torch() -> int | None:
 
 
 def _cupy() -> int | None:
-    named = next((major for major in (13, 12) if _has_package(f"cupy-cuda{major}x")), None)
-    return named or (12 if installed("cupy") else None)  # built by hand: it has some CUDA
+    named = next((major for major in (13, 12) if package_version(f"cupy-cuda{major}x")), None)
+    return named or (12 if installed("cupy") else None)  # built from source: it has some CUDA
 
 
 BUILDS: dict[str, Callable[[], int | None]] = {
@@ -62,8 +65,7 @@ BUILDS: dict[str, Callable[[], int | None]] = {
 
 
 def driver_problem(major: int) -> str:
-    """Why this machine's driver cannot run a library built for this CUDA; empty where it can, or where it does not
-    say."""
+    """Why the driver cannot run a library built for CUDA `major`; empty if it can, or if its version is unknown."""
     found, oldest = driver_version(), OLDEST_DRIVER.get(major, 0)
     if not found or int(found.split(".")[0]) >= oldest:
         return ""

@@ -1,4 +1,4 @@
-"""A digest of the code that figures depend on: results are kept by it, and workers with older code are replaced."""
+"""A digest of the code that figures depend on: results are stored under it, and workers with older code replaced."""
 
 import dis
 import hashlib
@@ -11,8 +11,7 @@ from types import CodeType
 from lib import ROOT
 from lib.backends.registry import BACKENDS
 
-# What a process that trains or measures is started with: an engine's worker, a pool's. The rest is found from their
-# imports.
+# Entry points of the processes that train or measure: an engine's worker, a pool's. The rest follows from imports.
 ENTRIES = ("lib.workers.worker", "lib.sweeps.process_pool")
 
 State = tuple[int, int]  # of a file or folder: time of its last change, size
@@ -20,9 +19,10 @@ _known: tuple[dict[Path, State], str] = ({}, "")
 
 
 def source_digest() -> str:
-    """SHA-256 of the modules of `lib` that such a process can import, read again only when one changed.
+    """SHA-256, cut to 16 hex digits, of the modules of `lib` that such a process can import.
 
-    0.1 s of a core the first time, 0.1 ms later: it is asked for with every key.
+    They are read again only when one has changed: 0.1 s of CPU time the first time, 0.1 ms after that, as every key of
+    the store needs it.
     """
     global _known
     states, digest = _known
@@ -40,17 +40,17 @@ def _state(path: Path) -> State | None:
 
 
 def _read() -> tuple[dict[Path, State], str]:
-    """All modules that the entries import, at their top or in a function, and what those import: states, digest."""
+    """File states and digest of all modules that the entries import, directly or not, at the top or in a function."""
     states: dict[Path, State | None] = {}
     contents: dict[Path, bytes] = {}
     waiting: list[str] = list(ENTRIES)
     while waiting:
         for path in _files_of(waiting.pop()):
             if path not in contents:
-                states[path] = _state(path)  # before it is read: who changes it meanwhile makes it be read again
-                states.setdefault(path.parent, _state(path.parent))  # a module may be new in it
+                states[path] = _state(path)  # before it is read, so that a change meanwhile is noticed
+                states.setdefault(path.parent, _state(path.parent))  # a new module may appear in it
                 contents[path] = path.read_bytes()
-                with suppress(SyntaxError):  # somebody is typing; what changed is in its content
+                with suppress(SyntaxError):  # half-edited; the change is in its content anyway
                     waiting += _imports(compile(contents[path], path, "exec"))
     total = hashlib.sha256()
     for path in sorted(contents):
@@ -59,7 +59,7 @@ def _read() -> tuple[dict[Path, State], str]:
 
 
 def _files_of(module: str) -> list[Path]:
-    """A module's file, and those of the packages around it, which are imported first. None of what is not ours."""
+    """A module's file, and those of its parent packages, which are imported first; none if outside `lib`."""
     names = module.split(".")
     if names[0] != "lib":
         return []
@@ -69,9 +69,9 @@ def _files_of(module: str) -> list[Path]:
 
 
 def _imports(code: CodeType) -> Iterator[str]:
-    """Names of what a module imports, anywhere in it; what it takes from a package may be a module, or may not.
+    """Names of everything that a module imports, anywhere in it; a name imported from a package may be a module.
 
-    From its compiled form: threads of Python 3.11 that make syntax trees at the same time disturb each other.
+    They are read from bytecode, because in Python 3.11 threads that build syntax trees at the same time interfere.
     """
     package = ""
     imports = any(name.split(".")[0] == "lib" for name in code.co_names)
@@ -84,5 +84,5 @@ def _imports(code: CodeType) -> Iterator[str]:
         if isinstance(constant, CodeType):
             yield from _imports(constant)
         elif isinstance(constant, str) and constant.startswith("lib.") and constant.endswith("."):
-            # f"lib.profiling.{…}": what is named at run time is a backend's module.
+            # f"lib.profiling.{…}": the part that is filled in at run time is a backend's module.
             yield from (constant + backend.module for backend in BACKENDS.values())

@@ -1,8 +1,8 @@
-"""A known answer: before its first training a process holds its library's numbers against NumPy's in float64.
+"""Known-answer tests: before its first training, a process compares its library's numbers with NumPy's in float64.
 
-A library that computes wrongly does so without a word: jaxlib 0.10.2 did, on a processor, in a product followed by a
-sum over more than 32,768 rows (jax#39103). What costs a few milliseconds is looked at in every process; what must be
-compiled for it is either what the first training compiles anyway (the step), or waits until it is needed (a stack's
+A library that computes wrong numbers does so silently: jaxlib 0.10.2 did on a CPU, in a product followed by a sum over
+more than 32,768 rows (jax#39103). Checks that cost a few milliseconds run in every process; checks that need
+compilation either use what the first training compiles anyway (the step), or wait until it is needed (a stack's
 evaluation).
 """
 
@@ -18,33 +18,31 @@ from lib.data.mnist import Data
 from lib.spec import N_CLASSES, N_PIXELS, Network, Training
 
 N_STEPS = 4
-# Largest difference of a loss, relative. Graphics cards may round the factors of a product to ten bits (TF32).
+# Largest relative difference of a loss. GPUs may round the factors of a product to ten bits (TF32).
 TOLERANCE = {"cpu": 1e-4, "gpu": 5e-3}
 N_ROWS = 36_000  # three stacked networks, each evaluated on 12,000 images
-STACKED, DISTINCT = 3, 16  # networks, and images that are all the others' likeness
+STACKED, DISTINCT = 3, 16  # networks, and distinct images, which are repeated
 
-Answer = tuple[str, np.ndarray, np.ndarray]  # of what, as computed here, as computed in float64
+Answer = tuple[str, np.ndarray, np.ndarray]  # what it is, as computed here, as computed in float64
 
 
 class WrongNumbers(RuntimeError):
-    """A library does not compute what it should; the text says which, by how much, and what to do."""
+    """A library computes wrong numbers; the text says which library, by how much, and what to do."""
 
 
 def verify(backend: str, device: str, data: Data, stacked: bool = False) -> None:
-    """Raise `WrongNumbers` unless this process computes correctly by this backend; looks once, and remembers.
+    """Raise `WrongNumbers` unless this backend computes correctly in this process; the check runs once per process.
 
-    `stacked`: several networks in one program as well, which only JAX has.
+    With `stacked`, also check several networks in one program, which only JAX offers.
     """
-    complaint = _complaint(backend, device, data) or (
-        _complaint(backend, device, data, stacked=True) if stacked else ""
-    )
-    if complaint:
-        raise WrongNumbers(complaint)
+    for of_stacks in (False, True) if stacked else (False,):
+        if complaint := _complaint(backend, device, data, of_stacks):
+            raise WrongNumbers(complaint)
 
 
 @cache
-def _complaint(backend: str, device: str, data: Data, stacked: bool = False) -> str:
-    """What is wrong, in a sentence; empty where nothing is."""
+def _complaint(backend: str, device: str, data: Data, stacked: bool) -> str:
+    """What is wrong, in a sentence; empty if nothing is."""
     for what, here, right in _stack(device) if stacked else _answers(backend, device, data):
         off = float(np.max(np.abs(here - right) / np.maximum(np.abs(right), 1)))
         if not off <= TOLERANCE[device]:  # NaN is off too
@@ -63,7 +61,7 @@ def _answers(backend: str, device: str, data: Data) -> Iterator[Answer]:
 
 
 def _step(backend: str, device: str, data: Data) -> Answer:
-    """The first steps of the training that a page begins with, by the backend's own loop."""
+    """The first steps of the default training, by the backend's own loop."""
     training = Training(epochs=1)
     found: list[float] = []
     events = load_train(backend)(training, data, device)
@@ -89,7 +87,7 @@ def _product_and_sum(device: str) -> Answer:
 
 
 def _stack(device: str) -> Iterator[Answer]:
-    """The loss of stacked networks on as many images as validation has, all likenesses of a few."""
+    """The loss of stacked networks on as many images as validation has, copies of a few distinct ones."""
     from lib.backends.stacked.packing import Shape
     from lib.backends.stacked.program import program, zeros
     from lib.backends.stacked.train import devices_of, write

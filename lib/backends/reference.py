@@ -1,5 +1,4 @@
-"""Training in float64, written for clarity and for nothing else: what every backend is compared with, by tests and
-by workers."""
+"""Training in float64, written for clarity alone: tests and workers compare every backend with it."""
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from lib.spec import Training
 
 
 def loss_and_gradients(parameters: Parameters, x: np.ndarray, y: np.ndarray) -> tuple[float, Parameters]:
-    """Mean cross-entropy and its gradient, by the chain rule."""
+    """Mean cross-entropy of images (batch, 784) and labels (batch,), and its gradient by the chain rule."""
     activations = [x.astype(np.float64)]
     for index, (weights, biases) in enumerate(parameters):
         z = activations[-1] @ weights + biases
@@ -28,7 +27,7 @@ def loss_and_gradients(parameters: Parameters, x: np.ndarray, y: np.ndarray) -> 
 
 
 def train(training: Training, data: Data, steps: int) -> tuple[np.ndarray, Parameters]:
-    """Losses of the first steps (of the first epoch), and the parameters after them."""
+    """Losses (steps,) of the first steps of the first epoch, and the parameters after them."""
     parameters = [
         (w.astype(np.float64), b.astype(np.float64)) for w, b in initial_parameters(training.network, training.seed)
     ]

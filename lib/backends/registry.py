@@ -1,4 +1,4 @@
-"""The one table of backends: it drives the engine, the controls, the tests and the documentation.
+"""The table of backends, which drives the engine, the controls, the tests and the documentation.
 
 This module imports none of the libraries; `load_train` does, inside a worker.
 """
@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 
 from lib.backends import cuda
@@ -23,31 +22,31 @@ DEVICES = ("cpu", "gpu")
 
 @dataclass(frozen=True)
 class Backend:
-    """A library, and how it is asked to train.
+    """A library, and the way in which it is asked to train.
 
-    Backends with the same `worker` share a process: they use the same library.
+    Backends with the same `worker` use the same library and share a process.
     """
 
     key: str
     label: str
-    color: str  # one colour on every page; distinguishable without red-green vision, on light and dark
+    color: str  # the same on every page; distinguishable without red-green vision, on light and dark
     worker: str
     module: str
     function: str
     needs: tuple[str, ...]  # modules that must be installed
     remedy: str
     devices: tuple[str, ...] = ("cpu",)
-    programs: tuple[str, ...] = ()  # of which one must be on the path
-    # False: an epoch takes minutes, and only a race, which times parts of it, has a place for it.
+    programs: tuple[str, ...] = ()  # one of them must be on the path
+    # False: an epoch takes minutes, so only the race, which times parts of an epoch, runs it.
     whole_epochs: bool = True
-    taken_apart: bool = True  # whether the anatomy has experiments for its step
+    taken_apart: bool = True  # whether the anatomy of a step has experiments for it
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    # Several trainings of one shape advance side by side; Keras' `fit` holds a copy of the images, so one at a time.
+    # Whether trainings of one shape advance side by side. Keras' `fit` holds a copy of the images: one at a time.
     side_by_side: bool = True
 
 
 COMPILERS = ("g++", "clang++", "c++")
-# Keras' layers count on JAX to match types and ranks, even where a person has told it not to.
+# Keras' layers rely on JAX to promote types and ranks, even where the user has forbidden it.
 _JAX_PROMOTES = {"JAX_NUMPY_DTYPE_PROMOTION": "standard", "JAX_NUMPY_RANK_PROMOTION": "allow"}
 # jaxlib 0.10.2 hands reductions on a processor to a library that returns wrong sums, crashes or hangs (jax#39103,
 # #39257, #40412).
@@ -188,7 +187,7 @@ DEFAULT = "jax-epoch"
 
 @dataclass(frozen=True, order=True)
 class Runtime:
-    """A backend on a device: what a training is given to."""
+    """A backend on a device, which runs a training."""
 
     backend: str = DEFAULT
     device: str = "cpu"
@@ -225,9 +224,9 @@ def all_runtimes() -> list[Runtime]:
 
 
 def unavailable(runtime: Runtime) -> Unavailable | None:
-    """None where the runtime can run here. Looks for modules without importing them."""
+    """Why a runtime cannot run here; None if it can. Looks for modules without importing them."""
     backend = BACKENDS[runtime.backend]
-    # First: what to install for a card is no remedy without one.
+    # First, because no installation helps without a GPU.
     if runtime.device == "gpu" and not nvidia_driver_answers():
         return Unavailable("no NVIDIA driver answers on this machine", "use a machine with an NVIDIA GPU")
     missing = [name for name in backend.needs if not _installed(name)]
@@ -236,7 +235,7 @@ def unavailable(runtime: Runtime) -> Unavailable | None:
     if backend.programs and not any(shutil.which(name) for name in backend.programs):
         return Unavailable(f"it compiles with {backend.programs[0]}, which is not on the path", backend.remedy)
     if runtime.device not in backend.devices:
-        return Unavailable("it knows no processor, only graphics cards", "choose it on a GPU")
+        return Unavailable("it runs on graphics cards only, not on a processor", "choose it on a GPU")
     if runtime.device == "cpu":
         return None
     built_for = cuda.BUILDS[backend.worker]()
@@ -250,41 +249,39 @@ def unavailable(runtime: Runtime) -> Unavailable | None:
 
 
 def usable_runtimes() -> list[Runtime]:
-    """Those that can run here."""
+    """The runtimes that can run here."""
     return [runtime for runtime in all_runtimes() if unavailable(runtime) is None]
 
 
-@cache
-def _installed(name: str) -> bool:
-    return cuda.installed(name)
+_installed = cache(cuda.installed)
 
 
 def device_count(device: str) -> int:
-    """Devices that a JAX worker has: graphics cards, or, on a processor, one for each core (see
-    `worker_environment`)."""
+    """Number of JAX devices of a worker: GPUs, or on a CPU one per core (see `worker_environment`)."""
     return usable_cores() if device == "cpu" else len(nvidia_cards())
 
 
 def worker_environment(runtime: Runtime, compilation_cache: str | None, threads: int | None = None) -> dict[str, str]:
-    """What a worker's process must find in its environment before it imports its library.
+    """The environment variables that a worker's process needs before it imports its library.
 
-    `threads`: if not all cores.
+    `threads` limits its threads, which are otherwise as many as there are cores.
     """
     environment = dict(BACKENDS[runtime.backend].environment)
     n_threads = str(threads or usable_cores())
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), n_threads)
     environment |= dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), n_threads) if threads else {}
-    environment |= {"NPROC": n_threads} if threads else {}  # what XLA takes for the number of cores
+    environment |= {"NPROC": n_threads} if threads else {}  # XLA takes it for the number of cores
     if "jax" in BACKENDS[runtime.backend].needs and runtime.device == "cpu":
-        flags = [XLA_WITHOUT_WRONG_SUMS, *os.environ.get("XLA_FLAGS", "").split()]  # the later counts: the person's own
+        flags = [XLA_WITHOUT_WRONG_SUMS, *os.environ.get("XLA_FLAGS", "").split()]  # the last of two wins: the user's
         if BACKENDS[runtime.backend].worker == "jax" and not threads:
-            # A stack is divided among devices: make each core one. A single training uses the first, with all threads.
+            # A stack is divided among devices: make each core a device. A single training uses only the first of them,
+            # with all threads.
             flags.append(f"--xla_force_host_platform_device_count={usable_cores()}")
         environment |= {"XLA_FLAGS": " ".join(dict.fromkeys(flags))}
     if runtime.device == "cpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
     else:
-        # Take GPU memory as needed: several workers share the card.
+        # Allocate GPU memory as needed, because several workers share the GPU.
         environment |= {
             "JAX_PLATFORMS": "cuda,cpu",
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
@@ -302,18 +299,14 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
 @cache
 def versions(key: str) -> str:
     """Python's version and those of the libraries that the backend's numbers depend on, without importing them."""
-    found = [f"python {platform.python_version()}"]
-    for name in dict.fromkeys(("numpy", *BACKENDS[key].needs)):
-        for package in (name, f"{name}-cpu", f"{name}-cuda12x", f"{name}-cuda13x"):
-            try:
-                found.append(f"{name} {version(package)}")
-                break
-            except PackageNotFoundError:
-                continue
-    return ", ".join(found)
+    found = {"python": platform.python_version()}
+    for name in ("numpy", *BACKENDS[key].needs):
+        packages = (name, f"{name}-cpu", f"{name}-cuda12x", f"{name}-cuda13x")
+        found[name] = next(filter(None, map(cuda.package_version, packages)), "")
+    return ", ".join(f"{name} {version}" for name, version in found.items() if version)
 
 
 def load_train(key: str) -> Train:
-    """Import a backend's library and return its `train`. For workers and tests; never for the notebook's kernel."""
+    """Import a backend's library and return its training function; for workers and tests, not for the kernel."""
     backend = BACKENDS[key]
     return getattr(importlib.import_module(f"lib.backends.{backend.module}"), backend.function)

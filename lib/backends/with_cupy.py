@@ -1,41 +1,40 @@
-"""Training with CuPy, NumPy's interface on a graphics card: batch by batch, and as the first article ported it, image
-by image.
+"""Training with CuPy, NumPy's interface on a GPU: batch by batch, or image by image, as the first article ported it.
 
-Every operation is a kernel that Python launches. The port goes through a batch one image at a time, adding up its
-gradients, so that a batch of 32 costs 32 times as many launches; an epoch takes minutes, and a race measures only parts
+Every operation is a kernel that Python launches. The article's port goes through a batch one image at a time and sums
+the gradients, so a batch of 32 costs 32 times as many launches; an epoch takes minutes, and the race times only parts
 of it.
 """
 
 # pyright: reportMissingImports=false
-# It is optional, and needs an NVIDIA card: requirements-cupy.txt.
+# Optional, and needs an NVIDIA GPU: requirements-cupy.txt.
 
 import time
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
 from lib.backends.base import (
-    CHUNK_S,
     VALIDATION_SLICE,
     Event,
     FirstCall,
     Parameters,
     epochs,
     initial_parameters,
+    one_step_at_a_time,
 )
 from lib.data.mnist import Data
 from lib.spec import Training
 
-Array = Any  # on the card
+Array = Any  # in GPU memory
 OnCard = list[tuple[Array, Array]]  # weights (inputs, outputs), biases (outputs,)
-Step = Callable[[OnCard, Array, Array, np.float32], Array]  # updates the parameters; the loss before it, on the card
+Step = Callable[[OnCard, np.float32, Array, Array], Array]  # updates the parameters; returns the loss before that
 
 
 def forward(parameters: OnCard, x: Array) -> list[Array]:
-    """What goes into each layer, and the logits (batch, 10) last."""
+    """The inputs of each layer, (batch, inputs), and last the logits, (batch, 10)."""
     values = [x]
     for index, (weights, biases) in enumerate(parameters):
         z = values[-1] @ weights + biases  # (batch, width)
@@ -44,7 +43,7 @@ def forward(parameters: OnCard, x: Array) -> list[Array]:
 
 
 def loss_and_gradients(parameters: OnCard, x: Array, y: Array) -> tuple[Array, OnCard]:
-    """Mean cross-entropy of a batch, and its gradients by all parameters."""
+    """Mean cross-entropy of a batch, and its gradient with respect to each parameter."""
     values = forward(parameters, x)
     shifted = values[-1] - values[-1].max(axis=1, keepdims=True)
     exponents = cp.exp(shifted)
@@ -69,15 +68,15 @@ def descend(parameters: OnCard, gradients: OnCard, rate: np.float32) -> None:
         biases -= rate * by_biases
 
 
-def step_by_batch(parameters: OnCard, x: Array, y: Array, rate: np.float32) -> Array:
-    """A step on images (batch, 784) and labels (batch,), all at once."""
+def step_by_batch(parameters: OnCard, rate: np.float32, x: Array, y: Array) -> Array:
+    """One step on images (batch, 784) and labels (batch,), all at once."""
     loss, gradients = loss_and_gradients(parameters, x, y)
     descend(parameters, gradients, rate)
     return loss
 
 
-def step_by_image(parameters: OnCard, x: Array, y: Array, rate: np.float32) -> Array:
-    """The same step, one image after another: the port that only changes the import."""
+def step_by_image(parameters: OnCard, rate: np.float32, x: Array, y: Array) -> Array:
+    """The same step, one image after another: a port that changes nothing but the import."""
     total = [(cp.zeros_like(weights), cp.zeros_like(biases)) for weights, biases in parameters]
     loss = cp.zeros((), np.float32)
     for image in range(len(x)):
@@ -92,56 +91,43 @@ def step_by_image(parameters: OnCard, x: Array, y: Array, rate: np.float32) -> A
 
 @lru_cache(maxsize=1)
 def arrays(data: Data) -> tuple[Array, ...]:
-    """Images and labels, moved to the card once."""
+    """Images and labels, copied to the GPU once."""
     return tuple(cp.asarray(one) for one in (data.x_train, data.y_train, data.x_validation, data.y_validation))
 
 
 def wait() -> None:
-    """Until the card has done what it was given."""
+    """Block until the GPU has finished its queue."""
     cp.cuda.Device().synchronize()
 
 
-def train(
-    training: Training, data: Data, device: str = "gpu", parameters: Parameters | None = None, first_epoch: int = 0
-) -> Iterator[Event]:
-    """See `lib.backends.base`. `device` is always the card here."""
-    yield from _train(step_by_batch, training, data, parameters, first_epoch)
-
-
-def train_by_image(
-    training: Training, data: Data, device: str = "gpu", parameters: Parameters | None = None, first_epoch: int = 0
-) -> Iterator[Event]:
-    """See `lib.backends.base`. `device` is always the card here."""
-    yield from _train(step_by_image, training, data, parameters, first_epoch)
-
-
 def _train(
-    step: Step, training: Training, data: Data, parameters: Parameters | None, first_epoch: int
+    step: Step,
+    training: Training,
+    data: Data,
+    device: str = "gpu",
+    parameters: Parameters | None = None,
+    first_epoch: int = 0,
 ) -> Iterator[Event]:
+    """See `lib.backends.base`; `step` is one of the two above, and `device` is always the GPU here."""
     clock, size, rate = time.perf_counter, training.batch_size, np.float32(training.learning_rate)
     started = clock()
     current = _on_card(parameters or initial_parameters(training.network, training.seed))
     x, y, x_validation, y_validation = arrays(data)
-    step([(w.copy(), b.copy()) for w, b in current], x[:size], y[:size], np.float32(0))  # compiles the kernels
+    step([(w.copy(), b.copy()) for w, b in current], np.float32(0), x[:size], y[:size])  # compiles the kernels
     wait()
     yield FirstCall(clock() - started)
 
-    def chunk(_epoch: int, starts: np.ndarray, done: int, _step_s: float | None) -> tuple[np.ndarray, float]:
-        losses, before = [], clock()
-        for first in starts[done:].tolist():
-            losses.append(step(current, x[first : first + size], y[first : first + size], rate))
-            if clock() - before >= CHUNK_S:
-                break
-        wait()
-        chunk_s = clock() - before
-        return cp.asnumpy(cp.stack(losses)).astype(np.float32), chunk_s
-
-    def validate() -> tuple[float, float]:
-        return evaluate(current, x_validation, y_validation)
-
-    # Overflow is an outcome here, not an accident: it is reported as divergence.
+    chunk = one_step_at_a_time(
+        partial(step, current, rate), wait, lambda losses: cp.asnumpy(cp.stack(losses)).astype(np.float32), x, y, size
+    )
+    validate = partial(evaluate, current, x_validation, y_validation)
+    # Overflow is a legitimate outcome here: it is reported as divergence.
     with np.errstate(all="ignore"):
-        yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: _at_home(current))
+        yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: _on_host(current))
+
+
+train = partial(_train, step_by_batch)
+train_by_image = partial(_train, step_by_image)
 
 
 def evaluate(parameters: OnCard, x: Array, y: Array) -> tuple[float, float]:
@@ -161,5 +147,5 @@ def _on_card(parameters: Parameters) -> OnCard:
     return [(cp.array(weights), cp.array(biases)) for weights, biases in parameters]
 
 
-def _at_home(parameters: OnCard) -> Parameters:
+def _on_host(parameters: OnCard) -> Parameters:
     return [(cp.asnumpy(weights).copy(), cp.asnumpy(biases).copy()) for weights, biases in parameters]

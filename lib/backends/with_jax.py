@@ -1,15 +1,15 @@
-"""Training with JAX in two ways: one call an epoch, and one call a step as the articles do it.
+"""Training with JAX: one call per epoch, or one call per step, as the articles do it.
 
-**One call an epoch.** The loop over the batches is compiled too: it slices each batch out of the training
-images, which stay on the device, and gives control back to Python only at the end of an epoch (or every `CHUNK_S` of a
-long one). The first and last step, the learning rate and the order of batches are arguments, so none of them makes XLA
-compile again; only another network or batch size does, and its result is kept on disk.
+**One call per epoch.** The loop over the batches is compiled as well: it slices each batch out of the training images,
+which stay on the device, and returns to Python only at the end of an epoch (or every `CHUNK_S` of a long one). The
+first and last step, the learning rate and the batch order are arguments, so none of them triggers a recompilation; only
+a new network or batch size does, and the result is cached on disk.
 
-Trainings of one shape share the compiled program, so only the first of them waits for it.
+Trainings of the same shape share the compiled program, so only the first of them waits for it.
 
-**Layout.** On the device weights lie as (outputs, inputs), and the loss picks its logit by comparing instead of
-indexing: then no product of the step is of a kind that XLA does slowly on a processor, and nothing is gathered or
-scattered. It is worth 6 % at batch sizes 32 and 512 and a fifth at 1.
+**Layout.** On the device, weights are stored as (outputs, inputs), and the loss selects its logit by comparison instead
+of indexing. That way the step has no matrix product of a kind that XLA runs slowly on a CPU, and no gather or scatter.
+It saves 6 % at batch sizes 32 and 512, and a fifth at batch size 1.
 """
 
 import time
@@ -38,15 +38,15 @@ TRACES = {"epoch": 0, "step": 0, "evaluate": 0}  # how often each was traced: a 
 
 
 def packed(parameters: Parameters):
-    """As the functions below want them: weights (outputs, inputs).
+    """Parameters as the functions below expect them, weights (outputs, inputs).
 
-    Copies, because compiled steps write into their arguments.
+    These are copies, because compiled steps write into their arguments.
     """
     return [(np.ascontiguousarray(weights.T), biases.copy()) for weights, biases in parameters]
 
 
 def unpacked(parameters) -> Parameters:
-    """The contract's: weights (inputs, outputs), on the host."""
+    """Parameters as `lib.backends.base` defines them, weights (inputs, outputs), in host memory."""
     return [(np.ascontiguousarray(np.asarray(weights).T), np.array(biases)) for weights, biases in parameters]
 
 
@@ -77,7 +77,7 @@ def sgd_step(parameters, x, y, learning_rate):
 
 @partial(jax.jit, static_argnames="batch_size", donate_argnames=("parameters", "losses"))
 def run_steps(parameters, losses, starts, first, stop, x, y, learning_rate, *, batch_size):
-    """Steps `first` to `stop` of an epoch in one call; `losses` (steps,) is filled in place."""
+    """Run steps `first` to `stop` (exclusive) of an epoch in one call; `losses` (steps,) is filled in place."""
     TRACES["epoch"] += 1
 
     def body(index, state):
@@ -98,7 +98,7 @@ def one_step(parameters, x, y, learning_rate):
 
 @jax.jit
 def evaluate(parameters, x, y):
-    """Mean loss and accuracy; in slices, so that wide layers do not need memory for all images at once."""
+    """Mean loss and accuracy, in slices, so that wide layers do not need memory for all images at once."""
     TRACES["evaluate"] += 1
     n_slices = max(1, len(x) // VALIDATION_SLICE)
 
@@ -113,38 +113,36 @@ def evaluate(parameters, x, y):
 
 @lru_cache(maxsize=2)
 def _on_device(data: Data, device: str):
-    """The images and labels on the device, moved there once; on a processor XLA uses the aligned arrays in place."""
+    """The images and labels on the device, copied there once; on a CPU, XLA uses the aligned arrays in place."""
     arrays = (data.x_train, data.y_train, data.x_validation, data.y_validation)
     return jax.device_put(arrays, jax.devices(device)[0])
 
 
 def _start(training: Training, data: Data, device: str, parameters: Parameters | None):
     target = jax.devices(device)[0]
-    start = parameters or initial_parameters(training.network, training.seed)
-    current = jax.device_put(packed(start), target)
+    current = jax.device_put(packed(parameters or initial_parameters(training.network, training.seed)), target)
     return target, current, _on_device(data, device), jax.device_put(np.float32(training.learning_rate), target)
 
 
 def train(
     training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
 ) -> Iterator[Event]:
-    """One call an epoch, or one every `CHUNK_S` seconds of a long one. See `lib.backends.base`."""
+    """One call per epoch, or one every `CHUNK_S` of a long epoch. See `lib.backends.base`."""
     clock = time.perf_counter
     started = clock()
     target, current, (x, y, x_validation, y_validation), rate = _start(training, data, device, parameters)
     n_images, size = len(data.x_train), training.batch_size
     losses = jax.device_put(jnp.zeros(training.steps_per_epoch(n_images), jnp.float32), target)
     starts = jax.device_put(batch_starts(n_images, size, training.seed, first_epoch), target)
-    # No steps at all: compiles, or loads what was compiled before, without training anything.
+    # Zero steps: compiles the program, or loads it from the cache, without training anything.
     current, losses = run_steps(current, losses, starts, 0, 0, x, y, rate, batch_size=size)
-    if (
-        shape := (training.network, size, target)
-    ) not in _evaluated:  # the evaluation too, but only once: it takes 7 ms
+    # The evaluation takes 7 ms, so it runs only once per shape.
+    if (shape := (training.network, size, target)) not in _evaluated:
         jax.block_until_ready(evaluate(current, x_validation, y_validation))
         _evaluated.add(shape)
     losses.block_until_ready()
     yield FirstCall(clock() - started)
-    held = (-1, starts)  # an epoch's batches are sent to the device once
+    held = (-1, starts)  # an epoch's batch order is sent to the device once
 
     def chunk(epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
         nonlocal current, losses, held
@@ -164,7 +162,7 @@ def train(
 def train_by_step(
     training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
 ) -> Iterator[Event]:
-    """One jitted call a step, fed from host memory by a Python loop, as in the articles. See `lib.backends.base`."""
+    """One jitted call per step, fed from host memory by a Python loop. See `lib.backends.base`."""
     clock = time.perf_counter
     started = clock()
     _, current, (_, _, x_validation, y_validation), rate = _start(training, data, device, parameters)
@@ -177,7 +175,7 @@ def train_by_step(
     def chunk(_epoch: int, starts: np.ndarray, done: int, _step_s: float | None) -> tuple[np.ndarray, float]:
         nonlocal current
         part, losses, before = starts[done:].tolist(), [], clock()
-        # Steps are dispatched without waiting; the clock is looked at, and the device waited for, once a chunk.
+        # Steps are dispatched without waiting; the device is waited for once per chunk.
         for start in part:
             stop = start + size
             current, loss = one_step(current, data.x_train[start:stop], data.y_train[start:stop], rate)

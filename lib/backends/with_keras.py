@@ -1,18 +1,18 @@
-"""Training with Keras' own `fit`, on TensorFlow or on JAX: whichever `KERAS_BACKEND` named before the import.
+"""Training with Keras' own `fit`, on whichever backend `KERAS_BACKEND` named before the import.
 
-`fit` is one blocking call, so it runs in a thread, and a list of callbacks hands over the losses now and then. It is
-Keras' own list with its own work untouched; all it adds to a step is one append and a look at the clock. So the
+`fit` is one blocking call, so it runs in a thread, and a callback list hands over the losses now and then. It is Keras'
+own `CallbackList`, with its work untouched; all it adds to a step is one append and one reading of the clock. So the
 seconds are those of the `fit` that people write: `SGD`, sparse cross-entropy, accuracy as the metric, validation after
 each epoch.
 """
 
 # pyright: reportArgumentType=false, reportOptionalMemberAccess=false
-# Keras annotates `verbose` as text only, and its callbacks' model as None.
+# Keras annotates `verbose` as a string only, and its callbacks' model as None.
 
 import threading
 import time
 from collections.abc import Iterator
-from queue import Empty, Queue
+from queue import Queue
 
 import keras
 import numpy as np
@@ -32,14 +32,14 @@ from lib.spec import N_PIXELS, Network, Training
 
 
 class _Stopped(Exception):
-    """Raised inside `fit` when nobody asks for more."""
+    """Raised inside `fit` when the generator has been closed."""
 
 
 def build(network: Network, learning_rate: float, parameters: Parameters) -> keras.Model:
     """The articles' model: Dense layers with ReLU, compiled with plain SGD.
 
-    The softmax is part of the loss instead of the last layer: Keras clips a softmax layer's probabilities at 1e-7, and
-    so would report 16.1 where the other backends see the loss grow without bound.
+    The softmax is part of the loss instead of the last layer: Keras clips the probabilities of a softmax layer at 1e-7,
+    and would report a loss of 16.1 where the other backends see it grow without bound.
     """
     layers = [keras.layers.Dense(width, activation="relu") for width in network.hidden]
     model = keras.Sequential([keras.Input((N_PIXELS,)), *layers, keras.layers.Dense(10)])
@@ -53,21 +53,18 @@ def build(network: Network, learning_rate: float, parameters: Parameters) -> ker
 
 
 class _Handover(keras.callbacks.CallbackList):
-    """Keras' list of callbacks, which also notes each step's logs and passes them on every `CHUNK_S`.
+    """Keras' list of callbacks, which also collects each step's logs and passes on events every `CHUNK_S`.
 
     `fit` reports the running mean of the loss; the loss of step k is k·mean(k) - (k-1)·mean(k-1), exact but for
     float32 rounding (1e-6 in the first steps, 1e-4 after a thousand).
     """
 
-    def __init__(self, model: keras.Model) -> None:
+    def __init__(self, model: keras.Model, epoch: int) -> None:
         super().__init__(None, add_history=True, model=model)
-        self.outbox: Queue = Queue(maxsize=1)
+        self.outbox: Queue[Event | None] = Queue(maxsize=1)  # None: `fit` has ended
         self.stop = threading.Event()
-        self._logs: list = []
-        self._done = 0
-        self._total = 0.0
-        self._clock_from = 0.0
-        self._train_s = 0.0
+        self.diverged: int | None = None  # as `Epoch.diverged_step`
+        self._epoch = epoch
 
     def on_epoch_begin(self, epoch, logs=None):
         super().on_epoch_begin(epoch, logs)
@@ -93,11 +90,12 @@ class _Handover(keras.callbacks.CallbackList):
     def on_epoch_end(self, epoch, logs=None):
         super().on_epoch_end(epoch, logs)
         assert logs is not None, "fit reports the validation of each epoch"
-        values = float(logs["val_loss"]), float(logs["val_accuracy"])
-        self._put((self._done, *values, self._train_s, self._evaluation_s))
+        loss, accuracy, model = float(logs["val_loss"]), float(logs["val_accuracy"]), self.model
+        seconds = self._train_s, self._evaluation_s
+        self._put(Epoch(self._epoch, self._done, loss, accuracy, *seconds, lambda: _parameters(model), self.diverged))
 
     def _hand_over(self) -> None:
-        """Stop the clock, pass on what is new, wait until it is wanted, start the clock."""
+        """Stop the clock, pass on the new losses, wait until more are asked for, start the clock."""
         if not self._logs:
             return
         means = np.array([float(keras.ops.convert_to_numpy(mean)) for mean in self._logs])  # waits for the device
@@ -107,14 +105,14 @@ class _Handover(keras.callbacks.CallbackList):
         first, self._done, self._total = self._done, self._done + len(means), float(totals[-1])
         self._train_s += elapsed_s
         self._logs = []
-        self._put((first, losses, elapsed_s))
-        if first_non_finite(losses) is not None:
-            self.model.stop_training = True
+        if self.diverged is None and (bad := first_non_finite(losses)) is not None:
+            self.diverged, self.model.stop_training = first + bad, True
+        self._put(Steps(self._epoch, first, losses, elapsed_s))
         self._clock_from = time.perf_counter()
 
-    def _put(self, item) -> None:
-        self.outbox.put(item)
-        self.outbox.join()  # taken and done with: the generator was asked for the next
+    def _put(self, event: Event) -> None:
+        self.outbox.put(event)
+        self.outbox.join()  # returns once the generator is asked for the next event, or closed
         if self.stop.is_set():
             raise _Stopped
 
@@ -122,7 +120,7 @@ class _Handover(keras.callbacks.CallbackList):
 def train(
     training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
 ) -> Iterator[Event]:
-    """Keras' `fit`, an epoch at a time. See `lib.backends.base`. The worker's environment chose backend and device."""
+    """Keras' `fit`, an epoch at a time. See `lib.backends.base`; the worker's environment chose backend and device."""
     started = time.perf_counter()
     model = build(
         training.network, training.learning_rate, parameters or initial_parameters(training.network, training.seed)
@@ -133,22 +131,16 @@ def train(
     for epoch in range(first_epoch, training.epochs):
         starts = batch_starts(len(data.x_train), size, training.seed, epoch)
         x, y = _in_order(data.x_train, starts, size), _in_order(data.y_train, starts, size)
-        diverged = None
-        for item in _fit_one_epoch(model, x, y, data, size):
-            if len(item) == 3:
-                first, losses, train_s = item
-                bad = first_non_finite(losses)
-                diverged = first + bad if diverged is None and bad is not None else diverged
-                yield Steps(epoch, first, losses, train_s)
-            else:
-                yield Epoch(epoch, *item, lambda: _parameters(model), diverged)
-        if diverged is not None:
+        handover = _Handover(model, epoch)
+        yield from _fit_one_epoch(model, handover, x, y, data, size)
+        if handover.diverged is not None:
             return
 
 
-def _fit_one_epoch(model: keras.Model, x: np.ndarray, y: np.ndarray, data: Data, size: int) -> Iterator[tuple]:
+def _fit_one_epoch(
+    model: keras.Model, handover: _Handover, x: np.ndarray, y: np.ndarray, data: Data, size: int
+) -> Iterator[Event]:
     """Run `fit` for one epoch in a thread; yield what it hands over. Closing the generator ends the `fit`."""
-    handover = _Handover(model)
     failure: list[BaseException] = []
 
     def work() -> None:
@@ -167,31 +159,28 @@ def _fit_one_epoch(model: keras.Model, x: np.ndarray, y: np.ndarray, data: Data,
             pass
         except BaseException as error:  # passed on to the generator's caller
             failure.append(error)
+        finally:
+            handover.outbox.put(None)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
-        while True:
+        for event in iter(handover.outbox.get, None):
             try:
-                item = handover.outbox.get(timeout=0.02)
-            except Empty:
-                if not thread.is_alive() and handover.outbox.empty():
-                    break
-                continue
-            yield item
-            handover.outbox.task_done()
+                yield event
+            except BaseException:  # the generator is closed
+                handover.stop.set()
+                raise
+            finally:
+                handover.outbox.task_done()
     finally:
-        handover.stop.set()
-        with handover.outbox.all_tasks_done:  # whoever waits for its item to be taken need not any more
-            handover.outbox.unfinished_tasks = 0
-            handover.outbox.all_tasks_done.notify_all()
         thread.join()
     if failure:
         raise failure[0]
 
 
 def _warm_up(model: keras.Model, data: Data, size: int) -> None:
-    """Trace and compile training and evaluation on two batches, at learning rate 0 so that nothing is learnt."""
+    """Trace and compile training and evaluation on two batches, at learning rate 0 so that nothing is learned."""
     rate = float(keras.ops.convert_to_numpy(model.optimizer.learning_rate))
     model.optimizer.learning_rate = 0.0
     n = min(2 * size, len(data.x_train) // size * size)
@@ -211,8 +200,8 @@ def _warm_up(model: keras.Model, data: Data, size: int) -> None:
 def _in_order(array: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
     """The batches of an epoch one after another, (steps * size, ...): `fit` slices contiguous batches itself.
 
-    Aligned as the data are, so that XLA takes a batch where it lies instead of copying it (a quarter of a step at
-    4,096).
+    Aligned as the data are, so that XLA reads a batch in place instead of copying it, which would take a quarter of a
+    step at batch size 4,096.
     """
     out = aligned((len(starts) * size, *array.shape[1:]), array.dtype)
     for index, start in enumerate(starts):

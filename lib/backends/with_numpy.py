@@ -1,10 +1,11 @@
 """Training with NumPy alone: forward, backward and update by hand, into buffers allocated once.
 
-The products go straight to BLAS; what is left of overhead is about twenty NumPy calls a step.
+The matrix products go straight to BLAS; the overhead that remains is about twenty NumPy calls per step.
 """
 
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class Workspace:
 
 
 def forward(parameters: Parameters, x: np.ndarray, activations: list[np.ndarray]) -> np.ndarray:
-    """Fill `activations` layer by layer, ReLU between; return the last, the logits (batch, 10)."""
+    """Fill `activations` layer by layer, with ReLU in between; return the last, the logits (batch, 10)."""
     last = len(parameters) - 1
     for index, ((weights, biases), out) in enumerate(zip(parameters, activations, strict=True)):
         np.matmul(x, weights, out=out)  # (batch, width)
@@ -48,7 +49,7 @@ def forward(parameters: Parameters, x: np.ndarray, activations: list[np.ndarray]
 
 
 def loss_and_gradients(parameters: Parameters, x: np.ndarray, y: np.ndarray, work: Workspace) -> np.float32:
-    """Mean cross-entropy of a batch; leaves the gradients in the workspace."""
+    """Mean cross-entropy of images (batch, 784) and labels (batch,); leaves the gradients in `work`."""
     logits = forward(parameters, x, work.activations)
     delta = work.deltas[-1]
     np.subtract(logits, logits.max(axis=1, keepdims=True, out=work.column), out=delta)
@@ -71,7 +72,7 @@ def loss_and_gradients(parameters: Parameters, x: np.ndarray, y: np.ndarray, wor
 
 
 def update(parameters: Parameters, learning_rate: np.float32, work: Workspace) -> None:
-    """Plain SGD, in place; uses the gradient buffers up."""
+    """Plain SGD, in place; overwrites the gradient buffers."""
     for (weights, biases), weight_gradient, bias_gradient in zip(
         parameters, work.weight_gradients, work.bias_gradients, strict=True
     ):
@@ -106,28 +107,25 @@ def _copy(parameters: Parameters) -> Parameters:
 def train(
     training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
 ) -> Iterator[Event]:
-    """See `lib.backends.base`. `device` is always the processor here."""
+    """See `lib.backends.base`. `device` is always the CPU here."""
     clock = time.perf_counter
     started = clock()
     current = _copy(parameters or initial_parameters(training.network, training.seed))
     work = Workspace(training.network, training.batch_size)
     rate, size = np.float32(training.learning_rate), training.batch_size
     yield FirstCall(clock() - started)
+    # Overflow is a legitimate outcome here: it is reported as divergence.
+    ignore_overflow = np.errstate(all="ignore")
 
+    @ignore_overflow
     def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
         part = starts[done : done + next_chunk(len(starts) - done, step_s)].tolist()
-        losses = np.empty(len(part), np.float32)
-        # Overflow is an outcome here, not an accident: it is reported as divergence.
-        with np.errstate(all="ignore"):
-            before = clock()
-            for index, start in enumerate(part):
-                stop = start + size
-                losses[index] = loss_and_gradients(current, data.x_train[start:stop], data.y_train[start:stop], work)
-                update(current, rate, work)
-            return losses, clock() - before
+        losses, before = np.empty(len(part), np.float32), clock()
+        for index, start in enumerate(part):
+            stop = start + size
+            losses[index] = loss_and_gradients(current, data.x_train[start:stop], data.y_train[start:stop], work)
+            update(current, rate, work)
+        return losses, clock() - before
 
-    def validate() -> tuple[float, float]:
-        with np.errstate(all="ignore"):
-            return evaluate(current, data.x_validation, data.y_validation)
-
+    validate = ignore_overflow(partial(evaluate, current, data.x_validation, data.y_validation))
     yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: _copy(current))

@@ -1,34 +1,35 @@
-"""Training with PyTorch, in a Python loop over slices of a tensor: eager, as its tutorials write it, one call an
-operation; and compiled, with loss, gradients and update in one function, which is the least overhead that it has.
+"""Training with PyTorch, in a Python loop over slices of a tensor.
+
+Eager, one call per operation, as its tutorials write it; or compiled, with loss, gradients and update in one function,
+which is the least overhead PyTorch can have.
 """
 
 # pyright: reportMissingImports=false
-# It is optional: `make torch` installs it.
+# Optional: `make torch` installs it.
 
 import time
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 
-import numpy as np
 import torch
 from torch import nn
 from torch.func import grad_and_value
 
 from lib.backends.base import (
-    CHUNK_S,
     VALIDATION_SLICE,
     Event,
     FirstCall,
     Parameters,
     epochs,
     initial_parameters,
+    one_step_at_a_time,
 )
 from lib.data.mnist import Data
 from lib.spec import Network, Training
 
 
 def build(network: Network, parameters: Parameters, device: torch.device) -> nn.Sequential:
-    """Linear layers with ReLU between; PyTorch keeps weights as (outputs, inputs)."""
+    """Linear layers with ReLU between; PyTorch stores weights as (outputs, inputs)."""
     layers: list[nn.Module] = []
     for weights, biases in parameters:
         linear = nn.Linear(*weights.shape)
@@ -43,8 +44,10 @@ Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def one_step(model: nn.Module, learning_rate: float) -> Step:
-    """A step of plain SGD on images (batch, 784) and labels (batch,); returns the loss before it, which may not be
-    there yet."""
+    """A step of plain SGD on images (batch, 784) and labels (batch,).
+
+    It returns the loss before the update, which the device may still be computing.
+    """
     optimizer, loss_of = torch.optim.SGD(model.parameters(), lr=learning_rate), nn.CrossEntropyLoss()
 
     def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -63,43 +66,29 @@ def torch_device(device: str) -> torch.device:
 
 @lru_cache(maxsize=2)
 def tensors(data: Data, device: str) -> tuple[torch.Tensor, ...]:
-    """Images and labels on the device, moved there once; on a processor they are the arrays themselves."""
+    """Images and labels on the device, moved there once; on the CPU, images share memory with the arrays."""
     arrays = (data.x_train, data.y_train, data.x_validation, data.y_validation)
     x, y, x_validation, y_validation = (torch.from_numpy(array).to(torch_device(device)) for array in arrays)
     return x, y.long(), x_validation, y_validation.long()
 
 
 def wait(device: str) -> None:
-    """Until the card has done what it was given; a processor has."""
+    """Block until the GPU has finished its queue; on the CPU there is none."""
     if device == "gpu":
         torch.cuda.synchronize()
 
 
-def train(
-    training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
-) -> Iterator[Event]:
-    """See `lib.backends.base`."""
-    yield from _train(one_step, training, data, device, parameters, first_epoch)
-
-
-def train_compiled(
-    training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
-) -> Iterator[Event]:
-    """See `lib.backends.base`. A new shape takes seconds to compile; a new learning rate takes none."""
-    yield from _train(one_compiled_step, training, data, device, parameters, first_epoch)
-
-
 def one_compiled_step(model: nn.Module, learning_rate: float) -> Step:
-    """The same step as `one_step`, compiled whole; writes into the model's own parameters."""
+    """The same step as `one_step`, compiled as a whole; updates the model's own parameters in place."""
     values = [parameter.data for parameter in model.parameters()]
-    rate = torch.tensor(learning_rate, device=values[0].device)  # a number would be compiled in
+    rate = torch.tensor(learning_rate, device=values[0].device)  # a Python number would be compiled in
     step = _compiled_step()
     return lambda images, labels: step(values, images, labels, rate)
 
 
 @lru_cache(maxsize=1)
 def _compiled_step() -> Callable[..., torch.Tensor]:
-    torch._dynamo.config.recompile_limit = 256  # shapes; beyond its default of 8 it would go on eager, and say nothing
+    torch._dynamo.config.recompile_limit = 256  # shapes; beyond the default of 8 it silently falls back to eager
     return torch.compile(_whole_step, dynamic=False)
 
 
@@ -123,10 +112,11 @@ def _train(
     make_step: Callable[[nn.Module, float], Step],
     training: Training,
     data: Data,
-    device: str,
-    parameters: Parameters | None,
-    first_epoch: int,
+    device: str = "cpu",
+    parameters: Parameters | None = None,
+    first_epoch: int = 0,
 ) -> Iterator[Event]:
+    """See `lib.backends.base`; `make_step` is `one_step` or `one_compiled_step`."""
     clock = time.perf_counter
     started = clock()
     start = parameters or initial_parameters(training.network, training.seed)
@@ -134,24 +124,18 @@ def _train(
     step = make_step(model, training.learning_rate)
     x, y, x_validation, y_validation = tensors(data, device)
     spare = make_step(build(training.network, start, torch_device(device)), 0.0)
-    spare(x[:size], y[:size])  # loads the libraries for products, compiles, and starts a card
+    spare(x[:size], y[:size])  # loads the libraries for matrix products, compiles, and wakes the GPU
     wait(device)
     yield FirstCall(clock() - started)
 
-    def chunk(_epoch: int, starts: np.ndarray, done: int, _step_s: float | None) -> tuple[np.ndarray, float]:
-        losses, before = [], clock()
-        for first in starts[done:].tolist():
-            losses.append(step(x[first : first + size], y[first : first + size]))
-            if clock() - before >= CHUNK_S:
-                break
-        wait(device)
-        chunk_s = clock() - before
-        return torch.stack(losses).cpu().numpy(), chunk_s
-
-    def validate() -> tuple[float, float]:
-        return evaluate(model, x_validation, y_validation)
-
+    chunk = one_step_at_a_time(step, lambda: wait(device), lambda losses: torch.stack(losses).cpu().numpy(), x, y, size)
+    validate = partial(evaluate, model, x_validation, y_validation)
     yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: _parameters(model))
+
+
+train = partial(_train, one_step)
+# A new shape takes seconds to compile; a new learning rate takes none.
+train_compiled = partial(_train, one_compiled_step)
 
 
 @torch.no_grad()

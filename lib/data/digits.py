@@ -1,8 +1,8 @@
 """An offline stand-in for MNIST: scikit-learn's 1,797 handwritten digits, enlarged to MNIST's shapes.
 
-Same shapes and sizes, so every time and every control holds; other images, so accuracies do not compare. The
-original images are split into training and test before any is varied, so that no test digit has a sibling in
-the training set.
+Shapes and sizes are MNIST's, so times are valid and all controls work; the images are not, so accuracies cannot be
+compared. The originals are split into training and test before they are varied, so that no variants of one original
+are in both.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ _CHUNK = 5_000
 
 
 def enlarged_digits(n_train: int = 60_000, n_test: int = 10_000, seed: int = 0) -> dict[str, np.ndarray]:
-    """Arrays of MNIST's names, shapes and types (uint8), the same for the same seed."""
+    """Arrays with MNIST's names, shapes and type (uint8), determined by the seed; needs scikit-learn."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -23,21 +23,19 @@ def enlarged_digits(n_train: int = 60_000, n_test: int = 10_000, seed: int = 0) 
     labels = np.asarray(digits.target, np.uint8)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(images))
-    train, test = order[:N_TRAIN_ORIGINALS], order[N_TRAIN_ORIGINALS:]
-    picked_train = rng.choice(train, n_train)
-    picked_test = rng.choice(test, n_test)
+    train, test = rng.choice(order[:N_TRAIN_ORIGINALS], n_train), rng.choice(order[N_TRAIN_ORIGINALS:], n_test)
     return {
-        "x_train": vary(images, picked_train, rng),
-        "y_train": labels[picked_train],
-        "x_test": vary(images, picked_test, rng),
-        "y_test": labels[picked_test],
+        "x_train": vary(images, train, rng),
+        "y_train": labels[train],
+        "x_test": vary(images, test, rng),
+        "y_test": labels[test],
     }
 
 
 def made_up_images(n_train: int = 60_000, n_test: int = 10_000, seed: int = 0) -> dict[str, np.ndarray]:
-    """Where there is only NumPy: ten random patterns with noise, in MNIST's names, shapes and types.
+    """Ten random patterns with noise, with MNIST's names, shapes and type, for a machine with NumPy alone.
 
-    Good for times alone.
+    They are good for measuring times only.
     """
     rng = np.random.default_rng(seed)
     patterns = rng.integers(0, 128, (10, SIDE, SIDE), np.uint8)
@@ -51,9 +49,9 @@ def made_up_images(n_train: int = 60_000, n_test: int = 10_000, seed: int = 0) -
 
 
 def vary(images: np.ndarray, picked: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Each picked 8×8 image, enlarged to 20×20 in a field of 28×28, turned and shifted a little; uint8 (n, 28, 28)."""
+    """Each picked 8×8 image, enlarged to 20×20 on 28×28 pixels, slightly rotated and shifted; uint8 (n, 28, 28)."""
     result = np.empty((len(picked), SIDE, SIDE), np.uint8)
-    for first in range(0, len(picked), _CHUNK):  # in chunks: the coordinates of 60,000 images would take 1 GB
+    for first in range(0, len(picked), _CHUNK):  # the coordinates of 60,000 images at once would take 1 GB
         part = picked[first : first + _CHUNK]
         angle = rng.uniform(-MAX_ROTATION_RAD, MAX_ROTATION_RAD, len(part))
         shift = rng.uniform(-MAX_SHIFT_PIXELS, MAX_SHIFT_PIXELS, (len(part), 2))
@@ -62,7 +60,7 @@ def vary(images: np.ndarray, picked: np.ndarray, rng: np.random.Generator) -> np
 
 
 def _sample(images: np.ndarray, part: np.ndarray, angle: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Bilinear samples of the originals at the turned and shifted grid of 28×28 pixels."""
+    """Bilinear samples of the originals on the rotated and shifted grid of 28×28 pixels; uint8 (n, 28, 28)."""
     centre = (SIDE - 1) / 2
     row, column = np.meshgrid(np.arange(SIDE) - centre, np.arange(SIDE) - centre, indexing="ij")  # (28, 28)
     cos, sin = np.cos(angle)[:, None, None], np.sin(angle)[:, None, None]

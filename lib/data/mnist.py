@@ -1,8 +1,9 @@
-"""MNIST as float32 arrays, verified by digest, and the one order of batches that every backend uses.
+"""MNIST as float32 arrays, verified by digest, and the batch order that every backend uses.
 
-Sources are tried in turn: the file that `MNIST_NPZ` names, the cache, a download of Keras' copy, a download of the
-four IDX files; with none of them, scikit-learn's handwritten digits (`lib/data/digits.py`), and everything built on
-the data says so. The arrays are verified, not the files: public copies hold the same arrays in other containers.
+Sources are tried in turn: the file that `MNIST_NPZ` names, the cache, a download of Keras' copy, and a download of the
+four IDX files. If all of them fail, scikit-learn's handwritten digits stand in (`lib/data/digits.py`), and everything
+built on the data says so. The arrays are verified, not the files: public copies hold the same arrays in different
+containers.
 """
 
 import gzip
@@ -13,14 +14,17 @@ import os
 import time
 import zipfile
 import zlib
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
 from lib.cache_folder import CacheUnwritable, cache_dir, replaced
+from lib.data.digits import enlarged_digits, made_up_images
 from lib.hardware.optional import FileLock
 from lib.hardware.optional import Timeout as LockTimeout
 from lib.spec import N_PIXELS, N_TEST, N_TRAIN, N_VALIDATION
@@ -39,21 +43,26 @@ IDX_FILES = {
     "x_test": "t10k-images-idx3-ubyte.gz",
     "y_test": "t10k-labels-idx1-ubyte.gz",
 }
-DOWNLOAD_TIMEOUT_S = (4, 30)  # to connect, to wait for the next bytes
-RETRY_DOWNLOAD_AFTER_S = 600  # every worker loads the data: without a network only the first one waits for it
+DOWNLOAD_TIMEOUT_S = (4, 30)  # for the connection, and for the next bytes
+RETRY_DOWNLOAD_AFTER_S = 600  # every worker loads the data; without a network, only the first one waits for it
 LOCK_TIMEOUT_S = 300
 MNIST_DIGEST = "".join(digest[:8] for _, digest in ARRAYS.values())
 
-Raw = dict[str, np.ndarray]
+Raw = dict[str, np.ndarray]  # uint8 arrays by their names in `ARRAYS`
+Fetch = Callable[[str], AbstractContextManager[Path]]  # of a URL: the downloaded file, deleted when the block ends
+
+
+# Raised by NumPy on reading an .npz file that is not there, not an archive, or damaged.
+_DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error)
 
 
 class DataError(ValueError):
-    """A data file that the person named, and that cannot be used; the text says what was expected and what to do."""
+    """Data that cannot be used, such as a file named by the user; the text says what was expected and what to do."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Which data it is: where it came from, its digest, and what there is to tell about it (usually nothing)."""
+    """Which data these are: their source, their digest, and a note about them, which is usually empty."""
 
     source: str
     digest: str
@@ -72,20 +81,21 @@ class Data:
     y_test: np.ndarray
     source: str
     digest: str
-    is_mnist: bool
-    note: str = ""  # why this is not MNIST, or what went wrong on the way; empty when there is nothing to tell
+    note: str = ""  # why this is not MNIST; empty if it is
 
     @property
     def facts(self) -> Facts:
+        """Everything but the arrays."""
         return Facts(self.source, self.digest, self.note)
 
 
 def batch_starts(n_images: int, batch_size: int, seed: int, epoch: int) -> np.ndarray:
     """First image of each batch in one epoch, int32, shape (steps,).
 
-    Batches are contiguous runs of the (already mixed) training images, visited in an order drawn from the seed and
-    the epoch. Contiguous, because a gather of 48,000 rows would cost as much as the training itself. Where the
-    batch size does not divide the data, the run starts at a random offset, so that no image is always left out.
+    Batches are contiguous runs of the training images, which are already shuffled, in an order drawn from the seed and
+    the epoch. They are contiguous because gathering 48,000 rows would cost as much as the training itself. If the batch
+    size does not divide the number of images, the first batch starts at a random offset, so that no image is always
+    left out. Raises ValueError for a batch size below 1 or above `n_images`.
     """
     if not 1 <= batch_size <= n_images:
         raise ValueError(
@@ -98,12 +108,12 @@ def batch_starts(n_images: int, batch_size: int, seed: int, epoch: int) -> np.nd
 
 
 def sha256(array: np.ndarray) -> str:
-    """SHA-256 of an array's bytes in C order."""
+    """SHA-256 of an array's bytes in C order, as 64 hex digits."""
     return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
 
 
 def check_arrays(raw: Raw, where: str) -> Raw:
-    """Return the four arrays if they are MNIST's; else say which is not."""
+    """Return the four arrays if they are MNIST's; else raise DataError, naming the one at fault and `where` it is."""
     for name, (shape, digest) in ARRAYS.items():
         if name not in raw:
             raise DataError(f"{where}: expected the arrays {', '.join(ARRAYS)}, got {', '.join(raw) or 'none'}")
@@ -116,7 +126,7 @@ def check_arrays(raw: Raw, where: str) -> Raw:
 
 
 def read_npz(path: Path, where: str) -> Raw:
-    """Read and verify an .npz file; pickles are never loaded."""
+    """Read and verify an .npz file without ever loading pickles; raises DataError, which names it `where`."""
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "does not exist"
         raise DataError(f"{where}: expected a file, got {path}, which {what}")
@@ -125,26 +135,18 @@ def read_npz(path: Path, where: str) -> Raw:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             raw = {name: archive[name] for name in archive.files if name in ARRAYS}
             raw = raw or {name: np.empty(0) for name in archive.files[:4]}
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        zipfile.BadZipFile,
-        zipfile.LargeZipFile,
-        zlib.error,
-        AttributeError,
-    ) as error:
-        kind = (
-            "pickled objects, which are never loaded"
-            if "pickle" in str(error).lower()
-            else f"an unreadable file ({error})"
-        )
+    except (*_DAMAGED, AttributeError) as error:
+        pickled = "pickle" in str(error).lower()
+        kind = "pickled objects, which are never loaded" if pickled else f"an unreadable file ({error})"
         raise DataError(f"{where}: expected the uint8 arrays {', '.join(ARRAYS)} in {path}, got {kind}") from error
     return check_arrays(raw, f"{where} ({path})")
 
 
 def load(allow_download: bool | None = None) -> Data:
-    """The data, from the first source that has it. Raises DataError only for a file that `MNIST_NPZ` names."""
+    """The data, from the first source that has them. Raises DataError only for a file that `MNIST_NPZ` names.
+
+    Downloads are allowed unless `MNIST_OFFLINE` is set, which `allow_download` overrides.
+    """
     raw, source, note = _find(_downloads_allowed() if allow_download is None else allow_download)
     if source == "MNIST":
         _remember_verified(_expected_file())
@@ -152,33 +154,28 @@ def load(allow_download: bool | None = None) -> Data:
 
 
 def recognised() -> Facts | None:
-    """The facts of a file that was verified before and has not been touched since, without reading it; else None.
+    """The facts of a file that was verified before and is unchanged since, without reading it; else None.
 
-    Enough to look up what is kept of trainings on it. Whoever trains verifies the arrays each time.
+    They suffice to look up stored trainings on it. Before training, the arrays are verified every time.
     """
     try:
         path = _expected_file()
-        stamp = json.loads(_stamp_file().read_text())
+        stamp = json.loads((cache_dir() / "verified.json").read_text())
         return Facts("MNIST", MNIST_DIGEST) if stamp == _stamp(path) else None
-    except (CacheUnwritable, OSError, ValueError):
+    except (OSError, ValueError):
         return None
 
 
 def _remember_verified(path: Path) -> None:
-    with suppress(CacheUnwritable, OSError):
-        text = json.dumps(_stamp(path))
-        if not _stamp_file().exists() or _stamp_file().read_text() != text:
-            with replaced(_stamp_file()) as temporary:
-                temporary.write_text(text)
+    with suppress(OSError):
+        if recognised() is None:
+            with replaced(cache_dir() / "verified.json") as temporary:
+                temporary.write_text(json.dumps(_stamp(path)))
 
 
 def _expected_file() -> Path:
     named = os.environ.get("MNIST_NPZ")
     return Path(named) if named else cache_dir() / "mnist.npz"
-
-
-def _stamp_file() -> Path:
-    return cache_dir() / "verified.json"
 
 
 def _stamp(path: Path) -> list:
@@ -187,8 +184,10 @@ def _stamp(path: Path) -> list:
 
 
 def load_test() -> tuple[np.ndarray, np.ndarray, Facts]:
-    """Test images (10000, 28, 28) and labels, uint8, and whose they are; what the kernel needs, at a tenth of the
-    memory."""
+    """Test images (10000, 28, 28), their labels (10000,), both uint8, and the facts of the data.
+
+    The notebook's kernel needs no more, which is a tenth of the memory.
+    """
     raw, source, note = _find(_downloads_allowed())
     return raw["x_test"].copy(), raw["y_test"].copy(), Facts(source, _digest(raw, source), note)
 
@@ -216,10 +215,7 @@ def _find(allow_download: bool) -> tuple[Raw, str, str]:
     try:
         # Two processes that start at once: the second waits here, then finds the first one's file.
         with FileLock(folder / "mnist.lock", timeout=LOCK_TIMEOUT_S):
-            raw = _from_cache(path)
-            if raw is None:
-                raw = _download_unless_it_just_failed(path)
-            return raw, "MNIST", ""
+            return _from_cache(path) or _download_unless_it_just_failed(path), "MNIST", ""
     except (OSError, DataError, LockTimeout) as error:
         return _offline(str(error))
 
@@ -243,28 +239,27 @@ def _from_cache(path: Path) -> Raw | None:
     try:
         return read_npz(path, "cache")
     except DataError:
-        path.unlink(missing_ok=True)  # partial or corrupt: never used, fetched again
+        path.unlink(missing_ok=True)  # partial or damaged: never used, downloaded again
         return None
 
 
 def _download(path: Path) -> Raw:
-    """Fetch from the first mirror whose arrays verify, and keep them in the cache."""
+    """Download from the first mirror whose arrays are verified, and save them in the cache."""
     try:
-        import pooch  # only here: it brings requests, which a cached start does not need
+        import pooch  # only here: it imports requests, which a start from the cache does not need
     except ModuleNotFoundError as error:
         raise DataError("pooch, which downloads it, is not installed") from error
 
     pooch.get_logger().setLevel(logging.WARNING)
-    fetch = pooch.HTTPDownloader(timeout=DOWNLOAD_TIMEOUT_S, progressbar=False)
     reasons = []
-    for mirror in (_fetch_npz, _fetch_idx):
+    for name, mirror in (("npz", _fetch_npz), ("idx", _fetch_idx)):
         try:
-            raw = mirror(path.parent, fetch, pooch.retrieve)
-        except Exception as error:  # whatever a network can do, the next mirror is tried
-            reasons.append(f"{mirror.__name__.removeprefix('_fetch_')}: {_brief(error)}")
-            continue
-        save_npz(path, raw)
-        return raw
+            raw = mirror(partial(_fetched, pooch, path.parent))
+        except Exception as error:  # whatever goes wrong on the network, the next mirror is tried
+            reasons.append(f"{name}: {_brief(error)}")
+        else:
+            save_npz(path, raw)
+            return raw
     raise DataError("no copy could be downloaded (" + "; ".join(reasons) + ")")
 
 
@@ -278,83 +273,87 @@ def _brief(error: Exception) -> str:
     return str(error).split("\n")[0][:160] or type(error).__name__
 
 
-def _fetch_npz(folder: Path, fetch, retrieve) -> Raw:
-    temporary = Path(
-        retrieve(KERAS_URL, known_hash=None, fname=f"mnist-{os.getpid()}.part", path=folder, downloader=fetch)
-    )
+@contextmanager
+def _fetched(pooch: ModuleType, folder: Path, url: str) -> Iterator[Path]:
+    part = f"{url.split('/')[-1]}-{os.getpid()}.part"
+    downloader = pooch.HTTPDownloader(timeout=DOWNLOAD_TIMEOUT_S, progressbar=False)
+    temporary = Path(pooch.retrieve(url, known_hash=None, fname=part, path=folder, downloader=downloader))
     try:
-        return read_npz(temporary, "download")
+        yield temporary
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _fetch_idx(folder: Path, fetch, retrieve) -> Raw:
+def _fetch_npz(fetch: Fetch) -> Raw:
+    with fetch(KERAS_URL) as file:
+        return read_npz(file, "download")
+
+
+def _fetch_idx(fetch: Fetch) -> Raw:
     raw = {}
     for name, file_name in IDX_FILES.items():
-        part = f"{file_name}-{os.getpid()}.part"
-        temporary = Path(retrieve(IDX_URL + file_name, known_hash=None, fname=part, path=folder, downloader=fetch))
-        try:
-            raw[name] = read_idx(gzip.decompress(temporary.read_bytes()))
-        except (EOFError, gzip.BadGzipFile, ValueError) as error:
-            raise DataError(f"{file_name}: expected a gzipped IDX file, got {_brief(error)}") from error
-        finally:
-            temporary.unlink(missing_ok=True)
+        with fetch(IDX_URL + file_name) as file:
+            try:
+                raw[name] = read_idx(gzip.decompress(file.read_bytes()))
+            except (EOFError, gzip.BadGzipFile, ValueError) as error:
+                raise DataError(f"{file_name}: expected a gzipped IDX file, got {_brief(error)}") from error
     return check_arrays(raw, "download")
 
 
 def read_idx(content: bytes) -> np.ndarray:
-    """Decode an IDX file of unsigned bytes: two zero bytes, type 8, number of axes, big-endian sizes, values."""
+    """Decode an IDX file of unsigned bytes: two zero bytes, type 8, number of axes, big-endian sizes, values.
+
+    Raises ValueError for a file of another type, or one too short for its sizes.
+    """
     if len(content) < 4 or content[:3] != b"\x00\x00\x08":
         raise ValueError("no IDX header of unsigned bytes")
     n_axes = content[3]
-    shape = tuple(int(size) for size in np.frombuffer(content, ">u4", n_axes, offset=4))
+    shape = np.frombuffer(content, ">u4", n_axes, offset=4).tolist()
     return np.frombuffer(content, np.uint8, offset=4 + 4 * n_axes).reshape(shape)
 
 
 def save_npz(path: Path, raw: Raw) -> None:
-    """Write beside and rename, so that a reader never sees half a file. A full disk loses only the cache."""
+    """Write a temporary file and rename it, so that no reader sees half a file. A full disk costs only the cache."""
     try:
         with replaced(path) as temporary, temporary.open("wb") as file:
             np.savez(file, allow_pickle=False, **raw)  # pyright: ignore[reportArgumentType]
     except OSError as error:
-        logging.getLogger(__name__).warning("%s was not kept: %s; it is got again next time", path, error)
+        logging.getLogger(__name__).warning("%s was not saved: %s; it will be fetched again next time", path, error)
 
 
 def _offline(why: str) -> tuple[Raw, str, str]:
-    from lib.data.digits import enlarged_digits, made_up_images  # scikit-learn is imported only when it is needed
-
     try:
         note = (
             f"This is not MNIST but scikit-learn's handwritten digits, enlarged: {why}. Set MNIST_NPZ to a copy of"
             " mnist.npz."
         )
-        return _kept_digits(enlarged_digits), "scikit-learn digits", note
+        return _cached_digits(), "scikit-learn digits", note
     except ModuleNotFoundError:
         note = (
-            f"These are no digits but made-up patterns and noise: {why}, and scikit-learn is not installed. Times hold,"
-            " accuracies do not."
+            f"These are not digits but made-up patterns and noise: {why}, and scikit-learn is not installed. Times are"
+            " valid, accuracies are not."
         )
         return made_up_images(), "made-up images", note
 
 
-def _kept_digits(make: Callable[[], Raw]) -> Raw:
-    """The enlarged digits from the cache (making them takes seconds, and every worker needs them), or made anew."""
+def _cached_digits() -> Raw:
+    """The enlarged digits, from the cache if possible: making them takes seconds, and every worker needs them."""
     try:
         path = cache_dir() / "digits.npz"
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             raw = {name: archive[name] for name in ARRAYS}
             if str(archive["digest"]) == sha256(raw["x_train"]):
                 return raw
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
-        pass  # not there yet, damaged or not to be had: all the same, they can be made
-    raw = make()
-    with suppress(CacheUnwritable):  # already told in the note
+    except (*_DAMAGED, KeyError):
+        pass  # not there yet, damaged, or no cache folder: they can always be made
+    raw = enlarged_digits()
+    with suppress(CacheUnwritable):  # the note says so already
         save_npz(cache_dir() / "digits.npz", raw | {"digest": np.array(sha256(raw["x_train"]))})
     return raw
 
 
 def aligned(shape: tuple[int, ...], dtype: type, alignment: int = 64) -> np.ndarray:
-    """An uninitialised array whose first byte is aligned, so that XLA uses it in place instead of copying it."""
+    """An uninitialised array, aligned to so many bytes, so that XLA uses it in place instead of copying it."""
     n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     buffer = np.empty(n_bytes + alignment, np.uint8)
     start = -buffer.ctypes.data % alignment
@@ -363,8 +362,7 @@ def aligned(shape: tuple[int, ...], dtype: type, alignment: int = 64) -> np.ndar
 
 def _images(pixels: np.ndarray) -> np.ndarray:
     flat = aligned((len(pixels), N_PIXELS), np.float32)
-    np.multiply(pixels.reshape(len(pixels), N_PIXELS), np.float32(1 / 255), out=flat)
-    return flat
+    return np.multiply(pixels.reshape(len(pixels), N_PIXELS), np.float32(1 / 255), out=flat)
 
 
 def _labels(classes: np.ndarray) -> np.ndarray:
@@ -385,7 +383,6 @@ def _prepare(raw: Raw, source: str, note: str) -> Data:
         y_test=_labels(raw["y_test"]),
         source=source,
         digest=_digest(raw, source),
-        is_mnist=source == "MNIST",
         note=note,
     )
 

@@ -3,50 +3,49 @@
 import hashlib
 import os
 import platform
-import subprocess
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from lib.hardware.cores import usable_cores
-from lib.hardware.nvidia_smi import nvidia_driver_answers, visible
+from lib.hardware.nvidia_smi import gpu_names
 from lib.hardware.nvml import gpus
 from lib.hardware.optional import total_memory_bytes
 
 
 @dataclass(frozen=True)
 class ThisMachine:
-    """The parts that explain a time."""
+    """The parts of a machine that explain a time."""
 
     processor: str
     cores: int
     memory_bytes: int
-    vectors: str  # the widest vector instructions
-    gpu: str  # empty where there is none
+    vectors: str  # the widest vector instructions; empty if unknown
+    gpu: str  # names of all GPUs; empty if there is none
 
     @property
     def line(self) -> str:
-        parts = [self.processor, f"{self.cores} core{'s' if self.cores != 1 else ''}", self.vectors]
-        parts.append(f"{self.memory_bytes / 2**30:.0f} GiB")
-        parts.append(self.gpu or "no GPU")
-        return " · ".join(part for part in parts if part)
+        """All parts in one line, for example “AMD EPYC 7B13 · 2 cores · AVX2 · 8 GiB · no GPU”."""
+        cores, memory = f"{self.cores} core{'s' if self.cores != 1 else ''}", f"{self.memory_bytes / 2**30:.0f} GiB"
+        return " · ".join(filter(None, (self.processor, cores, self.vectors, memory, self.gpu or "no GPU")))
 
 
 @cache
 def this_machine() -> ThisMachine:
-    cpuinfo = _cpuinfo()
-    flags = cpuinfo.get("flags", "")
-    vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags.split()), "")
-    cores = usable_cores()
+    """The machine that this process runs on; looked up once."""
+    cpuinfo = dict(reversed(_cpuinfo_lines()))  # of the first core
+    flags = cpuinfo.get("flags", "").split()
+    vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags), "")
     processor = cpuinfo.get("model name") or platform.processor() or platform.machine()
-    return ThisMachine(processor, cores, total_memory_bytes(), vectors, _gpu_name())
+    return ThisMachine(processor, usable_cores(), total_memory_bytes(), vectors, ", ".join(gpu_names()))
 
 
 def details() -> dict[str, str]:
-    """All that explains a time, by name: caches, BLAS and its threads, load, and what NVML says of the cards."""
+    """Everything that explains a time, by name: caches, BLAS and its threads, load, what NVML reports of the GPUs."""
     machine = this_machine()
-    found = {
+    return {
         "processor": " · ".join(filter(None, (machine.processor, machine.vectors))),
         "cores for this program": str(machine.cores),
         "caches": ", ".join(f"{name} {_binary(size)}" for name, size in caches().items()) or "unknown",
@@ -57,11 +56,10 @@ def details() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
         "machine id": machine_id(),
     }
-    return found
 
 
 def clocks() -> str:
-    """How fast processor and graphics cards run now: without it a time says little. Empty where nothing is told."""
+    """The current clock rates of CPU and GPUs, without which a time says little; empty where none is reported."""
     mhz = [float(value) for name, value in _cpuinfo_lines() if name == "cpu MHz"]
     parts = [f"processor {sum(mhz) / len(mhz):.0f} MHz"] if mhz else []
     for gpu in gpus():
@@ -72,24 +70,19 @@ def clocks() -> str:
 
 @cache
 def caches() -> dict[str, int]:
-    """Bytes of each cache of one core, by name (L1 data, L2, L3), as Linux tells it; empty elsewhere."""
-    found = {}
+    """Bytes of each cache of one core, by name (L1 data, L2, L3), as Linux reports them; empty elsewhere."""
+    found, units = {}, {"K": 2**10, "M": 2**20, "G": 2**30}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
+        with suppress(OSError, KeyError, ValueError):
             level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
             if kind != "Instruction":
-                found[f"L{level}" + (" data" if kind == "Data" else "")] = int(size[:-1]) * _UNITS[size[-1]]
-        except (OSError, KeyError, ValueError):
-            continue
+                found[f"L{level}" + (" data" if kind == "Data" else "")] = int(size[:-1]) * units[size[-1]]
     return found
 
 
 def last_level_cache_bytes() -> int:
-    """Of the largest cache; 0 where it cannot be told."""
+    """Bytes of the largest cache; 0 if unknown."""
     return max(caches().values(), default=0)
-
-
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def _binary(n_bytes: int) -> str:
@@ -98,44 +91,31 @@ def _binary(n_bytes: int) -> str:
 
 
 def _blas() -> list[tuple[str, int]]:
-    """The libraries for products that this process has loaded, with their threads."""
+    """The BLAS libraries that this process has loaded, each once, with their numbers of threads."""
     try:
         import threadpoolctl
     except ModuleNotFoundError:  # a bare machine
         return []
-    infos = [info for info in threadpoolctl.threadpool_info() if info["user_api"] == "blas"]
-    named = [
+    named = (
         (f"{info['internal_api']} {info['version']} ({info.get('architecture', '?')})", info["num_threads"])
-        for info in infos
-    ]
+        for info in threadpoolctl.threadpool_info()
+        if info["user_api"] == "blas"
+    )
     return list(dict.fromkeys(named))
 
 
 @cache
 def machine_id() -> str:
-    """Twelve hex digits that stay the same for this machine and its hardware; nothing can be read back from them."""
+    """Twelve hex digits, the same as long as this machine and its hardware are; nothing can be read back from them."""
     machine = this_machine()
     parts = (platform.node(), uuid.getnode(), machine.processor, machine.cores, machine.gpu)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
-def _cpuinfo() -> dict[str, str]:
-    """Of the first core."""
-    return dict(reversed(_cpuinfo_lines()))
-
-
 def _cpuinfo_lines() -> list[tuple[str, str]]:
-    """Name and value of each line of what Linux says of all cores; empty elsewhere."""
+    """Name and value of each line of Linux' /proc/cpuinfo, which has a block for each core; empty elsewhere."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return []
     return [(name.strip(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
-
-
-def _gpu_name() -> str:
-    if not nvidia_driver_answers():
-        return ""
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    return ", ".join(visible(answer.stdout.strip().splitlines()))

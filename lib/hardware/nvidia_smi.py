@@ -1,47 +1,47 @@
-"""What NVIDIA's own program says of this machine's cards, without any library."""
+"""What `nvidia-smi` reports about this machine's GPUs, without any library."""
 
 import os
-import shutil
 import subprocess
 from functools import cache
 
 
 def nvidia_driver_answers() -> bool:
+    """Whether there is an NVIDIA driver that lists at least one GPU."""
     return bool(nvidia_cards())
 
 
 @cache
 def nvidia_cards() -> tuple[str, ...]:
-    """A line for each card that the driver lists; empty without a driver."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ()
-    try:
-        answer = subprocess.run([program, "-L"], capture_output=True, timeout=10, check=False, text=True)
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    lines = [line for line in answer.stdout.splitlines() if "GPU" in line] if answer.returncode == 0 else []
-    return tuple(visible(lines))
+    """A line for each GPU that the driver lists and `CUDA_VISIBLE_DEVICES` admits; empty without a driver."""
+    return tuple(visible([line for line in _answer("-L") if "GPU" in line]))
 
 
-def visible(cards: list[str]) -> list[str]:
-    """Those of all cards, in the driver's order, that `CUDA_VISIBLE_DEVICES` leaves to this program."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    if not all(number.isdigit() for number in named):  # not set, names of cards, or a worker that may see none
-        return cards
-    return [cards[int(number)] for number in named if int(number) < len(cards)]
+def gpu_names() -> list[str]:
+    """The model names of the same GPUs, for example “NVIDIA L4”."""
+    return visible(_answer("--query-gpu=name", "--format=csv,noheader"))
 
 
 @cache
 def driver_version() -> str:
-    """As the driver says it, for example 570.86.10; empty where it says nothing."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ""
-    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    """The driver's version, for example 570.86.10; empty where it reports none."""
+    version = next(iter(_answer("--query-gpu=driver_version", "--format=csv,noheader")), "")
+    return version if version[:1].isdigit() else ""
+
+
+def visible(cards: list[str]) -> list[str]:
+    """Those of all GPUs, in the driver's order, that `CUDA_VISIBLE_DEVICES` leaves to this process."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if not all(number.isdigit() for number in named):  # not set, names of GPUs, or -1 in a worker that may see none
+        return cards
+    return [cards[int(number)] for number in named if int(number) < len(cards)]
+
+
+def _answer(*arguments: str) -> list[str]:
+    """Lines printed by `nvidia-smi`; none where it is missing, fails, or takes more than ten seconds."""
     try:
-        answer = subprocess.run(command, capture_output=True, timeout=10, check=False, text=True)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    lines = answer.stdout.split()
-    return lines[0] if answer.returncode == 0 and lines and lines[0][0].isdigit() else ""
+        command = ["nvidia-smi", *arguments]
+        return (
+            subprocess.run(command, capture_output=True, timeout=10, check=True, text=True).stdout.strip().splitlines()
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []

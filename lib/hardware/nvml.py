@@ -1,10 +1,9 @@
-"""What an NVIDIA card says of itself, through NVML: its state now, and how busy its processors were between two
-moments.
+"""What NVIDIA GPUs report through NVML: their current state, and how busy they were between two moments.
 
-`utilisation` is what `nvidia-smi` shows, and `dmon`'s `sm` column too: the share of time in which at least one kernel
-ran, be it on one processor of a hundred. `sm_activity` and `sm_occupancy` are what people take it for; chips from
-Hopper on report them (GPM). Needs the package nvidia-ml-py, which comes with the GPU requirements; without it, or
-without a driver, there are no cards.
+`utilisation` is the figure that `nvidia-smi` shows, also in the `sm` column of `nvidia-smi dmon`: the share of time in
+which at least one kernel ran, even if on one multiprocessor of a hundred. `sm_activity` and `sm_occupancy` are what it
+is often mistaken for; chips from Hopper on report them (GPM). This needs the package nvidia-ml-py, which comes with the
+GPU requirements; without it, or without a driver, no GPUs are found.
 """
 
 import importlib
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-# NVML's bits of nvmlDeviceGetCurrentClocksThrottleReasons that mean slower than it could be (nvml.h).
+# The bits of nvmlDeviceGetCurrentClocksThrottleReasons that mean that the GPU runs slower than it could (nvml.h).
 THROTTLES = {
     0x004: "its power limit",
     0x008: "a hardware slowdown",
@@ -27,7 +26,7 @@ _SM_UTIL, _SM_OCCUPANCY = 2, 3  # NVML_GPM_METRIC_*
 
 @dataclass(frozen=True)
 class Gpu:
-    """One card at one moment."""
+    """The state of one GPU at one moment; None for what this chip or driver does not report."""
 
     name: str
     driver: str
@@ -36,11 +35,12 @@ class Gpu:
     max_sm_clock_mhz: int | None = None
     power_w: float | None = None
     power_limit_w: float | None = None
-    utilisation: float | None = None  # share of time with any kernel, lately
+    utilisation: float | None = None  # share of recent time with any kernel running
     throttled_by: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
+        """The state in one line, without what is unknown."""
         parts = [self.name, f"{self.memory_bytes / 2**30:.0f} GiB", f"driver {self.driver}"]
         if self.sm_clock_mhz and self.max_sm_clock_mhz:
             parts.append(f"{self.sm_clock_mhz} of {self.max_sm_clock_mhz} MHz")
@@ -53,15 +53,14 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Activity:
-    """Between two moments, as shares: multiprocessors that had work, and warps that were there of those that could
-    be."""
+    """How busy a GPU was between two moments, as shares from 0 to 1."""
 
-    sm_activity: float
-    sm_occupancy: float
+    sm_activity: float  # multiprocessors with work
+    sm_occupancy: float  # resident warps, of the largest possible number
 
 
 def gpus() -> list[Gpu]:
-    """All cards that the driver lists; none where there is no driver or no binding for it."""
+    """All GPUs that the driver lists; none without a driver or its Python binding."""
     with _nvml() as nvml:
         if nvml is None:
             return []
@@ -72,7 +71,7 @@ def gpus() -> list[Gpu]:
 
 @contextmanager
 def watched_activity(index: int = 0) -> Iterator[list[Activity]]:
-    """`with watched_activity() as found: ...`, then `found[0]`; empty where the chip does not report it."""
+    """`with watched_activity() as found: ...`, then `found[0]`; `found` stays empty where the GPU cannot report it."""
     found: list[Activity] = []
     with _nvml() as nvml:
         before = _sample(nvml, index) if nvml is not None else None
@@ -84,7 +83,7 @@ def watched_activity(index: int = 0) -> Iterator[list[Activity]]:
 
 def _gpu(nvml: ModuleType, handle: Any, driver: str) -> Gpu:
     def ask(function: str, *arguments: object) -> Any:
-        """None where this chip or driver does not know."""
+        """The answer, or None where this chip or driver does not know."""
         try:
             return getattr(nvml, function)(handle, *arguments)
         except (nvml.NVMLError, AttributeError):
@@ -127,7 +126,7 @@ def _activity(nvml: ModuleType, before: Any, after: Any) -> Activity:
 
 @contextmanager
 def _nvml() -> Iterator[ModuleType | None]:
-    """The binding, started; None where it is missing or finds no driver."""
+    """NVML's Python binding, initialised; None if it is missing or finds no driver."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:

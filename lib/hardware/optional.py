@@ -1,9 +1,8 @@
-"""What a bare machine lacks. `lib.cli.record` runs where there is only NumPy, so these few libraries have a plain
-stand-in each.
+"""Fallbacks for libraries that a bare machine lacks: `lib.cli.record` also runs where there is only NumPy.
 
-filelock: the turn between programs of a machine; without it there is no other program of ours to wait for. psutil:
-  memory, and what other programs did meanwhile, of which nothing is said then. platformdirs: the cache folder, which is
-  then `~/.cache`.
+- filelock: locks between the programs of a machine. Without it, there is no other program of ours to wait for.
+- psutil: memory, and what other programs did during a measurement. Without it, nothing is reported about them.
+- platformdirs (see `lib.cache_folder`): where the cache folder is. Without it, that is `~/.cache`.
 """
 
 import os
@@ -13,10 +12,10 @@ try:
 except ModuleNotFoundError:
 
     class Timeout(TimeoutError):
-        """Never raised: nobody else holds a lock that is none."""
+        """Never raised: without filelock, no lock is ever held by others."""
 
     class FileLock:
-        """Always free."""
+        """A lock that is always free."""
 
         def __init__(self, *_: object, **__: object) -> None:
             self.is_locked = False
@@ -42,12 +41,12 @@ except ModuleNotFoundError:
 
 
 def total_memory_bytes() -> int:
-    """Of this machine."""
+    """Main memory of this machine, in bytes."""
     return psutil.virtual_memory().total if psutil else _pages_bytes("SC_PHYS_PAGES")
 
 
 def free_memory_bytes() -> int:
-    """What this program could still take."""
+    """Memory that this program can still allocate, in bytes."""
     return psutil.virtual_memory().available if psutil else _pages_bytes("SC_AVPHYS_PAGES")
 
 

@@ -1,18 +1,18 @@
 """Which of two takes less time: the one rule of all pages, benchmarks and sentences.
 
-What is told is the ratio of the two times, first over second, with an interval that holds the true one in 95 of 100
-comparisons, and one of four words: FASTER, SLOWER, SAME (surely within 3 %) or UNCLEAR.
+The result is the ratio of the two times, first over second, with an interval that contains the true ratio in 95 of
+100 comparisons, and one of four verdicts: FASTER, SLOWER, SAME (certainly within 3 %) or UNCLEAR.
 
-Steps that can be run here are measured in pairs of neighbouring blocks (`compare`), each pair in an order drawn by lot:
-whatever the machine does meanwhile, drifting, bursting or jumping between two clocks, it then falls on either side
-alike, and of two equal steps the first is the slower one in half of all pairs (R. A. Fisher, The Design of Experiments,
-1935). The median of the pairs' ratios is enclosed by order statistics, which need no more than that. It is looked at
-after so many pairs as `LOOKS` says, and measuring ends once it is decided. Each look has its share of the 5 %, so that
-looking often does not find what is not there (Bonferroni's correction).
+Steps that can be run here are measured in pairs of neighbouring blocks (`compare`), each pair in random order. Whatever
+the machine does meanwhile, be it drift, bursts or jumps between two clock rates, then affects both sides alike, and of
+two equal steps the first is the slower one in half of all pairs (R. A. Fisher, The Design of Experiments, 1935). The
+interval of the median of the pairs' ratios comes from order statistics, which assume no more than that. It is evaluated
+at the numbers of pairs in `LOOKS`, and measuring ends once the comparison is decided. Each look gets its share of the
+5 %, so that looking repeatedly does not produce false findings (Bonferroni's correction).
 
-Times that were taken one after another have no pairs. Then the ratio is that of the geometric means, and its interval
-Welch's, on the logarithms (B. L. Welch, Biometrika 34, 1947): it allows each side a spread of its own, and needs two
-times of each. It covers what varied within each of the two, not what changed on the machine between them; so give it
+Times that were taken one after another have no pairs. For them, the ratio is that of the geometric means, and its
+interval is Welch's, on the logarithms (B. L. Welch, Biometrika 34, 1947): it allows each side its own spread, and needs
+two times of each. It covers what varied within each side, not what changed on the machine between them; so give it
 times from several repetitions, not from one.
 """
 
@@ -28,12 +28,12 @@ import numpy as np
 from lib.timing.measurement import Clock, Config, Meter, Step, Sync, no_wait
 
 COVERAGE = 0.95
-SAME_WITHIN = 0.03  # two whose ratio is surely within this are the same
+SAME_WITHIN = 0.03  # a ratio that is certainly within this of 1 counts as the same
 LOOKS = (9, 14, 22, 35, 55, 86, 135, 212, 332, 520)  # numbers of pairs: each about 1.6 times the one before
 
 
 class Verdict(Enum):
-    """Of a comparison: the first beside the second."""
+    """The outcome of a comparison, for the first with respect to the second."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -43,10 +43,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """The first's time over the second's, and what may be said of it.
+    """The ratio of the first's time to the second's, and what may be concluded from it.
 
-    `low` and `high` enclose the ratio of the medians with the stated coverage; `n`: the pairs, or the times of the
-    shorter row.
+    `low` and `high` enclose the true ratio with a probability of `COVERAGE`; `n` is the number of pairs, or the number
+    of times on the side that has fewer.
     """
 
     ratio: float
@@ -57,7 +57,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """A side is taken only where the interval leaves out 1 and the ratio itself is no longer “the same”.
+        """FASTER or SLOWER only if the interval excludes 1 and the ratio itself is beyond “the same”.
 
         >>> ratios = (0.5, 0.4, 0.6), (1, 0.98, 1.02), (1.3, 1.2, 1.5), (1, 0.8, 1.2)
         >>> [Comparison(*ratio, n=9, paired=True).verdict.value for ratio in ratios]
@@ -72,9 +72,8 @@ class Comparison:
 
     @property
     def text(self) -> str:
-        """A ratio with its interval, never a bare percentage."""
-        times = f"{self.ratio:.3g} times the time ({self.low:.3g} to {self.high:.3g})"
-        return f"{self.verdict.value}: {times}"
+        """The verdict and the ratio with its interval, never a bare percentage."""
+        return f"{self.verdict.value}: {self.ratio:.3g} times the time ({self.low:.3g} to {self.high:.3g})"
 
 
 def compare(
@@ -86,37 +85,37 @@ def compare(
     clock: Clock = time.perf_counter,
     seed: int = 0,
 ) -> Comparison:
-    """Measure two steps in pairs of blocks until it is decided, the time is up (twice `max_time_s`) or the last look is
-    done.
+    """Measure two steps in pairs of blocks until it is decided which of them is faster.
 
-    `sync`: waits for what a step returned; one for both, or one each. `seed` draws the order within each pair.
-    Raises as `lib.timing.measurement.measure` does.
+    It also ends after twice `max_time_s`, or after the last look. `sync` waits for what a step returned: one function
+    for both, or one for each. `seed` determines the order within each pair. Raises the errors of
+    `lib.timing.measurement.measure`.
     """
     config = config or Config()
     syncs = sync if isinstance(sync, tuple) else (sync, sync)
     meters = [Meter(step, wait, config, clock) for step, wait in zip((first, second), syncs, strict=True)]
-    began, lots = clock(), random.Random(seed)
+    began, rng = clock(), random.Random(seed)
     for meter in meters:
         meter.warm_up()
         meter.find_block_size()
     pairs = 0
     while True:
         pairs += 1
-        for meter in lots.sample(meters, 2):
+        for meter in rng.sample(meters, 2):
             meter.block()
         over = pairs == LOOKS[-1] or clock() - began >= 2 * config.max_time_s
         if over or pairs in LOOKS:
-            # Where the time is up there is one look more.
+            # When the time is up, there is one additional look.
             found = _paired(*(np.array(meter.blocks) / meter.steps_per_block for meter in meters), looks=len(LOOKS) + 1)
             if over or found.verdict is not Verdict.UNCLEAR:
                 return found
 
 
 def compared(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray, paired: bool) -> Comparison:
-    """Of times that are there already, seconds in the order in which they were taken.
+    """Compare times that have been measured already, in seconds and in the order in which they were taken.
 
-    `paired`: the k-th of both are neighbours in time. Raises ValueError where there are none, or not equally many in
-    pairs.
+    `paired` means that the k-th times of both are neighbours in time. Raises ValueError if there are no times, or not
+    equally many for pairs.
     """
     one, other = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if not len(one) or not len(other) or (paired and len(one) != len(other)):
@@ -131,29 +130,28 @@ def compared(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.n
 
 @dataclass(frozen=True)
 class Estimate:
-    """A time that stands for many: their geometric mean, the standard error of its logarithm, and how many
-    independent times there were."""
+    """A time that summarises several independent ones."""
 
-    seconds: float
-    error: float = 0.0
-    n: int = 0  # 0 or 1: nobody knows how much it varies
+    seconds: float  # their geometric mean
+    error: float = 0.0  # standard error of the logarithm of `seconds`
+    n: int = 0  # number of times; with 0 or 1, their variation is unknown
 
     @classmethod
     def of(cls, times: Sequence[float] | np.ndarray) -> "Estimate":
-        """Of independent times in seconds, at least one."""
+        """Summarise independent times in seconds, at least one."""
         with np.errstate(divide="ignore"):
             logs = np.log(np.asarray(times, dtype=float))
         error = float(np.std(logs, ddof=1) / math.sqrt(len(logs))) if len(logs) > 1 else 0.0
         return cls(float(np.exp(np.mean(logs))), error, len(logs))
 
     def times(self, factor: float) -> "Estimate":
-        """So many times as long."""
+        """The estimate of a time that is `factor` times as long."""
         return Estimate(self.seconds * factor, self.error, self.n)
 
     def plus(self, other: "Estimate") -> "Estimate":
-        """One after the other.
+        """The estimate of both times, one after the other.
 
-        What comes without an error adds none: where it is small, as an evaluation beside an epoch is, that is allowed.
+        An estimate without an error adds none, which is acceptable if it is small, as an evaluation next to an epoch.
         """
         total_s = self.seconds + other.seconds
         error_s = math.hypot(self.seconds * self.error, other.seconds * other.error)
@@ -162,20 +160,19 @@ class Estimate:
 
 
 def without_spread(ratio: float) -> Comparison:
-    """Of two figures that nobody knows the spread of: only whether they are further apart than what counts as the
-    same."""
+    """Compare two figures of unknown spread by their ratio alone: are they further apart than “the same”?"""
     return Comparison(ratio, ratio, ratio, 1, False)
 
 
 def between(first: Estimate, second: Estimate) -> Comparison:
-    """Of two estimates, unpaired. Where one of them is a single time, the interval is (0, inf): it cannot be told."""
+    """Compare two estimates, unpaired. If one of them is a single time, the interval is (0, inf), hence UNCLEAR."""
     n, ratio = min(first.n, second.n), float(_ratio(first.seconds, second.seconds))
     if n < 2:
         return Comparison(ratio, 0.0, math.inf, n, False)
     variances = first.error**2, second.error**2
     if not (variance := sum(variances)):
         return Comparison(ratio, ratio, ratio, n, False)
-    from scipy.special import stdtrit  # a tenth of a second to import
+    from scipy.special import stdtrit  # takes a tenth of a second to import
 
     freedom = variance**2 / sum(v**2 / (one.n - 1) for v, one in zip(variances, (first, second), strict=True))
     off = math.exp(float(stdtrit(freedom, (1 + COVERAGE) / 2)) * math.sqrt(variance))
@@ -183,12 +180,11 @@ def between(first: Estimate, second: Estimate) -> Comparison:
 
 
 def median_interval(values: Sequence[float] | np.ndarray, coverage: float = 0.95) -> tuple[float, float]:
-    """A confidence interval of the median from order statistics: no assumption about the distribution, no random
-    numbers.
+    """A confidence interval of the median from order statistics, without assumptions about the distribution.
 
-    The k-th smallest and k-th largest of n enclose the median with probability 1 − 2·P(Binomial(n, ½) < k) (any
-    textbook of nonparametric statistics, as the sign test's inversion). With fewer than six values 95 % cannot be had:
-    (0, inf).
+    The k-th smallest and k-th largest of n values enclose the median with probability 1 − 2·P(Binomial(n, ½) < k): the
+    sign test inverted, as in any textbook of nonparametric statistics. Too few values for the coverage (fewer than six
+    for 95 %) give (0, inf).
 
     >>> median_interval([1, 2, 3, 4, 5, 6, 7, 8, 9])
     (2.0, 8.0)

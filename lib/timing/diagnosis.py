@@ -1,7 +1,7 @@
 """What is wrong with a measurement, or with what it measured: evidence, cause, remedy, and the gain to expect.
 
-A finding is data. Each detector looks at the numbers that it needs, says nothing where they are missing, and repeats
-in its evidence the very numbers that it stands on. Thresholds are named below, so that a reader can disagree with one.
+A finding is data. Each detector looks at the figures that it needs, returns None where they are missing, and quotes in
+its evidence the very figures it relies on. Thresholds are named below, so that a reader can disagree with one.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,62 +9,65 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lib.formatting import justified
+from lib.formatting import justified, sentence
 from lib.timing.disturbance import STEAL_SHARE
 
-COUNTED_SHARE = 0.1  # of an average: what one-time costs may add before the figure misleads
-DISPATCH_SHARE = 0.7  # a reported step shorter than this share of the waited-for one was not waited for
-TINY_SHARE = 0.1  # of a step: arithmetic below this leaves a graphics card idle
-TRANSFER_SHARE = 0.1
-INPUT_SHARE = 0.2
-SPREAD = 0.1
+COUNTED_SHARE = 0.1  # how much one-time costs may add to an average before it misleads
+DISPATCH_SHARE = 0.7  # a reported step time below this share of the synchronised one was not synchronised
+TINY_SHARE = 0.1  # of a step: with less arithmetic than this, a GPU is mostly idle
+TRANSFER_SHARE = 0.1  # of a step
+INPUT_SHARE = 0.2  # of a step
+SPREAD = 0.1  # interquartile range over median
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What is known of one timed training; None where it is not. Seconds are wall time."""
+    """What is known of a timed training; None for what is not. Seconds are wall time."""
 
     device: str = "cpu"
     epoch_s: Sequence[float] = ()  # in order, the first included
     first_call_counted: bool = False  # whether the reported average includes the first epoch
-    step_s: float | None = None  # steady, waited for
-    reported_step_s: float | None = None  # what the user's own clock said
-    transfer_s: float | None = None  # a step's, inside the loop
-    input_s: float | None = None  # a step's, spent on fetching the next batch
-    arithmetic_s: float | None = None  # a step's floor on this device: FLOPs over its best product rate
-    cpu_step_s: float | None = None  # the same step on the processor
+    step_s: float | None = None  # in the steady state, synchronised
+    reported_step_s: float | None = None  # by the user's own clock
+    transfer_s: float | None = None  # per step, inside the loop
+    input_s: float | None = None  # per step, spent on fetching the next batch
+    arithmetic_s: float | None = None  # the floor of a step on this device: FLOPs over its best product rate
+    cpu_step_s: float | None = None  # the same step on the CPU
     traces: int | None = None  # how often the step was traced
-    shapes: int | None = None  # how many different shapes it saw
-    precisions: Sequence[str] = ()  # of the rows that are compared: float32, float64, tf32
+    shapes: int | None = None  # how many different shapes it was given
+    precisions: Sequence[str] = ()  # of the compared rows: float32, float64, tf32
     threads: int | None = None
     cores: int | None = None
     spread: float | None = None  # interquartile range over median
     steal_share: float | None = None  # of processor time, taken by other virtual machines
     load: float | None = None  # runnable processes of others, on average
-    gpus_present: int | None = None  # that the driver lists
-    gpus_registered: int | None = None  # that the framework sees
-    batch_sizes: Sequence[int] = ()  # of the rows that are compared
+    gpus_present: int | None = None  # listed by the driver
+    gpus_registered: int | None = None  # seen by the framework
+    batch_sizes: Sequence[int] = ()  # of the compared rows
     by_accuracy: bool = False  # whether they are also compared by time to a target accuracy
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One mistake, or one reason for doubt."""
+    """One mistake in a measurement or a training, or one reason for doubt."""
 
     name: str
     evidence: str
     cause: str
     remedy: str
-    gain: float | None = None  # how many times faster, or how many times too large the figure was; None where unknown
+    gain: float | None = (
+        None  # how many times faster it could be, or by what factor the figure is wrong; None if unknown
+    )
 
     @property
     def text(self) -> str:
+        """Everything in one paragraph."""
         times = f" Expected: a factor of {self.gain:.2g}." if self.gain is not None else ""
         return f"{self.evidence} {self.cause} {self.remedy}{times}"
 
 
 def findings(observed: Observed) -> list[Finding]:
-    """All that can be said from these numbers, the largest gain first."""
+    """Everything that can be concluded from these figures, the largest gain first."""
     found = [finding for detect in DETECTORS if (finding := detect(observed)) is not None]
     return sorted(found, key=lambda finding: -(finding.gain or 0.0))
 
@@ -91,9 +94,9 @@ def unsynchronised_timing(observed: Observed) -> Finding | None:
         return None
     return Finding(
         "unsynchronised timing",
-        f"The clock said {_s(reported_s)} per step; waited for, it is {_s(step_s)}.",
+        f"The clock said {_s(reported_s)} per step; once the result is waited for, a step takes {_s(step_s)}.",
         "The call returns when the work is queued, not when it is done.",
-        "Wait for the result before the clock is read (block_until_ready, cuda.synchronize).",
+        "Wait for the result before reading the clock (block_until_ready, cuda.synchronize).",
         step_s / reported_s,
     )
 
@@ -102,15 +105,15 @@ def tiny_work_on_a_gpu(observed: Observed) -> Finding | None:
     arithmetic_s, step_s = observed.arithmetic_s, observed.step_s
     if observed.device != "gpu" or arithmetic_s is None or step_s is None or arithmetic_s >= TINY_SHARE * step_s:
         return None
-    faster_on_cpu = observed.cpu_step_s is not None and observed.cpu_step_s < step_s
-    beside = f" The processor takes {_s(observed.cpu_step_s)}." if observed.cpu_step_s is not None else ""
+    cpu_step_s = observed.cpu_step_s
+    beside = f" The processor takes {_s(cpu_step_s)}." if cpu_step_s is not None else ""
     return Finding(
         "tiny work on a GPU",
         f"A step takes {_s(step_s)}, of which arithmetic needs"
         f" {_s(arithmetic_s)} ({arithmetic_s / step_s:.1%}).{beside}",
         "The rest is launching: each operation costs microseconds before the card begins.",
         "Train many models or larger batches at once, compile the whole epoch into one call, or use the processor.",
-        step_s / observed.cpu_step_s if faster_on_cpu and observed.cpu_step_s else step_s / max(arithmetic_s, 1e-12),
+        step_s / (cpu_step_s if cpu_step_s and cpu_step_s < step_s else max(arithmetic_s, 1e-12)),
     )
 
 
@@ -150,14 +153,14 @@ def _share_of_the_step(
 
 
 def retracing(observed: Observed) -> Finding | None:
-    traces, shapes = observed.traces, observed.shapes
-    if traces is None or shapes is None or traces <= shapes:
+    shapes = observed.shapes
+    if observed.traces is None or shapes is None or observed.traces <= shapes:
         return None
     return Finding(
         "retracing",
-        f"The step was traced {traces} times for {shapes} different shape{'s' if shapes != 1 else ''}.",
-        "Something that changes is part of the compiled program: a Python number, or a function made anew.",
-        "Pass what changes as an array argument, and make the compiled function once.",
+        f"The step was traced {observed.traces} times for {shapes} different shape{'s' if shapes != 1 else ''}.",
+        "Something that changes is part of the compiled program: a Python number, or a function created each time.",
+        "Pass what changes as an array argument, and create the compiled function once.",
     )
 
 
@@ -168,8 +171,8 @@ def wrong_precision(observed: Observed) -> Finding | None:
     return Finding(
         "wrong precision",
         f"The rows that are compared used {' and '.join(kinds)}.",
-        "float64 does half the work a second, or a thirtieth on many cards; TF32 rounds products to 10 bits without"
-        " saying so.",
+        "float64 runs at half the speed, or at a thirtieth on many graphics cards; TF32 silently rounds the factors of"
+        " products to 10 bits.",
         "Set one precision for all, and name it in the table.",
     )
 
@@ -181,7 +184,7 @@ def oversubscribed_threads(observed: Observed) -> Finding | None:
     return Finding(
         "oversubscribed threads",
         f"{threads} threads compute on {cores} core{'s' if cores != 1 else ''}.",
-        "Threads that wait for each other spin, and take the core from the one that they wait for.",
+        "Threads that wait for each other spin, and take the core from the very thread they wait for.",
         f"Limit them to {cores} in total (OMP_NUM_THREADS, and fewer processes).",
     )
 
@@ -196,12 +199,11 @@ def disturbed_measurement(observed: Observed) -> Finding | None:
         reasons.append(f"{observed.load:.1f} other processes wanted {observed.cores} cores")
     if not reasons:
         return None
-    evidence = "; ".join(reasons)
     return Finding(
         "disturbed measurement",
-        evidence[:1].upper() + evidence[1:] + ".",
+        sentence("; ".join(reasons)),
         "Something else used the machine, or its clock changed.",
-        "Close other programs, and measure again; compare only what was measured in turns.",
+        "Close other programs and measure again; compare only what was measured in turns.",
     )
 
 
@@ -212,8 +214,8 @@ def gpu_not_registered(observed: Observed) -> Finding | None:
     return Finding(
         "GPU present but not registered",
         f"The driver lists {present} GPU{'s' if present != 1 else ''}, the framework sees {registered}.",
-        "The framework was installed without its CUDA build, or cannot load CUDA's libraries.",
-        "Install the CUDA build (`make install` does where a driver answers), and look at the framework's list of"
+        "The framework was installed without CUDA support, or cannot load CUDA's libraries.",
+        "Install the CUDA build (`make install` does so where a driver answers), and check the framework's list of"
         " devices.",
     )
 
@@ -224,8 +226,8 @@ def batches_by_epoch_time_alone(observed: Observed) -> Finding | None:
         return None
     return Finding(
         "batch sizes compared by epoch time alone",
-        f"Batch sizes {', '.join(map(str, sizes))} stand beside each other by seconds per epoch.",
-        "A larger batch makes fewer steps an epoch, and needs more epochs for the same accuracy.",
+        f"Batch sizes {', '.join(map(str, sizes))} are compared by seconds per epoch.",
+        "A larger batch takes fewer steps per epoch, and needs more epochs for the same accuracy.",
         "Compare the time to a target accuracy, with three seeds or more.",
     )
 

@@ -1,16 +1,17 @@
-"""What disturbed a measurement: looks at the machine before and after, and says what others took of it meanwhile."""
+"""What disturbed a measurement: compares the machine's counters before and after, to see what others used of it."""
 
+import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from lib.hardware.nvml import gpus
 from lib.hardware.optional import psutil
 from lib.timing.measurement import Measurement
 
-# Of the time that programs wanted. What is stolen makes a figure longer by about its share, and repeats of one figure
-# differ by a tenth anyway (`diagnosis.SPREAD`): less than that changes no answer, and on a rented machine there is
-# always some.
+# Of the processor time that programs wanted. Stolen time lengthens a figure by about its share, and repetitions of a
+# figure differ by a tenth anyway (`diagnosis.SPREAD`): less changes no answer, and a rented machine always has some.
 STEAL_SHARE = 0.1
 OTHERS_CORES = 0.25
 SWAP_BYTES = 2**20
@@ -19,7 +20,7 @@ _KINDS = ("other virtual machines took", "other programs kept", "MiB were swappe
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What happened on the machine between two moments, apart from the measured processes."""
+    """What happened on the machine between two moments, besides the measured processes."""
 
     seconds: float
     steal_share: float  # of the processor time that programs wanted, taken by other virtual machines of the host
@@ -29,48 +30,51 @@ class Disturbance:
 
     @property
     def flags(self) -> list[str]:
-        """A sentence for each thing that a figure must not be trusted after."""
-        found = []
-        if self.steal_share > STEAL_SHARE:
-            found.append(
+        """A sentence for each disturbance after which a figure must not be trusted."""
+        possible = (
+            (
+                self.steal_share > STEAL_SHARE,
                 f"other virtual machines took {self.steal_share:.0%} of the processor: measure again, or on a machine"
-                " of your own"
-            )
-        if self.others_cores > OTHERS_CORES:
-            found.append(f"other programs kept {self.others_cores:.1f} cores busy: close them, and measure again")
-        if self.swapped_bytes > SWAP_BYTES:
-            found.append(
-                f"{self.swapped_bytes / 2**20:.0f} MiB were swapped: free memory, or measure something smaller"
-            )
-        if self.throttled_by:
-            found.append(
+                " of your own",
+            ),
+            (
+                self.others_cores > OTHERS_CORES,
+                f"other programs kept {self.others_cores:.1f} cores busy: close them, and measure again",
+            ),
+            (
+                self.swapped_bytes > SWAP_BYTES,
+                f"{self.swapped_bytes / 2**20:.0f} MiB were swapped: free memory, or measure something smaller",
+            ),
+            (
+                bool(self.throttled_by),
                 f"the graphics card was slowed by {' and '.join(self.throttled_by)}: let it cool, or name its clock"
-                " with the figure"
-            )
-        return found
+                " with the figure",
+            ),
+        )
+        return [flag for applies, flag in possible if applies]
 
 
 def disturbances(warnings: Sequence[str]) -> list[str]:
-    """Those of a measurement's warnings that came from the machine, the last of each kind."""
-    found = {kind: warning for warning in warnings for kind in _KINDS if kind in warning}
-    return list(found.values())
+    """Those of a measurement's warnings that `Disturbance.flags` wrote, the last of each kind."""
+    return list({kind: warning for warning in warnings for kind in _KINDS if kind in warning}.values())
 
 
 @dataclass(frozen=True)
 class _Moment:
+    """The machine's counters at one moment, in seconds of processor time."""
+
     at_s: float
-    busy_s: float  # by all programs, without steal and waiting
+    busy_s: float  # of all programs, without stolen time and waiting
     steal_s: float
     own_s: float
     swapped_bytes: int
 
 
 class Watch:
-    """`with Watch() as watch: ...`, then `watch.disturbance`. Counts this process, its children, and those named as its
-    own.
+    """`with Watch() as watch: ...`, then `watch.disturbance`.
 
-    `gpu`: whether a card took part, and is asked what slowed it. Everything timed is watched: see `Engine.watch` and
-    `marked`.
+    This process, its children and the processes `pids` with theirs count as the measured ones. `gpu` says whether a GPU
+    takes part, and is asked what slowed it. Everything that is timed is watched: see `Engine.watch` and `marked`.
     """
 
     def __init__(self, *pids: int, gpu: bool = False) -> None:
@@ -85,12 +89,12 @@ class Watch:
         self.disturbance = self.so_far()
 
     def marked(self, measured: Measurement) -> Measurement:
-        """With what disturbed the machine until now among its warnings."""
+        """The measurement, with all disturbances until now among its warnings."""
         flags = (self.disturbance or self.so_far()).flags
         return replace(measured, warnings=tuple(dict.fromkeys((*measured.warnings, *flags))))
 
     def so_far(self) -> Disturbance:
-        """What happened from the beginning until now."""
+        """The disturbances from the beginning until now."""
         before, after = self._before, self._look()
         seconds, steal_s = after.at_s - before.at_s, after.steal_s - before.steal_s
         wanted_s = after.busy_s - before.busy_s + steal_s
@@ -104,30 +108,24 @@ class Watch:
         )
 
     def _look(self) -> _Moment:
-        if psutil is None:  # a bare machine: of others nothing is known
+        if psutil is None:  # a bare machine: nothing is known of others
             return _Moment(time.perf_counter(), 0.0, 0.0, 0.0, 0)
         times = psutil.cpu_times()
         steal_s = getattr(times, "steal", 0.0)
-        # guest time is part of user time, and waiting for a disk keeps no core busy
+        # Guest time is part of user time, and waiting for a disk keeps no core busy.
         idle_s = times.idle + getattr(times, "iowait", 0.0)
         total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         swap = psutil.swap_memory()
         return _Moment(time.perf_counter(), total_s - idle_s - steal_s, steal_s, self._own_s(), swap.sin + swap.sout)
 
     def _own_s(self) -> float:
+        family = []
+        for pid in {os.getpid(), *self._pids}:
+            with suppress(psutil.NoSuchProcess):
+                family += [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
         spent_s = 0.0
-        for pid in {psutil.Process().pid, *self._pids}:
-            try:
-                process = psutil.Process(pid)
-                family = [process, *process.children(recursive=True)]
-            except psutil.NoSuchProcess:
-                continue
-            for member in family:
-                try:
-                    times = member.cpu_times()
-                except psutil.NoSuchProcess:
-                    continue
-                spent_s += times.user + times.system
-                # of children that ended meanwhile; those still there are counted themselves
-                spent_s += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                # User and system time of the process, and of children that have ended; live ones are in the family.
+                spent_s += sum(process.cpu_times()[:4])
         return spent_s

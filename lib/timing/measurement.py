@@ -1,8 +1,9 @@
-"""How long a step takes, and how sure that is. Knows nothing of machine learning or of machines.
+"""How long a step takes, and how certain that is. Knows nothing of machine learning or of machines.
 
-A measurement is a row of blocks. A block is as many steps as it takes for the clock's own cost not to matter, started
-and ended with the device waited for. Blocks are repeated until their spread is small, or until a hard cap; which of the
-two it was is kept, and so is every block's time. The rules follow torch.utils.benchmark, nvbench and pyperf.
+A measurement is a series of blocks. A block has as many steps as it takes to make the clock's own cost negligible, and
+the device is synchronised at its start and end. Blocks are repeated until their spread is small, or until a hard cap;
+the result records which of the two it was, and every block's time. The rules follow torch.utils.benchmark, nvbench and
+pyperf.
 """
 
 import math
@@ -21,25 +22,25 @@ Clock = Callable[[], float]
 
 
 def no_wait(result: object) -> object:
-    """The `sync` of a step that is over when it returns."""
+    """The `sync` of a step whose work is done when it returns."""
     return result
 
 
-MAX_BLOCKS = 10_000  # ends a measurement on a clock that stands still
+MAX_BLOCKS = 10_000  # ends a measurement even if the clock stands still
 EMPTY_STEP_S = 0.5e-6
 
 
 @dataclass(frozen=True)
 class Config:
-    """When to stop. Seconds are wall time."""
+    """When to stop measuring. Seconds are wall time; raises ValueError if the limits contradict one another."""
 
-    warm_up_s: float = 0.1  # by time, not by count: clocks of processors and graphics cards rise with time
+    warm_up_s: float = 0.1  # by time, not by count: CPUs and GPUs raise their clock rates over time
     min_blocks: int = 9
     min_time_s: float = 0.3
     spread_target: float = 0.02  # interquartile range over median
     max_time_s: float = 10.0  # of warm-up and blocks together
     min_block_s: float = 1e-3
-    clock_share: float = 1e-3  # a block is at least so much longer than reading the clock
+    clock_share: float = 1e-3  # of a block, at most, spent on reading the clock
     max_steps_per_block: int = 1_000_000
 
     def __post_init__(self) -> None:
@@ -61,7 +62,7 @@ class ClockWentBack(RuntimeError):
 
 
 class StepFailed(RuntimeError):
-    """A step raised; `measured` holds what was measured before, or None."""
+    """A step raised an error; `measured` holds what had been measured by then, or None."""
 
     def __init__(self, sentence: str, measured: "Measurement | None") -> None:
         super().__init__(sentence)
@@ -70,7 +71,7 @@ class StepFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Measurement:
-    """Seconds a step, from blocks of equally many steps."""
+    """Seconds per step, from blocks of equally many steps."""
 
     block_s: tuple[float, ...]  # of whole blocks, in the order in which they ran
     steps_per_block: int
@@ -81,15 +82,17 @@ class Measurement:
 
     @property
     def step_s(self) -> np.ndarray:
-        """Seconds a step, one for each block, (blocks,)."""
+        """Seconds per step in each block, (blocks,)."""
         return np.array(self.block_s) / self.steps_per_block
 
     @property
     def median_s(self) -> float:
+        """Median over the blocks of the seconds per step."""
         return float(np.median(self.step_s))
 
     @property
     def quartiles_s(self) -> tuple[float, float]:
+        """First and third quartile over the blocks of the seconds per step."""
         low, high = np.percentile(self.step_s, [25, 75])
         return float(low), float(high)
 
@@ -108,11 +111,10 @@ class Measurement:
 def measure(
     step: Step, *, sync: Sync = no_wait, config: Config | None = None, clock: Clock = time.perf_counter
 ) -> Measurement:
-    """Measure the steady step: warm up, find the block's size, and repeat blocks until the spread is small or the time
-    is up.
+    """Measure a step in its steady state: warm up, find the block size, repeat blocks until their spread is small.
 
-    `sync` waits for what the last step of a block returned; the clock stops after it. Raises `StepFailed` with what was
-    measured so far where a step raises, and `ClockWentBack`.
+    `sync` waits for what the last step of a block returned; the clock stops after it. Blocks also end when the time in
+    `config` is up. Raises `StepFailed`, with what has been measured so far, if a step raises; and `ClockWentBack`.
     """
     return Meter(step, sync, config or Config(), clock).run()
 
@@ -122,17 +124,16 @@ def measure_dispatch(
 ) -> Measurement:
     """Measure how long a step takes to *return*: the clock stops before `sync`, which then runs untimed.
 
-    What is missing to `measure` is the waiting. Blocks are short, so that no queue fills up.
+    The difference to `measure` is the time spent waiting. Blocks are short, so that no queue fills up.
     """
-    config = replace(config or Config(), max_steps_per_block=16)
-    return Meter(step, sync, config, clock, wait_in_block=False).run()
+    return Meter(step, sync, replace(config or Config(), max_steps_per_block=16), clock, wait_in_block=False).run()
 
 
 @dataclass
 class Meter:
-    """One step being measured, block by block: for whoever measures several in turns.
+    """A step being measured, block by block, so that several can be measured in turns.
 
-    See `measure` and `lib.timing.comparison.compare`.
+    For the arguments, see `measure`; for its use, `lib.timing.comparison.compare`.
     """
 
     step: Step
@@ -146,6 +147,7 @@ class Meter:
     clock_s: float = 0.0
 
     def run(self) -> Measurement:
+        """Measure until the spread is small or the time is up."""
         began = self.clock()
         self.warm_up()
         self.find_block_size()
@@ -164,8 +166,8 @@ class Meter:
         return float((high - low) / middle) if middle else math.inf
 
     def warm_up(self) -> None:
-        reads = [self.clock() for _ in range(32)]
-        self.clock_s = float(np.median(np.diff(reads)))
+        """Measure what reading the clock costs, then run steps for `warm_up_s`."""
+        self.clock_s = float(np.median(np.diff([self.clock() for _ in range(32)])))
         began = self.clock()
         while True:
             self._steps(1)
@@ -174,7 +176,7 @@ class Meter:
                 return
 
     def find_block_size(self) -> None:
-        """Grow the block until neither the clock's cost nor its resolution matters."""
+        """Enlarge the block until neither the clock's cost nor its resolution matters."""
         wanted_s = max(self.config.min_block_s, self.clock_s / self.config.clock_share)
         while (block_s := self._timed(self.steps_per_block)) < wanted_s:
             if self.steps_per_block >= self.config.max_steps_per_block:
@@ -183,6 +185,7 @@ class Meter:
             self.steps_per_block = min(math.ceil(self.steps_per_block * factor), self.config.max_steps_per_block)
 
     def block(self) -> None:
+        """Measure one block more."""
         self.blocks.append(self._timed(self.steps_per_block))
 
     def _timed(self, steps: int) -> float:
@@ -196,7 +199,7 @@ class Meter:
         return after - before
 
     def _steps(self, steps: int) -> float:
-        """Run them, wait for the last one's result, and return the time at which the block is over."""
+        """Run the steps, wait for the last one's result, and return the time at which the block ended."""
         result: object = None
         try:
             for _ in range(steps):
@@ -205,48 +208,50 @@ class Meter:
             self.sync(result)
         except Exception as error:
             measured = self.measurement(Ended.CAP) if self.blocks else None
-            kept = (
-                f"{len(self.blocks)} blocks were measured before and are kept" if measured else "nothing was measured"
-            )
-            sentence = f"the step raised {type(error).__name__}: {error}; {kept}; correct the step and measure again"
-            raise StepFailed(sentence, measured) from error
+            kept = f"{len(self.blocks)} blocks measured before it are kept" if measured else "nothing was measured"
+            raise StepFailed(
+                f"the step raised {type(error).__name__}: {error}; {kept}; correct the step and measure again", measured
+            ) from error
         return self.clock() if self.wait_in_block else after
 
     def measurement(self, ended: Ended) -> Measurement:
+        """What has been measured so far, with its warnings."""
         plain = Measurement(tuple(self.blocks), self.steps_per_block, ended, self.warm_up_steps, self.clock_s)
         return replace(plain, warnings=tuple(self._warnings(plain)))
 
     def _warnings(self, measured: Measurement) -> list[str]:
-        found = []
-        if self.wait_in_block and measured.median_s < EMPTY_STEP_S:
-            found.append(
+        empty, drift = measured.median_s < EMPTY_STEP_S, _drift(self.blocks)
+        possible = (
+            (
+                self.wait_in_block and empty,
                 f"the step returns at once ({measured.median_s * 1e9:.0f} ns, hardly more than calling a function):"
-                " does it work lazily, or leave its work to a device that `sync` does not wait for?"
-            )
-        elif self.wait_in_block and min(self.blocks) < self.config.min_block_s:
-            found.append(
-                "blocks are shorter than a millisecond: the clock is part of the figure; measure more steps at once"
-            )
-        if len(self.blocks) < self.config.min_blocks:
-            found.append(
+                " does it work lazily, or leave its work to a device that `sync` does not wait for?",
+            ),
+            (
+                self.wait_in_block and not empty and min(self.blocks) < self.config.min_block_s,
+                "blocks are shorter than a millisecond: the clock is part of the figure; measure more steps at once",
+            ),
+            (
+                len(self.blocks) < self.config.min_blocks,
                 f"only {len(self.blocks)} blocks instead of {self.config.min_blocks}, because one takes "
-                f"{max(self.blocks):.3g} s: raise max_time_s, or measure a smaller step"
-            )
-        if len(self.blocks) >= 3 and measured.spread > 0.1:
-            found.append(
+                f"{max(self.blocks):.3g} s: raise max_time_s, or measure a smaller step",
+            ),
+            (
+                len(self.blocks) >= 3 and measured.spread > 0.1,
                 f"the spread is {measured.spread:.0%}: something else uses the machine, or its clock changes; close"
-                " other programs and measure again"
-            )
-        if drift := _drift(self.blocks):
-            found.append(
+                " other programs and measure again",
+            ),
+            (
+                drift != 0,
                 f"later blocks took {drift:+.0%} of the time of early ones: the machine warms up or slows down; compare"
-                " only what is measured in turns"
-            )
-        return found
+                " only what is measured in turns",
+            ),
+        )
+        return [warning for applies, warning in possible if applies]
 
 
 def _drift(blocks: Sequence[float]) -> float:
-    """Change from the first to the last third, where it is more than the blocks' own spread and 5 %; else 0."""
+    """Relative change from the first to the last third, if larger than the blocks' own spread and 5 %; else 0."""
     third = len(blocks) // 3
     if third < 3:
         return 0.0

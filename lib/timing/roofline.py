@@ -1,8 +1,7 @@
-"""The least time that a training step can take here: its arithmetic and its bytes, over what this machine was measured
-to do.
+"""The least time that a training step can take here: its arithmetic and bytes over this machine's measured rates.
 
-A floor is not a prediction. It says which ceiling is nearest, and how far above it a measured step stands; the rest is
-overhead.
+This is the roofline model (Williams, Waterman and Patterson, Communications of the ACM 52, 2009). A floor is not a
+prediction: it shows which ceiling is nearest, and how far above it a measured step lies. The rest is overhead.
 """
 
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ FLOAT32_BYTES = 4
 
 
 class Ceiling(Enum):
-    """What keeps a step from being faster."""
+    """What limits the speed of a step."""
 
     PRODUCT = "the matrix product"
     COPY = "the memory"
@@ -24,7 +23,7 @@ class Ceiling(Enum):
 
 @dataclass(frozen=True)
 class Work:
-    """What one training step cannot avoid."""
+    """The arithmetic and the memory traffic that one training step cannot avoid."""
 
     flops: int
     n_bytes: int
@@ -32,12 +31,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The best that was measured on one machine and device."""
+    """The best rates measured on one machine and device; raises ValueError for rates that are not above 0."""
 
     product_flops_per_s: float  # one large float32 product
-    copy_bytes_per_s: float  # reading and writing main memory; both count
-    dispatch_s: Mapping[str, float] = field(default_factory=dict)  # an empty call that is waited for, by backend
-    cache_bytes: int = 0  # the last-level cache: what fits in it need not cross the memory's ceiling
+    copy_bytes_per_s: float  # reading plus writing main memory
+    dispatch_s: Mapping[str, float] = field(default_factory=dict)  # an empty call and waiting for it, by backend
+    cache_bytes: int = 0  # of the last-level cache: what fits into it causes no memory traffic
 
     def __post_init__(self) -> None:
         if not self.product_flops_per_s > 0 or not self.copy_bytes_per_s > 0:
@@ -49,7 +48,7 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Floor:
-    """The least seconds of a step, and what sets them."""
+    """The least seconds of a step, the ceiling that sets them, and the seconds that each ceiling alone would set."""
 
     seconds: float
     by: Ceiling
@@ -57,10 +56,10 @@ class Floor:
 
 
 def step_work(network: Network, batch_size: int, cache_bytes: int = 0) -> Work:
-    """FLOPs of the products (see `Network.step_flops`) and the fewest bytes that one step must move.
+    """FLOPs of the matrix products (see `Network.step_flops`) and the fewest bytes that one step must move.
 
-    The images are read once. Parameters are read and written once, but only as far as they do not fit into the cache,
-    where they can stay from step to step; activations never need to leave it. Every real step moves more.
+    The images are read once. Parameters are read and written once, but only the part that does not fit into the cache,
+    where the rest can stay from step to step; activations never need to leave it. Every real step moves more.
     """
     images = FLOAT32_BYTES * N_PIXELS * batch_size
     beyond_cache = max(0, network.parameter_bytes - cache_bytes)
@@ -70,10 +69,10 @@ def step_work(network: Network, batch_size: int, cache_bytes: int = 0) -> Work:
 def step_floor(
     network: Network, batch_size: int, ceilings: Ceilings, backend: str | None = None, calls_per_step: float = 1.0
 ) -> Floor:
-    """The floor of one step. `backend` adds its call's cost, `calls_per_step` times (one call an epoch: 1 over the
-    steps).
+    """The floor of one step.
 
-    The ceilings are taken as working side by side, so the floor is the largest of their times, not the sum.
+    `backend` adds the cost of its calls, of which a step has `calls_per_step` (with one call per epoch, 1 over the
+    number of steps). Ceilings are assumed to overlap, so the floor is the largest of their times, not the sum.
     """
     work = step_work(network, batch_size, ceilings.cache_bytes)
     parts = {

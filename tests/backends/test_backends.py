@@ -7,13 +7,10 @@ os.environ["KERAS_BACKEND"] = "jax"
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lib.backends import reference
-from lib.backends.base import CHUNK_S, Epoch, FirstCall, Steps, initial_parameters, next_chunk
-from lib.backends.registry import BACKENDS, Runtime, all_runtimes, load_train, unavailable, worker_environment
-from lib.data.mnist import batch_starts
+from lib.backends.base import Epoch, FirstCall, Steps
+from lib.backends.registry import BACKENDS, load_train
 from lib.spec import Network, Training
 from tests.conftest import where_installed
 from tests.cupy_stand_in import in_cupys_place
@@ -124,88 +121,3 @@ def test_stopping_is_not_asking_for_more(key, small_data):
         next(events)
     events.close()
     assert next(events, None) is None
-
-
-def test_learning_rate_epochs_and_seed_do_not_compile_again(small_data):
-    from lib.backends import with_jax
-
-    list(with_jax.train(Training(Network((11,))), small_data))
-    before = dict(with_jax.TRACES)
-    for training in (
-        Training(Network((11,)), learning_rate=0.3),
-        Training(Network((11,)), epochs=5),
-        Training(Network((11,)), seed=4),
-    ):
-        list(with_jax.train(training, small_data))
-    assert before == with_jax.TRACES
-    list(with_jax.train(Training(Network((11,)), batch_size=64), small_data))
-    assert with_jax.TRACES["epoch"] == before["epoch"] + 1
-
-
-def test_he_normal_parameters():
-    (weights, biases), _ = initial_parameters(Network((512,)), 0)
-    assert weights.dtype == np.float32
-    assert weights.std() == pytest.approx(np.sqrt(2 / 784), rel=0.01)
-    assert not biases.any()
-    assert not np.array_equal(weights, initial_parameters(Network((512,)), 1)[0][0])
-
-
-@given(st.integers(1, 500), st.integers(1, 500), st.integers(0, 3), st.integers(0, 3))
-def test_batches_are_disjoint_full_and_within_the_data(n_images, size, seed, epoch):
-    if size > n_images:
-        with pytest.raises(ValueError, match="batch size: expected 1 to"):
-            batch_starts(n_images, size, seed, epoch)
-        return
-    starts = batch_starts(n_images, size, seed, epoch)
-    assert len(starts) == n_images // size
-    assert starts.min() >= 0
-    assert starts.max() + size <= n_images
-    assert (np.diff(np.sort(starts)) >= size).all()
-    np.testing.assert_array_equal(starts, batch_starts(n_images, size, seed, epoch))
-
-
-@given(st.integers(1, 48_000), st.floats(1e-7, 10))
-@settings(max_examples=50)
-def test_chunks_cover_an_epoch_and_stay_short(steps, step_s):
-    done, n_chunks = 0, 0
-    while done < steps:
-        chunk = next_chunk(steps - done, step_s)
-        assert chunk >= 1
-        assert chunk * step_s < 1.5 * CHUNK_S + step_s, "parts of 0.1 s, rounded to the nearest number of them"
-        done, n_chunks = done + chunk, n_chunks + 1
-    assert done == steps
-
-
-def test_the_table_says_why_a_runtime_is_missing(monkeypatch):
-    import lib.backends.registry as table
-
-    monkeypatch.setattr(table, "_installed", lambda name: name != "tensorflow")
-    monkeypatch.setattr(table, "nvidia_driver_answers", lambda: False)
-    gap = unavailable(Runtime("keras-tensorflow"))
-    assert gap is not None
-    assert "tensorflow is not installed" in gap.reason
-    assert "pip install" in gap.remedy
-    gpu = unavailable(Runtime("jax-epoch", "gpu"))
-    assert gpu is not None
-    assert "no NVIDIA driver" in gpu.reason
-    assert unavailable(Runtime("numpy")) is None
-    monkeypatch.setattr(table, "nvidia_driver_answers", lambda: True)
-    monkeypatch.setattr(table, "_installed", lambda name: "cuda" not in name)
-    without_cuda = unavailable(Runtime("jax-epoch", "gpu"))
-    assert without_cuda is not None
-    assert "make install" in without_cuda.remedy
-
-
-def test_a_gpu_worker_sees_the_card_and_a_cpu_worker_does_not():
-    assert worker_environment(Runtime("jax-epoch", "cpu"), None)["CUDA_VISIBLE_DEVICES"] == "-1"
-    gpu = worker_environment(Runtime("keras-tensorflow", "gpu"), None)
-    assert "CUDA_VISIBLE_DEVICES" not in gpu
-    assert gpu["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
-
-
-def test_unknown_runtimes_are_refused():
-    with pytest.raises(ValueError, match="backend: expected one of"):
-        Runtime("torch7")
-    with pytest.raises(ValueError, match="device: expected cpu or gpu"):
-        Runtime("numpy", "tpu")
-    assert len({(runtime.backend, runtime.device) for runtime in all_runtimes()}) == len(all_runtimes())

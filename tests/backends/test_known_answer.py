@@ -14,9 +14,9 @@ from lib.sweeps.process_pool import Expected, LocalPool, OtherVersions, PoolTask
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import How, TrainingFailed
+from tests.backends.test_registry import WITH_WRONG_SUMS
 from tests.conftest import ROOT
 
-WITH_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=+reduce"
 SHORT = Training(batch_size=4096, epochs=1)
 BENT = """
 import numpy
@@ -62,26 +62,6 @@ def test_the_workers_switch_computes_right_what_the_library_alone_gets_wrong():
         pytest.skip("this jaxlib has no such fault")
     assert off("") == pytest.approx(2**-7, rel=0.1), "as reported in jax#39103"
     assert off(XLA_WITHOUT_WRONG_SUMS) < 1e-6
-
-
-@pytest.mark.parametrize("runtime", [Runtime("jax-epoch"), Runtime("jax-step"), Runtime("keras-jax")])
-def test_a_persons_own_flags_survive_and_count(monkeypatch, runtime):
-    monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to=/nowhere {WITH_WRONG_SUMS}")
-    for threads in (None, 1):
-        flags = worker_environment(runtime, None, threads)["XLA_FLAGS"].split()
-        assert flags[:3] == [
-            XLA_WITHOUT_WRONG_SUMS,
-            "--xla_dump_to=/nowhere",
-            WITH_WRONG_SUMS,
-        ], "the last of two counts"
-    monkeypatch.delenv("XLA_FLAGS")
-    assert XLA_WITHOUT_WRONG_SUMS in worker_environment(runtime, None)["XLA_FLAGS"]
-
-
-def test_only_what_runs_on_jax_gets_its_flags(monkeypatch):
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
-    for key in ("numpy", "torch", "keras-tensorflow"):
-        assert "XLA_FLAGS" not in worker_environment(Runtime(key), None)
 
 
 def test_a_jax_worker_with_the_fault_switched_on_is_not_used(lone_engine, monkeypatch):

@@ -9,14 +9,16 @@ import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lib.cache_folder import cache_dir
-from lib.data import digits, mnist
+from lib.data import mnist
+from lib.data.mnist import batch_starts
 from tests.conftest import ROOT
+from tests.test_cache_folder import at_once
 
 
 @pytest.fixture
@@ -202,24 +204,6 @@ def test_a_bad_mnist_npz_is_named(monkeypatch, tmp_path, content):
     assert ("does not exist" in str(caught.value)) == (content == "missing")
 
 
-def at_once(ask, threads=20, times=200) -> list:
-    """What so many threads get that all ask at the same time, again and again."""
-    barrier = threading.Barrier(threads)
-
-    def each(_):
-        barrier.wait()
-        return [ask() for _ in range(times)]
-
-    with ThreadPoolExecutor(threads) as pool:
-        return [answer for answers in pool.map(each, range(threads)) for answer in answers]
-
-
-def test_all_viewers_of_a_server_have_the_cache_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "made" / "here"))
-    assert set(at_once(cache_dir)) == {tmp_path / "made" / "here"}
-    assert list((tmp_path / "made" / "here").iterdir()) == []
-
-
 def test_many_threads_have_the_same_data(no_sources, small_mnist, tmp_path):
     no_sources.mkdir()
     (no_sources / "mnist.npz").write_bytes(npz_bytes(small_mnist, tmp_path))
@@ -264,36 +248,13 @@ print(sorted(file.name for file in path.parent.iterdir()))
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "cache" not in answer.stdout.replace("'cache'", "")
     assert "mnist.npz" not in answer.stdout
-    assert "not kept" in answer.stderr
-
-
-def test_offline_digits_have_mnists_shapes_and_no_shared_originals():
-    raw = digits.enlarged_digits(n_train=3_000, n_test=500)
-    assert raw["x_train"].shape == (3_000, 28, 28)
-    assert raw["x_train"].dtype == np.uint8
-    assert raw["x_train"].max() > 200
-    assert set(raw["y_test"].tolist()) == set(range(10))
-    again = digits.enlarged_digits(n_train=3_000, n_test=500)
-    np.testing.assert_array_equal(raw["x_train"], again["x_train"])
-    counts = np.bincount(raw["y_train"], minlength=10)
-    assert counts.min() > 200, "all classes are there"
-
-
-def test_train_and_test_originals_are_split(monkeypatch):
-    seen: list[set[int]] = []
-    monkeypatch.setattr(
-        digits,
-        "vary",
-        lambda images, picked, rng: seen.append(set(picked.tolist())) or np.zeros((len(picked), 28, 28), np.uint8),
-    )
-    digits.enlarged_digits(n_train=20_000, n_test=5_000)
-    assert seen[0].isdisjoint(seen[1])
+    assert "not saved" in answer.stderr
 
 
 @pytest.mark.skipif(not os.environ.get("MNIST_NPZ"), reason="needs real MNIST: set MNIST_NPZ")
 def test_real_mnist_is_split_as_in_the_articles():
     loaded = mnist.load()
-    assert loaded.is_mnist
+    assert loaded.source == "MNIST"
     assert loaded.x_train.shape == (48_000, 784)
     assert loaded.x_validation.shape == (12_000, 784)
     assert loaded.x_test.shape == (10_000, 784)
@@ -327,3 +288,17 @@ def test_a_damaged_note_of_what_was_verified_is_no_proof(tmp_path, monkeypatch):
     (tmp_path / "mnist.npz").write_bytes(b"arrays")
     (tmp_path / "verified.json").write_text("[half")
     assert mnist.recognised() is None
+
+
+@given(st.integers(1, 500), st.integers(1, 500), st.integers(0, 3), st.integers(0, 3))
+def test_batches_are_disjoint_full_and_within_the_data(n_images, size, seed, epoch):
+    if size > n_images:
+        with pytest.raises(ValueError, match="batch size: expected 1 to"):
+            batch_starts(n_images, size, seed, epoch)
+        return
+    starts = batch_starts(n_images, size, seed, epoch)
+    assert len(starts) == n_images // size
+    assert starts.min() >= 0
+    assert starts.max() + size <= n_images
+    assert (np.diff(np.sort(starts)) >= size).all()
+    np.testing.assert_array_equal(starts, batch_starts(n_images, size, seed, epoch))

@@ -1,32 +1,32 @@
-"""How many networks lie in one program: which share it, how they are padded to one shape, and what that wastes.
+"""How networks are packed into one program: which share it, how they are padded to one shape, and what that wastes.
 
-**Padding.** Networks of different widths and depths share a program if each hidden layer is as wide as the widest of
+**Padding.** Networks of different widths and depths share a program if each hidden layer is padded to the widest of
 them. What a network does not use is zero, and stays exactly zero: a padded neuron sees zeros, ReLU passes no gradient
 at zero, and its outgoing weights get gradients of `delta × 0`.
 
-**Depth.** A shallower network leaves early: the output layer reads every hidden layer at which some network of the
-stack ends, through weights that are zero for all others (their gradient is masked).
+**Depth.** A shallower network exits early: the output layer reads every hidden layer at which some network of the stack
+ends, through weights that are zero for all others (their gradient is masked).
 
-**Places.** A stack is a grid: a row for each order of batches (a seed), a column for each network that is trained in
-that order. The networks of one row read the same images, so their first layers are one product.
+**Places.** A stack is a grid: a row for each batch order (a seed), a column for each network that is trained in that
+order. The networks of one row read the same images, so their first layers become a single matrix product.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lib.spec import N_CLASSES, N_PIXELS, Network, Training
 
 VACANT = -1
-MAX_WASTE = (
-    0.4  # share of the arithmetic that padding may waste: stacking gains no more than a factor of two on a processor
-)
-MAX_VACANT = 0.25  # share of places without a network, beyond which each network gets a row of its own
-ACTIVATION_COPIES = 4  # a layer's values, their gradients, and what XLA keeps of both
+# Share of the arithmetic that padding may waste: on a CPU, stacking gains no more than a factor of two.
+MAX_WASTE = 0.4
+MAX_VACANT = 0.25  # share of places without a network beyond which each network gets a row of its own
+ACTIVATION_COPIES = 4  # a layer's values, their gradients, and the copies that XLA makes of both
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the networks of a stack are padded to."""
+    """The shape that the networks of a stack are padded to."""
 
     widths: tuple[int, ...]  # of each hidden layer
     exits: tuple[int, ...]  # after how many hidden layers some network ends
@@ -44,32 +44,31 @@ class Shape:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """What each hidden layer reads, and each exit may read."""
+        """Widths of the inputs of each hidden layer, and of each possible exit."""
         return (N_PIXELS, *self.widths)
 
     @property
     def n_parameters(self) -> int:
-        """Of one place, padding included."""
+        """Parameters of one place, padding included."""
         hidden = sum(inputs * width + width for inputs, width in zip(self.inputs, self.widths, strict=False))
         return hidden + N_CLASSES + N_CLASSES * sum(self.inputs[depth] for depth in self.exits)
 
     @property
     def step_flops(self) -> int:
-        """Floating-point operations of one image's step in one place; counted as `Network.step_flops` does."""
+        """Floating-point operations per image of a step in one place, counted like `Network.step_flops`."""
         first = N_PIXELS * (self.widths[0] if self.widths else 0) + (N_PIXELS * N_CLASSES if 0 in self.exits else 0)
-        inner = sum(inputs * width for inputs, width in zip(self.widths, self.widths[1:], strict=False))
+        inner = sum(inputs * width for inputs, width in pairwise(self.widths))
         outputs = N_CLASSES * sum(self.inputs[depth] for depth in self.exits if depth)
         return 2 * (2 * first + 3 * (inner + outputs))
 
     def place_bytes(self, batch_size: int) -> int:
-        """Memory of one network in a program: three copies of its parameters (values, gradients, what is read out),
-        and activations."""
+        """Memory of one network: three copies of its parameters (values, gradients, host copy), and activations."""
         activations = ACTIVATION_COPIES * batch_size * (sum(self.widths) + N_CLASSES * len(self.exits))
         return 4 * (3 * self.n_parameters + activations)
 
 
 def waste(networks: Sequence[Network]) -> float:
-    """Share of a stack's arithmetic that is padding.
+    """Share of a stack's arithmetic that is spent on padding.
 
     >>> waste([Network((128,)), Network((128,))]), round(waste([Network((128,)), Network((64,))]), 2)
     (0.0, 0.25)
@@ -80,10 +79,10 @@ def waste(networks: Sequence[Network]) -> float:
 
 @dataclass(frozen=True)
 class Grid:
-    """Where each training lies: `places[row][column]` is its index, or VACANT. Equal columns in all rows."""
+    """The place of each training: `places[row][column]` is its index, or VACANT. All rows have equally many columns."""
 
     places: tuple[tuple[int, ...], ...]
-    split_rows: bool  # which axis is divided among the devices
+    split_rows: bool  # whether rows, not columns, are divided among the devices
 
     @property
     def n_places(self) -> int:
@@ -91,7 +90,7 @@ class Grid:
 
     @property
     def where(self) -> dict[int, tuple[int, int]]:
-        """Row and column of each training."""
+        """Row and column of each training, by its index."""
         return {
             index: (row, column)
             for row, of_row in enumerate(self.places)
@@ -101,7 +100,7 @@ class Grid:
 
 
 def arrange(seeds: Sequence[int], n_devices: int = 1) -> Grid:
-    """A grid for trainings with these seeds, in as few places as `n_devices` equal parts allow.
+    """A grid for trainings with these seeds, with as few places as `n_devices` equal parts allow.
 
     >>> arrange([0, 0, 0]).places, arrange([0, 0, 0], 2).places
     (((0, 1, 2),), ((0, 1, 2, -1),))
@@ -140,16 +139,13 @@ def stacks(trainings: Iterable[Training], max_waste: float) -> list[tuple[Traini
     """
     groups: list[tuple[Training, ...]] = []
     for training in sorted(trainings, key=lambda one: (one.batch_size, one.network.hidden)):
-        longer = (*groups[-1], training) if groups and _alike(groups[-1][0], training) else ()
-        if longer and waste([one.network for one in longer]) <= max_waste:
-            groups[-1] = longer
+        joined = (*(groups[-1] if groups else ()), training)
+        alike = len({(one.batch_size, bool(one.network.hidden)) for one in joined}) == 1
+        if alike and waste([one.network for one in joined]) <= max_waste:
+            groups[-1:] = [joined]
         else:
             groups.append((training,))
     return groups
-
-
-def _alike(one: Training, other: Training) -> bool:
-    return one.batch_size == other.batch_size and bool(one.network.hidden) == bool(other.network.hidden)
 
 
 def chunks(

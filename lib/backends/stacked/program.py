@@ -1,11 +1,12 @@
-"""The compiled program of a stack: steps and evaluation of all its networks at once. See `lib.backends.stacked.packing`
-for how they lie.
+"""The compiled program of a stack: steps and evaluation of all its networks at once.
 
-**Layout.** Activations have features first and images last, (columns, width, batch): the first layers of all networks
-that read the same images are then one product of (columns × width, 784) by (784, batch), the others are products
-batched over networks, and nothing is transposed between them. On two cores that is 1.1 (batch size 4,096) to 2.3 times
-(1) the speed of one network after another, where a plain `jax.vmap` of the single step gains 0.4 to 1.2 (784→128→10, 4
-to 16 networks).
+How the networks are laid out is explained in `lib.backends.stacked.packing`.
+
+**Layout.** Activations have features first and images last, (columns, width, batch). The first layers of all networks
+that read the same images are then one product of (columns × width, 784) by (784, batch), the other layers are products
+batched over networks, and nothing is transposed in between. On two cores this runs at 1.1 times (batch size 4,096) to
+2.3 times (batch size 1) the speed of one network after another; a plain `jax.vmap` of the single step reaches 0.4 to
+1.2 times (784→128→10, 4 to 16 networks).
 """
 
 from collections.abc import Callable
@@ -28,7 +29,7 @@ Weights = dict[str, list]  # arrays of (rows, columns, …): see `zeros`
 
 
 def zeros(shape: Shape, rows: int, columns: int) -> Weights:
-    """Parameters of a grid on the host, float32: all padding, until networks are written into it."""
+    """Parameters of a grid in host memory, float32: nothing but padding until networks are written into it."""
 
     def empty(*of_one: int) -> np.ndarray:
         return np.zeros((rows, columns, *of_one), np.float32)
@@ -42,7 +43,7 @@ def zeros(shape: Shape, rows: int, columns: int) -> Weights:
 
 
 def _logits(shape: Shape, parameters: Weights, x):
-    """Of the networks of one row: images (batch, 784) → (columns, 10, batch)."""
+    """Forward pass of the networks of one row: images (batch, 784) → (columns, 10, batch)."""
     (last,) = parameters["last"]
     logits, activations = last[:, :, None], x
     for depth in range(len(shape.widths) + 1):
@@ -55,8 +56,10 @@ def _logits(shape: Shape, parameters: Weights, x):
 
 
 def _times(weights, activations):
-    """(columns, outputs, inputs) by (columns, inputs, batch), or by the images (batch, 784) that all read →
-    (columns, outputs, batch)."""
+    """Product of (columns, outputs, inputs) and activations → (columns, outputs, batch).
+
+    Activations are (columns, inputs, batch), or the images (batch, 784), which all columns read.
+    """
     if activations.ndim == 3:
         return jax.lax.dot_general(weights, activations, (((2,), (1,)), ((0,), (0,))))
     columns, outputs, inputs = weights.shape
@@ -72,27 +75,22 @@ def _cross_entropy(logits, y):
 
 
 def _step_of_row(shape: Shape, parameters: Weights, masks, x, y, rates):
-    """One step of SGD of each network of a row on the same batch; new parameters, and losses (columns,) before the
-    step."""
+    """One step of SGD of each network of a row on the same batch; new parameters, and losses (columns,) before it."""
 
     def total(parameters):
         losses = jnp.mean(_cross_entropy(_logits(shape, parameters, x), y), axis=1)
-        return jnp.sum(losses), losses  # a network's gradient sees only its own loss
+        return jnp.sum(losses), losses  # a network's gradient depends only on its own loss
 
     gradients, losses = jax.grad(total, has_aux=True)(parameters)
     if len(shape.exits) > 1:
         gradients["exits"] = [g * mask[:, None, None] for g, mask in zip(gradients["exits"], masks, strict=True)]
-    return jax.tree.map(lambda p, g: p - _as(rates, p) * g, parameters, gradients), losses
-
-
-def _as(rates, like):
-    return rates.reshape(rates.shape + (1,) * (like.ndim - 1))
+    return jax.tree.map(lambda p, g: p - rates.reshape(-1, *[1] * (p.ndim - 1)) * g, parameters, gradients), losses
 
 
 def _rowwise(function: Callable, n_shared: int) -> Callable:
-    """`function` for each row; the last `n_shared` arguments are the same for all.
+    """Apply `function` to each row; the last `n_shared` arguments are the same for all rows.
 
-    One row needs no batched products.
+    A single row needs no batched products.
     """
 
     def rows(*arguments):
@@ -100,31 +98,30 @@ def _rowwise(function: Callable, n_shared: int) -> Callable:
         if jax.tree.leaves(arguments[0])[0].shape[0] == 1:
             one = jax.tree.map(lambda a: a[0], arguments[:split])
             return jax.tree.map(lambda a: a[None], function(*one, *arguments[split:]))
-        axes = (0,) * split + (None,) * n_shared
-        return jax.vmap(function, in_axes=axes)(*arguments)
+        return jax.vmap(function, in_axes=(0,) * split + (None,) * n_shared)(*arguments)
 
     return rows
 
 
 @dataclass(frozen=True)
 class Program:
-    """The compiled functions of one shape, batch size and grid, and where their arguments lie."""
+    """The compiled functions of one shape, batch size and grid, and how their arguments are sharded."""
 
     steps: Callable
     evaluate: Callable
-    split: NamedSharding  # what has a place for each network
-    by_row: NamedSharding  # what has one for each row
+    split: NamedSharding  # of arrays with an entry for each network
+    by_row: NamedSharding  # of arrays with an entry for each row
     shared: NamedSharding  # images and labels
 
 
 @lru_cache(maxsize=64)
 def program(shape: Shape, batch_size: int, split_rows: bool, devices: tuple) -> Program:
-    """Made once; XLA compiles it anew for each size of grid."""
+    """The program for a shape, batch size and tuple of devices; XLA compiles it again for each size of grid."""
     mesh = Mesh(np.array(devices), (AXIS,))
     grid = PartitionSpec(AXIS) if split_rows else PartitionSpec(None, AXIS)
     row = PartitionSpec(AXIS) if split_rows else PartitionSpec()
     everywhere = PartitionSpec()
-    # Each device works through its part by itself: no value of one network is needed for another.
+    # Each device processes its part on its own: networks share no values.
     part = partial(jax.shard_map, mesh=mesh, check_vma=False)
     losses = PartitionSpec(None, *grid)
     steps = part(
@@ -141,9 +138,9 @@ def program(shape: Shape, batch_size: int, split_rows: bool, devices: tuple) -> 
 
 
 def _run_steps(shape: Shape, batch_size: int, parameters, losses, masks, starts, first, stop, x, y, rates):
-    """Steps `first` to `stop` of an epoch; `losses` (steps, rows, columns) is filled in place.
+    """Run steps `first` to `stop` (exclusive) of an epoch; `losses` (steps, rows, columns) is filled in place.
 
-    `starts` is (rows, steps).
+    `starts`, (rows, steps), is the first image of each batch.
     """
     TRACES["steps"] += 1
 
@@ -163,8 +160,7 @@ def _run_steps(shape: Shape, batch_size: int, parameters, losses, masks, starts,
 
 
 def _evaluate(shape: Shape, parameters, x, y):
-    """Mean loss and accuracy of each network, (rows, columns); in slices of the images, so that activations stay
-    small."""
+    """Mean loss and accuracy of each network, (rows, columns), in slices of images so that activations stay small."""
     TRACES["evaluate"] += 1
     rows, columns = parameters["last"][0].shape[:2]
     image_bytes = 4 * rows * columns * max((*shape.widths, N_CLASSES))
@@ -183,7 +179,7 @@ def _evaluate(shape: Shape, parameters, x, y):
 
 
 def slices(n: int, at_most: int) -> int:
-    """Into how few equal parts of at most that many `n` things can be divided (one each, if need be).
+    """The smallest number of equal parts, none above `at_most` (but at least 1), that `n` can be divided into.
 
     >>> slices(12000, 5000), slices(12000, 100000), slices(7, 0)
     (3, 1, 7)
@@ -192,7 +188,7 @@ def slices(n: int, at_most: int) -> int:
 
 
 def masks_of(shape: Shape, grid: Grid, depths: list[int]) -> list[np.ndarray]:
-    """For each exit, (rows, columns): 1 where the network there ends at it."""
+    """For each exit an array (rows, columns), 1 where the network in that place ends there, else 0."""
     masks = [np.zeros((len(grid.places), len(grid.places[0])), np.float32) for _ in shape.exits]
     for index, place in grid.where.items():
         masks[shape.exits.index(depths[index])][place] = 1

@@ -1,14 +1,14 @@
-"""Training a stack: the loop around the compiled program, in the events that every backend yields.
+"""Training a stack: the loop around the compiled program, yielding the same events as every backend.
 
-Seconds are shares: all networks of a stack advance in the same seconds, and each is given an equal part of them, so
-that the parts add up to the time that the stack took. What ends early (diverged, or with fewer epochs) leaves the stack
-at the end of an epoch, if the smaller program is worth compiling.
+Seconds are shares: all networks of a stack advance at the same time, and each is assigned an equal part of it, so that
+the parts add up to the time that the stack took. Trainings that end early (diverged, or with fewer epochs) leave the
+stack at the end of an epoch, if a smaller program is worth compiling.
 """
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import jax
 import numpy as np
@@ -30,13 +30,11 @@ from lib.data.mnist import Data, batch_starts
 from lib.spec import Network, Training
 
 WORTH_COMPILING_S = 0.5  # a smaller program must save more than it costs to compile
-REPORT_S = (
-    2e-3  # seconds between two reports of losses, a network: a thousand networks are not told of sixteen times a second
-)
+REPORT_S = 2e-3  # between two reports of losses, per network: a thousand networks need no sixteen reports a second
 
 
 def devices_of(device: str, n_devices: int) -> tuple:
-    """The first `n_devices` of this kind, of all processes of a JAX job. Raises ValueError with what there is."""
+    """The first `n_devices` of this kind, across all processes of a JAX job; ValueError if there are fewer."""
     found = tuple(jax.devices(device))
     if n_devices > len(found):
         raise ValueError(f"devices: expected at most {len(found)} ({device}), got {n_devices}; choose fewer")
@@ -44,7 +42,7 @@ def devices_of(device: str, n_devices: int) -> tuple:
 
 
 def write(into: Weights, place: tuple[int, int], parameters: Parameters, shape: Shape) -> None:
-    """Write one network's parameters into its place; the rest of the place is padding."""
+    """Write one network's parameters into its place, in the layout of `program.zeros`; the rest stays padding."""
     *hidden, (weights, biases) = parameters
     for depth, (layer, offsets) in enumerate(hidden):
         inputs, outputs = layer.shape
@@ -70,9 +68,10 @@ def read(parameters: Weights, place: tuple[int, int], network: Network, shape: S
 
 @dataclass
 class _Loaded:
-    """Some of the trainings, on the devices, between two epochs."""
+    """Some of the trainings, loaded on the devices."""
 
-    members: list[int]  # indices of trainings; a grid's index is a position in this list
+    places: dict[int, tuple[int, int]]  # row and column, by index of the training
+    seeds: list[int]  # of each row's batch order
     shape: Shape
     grid: Grid
     program: Program
@@ -80,16 +79,9 @@ class _Loaded:
     rates: jax.Array
     masks: list
 
-    def host(self) -> Weights:
-        """A copy of all parameters in host memory."""
-        return jax.tree.map(whole, self.current)
-
-    def put_starts(self, starts: np.ndarray) -> jax.Array:
-        return jax.device_put(starts, self.program.by_row)
-
 
 def whole(array: jax.Array) -> np.ndarray:
-    """A copy in host memory; of a job of several processes, the parts of all of them."""
+    """A copy in host memory; in a job of several processes, gathered from all of them."""
     if array.is_fully_addressable:
         return np.array(array)
     from jax.experimental.multihost_utils import process_allgather
@@ -111,13 +103,14 @@ def _load(
         write(host, place, start.get(members[position]) or initial_parameters(training.network, training.seed), shape)
         rates[place] = training.learning_rate
     masks = masks_of(shape, grid, [len(training.network.hidden) for training in of_members])
-    current, rates, masks = jax.device_put((host, rates, masks), compiled.split)
-    return _Loaded(members, shape, grid, compiled, current, rates, masks)
+    places = {members[position]: place for position, place in grid.where.items()}
+    seeds = [next((of_members[position].seed for position in row if position != VACANT), 0) for row in grid.places]
+    return _Loaded(places, seeds, shape, grid, compiled, *jax.device_put((host, rates, masks), compiled.split))
 
 
 @lru_cache(maxsize=2)
 def _on_devices(data: Data, sharding: jax.sharding.NamedSharding):
-    """Images and labels on every device, moved there once; processors share the host's."""
+    """Images and labels on every device, copied there once; CPU devices share the host's."""
     return jax.device_put((data.x_train, data.y_train, data.x_validation, data.y_validation), sharding)
 
 
@@ -129,19 +122,19 @@ def train_stack(
     parameters: Mapping[int, Parameters] | None = None,
     first_epoch: int = 0,
 ) -> Iterator[tuple[int, Event] | None]:
-    """Train all of them at once: events of each, by its index; None where it can be paused or stopped.
+    """Train all of them at once; yields (index, event) pairs, and None at points where it can be paused or stopped.
 
-    All have one batch size. `parameters` holds those that do not start from their seed, by index, as after
-    `first_epoch` epochs.
+    All trainings have the same batch size. `parameters` holds those of the trainings that do not start from their seed,
+    by index, as they are after `first_epoch` epochs.
 
-    In a job of several JAX processes (`jax.distributed`), each calls this with the same arguments and all devices of
-    the job, and is told the same events.
+    In a job of several JAX processes (`jax.distributed`), each process calls this with the same arguments and all
+    devices of the job, and receives the same events.
     """
     run = _Run(trainings, data, devices_of(device, n_devices), first_epoch)
     yield from run.begin(dict(parameters or {}))
     for epoch in range(first_epoch, max(training.epochs for training in trainings)):
         yield from run.epoch(epoch)
-        run.let_go(epoch)
+        run.drop_finished(epoch)
         if not run.alive:
             return
 
@@ -155,12 +148,12 @@ class _Run:
         self.n_steps = trainings[0].steps_per_epoch(len(data.x_train))
         self.alive = [i for i, training in enumerate(trainings) if training.epochs > first_epoch]
         self.step_s: float | None = None
-        # Processes of one job must take the same decisions, so none may depend on what each measured: whole epochs, and
-        # no shrinking.
+        # The processes of a job must make the same decisions, so none may depend on measured times: they run whole
+        # epochs, and never shrink the stack.
         self.in_step = len({device.process_index for device in devices}) > 1
 
     def begin(self, start: dict[int, Parameters]) -> Iterator[tuple[int, Event] | None]:
-        """Load and compile; no steps yet."""
+        """Load and compile, without any steps yet."""
         began = time.perf_counter()
         self.loaded = _load(self.trainings, self.alive, start, self.devices)
         self.images = _on_devices(self.data, self.loaded.program.shared)
@@ -171,8 +164,7 @@ class _Run:
 
     def _compile(self) -> None:
         loaded = self.loaded
-        losses, starts = self._losses(), loaded.put_starts(self._starts(0))
-        loaded.current, losses = self._steps(losses, starts, 0, 0)
+        loaded.current, losses = self._steps(self._losses(), self._starts(0), 0, 0)
         jax.block_until_ready((losses, loaded.program.evaluate(loaded.current, *self.images[2:])))
 
     def _losses(self) -> jax.Array:
@@ -181,12 +173,11 @@ class _Run:
         sharding = self.loaded.program.split
         return jax.device_put(empty, sharding.update(spec=jax.sharding.PartitionSpec(None, *sharding.spec)))
 
-    def _starts(self, epoch: int) -> np.ndarray:
-        """First image of each batch, (rows, steps): rows differ in the seed."""
-        members, n_images = self.loaded.members, len(self.data.x_train)
-        firsts = [next((p for p in row if p != VACANT), VACANT) for row in self.loaded.grid.places]
-        seeds = [self.trainings[members[first]].seed if first != VACANT else 0 for first in firsts]
-        return np.stack([batch_starts(n_images, self.size, seed, epoch) for seed in seeds])
+    def _starts(self, epoch: int) -> jax.Array:
+        """First image of each batch, (rows, steps); rows differ in their seed."""
+        n_images = len(self.data.x_train)
+        starts = np.stack([batch_starts(n_images, self.size, seed, epoch) for seed in self.loaded.seeds])
+        return jax.device_put(starts, self.loaded.program.by_row)
 
     def _steps(self, losses: jax.Array, starts: jax.Array, first: int, stop: int):
         loaded = self.loaded
@@ -195,10 +186,8 @@ class _Run:
         )
 
     def epoch(self, epoch: int) -> Iterator[tuple[int, Event] | None]:
-        """Every step of an epoch, and the evaluation at its end."""
-        loaded, losses = self.loaded, self._losses()
-        starts = loaded.put_starts(self._starts(epoch))
-        places = {index: loaded.grid.where[loaded.members.index(index)] for index in self.alive}
+        """All steps of an epoch, and the evaluation at its end."""
+        loaded, losses, starts = self.loaded, self._losses(), self._starts(epoch)
         self.diverged: dict[int, int] = {}
         self.taken = dict.fromkeys(self.alive, 0)
         done, reported, train_s, unreported_s = 0, 0, 0.0, 0.0
@@ -212,55 +201,47 @@ class _Run:
             train_s, unreported_s = train_s + chunk_s, unreported_s + chunk_s
             yield None
             if unreported_s >= max(CHUNK_S, REPORT_S * len(self.alive)) or done == self.n_steps:
-                yield from self._report(epoch, whole(losses)[reported:done], reported, unreported_s, places)
+                yield from self._report(epoch, whole(losses)[reported:done], reported, unreported_s)
                 reported, unreported_s = done, 0.0
         before = time.perf_counter()
         found = jax.tree.map(whole, loaded.program.evaluate(loaded.current, *self.images[2:]))
         evaluation_s = (time.perf_counter() - before) / len(self.alive)
-        yield from self._end(epoch, found, places, train_s / len(self.alive), evaluation_s)
+        yield from self._end(epoch, found, train_s / len(self.alive), evaluation_s)
 
-    def _report(
-        self, epoch: int, losses: np.ndarray, first: int, spent_s: float, places: dict[int, tuple[int, int]]
-    ) -> Iterator[tuple[int, Event]]:
-        """The losses (steps, rows, columns) since the last report, of those that had not diverged then."""
-        for index in self.alive:
-            if index in self.diverged:
-                continue
-            own = losses[(slice(None), *places[index])].copy()
+    def _report(self, epoch: int, losses: np.ndarray, first: int, spent_s: float) -> Iterator[tuple[int, Event]]:
+        """The losses (steps, rows, columns) since the last report, of the trainings that had not diverged by then."""
+        for index in [i for i in self.alive if i not in self.diverged]:
+            own = losses[(slice(None), *self.loaded.places[index])].copy()
             self.taken[index] = first + len(own)
             yield index, Steps(epoch, first, own, spent_s / len(self.alive))
             if (bad := first_non_finite(own)) is not None:
                 self.diverged[index] = first + bad
 
     def _end(
-        self, epoch: int, found: tuple, places: dict[int, tuple[int, int]], train_s: float, evaluation_s: float
+        self, epoch: int, found: tuple[np.ndarray, np.ndarray], train_s: float, evaluation_s: float
     ) -> Iterator[tuple[int, Event]]:
-        loaded, host = self.loaded, []
-
-        def parameters(index: int) -> Parameters:
-            if not host:  # one copy of the stack, for all who ask before the next epoch begins
-                host.append(loaded.host())
-            return read(host[0], places[index], self.trainings[index].network, loaded.shape)
-
-        loss, accuracy = found
+        """The end of the epoch for each training; `found` are validation losses and accuracies, (rows, columns)."""
+        loaded = self.loaded
+        # A single copy of the stack in host memory, for all parameters that are read before the next epoch begins.
+        host = cache(lambda: jax.tree.map(whole, loaded.current))
         for index in self.alive:
-            place = places[index]
+            loss, accuracy = (float(values[loaded.places[index]]) for values in found)
             yield (
                 index,
                 Epoch(
                     epoch,
                     self.taken[index],
-                    float(loss[place]),
-                    float(accuracy[place]),
+                    loss,
+                    accuracy,
                     train_s,
                     evaluation_s,
-                    lambda index=index: parameters(index),
+                    lambda index=index: read(host(), loaded.places[index], self.trainings[index].network, loaded.shape),
                     self.diverged.get(index),
                 ),
             )
 
-    def let_go(self, epoch: int) -> None:
-        """After an epoch: those that are done leave, and the program shrinks if that saves more than it costs."""
+    def drop_finished(self, epoch: int) -> None:
+        """After an epoch, drop the trainings that are done, and shrink the program if that saves more than it costs."""
         self.alive = [i for i in self.alive if i not in self.diverged and self.trainings[i].epochs > epoch + 1]
         if not self.alive or self.step_s is None or self.in_step:
             return
@@ -269,10 +250,7 @@ class _Run:
         smaller = arrange([self.trainings[i].seed for i in self.alive], len(self.devices))
         saved = 1 - smaller.n_places / loaded.grid.n_places
         if saved * left * self.n_steps * self.step_s > WORTH_COMPILING_S:
-            host = loaded.host()
-            kept = {
-                i: read(host, loaded.grid.where[loaded.members.index(i)], self.trainings[i].network, loaded.shape)
-                for i in self.alive
-            }
-            self.loaded = _load(self.trainings, self.alive, kept, self.devices)
+            host = jax.tree.map(whole, loaded.current)
+            unfinished = {i: read(host, loaded.places[i], self.trainings[i].network, loaded.shape) for i in self.alive}
+            self.loaded = _load(self.trainings, self.alive, unfinished, self.devices)
             self._compile()

@@ -4,9 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -14,9 +12,7 @@ from hypothesis import strategies as st
 
 from lib.backends import with_jax
 from lib.backends.base import Epoch, FirstCall, Steps
-from lib.backends.stacked import program as program_module
 from lib.backends.stacked import train as train_module
-from lib.backends.stacked.packing import VACANT, Shape, arrange, chunks, stacks, waste
 from lib.backends.stacked.train import train_stack
 from lib.spec import Network, Training
 from tests.backends.test_reference import at_a_kink
@@ -75,24 +71,6 @@ def test_any_networks_together_are_what_they_are_alone(small_data, networks, rat
         assert_same(training, small_data, losses[index], epochs[index], last[index])
 
 
-def test_padding_stays_exactly_zero(small_data, monkeypatch):
-    networks = [Network((5,)), Network((9, 4)), Network((3, 7, 2)), Network(())]
-    hosts = []
-    monkeypatch.setattr(train_module, "read", lambda host, *_: hosts.append(host) or [])
-    trained([Training(network, 0.1, 32, 3) for network in networks], small_data)
-    host = hosts[-1]
-    for column, network in enumerate(networks):
-        for depth, layer in enumerate(host["weights"]):
-            used = network.shapes[depth] if depth < len(network.hidden) else (0, 0)
-            assert not layer[0, column, used[1] :].any()
-            assert not layer[0, column, :, used[0] :].any()
-            assert not host["biases"][depth][0, column, used[1] :].any()
-        for exit_, depth in zip(host["exits"], Shape.of(networks).exits, strict=True):
-            used = network.widths[-2] if depth == len(network.hidden) else 0
-            assert not exit_[0, column, :, used:].any()
-            assert exit_[0, column].any() == (depth == len(network.hidden)), "and it did learn"
-
-
 def test_one_that_diverges_harms_no_other(small_data):
     good, bad = Training(Network((8,)), 0.1, 32, 2), Training(Network((64, 64, 64)), 1000.0, 32, 2, seed=1)
     losses, epochs, last = trained([good, bad, good], small_data)
@@ -124,16 +102,6 @@ def test_it_goes_on_where_it_was_left(small_data):
         np.testing.assert_array_equal(last[index][0][0], expected[index][0][0])
 
 
-def test_neither_rate_nor_seed_nor_epochs_compile_again(small_data):
-    def sweep_of(rate, epochs, seed):
-        return [Training(Network((11,)), rate * factor, 32, epochs, seed) for factor in (1, 2, 3)]
-
-    trained(sweep_of(0.01, 1, 0), small_data)
-    before = dict(program_module.TRACES)
-    trained(sweep_of(0.05, 2, 4), small_data)
-    assert before == program_module.TRACES
-
-
 def test_seconds_are_shares_of_the_stacks(small_data):
     trainings = [Training(Network((8,)), 0.1, 32, 1)] * 4
     events = [told for told in train_stack(trainings, small_data) if told is not None]
@@ -145,62 +113,6 @@ def test_seconds_are_shares_of_the_stacks(small_data):
     assert len([event for _, event in events if isinstance(event, FirstCall)]) == 4
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(1, 8))
-def test_every_training_has_one_place(seeds, n_devices):
-    grid = arrange(seeds, n_devices)
-    found = [index for row in grid.places for index in row if index != VACANT]
-    assert sorted(found) == list(range(len(seeds)))
-    assert len({len(row) for row in grid.places}) == 1
-    divided = len(grid.places) if grid.split_rows else len(grid.places[0])
-    assert divided % n_devices == 0
-    for row in grid.places:
-        assert len({seeds[index] for index in row if index != VACANT}) <= 1, "a row has one order of batches"
-    assert grid.n_places <= (len(seeds) + n_devices) / (1 - 0.25) + n_devices * len(set(seeds))
-
-
-@given(st.lists(hidden_layers, min_size=1, max_size=20), st.sampled_from([0.0, 0.2, 0.4, 1.0]))
-def test_padding_wastes_no_more_than_it_may(networks, most):
-    trainings = [Training(Network(hidden), 0.1, size) for hidden in networks for size in (16, 32)]
-    groups = stacks(trainings, most)
-    assert Counter(training for group in groups for training in group) == Counter(trainings)
-    for group in groups:
-        assert len({training.batch_size for training in group}) == 1
-        assert waste([training.network for training in group]) <= most
-    if most == 0.0:
-        shapes = {(training.network, training.batch_size) for training in trainings}
-        assert len(groups) == len(shapes)
-
-
-def test_waste_is_what_the_arithmetic_says():
-    one, two = Network((100,)), Network((50, 20))
-    useful = one.step_flops(1) + two.step_flops(1)
-    padded = 2 * Shape.of([one, two]).step_flops
-    assert Shape.of([one]).step_flops == one.step_flops(1)
-    assert Shape.of([two]).step_flops == two.step_flops(1)
-    assert Shape.of([Network(())]).step_flops == Network(()).step_flops(1)
-    assert waste([one, two]) == pytest.approx(1 - useful / padded)
-    assert Shape.of([one, two]).n_parameters == 784 * 100 + 100 + 100 * 20 + 20 + 10 * (100 + 20) + 10
-
-
-def test_parts_fit_into_memory_and_caches():
-    everything = tuple(Training(Network((128,)), 0.1, 32, seed=seed) for seed in range(1000))
-    by_cache = chunks(everything, memory_bytes=1e12, cache_bytes=4 * 2**20, n_devices=2)
-    assert tuple(training for part in by_cache for training in part) == everything
-    assert max(map(len, by_cache)) <= 20
-    by_memory = chunks(everything, memory_bytes=10e6, cache_bytes=1e12, n_devices=1)
-    place_bytes = Shape.of([Network((128,))]).place_bytes(32)
-    assert max(map(len, by_memory)) * place_bytes <= 10e6
-    with pytest.raises(MemoryError, match="choose a smaller one"):
-        chunks(everything, memory_bytes=1e6, cache_bytes=1e12, n_devices=1)
-
-
-def test_memory_is_three_copies_and_activations():
-    network = Network((256, 64))
-    place_bytes = Shape.of([network]).place_bytes(128)
-    activations = 4 * 128 * (256 + 64 + 10)
-    assert 3 * network.parameter_bytes < place_bytes <= 3 * network.parameter_bytes + 4 * activations
-
-
 def test_more_devices_than_there_are_is_a_sentence(small_data):
     with pytest.raises(ValueError, match=r"expected at most \d+ \(cpu\), got 99"):
         next(train_stack([Training()], small_data, n_devices=99))
@@ -209,7 +121,7 @@ def test_more_devices_than_there_are_is_a_sentence(small_data):
 EIGHT = """
 import json, sys
 import numpy as np
-from tests.backends.test_stacked import DIVIDED, noise, trained
+from tests.backends.test_train import DIVIDED, noise, trained
 import jax
 n_devices = int(sys.argv[1])
 assert len(jax.devices()) == 8
@@ -252,32 +164,12 @@ def test_eight_devices_are_the_same_as_one(small_data):
             assert not np.isfinite(of_eight).all()
 
 
-def test_devices_exchange_nothing_while_they_train(small_data):
-    """No collective in the compiled steps: what makes it scale to any number of devices."""
-    devices = tuple(jax.devices("cpu")[:1])
-    compiled = program_module.program(Shape((4,), (1,)), 32, False, devices)
-    parameters = program_module.zeros(Shape((4,), (1,)), 1, 2)
-    arguments = (
-        parameters,
-        np.zeros((20, 1, 2), np.float32),
-        [np.ones((1, 2), np.float32)],
-        np.zeros((1, 20), np.int32),
-        0,
-        1,
-        small_data.x_train,
-        small_data.y_train,
-        np.ones((1, 2), np.float32),
-    )
-    text = compiled.steps.lower(*arguments).as_text()  # type: ignore[attr-defined]
-    assert not any(word in text for word in ("all_reduce", "all_gather", "collective_permute", "all_to_all"))
-
-
 JOB = """
 import json, sys
 import jax
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", num_processes=2, process_id=int(sys.argv[2]))
-from tests.backends.test_stacked import DIVIDED, noise, trained
+from tests.backends.test_train import DIVIDED, noise, trained
 assert len(jax.devices()) == 4 and len(jax.local_devices()) == 2
 losses, epochs, last = trained(DIVIDED, noise(), n_devices=4)
 print(json.dumps({str(i): [losses[i].tolist(), float(sum(w.sum() for w, _ in last[i]))] for i in losses}))

@@ -1,0 +1,107 @@
+"""The table of backends: what can run here and why not, and what a worker finds in its environment."""
+
+import pytest
+
+import lib.backends.registry as table
+from lib.backends import cuda
+from lib.backends.registry import (
+    XLA_WITHOUT_WRONG_SUMS,
+    Runtime,
+    all_runtimes,
+    unavailable,
+    versions,
+    worker_environment,
+)
+
+WITH_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=+reduce"
+
+
+def test_the_table_says_why_a_runtime_is_missing(monkeypatch):
+    monkeypatch.setattr(table, "_installed", lambda name: name != "tensorflow")
+    monkeypatch.setattr(table, "nvidia_driver_answers", lambda: False)
+    gap = unavailable(Runtime("keras-tensorflow"))
+    assert gap is not None
+    assert "tensorflow is not installed" in gap.reason
+    assert "pip install" in gap.remedy
+    gpu = unavailable(Runtime("jax-epoch", "gpu"))
+    assert gpu is not None
+    assert "no NVIDIA driver" in gpu.reason
+    assert unavailable(Runtime("numpy")) is None
+    monkeypatch.setattr(table, "nvidia_driver_answers", lambda: True)
+    monkeypatch.setattr(table, "_installed", lambda name: "cuda" not in name)
+    without_cuda = unavailable(Runtime("jax-epoch", "gpu"))
+    assert without_cuda is not None
+    assert "make install" in without_cuda.remedy
+
+
+def test_a_gpu_worker_sees_the_card_and_a_cpu_worker_does_not():
+    assert worker_environment(Runtime("jax-epoch", "cpu"), None)["CUDA_VISIBLE_DEVICES"] == "-1"
+    gpu = worker_environment(Runtime("keras-tensorflow", "gpu"), None)
+    assert "CUDA_VISIBLE_DEVICES" not in gpu
+    assert gpu["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+
+
+def test_unknown_runtimes_are_refused():
+    with pytest.raises(ValueError, match="backend: expected one of"):
+        Runtime("torch7")
+    with pytest.raises(ValueError, match="device: expected cpu or gpu"):
+        Runtime("numpy", "tpu")
+    assert len({(runtime.backend, runtime.device) for runtime in all_runtimes()}) == len(all_runtimes())
+
+
+def test_a_runtime_says_what_to_do_about_it(driver, monkeypatch):
+    driver("470.82.01")
+    monkeypatch.setitem(cuda.BUILDS, "jax", lambda: 12)
+    gap = unavailable(Runtime("jax-epoch", "gpu"))
+    assert gap is not None
+    assert "driver 525 or newer" in gap.reason
+    assert gap.remedy == "update the driver, or install the library's build for an older CUDA"
+    driver("570.86.10")
+    assert unavailable(Runtime("jax-epoch", "gpu")) is None
+    monkeypatch.setitem(cuda.BUILDS, "jax", lambda: None)
+    gap = unavailable(Runtime("jax-epoch", "gpu"))
+    assert gap is not None
+    assert "without CUDA" in gap.reason
+
+
+def test_what_knows_only_cards_is_not_offered_on_a_processor(monkeypatch):
+    monkeypatch.setattr(table, "_installed", lambda _: True)
+    gap = unavailable(Runtime("cupy"))
+    assert gap is not None
+    assert "graphics cards only" in gap.reason
+    monkeypatch.setattr(table.shutil, "which", lambda _: None)
+    gap = unavailable(Runtime("torch-compiled"))
+    assert gap is not None
+    assert "compiles with g++" in gap.reason
+
+
+@pytest.mark.parametrize("runtime", [Runtime("jax-epoch"), Runtime("jax-step"), Runtime("keras-jax")])
+def test_a_persons_own_flags_survive_and_count(monkeypatch, runtime):
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to=/nowhere {WITH_WRONG_SUMS}")
+    for threads in (None, 1):
+        flags = worker_environment(runtime, None, threads)["XLA_FLAGS"].split()
+        assert flags[:3] == [
+            XLA_WITHOUT_WRONG_SUMS,
+            "--xla_dump_to=/nowhere",
+            WITH_WRONG_SUMS,
+        ], "the last of two counts"
+    monkeypatch.delenv("XLA_FLAGS")
+    assert XLA_WITHOUT_WRONG_SUMS in worker_environment(runtime, None)["XLA_FLAGS"]
+
+
+def test_only_what_runs_on_jax_gets_its_flags(monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    for key in ("numpy", "torch", "keras-tensorflow"):
+        assert "XLA_FLAGS" not in worker_environment(Runtime(key), None)
+
+
+def test_versions_name_the_library_once_by_whichever_package_holds_it(monkeypatch):
+    installed = {"numpy": "2.1.0", "tensorflow-cpu": "2.21.0", "cupy-cuda12x": "14.0.0"}
+    monkeypatch.setattr(cuda, "package_version", lambda name: installed.get(name, ""))
+    versions.cache_clear()
+    try:
+        assert versions("keras-tensorflow").split(", ")[1:] == ["numpy 2.1.0", "tensorflow 2.21.0"]
+        assert versions("cupy").endswith(", numpy 2.1.0, cupy 14.0.0")
+        assert versions("numpy").startswith("python 3.")
+    finally:
+        versions.cache_clear()

@@ -1,0 +1,67 @@
+"""Keras' `fit` in its thread: an error comes out, and a closed generator ends it. The rest is in `test_backends.py`."""
+
+import os
+
+os.environ["KERAS_BACKEND"] = "jax"  # as in `test_backends.py`: a process has one
+
+import threading
+from queue import Queue
+from types import SimpleNamespace
+
+import pytest
+
+from lib.backends.base import Steps
+from lib.backends.with_keras import _fit_one_epoch, _Handover
+
+
+def fitted(fit, data):
+    """The events of a model whose `fit` is this function of the handover."""
+    handover = SimpleNamespace(outbox=Queue(maxsize=1), stop=threading.Event())
+    handover.put = lambda event: _Handover._put(handover, event)  # pyright: ignore[reportArgumentType]
+    model = SimpleNamespace(fit=lambda *_, **options: fit(options["callbacks"]))
+    return _fit_one_epoch(model, handover, data.x_train, data.y_train, data, 32)  # pyright: ignore[reportArgumentType]
+
+
+def test_an_error_in_fit_is_raised_after_its_events(small_data):
+    def fit(handover):
+        handover.put("losses")
+        raise MemoryError("no more")
+
+    events = fitted(fit, small_data)
+    assert next(events) == "losses"
+    with pytest.raises(MemoryError, match="no more"):
+        next(events)
+
+
+def test_closing_the_generator_stops_fit_at_its_next_event(small_data):
+    reached = []
+
+    def fit(handover):
+        for number in range(100):
+            reached.append(number)
+            handover.put(number)
+
+    events = fitted(fit, small_data)
+    assert [next(events), next(events)] == [0, 1]
+    events.close()
+    assert reached == [0, 1]
+
+
+def test_running_means_become_losses():
+    """`fit` reports the running mean of the loss over the epoch, here of losses 4, 2, 6 and NaN."""
+    handover = object.__new__(_Handover)
+    handover._epoch, handover.diverged, handover.outbox = 3, None, Queue()
+    handover._logs, handover._done, handover._total = [4.0, 3.0], 0, 0.0
+    handover._train_s = handover._clock_from = 0.0
+    handover._put = handover.outbox.put
+    handover._model = model = SimpleNamespace(stop_training=False)
+    handover._hand_over()
+    handover._logs = [4.0, float("nan")]
+    handover._hand_over()
+    first, second = handover.outbox.get(), handover.outbox.get()
+    assert isinstance(first, Steps)
+    assert isinstance(second, Steps)
+    assert (first.epoch, first.first_step, first.losses.tolist()) == (3, 0, [4.0, 2.0])
+    assert (second.first_step, second.losses[0]) == (2, 6.0)
+    assert handover.diverged == 3
+    assert model.stop_training

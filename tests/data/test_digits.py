@@ -1,0 +1,42 @@
+"""The images that stand in for MNIST without a network: shapes, seeds, and no sibling of a test image in training."""
+
+import numpy as np
+
+from lib.data import digits
+
+
+def test_offline_digits_have_mnists_shapes_and_no_shared_originals():
+    raw = digits.enlarged_digits(n_train=3_000, n_test=500)
+    assert raw["x_train"].shape == (3_000, 28, 28)
+    assert raw["x_train"].dtype == np.uint8
+    assert raw["x_train"].max() > 200
+    assert set(raw["y_test"].tolist()) == set(range(10))
+    again = digits.enlarged_digits(n_train=3_000, n_test=500)
+    np.testing.assert_array_equal(raw["x_train"], again["x_train"])
+    counts = np.bincount(raw["y_train"], minlength=10)
+    assert counts.min() > 200, "all classes are there"
+
+
+def test_train_and_test_originals_are_split(monkeypatch):
+    seen: list[set[int]] = []
+    monkeypatch.setattr(
+        digits,
+        "vary",
+        lambda images, picked, rng: seen.append(set(picked.tolist())) or np.zeros((len(picked), 28, 28), np.uint8),
+    )
+    digits.enlarged_digits(n_train=20_000, n_test=5_000)
+    assert seen[0].isdisjoint(seen[1])
+
+
+def test_made_up_images_have_mnists_shapes_and_can_be_told_apart():
+    raw = digits.made_up_images(n_train=300, n_test=50)
+    assert {name: (array.shape, array.dtype) for name, array in raw.items()} == {
+        "x_train": ((300, 28, 28), np.uint8),
+        "y_train": ((300,), np.uint8),
+        "x_test": ((50, 28, 28), np.uint8),
+        "y_test": ((50,), np.uint8),
+    }
+    centres = np.stack([raw["x_train"][raw["y_train"] == label].mean(0) for label in range(10)])
+    nearest = np.abs(raw["x_test"][:, None] - centres).mean((2, 3)).argmin(1)
+    assert (nearest == raw["y_test"]).all()
+    np.testing.assert_array_equal(raw["x_test"], digits.made_up_images(300, 50)["x_test"])

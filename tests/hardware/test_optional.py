@@ -1,0 +1,40 @@
+"""On a machine without psutil and filelock, memory is still known, and a lock is always free."""
+
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from lib.hardware.optional import free_memory_bytes, total_memory_bytes
+from tests.conftest import ROOT
+from tests.hiding import hiding
+
+BARE = """
+from lib.hardware.optional import FileLock, Timeout, free_memory_bytes, psutil, total_memory_bytes
+assert psutil is None
+lock = FileLock("/nowhere/at/all", timeout=1)
+assert not lock.is_locked
+with lock:
+    assert lock.is_locked
+    FileLock("/nowhere/at/all").acquire(timeout=0)
+assert not lock.is_locked
+assert issubclass(Timeout, TimeoutError)
+print(total_memory_bytes(), free_memory_bytes())
+"""
+
+
+def test_a_bare_machine_has_its_memory_and_its_locks(tmp_path):
+    environment = os.environ | hiding(tmp_path, "psutil", "filelock")
+    done = subprocess.run(
+        [sys.executable, "-c", BARE], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    total, free = map(int, done.stdout.split())
+    assert total == pytest.approx(psutil.virtual_memory().total, rel=0.05)
+    assert 0 < free < total
+
+
+def test_less_is_free_than_there_is():
+    assert 0 < free_memory_bytes() < total_memory_bytes()
