@@ -20,13 +20,13 @@ from pathlib import Path
 
 from lib.backends.fingerprint import source_digest
 from lib.backends.registry import all_runtimes, unavailable, usable_runtimes, versions
-from lib.experiments.full_recording import FAILURE, Battery
+from lib.experiments.full_recording import Battery
 from lib.formatting import sentence
 from lib.hardware.machine import details, machine_id, this_machine
 from lib.hardware.nvidia_smi import nvidia_cards
 from lib.hardware.optional import FileLock, Timeout
 from lib.storage.export import NoExport, export_to, read_export
-from lib.storage.records import this_command
+from lib.storage.records import Kind, this_command
 from lib.storage.store import Store, StoreUnusable
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
@@ -58,7 +58,7 @@ def resume(path: Path, store: Store) -> tuple[int, float]:
             f" ({other.machine_line}); choose another name"
         )
     here = source_digest()
-    counting = [record for record in records if record.sources == here and record.kind != FAILURE]
+    counting = [record for record in records if record.sources == here and record.kind != Kind.FAILURE]
     for record in counting:
         store.add(record)
     store.merge(lambda: (("curves", row) for row in export.tables["curves"] if row["sources"] == here))
@@ -173,7 +173,7 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
     )
     left = ", ".join(map(str, noted["left"]))  # type: ignore[call-overload]
     rest = f"; left: {left}. The same command goes on from here" if left else ""
-    failures = sum(one.kind == FAILURE for one in read_export(path).records)
+    failures = sum(one.kind == Kind.FAILURE for one in read_export(path).records)
     failed = f", {failures} could not be measured" if failures else ""
     say(time.monotonic() - began, minutes * 60, f"{why}: {rows:,} rows in {path.name}{failed}{rest}")
     return bool(noted["complete"])

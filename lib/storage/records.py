@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 
 import numpy as np
 
@@ -17,6 +18,18 @@ from lib.backends.registry import Runtime
 from lib.hardware.machine import clocks, machine_id, this_machine
 from lib.spec import Training
 from lib.timing.measurement import Ended, Measurement
+
+
+class Kind(StrEnum):
+    """What a measurement is of. The values lie in files: they stay as they are."""
+
+    RACE = "race"
+    ANATOMY = "anatomy"
+    CEILING = "ceiling"
+    MODELS = "models"
+    SWEEP = "sweep"
+    PACE = "pace"
+    FAILURE = "failure"  # of what could not be measured: it has no seconds
 
 
 @dataclass(frozen=True)
@@ -66,7 +79,7 @@ def this_command() -> str:
 class Record:
     """One measurement, with everything that is needed to judge it years later."""
 
-    kind: str  # which table it belongs to: "race", "anatomy", "ceiling"
+    kind: str  # a `Kind`, or one that only another version knows
     subject: Mapping[str, str | int | float]  # what was measured: backend, device, batch_size, …
     block_s: tuple[float, ...]  # seconds of each block, as they came
     steps_per_block: int

@@ -15,7 +15,7 @@ import numpy as np
 from lib.backends.base import Epoch, no_parameters
 from lib.backends.registry import DEVICES
 from lib.spec import MAX_EPOCHS, Network, Training
-from lib.storage.records import Curve, Record
+from lib.storage.records import Curve, Kind, Record
 from lib.timing.measurement import Ended
 
 Row = Mapping[str, object]
@@ -65,15 +65,14 @@ ADDED: Mapping[str, Mapping[str, tuple[int, object]]] = {
 }
 # What a measurement of a kind must say of its subject, or nothing can be made of it.
 SUBJECTS: Mapping[str, tuple[str, ...]] = {
-    "race": ("backend", "device", "batch_size", "hidden"),
-    "anatomy": ("name", "work"),
-    "ceiling": ("library", "device", "name", "work"),
-    "models": ("strategy", "device", "count"),
-    "sweep": ("method",),
-    "pace": ("first_call_s",),
+    Kind.RACE: ("backend", "device", "batch_size", "hidden"),
+    Kind.ANATOMY: ("name", "work"),
+    Kind.CEILING: ("library", "device", "name", "work"),
+    Kind.MODELS: ("strategy", "device", "count"),
+    Kind.SWEEP: ("method",),
+    Kind.PACE: ("first_call_s",),
 }
 _WORDS = {"backend", "device", "hidden", "name", "library", "strategy", "method"}  # the other names above are numbers
-FAILURE = "failure"  # the kind of what could not be measured: it has no seconds
 
 MAX_S, MIN_S = (
     1e9,
@@ -158,11 +157,11 @@ def check_kind(record: Record) -> None:
         Network.parse(str(subject["hidden"]))
     if "device" in needed and subject["device"] not in DEVICES:
         raise ValueError(f"expected a device of {', '.join(DEVICES)}, got {brief(subject['device'])}")
-    if record.kind != FAILURE and not record.block_s:
+    if record.kind != Kind.FAILURE and not record.block_s:
         raise ValueError("expected seconds, got none")
-    if record.kind == "models" and len(record.block_s) != 3:
+    if record.kind == Kind.MODELS and len(record.block_s) != 3:
         raise ValueError(f"expected the quartiles of seconds, got {len(record.block_s)} values")
-    for value in record.block_s if record.kind in ("race", "ceiling", "models", "sweep") else ():
+    for value in record.block_s if record.kind in (Kind.RACE, Kind.CEILING, Kind.MODELS, Kind.SWEEP) else ():
         number(value, MAX_S, "seconds", MIN_S)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from lib.backends.reference import loss_and_gradients
 from lib.backends.registry import BACKENDS, Runtime, unavailable, versions
-from lib.experiments.anatomy_of_a_step import KIND, AnatomyTask, measure_tasks, tasks
+from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
 from lib.profiling.harness import Subject, TrainedStep, interleaved, loop, nothing
 from lib.profiling.numpy_call_recorder import recorded_calls
 from lib.profiling.operations import (
@@ -26,7 +26,7 @@ from lib.profiling.request import Examination
 from lib.profiling.run import examine
 from lib.profiling.step_breakdown import PARTS, split
 from lib.spec import Network
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from lib.views.anatomy_of_a_step import experiments_table, operations_table, parts_chart, sentence, splits
@@ -170,7 +170,7 @@ def cached(task, seconds):
     """Records as a worker would have made them."""
     return [
         Record.of(
-            KIND,
+            Kind.ANATOMY,
             task.subject | {"name": name, "work": 1.0},
             Measurement((s, s, 1.02 * s), 1, Ended.SPREAD),
             versions(task.runtime.backend),
@@ -259,7 +259,7 @@ def test_keras_in_its_worker(engine, tmp_path, backend):
     events = list(measure_tasks(todo, engine, store, Cancel(), Request()))
     records = [one for one in events if isinstance(one, Record)]
     assert todo[0].complete(records)
-    assert sorted(store.records(KIND), key=lambda r: r.id) == sorted(records, key=lambda r: r.id)
+    assert sorted(store.records(Kind.ANATOMY), key=lambda r: r.id) == sorted(records, key=lambda r: r.id)
     assert any(isinstance(one, Note) and "parts" in one.text for one in events)
 
 
@@ -269,7 +269,7 @@ def test_a_stop_keeps_what_is_done(engine, tmp_path):
     for events in measure_tasks(todo, engine, store, cancel, Request()):
         if isinstance(events, Record):
             cancel.set()
-    assert 1 <= len(store.records(KIND)) < 5
+    assert 1 <= len(store.records(Kind.ANATOMY)) < 5
 
 
 def test_the_compiled_step_is_not_one_kernel(small_data):

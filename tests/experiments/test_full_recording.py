@@ -17,11 +17,11 @@ from lib.cli import record as record_module
 from lib.cli.record import CannotRecord, main, resume
 from lib.experiments import full_recording as battery_module
 from lib.experiments.backend_race import Cell
-from lib.experiments.full_recording import FAILURE, MODELS, Battery, RecordingTask, experiment_cells, record_of_point
+from lib.experiments.full_recording import Battery, RecordingTask, experiment_cells, record_of_point
 from lib.experiments.parallel_sweeps import Point
 from lib.hardware.machine import machine_id
 from lib.storage.export import read_export
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
@@ -78,7 +78,7 @@ def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
     assert "ceilings" not in said.split("left: ")[0]
     more = read_export(path).records
     assert {one.id for one in cached.records} < {one.id for one in more}
-    one = next(one for one in more if one.kind == "race")
+    one = next(one for one in more if one.kind == Kind.RACE)
     assert one.command == f"python -m lib.cli.record machine.json --minutes {30 if one not in cached.records else 20}"
     assert one.machine == machine_id()
     assert "numpy" in one.versions
@@ -112,10 +112,10 @@ def test_what_fails_is_marked_and_the_rest_goes_on(tmp_path, error):
     battery = Battery(engine, store, Cancel(), [lost, sound])
     tasks = battery._repetitions([Cell(runtime, size) for size in (32, 512, 4096) for runtime in (lost, sound)], 1)
     notes = [note.text for task in tasks for note in battery._perform(task)]
-    failures = store.records(FAILURE)
+    failures = store.records(Kind.FAILURE)
     assert [one.warnings for one in failures] == [(str(error),)] * 2
     assert {one.subject["backend"] for one in failures} == {"jax-epoch"}
-    assert len([one for one in store.records("race") if one.subject["backend"] == "numpy"]) == 3
+    assert len([one for one in store.records(Kind.RACE) if one.subject["backend"] == "numpy"]) == 3
     assert engine.asked.count(lost) == 2, "after two failures in a row it is given up"
     assert any(str(error) in note for note in notes)
     path = tmp_path / "file.json"
@@ -151,17 +151,17 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
     assert asked == ["ceilings", "operations", "parts"]
     assert battery.left() == ["ceilings: 1", "a step taken apart: 2"], "which the stand-in did not answer"
     counts = {
-        len(battery_module.race_module.records_of(c, battery.store.records("race")))
+        len(battery_module.race_module.records_of(c, battery.store.records(Kind.RACE)))
         for c in battery_module.all_cells([Runtime("numpy")])
     }
     assert counts == {3}
-    assert all(one.subject["first_call_s"] == 0.1 for one in battery.store.records("race"))
+    assert all(one.subject["first_call_s"] == 0.1 for one in battery.store.records(Kind.RACE))
 
 
 def test_a_point_keeps_its_spread():
     point = Point("vmap", "cpu", 8, 0.02, 10**6, "", 0.018, 0.025, ("disturbed",))
     cached = record_of_point(point, Runtime())
-    assert (cached.kind, cached.block_s, cached.warnings) == (MODELS, (0.018, 0.02, 0.025), ("disturbed",))
+    assert (cached.kind, cached.block_s, cached.warnings) == (Kind.MODELS, (0.018, 0.02, 0.025), ("disturbed",))
     assert cached.subject["count"] == 8
 
 
@@ -174,7 +174,7 @@ def test_a_cancelled_battery_ends(tmp_path):
 def test_a_file_of_another_machine_is_not_written_over(tmp_path):
     path, store = tmp_path / "other.json", Store(tmp_path / "store.sqlite")
     measured = Measurement((0.1, 0.1, 0.1), 1, Ended.CAP)
-    other = Record.of("race", Cell(Runtime("numpy"), 32).subject, measured, versions("numpy"))
+    other = Record.of(Kind.RACE, Cell(Runtime("numpy"), 32).subject, measured, versions("numpy"))
     store.add(Record(**{**vars(other), "machine": "another", "machine_line": "Eniac · 1 core"}))
     record_module.export_to(path, store)
     before = path.read_bytes()
@@ -209,7 +209,7 @@ def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, wor
 
 
 def test_a_figure_says_all_that_is_needed_to_judge_it():
-    row = json.loads(json.dumps(vars(Record.of("race", {}, Measurement((1.0, 2.0, 3.0), 1, Ended.CAP)))))
+    row = json.loads(json.dumps(vars(Record.of(Kind.RACE, {}, Measurement((1.0, 2.0, 3.0), 1, Ended.CAP)))))
     for name in ("block_s", "machine", "machine_line", "sources", "measured_at", "command"):
         assert row[name], name
     assert "clocks" in row
@@ -218,7 +218,7 @@ def test_a_figure_says_all_that_is_needed_to_judge_it():
 def test_a_task_names_its_subject():
     task = RecordingTask("NumPy at 32", Runtime("numpy"), lambda cancel: iter(()), {"batch_size": 32})
     marked = battery_module.failure(task, "no memory")
-    assert (marked.kind, marked.subject["task"], marked.subject["batch_size"]) == (FAILURE, "NumPy at 32", 32)
+    assert (marked.kind, marked.subject["task"], marked.subject["batch_size"]) == (Kind.FAILURE, "NumPy at 32", 32)
 
 
 def test_two_records_do_not_write_the_same_file(tmp_path, capsys):

@@ -15,7 +15,7 @@ from lib.backends.registry import Runtime
 from lib.cli.store import main
 from lib.spec import Training
 from lib.storage.export import NoExport, export_to, import_from
-from lib.storage.records import Curve, Key, Record
+from lib.storage.records import Curve, Key, Kind, Record
 from lib.storage.store import SCHEMA_VERSION, Store
 from lib.timing.measurement import Ended, Measurement
 from tests.conftest import ROOT
@@ -30,8 +30,8 @@ def store(tmp_path):
 
 
 def filled(store):
-    store.add(Record.of("race", RACE, MEASURED, "numpy 2"))
-    store.add(Record.of("anatomy", {"name": "product", "work": 1.0}, MEASURED))
+    store.add(Record.of(Kind.RACE, RACE, MEASURED, "numpy 2"))
+    store.add(Record.of(Kind.ANATOMY, {"name": "product", "work": 1.0}, MEASURED))
     epoch = Epoch(0, 3, 0.5, 0.9, 0.1, 0.01, no_parameters)
     store.put(
         Key(Training(epochs=1), Runtime(), "data", "versions"), Curve(0.1, (epoch,), np.arange(3, dtype=np.float32))
@@ -41,7 +41,7 @@ def filled(store):
 
 def test_a_measurement_comes_back_whole(store):
     filled(store)
-    (record,) = store.records("race")
+    (record,) = store.records(Kind.RACE)
     assert record.subject == RACE
     assert record.measurement.block_s == MEASURED.block_s
     assert record.measurement.median_s == pytest.approx(1.1e-4)
@@ -162,8 +162,8 @@ def test_a_store_of_an_earlier_version_is_migrated(tmp_path, version):
     database.close()
     store = Store(path)
     assert store.get(Key(Training(epochs=1), Runtime(), "data", "versions")) is not None, "the curves are still there"
-    store.add(Record.of("race", {}, MEASURED))
-    assert len(store.records("race")) == min(version, 2), "those that were there, and the new one"
+    store.add(Record.of(Kind.RACE, {}, MEASURED))
+    assert len(store.records(Kind.RACE)) == min(version, 2), "those that were there, and the new one"
     with sqlite3.connect(path) as database:
         assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
     database.close()
@@ -172,7 +172,7 @@ def test_a_store_of_an_earlier_version_is_migrated(tmp_path, version):
 def test_a_store_on_a_read_only_disk_says_so_and_nothing_fails(tmp_path):
     path = tmp_path / "folder" / "results.sqlite"  # a folder that is not there: SQLite cannot open it, even for root
     store = Store(path)
-    store.add(Record.of("race", {}, MEASURED))
+    store.add(Record.of(Kind.RACE, {}, MEASURED))
     assert "cannot be used" in store.trouble
     assert store.records() == []
 

@@ -16,6 +16,7 @@ from lib.backends.base import Steps
 from lib.backends.registry import Runtime, versions
 from lib.backends.stacked.packing import Shape
 from lib.spec import Network, Training
+from lib.storage.records import Kind
 from lib.storage.store import Store
 from lib.sweeps import cached as cached_module
 from lib.sweeps import cost_model
@@ -319,16 +320,16 @@ def test_auto_says_what_it_picked_and_measures_nothing_for_a_short_sweep(engine,
     (picked,) = [update for update in events if isinstance(update, Picked)]
     assert picked.strategy == "sequential"
     assert "nothing else would pay" in picked.why
-    assert not store.records("pace")
+    assert not store.records(Kind.PACE)
     events, found = made(MIXED[:4], engine, store, strategy="auto", worth_s=0.0, fresh=True)
     (picked,) = [update for update in events if isinstance(update, Picked)]
     assert "expected from measured steps" in picked.why
     assert picked.strategy == min(picked.expected_s, key=lambda key: picked.expected_s[key])
     assert len(found) == 4
-    n_measured = len(store.records("pace"))
+    n_measured = len(store.records(Kind.PACE))
     assert n_measured >= 2
     made(MIXED[:4], engine, store, strategy="auto", worth_s=0.0, fresh=True)
-    assert len(store.records("pace")) == n_measured, "measured once"
+    assert len(store.records(Kind.PACE)) == n_measured, "measured once"
 
 
 def test_large_sweeps_keep_thinned_losses(engine, monkeypatch):
