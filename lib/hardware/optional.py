@@ -2,7 +2,8 @@
 stand-in each.
 
 filelock: the turn between programs of a machine; without it there is no other program of ours to wait for. psutil:
-  memory, and what other programs did meanwhile, of which nothing is said then. platformdirs: the cache folder, which is
+  memory, and what other programs did meanwhile, of which nothing is said then. msgspec: whether a row that is read is
+  sound; without it a row is taken to be as this program wrote it. platformdirs: the cache folder, which is
   then `~/.cache`.
 """
 
@@ -36,6 +37,23 @@ except ModuleNotFoundError:
 
 
 try:
+    from msgspec import Meta, ValidationError, convert, defstruct  # pyright: ignore[reportAssignmentType]
+except ModuleNotFoundError:
+    ValidationError = ValueError
+
+    def Meta(**_: object) -> None:
+        """No limits."""
+
+    def convert(value: object, _type: object) -> object:
+        """Any value is of any type."""
+        return value
+
+    def defstruct(_name: str, _fields: object, **_: object) -> type:
+        """Some object."""
+        return dict
+
+
+try:
     import psutil
 except ModuleNotFoundError:
     psutil = None  # type: ignore[assignment]
@@ -55,4 +73,14 @@ def _pages_bytes(name: str) -> int:
     return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE")
 
 
-__all__ = ["FileLock", "Timeout", "free_memory_bytes", "psutil", "total_memory_bytes"]
+__all__ = [
+    "FileLock",
+    "Meta",
+    "Timeout",
+    "ValidationError",
+    "convert",
+    "defstruct",
+    "free_memory_bytes",
+    "psutil",
+    "total_memory_bytes",
+]

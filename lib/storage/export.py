@@ -7,24 +7,27 @@ taken.
 import base64
 import io
 import json
-import math
 import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Annotated, TextIO
 
 from lib.cache_folder import replaced
+from lib.hardware.optional import Meta
 from lib.storage.records import Record
-from lib.storage.rows import ADDED, COLUMNS, MAX_S, brief, check_kind, curve_of, number, record_of
+from lib.storage.rows import ADDED, COLUMNS, Seconds, brief, check_kind, checked, curve_of, record_of
 from lib.storage.store import SCHEMA_VERSION, Store
 
 FORMAT = "less-overhead results"
 PIECE = 2**20  # characters of a file that are read at a time
 MAX_PIECE = 64 * 2**20  # of one row: the losses of 100 epochs of single images are a third of that
-MAX_PRICE = 1000.0  # dollars an hour
+_ABOUT = {
+    "took_s": Seconds,
+    "price_per_h": Annotated[float, Meta(ge=0.0, le=1000.0)],
+}  # the numbers that are reckoned with
 Rows = list[dict]
 
 
@@ -229,8 +232,8 @@ def _check_about(about: object, name: str) -> None:
     try:
         if not isinstance(about, dict):
             raise ValueError(f"expected notes by name, got {brief(about)}")
-        number(about.get("took_s", 0.0), MAX_S, "seconds")
-        number(about.get("price_per_h", 0.0), MAX_PRICE, "dollars an hour")
+        for name, kind in _ABOUT.items():
+            checked(about.get(name, 0.0), kind, name)
         json.dumps(about, ensure_ascii=False).encode()
     except ValueError as error:
         raise NoExport(f"{name}: what is noted of the whole is damaged ({error}); export it again") from error
@@ -262,7 +265,7 @@ def _checked(table: str, row: object, name: str) -> dict:
         else:
             row["losses"] = base64.b64decode(row["losses"], validate=True)
             row["n_bytes"] = len(row["losses"])
-            row["used_at"] = min(number(row["used_at"], math.inf, "a time of last use"), time.time())
+            row["used_at"] = min(checked(row["used_at"], COLUMNS[table]["used_at"], "used_at"), time.time())
             curve_of(row)
     except (ValueError, TypeError) as error:
         which = row["subject"] if table == "measurements" else row["training"]
