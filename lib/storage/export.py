@@ -9,6 +9,7 @@ import io
 import json
 import re
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,10 +25,8 @@ from lib.storage.store import SCHEMA_VERSION, Store
 FORMAT = "less-overhead results"
 PIECE = 2**20  # characters of a file that are read at a time
 MAX_PIECE = 64 * 2**20  # of one row: the losses of 100 epochs of single images are a third of that
-_ABOUT = {
-    "took_s": Seconds,
-    "price_per_h": Annotated[float, Meta(ge=0.0, le=1000.0)],
-}  # the numbers that are reckoned with
+# What is noted of the whole is for people; these are the numbers in it that we calculate with.
+_ABOUT = {"took_s": Seconds, "price_per_h": Annotated[float, Meta(ge=0.0, le=1000.0)]}
 Rows = list[dict]
 
 
@@ -201,8 +200,7 @@ def _head(file: TextIO, name: str) -> dict:
         for member in reader.members():
             if member in COLUMNS and reader.peek() == "[":
                 head[member] = []
-                for _ in reader.items():
-                    pass
+                deque(reader.items(), maxlen=0)  # read, and forgotten
             else:
                 head[member] = reader.value()
     else:
@@ -228,7 +226,6 @@ def _head(file: TextIO, name: str) -> dict:
 
 
 def _check_about(about: object, name: str) -> None:
-    """What is noted of the whole is for people; only these are reckoned with."""
     try:
         if not isinstance(about, dict):
             raise ValueError(f"expected notes by name, got {brief(about)}")

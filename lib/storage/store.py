@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import TypeVar
 
@@ -111,21 +112,16 @@ class Store:
     def __init__(self, path: Path | None = None) -> None:
         self._why_not = ""  # nothing is kept
         self._set_aside = ""  # what became of a damaged file
-        self._path: Path | None = path
+        self.path = path  # None where there is no folder for it
         if path is None:
             try:
-                self._path = cache_dir() / "results.sqlite"
+                self.path = cache_dir() / "results.sqlite"
             except CacheUnwritable as error:
                 self._why_not = f"Results are not kept: {error}."
 
     @property
     def trouble(self) -> str:
         return " ".join(filter(None, (self._set_aside, self._why_not)))
-
-    @property
-    def path(self) -> Path | None:
-        """The file; None where there is no folder for it."""
-        return self._path
 
     def get(self, key: Key) -> Curve | None:
         """The curve of the key's training, if as many epochs of it are kept."""
@@ -189,13 +185,10 @@ class Store:
         network = key.training.network
         if not found or len(found[0]["content"]) != network.parameter_bytes:
             return None
-        values, first, layers = np.frombuffer(found[0]["content"], np.float32), 0, []
-        for inputs, outputs in network.shapes:
-            weights = values[first : first + inputs * outputs].reshape(inputs, outputs)
-            first += inputs * outputs
-            layers.append((weights, values[first : first + outputs]))
-            first += outputs
-        return found[0]["epochs"], layers
+        sizes = [size for inputs, outputs in network.shapes for size in (inputs * outputs, outputs)]
+        parts = np.split(np.frombuffer(found[0]["content"], np.float32), np.cumsum(sizes)[:-1])
+        layers = zip(parts[::2], parts[1::2], network.shapes, strict=True)
+        return found[0]["epochs"], [(weights.reshape(shape), biases) for weights, biases, shape in layers]
 
     def add(self, record: Record) -> None:
         """Keep a measurement; the same one a second time changes nothing.
@@ -236,14 +229,14 @@ class Store:
         def work(database: sqlite3.Connection) -> tuple[int, int]:
             for table in COLUMNS:
                 database.execute(f"CREATE TEMP TABLE new_{table} AS SELECT * FROM main.{table} LIMIT 0")
-            count = 0
+            came = 0
             for table, row in read():
                 _insert(database, f"new_{table}", row, "ABORT")
-                count += 1
+                came += 1
             before = database.total_changes
             for table in COLUMNS:
                 database.execute(f"INSERT OR IGNORE INTO main.{table} SELECT * FROM temp.new_{table}")
-            return count, database.total_changes - before
+            return came, database.total_changes - before
 
         return self._work(work)
 
@@ -268,26 +261,26 @@ class Store:
 
         Raises StoreUnusable.
         """
-        if self._path is None:
+        if self.path is None:
             raise StoreUnusable(self._why_not)
         try:
-            before = _identity(self._path)
+            before = _identity(self.path)
             try:
                 return self._transaction(work)
             except sqlite3.DatabaseError as error:
                 if _code(error) not in _DAMAGED:
                     raise
-                self._begin_anew(self._path, before)
+                self._begin_anew(self.path, before)
                 return self._transaction(work)
         except StoreUnusable:
             raise
         except (sqlite3.Error, OSError) as error:
             reason = _REASONS.get(_code(error), f"{error}; set MNIST_CACHE_DIR to another folder")
-            raise StoreUnusable(f"Results are not kept: {self._path} cannot be used: {reason}.") from error
+            raise StoreUnusable(f"Results are not kept: {self.path} cannot be used: {reason}.") from error
 
     def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        assert self._path is not None, "asked for before"
-        with closing(self._prepared(self._path)) as database, database:
+        assert self.path is not None, "asked for before"
+        with closing(self._prepared(self.path)) as database, database:
             return work(database)
 
     def _begin_anew(self, path: Path, damaged: int | None) -> None:
@@ -391,12 +384,12 @@ def _readable(path: Path) -> Iterator[tuple[str, dict]]:
 def _numbers(database: sqlite3.Connection, table: str) -> set[int]:
     """SQLite's numbers of a table's rows: from both ends of the table and of its index up to where each is damaged."""
     found: set[int] = set()
-    for runtime in ("NOT INDEXED ORDER BY rowid", f"INDEXED BY sqlite_autoindex_{table}_1 ORDER BY 1"):
+    column = "id" if table == "measurements" else "key"
+    for order in ("NOT INDEXED ORDER BY rowid", f"INDEXED BY sqlite_autoindex_{table}_1 ORDER BY 1"):
         for direction in ("ASC", "DESC"):
-            column = "id" if table == "measurements" else "key"
             with suppress(sqlite3.Error):
-                for row in database.execute(f"SELECT {column}, rowid FROM {table} {runtime} {direction}"):
-                    found.add(row[1])
+                rows = database.execute(f"SELECT {column}, rowid FROM {table} {order} {direction}")
+                found.update(row[1] for row in rows)
     return found
 
 
@@ -411,11 +404,8 @@ def _identity(path: Path) -> int | None:
 
 
 def _free_name(path: Path) -> Path:
-    number, name = 1, path
-    while name.exists():
-        number += 1
-        name = path.with_name(f"{path.name}-{number}")
-    return name
+    others = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(name for name in chain([path], others) if not name.exists())
 
 
 def _text(content: bytes) -> str:
