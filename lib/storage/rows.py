@@ -113,6 +113,7 @@ _EVERY_SUBJECT = {"work": _WORK, "first_call_s": Amount, "evaluation_s": Amount}
 # What is expected, in words, where the type itself does not say enough.
 _WORDS = {
     "block_s": "seconds from 0 on",
+    "device": f"a device of {', '.join(DEVICES)}",
     "ended": f"an end of {', '.join(Ended.__members__)}",
     "every": "1 or more steps a loss",
     "first_call_s": f"seconds, at most {MAX_S:g}",

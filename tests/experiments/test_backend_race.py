@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from lib.backends.registry import Runtime, versions
-from lib.cli import launch
 from lib.experiments.backend_race import (
     BATCH_SIZES,
     ROUNDS,
@@ -209,15 +208,6 @@ def test_a_stopped_race_keeps_what_is_done(engine, tmp_path):
             cancel.set()
     assert len(made) == 1
     assert len(store.records(Kind.RACE)) == 1
-
-
-@pytest.mark.parametrize("name", ["notebooks/nothing.py", "lib/pages/mnist_training.py", "../elsewhere.py"])
-def test_only_the_projects_notebooks_are_opened(name):
-    assert (
-        "expected one of mnist_training.py, notebooks/backend_race.py, notebooks/anatomy_of_a_step.py"
-        in launch.notebook_problem(name)
-    )
-    assert launch.notebook_problem("notebooks/backend_race.py") == ""
 
 
 def test_the_notebook_as_a_script(tmp_path):

@@ -12,7 +12,6 @@ import pytest
 
 from lib.backends.base import Epoch, no_parameters
 from lib.backends.registry import Runtime
-from lib.cli.store import main
 from lib.spec import Training
 from lib.storage.export import NoExport, export_to, import_from
 from lib.storage.records import Curve, Key, Kind, Record
@@ -110,38 +109,6 @@ def test_an_export_of_an_earlier_version_is_read(store, tmp_path):
     empty = Store(tmp_path / "empty.sqlite")
     assert import_from(path, empty) == (3, 3)
     assert empty.rows("curves") == store.rows("curves")
-
-
-def test_the_command(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
-    filled(Store())
-    assert main(["export", str(tmp_path / "all.json")]) == 0
-    assert main(["import", str(tmp_path / "all.json")]) == 0
-    assert "3 rows read" in capsys.readouterr().out
-    assert main(["import", str(tmp_path / "nothing.json")]) == 1
-    assert "correct the name" in capsys.readouterr().err
-    assert main(["export", str(tmp_path / "no folder" / "all.json")]) == 1
-
-
-@pytest.mark.parametrize("fault", ["nothing kept", "newer", "no folder"])
-def test_a_good_file_is_not_replaced_by_nothing(tmp_path, monkeypatch, capsys, fault):
-    """An export of a store that cannot be read, or of one in which nothing is kept."""
-    monkeypatch.setenv("MNIST_CACHE_DIR", "/proc/nowhere" if fault == "no folder" else str(tmp_path))
-    path, good = tmp_path / "all.json", tmp_path / "good.sqlite"
-    export_to(path, filled(Store(good)))
-    before = path.read_bytes()
-    if fault == "newer":
-        with sqlite3.connect(tmp_path / "results.sqlite") as database:
-            database.execute("PRAGMA user_version = 99")
-        database.close()
-    assert main(["export", str(path)]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert {"nothing kept": "none are kept", "newer": "update this program", "no folder": "set MNIST_CACHE_DIR"}[
-        fault
-    ] in told.err
-    assert told.err.count("\n") == 1
-    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
