@@ -72,8 +72,7 @@ class Library:
 
 
 def measure_operations(worker: str, subject: Subject) -> Iterator[Row]:
-    """A row for each operation, then for the whole step, the single product, and the compiled step where there is
-    one."""
+    """Yield a row for each operation, then for the whole step, the single product, and the compiled step if any."""
     library = LIBRARIES[worker](subject.device)
     for name, step in steps(library, subject).items():
         step()  # compiles: that is neither the operation nor a part of the time that measuring it may take

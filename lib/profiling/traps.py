@@ -78,7 +78,7 @@ class BestOf:
 
     def block(self) -> float:
         if self.samples == 1:
-            time.sleep(0.002)  # as somebody pauses who tries it by hand
+            time.sleep(0.002)  # the pause of somebody who tries it by hand
         return min(_single(self.step) for _ in range(self.samples))
 
 
@@ -125,8 +125,7 @@ def _with_transfer(subject: Subject) -> Step:
 
 
 def _occupancy(step: Step) -> Iterator[Row]:
-    """Shares, not seconds: what `nvidia-smi` shows while steps run, and what the chip's own counters say (from
-    Hopper on)."""
+    """Shares, not seconds: what `nvidia-smi` shows while steps run, and the chip's own counters (from Hopper on)."""
     utilisations, until = [], time.perf_counter() + BUSY_S
     with watched_activity() as found:
         while time.perf_counter() < until:

@@ -26,7 +26,8 @@ FORMAT = "less-overhead results"
 PIECE = 2**20  # characters of a file that are read at a time
 MAX_PIECE = 64 * 2**20  # of one row: the losses of 100 epochs of single images are a third of that
 # What is noted of the whole is for people; these are the numbers in it that we calculate with.
-_ABOUT = {"took_s": Seconds, "price_per_h": Annotated[float, Meta(ge=0.0, le=1000.0)]}
+MAX_PRICE = 1000.0  # dollars an hour
+_ABOUT = {"took_s": Seconds, "price_per_h": Annotated[float, Meta(ge=0.0, le=MAX_PRICE)]}
 Rows = list[dict]
 
 
@@ -36,7 +37,7 @@ class NoExport(ValueError):
 
 @dataclass(frozen=True)
 class Export:
-    """A sound file's content: rows by table, as they lie in a store, and what was noted about the whole."""
+    """A valid file's content: the rows of each table, as they lie in a store, and the notes on the whole."""
 
     tables: Mapping[str, Rows]
     about: Mapping[str, object] = field(default_factory=dict)
@@ -47,26 +48,23 @@ class Export:
 
 
 def export_to(path: Path, store: Store, about: Mapping[str, object] | None = None, with_losses: bool = True) -> int:
-    """Write all rows, in the order of their keys; returns how many. The file appears whole or not at all.
+    """Write all rows, in the order of their keys, and return how many there are; the file appears whole or not at all.
 
-    `about`: what to note of the whole, such as the command that made it. Without losses of each step, curves have only
-    their epochs. Raises StoreUnusable, and OSError where the file cannot be written.
+    `about` holds notes on the whole, such as the command that made it. Without the losses of each step, curves have
+    only their epochs. Raises StoreUnusable, and OSError where the file cannot be written.
     """
-    less = {} if with_losses else {"losses": b"", "n_bytes": 0}
-    tables = {
-        name: [_portable(row | (less if name == "curves" else {})) for row in store.rows(name)] for name in COLUMNS
-    }
-    noted = {"about": dict(about)} if about else {}
-    content = {"format": FORMAT, "version": SCHEMA_VERSION, **noted, **tables}
+    less = {"curves": {} if with_losses else {"losses": b"", "n_bytes": 0}}
+    tables = {name: [_portable(row | less.get(name, {})) for row in store.rows(name)] for name in COLUMNS}
+    content = {"format": FORMAT, "version": SCHEMA_VERSION, **({"about": dict(about)} if about else {}), **tables}
     with replaced(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
     return sum(map(len, tables.values()))
 
 
 def import_from(path: Path, store: Store) -> tuple[int, int]:
-    """Add a file's rows to the store; how many there were, and how many of them were new.
+    """Add a file's rows to the store, all or none; returns how many it has, and how many of them were new.
 
-    All or none. Raises NoExport, StoreUnusable.
+    Raises NoExport and StoreUnusable.
     """
 
     def read() -> Iterator[tuple[str, dict]]:
@@ -158,7 +156,7 @@ class _Reader:
                 return value
 
     def members(self) -> Iterator[str]:
-        """The names of an object's members; who asks for the next one has taken the value."""
+        """The names of an object's members; take a member's value before you ask for the next name."""
         self.take("{")
         while self.peek() != "}":
             name = self.value()

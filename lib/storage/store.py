@@ -1,11 +1,11 @@
-"""Learning curves and measurements, kept in SQLite: the curves are served again at once, the measurements are a record.
+"""Learning curves and measurements in SQLite: the curves are served again at once, the measurements are a record.
 
 A training is deterministic for its key (training, backend and device, data, source of `lib`, versions), so its curve
 may be served again. Its seconds are a measurement: they come back with the machine and the time that they were taken.
 
-A store that cannot be written says why in `trouble` and keeps nothing; nothing fails because of it. Each call opens the
-file anew (0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not at
-all. A file that proves damaged is set aside, and what can still be read of it is kept on; a row that is not sound is
+A store that cannot be written says why in `trouble` and stores nothing; nothing fails because of it. Each call opens
+the file anew (0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not
+at all. A file that proves damaged is set aside, and what can still be read of it is saved; a row that is not sound is
 passed over.
 """
 
@@ -107,10 +107,10 @@ class StoreUnusable(OSError):
 
 
 class Store:
-    """Curves by key. `path` defaults to the cache folder; `trouble` is a sentence where something is wrong."""
+    """Curves by key, and measurements, in the SQLite file `path` (default: one in the cache folder)."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._why_not = ""  # nothing is kept
+        self._why_not = ""  # why nothing is stored
         self._set_aside = ""  # what became of a damaged file
         self.path = path  # None where there is no folder for it
         if path is None:
@@ -121,22 +121,23 @@ class Store:
 
     @property
     def trouble(self) -> str:
+        """What is wrong, in sentences; empty where nothing is."""
         return " ".join(filter(None, (self._set_aside, self._why_not)))
 
     def get(self, key: Key) -> Curve | None:
-        """The curve of the key's training, if as many epochs of it are kept."""
+        """The curve of the key's training, if as many epochs of it are stored."""
         curve = self.begun(key)
         return curve.cut(key.training.epochs) if curve is not None and curve.lasts(key.training.epochs) else None
 
     def begun(self, key: Key) -> Curve | None:
-        """The curve kept under the key, however many epochs it has."""
+        """The curve stored under the key, however many epochs it has."""
         found = self._read(lambda database: _rows_of(database, "curves", "key = ?", key.digest()))
         return next(_sound(found or [], curve_of), None)
 
     def put(self, key: Key, curve: Curve, parameters: Parameters | None = None) -> Curve:
-        """Keep a curve, replacing an older one; returns it with the time and machine filled in.
+        """Store a curve, replacing an older one, and return it with the time and machine filled in.
 
-        `parameters` are those after its last epoch: from them the training can go on.
+        `parameters` are those after its last epoch, from which the training can be continued.
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         curve = replace(curve, measured_at=now, machine=machine_id())
@@ -161,7 +162,7 @@ class Store:
             "warnings": json.dumps(curve.warnings),
         }
         content = b"".join(np.ascontiguousarray(part).tobytes() for layer in parameters or () for part in layer)
-        kept = {
+        last = {
             "key": key.digest(),
             "epochs": len(curve.epochs),
             "content": content,
@@ -173,14 +174,14 @@ class Store:
             _insert(database, "curves", row, "REPLACE")
             _make_room(database, "curves", "losses")
             if parameters:
-                _insert(database, "parameters", kept, "REPLACE")
+                _insert(database, "parameters", last, "REPLACE")
                 _make_room(database, "parameters", "content")
 
         self._write(work)
         return curve
 
     def parameters(self, key: Key) -> tuple[int, Parameters] | None:
-        """Epochs after which a training's parameters are kept, and these, float32."""
+        """The number of epochs after which a training's parameters were stored, and the parameters, float32."""
         found = self._read(lambda database: _rows_of(database, "parameters", "key = ?", key.digest()))
         network = key.training.network
         if not found or len(found[0]["content"]) != network.parameter_bytes:
@@ -191,14 +192,11 @@ class Store:
         return found[0]["epochs"], [(weights.reshape(shape), biases) for weights, biases, shape in layers]
 
     def add(self, record: Record) -> None:
-        """Keep a measurement; the same one a second time changes nothing.
-
-        Whole or not at all, whatever ends the process.
-        """
+        """Store a measurement, whole or not at all, whatever ends the process; a second time changes nothing."""
         self._write(lambda database: _insert(database, "measurements", row_of(record), "IGNORE"))
 
     def records(self, kind: str | None = None) -> list[Record]:
-        """The measurements kept, all or of one kind, in the order of their ids (which says nothing)."""
+        """The stored measurements, all or of one kind, in the order of their ids (which says nothing)."""
         where, values = ("1", ()) if kind is None else ("kind = ?", (kind,))
         found = self._read(lambda database: _rows_of(database, "measurements", where, *values))
         return list(_sound(found or [], record_of))
@@ -249,7 +247,7 @@ class Store:
             return None
 
     def _write(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        """Do the work, whole or not at all; what kept an earlier one from being done is over then."""
+        """Do the work, whole or not at all; where it succeeds, earlier trouble is over."""
         try:
             self._work(work)
             self._why_not = ""
@@ -322,8 +320,8 @@ class Store:
                     f" {SCHEMA_VERSION}); update this program, or set MNIST_CACHE_DIR to another folder."
                 )
             if version < SCHEMA_VERSION:
-                database.execute("BEGIN IMMEDIATE")  # who comes second waits, and finds the tables there
-                # Who waited for the other's migration finds it made.
+                database.execute("BEGIN IMMEDIATE")  # the second program waits, and finds the tables there
+                # A program that waited for another one's migration finds it done.
                 (version,) = database.execute("PRAGMA user_version").fetchone()
                 for migration in _MIGRATIONS[version:]:
                     for statement in migration.split(";"):
