@@ -12,7 +12,7 @@ from lib.backends.registry import Runtime, versions
 from lib.experiments.time_to_accuracy import EPOCHS, RATES, SEEDS, TUNED_ON
 from lib.spec import Network, Training
 from lib.storage.export import export_to
-from lib.storage.records import Curve, Key, Record
+from lib.storage.records import Curve, Key, Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 
@@ -47,7 +47,7 @@ def records(line: str, epoch_s: float, runtimes: list[Runtime], warnings: tuple[
                 "scaled": 0,
             }
             for times in (0.95, 1.0, 1.05):  # three repetitions
-                add("race", subject, (times * seconds,), runtime)
+                add(Kind.RACE, subject, (times * seconds,), runtime)
         for part in PARTS:
             subject = {
                 "examination": "parts",
@@ -58,7 +58,7 @@ def records(line: str, epoch_s: float, runtimes: list[Runtime], warnings: tuple[
                 "name": part,
                 "work": 1.0,
             }
-            add("anatomy", subject, (1e-4, 1e-4, 1e-4), runtime)
+            add(Kind.ANATOMY, subject, (1e-4, 1e-4, 1e-4), runtime)
         for count in (1, 8):
             for strategy in ("sequential", "vmap"):
                 subject = {
@@ -68,7 +68,7 @@ def records(line: str, epoch_s: float, runtimes: list[Runtime], warnings: tuple[
                     "batch_size": 32,
                     "hidden": "128",
                 }
-                add("models", subject, (0.01 / count, 0.01 / count, 0.01 / count), runtime)
+                add(Kind.MODELS, subject, (0.01 / count, 0.01 / count, 0.01 / count), runtime)
     return found
 
 

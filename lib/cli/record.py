@@ -1,8 +1,7 @@
-"""Measure this machine, and write what was measured to a file that others can read: `python -m lib.cli.record
-FILE.json`.
+"""Measure this machine and write the results to a file for others: `python -m lib.cli.record FILE.json`.
 
-Runs without a page and without a network, with whatever libraries there are; NumPy suffices. The file is rewritten
-after each measurement, so it can be stopped at any time (Ctrl-C), and the same command goes on where it stopped.
+Runs without a page and without a network, with whatever libraries are installed; NumPy suffices. The file is rewritten
+after each measurement, so it can be stopped at any time (Ctrl-C), and the same command resumes where it stopped.
 """
 
 import argparse
@@ -20,29 +19,29 @@ from pathlib import Path
 
 from lib.backends.fingerprint import source_digest
 from lib.backends.registry import all_runtimes, unavailable, usable_runtimes, versions
-from lib.experiments.full_recording import FAILURE, Battery
+from lib.experiments.full_recording import Battery
 from lib.formatting import sentence
 from lib.hardware.machine import details, machine_id, this_machine
 from lib.hardware.nvidia_smi import nvidia_cards
 from lib.hardware.optional import FileLock, Timeout
-from lib.storage.export import NoExport, export_to, read_export
-from lib.storage.records import this_command
+from lib.storage.export import MAX_PRICE, NoExport, export_to, read_export
+from lib.storage.records import Kind, this_command
 from lib.storage.store import Store, StoreUnusable
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 
 MINUTES = 9.5
-PRICE_LIMIT = 1000.0
 
 
 class CannotRecord(ValueError):
-    """The file or an option is not one to record with; the text says what was expected, what came and what to do."""
+    """The file or an option cannot be used; the text says what was expected, what came and what to do."""
 
 
 def resume(path: Path, store: Store) -> tuple[int, float]:
-    """Put what the file has into the store, as far as it still counts; how many figures, and the seconds they took.
+    """Load what is still valid of an earlier recording into the store.
 
-    Raises CannotRecord.
+    Returns the number of measurements and the seconds that they took. Raises CannotRecord where the file is no export,
+    or comes from another machine.
     """
     if not path.exists():
         return 0, 0.0
@@ -58,7 +57,7 @@ def resume(path: Path, store: Store) -> tuple[int, float]:
             f" ({other.machine_line}); choose another name"
         )
     here = source_digest()
-    counting = [record for record in records if record.sources == here and record.kind != FAILURE]
+    counting = [record for record in records if record.sources == here and record.kind != Kind.FAILURE]
     for record in counting:
         store.add(record)
     store.merge(lambda: (("curves", row) for row in export.tables["curves"] if row["sources"] == here))
@@ -68,7 +67,10 @@ def resume(path: Path, store: Store) -> tuple[int, float]:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Two that write the same file would each lose what the other measured."""
+    """Hold a lock on the file: two programs that write it would each lose what the other measured.
+
+    Raises CannotRecord where another program holds it.
+    """
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
     lock = FileLock(Path(tempfile.gettempdir()) / f"less-overhead-record-{name}.lock")
     try:
@@ -85,9 +87,9 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -> int:
-    """Write all that the store has; returns how many rows.
+    """Write all rows of the store, with notes on the whole, and return how many there are.
 
-    Raises CannotRecord; what was written before then stays as it was.
+    Raises CannotRecord; the file is then as it was before.
     """
     try:
         return export_to(path, store, noted, with_losses=False)  # megabytes, which nobody compares
@@ -101,17 +103,12 @@ def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -
 
 
 def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[str, object]:
-    """What is noted of the whole record."""
-    gaps = [
-        (runtime.label, gap.reason, gap.remedy)
-        for runtime in all_runtimes()
-        if (gap := unavailable(runtime)) is not None
-    ]
+    """The notes on a whole recording, which took `took_s` seconds in all its runs."""
     left = battery.left()
     return {
         "command": this_command(),
         "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "took_s": round(took_s, 1),  # all runs of this file together
+        "took_s": round(took_s, 1),
         "complete": not left,
         "left": left,
         "left_out": battery.left_out(),
@@ -119,13 +116,17 @@ def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[
         "details": details(),
         "data": battery.facts.source if battery.facts else "",
         "libraries": {runtime.label: versions(runtime.backend) for runtime in battery.runtimes},
-        "not_here": [list(gap) for gap in gaps],
+        "not_here": [
+            [runtime.label, gap.reason, gap.remedy]
+            for runtime in all_runtimes()
+            if (gap := unavailable(runtime)) is not None
+        ],
         **price,
     }
 
 
 def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | None = None) -> bool:
-    """Run the battery, at most so long; whether it is complete. Says on standard output what it does."""
+    """Run the battery for at most so many minutes, and return whether it is complete; reports to standard output."""
     cancel, began = Cancel(), time.monotonic()
     stopped = threading.Event()
     timer = threading.Timer(minutes * 60, cancel.set)
@@ -173,13 +174,14 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
     )
     left = ", ".join(map(str, noted["left"]))  # type: ignore[call-overload]
     rest = f"; left: {left}. The same command goes on from here" if left else ""
-    failures = sum(one.kind == FAILURE for one in read_export(path).records)
+    failures = sum(one.kind == Kind.FAILURE for one in read_export(path).records)
     failed = f", {failures} could not be measured" if failures else ""
     say(time.monotonic() - began, minutes * 60, f"{why}: {rows:,} rows in {path.name}{failed}{rest}")
     return bool(noted["complete"])
 
 
 def say(spent_s: float, limit_s: float, text: str) -> None:
+    """Print a line with the time spent and the time left."""
     left_s = max(0.0, limit_s - spent_s)
     print(f"[{_clock(spent_s)}, at most {_clock(left_s)} left] {text}", flush=True)
 
@@ -215,7 +217,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def choose_card(number: int | None) -> None:
-    """Leave one graphics card to all that follows: each has a record of its own, and a name. Raises CannotRecord."""
+    """Hide all graphics cards but one from this program: each is recorded by itself, under its own name.
+
+    `number` counts from 0; None takes the first. Raises CannotRecord where there is no such card.
+    """
     cards = nvidia_cards()
     if number is None and len(cards) < 2:
         return
@@ -240,8 +245,8 @@ def _price(dollars_per_h: float | None, dated: str) -> dict[str, object]:
         day = datetime.fromisoformat(dated).date().isoformat()
     except ValueError as error:
         raise CannotRecord(f"price date: expected a day such as 2026-11-21, got {dated!r}; add --price-date") from error
-    if not 0 <= dollars_per_h <= PRICE_LIMIT:
-        raise CannotRecord(f"price: expected 0 to {PRICE_LIMIT:g} dollars an hour, got {dollars_per_h:g}; correct it")
+    if not 0 <= dollars_per_h <= MAX_PRICE:
+        raise CannotRecord(f"price: expected 0 to {MAX_PRICE:g} dollars an hour, got {dollars_per_h:g}; correct it")
     return {"price_per_h": dollars_per_h, "price_date": day}
 
 

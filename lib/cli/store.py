@@ -1,4 +1,4 @@
-"""What is kept on this machine as a file, and back:
+"""Export the results stored on this machine to a file, and import them again:
 
 python -m lib.cli.store export FILE.json
 python -m lib.cli.store import FILE.json

@@ -9,15 +9,13 @@ from lib.profiling.request import REFERENCE, TRAPS, Examination
 from lib.profiling.step_breakdown import Split, split
 from lib.spec import Network
 from lib.storage.current import current
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import Measured
 from lib.workers.notes import Note, note_of
 from lib.workers.queue import Request
-
-KIND = "anatomy"
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def measure_tasks(
                 yield note
             if isinstance(message, Measured):
                 subject: Mapping[str, str | int | float] = task.subject | {"name": message.name, "work": message.work}
-                record = Record.of(KIND, subject, message.measurement, versions(task.runtime.backend))
+                record = Record.of(Kind.ANATOMY, subject, message.measurement, versions(task.runtime.backend))
                 store.add(record)
                 yield record
 

@@ -16,7 +16,7 @@ from lib.backends.base import Epoch, FirstCall, Steps
 from lib.backends.registry import Runtime, versions
 from lib.spec import N_TRAIN, Network, Training
 from lib.storage.current import current
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.diagnosis import Finding, Observed, findings
 from lib.timing.disturbance import Disturbance
@@ -27,7 +27,6 @@ from lib.workers.messages import Disturbed, Progress, Restarted
 from lib.workers.notes import Note, note_of
 from lib.workers.queue import Request
 
-KIND = "race"
 NETWORK = Network((128,))
 BATCH_SIZES = (1, 32, 128, 512, 1024, 2048, 4096)
 ROUNDS = 3
@@ -116,7 +115,7 @@ def race(
             "evaluation_s": timed.evaluation_s,
             "first_call_s": timed.first_call_s,
         }
-        record = Record.of(KIND, subject, measured, versions(cell.runtime.backend))
+        record = Record.of(Kind.RACE, subject, measured, versions(cell.runtime.backend))
         store.add(record)
         yield Repetition(cell, record, watch.disturbance)
 

@@ -12,7 +12,6 @@ from enum import Enum
 
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
 from lib.experiments import published
-from lib.experiments.anatomy_of_a_step import KIND as ANATOMY
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
 from lib.experiments.backend_race import ROUNDS, Cell, Standing, plan, race, records_and_notes, records_of, standings
 from lib.formatting import justified, seconds
@@ -20,7 +19,7 @@ from lib.profiling.operations import ALL, KERNELS, OPERATIONS
 from lib.profiling.request import Examination
 from lib.profiling.step_breakdown import Split
 from lib.spec import N_TRAIN, Network
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing import comparison
 from lib.timing.comparison import Comparison, compared, without_spread
@@ -107,8 +106,8 @@ class Claim:
 
 def known(runtimes: Sequence[Runtime], records: Sequence[Record]) -> Known:
     """Sort the kept records into what the claims ask for."""
-    race = [record for record in records if record.kind == "race"]
-    anatomy = [record for record in records if record.kind == ANATOMY]
+    race = [record for record in records if record.kind == Kind.RACE]
+    anatomy = [record for record in records if record.kind == Kind.ANATOMY]
     wanted = anatomy_tasks(runtimes)
     splits = {t.runtime: s for t in wanted if t.examination.kind == "parts" and (s := t.split(anatomy)) is not None}
     operations = {
@@ -132,7 +131,7 @@ def cells_to_measure(records: list[Record]) -> list[Cell]:
     """The race's cells that a claim stands on, and that can be measured here: as many repetitions as the race makes,
     for two cells are told apart by what varies between repetitions."""
     cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.runtime) is None]
-    return plan(cells, [record for record in records if record.kind == "race"])
+    return plan(cells, [record for record in records if record.kind == Kind.RACE])
 
 
 def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Record | Note]:

@@ -23,7 +23,7 @@ from lib.experiments.published import ARTICLE_ARCHITECTURES
 from lib.hardware.cores import usable_cores
 from lib.hardware.optional import free_memory_bytes
 from lib.spec import Network
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.sweeps.process_pool import close_pools, pools_are_possible
 from lib.sweeps.strategies import POOLED
@@ -33,7 +33,6 @@ from lib.workers.engine import Engine
 from lib.workers.notes import Note
 from lib.workers.queue import Request
 
-FAILURE, MODELS = "failure", "models"  # kinds of records
 ARTICLE_SIZES = (1, 32, 256)
 MODELS_MOST = 64
 SWEEP_EPOCHS = 2
@@ -138,7 +137,7 @@ class Battery:
             runtime for runtime in self.runtimes if BACKENDS[runtime.backend].worker not in ("keras-jax", "keras-torch")
         ]
         libraries = {_library_of(runtime): runtime for runtime in runtimes}
-        cached = self.store.records("ceiling")
+        cached = self.store.records(Kind.CEILING)
         has = {(record.subject["library"], record.subject["device"]) for record in cached}
         return [
             RecordingTask(
@@ -154,7 +153,7 @@ class Battery:
 
     def _repetitions(self, cells: list[Cell], rounds: int) -> list[RecordingTask]:
         """Library by library, so that no two are in memory at once; in another order each round."""
-        todo = race_module.plan(cells, self.store.records(race_module.KIND), rounds)
+        todo = race_module.plan(cells, self.store.records(Kind.RACE), rounds)
         libraries = list(dict.fromkeys(_library_of(cell.runtime) for cell in cells))
         order = [libraries[i] for i in np.random.default_rng(rounds).permutation(len(libraries))]
         todo.sort(key=lambda cell: order.index(_library_of(cell.runtime)))
@@ -191,7 +190,7 @@ class Battery:
         ]
 
     def _anatomy(self) -> list[RecordingTask]:
-        records = self.store.records("anatomy")
+        records = self.store.records(Kind.ANATOMY)
         return [
             RecordingTask(
                 f"{task.runtime.label}, {task.examination.kind}",
@@ -204,7 +203,7 @@ class Battery:
         ]
 
     def _models(self) -> list[RecordingTask]:
-        known = {record.subject["device"] for record in self.store.records(MODELS)}
+        known = {record.subject["device"] for record in self.store.records(Kind.MODELS)}
         runtimes = [runtime for runtime in self.runtimes if runtime.backend == DEFAULT and runtime.device not in known]
         return [
             RecordingTask(
@@ -295,13 +294,13 @@ def record_of_point(point: Point, runtime: Runtime) -> Record:
     }
     blocks = (point.low_s, point.each_s, point.high_s)
     measured = Measurement(blocks, 1, Ended.CAP, warnings=point.disturbed)
-    return Record.of(MODELS, subject, measured, versions(runtime.backend))
+    return Record.of(Kind.MODELS, subject, measured, versions(runtime.backend))
 
 
 def failure(task: RecordingTask, sentence: str) -> Record:
     """In the place of a figure that could not be had: what was asked, and what happened."""
     subject = {"task": task.name, "backend": task.runtime.backend, "device": task.runtime.device} | task.subject
-    return Record(FAILURE, subject, (), 1, Ended.CAP.name, (sentence,), versions(task.runtime.backend))
+    return Record(Kind.FAILURE, subject, (), 1, Ended.CAP.name, (sentence,), versions(task.runtime.backend))
 
 
 def _library_of(runtime: Runtime) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from lib.backends.stacked.packing import Shape, waste
 from lib.hardware.cores import usable_cores
 from lib.spec import Network, Training
 from lib.storage.current import current
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.sweeps.cost_model import StepTimes, evaluation_flops, expected_s, step_flops
 from lib.sweeps.events import Finished, Void
@@ -30,7 +30,6 @@ from lib.workers.messages import Item, Message, Progress, Waiting
 from lib.workers.notes import Note, note_of
 from lib.workers.queue import Request
 
-KIND = "sweep"
 RATES = (0.001, 0.01, 0.1, 1.0, 10.0)  # the article's
 COUNTS = tuple(2**k for k in range(11))
 N_DIFFERENT = 8
@@ -80,7 +79,7 @@ class Compared:
 
 def compared(store: Store, epochs: int) -> dict[str, Record]:
     """What is kept of the comparison, by method: the latest."""
-    records = store.records(KIND)
+    records = store.records(Kind.SWEEP)
     found = {
         method.key: current(records, {"method": method.key, "epochs": epochs}, method.runtime.backend)
         for method in methods()
@@ -107,7 +106,9 @@ def compare(
         if wall_s is None:
             return
         measured = watch.marked(Measurement((wall_s,), 1, Ended.CAP))
-        record = Record.of(KIND, {"method": method.key, "epochs": epochs}, measured, versions(method.runtime.backend))
+        record = Record.of(
+            Kind.SWEEP, {"method": method.key, "epochs": epochs}, measured, versions(method.runtime.backend)
+        )
         store.add(record)
         yield Compared(method.key, record)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from lib.backends.registry import BACKENDS, Runtime, versions
 from lib.hardware.machine import last_level_cache_bytes, machine_id
 from lib.profiling.request import Examination
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.roofline import Ceilings
 from lib.workers.cancel import Cancel
@@ -14,14 +14,12 @@ from lib.workers.messages import Measured
 from lib.workers.notes import Note, note_of
 from lib.workers.queue import Request
 
-KIND = "ceiling"
-
 
 def measure_ceilings(
     runtimes: Sequence[Runtime], engine: Engine, store: Store, cancel: Cancel, request: Request | None = None
 ) -> Iterator[Note]:
     """Measure what is not kept yet, each library once; says what it waits for. A stop keeps what is done."""
-    cached = store.records(KIND)
+    cached = store.records(Kind.CEILING)
     libraries = {(BACKENDS[runtime.backend].worker, runtime.device): runtime for runtime in runtimes}
     for number, runtime in enumerate(libraries.values(), 1):
         if cancel.is_set() or _of(runtime, cached):
@@ -33,7 +31,7 @@ def measure_ceilings(
                 yield note
             if isinstance(message, Measured):
                 subject = _subject(runtime) | {"name": message.name, "work": message.work}
-                store.add(Record.of(KIND, subject, message.measurement, versions(runtime.backend)))
+                store.add(Record.of(Kind.CEILING, subject, message.measurement, versions(runtime.backend)))
 
 
 def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
@@ -43,7 +41,7 @@ def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
     """
     rates: dict[str, float] = {"product": 0.0, "copy": 0.0}
     dispatch_s: dict[str, float] = {}
-    records = [record for record in store.records(KIND) if record.machine == machine_id()]
+    records = [record for record in store.records(Kind.CEILING) if record.machine == machine_id()]
     for record in records:
         name, device = record.subject.get("name"), record.subject.get("device")
         if device != runtime.device:

@@ -24,7 +24,7 @@ from lib.hardware.nvidia_smi import nvidia_driver_answers
 from lib.profiling.step_breakdown import Split, split
 from lib.spec import N_TRAIN, Network
 from lib.storage.export import Export, NoExport, parse_export
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store, StoreUnusable
 from lib.timing.comparison import Estimate
 from lib.timing.measurement import Ended, Measurement
@@ -100,13 +100,13 @@ class Machine:
         if self.quoted is not None:
             found = {*self.quoted.epoch_s, *self.quoted.experiment_s}
         else:
-            found = {(str(r.subject["backend"]), str(r.subject["device"])) for r in self.records if r.kind == "race"}
+            found = {(str(r.subject["backend"]), str(r.subject["device"])) for r in self.records if r.kind == Kind.RACE}
         runtimes = [Runtime(*one) for one in found if one[0] in BACKENDS]
         return tuple(sorted(runtimes, key=lambda runtime: (runtime.device, list(BACKENDS).index(runtime.backend))))
 
     @cached_property
     def failures(self) -> tuple[Record, ...]:
-        return tuple(record for record in self.records if record.kind == "failure")
+        return tuple(record for record in self.records if record.kind == Kind.FAILURE)
 
     @property
     def disturbed(self) -> float:
@@ -118,7 +118,7 @@ class Machine:
     def _repetitions(self) -> dict[tuple[Runtime, Network, int], list[Record]]:
         found: dict[tuple[Runtime, Network, int], list[Record]] = {}
         for record in self.records:
-            if record.kind == "race" and record.subject["backend"] in BACKENDS:
+            if record.kind == Kind.RACE and record.subject["backend"] in BACKENDS:
                 found.setdefault(_cell(record), []).append(record)
         return found
 
@@ -175,21 +175,21 @@ class Machine:
             "hidden": NETWORK.label,
         }
         for record in sorted(self.records, key=lambda one: one.measured_at):
-            if record.kind == "anatomy" and all(record.subject.get(name) == value for name, value in wanted.items()):
+            if record.kind == Kind.ANATOMY and all(record.subject.get(name) == value for name, value in wanted.items()):
                 found[str(record.subject["name"])] = record.measurement.median_s / float(record.subject["work"])
         return split(runtime.backend, found)
 
     def sweep(self, method: str) -> Seconds | None:
         """Wall seconds of the first article's sweep by a method of `lib.experiments.parallel_sweeps`, as many epochs
         as were recorded."""
-        repetitions = [r.block_s for r in self.records if r.kind == "sweep" and r.subject.get("method") == method]
+        repetitions = [r.block_s for r in self.records if r.kind == Kind.SWEEP and r.subject.get("method") == method]
         return spread(repetitions)
 
     def models(self, device: str) -> dict[tuple[str, int], Seconds]:
         """Seconds of an epoch and network, by strategy and number of networks in one program."""
         found = {}
         for record in self.records:
-            if record.kind == "models" and record.subject["device"] == device:
+            if record.kind == Kind.MODELS and record.subject["device"] == device:
                 low, middle, high = record.block_s
                 found[str(record.subject["strategy"]), int(record.subject["count"])] = Seconds(low, middle, high, 1)
         return found
@@ -199,7 +199,7 @@ class Machine:
         rates = [
             float(record.subject["work"]) / min(record.measurement.step_s)
             for record in self.records
-            if record.kind == "ceiling"
+            if record.kind == Kind.CEILING
             and record.subject.get("device") == device
             and record.subject.get("name") == name
         ]
@@ -328,12 +328,12 @@ def live_machine(store: Store) -> Machine | None:
         for row in cached
         if (row["machine"], row["sources"]) == here and row["versions"] in known and row["data"] == MNIST_DIGEST
     ]
-    raced = {_cell(one) for one in records if one.kind == "race"}
+    raced = {_cell(one) for one in records if one.kind == Kind.RACE}
     repetitions = [
         repetition for row in curves if row["together"] == 1 and (repetition := _as_repetition(row)) is not None
     ]
     records += [one for one in repetitions if _cell(one) not in raced]
-    if not any(one.kind == "race" for one in records):
+    if not any(one.kind == Kind.RACE for one in records):
         return None
     power_w = ASSUMED_W + (ASSUMED_CARD_W if this_machine().gpu else 0)
     return Machine(
@@ -365,7 +365,7 @@ def _as_repetition(row: Mapping[str, object]) -> Record | None:
         "evaluation_s": float(np.median([epoch["evaluation_s"] for epoch in epochs])),
     }
     measured = Measurement(tuple(epoch["train_s"] for epoch in epochs[1:]), N_TRAIN // size, Ended.CAP)
-    return replace(Record.of("race", subject, measured, str(row["versions"])), measured_at=str(row["measured_at"]))
+    return replace(Record.of(Kind.RACE, subject, measured, str(row["versions"])), measured_at=str(row["measured_at"]))
 
 
 def published_machines() -> tuple[Machine, ...]:

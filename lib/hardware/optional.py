@@ -2,6 +2,7 @@
 
 - filelock: locks between the programs of a machine. Without it, there is no other program of ours to wait for.
 - psutil: memory, and what other programs did during a measurement. Without it, nothing is reported about them.
+- msgspec: whether a row that is read is sound. Without it, a row is taken to be as this program wrote it.
 - platformdirs (see `lib.cache_folder`): where the cache folder is. Without it, that is `~/.cache`.
 """
 
@@ -35,6 +36,23 @@ except ModuleNotFoundError:
 
 
 try:
+    from msgspec import Meta, ValidationError, convert, defstruct  # pyright: ignore[reportAssignmentType]
+except ModuleNotFoundError:
+    ValidationError = ValueError
+
+    def Meta(**_: object) -> None:
+        """No limits."""
+
+    def convert(value: object, _type: object) -> object:
+        """Any value is of any type."""
+        return value
+
+    def defstruct(_name: str, _fields: object, **_: object) -> type:
+        """Some object."""
+        return dict
+
+
+try:
     import psutil
 except ModuleNotFoundError:
     psutil = None  # type: ignore[assignment]
@@ -54,4 +72,14 @@ def _pages_bytes(name: str) -> int:
     return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE")
 
 
-__all__ = ["FileLock", "Timeout", "free_memory_bytes", "psutil", "total_memory_bytes"]
+__all__ = [
+    "FileLock",
+    "Meta",
+    "Timeout",
+    "ValidationError",
+    "convert",
+    "defstruct",
+    "free_memory_bytes",
+    "psutil",
+    "total_memory_bytes",
+]

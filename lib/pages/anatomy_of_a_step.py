@@ -6,12 +6,13 @@ from functools import partial
 import marimo as mo
 
 from lib.backends.registry import Runtime, usable_runtimes
-from lib.experiments.anatomy_of_a_step import KIND, AnatomyTask, measure_tasks, tasks
+from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
 from lib.experiments.background import BackgroundTask
 from lib.pages import layout
 from lib.pages.streaming import Stage, button, paint_while_it_runs, refuse, say, stop_button
 from lib.pages.url_state import Address, Setting, by_name, checked, choice, choices
 from lib.spec import BATCH_SIZES, Network
+from lib.storage.records import Kind
 from lib.views import anatomy_of_a_step as view
 from lib.views import recorded_gpus
 from lib.views.markup import on_demand
@@ -80,7 +81,7 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
     if stage.running is None or stage.asked != asked:
         stage.asked = asked
-        cached = stage.store.records(KIND)
+        cached = stage.store.records(Kind.ANATOMY)
         missing = wanted if again else [task for task in wanted if not task.complete(cached)]
         request = Request(urgency=Urgency.NOW)
         store, engine = stage.store, stage.engine

@@ -10,7 +10,6 @@ import marimo as mo
 from lib.backends.registry import Runtime, usable_runtimes
 from lib.experiments.backend_race import (
     BATCH_SIZES,
-    KIND,
     NETWORK,
     Cell,
     Standing,
@@ -31,7 +30,7 @@ from lib.pages.url_state import Address, Setting, by_name, checked, choice, day,
 from lib.pages.widgets import RaceTable
 from lib.spec import N_TRAIN, Training
 from lib.storage.frames import records_frame
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.roofline import step_floor
 from lib.views import backend_race
@@ -63,7 +62,7 @@ class Plan:
 
     @classmethod
     def now(cls, engine: Engine, store: Store) -> "Plan":
-        cells, records = all_cells(usable_runtimes()), store.records(KIND)
+        cells, records = all_cells(usable_runtimes()), store.records(Kind.RACE)
         return cls(cells, records, plan(cells, records), learned(store, NETWORK, engine.known_facts()))
 
     @property
@@ -190,7 +189,7 @@ def detail(store: Store, key: str) -> mo.Html:
     """The chosen cell in full, and what is missing in the table."""
     cells = all_cells(usable_runtimes())
     chosen = next((cell for cell in cells if backend_race.key_of(cell) == key), None)
-    standing = standings([chosen], store.records(KIND)).get(chosen) if chosen is not None else None
+    standing = standings([chosen], store.records(Kind.RACE)).get(chosen) if chosen is not None else None
     floor = None
     if chosen is not None and (known := ceilings(chosen.runtime, store)) is not None:
         calls = 1.0 if chosen.runtime.backend != "jax-epoch" else chosen.batch_size / N_TRAIN
@@ -205,5 +204,7 @@ def detail(store: Store, key: str) -> mo.Html:
 def record(store: Store) -> mo.Html:
     """All that was ever measured for a race on this machine and those imported, as a table that is made when it is
     opened."""
-    table = {"every repetition that was kept": lambda: mo.ui.table(records_frame(store.records(KIND)), selection=None)}
+    table = {
+        "every repetition that was kept": lambda: mo.ui.table(records_frame(store.records(Kind.RACE)), selection=None)
+    }
     return mo.vstack([mo.md("## The record"), mo.accordion(table, lazy=True)])

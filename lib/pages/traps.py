@@ -7,7 +7,7 @@ import marimo as mo
 
 from lib.backends.registry import DEFAULT, Runtime, unavailable
 from lib.experiments import traps
-from lib.experiments.anatomy_of_a_step import KIND, AnatomyTask
+from lib.experiments.anatomy_of_a_step import AnatomyTask
 from lib.experiments.background import BackgroundTask
 from lib.experiments.peak_rates import ceilings
 from lib.hardware.machine import this_machine
@@ -15,6 +15,7 @@ from lib.pages import layout
 from lib.pages.streaming import Stage, button, paint_while_it_runs, refuse, say, stop_button
 from lib.pages.url_state import Address, Setting, by_name, checked, choice
 from lib.spec import BATCH_SIZES
+from lib.storage.records import Kind
 from lib.views import recorded_gpus
 from lib.views import traps as view
 from lib.workers.notes import State
@@ -59,7 +60,7 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     asked = (task, values["again"])
     again = bool(stage.asked) and stage.asked[-1] != values["again"]
     if stage.running is None or stage.asked != asked:
-        cached = stage.store.records(KIND)
+        cached = stage.store.records(Kind.ANATOMY)
         complete = len(view.pairs(traps.measurements(task, cached))) == len(view.TRAPS) and not again
         stage.asked, stage.began_with = asked, (cached, complete)
         engine, store, request = stage.engine, stage.store, Request(urgency=Urgency.NOW)

@@ -1,4 +1,4 @@
-"""What is taken apart, and what all experiments on it share."""
+"""The step that is taken apart, and what all experiments on it share."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -134,10 +134,9 @@ class TrainedStep:
 
 
 def interleaved(experiments: Mapping[str, Experiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
-    """Blocks of all experiments in turns, in an order drawn anew each round: a machine that drifts drifts for all of
-    them.
+    """Measure blocks of all experiments in turns, in a new random order each round, then yield a row for each.
 
-    Yields None now and then, so that who asked can stop it, and the rows at the end.
+    A machine that drifts then drifts for all of them. Yields None after each block, so that the caller can stop it.
     """
     for experiment in experiments.values():
         experiment.prepare()

@@ -12,8 +12,7 @@ _calls: list[Callable[[], object]] = []
 
 
 class _Recorder(np.ndarray):
-    """An array that notes what is called with it: ufuncs (products and reductions are ufuncs too) and indexing by
-    arrays."""
+    """An array that records what is called with it: ufuncs (products and reductions too), and indexing by arrays."""
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=(), **keywords):
         function = getattr(ufunc, method)

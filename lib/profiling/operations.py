@@ -43,32 +43,36 @@ KERNELS = "kernels"  # not seconds but a number: of what the host launches in a 
 Array = Any  # of whichever library
 
 
-@dataclass(frozen=True)
+def _product(a: Array, b: Array, transposed_a: bool, transposed_b: bool) -> Array:
+    return (a.T if transposed_a else a) @ (b.T if transposed_b else b)
+
+
+def _same(array: Array) -> Array:
+    return array
+
+
+@dataclass(frozen=True, kw_only=True)
 class Library:
-    """What the libraries write differently.
+    """What the libraries write differently; what several write alike is the default."""
 
-    `product(a, b, ta, tb)` multiplies, either transposed; `move` brings to the device.
-    """
-
-    move: Callable[[np.ndarray], Array]
-    product: Callable[[Array, Array, bool, bool], Array]
+    move: Callable[[np.ndarray], Array]  # to the device
     relu: Callable[[Array], Array]
-    positive: Callable[[Array], Array]
+    positive: Callable[[Array], Array] = lambda z: z > 0
     exp: Callable[[Array], Array]
     log: Callable[[Array], Array]
-    largest: Callable[[Array], Array]  # of each row, (batch, 1)
-    row_sum: Callable[[Array], Array]  # (batch, 1)
-    column_sum: Callable[[Array], Array]  # (1, columns)
     total: Callable[[Array], Array]
-    wait: Callable[[Array], object]
-    variable: Callable[[Array], Array]  # what an update can write into
-    descend: Callable[[Array, Array], Array]  # weights, scaled gradient
+    descend: Callable[[Array, Array], Array]  # weights and scaled gradient; returns the new weights
+    wait: Callable[[Array], object] = _same
+    variable: Callable[[Array], Array] = _same  # what an update can write into
+    product: Callable[[Array, Array, bool, bool], Array] = _product  # of two matrices, either of them transposed first
+    largest: Callable[[Array], Array] = lambda z: z.max(axis=1, keepdims=True)  # of each row, (batch, 1)
+    row_sum: Callable[[Array], Array] = lambda z: z.sum(axis=1, keepdims=True)  # (batch, 1)
+    column_sum: Callable[[Array], Array] = lambda z: z.sum(axis=0, keepdims=True)  # (1, columns)
     compiled: Callable[[Callable], Callable] | None = None
 
 
 def measure_operations(worker: str, subject: Subject) -> Iterator[Row]:
-    """A row for each operation, then for the whole step, the single product, and the compiled step where there is
-    one."""
+    """Yield a row for each operation, then for the whole step, the single product, and the compiled step if any."""
     library = LIBRARIES[worker](subject.device)
     for name, step in steps(library, subject).items():
         step()  # compiles: that is neither the operation nor a part of the time that measuring it may take
@@ -87,19 +91,16 @@ def steps(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:
     images, *weights = (library.move(array) for array in (x, w1, b1[None, :], w2, b2[None, :]))  # biases as rows
     weights = [library.variable(one) for one in weights]
     values = forward_and_backward(library, images, onehot, weights)
-    calls = _calls(library, images, onehot, weights, values, np.float32(subject.training.learning_rate))
-    waited: dict[str, Callable[[], Array]] = {name: _waited(library, call) for name, call in calls.items()}
-
-    def whole() -> Array:
-        return [calls[operation.key]() for operation in OPERATIONS][-1]
-
-    waited[ALL] = _waited(library, whole)
-    waited[PRODUCT] = _waited(library, lambda: library.product(images, weights[0], False, False))
+    rate = np.float32(subject.training.learning_rate)
+    operations = _calls(library, images, onehot, weights, values, rate)
+    calls = operations | {
+        ALL: lambda: [operations[operation.key]() for operation in OPERATIONS][-1],
+        PRODUCT: lambda: library.product(images, weights[0], False, False),
+    }
     if library.compiled is not None:
-        rate = np.float32(subject.training.learning_rate)
         step = library.compiled(lambda *arrays: _new_weights(library, arrays[0], arrays[1], arrays[2:], rate))
-        waited[COMPILED] = _waited(library, lambda: step(images, onehot, *weights))
-    return waited
+        calls[COMPILED] = lambda: step(images, onehot, *weights)
+    return {name: _waited(library, call) for name, call in calls.items()}
 
 
 def _waited(library: Library, call: Callable[[], Array]) -> Callable[[], Array]:
@@ -167,12 +168,8 @@ def _calls(
     }
 
 
-def _same(array: Array) -> Array:
-    return array
-
-
 def _numpy(_device: str) -> Library:
-    return _like_numpy(np, np.ascontiguousarray, _same)
+    return _like_numpy(np, move=np.ascontiguousarray)
 
 
 def _cupy(_device: str) -> Library:
@@ -182,33 +179,26 @@ def _cupy(_device: str) -> Library:
         cupy.cuda.Device().synchronize()
         return value
 
-    return _like_numpy(cupy, cupy.asarray, wait)
+    return _like_numpy(cupy, move=cupy.asarray, wait=wait)
 
 
-def _like_numpy(xp, move: Callable[[np.ndarray], Array], wait: Callable[[Array], object]) -> Library:
-    """`xp`: the module, NumPy or one with its interface."""
-
-    def product(a, b, transposed_a, transposed_b):
-        return (a.T if transposed_a else a) @ (b.T if transposed_b else b)
+def _like_numpy(xp: Any, **others: Any) -> Library:
+    """Of a module with NumPy's interface; `others`: what it does otherwise, by the names of `Library`."""
 
     def descend(weights, step):
         weights -= step
         return weights
 
     return Library(
-        move,
-        product,
-        lambda z: xp.maximum(0, z),
-        lambda z: z > 0,
-        xp.exp,
-        xp.log,
-        lambda z: z.max(axis=1, keepdims=True),
-        lambda z: z.sum(axis=1, keepdims=True),
-        lambda z: z.sum(axis=0, keepdims=True),
-        xp.sum,
-        wait,
-        xp.copy,
-        descend,
+        **{
+            "relu": lambda z: xp.maximum(0, z),
+            "exp": xp.exp,
+            "log": xp.log,
+            "total": xp.sum,
+            "variable": xp.copy,
+            "descend": descend,
+        }
+        | others
     )
 
 
@@ -217,44 +207,26 @@ def _jax(device: str) -> Library:
     import jax.numpy as jnp
 
     target = jax.devices(device)[0]
-    positive = jax.jit(lambda z: (z > 0).astype(z.dtype))  # one call, as a comparison by itself is
-
-    def product(a, b, transposed_a, transposed_b):
-        return (a.T if transposed_a else a) @ (b.T if transposed_b else b)
-
-    return Library(
-        lambda array: jax.device_put(array, target),
-        product,
-        lambda z: jnp.maximum(0, z),
-        positive,
-        jnp.exp,
-        jnp.log,
-        lambda z: z.max(axis=1, keepdims=True),
-        lambda z: z.sum(axis=1, keepdims=True),
-        lambda z: z.sum(axis=0, keepdims=True),
-        jnp.sum,
-        jax.block_until_ready,
-        _same,
-        lambda weights, step: weights - step,
-        jax.jit,
+    return _like_numpy(
+        jnp,
+        move=lambda array: jax.device_put(array, target),
+        positive=jax.jit(lambda z: (z > 0).astype(z.dtype)),  # one call, as a comparison by itself is
+        wait=jax.block_until_ready,
+        variable=_same,
+        descend=lambda weights, step: weights - step,
+        compiled=jax.jit,
     )
 
 
 def _tensorflow(device: str) -> Library:
     import tensorflow as tf
 
-    place = f"/{device.upper()}:0"
+    def placed(make):
+        def on_device(array):
+            with tf.device(f"/{device.upper()}:0"):
+                return make(array)
 
-    def move(array):
-        with tf.device(place):
-            return tf.constant(array)
-
-    def variable(array):
-        with tf.device(place):
-            return tf.Variable(array)
-
-    def product(a, b, transposed_a, transposed_b):
-        return tf.matmul(a, b, transpose_a=transposed_a, transpose_b=transposed_b)
+        return on_device
 
     def wait(value):
         if device == "gpu":  # on the processor an operation returns when it is done
@@ -262,50 +234,43 @@ def _tensorflow(device: str) -> Library:
         return value
 
     return Library(
-        move,
-        product,
-        tf.nn.relu,
-        lambda z: tf.cast(z > 0, tf.float32),
-        tf.exp,
-        tf.math.log,
-        lambda z: tf.reduce_max(z, axis=1, keepdims=True),
-        lambda z: tf.reduce_sum(z, axis=1, keepdims=True),
-        lambda z: tf.reduce_sum(z, axis=0, keepdims=True),
-        tf.reduce_sum,
-        wait,
-        variable,
-        lambda w, step: w.assign_sub(step),
-        lambda function: tf.function(function, autograph=False),
+        move=placed(tf.constant),
+        product=lambda a, b, ta, tb: tf.matmul(a, b, transpose_a=ta, transpose_b=tb),
+        relu=tf.nn.relu,
+        positive=lambda z: tf.cast(z > 0, tf.float32),
+        exp=tf.exp,
+        log=tf.math.log,
+        largest=lambda z: tf.reduce_max(z, axis=1, keepdims=True),
+        row_sum=lambda z: tf.reduce_sum(z, axis=1, keepdims=True),
+        column_sum=lambda z: tf.reduce_sum(z, axis=0, keepdims=True),
+        total=tf.reduce_sum,
+        wait=wait,
+        variable=placed(tf.Variable),
+        descend=lambda w, step: w.assign_sub(step),
+        compiled=lambda function: tf.function(function, autograph=False),
     )
 
 
 def _torch(device: str) -> Library:
     import torch  # pyright: ignore[reportMissingImports] (optional)
 
-    target = torch.device("cuda" if device == "gpu" else "cpu")
+    from lib.backends.with_torch import torch_device, wait
 
-    def product(a, b, transposed_a, transposed_b):
-        return (a.T if transposed_a else a) @ (b.T if transposed_b else b)
-
-    def wait(value):
-        if device == "gpu":
-            torch.cuda.synchronize()
+    def waited(value):
+        wait(device)
         return value
 
     return Library(
-        lambda array: torch.from_numpy(np.array(array)).to(target),
-        product,
-        torch.relu,
-        lambda z: z > 0,
-        torch.exp,
-        torch.log,
-        lambda z: z.amax(dim=1, keepdim=True),
-        lambda z: z.sum(dim=1, keepdim=True),
-        lambda z: z.sum(dim=0, keepdim=True),
-        torch.sum,
-        wait,
-        _same,
-        lambda w, step: w.sub_(step),
+        move=lambda array: torch.from_numpy(np.array(array)).to(torch_device(device)),
+        relu=torch.relu,
+        exp=torch.exp,
+        log=torch.log,
+        largest=lambda z: z.amax(dim=1, keepdim=True),
+        row_sum=lambda z: z.sum(dim=1, keepdim=True),
+        column_sum=lambda z: z.sum(dim=0, keepdim=True),
+        total=torch.sum,
+        wait=waited,
+        descend=lambda w, step: w.sub_(step),
     )
 
 

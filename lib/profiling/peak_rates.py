@@ -30,8 +30,7 @@ class Probe:
 
 def probe(backend: str, device: str) -> Iterator[tuple[str, Measurement, float]]:
     """Measure what this backend's library can be asked for: name, measurement, and the work of one step."""
-    make = _MAKERS.get(BACKENDS[backend].worker)
-    for name, one in make(device).items() if make else ():
+    for name, one in _MAKERS[BACKENDS[backend].worker](device).items():
         one.sync(one.step())  # compiles, and touches its memory for the first time
         yield name, measure(one.step, sync=one.sync, config=CONFIG), one.work
 

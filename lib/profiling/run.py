@@ -1,6 +1,6 @@
-"""Which experiments take a step apart, and what runs them in a worker. `lib.profiling.step_breakdown` puts their
-results together.
+"""Which experiments take a step apart, and what runs them in a worker.
 
+`lib.profiling.step_breakdown` puts their results together.
 All experiments on a backend are measured in turns, block by block, so that a machine that drifts drifts for all of
 them.
 
@@ -10,8 +10,7 @@ them.
   training does.
 * `returns`: the call for one hidden neuron and one image, until it returns.
 * `fit-tiny`, `call-tiny`: training of that tiny network by `fit`, and the bare call in it: there the loop is the
-  library's own,
-  and cannot be run without the call.
+  library's own, and cannot be run without the call.
 * `transfer`, `transfer-base`: bringing a batch to where the arithmetic wants it, and the same with nothing to bring.
 * `many`, `many-tiny`: many steps on one batch without anybody being asked in between, of this network and of the tiny
   one.
@@ -28,7 +27,7 @@ from lib.timing.measurement import Ended, Measurement
 
 
 def examine(backend: str, device: str, examination: Examination, data: Data) -> Iterator[Row | None]:
-    """Measure what is asked, one row after another; None where it can be stopped."""
+    """Measure what is asked for, and yield one row after another; yields None where it can be stopped."""
     subject = Subject(examination.network, examination.batch_size, data, device)
     if examination.kind == "ceilings":
         from lib.profiling.peak_rates import probe

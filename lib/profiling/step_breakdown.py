@@ -46,12 +46,12 @@ class Split:
 
     @property
     def unexplained_s(self) -> float:
-        """What the parts leave of the measured step; below zero where parts overlap in time, as they do on two
-        cores."""
+        """What the parts leave of the measured step; negative where they overlap in time, as on two cores."""
         return self.step_s - sum(self.parts_s.values())
 
     @property
     def adds_up(self) -> bool:
+        """Whether the parts make up the measured step to within `EXPLAINED`."""
         return abs(self.unexplained_s) <= EXPLAINED * self.step_s
 
     @property

@@ -31,14 +31,13 @@ def measure_traps(subject: Subject) -> Iterator[Row | None]:
     """
     step = one_call(subject)
     reference = Repeated(lambda: _wait(step()))
-    busy = BusyProcessors(reference)
     wrong: tuple[Experiment, ...] = (
         Repeated(step, _wait, returns=True),
         FirstCallCounted(subject, step),
-        OneSample(step),
+        BestOf(step, samples=1),
         BestOf(step),
         Repeated(_with_transfer(subject)),
-        busy,
+        BusyProcessors(reference),
     )
     yield from interleaved({REFERENCE: reference, **dict(zip(TRAPS, wrong, strict=True))})
     if subject.device == "gpu":
@@ -68,30 +67,19 @@ class FirstCallCounted:
 
 
 @dataclass
-class OneSample:
-    """A single step, timed by itself after a little pause, as somebody does who tries it by hand."""
-
-    step: Step
-
-    def prepare(self) -> None:
-        self.block()
-
-    def block(self) -> float:
-        time.sleep(0.002)
-        return _single(self.step)
-
-
-@dataclass
 class BestOf:
-    """The smallest of several single steps in a row."""
+    """The smallest of several single steps in a row, each timed by itself."""
 
     step: Step
+    samples: int = TRAP_SAMPLES
 
     def prepare(self) -> None:
         self.block()
 
     def block(self) -> float:
-        return min(_single(self.step) for _ in range(TRAP_SAMPLES))
+        if self.samples == 1:
+            time.sleep(0.002)  # the pause of somebody who tries it by hand
+        return min(_single(self.step) for _ in range(self.samples))
 
 
 def _single(step: Step) -> float:
@@ -110,7 +98,7 @@ class BusyProcessors:
     steps: Repeated
 
     def prepare(self) -> None:
-        pass  # the reference is
+        """Nothing: the reference is prepared already."""
 
     def block(self) -> float:
         busy_s, wall_s = time.process_time(), time.perf_counter()
@@ -137,8 +125,7 @@ def _with_transfer(subject: Subject) -> Step:
 
 
 def _occupancy(step: Step) -> Iterator[Row]:
-    """Shares, not seconds: what `nvidia-smi` shows while steps run, and what the chip's own counters say (from
-    Hopper on)."""
+    """Shares, not seconds: what `nvidia-smi` shows while steps run, and the chip's own counters (from Hopper on)."""
     utilisations, until = [], time.perf_counter() + BUSY_S
     with watched_activity() as found:
         while time.perf_counter() < until:

@@ -34,6 +34,7 @@ def _step_by_step(subject: Subject) -> dict[str, Experiment]:
 
 
 def one_call(subject: Subject) -> Step:
+    """A step on one batch that is already on the device; it returns the loss without waiting for it."""
     current, rate = on_device(subject)
     x, y = jax.device_put(subject.batch, jax.devices(subject.device)[0])
 

@@ -3,7 +3,8 @@
 # pyright: reportMissingImports=false
 # It is optional: `make torch` installs it.
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import cycle
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,7 +21,7 @@ def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
         wait(subject.device)
 
     x, size = tensors(subject.data, subject.device)[0], subject.batch_size
-    slot, starts = x[:size].clone(), _for_ever(subject.starts)
+    slot, starts = x[:size].clone(), cycle(subject.starts)
     return {
         "python": Repeated(loop(subject, nothing)),
         # On a processor it returns when it is done; a card has a queue, which must not fill up.
@@ -32,11 +33,6 @@ def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
         "many": OneByOne(recorded_calls(subject), done),
         "many-tiny": OneByOne(recorded_calls(subject.tiny), done),
     }
-
-
-def _for_ever(starts: list[int]) -> Iterator[int]:
-    while True:
-        yield from starts
 
 
 def _one_call(subject: Subject) -> Step:

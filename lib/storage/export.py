@@ -7,24 +7,27 @@ taken.
 import base64
 import io
 import json
-import math
 import re
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Annotated, TextIO
 
 from lib.cache_folder import replaced
+from lib.hardware.optional import Meta
 from lib.storage.records import Record
-from lib.storage.rows import ADDED, COLUMNS, MAX_S, brief, check_kind, curve_of, number, record_of
+from lib.storage.rows import ADDED, COLUMNS, Seconds, brief, check_kind, checked, curve_of, record_of
 from lib.storage.store import SCHEMA_VERSION, Store
 
 FORMAT = "less-overhead results"
 PIECE = 2**20  # characters of a file that are read at a time
 MAX_PIECE = 64 * 2**20  # of one row: the losses of 100 epochs of single images are a third of that
+# What is noted of the whole is for people; these are the numbers in it that we calculate with.
 MAX_PRICE = 1000.0  # dollars an hour
+_ABOUT = {"took_s": Seconds, "price_per_h": Annotated[float, Meta(ge=0.0, le=MAX_PRICE)]}
 Rows = list[dict]
 
 
@@ -34,7 +37,7 @@ class NoExport(ValueError):
 
 @dataclass(frozen=True)
 class Export:
-    """A sound file's content: rows by table, as they lie in a store, and what was noted about the whole."""
+    """A valid file's content: the rows of each table, as they lie in a store, and the notes on the whole."""
 
     tables: Mapping[str, Rows]
     about: Mapping[str, object] = field(default_factory=dict)
@@ -45,26 +48,23 @@ class Export:
 
 
 def export_to(path: Path, store: Store, about: Mapping[str, object] | None = None, with_losses: bool = True) -> int:
-    """Write all rows, in the order of their keys; returns how many. The file appears whole or not at all.
+    """Write all rows, in the order of their keys, and return how many there are; the file appears whole or not at all.
 
-    `about`: what to note of the whole, such as the command that made it. Without losses of each step, curves have only
-    their epochs. Raises StoreUnusable, and OSError where the file cannot be written.
+    `about` holds notes on the whole, such as the command that made it. Without the losses of each step, curves have
+    only their epochs. Raises StoreUnusable, and OSError where the file cannot be written.
     """
-    less = {} if with_losses else {"losses": b"", "n_bytes": 0}
-    tables = {
-        name: [_portable(row | (less if name == "curves" else {})) for row in store.rows(name)] for name in COLUMNS
-    }
-    noted = {"about": dict(about)} if about else {}
-    content = {"format": FORMAT, "version": SCHEMA_VERSION, **noted, **tables}
+    less = {"curves": {} if with_losses else {"losses": b"", "n_bytes": 0}}
+    tables = {name: [_portable(row | less.get(name, {})) for row in store.rows(name)] for name in COLUMNS}
+    content = {"format": FORMAT, "version": SCHEMA_VERSION, **({"about": dict(about)} if about else {}), **tables}
     with replaced(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
     return sum(map(len, tables.values()))
 
 
 def import_from(path: Path, store: Store) -> tuple[int, int]:
-    """Add a file's rows to the store; how many there were, and how many of them were new.
+    """Add a file's rows to the store, all or none; returns how many it has, and how many of them were new.
 
-    All or none. Raises NoExport, StoreUnusable.
+    Raises NoExport and StoreUnusable.
     """
 
     def read() -> Iterator[tuple[str, dict]]:
@@ -156,7 +156,7 @@ class _Reader:
                 return value
 
     def members(self) -> Iterator[str]:
-        """The names of an object's members; who asks for the next one has taken the value."""
+        """The names of an object's members; take a member's value before you ask for the next name."""
         self.take("{")
         while self.peek() != "}":
             name = self.value()
@@ -198,8 +198,7 @@ def _head(file: TextIO, name: str) -> dict:
         for member in reader.members():
             if member in COLUMNS and reader.peek() == "[":
                 head[member] = []
-                for _ in reader.items():
-                    pass
+                deque(reader.items(), maxlen=0)  # read, and forgotten
             else:
                 head[member] = reader.value()
     else:
@@ -225,12 +224,11 @@ def _head(file: TextIO, name: str) -> dict:
 
 
 def _check_about(about: object, name: str) -> None:
-    """What is noted of the whole is for people; only these are reckoned with."""
     try:
         if not isinstance(about, dict):
             raise ValueError(f"expected notes by name, got {brief(about)}")
-        number(about.get("took_s", 0.0), MAX_S, "seconds")
-        number(about.get("price_per_h", 0.0), MAX_PRICE, "dollars an hour")
+        for name, kind in _ABOUT.items():
+            checked(about.get(name, 0.0), kind, name)
         json.dumps(about, ensure_ascii=False).encode()
     except ValueError as error:
         raise NoExport(f"{name}: what is noted of the whole is damaged ({error}); export it again") from error
@@ -262,7 +260,7 @@ def _checked(table: str, row: object, name: str) -> dict:
         else:
             row["losses"] = base64.b64decode(row["losses"], validate=True)
             row["n_bytes"] = len(row["losses"])
-            row["used_at"] = min(number(row["used_at"], math.inf, "a time of last use"), time.time())
+            row["used_at"] = min(checked(row["used_at"], COLUMNS[table]["used_at"], "used_at"), time.time())
             curve_of(row)
     except (ValueError, TypeError) as error:
         which = row["subject"] if table == "measurements" else row["training"]

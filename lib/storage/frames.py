@@ -1,4 +1,4 @@
-"""Kept measurements as a pandas frame: one row each, flat, units in the names."""
+"""Stored measurements as a pandas frame: one row each, flat, with units in the column names."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,10 @@ _LAST = ("warnings", "ended", "machine", "machine_line", "versions", "sources", 
 
 
 def records_frame(records: Sequence[Record]) -> pd.DataFrame:
-    """What was measured (each subject's own columns), median and quartiles of a step in seconds, and what it was
-    measured on."""
+    """A row for each measurement, the oldest first: its subject, seconds of a step, and where it was measured.
+
+    Each subject has its own columns; seconds are the median and the quartiles.
+    """
     rows = []
     for record in records:
         measured = record.measurement

@@ -1,5 +1,4 @@
-"""What is kept: a training's curve and what it depends on, and a measurement with all that is needed to judge it
-years later."""
+"""What is stored: curves of trainings with what they depend on, and measurements with what it takes to judge them."""
 
 import hashlib
 import json
@@ -8,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 
 import numpy as np
 
@@ -19,10 +19,24 @@ from lib.spec import Training
 from lib.timing.measurement import Ended, Measurement
 
 
+class Kind(StrEnum):
+    """What a measurement is of. The values lie in files: they stay as they are."""
+
+    RACE = "race"
+    ANATOMY = "anatomy"
+    CEILING = "ceiling"
+    MODELS = "models"
+    SWEEP = "sweep"
+    STEP_TIME = "pace"
+    FAILURE = "failure"  # of what could not be measured: it has no seconds
+
+
 @dataclass(frozen=True)
 class Curve:
-    """One training: its epochs, its losses (float32; of each step, or means of `every` steps), and when and where it
-    was timed."""
+    """One training: its epochs and losses, and when and where it was timed.
+
+    `losses` is float32, (steps / every,): the loss of each step, or means of `every` steps.
+    """
 
     first_call_s: float
     epochs: tuple[Epoch, ...]
@@ -34,12 +48,12 @@ class Curve:
     warnings: tuple[str, ...] = ()  # why its seconds must not be trusted
 
     def cut(self, n_epochs: int) -> "Curve":
-        """The same as if it had ended after so many epochs: training is deterministic."""
+        """The curve as if training had ended after so many epochs: training is deterministic."""
         steps = sum(epoch.steps for epoch in self.epochs[:n_epochs])
         return replace(self, epochs=self.epochs[:n_epochs], losses=self.losses[: -(-steps // self.every)])
 
     def thinned(self, points: int) -> "Curve":
-        """With the means of groups of losses, at most so many; for sweeps of which nobody looks at each step."""
+        """The curve with at most `points` losses, means of groups; for sweeps of which nobody looks at each step."""
         width = -(-len(self.losses) // points)
         if width <= 1:
             return self
@@ -66,7 +80,7 @@ def this_command() -> str:
 class Record:
     """One measurement, with everything that is needed to judge it years later."""
 
-    kind: str  # which table it belongs to: "race", "anatomy", "ceiling"
+    kind: str  # a `Kind`, or one that only another version knows
     subject: Mapping[str, str | int | float]  # what was measured: backend, device, batch_size, …
     block_s: tuple[float, ...]  # seconds of each block, as they came
     steps_per_block: int
@@ -84,6 +98,7 @@ class Record:
     def of(
         cls, kind: str, subject: Mapping[str, str | int | float], measured: Measurement, versions: str = ""
     ) -> "Record":
+        """The record of what was just measured on this machine, by these versions of libraries."""
         return cls(
             kind,
             dict(subject),
@@ -118,6 +133,7 @@ class Key:
     versions: str
 
     def digest(self) -> str:
+        """SHA-256 of all of it, this machine and the source of `lib`; 64 hexadecimal digits."""
         parts = (
             {name: value for name, value in asdict(self.training).items() if name != "epochs"},
             asdict(self.runtime),

@@ -1,30 +1,53 @@
 """What lies in a row of the store, and whether it is sound: a disk may damage it, and an import may come from anybody.
 
-A row is a mapping of column to value, as in the tables. What is not sound raises ValueError, which says what was
-expected.
+A row is a mapping of column to value, as in the tables of the store. The types below say what is sound, and msgspec
+checks values against them. What is not sound raises ValueError, which says what was expected.
 """
 
 import json
-import math
+import re
+import sys
 from collections.abc import Mapping
-from dataclasses import asdict, fields
 from datetime import datetime
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from lib.backends.base import Epoch, no_parameters
 from lib.backends.registry import DEVICES
+from lib.hardware.optional import Meta, ValidationError, convert, defstruct
 from lib.spec import MAX_EPOCHS, Network, Training
-from lib.storage.records import Curve, Record
+from lib.storage.records import Curve, Kind, Record
 from lib.timing.measurement import Ended
 
-Row = Mapping[str, object]
+Row = Mapping[str, Any]
 
-# The columns of each table, and the type of what lies in them.
-COLUMNS: Mapping[str, Mapping[str, type]] = {
+MAX_S = 1e9  # no measurement is longer than thirty years
+MIN_S = 1e-12  # nor shorter than light needs for a hair's breadth
+MAX_NUMBER = 1e30  # of operations or bytes in one step
+MAX_INTEGER = 2**53  # what a JSON number holds exactly
+LEAST_LOSS = -1e-3  # a mean cross-entropy is not negative, but rounded
+
+# Numbers within limits: NaN is within none.
+Seconds = Annotated[float, Meta(ge=0.0, le=MAX_S)]
+Amount = Annotated[float, Meta(ge=0.0, le=MAX_NUMBER)]
+Index = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+Count = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+
+
+def _object(**fields: Any) -> Any:
+    """The type of a JSON object that has these fields, and no others."""
+    return defstruct("Object", list(fields.items()), forbid_unknown_fields=True)
+
+
+# The columns of each table, and the type of what lies in them; those of JSON_COLUMNS as JSON, in text.
+JSON_COLUMNS = {"training", "epochs", "subject", "block_s", "warnings"}
+COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "curves": {
         "key": str,
-        "training": str,
+        "training": _object(
+            network=_object(hidden=list[Count]), learning_rate=float, batch_size=Index, epochs=Index, seed=Index
+        ),
         "backend": str,
         "device": str,
         "data": str,
@@ -32,28 +55,41 @@ COLUMNS: Mapping[str, Mapping[str, type]] = {
         "versions": str,
         "machine": str,
         "measured_at": str,
-        "first_call_s": float,
-        "epochs": str,
+        "first_call_s": Seconds,
+        "epochs": Annotated[
+            list[
+                _object(
+                    epoch=Index,
+                    steps=Index,
+                    validation_loss=float,  # not a number where a training diverged
+                    validation_accuracy=Annotated[float, Meta(ge=0.0, le=1.0)],
+                    train_s=Seconds,
+                    evaluation_s=Seconds,
+                    diverged_step=Index | None,
+                )
+            ],
+            Meta(max_length=MAX_EPOCHS),
+        ],
         "losses": bytes,
         "n_bytes": int,
-        "used_at": float,
-        "every": int,
-        "together": int,
-        "warnings": str,
+        "used_at": Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0.0, le=sys.float_info.max)],
+        "every": Count,
+        "together": Count,
+        "warnings": list[str],
     },
     "measurements": {
         "id": str,
         "kind": str,
-        "subject": str,
+        "subject": dict[str, str | Annotated[float, Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]],
         "machine": str,
         "machine_line": str,
         "sources": str,
         "versions": str,
         "measured_at": str,
-        "block_s": str,
-        "steps_per_block": int,
-        "ended": str,
-        "warnings": str,
+        "block_s": list[Seconds],
+        "steps_per_block": Count,
+        "ended": Literal[tuple(Ended.__members__)],
+        "warnings": list[str],
         "clocks": str,
         "command": str,
     },
@@ -63,107 +99,72 @@ ADDED: Mapping[str, Mapping[str, tuple[int, object]]] = {
     "curves": {"every": (3, 1), "together": (3, 1), "warnings": (5, "[]")},
     "measurements": {"clocks": (4, ""), "command": (4, "")},
 }
-# What a measurement of a kind must say of its subject, or nothing can be made of it.
-SUBJECTS: Mapping[str, tuple[str, ...]] = {
-    "race": ("backend", "device", "batch_size", "hidden"),
-    "anatomy": ("name", "work"),
-    "ceiling": ("library", "device", "name", "work"),
-    "models": ("strategy", "device", "count"),
-    "sweep": ("method",),
-    "pace": ("first_call_s",),
+# What a measurement of a kind must say of its subject, or nothing can be made of it; and what any may say.
+_DEVICE, _WORK = Literal[DEVICES], Annotated[float, Meta(ge=MIN_S, le=MAX_NUMBER)]
+SUBJECTS: Mapping[str, Mapping[str, Any]] = {
+    Kind.RACE: {"backend": str, "device": _DEVICE, "batch_size": Count, "hidden": str},
+    Kind.ANATOMY: {"name": str, "work": _WORK},
+    Kind.CEILING: {"library": str, "device": _DEVICE, "name": str, "work": _WORK},
+    Kind.MODELS: {"strategy": str, "device": _DEVICE, "count": Count},
+    Kind.SWEEP: {"method": str},
+    Kind.STEP_TIME: {"first_call_s": Amount},
 }
-_WORDS = {"backend", "device", "hidden", "name", "library", "strategy", "method"}  # the other names above are numbers
-FAILURE = "failure"  # the kind of what could not be measured: it has no seconds
-
-MAX_S, MIN_S = (
-    1e9,
-    1e-12,
-)  # no measurement is longer than thirty years, nor shorter than light needs for a hair's breadth
-MAX_NUMBER = 1e30  # of operations or bytes in one step
-MAX_INTEGER = 2**53  # what a JSON number holds exactly
-LEAST_LOSS = -1e-3  # a mean cross-entropy is not negative, but rounded
+_EVERY_SUBJECT = {"work": _WORK, "first_call_s": Amount, "evaluation_s": Amount}
+# What is expected, in words, where the type itself does not say enough.
+_WORDS = {
+    "block_s": "seconds from 0 on",
+    "device": f"a device of {', '.join(DEVICES)}",
+    "ended": f"an end of {', '.join(Ended.__members__)}",
+    "every": "1 or more steps a loss",
+    "first_call_s": f"seconds, at most {MAX_S:g}",
+    "hidden": "1 or more neurons in a layer",
+    "steps_per_block": "1 or more steps in a block",
+    "together": "1 or more networks trained together",
+    "used_at": "a time of last use",
+    "work": f"work from {MIN_S:g} on",
+}
 
 
 def curve_of(row: Row) -> Curve:
     """A row of curves as what it stands for."""
-    _check_columns("curves", row)
-    _training(row["training"])
-    losses = np.frombuffer(row["losses"], np.float32)  # type: ignore[call-overload]
+    found = _read("curves", row)
+    Training(**found["training"] | {"network": Network(**found["training"]["network"])})
+    losses = np.frombuffer(found["losses"], np.float32)
     if (np.isfinite(losses) & (losses < LEAST_LOSS)).any():
         raise ValueError(f"expected losses from 0 on, got {np.nanmin(losses)}")
-    seconds = number(row["first_call_s"], MAX_S, "seconds")
-    number(row["used_at"], math.inf, "a time of last use")
-    every, together = integer(row["every"], "steps a loss"), integer(row["together"], "networks trained together")
     return Curve(
-        seconds,
-        _epochs(row["epochs"]),
-        losses,
-        str(row["measured_at"]),
-        str(row["machine"]),
-        every,
-        together,
-        _warnings(row["warnings"]),
+        epochs=tuple(Epoch(**epoch, parameters=no_parameters) for epoch in found["epochs"]),
+        losses=losses,
+        warnings=tuple(found["warnings"]),
+        **{name: found[name] for name in ("first_call_s", "measured_at", "machine", "every", "together")},
     )
 
 
 def record_of(row: Row) -> Record:
     """A row of measurements as what it stands for."""
-    _check_columns("measurements", row)
-    subject, block_s = (read_json(row[name]) for name in ("subject", "block_s"))
-    if not isinstance(subject, dict) or not isinstance(block_s, list):
-        raise ValueError("expected a subject and a list of seconds")
-    for value in subject.values():
-        if not isinstance(value, str):
-            number(value, MAX_NUMBER, "text or a number in the subject", -MAX_NUMBER)
-    if row["ended"] not in Ended.__members__:
-        raise ValueError(f"expected an end of {', '.join(Ended.__members__)}, got {brief(row['ended'])}")
-    return Record(
-        subject=subject,
-        block_s=tuple(number(value, MAX_S, "seconds") for value in block_s),
-        warnings=_warnings(row["warnings"]),
-        steps_per_block=integer(row["steps_per_block"], "steps in a block"),
-        **{
-            name: row[name]
-            for name in (
-                "kind",
-                "ended",
-                "versions",
-                "machine",
-                "machine_line",
-                "sources",
-                "measured_at",
-                "clocks",
-                "command",
-            )
-        },  # type: ignore[arg-type]
-    )
+    found: dict[str, Any] = {name: value for name, value in _read("measurements", row).items() if name != "id"}
+    return Record(block_s=tuple(found.pop("block_s")), warnings=tuple(found.pop("warnings")), **found)
 
 
 def check_kind(record: Record) -> None:
     """Refuse a measurement that lacks what its kind is read for: of its subject, and seconds that can be divided by."""
-    subject, needed = record.subject, SUBJECTS.get(record.kind, ())
-    for name in needed:
-        if isinstance(subject.get(name), str) != (name in _WORDS) or name not in subject:
-            raise ValueError(
-                f"expected {name} as {'text' if name in _WORDS else 'a number'} in the subject ({record.kind}), "
-                f"got {brief(subject.get(name, 'nothing'))}"
-            )
-    for name in ("batch_size", "count"):
-        if name in needed:
-            integer(subject[name], name)
-    for name in ("work", "first_call_s", "evaluation_s"):
+    subject, needed = record.subject, SUBJECTS.get(record.kind, {})
+    for name, kind in needed.items():
+        if name not in subject or isinstance(subject[name], str) != (kind in (str, _DEVICE)):
+            words = "text" if kind in (str, _DEVICE) else "a number"
+            got = brief(subject.get(name, "nothing"))
+            raise ValueError(f"expected {name} as {words} in the subject ({record.kind}), got {got}")
+    for name, kind in {**_EVERY_SUBJECT, **needed}.items():
         if name in subject:
-            number(subject[name], MAX_NUMBER, name, MIN_S if name == "work" else 0.0)
+            checked(subject[name], kind, name)
     if "hidden" in needed:
         Network.parse(str(subject["hidden"]))
-    if "device" in needed and subject["device"] not in DEVICES:
-        raise ValueError(f"expected a device of {', '.join(DEVICES)}, got {brief(subject['device'])}")
-    if record.kind != FAILURE and not record.block_s:
+    if record.kind != Kind.FAILURE and not record.block_s:
         raise ValueError("expected seconds, got none")
-    if record.kind == "models" and len(record.block_s) != 3:
+    if record.kind == Kind.MODELS and len(record.block_s) != 3:
         raise ValueError(f"expected the quartiles of seconds, got {len(record.block_s)} values")
-    for value in record.block_s if record.kind in ("race", "ceiling", "models", "sweep") else ():
-        number(value, MAX_S, "seconds", MIN_S)
+    if record.kind in (Kind.RACE, Kind.CEILING, Kind.MODELS, Kind.SWEEP) and min(record.block_s) < MIN_S:
+        raise ValueError(f"expected seconds from {MIN_S:g} on, got {min(record.block_s)}")
 
 
 def row_of(record: Record) -> dict[str, object]:
@@ -178,61 +179,18 @@ def epochs_text(curve: Curve) -> str:
     return json.dumps([{k: v for k, v in vars(epoch).items() if k != "parameters"} for epoch in curve.epochs])
 
 
-def _training(text: object) -> Training:
-    values = read_json(text)
-    if not isinstance(values, dict) or sorted(values) != sorted(asdict(Training())):
-        raise ValueError(f"expected a training, got {brief(values)}")
-    network = values.pop("network")
-    hidden = network.get("hidden") if isinstance(network, dict) and len(network) == 1 else None
-    if not isinstance(hidden, list):
-        raise ValueError(f"expected a network's hidden layers, got {brief(network)}")
-    rate = number(values.pop("learning_rate"), MAX_NUMBER, "a learning rate")
-    widths = tuple(integer(width, "neurons in a layer") for width in hidden)
-    return Training(Network(widths), rate, **{name: integer(value, name, 0) for name, value in values.items()})
-
-
-def _warnings(text: object) -> tuple[str, ...]:
-    warnings = read_json(text)
-    if not isinstance(warnings, list) or not all(isinstance(warning, str) for warning in warnings):
-        raise ValueError(f"expected a list of warnings in words, got {brief(text)}")
-    return tuple(warnings)
-
-
-def _epochs(text: object) -> tuple[Epoch, ...]:
-    rows = read_json(text)
-    if not isinstance(rows, list) or len(rows) > MAX_EPOCHS:
-        raise ValueError(f"expected up to {MAX_EPOCHS} epochs, got {brief(rows)}")
-    return tuple(_epoch(row) for row in rows)
-
-
-def _epoch(row: object) -> Epoch:
-    names = {field.name for field in fields(Epoch)} - {"parameters"}
-    if not isinstance(row, dict) or set(row) != names:
-        raise ValueError(f"expected an epoch's {', '.join(sorted(names))}, got {brief(row)}")
-    if type(row["validation_loss"]) not in (int, float):  # not a number where a training diverged
-        raise ValueError(f"expected a validation loss, got {brief(row['validation_loss'])}")
-    for name in ("train_s", "evaluation_s"):
-        number(row[name], MAX_S, "seconds")
-    number(row["validation_accuracy"], 1.0, "an accuracy")
-    integer(row["epoch"], "the number of an epoch", 0)
-    integer(row["steps"], "steps in an epoch", 0)
-    if row["diverged_step"] is not None:
-        integer(row["diverged_step"], "the step of the divergence", 0)
-    return Epoch(**row, parameters=no_parameters)
-
-
-def _check_columns(table: str, row: Row) -> None:
+def _read(table: str, row: Row) -> dict[str, Any]:
+    """A row's columns, checked, with their JSON read."""
+    found = {name: _read_json(row[name]) if name in JSON_COLUMNS else row[name] for name in COLUMNS[table]}
     for name, kind in COLUMNS[table].items():
-        value = row[name]
-        if type(value) is not kind and not (kind is float and type(value) is int):
-            raise ValueError(f"expected {kind.__name__} in the column {name}, got {brief(value)}")
-        if isinstance(value, str):
-            value.encode()  # half of a pair of characters, which nothing can write
-    datetime.fromisoformat(str(row["measured_at"]))
+        checked(found[name], kind, name)
+    "".join(text for text in row.values() if isinstance(text, str)).encode()  # not half of a pair of characters
+    datetime.fromisoformat(found["measured_at"])
+    return found
 
 
-def read_json(text: object) -> object:
-    """A JSON text's value.
+def _read_json(text: object) -> Any:
+    """A JSON text's value; NaN and Infinity, which msgspec would refuse, are among what Python writes.
 
     Raises ValueError also for what is nested too deeply, and for what cannot be written as text again.
     """
@@ -247,18 +205,22 @@ def read_json(text: object) -> object:
     return value
 
 
-def number(value: object, most: float, what: str, least: float = 0.0) -> float:
-    """The value, if it is a finite number within these limits."""
-    if type(value) not in (int, float) or not least <= value <= most or value == math.inf:  # type: ignore[operator]
-        limits = f", at most {most:g}" if isinstance(value, int | float) and value > most else f" from {least:g} on"
-        raise ValueError(f"expected {what}{limits}, got {brief(value)}")
-    return value  # type: ignore[return-value]
+def checked(value: Any, kind: Any, name: str) -> Any:
+    """The value as it is, if msgspec finds it to be of this type.
 
-
-def integer(value: object, what: str, least: int = 1) -> int:
-    """The value, if it is a whole number from `least` on that every reader can hold."""
-    if type(value) is not int or not least <= value <= MAX_INTEGER:
-        raise ValueError(f"expected {least} or more {what}, got {brief(value)}")
+    Raises ValueError: what was expected, in the words of the field that is wrong, and what came.
+    """
+    try:
+        convert(value, kind)
+    except ValidationError as error:
+        inside = re.fullmatch(r"(?:Expected|Number) .* - at `\$([\w.\[\]]*)`", str(error))  # `$[3].train_s`
+        for step in re.findall(r"\w+", inside[1]) if inside else ():
+            name, value = (name, value[int(step)]) if step.isdecimal() else (step, value[step])
+        problem = re.split(" - at |, got ", str(error))[0]  # such as “Expected `str`”
+        expected = (
+            f"expected {_WORDS[name]}" if name in _WORDS else brief(f"{problem[0].lower()}{problem[1:]} in {name}")
+        )
+        raise ValueError(f"{expected}, got {brief(value)}") from error
     return value
 
 

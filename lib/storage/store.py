@@ -1,11 +1,11 @@
-"""Learning curves and measurements, kept in SQLite: the curves are served again at once, the measurements are a record.
+"""Learning curves and measurements in SQLite: the curves are served again at once, the measurements are a record.
 
 A training is deterministic for its key (training, backend and device, data, source of `lib`, versions), so its curve
 may be served again. Its seconds are a measurement: they come back with the machine and the time that they were taken.
 
-A store that cannot be written says why in `trouble` and keeps nothing; nothing fails because of it. Each call opens the
-file anew (0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not at
-all. A file that proves damaged is set aside, and what can still be read of it is kept on; a row that is not sound is
+A store that cannot be written says why in `trouble` and stores nothing; nothing fails because of it. Each call opens
+the file anew (0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not
+at all. A file that proves damaged is set aside, and what can still be read of it is saved; a row that is not sound is
 passed over.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import TypeVar
 
@@ -106,41 +107,37 @@ class StoreUnusable(OSError):
 
 
 class Store:
-    """Curves by key. `path` defaults to the cache folder; `trouble` is a sentence where something is wrong."""
+    """Curves by key, and measurements, in the SQLite file `path` (default: one in the cache folder)."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._why_not = ""  # nothing is kept
+        self._why_not = ""  # why nothing is stored
         self._set_aside = ""  # what became of a damaged file
-        self._path: Path | None = path
+        self.path = path  # None where there is no folder for it
         if path is None:
             try:
-                self._path = cache_dir() / "results.sqlite"
+                self.path = cache_dir() / "results.sqlite"
             except CacheUnwritable as error:
                 self._why_not = f"Results are not kept: {error}."
 
     @property
     def trouble(self) -> str:
+        """What is wrong, in sentences; empty where nothing is."""
         return " ".join(filter(None, (self._set_aside, self._why_not)))
 
-    @property
-    def path(self) -> Path | None:
-        """The file; None where there is no folder for it."""
-        return self._path
-
     def get(self, key: Key) -> Curve | None:
-        """The curve of the key's training, if as many epochs of it are kept."""
+        """The curve of the key's training, if as many epochs of it are stored."""
         curve = self.begun(key)
         return curve.cut(key.training.epochs) if curve is not None and curve.lasts(key.training.epochs) else None
 
     def begun(self, key: Key) -> Curve | None:
-        """The curve kept under the key, however many epochs it has."""
+        """The curve stored under the key, however many epochs it has."""
         found = self._read(lambda database: _rows_of(database, "curves", "key = ?", key.digest()))
         return next(_sound(found or [], curve_of), None)
 
     def put(self, key: Key, curve: Curve, parameters: Parameters | None = None) -> Curve:
-        """Keep a curve, replacing an older one; returns it with the time and machine filled in.
+        """Store a curve, replacing an older one, and return it with the time and machine filled in.
 
-        `parameters` are those after its last epoch: from them the training can go on.
+        `parameters` are those after its last epoch, from which the training can be continued.
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         curve = replace(curve, measured_at=now, machine=machine_id())
@@ -165,7 +162,7 @@ class Store:
             "warnings": json.dumps(curve.warnings),
         }
         content = b"".join(np.ascontiguousarray(part).tobytes() for layer in parameters or () for part in layer)
-        kept = {
+        last = {
             "key": key.digest(),
             "epochs": len(curve.epochs),
             "content": content,
@@ -177,35 +174,29 @@ class Store:
             _insert(database, "curves", row, "REPLACE")
             _make_room(database, "curves", "losses")
             if parameters:
-                _insert(database, "parameters", kept, "REPLACE")
+                _insert(database, "parameters", last, "REPLACE")
                 _make_room(database, "parameters", "content")
 
         self._write(work)
         return curve
 
     def parameters(self, key: Key) -> tuple[int, Parameters] | None:
-        """Epochs after which a training's parameters are kept, and these, float32."""
+        """The number of epochs after which a training's parameters were stored, and the parameters, float32."""
         found = self._read(lambda database: _rows_of(database, "parameters", "key = ?", key.digest()))
         network = key.training.network
         if not found or len(found[0]["content"]) != network.parameter_bytes:
             return None
-        values, first, layers = np.frombuffer(found[0]["content"], np.float32), 0, []
-        for inputs, outputs in network.shapes:
-            weights = values[first : first + inputs * outputs].reshape(inputs, outputs)
-            first += inputs * outputs
-            layers.append((weights, values[first : first + outputs]))
-            first += outputs
-        return found[0]["epochs"], layers
+        sizes = [size for inputs, outputs in network.shapes for size in (inputs * outputs, outputs)]
+        parts = np.split(np.frombuffer(found[0]["content"], np.float32), np.cumsum(sizes)[:-1])
+        layers = zip(parts[::2], parts[1::2], network.shapes, strict=True)
+        return found[0]["epochs"], [(weights.reshape(shape), biases) for weights, biases, shape in layers]
 
     def add(self, record: Record) -> None:
-        """Keep a measurement; the same one a second time changes nothing.
-
-        Whole or not at all, whatever ends the process.
-        """
+        """Store a measurement, whole or not at all, whatever ends the process; a second time changes nothing."""
         self._write(lambda database: _insert(database, "measurements", row_of(record), "IGNORE"))
 
     def records(self, kind: str | None = None) -> list[Record]:
-        """The measurements kept, all or of one kind, in the order of their ids (which says nothing)."""
+        """The stored measurements, all or of one kind, in the order of their ids (which says nothing)."""
         where, values = ("1", ()) if kind is None else ("kind = ?", (kind,))
         found = self._read(lambda database: _rows_of(database, "measurements", where, *values))
         return list(_sound(found or [], record_of))
@@ -236,14 +227,14 @@ class Store:
         def work(database: sqlite3.Connection) -> tuple[int, int]:
             for table in COLUMNS:
                 database.execute(f"CREATE TEMP TABLE new_{table} AS SELECT * FROM main.{table} LIMIT 0")
-            count = 0
+            came = 0
             for table, row in read():
                 _insert(database, f"new_{table}", row, "ABORT")
-                count += 1
+                came += 1
             before = database.total_changes
             for table in COLUMNS:
                 database.execute(f"INSERT OR IGNORE INTO main.{table} SELECT * FROM temp.new_{table}")
-            return count, database.total_changes - before
+            return came, database.total_changes - before
 
         return self._work(work)
 
@@ -256,7 +247,7 @@ class Store:
             return None
 
     def _write(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        """Do the work, whole or not at all; what kept an earlier one from being done is over then."""
+        """Do the work, whole or not at all; where it succeeds, earlier trouble is over."""
         try:
             self._work(work)
             self._why_not = ""
@@ -268,26 +259,26 @@ class Store:
 
         Raises StoreUnusable.
         """
-        if self._path is None:
+        if self.path is None:
             raise StoreUnusable(self._why_not)
         try:
-            before = _identity(self._path)
+            before = _identity(self.path)
             try:
                 return self._transaction(work)
             except sqlite3.DatabaseError as error:
                 if _code(error) not in _DAMAGED:
                     raise
-                self._begin_anew(self._path, before)
+                self._begin_anew(self.path, before)
                 return self._transaction(work)
         except StoreUnusable:
             raise
         except (sqlite3.Error, OSError) as error:
             reason = _REASONS.get(_code(error), f"{error}; set MNIST_CACHE_DIR to another folder")
-            raise StoreUnusable(f"Results are not kept: {self._path} cannot be used: {reason}.") from error
+            raise StoreUnusable(f"Results are not kept: {self.path} cannot be used: {reason}.") from error
 
     def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        assert self._path is not None, "asked for before"
-        with closing(self._prepared(self._path)) as database, database:
+        assert self.path is not None, "asked for before"
+        with closing(self._prepared(self.path)) as database, database:
             return work(database)
 
     def _begin_anew(self, path: Path, damaged: int | None) -> None:
@@ -329,8 +320,8 @@ class Store:
                     f" {SCHEMA_VERSION}); update this program, or set MNIST_CACHE_DIR to another folder."
                 )
             if version < SCHEMA_VERSION:
-                database.execute("BEGIN IMMEDIATE")  # who comes second waits, and finds the tables there
-                # Who waited for the other's migration finds it made.
+                database.execute("BEGIN IMMEDIATE")  # the second program waits, and finds the tables there
+                # A program that waited for another one's migration finds it done.
                 (version,) = database.execute("PRAGMA user_version").fetchone()
                 for migration in _MIGRATIONS[version:]:
                     for statement in migration.split(";"):
@@ -391,12 +382,12 @@ def _readable(path: Path) -> Iterator[tuple[str, dict]]:
 def _numbers(database: sqlite3.Connection, table: str) -> set[int]:
     """SQLite's numbers of a table's rows: from both ends of the table and of its index up to where each is damaged."""
     found: set[int] = set()
-    for runtime in ("NOT INDEXED ORDER BY rowid", f"INDEXED BY sqlite_autoindex_{table}_1 ORDER BY 1"):
+    column = "id" if table == "measurements" else "key"
+    for order in ("NOT INDEXED ORDER BY rowid", f"INDEXED BY sqlite_autoindex_{table}_1 ORDER BY 1"):
         for direction in ("ASC", "DESC"):
-            column = "id" if table == "measurements" else "key"
             with suppress(sqlite3.Error):
-                for row in database.execute(f"SELECT {column}, rowid FROM {table} {runtime} {direction}"):
-                    found.add(row[1])
+                rows = database.execute(f"SELECT {column}, rowid FROM {table} {order} {direction}")
+                found.update(row[1] for row in rows)
     return found
 
 
@@ -411,11 +402,8 @@ def _identity(path: Path) -> int | None:
 
 
 def _free_name(path: Path) -> Path:
-    number, name = 1, path
-    while name.exists():
-        number += 1
-        name = path.with_name(f"{path.name}-{number}")
-    return name
+    others = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(name for name in chain([path], others) if not name.exists())
 
 
 def _text(content: bytes) -> str:

@@ -14,7 +14,7 @@ from lib.backends.stacked.packing import Shape, arrange
 from lib.hardware.cores import usable_cores
 from lib.spec import N_VALIDATION, Training
 from lib.storage.current import current
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.sweeps.events import Choosing, Picked
 from lib.sweeps.process_pool import Expected, PoolTask, is_warm, local_pool, pools_are_possible, run_tasks
@@ -25,7 +25,6 @@ from lib.workers.engine import Engine
 from lib.workers.messages import How, Message, Progress
 from lib.workers.queue import AnyRequest
 
-KIND = "pace"
 PROBE_S = 0.2  # of steps
 MAX_PROBES = 3  # programs of a strategy that are measured; the others are taken to have the same speed
 WORTH_S = 1.5  # a sweep that one after another is over sooner is not worth measuring for
@@ -233,7 +232,7 @@ class StepTimes:
     def _remembered(self, program: Subject) -> list[Record]:
         if self.store is None:
             return []
-        return current(self.store.records(KIND), self._subject(program), self.runtime.backend)
+        return current(self.store.records(Kind.STEP_TIME), self._subject(program), self.runtime.backend)
 
     def _measured(self, program: Subject, part: Part) -> Generator[Message, None, list[Record]]:
         """Begin the part, and end it after a few steps; no record where it was cancelled."""
@@ -253,7 +252,7 @@ class StepTimes:
         spent_s, steps = quickest(reports)
         measured = watch.marked(Measurement((spent_s,), steps, Ended.CAP))
         subject = self._subject(program) | {"first_call_s": first_call_s}
-        record = Record.of(KIND, subject, measured, versions(self.runtime.backend))
+        record = Record.of(Kind.STEP_TIME, subject, measured, versions(self.runtime.backend))
         if self.store is not None:
             self.store.add(record)
         return [record]
@@ -300,7 +299,7 @@ class StepTimes:
             return []
         measured = watch.marked(Measurement((max(found),), 1, Ended.CAP))
         subject = self._subject(program) | {"first_call_s": COMPILED_S}
-        record = Record.of(KIND, subject, measured, versions(self.runtime.backend))
+        record = Record.of(Kind.STEP_TIME, subject, measured, versions(self.runtime.backend))
         if self.store is not None:
             self.store.add(record)
         return [record]

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from lib.backends.registry import Runtime, versions
-from lib.experiments.anatomy_of_a_step import KIND, tasks
+from lib.experiments.anatomy_of_a_step import tasks
 from lib.experiments.backend_race import ROUNDS, Cell, Standing
 from lib.experiments.claims import CELLS, CLAIMS, ClaimStatus, Known, cells_to_measure, known, measure_missing
 from lib.profiling.operations import ALL, KERNELS, OPERATIONS
 from lib.profiling.step_breakdown import Split
 from lib.spec import Network
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
@@ -213,9 +213,11 @@ def test_kept_records_become_what_is_known():
         "many-tiny": 0.0,
         "call": 1.5e-4,
     }
-    records = [record("race", cell.subject | {"scaled": 0}, 1.0)]
-    records += [record(KIND, operations.subject | {"name": name, "work": 1.0}, 1e-5) for name in names]
-    records += [record(KIND, parts.subject | {"name": name, "work": 1.0}, second) for name, second in found.items()]
+    records = [record(Kind.RACE, cell.subject | {"scaled": 0}, 1.0)]
+    records += [record(Kind.ANATOMY, operations.subject | {"name": name, "work": 1.0}, 1e-5) for name in names]
+    records += [
+        record(Kind.ANATOMY, parts.subject | {"name": name, "work": 1.0}, second) for name, second in found.items()
+    ]
     here = known([runtime], records)
     assert here.epoch_s(Cell(Runtime("numpy"), 32)) == (1.0, 1.0, 1.0)
     assert here.operations["numpy"][ALL] == pytest.approx(1e-5)
@@ -232,4 +234,4 @@ def test_only_what_is_missing_is_measured(engine, tmp_path, monkeypatch):
     assert cells_to_measure(store.records()) == []
     (standing,) = known([], store.records()).cells.values()
     assert standing.repetitions >= 2, "one repetition has no spread: no two cells could be told apart"
-    assert np.all(np.array(store.records("race")[0].block_s) > 0)
+    assert np.all(np.array(store.records(Kind.RACE)[0].block_s) > 0)

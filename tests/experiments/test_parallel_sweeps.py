@@ -19,7 +19,7 @@ from lib.experiments.parallel_sweeps import (
     saturation,
 )
 from lib.spec import Network
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.disturbance import Disturbance
 from lib.timing.measurement import Ended, Measurement
@@ -61,9 +61,9 @@ def test_points_for_more_and_more_networks_are_measured_until_nothing_disturbs(
     first = points(4)
     assert {(p.strategy, p.count) for p in first} >= {("sequential", 1), ("vmap", 2), ("vmap", 4)}
     assert all(p.low_s <= p.each_s <= p.high_s for p in first)
-    n_records = len(store.records("pace"))
+    n_records = len(store.records(Kind.STEP_TIME))
     points(4)
-    assert (len(store.records("pace")) > n_records) == again
+    assert (len(store.records(Kind.STEP_TIME)) > n_records) == again
 
 
 def test_what_does_not_fit_into_memory_is_said(engine, tmp_path):
@@ -89,7 +89,7 @@ def test_eight_networks_from_alike_to_different(engine, tmp_path):
 
 def test_sentences_say_what_the_figures_show():
     def record(seconds):
-        return Record("sweep", {}, (seconds,), 1, "CAP")
+        return Record(Kind.SWEEP, {}, (seconds,), 1, "CAP")
 
     known = {
         "sequential": record(10.0),
@@ -147,6 +147,6 @@ def test_a_card_is_timed_too_and_named(monkeypatch):
     assert set(on_card) == {"sequential-gpu", "vmap-gpu"}
     assert on_card["vmap-gpu"].label == "JAX, vmap, GPU"
     known = {
-        key: Record.of("sweep", {}, Measurement((s,), 1, Ended.CAP)) for key, s in (("vmap-gpu", 1.0), ("vmap", 2.0))
+        key: Record.of(Kind.SWEEP, {}, Measurement((s,), 1, Ended.CAP)) for key, s in (("vmap-gpu", 1.0), ("vmap", 2.0))
     }
     assert view.comparison_sentence(known, 3).startswith("Quickest: vmap on the graphics card, 1.0")

@@ -23,7 +23,7 @@ from lib.experiments.recorded_machines import (
 )
 from lib.spec import Network, Training
 from lib.storage.export import parse_export
-from lib.storage.records import Curve, Key, Record
+from lib.storage.records import Curve, Key, Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from lib.views import backend_race, compare_machines, recorded_gpus
@@ -164,7 +164,8 @@ def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
             assert re.match(r"python (-u )?-m lib\.record ", record.command)
             assert "numpy" in record.versions
             assert record.machine_line == machine.name
-            if record.kind in ("race", "anatomy", "ceiling", "models"):  # a whole sweep is timed once, and says so
+            # A whole sweep is timed once, and says so.
+            if record.kind in (Kind.RACE, Kind.ANATOMY, Kind.CEILING, Kind.MODELS):
                 assert len(record.block_s) >= 2, record.subject
 
 
@@ -222,7 +223,7 @@ def test_machines_of_the_same_make_are_told_apart(card):
 
 def repetition(epoch_s: tuple[float, ...], batch_size: int, **other) -> Record:
     subject = {"backend": "jax-epoch", "device": "cpu", "batch_size": batch_size, "hidden": "128", "evaluation_s": 0.01}
-    return replace(Record.of("race", subject, Measurement(epoch_s, 1, Ended.CAP), versions("jax-epoch")), **other)
+    return replace(Record.of(Kind.RACE, subject, Measurement(epoch_s, 1, Ended.CAP), versions("jax-epoch")), **other)
 
 
 def keep_training(store: Store, batch_size: int, train_s: tuple[float, ...], data=MNIST_DIGEST, together=1) -> None:

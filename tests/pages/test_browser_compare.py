@@ -4,7 +4,7 @@ phone."""
 import pytest
 
 from lib.backends.registry import Runtime, versions
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from tests.browser import MARKS, assert_accessible, serving
@@ -22,7 +22,7 @@ def server(tmp_path_factory):
     for size in (1, 32):
         measured = Measurement((7.0, 7.1, 7.2), 1, Ended.CAP)
         Store(folder / "results.sqlite").add(
-            Record.of("race", subject | {"batch_size": size}, measured, versions("numpy"))
+            Record.of(Kind.RACE, subject | {"batch_size": size}, measured, versions("numpy"))
         )
     with serving(folder, "notebooks/compare_machines.py") as served:
         yield served

@@ -9,11 +9,9 @@ from contextlib import ExitStack
 import pytest
 
 from lib.backends.registry import BACKENDS, Runtime, usable_runtimes, versions
-from lib.experiments import peak_rates
 from lib.experiments.backend_race import all_cells, plan
-from lib.experiments.parallel_sweeps import KIND as SWEEP
 from lib.experiments.parallel_sweeps import methods
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from tests.browser import MARKS, NOTHING, PHONE, assert_accessible, serving, share_compiled
@@ -40,7 +38,7 @@ def keep_ceilings(store):
         if library not in first:
             subject = {"library": library, "device": runtime.device, "name": "dispatch", "work": 1.0}
             measured = Measurement((1e-6,) * 3, 1, Ended.SPREAD)
-            store.add(Record.of(peak_rates.KIND, subject, measured, versions(runtime.backend)))
+            store.add(Record.of(Kind.CEILING, subject, measured, versions(runtime.backend)))
 
 
 def measured(page):
@@ -199,7 +197,7 @@ def keep_all_but_one_after_another(store):
         if method.strategy != "sequential" and method.runtime == Runtime():
             measured = Measurement((0.5,), 1, Ended.CAP)
             subject = {"method": method.key, "epochs": 1}
-            store.add(Record.of(SWEEP, subject, measured, versions(method.runtime.backend)))
+            store.add(Record.of(Kind.SWEEP, subject, measured, versions(method.runtime.backend)))
 
 
 def test_the_sweeps_fill_move_stop_and_are_kept(opened, page, tmp_path):

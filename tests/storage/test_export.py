@@ -12,10 +12,9 @@ import pytest
 
 from lib.backends.base import Epoch, no_parameters
 from lib.backends.registry import Runtime
-from lib.cli.store import main
 from lib.spec import Training
 from lib.storage.export import NoExport, export_to, import_from
-from lib.storage.records import Curve, Key, Record
+from lib.storage.records import Curve, Key, Kind, Record
 from lib.storage.store import SCHEMA_VERSION, Store
 from lib.timing.measurement import Ended, Measurement
 from tests.conftest import ROOT
@@ -30,8 +29,8 @@ def store(tmp_path):
 
 
 def filled(store):
-    store.add(Record.of("race", RACE, MEASURED, "numpy 2"))
-    store.add(Record.of("anatomy", {"name": "product", "work": 1.0}, MEASURED))
+    store.add(Record.of(Kind.RACE, RACE, MEASURED, "numpy 2"))
+    store.add(Record.of(Kind.ANATOMY, {"name": "product", "work": 1.0}, MEASURED))
     epoch = Epoch(0, 3, 0.5, 0.9, 0.1, 0.01, no_parameters)
     store.put(
         Key(Training(epochs=1), Runtime(), "data", "versions"), Curve(0.1, (epoch,), np.arange(3, dtype=np.float32))
@@ -41,7 +40,7 @@ def filled(store):
 
 def test_a_measurement_comes_back_whole(store):
     filled(store)
-    (record,) = store.records("race")
+    (record,) = store.records(Kind.RACE)
     assert record.subject == RACE
     assert record.measurement.block_s == MEASURED.block_s
     assert record.measurement.median_s == pytest.approx(1.1e-4)
@@ -112,38 +111,6 @@ def test_an_export_of_an_earlier_version_is_read(store, tmp_path):
     assert empty.rows("curves") == store.rows("curves")
 
 
-def test_the_command(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
-    filled(Store())
-    assert main(["export", str(tmp_path / "all.json")]) == 0
-    assert main(["import", str(tmp_path / "all.json")]) == 0
-    assert "3 rows read" in capsys.readouterr().out
-    assert main(["import", str(tmp_path / "nothing.json")]) == 1
-    assert "correct the name" in capsys.readouterr().err
-    assert main(["export", str(tmp_path / "no folder" / "all.json")]) == 1
-
-
-@pytest.mark.parametrize("fault", ["nothing kept", "newer", "no folder"])
-def test_a_good_file_is_not_replaced_by_nothing(tmp_path, monkeypatch, capsys, fault):
-    """An export of a store that cannot be read, or of one in which nothing is kept."""
-    monkeypatch.setenv("MNIST_CACHE_DIR", "/proc/nowhere" if fault == "no folder" else str(tmp_path))
-    path, good = tmp_path / "all.json", tmp_path / "good.sqlite"
-    export_to(path, filled(Store(good)))
-    before = path.read_bytes()
-    if fault == "newer":
-        with sqlite3.connect(tmp_path / "results.sqlite") as database:
-            database.execute("PRAGMA user_version = 99")
-        database.close()
-    assert main(["export", str(path)]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert {"nothing kept": "none are kept", "newer": "update this program", "no folder": "set MNIST_CACHE_DIR"}[
-        fault
-    ] in told.err
-    assert told.err.count("\n") == 1
-    assert path.read_bytes() == before
-
-
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_store_of_an_earlier_version_is_migrated(tmp_path, version):
     path = tmp_path / "results.sqlite"
@@ -162,8 +129,8 @@ def test_a_store_of_an_earlier_version_is_migrated(tmp_path, version):
     database.close()
     store = Store(path)
     assert store.get(Key(Training(epochs=1), Runtime(), "data", "versions")) is not None, "the curves are still there"
-    store.add(Record.of("race", {}, MEASURED))
-    assert len(store.records("race")) == min(version, 2), "those that were there, and the new one"
+    store.add(Record.of(Kind.RACE, {}, MEASURED))
+    assert len(store.records(Kind.RACE)) == min(version, 2), "those that were there, and the new one"
     with sqlite3.connect(path) as database:
         assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
     database.close()
@@ -172,7 +139,7 @@ def test_a_store_of_an_earlier_version_is_migrated(tmp_path, version):
 def test_a_store_on_a_read_only_disk_says_so_and_nothing_fails(tmp_path):
     path = tmp_path / "folder" / "results.sqlite"  # a folder that is not there: SQLite cannot open it, even for root
     store = Store(path)
-    store.add(Record.of("race", {}, MEASURED))
+    store.add(Record.of(Kind.RACE, {}, MEASURED))
     assert "cannot be used" in store.trouble
     assert store.records() == []
 

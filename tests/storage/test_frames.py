@@ -3,14 +3,14 @@
 import pytest
 
 from lib.storage.frames import records_frame
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
 
 
 def test_a_row_a_record_flat_and_in_the_order_of_time():
     made = [
         Record.of(
-            "race",
+            Kind.RACE,
             {"backend": "numpy", "batch_size": size},
             Measurement((3.0, 1.0, 2.0), 10, Ended.CAP, warnings=("loud",)),
         )

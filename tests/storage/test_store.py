@@ -17,7 +17,7 @@ from lib.backends.registry import Runtime
 from lib.spec import Network, Training
 from lib.storage import records as records_module
 from lib.storage import store as store_module
-from lib.storage.records import Curve, Key, Record
+from lib.storage.records import Curve, Key, Kind, Record
 from lib.storage.store import Store
 from tests.conftest import ROOT
 
@@ -104,7 +104,7 @@ def whole(tmp_path_factory) -> bytes:
 
 
 def measured(number: int) -> Record:
-    return Record("race", {"number": number}, (0.1,), 1, "SPREAD")
+    return Record(Kind.RACE, {"number": number}, (0.1,), 1, "SPREAD")
 
 
 def all_of(store: Store, n: int = 200) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lib.spec import Network, Training
+from lib.storage.records import Kind
 from lib.storage.store import Store
 from lib.sweeps import cost_model
 from lib.sweeps.cost_model import candidates, expected_s, makespan, nominal_s
@@ -46,16 +47,16 @@ def test_auto_says_what_it_picked_and_measures_nothing_for_a_short_sweep(engine,
     (picked,) = [update for update in events if isinstance(update, Picked)]
     assert picked.strategy == "sequential"
     assert "nothing else would pay" in picked.why
-    assert not store.records("pace")
+    assert not store.records(Kind.STEP_TIME)
     events, found = made(MIXED[:4], engine, store, strategy="auto", worth_s=0.0, fresh=True)
     (picked,) = [update for update in events if isinstance(update, Picked)]
     assert "expected from measured steps" in picked.why
     assert picked.strategy == min(picked.expected_s, key=lambda key: picked.expected_s[key])
     assert len(found) == 4
-    n_measured = len(store.records("pace"))
+    n_measured = len(store.records(Kind.STEP_TIME))
     assert n_measured >= 2
     made(MIXED[:4], engine, store, strategy="auto", worth_s=0.0, fresh=True)
-    assert len(store.records("pace")) == n_measured, "measured once"
+    assert len(store.records(Kind.STEP_TIME)) == n_measured, "measured once"
 
 
 def test_who_watches_lines_grow_gets_no_processes(engine, tmp_path, monkeypatch):

@@ -1,0 +1,137 @@
+"""A machine measures itself with NumPy alone, stops and resumes; what cannot be written is reported first."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lib.backends.registry import Runtime, versions
+from lib.cli import record as record_module
+from lib.cli.record import CannotRecord, main, resume
+from lib.experiments.backend_race import Cell
+from lib.experiments.full_recording import Battery
+from lib.hardware.machine import machine_id
+from lib.storage.export import read_export
+from lib.storage.records import Kind, Record
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
+from tests.conftest import ROOT
+from tests.hiding import hiding
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory) -> dict[str, str]:
+    """The environment of a machine where only NumPy is installed, and no network is tried."""
+    folder = tmp_path_factory.mktemp("bare")
+    environment = {name: value for name, value in os.environ.items() if name not in ("MNIST_NPZ", "KERAS_BACKEND")}
+    of_its_own = {"MNIST_CACHE_DIR": str(folder / "cache"), "MNIST_OFFLINE": "1"}
+    return environment | hiding(folder, only=("numpy", "lib", "pyarrow")) | of_its_own
+
+
+def recording(bare: dict[str, str], path: Path, minutes: float) -> subprocess.Popen:
+    command = [sys.executable, "-m", "lib.cli.record", str(path), "--minutes", str(minutes)]
+    return subprocess.Popen(command, cwd=ROOT, env=bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def interrupted(program: subprocess.Popen, after: str) -> tuple[str, str]:
+    """What it said, interrupted when it says so."""
+    assert program.stdout is not None
+    try:
+        said = []
+        for line in program.stdout:
+            said.append(line)
+            if after in line:
+                break
+        program.send_signal(signal.SIGINT)
+        rest, errors = program.communicate(timeout=120)
+        return "".join(said) + rest, errors
+    finally:
+        program.kill()
+
+
+def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
+    path = tmp_path / "machine.json"
+    first = recording(bare, path, 20)
+    said, errors = interrupted(first, after="race, 2 of")
+    assert (first.returncode, errors) == (0, "")
+    assert "stopped: " in said
+    assert "The same command goes on from here" in said
+    cached = read_export(path)
+    assert cached.about["complete"] is False
+    assert {"ceiling", "race"} == {one.kind for one in cached.records}
+    assert cached.about["data"] == "made-up images"
+    second = recording(bare, path, 30)
+    said, errors = interrupted(second, after="race, 2 of")
+    assert (second.returncode, errors) == (0, "")
+    assert f"{len(cached.records)} figures are there already" in said
+    assert "ceilings" not in said.split("left: ")[0]
+    more = read_export(path).records
+    assert {one.id for one in cached.records} < {one.id for one in more}
+    one = next(one for one in more if one.kind == Kind.RACE)
+    assert one.command == f"python -m lib.cli.record machine.json --minutes {30 if one not in cached.records else 20}"
+    assert one.machine == machine_id()
+    assert "numpy" in one.versions
+    assert len(one.block_s) >= (1 if one.ended == "CAP" else 3), "fewer only where its time was over"
+    assert str(ROOT) not in path.read_text()
+    assert str(tmp_path) not in path.read_text()
+
+
+def test_a_file_of_another_machine_is_not_written_over(tmp_path):
+    path, store = tmp_path / "other.json", Store(tmp_path / "store.sqlite")
+    measured = Measurement((0.1, 0.1, 0.1), 1, Ended.CAP)
+    other = Record.of(Kind.RACE, Cell(Runtime("numpy"), 32).subject, measured, versions("numpy"))
+    store.add(Record(**{**vars(other), "machine": "another", "machine_line": "Eniac · 1 core"}))
+    record_module.export_to(path, store)
+    before = path.read_bytes()
+    with pytest.raises(
+        CannotRecord, match=r"other.json was recorded on another \(Eniac · 1 core\); choose another name"
+    ):
+        resume(path, Store(tmp_path / "mine.sqlite"))
+    assert main([str(path)]) == 1
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["no folder/a.json"], "Expected a folder that exists, got no folder; make it first."),
+        (["a.json", "--minutes", "0"], "Minutes: expected more than 0, up to 600, got 0; choose for example 9."),
+        (["a.json", "--price", "0.7"], "Price date: expected a day such as 2026-11-21, got ''; add --price-date."),
+        (
+            ["a.json", "--price", "-1", "--price-date", "2026-11-01"],
+            "Price: expected 0 to 1000 dollars an hour, got -1",
+        ),
+        (["broken.json"], "is no JSON or was cut off"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    Path("broken.json").write_text('{"format": "less-overhead results", "vers')
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_two_records_do_not_write_the_same_file(tmp_path, capsys):
+    path = tmp_path / "machine.json"
+    with record_module.alone(path):
+        assert main([str(path)]) == 1
+    assert "another record runs; wait for its end, or choose another name." in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path, monkeypatch, capsys):
+    def full(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(record_module, "export_to", full)
+    monkeypatch.setattr(Battery, "run", lambda _: pytest.fail("it measured"))
+    assert main([str(tmp_path / "machine.json")]) == 1
+    error = capsys.readouterr().err
+    assert "Expected to write machine.json, but it cannot be written (No space left on device); free the disk" in error
+    assert main([str(tmp_path)]) == 1
+    assert "got the folder" in capsys.readouterr().err

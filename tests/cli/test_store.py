@@ -1,0 +1,42 @@
+"""The store as a file and back, by hand; a good file is not replaced by nothing."""
+
+import sqlite3
+
+import pytest
+
+from lib.cli.store import main
+from lib.storage.export import export_to
+from lib.storage.store import Store
+from tests.storage.test_export import filled
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
+    filled(Store())
+    assert main(["export", str(tmp_path / "all.json")]) == 0
+    assert main(["import", str(tmp_path / "all.json")]) == 0
+    assert "3 rows read" in capsys.readouterr().out
+    assert main(["import", str(tmp_path / "nothing.json")]) == 1
+    assert "correct the name" in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "no folder" / "all.json")]) == 1
+
+
+@pytest.mark.parametrize("fault", ["nothing kept", "newer", "no folder"])
+def test_a_good_file_is_not_replaced_by_nothing(tmp_path, monkeypatch, capsys, fault):
+    """An export of a store that cannot be read, or of one in which nothing is kept."""
+    monkeypatch.setenv("MNIST_CACHE_DIR", "/proc/nowhere" if fault == "no folder" else str(tmp_path))
+    path, good = tmp_path / "all.json", tmp_path / "good.sqlite"
+    export_to(path, filled(Store(good)))
+    before = path.read_bytes()
+    if fault == "newer":
+        with sqlite3.connect(tmp_path / "results.sqlite") as database:
+            database.execute("PRAGMA user_version = 99")
+        database.close()
+    assert main(["export", str(path)]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert {"nothing kept": "none are kept", "newer": "update this program", "no folder": "set MNIST_CACHE_DIR"}[
+        fault
+    ] in told.err
+    assert told.err.count("\n") == 1
+    assert path.read_bytes() == before

@@ -1,0 +1,66 @@
+"""Experiments are measured in turns, block by block, and can be stopped between two blocks."""
+
+import time
+
+import pytest
+
+from lib.profiling.harness import SHORT, OneByOne, Repeated, Subject, interleaved, loop, nothing
+from lib.spec import Network
+
+NETWORK = Network((16,))
+
+
+@pytest.fixture
+def subject(small_data):
+    return Subject(NETWORK, 32, small_data, "cpu")
+
+
+def test_the_loop_goes_round(subject):
+    seen = []
+    step = loop(subject, lambda x, y: seen.append((x.shape, len(y))))
+    for _ in range(len(subject.starts) + 1):
+        step()
+    assert set(seen) == {((32, 784), 32)}
+    loop(subject, nothing)()
+
+
+def test_experiments_are_measured_in_turns_and_can_be_stopped():
+    order = []
+
+    class Fake:
+        def __init__(self, name):
+            self.name = name
+
+        def prepare(self):
+            order.append(f"prepare {self.name}")
+
+        def block(self):
+            order.append(self.name)
+            return 1.0 if self.name == "a" else 2.0
+
+    rows = list(interleaved({"a": Fake("a"), "b": Fake("b")}, rounds=20))
+    assert order[:2] == ["prepare a", "prepare b"]
+    assert all({*order[i : i + 2]} == {"a", "b"} for i in range(2, 42, 2)), "each once a round"
+    assert len({tuple(order[i : i + 2]) for i in range(2, 42, 2)}) == 2, "in an order that changes"
+    assert next(row for row in rows if row)[1].block_s == (1.0,) * 20
+    assert rows.count(None) == 2 + 40
+
+
+def test_a_block_is_seconds_of_one_training_step():
+    """Two calls a step: a step takes as long as both."""
+    repeated = Repeated(lambda: time.sleep(1e-4), steps=0.5, config=SHORT)
+    repeated.prepare()
+    assert repeated.block() > 2e-4
+
+
+def test_calls_that_are_repeated_one_by_one_are_added_up():
+    both = OneByOne([lambda: time.sleep(1e-4), lambda: time.sleep(2e-4)])
+    both.prepare()
+    assert both.block() > 3e-4
+
+
+def test_the_tiny_step_differs_in_nothing_but_its_size(subject):
+    tiny = subject.tiny
+    assert (tiny.network.hidden, tiny.batch_size) == ((1,), 1)
+    assert (tiny.data, tiny.device) == (subject.data, subject.device)
+    assert [array.shape for array in tiny.batch] == [(1, 784), (1,)]

@@ -1,0 +1,47 @@
+"""Every library makes the same operations: those of a step, with the reference's gradients."""
+
+import numpy as np
+import pytest
+
+from lib.backends.reference import loss_and_gradients
+from lib.profiling.harness import Subject
+from lib.profiling.operations import ALL, COMPILED, LIBRARIES, OPERATIONS, PRODUCT, forward_and_backward, steps
+from lib.spec import Network
+
+NETWORK = Network((16,))
+
+
+@pytest.fixture
+def subject(small_data):
+    return Subject(NETWORK, 32, small_data, "cpu")
+
+
+@pytest.mark.parametrize("worker", ["numpy", "jax"])
+def test_the_operations_are_those_of_a_step(subject, worker):
+    """Their gradients are the reference's, in float64 and by other formulas."""
+    library = LIBRARIES[worker]("cpu")
+    x, y = subject.batch
+    (w1, b1), (w2, b2) = subject.parameters
+    onehot = np.eye(10, dtype=np.float32)[y]
+    values = forward_and_backward(
+        library, library.move(x), library.move(onehot), [library.move(one) for one in (w1, b1[None], w2, b2[None])]
+    )
+    loss, gradients = loss_and_gradients(subject.parameters, x, y)
+    assert float(values["loss"]) == pytest.approx(loss, rel=1e-5)
+    for name, expected in zip(("dw1", "db1", "dw2", "db2"), [g for layer in gradients for g in layer], strict=True):
+        np.testing.assert_allclose(np.asarray(values[name]), np.atleast_2d(expected), rtol=1e-3, atol=1e-6)
+
+
+def test_each_operation_of_the_table_is_measured(subject):
+    named = {operation.key for operation in OPERATIONS}
+    assert set(steps(LIBRARIES["numpy"]("cpu"), subject)) == named | {ALL, PRODUCT}
+    assert set(steps(LIBRARIES["jax"]("cpu"), subject)) == named | {ALL, PRODUCT, COMPILED}
+
+
+def test_measuring_an_update_again_and_again_does_not_run_away(subject):
+    parameters = subject.parameters
+    calls = steps(LIBRARIES["numpy"]("cpu"), subject)
+    for _ in range(1000):
+        calls["update"]()
+    assert np.isfinite(calls["hidden"]()).all()
+    assert all((a == b).all() for a, b in zip(parameters[0], subject.parameters[0], strict=True)), "the caller's stay"

@@ -1,0 +1,67 @@
+"""The parts of a step, from literal figures."""
+
+import pytest
+
+from lib.backends.registry import Runtime
+from lib.profiling.step_breakdown import PARTS, split
+from lib.views.anatomy_of_a_step import sentence
+
+FOUND = {
+    "step": 200e-6,
+    "busy": 195e-6,
+    "returns": 20e-6,
+    "transfer": 12e-6,
+    "transfer-base": 2e-6,
+    "python": 1e-6,
+    "many": 125e-6,
+    "many-tiny": 5e-6,
+    "call": 160e-6,
+}
+
+
+def test_parts_add_up_from_literal_figures():
+    known = split("jax-step", FOUND)
+    assert known is not None
+    assert {name: round(1e6 * value) for name, value in known.parts_s.items()} == {
+        "arithmetic": 120,
+        "transfer": 10,
+        "launch and wait": 20,
+        "dispatch": 20,
+        "Python": 1,
+        "idle": 0,
+    }
+    assert known.unexplained_s == pytest.approx(29e-6)
+    assert known.adds_up
+    assert list(known.parts_s) == [part.name for part in PARTS]
+
+
+def test_what_overlaps_is_less_than_nothing_and_is_said():
+    known = split("jax-step", FOUND | {"step": 100e-6, "busy": 100e-6})
+    assert known is not None
+    assert known.unexplained_s < 0
+    assert not known.adds_up
+    assert known.drawn_s == pytest.approx(171e-6)
+    assert sum(known.share(part.name) for part in PARTS) == pytest.approx(1)
+    assert "more than 15% off" in sentence({Runtime("jax-step"): known}, 32)
+
+
+def test_idle_is_what_no_core_worked_beyond_the_wait():
+    known = split("jax-step", FOUND | {"busy": 150e-6})
+    assert known is not None
+    assert known.parts_s["idle"] == pytest.approx(30e-6), "200 of wall, 150 busy, 20 of them waiting for the launch"
+
+
+def test_one_call_an_epoch_and_keras_have_experiments_of_their_own():
+    one_call = split("jax-epoch", {name: value for name, value in FOUND.items() if name != "call"})
+    assert one_call is not None
+    assert one_call.parts_s["launch and wait"] == pytest.approx(5e-6), "what an operation costs inside the call"
+    keras = split(
+        "keras-jax", {k: v for k, v in FOUND.items() if k != "python"} | {"fit-tiny": 90e-6, "call-tiny": 30e-6}
+    )
+    assert keras is not None
+    assert keras.parts_s["Python"] == pytest.approx(60e-6)
+
+
+@pytest.mark.parametrize("missing", sorted(FOUND.keys() - {"transfer-base"}))
+def test_nothing_is_split_before_all_is_measured(missing):
+    assert split("jax-step", {name: value for name, value in FOUND.items() if name != missing}) is None

@@ -1,0 +1,22 @@
+"""NumPy's experiments are all that a step is split by, and each can be measured."""
+
+import pytest
+
+from lib.profiling.harness import Subject
+from lib.profiling.step_breakdown import split
+from lib.profiling.with_numpy import experiments
+from lib.spec import Network
+
+
+def test_its_experiments_suffice_to_split_a_step(small_data):
+    found = experiments("numpy", Subject(Network((4,)), 8, small_data, "cpu"))
+    known = split("numpy", {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1))
+    assert known is not None
+    assert known.parts_s["dispatch"] == pytest.approx(0.1)
+
+
+def test_the_transfer_copies_the_next_batch_each_time(small_data):
+    found = experiments("numpy", Subject(Network((4,)), 8, small_data, "cpu"))
+    for name in ("python", "transfer", "transfer-base"):
+        found[name].prepare()
+        assert 0 < found[name].block() < 1e-2, name
