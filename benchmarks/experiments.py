@@ -29,9 +29,9 @@ LIMIT_S = 900
 TIMES_FASTER = 25
 
 OURS = {
-    "learning-rate": mnist_training.learning_rate((0.001, 0.01, 0.1, 1.0), EPOCHS, 32, "128"),
-    "batch-size": mnist_training.batch_size((1, 32, 256), EPOCHS, 0.01, "128"),
-    "depth": mnist_training.depth(ARTICLE_ARCHITECTURES, "", EPOCHS, 0.1, 32),
+    "learning-rate": mnist_training.learning_rate((0.001, 0.01, 0.1, 1.0), epochs=EPOCHS, batch_size=32, hidden="128"),
+    "batch-size": mnist_training.batch_size((1, 32, 256), epochs=EPOCHS, rate=0.01, hidden="128"),
+    "depth": mnist_training.depth(ARTICLE_ARCHITECTURES, epochs=EPOCHS, rate=0.1, batch_size=32),
 }
 
 

@@ -1,4 +1,4 @@
-"""Takes steps apart by all libraries of this machine, one after the other, and keeps every measurement."""
+"""Takes steps apart by all libraries of this machine, one after the other, and stores every measurement."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
-from lib.workers.messages import Measured
+from lib.workers.messages import Measured, Message
 from lib.workers.notes import Note, note_of
 from lib.workers.queue import Request
 
@@ -27,6 +27,7 @@ class AnatomyTask:
 
     @property
     def subject(self) -> dict[str, str | int | float]:
+        """What its records say of themselves; operations and traps go by the library, parts by the backend."""
         parts = self.examination.kind == "parts"
         return {
             "examination": self.examination.kind,
@@ -37,17 +38,20 @@ class AnatomyTask:
         }
 
     def found(self, records: Sequence[Record]) -> dict[str, Record]:
-        """The latest record of each experiment."""
-        return {str(record.subject["name"]): record for record in current(records, self.subject, self.runtime.backend)}
+        """The latest record that still counts, by name of the experiment."""
+        known = current(records, Kind.ANATOMY, self.subject, self.runtime.backend)
+        return {str(record.subject["name"]): record for record in known}
 
     def seconds(self, records: Sequence[Record]) -> dict[str, float]:
-        """Seconds a training step, by experiment."""
+        """Seconds per training step, by name of the experiment."""
         return {name: seconds_of(record) for name, record in self.found(records).items()}
 
     def split(self, records: Sequence[Record]) -> Split | None:
+        """The step's parts; None while an experiment that they need is missing."""
         return split(self.runtime.backend, self.seconds(records))
 
     def complete(self, records: Sequence[Record]) -> bool:
+        """Whether nothing of it is left to measure."""
         if self.examination.kind == "parts":
             return self.split(records) is not None
         if self.examination.kind == "traps":
@@ -62,11 +66,10 @@ def seconds_of(record: Record) -> float:
 
 
 def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> list[AnatomyTask]:
-    """Operations once a library and device, then the parts by every runtime."""
+    """The operations once for each library and device, then the parts of every runtime's step."""
     libraries = {(BACKENDS[runtime.backend].worker, runtime.device): runtime for runtime in reversed(runtimes)}
     operations = [runtime for (worker, _), runtime in libraries.items() if worker in LIBRARIES]
-    order = list(LIBRARIES)
-    operations.sort(key=lambda runtime: (runtime.device, order.index(BACKENDS[runtime.backend].worker)))
+    operations.sort(key=lambda runtime: (runtime.device, list(LIBRARIES).index(BACKENDS[runtime.backend].worker)))
     return [AnatomyTask(runtime, Examination("operations", network, batch_size)) for runtime in operations] + [
         AnatomyTask(runtime, Examination("parts", network, batch_size))
         for runtime in runtimes
@@ -77,20 +80,36 @@ def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> lis
 def measure_tasks(
     todo: Sequence[AnatomyTask], engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Note]:
-    """Every measurement as it comes, kept already; a stop keeps what is done."""
+    """Yield every record as soon as it is measured and stored, so a stop loses none, and notes of what is going on."""
     for task in todo:
         if cancel.is_set():
             return
         doing = f"{task.runtime.label}: {_TITLES[task.examination.kind]}"
-        yield Note(doing)
-        for message in engine.examine(task.runtime, task.examination, cancel, request):
-            if (note := note_of(message, doing)) is not None:
-                yield note
-            if isinstance(message, Measured):
-                subject: Mapping[str, str | int | float] = task.subject | {"name": message.name, "work": message.work}
-                record = Record.of(Kind.ANATOMY, subject, message.measurement, versions(task.runtime.backend))
-                store.add(record)
-                yield record
+        messages = engine.examine(task.runtime, task.examination, cancel, request)
+        yield from stored(messages, store, Kind.ANATOMY, task.subject, versions(task.runtime.backend), doing)
 
 
 _TITLES = {"operations": "operation by operation", "parts": "the parts of its step", "traps": "the traps"}
+
+
+def stored(
+    messages: Iterator[Message],
+    store: Store,
+    kind: str,
+    subject: Mapping[str, str | int | float],
+    versions: str,
+    doing: str,
+) -> Iterator[Record | Note]:
+    """Store each row of an examination as a record of this kind and subject, with the row's own name and work.
+
+    Yields the records, and notes of what is waited for; `doing` is the note while it is measured.
+    """
+    yield Note(doing)
+    for message in messages:
+        if (note := note_of(message, doing)) is not None:
+            yield note
+        if isinstance(message, Measured):
+            of = {**subject, "name": message.name, "work": message.work}
+            record = Record.of(kind, of, message.measurement, versions)
+            store.add(record)
+            yield record

@@ -1,12 +1,11 @@
-"""Machines side by side: what each takes for a piece of work and what that costs, which is best for what, and how sure
-that is.
+"""Machines side by side: what each takes for a piece of work, what that costs, which is best, and how sure that is.
 
-Which is faster is told as everywhere (`lib.timing.comparison`), from one repetition of the race to the next.
+Which is faster is decided as everywhere (`lib.timing.comparison`), by what varies between repetitions of the race.
 """
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lib.backends.registry import DEFAULT, Runtime
@@ -32,14 +31,14 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Best:
-    """The runtime that a machine is quickest by, for one piece of work."""
+    """The quickest runtime of a machine for one piece of work, and the seconds that it takes."""
 
     machine: Machine
     runtime: Runtime
     seconds: Seconds
 
     def cost(self, prices: Mapping[str, float]) -> Seconds | None:
-        """Dollars; None where the machine has no price."""
+        """Dollars, by prices per hour for each machine's name; None where the machine has no price."""
         price = prices.get(self.machine.name)
         return self.seconds.times(price / 3600) if price else None
 
@@ -49,35 +48,35 @@ Measure = Callable[[Machine, Runtime], Seconds | None]
 
 @dataclass(frozen=True)
 class Work:
-    """A piece of work that machines are asked for."""
+    """A piece of work that machines are compared by."""
 
     name: str
     of: Measure
 
 
 def works(learned: Learned, target: float) -> list[Work]:
-    """What the machines are compared by."""
-    epochs = [
-        Work(f"an epoch at batch size {size:,}", lambda machine, runtime, size=size: machine.epoch(runtime, size))
-        for size in (1, 32, 512, 4096)
-    ]
-    whole = [
-        Work(TITLES[name], lambda machine, runtime, name=name: machine.experiment(name, runtime))
-        for name in EXPERIMENTS
-    ]
+    """What the machines are compared by. `learned`: accuracies after each epoch; `target`: the accuracy to reach."""
     return [
-        *epochs,
-        *whole,
+        *(
+            Work(f"an epoch at batch size {size:,}", lambda machine, runtime, size=size: machine.epoch(runtime, size))
+            for size in (1, 32, 512, 4096)
+        ),
+        *(
+            Work(TITLES[name], lambda machine, runtime, name=name: machine.experiment(name, runtime))
+            for name in EXPERIMENTS
+        ),
         Work("the sweep of five learning rates", _sweep),
-        Work(f"to {target:.0%} accuracy", lambda m, runtime: quickest_to(m, runtime, learned, target)),
+        Work(f"to {target:.0%} accuracy", lambda machine, runtime: quickest_to(machine, runtime, learned, target)),
     ]
 
 
 def _sweep(machine: Machine, runtime: Runtime) -> Seconds | None:
     """By the quickest of the strategies that were timed whole with this runtime."""
-    methods = SWEEPS.get((runtime.backend, runtime.device), ())
-    known = [one for method in methods if (one := machine.sweep(method)) is not None]
-    return min(known, key=lambda one: one.middle, default=None)
+    return _quickest(machine.sweep(method) for method in SWEEPS.get((runtime.backend, runtime.device), ()))
+
+
+def _quickest(times: Iterable[Seconds | None]) -> Seconds | None:
+    return min((one for one in times if one is not None), key=lambda one: one.middle, default=None)
 
 
 def best_runtime(machine: Machine, of: Measure, device: str | None = None) -> Best | None:
@@ -91,9 +90,9 @@ def best_runtime(machine: Machine, of: Measure, device: str | None = None) -> Be
 
 
 def learned_from(machines: Sequence[Machine]) -> dict[Training, tuple[float, ...]]:
-    """Accuracy after each epoch, from all curves on MNIST.
+    """Validation accuracy after each epoch, by training: of each the longest curve that any machine has.
 
-    All runtimes and machines take the same steps, so one that counted will do.
+    All runtimes and machines take the same steps, so it does not matter whose it is.
     """
     found = {}
     for machine in machines:
@@ -108,22 +107,22 @@ def learned_from(machines: Sequence[Machine]) -> dict[Training, tuple[float, ...
 
 
 def epochs_needed(learned: Learned, batch_size: int, target: float) -> Needed | None:
-    """Of the article's network, over the judged seeds."""
+    """Epochs that the article's network needs, over the judged seeds; None where too few trainings are known."""
     cut = {t: a[: TRIED[t.batch_size]] for t, a in learned.items() if t.batch_size in TRIED}
     return needed(cut, NETWORK, batch_size, target)
 
 
 def to_target(machine: Machine, runtime: Runtime, batch_size: int, learned: Learned, target: float) -> Seconds | None:
-    """Seconds to an accuracy at one batch size: epochs of the judged runs, times an epoch with its evaluation."""
+    """Seconds to an accuracy at one batch size: epochs of the judged runs, times an epoch with its evaluation.
+
+    None where the epoch was not measured, the epochs were not counted, or no run reached the accuracy.
+    """
     epoch, counted = machine.epoch(runtime, batch_size), epochs_needed(learned, batch_size, target)
     if epoch is None or counted is None or not counted.reached:
         return None
-    evaluation = exactly(machine.beside(runtime, batch_size, "evaluation_s"))
-    one = epoch.plus(evaluation)
-    least, most = counted.reached[0], counted.reached[-1]
-    middle = counted.reached[len(counted.reached) // 2]
-    # How many epochs it takes varies too, from seed to seed.
-    epochs = Estimate.of(counted.reached)
+    one = epoch.plus(exactly(machine.beside(runtime, batch_size, "evaluation_s")))
+    least, middle, most = (counted.reached[i] for i in (0, len(counted.reached) // 2, -1))
+    epochs = Estimate.of(counted.reached)  # their number varies too, from seed to seed
     estimate = Estimate(
         one.estimate.seconds * middle, math.hypot(one.estimate.error, epochs.error), min(one.estimate.n, epochs.n)
     )
@@ -131,14 +130,13 @@ def to_target(machine: Machine, runtime: Runtime, batch_size: int, learned: Lear
 
 
 def quickest_to(machine: Machine, runtime: Runtime, learned: Learned, target: float) -> Seconds | None:
-    """At the batch size where that is quickest."""
-    known = [s for size in RATES if (s := to_target(machine, runtime, size, learned, target)) is not None]
-    return min(known, key=lambda one: one.middle, default=None)
+    """Seconds to an accuracy at the batch size where that is quickest."""
+    return _quickest(to_target(machine, runtime, size, learned, target) for size in RATES)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One piece of work: all machines that were asked, the quickest first, and the cheapest of those with a price."""
+    """One piece of work: each machine that has figures for it, the quickest first, and the cheapest with a price."""
 
     work: Work
     by_speed: tuple[Best, ...]
@@ -151,15 +149,15 @@ class Judged:
 
     @property
     def surely(self) -> bool:
-        """Whether the quickest is told from the next."""
+        """Whether the next is surely slower than the quickest."""
         return self.ahead is not None and self.ahead.verdict is Verdict.SLOWER
 
 
 def judge(machines: Sequence[Machine], work: Work, prices: Mapping[str, float]) -> Judged | None:
-    """None where no machine was asked."""
-    found = [best for machine in machines if (best := best_runtime(machine, work.of)) is not None]
+    """Rank the machines by one piece of work; None where none of them has figures for it."""
+    bests = (best_runtime(machine, work.of) for machine in machines)
+    found = sorted(filter(None, bests), key=lambda best: best.seconds.middle)
     if not found:
         return None
-    found.sort(key=lambda best: best.seconds.middle)
     priced = [(cost.middle, best) for best in found if (cost := best.cost(prices)) is not None]
     return Judged(work, tuple(found), min(priced, key=lambda one: one[0])[1] if priced else None)

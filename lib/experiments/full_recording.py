@@ -1,8 +1,8 @@
-"""Everything that a machine can be asked, in the order of its worth, one thing after another, until the time is up.
+"""All that a machine can be asked, the most useful first, one thing after another, until the time is up.
 
 First each question once: ceilings, a round of the race, the article's experiments, sweeps, one step taken apart, many
-networks at once, epochs to an accuracy. Then further rounds of the race, for the spread. What the store has already is
-not asked again.
+networks at once, epochs to an accuracy. Then further rounds of the race, for the spread. What is in the store already
+is not measured again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,10 +12,7 @@ import numpy as np
 
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime, usable_runtimes, versions
 from lib.data.mnist import Facts
-from lib.experiments import backend_race as race_module
-from lib.experiments import parallel_sweeps, time_to_accuracy
-from lib.experiments.anatomy_of_a_step import measure_tasks
-from lib.experiments.anatomy_of_a_step import tasks as anatomy_tasks
+from lib.experiments import anatomy_of_a_step, backend_race, parallel_sweeps, time_to_accuracy
 from lib.experiments.backend_race import NETWORK, Cell, all_cells, records_and_notes
 from lib.experiments.parallel_sweeps import Point
 from lib.experiments.peak_rates import measure_ceilings
@@ -39,7 +36,7 @@ SWEEP_EPOCHS = 2
 REPETITION_S = 1.5  # of training in a repetition: half of what the page gives it, so that all fits into ten minutes
 POOL_BYTES = {DEFAULT: 0.35e9}  # of a process of a pool; Keras' are larger
 KERAS_POOL_BYTES = 0.9e9
-MAX_POOL_BYTES = 3e9  # a battery stays below 4 GiB
+MAX_POOL_BYTES = 3e9  # a recording stays below 4 GiB
 GIVE_UP_AFTER = 2  # failures of a library on a device, one after another
 ENOUGH_ROUNDS = 3
 COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: all of them would take four minutes
@@ -47,13 +44,13 @@ COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: 
 
 @dataclass(frozen=True)
 class RecordingTask:
-    """One thing to measure by one library on one device: what it is called, and what measures it."""
+    """One thing to measure with one library on one device: its name, and what measures it."""
 
     name: str
     runtime: Runtime
     measure: Callable[[Cancel], Iterator[object]]
     subject: dict[str, str | int | float] = field(default_factory=dict)
-    pooled: bool = False  # made by processes of a pool, whose memory counts, too
+    pooled: bool = False  # by processes of a pool, whose memory counts too
 
 
 Phase = tuple[str, Callable[[], list[RecordingTask]]]  # a title, and what finds out what is missing
@@ -73,7 +70,7 @@ class Battery:
     _library: tuple[str, str] | None = None
 
     def run(self) -> Iterator[Note]:
-        """Measure what is missing; says what it does, and yields again when something was kept."""
+        """Measure what is missing. Notes say what begins; an empty one, that a figure came."""
         for title, make in (*self.questions(), *self.further_rounds()):
             todo = make()
             for number, task in enumerate(todo, 1):
@@ -83,7 +80,7 @@ class Battery:
                 yield from self._perform(task)
 
     def left(self) -> list[str]:
-        """What is still to be measured once, by title."""
+        """How many things are still to be measured once, by title: `race: 3`."""
         return [f"{title}: {len(todo)}" for title, make in self.questions() if (todo := make())]
 
     def left_out(self) -> list[str]:
@@ -91,7 +88,7 @@ class Battery:
         return [why for method in parallel_sweeps.methods() if (why := why_no_pool(method))]
 
     def questions(self) -> list[Phase]:
-        """What is asked, in order; each finds out only in its turn what is missing."""
+        """What is measured once, in order; each finds out what is missing only when its turn comes."""
         return [
             ("ceilings", self._ceilings),
             ("race", lambda: self._repetitions(all_cells(self.runtimes), 1)),
@@ -132,13 +129,13 @@ class Battery:
                 close_pools()
 
     def _ceilings(self) -> list[RecordingTask]:
-        # Keras' are those of the library below it; for TensorFlow there is no other way in.
-        runtimes = [
-            runtime for runtime in self.runtimes if BACKENDS[runtime.backend].worker not in ("keras-jax", "keras-torch")
-        ]
-        libraries = {_library_of(runtime): runtime for runtime in runtimes}
-        cached = self.store.records(Kind.CEILING)
-        has = {(record.subject["library"], record.subject["device"]) for record in cached}
+        # Keras' ceilings are those of the library below it; TensorFlow is reached through Keras alone.
+        libraries = {
+            library: runtime
+            for runtime in self.runtimes
+            if (library := _library_of(runtime))[0] not in ("keras-jax", "keras-torch")
+        }
+        has = {(record.subject["library"], record.subject["device"]) for record in self.store.records(Kind.CEILING)}
         return [
             RecordingTask(
                 runtime.label,
@@ -147,13 +144,13 @@ class Battery:
                     [runtime], self.engine, self.store, cancel, self.request
                 ),
             )
-            for key, runtime in libraries.items()
-            if key not in has
+            for library, runtime in libraries.items()
+            if library not in has
         ]
 
     def _repetitions(self, cells: list[Cell], rounds: int) -> list[RecordingTask]:
-        """Library by library, so that no two are in memory at once; in another order each round."""
-        todo = race_module.plan(cells, self.store.records(Kind.RACE), rounds)
+        """Library by library, so that no two are in memory at once; in a different order each round."""
+        todo = backend_race.plan(cells, self.store.records(Kind.RACE), rounds)
         libraries = list(dict.fromkeys(_library_of(cell.runtime) for cell in cells))
         order = [libraries[i] for i in np.random.default_rng(rounds).permutation(len(libraries))]
         todo.sort(key=lambda cell: order.index(_library_of(cell.runtime)))
@@ -162,7 +159,7 @@ class Battery:
                 f"{cell.runtime.label}, {cell.network.label} at batch size {cell.batch_size:,}",
                 cell.runtime,
                 lambda cancel, cell=cell: records_and_notes(
-                    race_module.race([cell], self.engine, self.store, cancel, self.request, REPETITION_S)
+                    backend_race.race([cell], self.engine, self.store, cancel, self.request, REPETITION_S)
                 ),
                 cell.subject,
             )
@@ -171,11 +168,6 @@ class Battery:
 
     def _sweeps(self, quick: bool) -> list[RecordingTask]:
         cached = parallel_sweeps.compared(self.store, SWEEP_EPOCHS)
-        methods = [
-            method
-            for method in parallel_sweeps.methods()
-            if method.key not in cached and (method.runtime.backend == DEFAULT) == quick and not why_no_pool(method)
-        ]
         return [
             RecordingTask(
                 method.label,
@@ -186,7 +178,8 @@ class Battery:
                 {"method": method.key},
                 method.strategy in POOLED,
             )
-            for method in methods
+            for method in parallel_sweeps.methods()
+            if method.key not in cached and (method.runtime.backend == DEFAULT) == quick and not why_no_pool(method)
         ]
 
     def _anatomy(self) -> list[RecordingTask]:
@@ -195,28 +188,30 @@ class Battery:
             RecordingTask(
                 f"{task.runtime.label}, {task.examination.kind}",
                 task.runtime,
-                lambda cancel, t=task: measure_tasks([t], self.engine, self.store, cancel, self.request),
+                lambda cancel, t=task: anatomy_of_a_step.measure_tasks(
+                    [t], self.engine, self.store, cancel, self.request
+                ),
                 task.subject,
             )
-            for task in anatomy_tasks(self.runtimes, NETWORK, 32)
+            for task in anatomy_of_a_step.tasks(self.runtimes, NETWORK, 32)
             if not task.complete(records)
         ]
 
     def _models(self) -> list[RecordingTask]:
         known = {record.subject["device"] for record in self.store.records(Kind.MODELS)}
-        runtimes = [runtime for runtime in self.runtimes if runtime.backend == DEFAULT and runtime.device not in known]
         return [
             RecordingTask(
                 f"up to {MODELS_MOST}, {runtime.label}",
                 runtime,
                 lambda cancel, runtime=runtime: self._points(runtime, cancel),
             )
-            for runtime in runtimes
+            for runtime in self.runtimes
+            if runtime.backend == DEFAULT and runtime.device not in known
         ]
 
     def _points(self, runtime: Runtime, cancel: Cancel) -> Iterator[object]:
         found: dict[tuple[str, int], Point] = {}
-        for once_more in (False, True):  # the second time a point's ends are those of both
+        for again in (False, True):  # the second time, a point's ends are those of both
             for event in parallel_sweeps.saturation(
                 MODELS_MOST,
                 32,
@@ -224,14 +219,14 @@ class Battery:
                 self.store,
                 cancel,
                 self.request,
-                runtime.device,
-                free_memory_bytes(),
-                once_more,
+                device=runtime.device,
+                free_bytes=free_memory_bytes(),
+                again=again,
             ):
                 if isinstance(event, Point) and not event.why_not:
                     found[event.strategy, event.count] = event
                 yield event
-        if not cancel.is_set():  # all or none: a part would pass for the whole
+        if not cancel.is_set():  # all or none: a part would be taken for the whole
             for point in found.values():
                 self.store.add(record_of_point(point, runtime))
                 yield point
@@ -243,22 +238,19 @@ class Battery:
             return []
         known = time_to_accuracy.learned(self.store, NETWORK, self.facts)
         todo = [t for t in time_to_accuracy.trials(NETWORK) if t.batch_size in COUNTED_SIZES and t not in known]
-        if not todo:
-            return []
-        return [
-            RecordingTask(
-                f"{len(todo)} trainings",
-                runtime,
-                lambda cancel: time_to_accuracy.learn(
-                    todo, self.engine, self.store, cancel, self.request, pool_fits(DEFAULT)
-                ),
-                pooled=True,
-            )
-        ]
+        task = RecordingTask(
+            f"{len(todo)} trainings",
+            runtime,
+            lambda cancel: time_to_accuracy.learn(
+                todo, self.engine, self.store, cancel, self.request, pool_fits(DEFAULT)
+            ),
+            pooled=True,
+        )
+        return [task] if todo else []
 
 
 def pool_fits(backend: str) -> bool:
-    """Whether one process per core of this library stays below the battery's memory."""
+    """Whether one process of this backend per core stays below `MAX_POOL_BYTES`."""
     return usable_cores() * POOL_BYTES.get(backend, KERAS_POOL_BYTES) < MAX_POOL_BYTES
 
 
@@ -268,23 +260,19 @@ def why_no_pool(method: parallel_sweeps.Method) -> str:
         return ""
     if not pools_are_possible():
         return f"{method.label}: loky is not installed"
-    return (
-        ""
-        if pool_fits(method.runtime.backend)
-        else f"{method.label}: {usable_cores()} processes would need more than 4 GiB"
-    )
+    fits = pool_fits(method.runtime.backend)
+    return "" if fits else f"{method.label}: {usable_cores()} processes would need more than 4 GiB"
 
 
 def experiment_cells(runtimes: Sequence[Runtime]) -> list[Cell]:
-    """What the article's three experiments consist of, beyond the race's own cells."""
-    networks = [Network.parse(text) for text in ARTICLE_ARCHITECTURES]
-    kinds = [(NETWORK, size) for size in ARTICLE_SIZES] + [(network, 32) for network in networks]
-    extra = [(n, size) for n, size in kinds if n != NETWORK or size not in race_module.BATCH_SIZES]
+    """The cells of the article's three experiments that the race does not have."""
+    wanted = [(NETWORK, size) for size in ARTICLE_SIZES] + [(Network.parse(t), 32) for t in ARTICLE_ARCHITECTURES]
+    extra = [(n, size) for n, size in wanted if n != NETWORK or size not in backend_race.BATCH_SIZES]
     return [Cell(runtime, size, network) for runtime in runtimes for network, size in extra]
 
 
 def record_of_point(point: Point, runtime: Runtime) -> Record:
-    """Seconds of an epoch and network: lowest, median and highest as the three blocks."""
+    """A record of the point whose three blocks are the lowest, the median and the highest seconds."""
     subject = {
         "strategy": point.strategy,
         "device": point.device,
@@ -292,13 +280,12 @@ def record_of_point(point: Point, runtime: Runtime) -> Record:
         "batch_size": 32,
         "hidden": NETWORK.label,
     }
-    blocks = (point.low_s, point.each_s, point.high_s)
-    measured = Measurement(blocks, 1, Ended.CAP, warnings=point.disturbed)
+    measured = Measurement((point.low_s, point.each_s, point.high_s), 1, Ended.CAP, warnings=point.disturbed)
     return Record.of(Kind.MODELS, subject, measured, versions(runtime.backend))
 
 
 def failure(task: RecordingTask, sentence: str) -> Record:
-    """In the place of a figure that could not be had: what was asked, and what happened."""
+    """A record in the place of a figure that could not be measured: what was asked, and what happened."""
     subject = {"task": task.name, "backend": task.runtime.backend, "device": task.runtime.device} | task.subject
     return Record(Kind.FAILURE, subject, (), 1, Ended.CAP.name, (sentence,), versions(task.runtime.backend))
 

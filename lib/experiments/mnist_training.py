@@ -1,9 +1,9 @@
 """The four experiments of the notebook: from the values of the controls to trainings.
 
-Knows nothing of marimo: the notebook, the script and the benchmarks all use these functions.
+Knows nothing of marimo: the notebook, the script and the benchmarks all use these functions. Each builder raises
+ValueError with one sentence where its values make no experiment, or where the backend cannot run here.
 """
 
-from lib.spec import MIN_RATE, MAX_RATE
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,16 +11,16 @@ import numpy as np
 
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime, all_runtimes, unavailable
 from lib.formatting import format_rate
-from lib.spec import Network, Training
-from lib.sweeps.strategies import AUTO
+from lib.spec import MAX_RATE, MIN_RATE, Network, Training
 from lib.workers.messages import Item
+from lib.sweeps.strategies import AUTO
 
 MAX_LINES = 16
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is trained, how each line is called, and what the lines differ in (for the charts)."""
+    """What is trained, what each line is called, and what the lines differ in (for the charts)."""
 
     name: str
     items: tuple[Item, ...]
@@ -31,11 +31,15 @@ class Experiment:
 
     @property
     def compared(self) -> range:
+        """Positions of the lines that the experiment is about."""
         return range(self.n_compared)
 
 
 def rates_between(low: float, high: float, count: int) -> tuple[float, ...]:
     """`count` learning rates evenly spaced on a log scale, to two digits; ends included.
+
+    Raises ValueError where the ends are not in order, outside the limits of `lib.spec` or equal, or there are fewer
+    than 2 or more than `MAX_LINES` rates.
 
     >>> rates_between(0.001, 1, 4)
     (0.001, 0.01, 0.1, 1.0)
@@ -52,8 +56,9 @@ def rates_between(low: float, high: float, count: int) -> tuple[float, ...]:
 
 
 def learning_rate(
-    rates: Sequence[float], epochs: int, batch_size: int, hidden: str, backend: str = DEFAULT
+    rates: Sequence[float], *, epochs: int, batch_size: int, hidden: str, backend: str = DEFAULT
 ) -> Experiment:
+    """One network by several learning rates, all different; `hidden` as `Network.parse` reads it."""
     network = Network.parse(hidden)
     trainings = [Training(network, rate, batch_size, epochs) for rate in rates]
     return _experiment(
@@ -61,7 +66,8 @@ def learning_rate(
     )
 
 
-def batch_size(sizes: Sequence[int], epochs: int, rate: float, hidden: str, backend: str = DEFAULT) -> Experiment:
+def batch_size(sizes: Sequence[int], *, epochs: int, rate: float, hidden: str, backend: str = DEFAULT) -> Experiment:
+    """One network by several batch sizes, in their order; `hidden` as `Network.parse` reads it."""
     if not sizes:
         raise ValueError("batch sizes: expected at least one, got none; choose some from the list")
     network = Network.parse(hidden)
@@ -69,8 +75,10 @@ def batch_size(sizes: Sequence[int], epochs: int, rate: float, hidden: str, back
     return _experiment("batch-size", trainings, [f"{t.batch_size}" for t in trainings], "batch size", backend)
 
 
-def depth(chosen: Sequence[str], own: str, epochs: int, rate: float, size: int, backend: str = DEFAULT) -> Experiment:
-    """`own` holds further architectures as `parse_networks` reads them."""
+def depth(
+    chosen: Sequence[str], *, own: str = "", epochs: int, rate: float, batch_size: int, backend: str = DEFAULT
+) -> Experiment:
+    """Several networks: those `chosen`, as `Network.parse` reads each, and `own`, as `parse_networks` reads them."""
     networks = list(dict.fromkeys([*map(Network.parse, chosen), *parse_networks(own)]))
     if not networks:
         raise ValueError(
@@ -79,23 +87,23 @@ def depth(chosen: Sequence[str], own: str, epochs: int, rate: float, size: int, 
         )
     if len(networks) > MAX_LINES:
         raise ValueError(f"networks: expected at most {MAX_LINES}, got {len(networks)}; remove some")
-    trainings = [Training(network, rate, size, epochs) for network in networks]
+    trainings = [Training(network, rate, batch_size, epochs) for network in networks]
     return _experiment("depth", trainings, [network.label for network in networks], "hidden layers", backend)
 
 
 def parse_networks(text: str) -> list[Network]:
-    """Networks separated by semicolons; `none` is the one without a hidden layer.
+    """Networks separated by semicolons; `none` is the one without a hidden layer. Raises as `Network.parse` does.
 
     >>> [network.hidden for network in parse_networks("256, 64; none")]
     [(256, 64), ()]
     """
-    parts = [part.strip() for part in text.split(";") if part.strip()]
-    return [Network.parse("" if part.lower() == "none" else part) for part in parts]
+    parts = map(str.strip, text.split(";"))
+    return [Network.parse("" if part.lower() == "none" else part) for part in parts if part]
 
 
-def backends(size: int, epochs: int, rate: float, hidden: str) -> Experiment:
-    """The same training by every runtime that can run here."""
-    training = Training(Network.parse(hidden), rate, size, epochs)
+def backends(*, batch_size: int, epochs: int, rate: float, hidden: str) -> Experiment:
+    """The same training by every runtime that can run here; `hidden` as `Network.parse` reads it."""
+    training = Training(Network.parse(hidden), rate, batch_size, epochs)
     runtimes = [
         runtime for runtime in all_runtimes() if unavailable(runtime) is None and BACKENDS[runtime.backend].whole_epochs
     ]
@@ -105,9 +113,7 @@ def backends(size: int, epochs: int, rate: float, hidden: str) -> Experiment:
 
 def missing_backends() -> list[tuple[Runtime, str, str]]:
     """The runtimes that cannot run here, each with the reason and the remedy."""
-    return [
-        (runtime, gap.reason, gap.remedy) for runtime in all_runtimes() if (gap := unavailable(runtime)) is not None
-    ]
+    return [(runtime, gap.reason, gap.remedy) for runtime in all_runtimes() if (gap := unavailable(runtime))]
 
 
 def _experiment(

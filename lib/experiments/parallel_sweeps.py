@@ -1,13 +1,14 @@
-"""The experiments of the notebook on sweeps: the article's comparison, more and more networks, and more and more
-different ones.
+"""The experiments of the notebook on sweeps: ways to sweep, more and more networks, more and more different ones.
 
-The comparison is timed whole and kept. The other two are step times: a few measured steps of each program
-(`lib.sweeps.cost_model`), which are kept too, so that a slider that comes back to a position finds it measured.
+The comparison of ways is the article's; each sweep is timed whole, and stored. The other two rest on step times: a few
+measured steps of each program (`lib.sweeps.cost_model`), stored too, so that a slider that comes back to a position
+finds it measured.
 """
 
+import math
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from lib.sweeps.sweep import Options, updates
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
-from lib.workers.messages import Item, Message, Progress, Waiting
+from lib.workers.messages import Item, Progress, Waiting
 from lib.workers.notes import Note, note_of
 from lib.workers.queue import Request
 
@@ -41,7 +42,7 @@ SHARE_OF_MEMORY = 0.4
 
 @dataclass(frozen=True)
 class Method:
-    """One way to make the article's sweep."""
+    """One way to run the article's sweep."""
 
     key: str
     label: str
@@ -71,34 +72,34 @@ def methods() -> list[Method]:
 
 @dataclass(frozen=True)
 class Compared:
-    """A whole sweep of the article's, by one method."""
+    """The article's whole sweep, timed by one method."""
 
     method: str
     record: Record
 
 
 def compared(store: Store, epochs: int) -> dict[str, Record]:
-    """What is kept of the comparison, by method: the latest."""
+    """The latest record of each method that was timed with so many epochs, by the method's key."""
     records = store.records(Kind.SWEEP)
-    found = {
-        method.key: current(records, {"method": method.key, "epochs": epochs}, method.runtime.backend)
+    return {
+        method.key: cached[-1]
         for method in methods()
+        if (cached := current(records, Kind.SWEEP, {"method": method.key, "epochs": epochs}, method.runtime.backend))
     }
-    return {key: cached[-1] for key, cached in found.items() if cached}
 
 
 def compare(
     todo: Sequence[Method], epochs: int, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Compared | Note]:
-    """Time each method's sweep once, whole, by warm workers; each is kept as soon as it is done.
+    """Time each method's sweep once, whole, with warm workers; each is stored as soon as it is done.
 
-    A sweep that had to wait in its middle, because another control was moved, is timed again.
+    A sweep that had to wait in the middle, because another control was moved, is timed again.
     """
     for method in todo:
         warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.runtime) for seed in range(2)]
         doing = f"warming up {method.label}"
         yield Note(doing)
-        yield from _quietly(updates(warm_up, engine, None, cancel, Options(method.strategy), request), doing)
+        yield from _noted(updates(warm_up, engine, None, cancel, Options(method.strategy), request), doing)
         wall_s, watch = None, engine.watch(method.runtime)
         while wall_s is None and not cancel.is_set():
             with watch:
@@ -133,15 +134,9 @@ def _timed(
     return None if cancel.is_set() else time.perf_counter() - began
 
 
-def _quietly(events: Iterator, doing: str) -> Iterator[Note]:
-    for update in events:
-        if (note := note_of(update, doing)) is not None:
-            yield note
-
-
 @dataclass(frozen=True)
 class Point:
-    """What a number of networks takes by a strategy, an epoch and network; or why it cannot be had."""
+    """Seconds of an epoch per network, for so many networks by a strategy; or why that is not measured."""
 
     strategy: str
     device: str
@@ -165,8 +160,11 @@ def saturation(
     free_bytes: float,
     again: bool = False,
 ) -> Iterator[Point | Note]:
-    """Seconds of an epoch and network, 1 to `most` networks in one program, beside one after another."""
-    step_times = StepTimes(engine, store, Runtime(device=device), cancel, request, again=again)
+    """Seconds of an epoch per network, for 1 to `most` networks in one program, and one after another.
+
+    Yields a `Point` for each number and strategy, in the order of `COUNTED_BY`. A strategy ends with the first number
+    that would take more than `SHARE_OF_MEMORY` of `free_bytes`. `again` measures what is stored too.
+    """
     for key in COUNTED_BY:
         n_devices = device_count(device) if key == "sharded" else 1
         if key == "sharded" and n_devices < 2:
@@ -182,38 +180,37 @@ def saturation(
                 break
             if key != "sequential" and count < 2:
                 continue
-            doing = f"{count:,} network{'s' * (count > 1)}, {STRATEGIES[key].label}"
-            yield Note(doing)
-            if key == "sequential" and count > 1:
-                step_times = replace(step_times, again=False)  # the same program, once more
-            each = yield from _each(step_times, key, trainings, n_devices, doing)
-            if each is not None:
-                each_s, low_s, high_s, disturbed = each
-                yield Point(key, device, count, each_s, memory_bytes, "", low_s, high_s, disturbed)
-        step_times = replace(step_times, again=again)
+            # One after another is the same program for any number: it is measured again for the first alone.
+            anew = again and (key != "sequential" or count == 1)
+            step_times = StepTimes(engine, store, Runtime(device=device), cancel, request, again=anew)
+            yield from _point(step_times, key, trainings, n_devices, memory_bytes)
 
 
-def _each(step_times: StepTimes, strategy: str, trainings: list[Training], n_devices: int, doing: str):
-    """Generator: its value is seconds per epoch and network, all in one program, with the ends of their spread; None
-    when cancelled."""
-    limits = Limits(float("inf"), float("inf"), n_devices, 1.0)
-    plan = parts(STRATEGIES[strategy], trainings, limits)
+def _point(
+    step_times: StepTimes, strategy: str, trainings: list[Training], n_devices: int, memory_bytes: int
+) -> Iterator[Point | Note]:
+    """Time these networks, all in one program; no point where it was cancelled."""
+    count = len(trainings)
+    plan = parts(STRATEGIES[strategy], trainings, Limits(float("inf"), float("inf"), n_devices, 1.0))
+    doing = f"{count:,} network{'s' * (count > 1)}, {STRATEGIES[strategy].label}"
+    yield Note(doing)
     found = yield from _noted(step_times.of(plan), doing)
     if not found:
-        return None
-    steps = trainings[0].steps_per_epoch()
+        return
     part, step_time = max(found.items(), key=lambda one: len(one[0].trainings))
-    together = len(part.trainings) if part.devices else 1
+    together = count if part.devices else 1
     flops_per_s = step_flops(part) / step_time.step_s
     evaluation_s = evaluation_flops(part) / flops_per_s / len(part.trainings)
-    each, low, high = (
-        step_s * steps / together + evaluation_s for step_s in (step_time.step_s, step_time.low_s, step_time.high_s)
+    each_s, low_s, high_s = (
+        step_s * trainings[0].steps_per_epoch() / together + evaluation_s
+        for step_s in (step_time.step_s, step_time.low_s, step_time.high_s)
     )
-    return each, low, high, step_time.disturbed
+    device = step_times.runtime.device
+    yield Point(strategy, device, count, each_s, memory_bytes, "", low_s, high_s, step_time.disturbed)
 
 
-def _noted(messages: Iterator[Message], doing: str):
-    """Pass on what a message says to who waits; the generator's value is the messages' own."""
+def _noted(messages: Iterator, doing: str):
+    """Yield the notes that the messages make; the generator's value is that of `messages`."""
     while True:
         try:
             message = next(messages)
@@ -224,7 +221,7 @@ def _noted(messages: Iterator[Message], doing: str):
 
 
 def different(spread: float) -> list[Network]:
-    """Eight networks, from all alike (0) to one of 16 and one of 512 neurons (1), about 90 in the geometric mean.
+    """Eight networks of one hidden layer, from all alike (`spread` 0) to 16 … 512 neurons (1), geometric mean about 90.
 
     >>> {network.hidden for network in different(0.0)}
     {(91,)}
@@ -236,7 +233,7 @@ def different(spread: float) -> list[Network]:
 
 @dataclass(frozen=True)
 class Mixed:
-    """What the eight networks take by a strategy: seconds of an epoch of all, programs, and the share of padding."""
+    """The eight networks by a strategy: seconds of an epoch of all, number of programs, and the share of padding."""
 
     strategy: str
     all_s: float
@@ -254,7 +251,7 @@ def mixed(
     request: Request,
     again: bool = False,
 ) -> Iterator[Mixed | Note]:
-    """The same eight networks: one after another, in one padded program, and divided among the cores."""
+    """Time an epoch of the same eight networks by each strategy of `MIXED_BY`, as far as it can run here."""
     trainings = [Training(network, 0.1, batch_size, 1) for network in different(spread)]
     step_times = StepTimes(engine, store, Runtime(), cancel, request, N_DIFFERENT, again)
     limits = Limits(float("inf"), float("inf"), usable_cores(), 1.0)
@@ -272,14 +269,12 @@ def mixed(
 
 
 def saturates_at(points: Sequence[Point], within: float = 0.05) -> int | None:
-    """The smallest number of networks from which on no larger one is better by more than this share.
+    """The smallest number of networks within this share of the best; None where nothing was measured.
 
     >>> of = lambda count, each_s: Point("vmap", "cpu", count, each_s, 0)
     >>> saturates_at([of(2, 1.0), of(4, 0.5), of(8, 0.49), of(16, 0.6)])
     4
     """
-    known = sorted((point for point in points if point.each_s == point.each_s), key=lambda point: point.count)
-    if not known:
-        return None
-    best_s = min(point.each_s for point in known)
-    return next(point.count for point in known if point.each_s <= (1 + within) * best_s)
+    known = sorted((point for point in points if not math.isnan(point.each_s)), key=lambda point: point.count)
+    best_s = min((point.each_s for point in known), default=0.0)
+    return next((point.count for point in known if point.each_s <= (1 + within) * best_s), None)

@@ -1,8 +1,9 @@
-"""This machine's ceilings, measured once by each library and kept: what `lib.timing.roofline` takes a floor from."""
+"""This machine's ceilings, measured once by each library and stored: what `lib.timing.roofline` takes a floor from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from lib.backends.registry import BACKENDS, Runtime, versions
+from lib.experiments.anatomy_of_a_step import stored
 from lib.hardware.machine import last_level_cache_bytes, machine_id
 from lib.profiling.request import Examination
 from lib.storage.records import Kind, Record
@@ -10,65 +11,55 @@ from lib.storage.store import Store
 from lib.timing.roofline import Ceilings
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
-from lib.workers.messages import Measured
-from lib.workers.notes import Note, note_of
+from lib.workers.notes import Note
 from lib.workers.queue import Request
 
 
 def measure_ceilings(
     runtimes: Sequence[Runtime], engine: Engine, store: Store, cancel: Cancel, request: Request | None = None
 ) -> Iterator[Note]:
-    """Measure what is not kept yet, each library once; says what it waits for. A stop keeps what is done."""
-    cached = store.records(Kind.CEILING)
+    """Measure what is not stored yet, once for each library and device; the notes say what it does and waits for.
+
+    What was measured before a stop is stored.
+    """
+    cached = {
+        (r.machine, r.versions, r.subject.get("library"), r.subject.get("device")) for r in store.records(Kind.CEILING)
+    }
     libraries = {(BACKENDS[runtime.backend].worker, runtime.device): runtime for runtime in runtimes}
-    for number, runtime in enumerate(libraries.values(), 1):
-        if cancel.is_set() or _of(runtime, cached):
+    for number, ((library, device), runtime) in enumerate(libraries.items(), 1):
+        made_by = versions(runtime.backend)
+        if cancel.is_set() or (machine_id(), made_by, library, device) in cached:
             continue
         doing = f"what this machine can reach at best: {runtime.label}, {number} of {len(libraries)} libraries"
-        yield Note(doing)
-        for message in engine.examine(runtime, Examination("ceilings"), cancel, request):
-            if (note := note_of(message, doing)) is not None:
-                yield note
-            if isinstance(message, Measured):
-                subject = _subject(runtime) | {"name": message.name, "work": message.work}
-                store.add(Record.of(Kind.CEILING, subject, message.measurement, versions(runtime.backend)))
+        messages = engine.examine(runtime, Examination("ceilings"), cancel, request)
+        events = stored(messages, store, Kind.CEILING, {"library": library, "device": device}, made_by, doing)
+        yield from (event for event in events if isinstance(event, Note))
 
 
 def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
-    """What is kept for the runtime's device: the best product and copy by any library on it, and each library's call.
+    """The best product and copy by any library on the runtime's device, and what a call of each library takes.
 
-    None: not measured.
+    None where one of the two has not been measured on this machine.
     """
-    rates: dict[str, float] = {"product": 0.0, "copy": 0.0}
-    dispatch_s: dict[str, float] = {}
-    records = [record for record in store.records(Kind.CEILING) if record.machine == machine_id()]
-    for record in records:
-        name, device = record.subject.get("name"), record.subject.get("device")
-        if device != runtime.device:
-            continue
-        if name in rates:
-            best_s = float(min(record.measurement.step_s))
-            rates[str(name)] = max(rates[str(name)], float(record.subject["work"]) / best_s)
-        elif name == "dispatch":
-            for backend in BACKENDS.values():
-                if backend.worker == record.subject["library"]:
-                    dispatch_s[backend.key] = record.measurement.median_s
-    if not all(rates.values()):
+    known = [record for record in store.records(Kind.CEILING) if record.machine == machine_id()]
+    product, copy = (best_rate(known, runtime.device, name) for name in ("product", "copy"))
+    dispatch_s = {
+        backend.key: one.measurement.median_s
+        for one in known
+        if (one.subject.get("name"), one.subject.get("device")) == ("dispatch", runtime.device)
+        for backend in BACKENDS.values()
+        if backend.worker == one.subject["library"]
+    }
+    if not product or not copy:
         return None
-    return Ceilings(
-        rates["product"], rates["copy"], dispatch_s, last_level_cache_bytes() if runtime.device == "cpu" else 0
+    return Ceilings(product, copy, dispatch_s, last_level_cache_bytes() if runtime.device == "cpu" else 0)
+
+
+def best_rate(records: Iterable[Record], device: str, name: str) -> float | None:
+    """The best that any library reaches on a device: FLOP/s of a "product", bytes/s of a "copy"; None without any."""
+    rates = (
+        float(one.subject["work"]) / float(min(one.measurement.step_s))
+        for one in records
+        if one.kind == Kind.CEILING and (one.subject.get("device"), one.subject.get("name")) == (device, name)
     )
-
-
-def _subject(runtime: Runtime) -> dict[str, str | int | float]:
-    return {"library": BACKENDS[runtime.backend].worker, "device": runtime.device}
-
-
-def _of(runtime: Runtime, records: Sequence[Record]) -> list[Record]:
-    here = (machine_id(), versions(runtime.backend))
-    return [
-        record
-        for record in records
-        if (record.machine, record.versions) == here
-        and all(record.subject.get(name) == value for name, value in _subject(runtime).items())
-    ]
+    return max(rates, default=None)

@@ -13,43 +13,38 @@ ADDRESSES = {
     OVERHEAD_ARTICLE: "https://indepth.dev/posts/2006/en/gpu-overhead-why-mnist-trains-faster-on-cpu",
     MACHINES_ARTICLE: "https://indepth.dev/posts/1016/en/why-bigger-gpu-not-always-faster",
 }
-WORKSTATION = "Core i9-10885H, Quadro RTX 5000"
 
 FILE = ROOT / "recorded" / "published.json"
 
 
 @dataclass(frozen=True)
 class PublishedMachine:
-    """An article's machine: seconds by (backend, device), then by batch size or by experiment; a price if it names
-    one."""
+    """An article's machine: seconds by (backend, device), then by batch size or by experiment."""
 
     name: str
     source: str
     epoch_s: Mapping[tuple[str, str], Mapping[int, float]]
     experiment_s: Mapping[tuple[str, str], Mapping[str, float]]
-    price_per_h: float | None = None
+    price_per_h: float | None = None  # dollars, where the article names a price
     price_date: str = ""
 
 
 def _machine(row: dict) -> PublishedMachine:
-    def by_runtime(table: dict) -> dict:
-        return {tuple(runtime.split("/")): figures for runtime, figures in table.items()}
-
-    epochs = {
-        runtime: {int(size): s for size, s in by_size.items()}
-        for runtime, by_size in by_runtime(row["epoch_s"]).items()
-    }
-    experiments = by_runtime(row["experiment_s"])
-    price = row.get("price_per_h")
-    return PublishedMachine(row["name"], row["source"], epochs, experiments, price, row.get("price_date", ""))
+    """From a row of the file, whose keys are all text: `backend/device`, and batch sizes in digits."""
+    epochs, experiments = (
+        {tuple(runtime.split("/")): figures for runtime, figures in row[table].items()}
+        for table in ("epoch_s", "experiment_s")
+    )
+    by_size = {runtime: {int(size): s for size, s in figures.items()} for runtime, figures in epochs.items()}
+    price, dated = row.get("price_per_h"), row.get("price_date", "")
+    return PublishedMachine(row["name"], row["source"], by_size, experiments, price, dated)
 
 
 MACHINES = tuple(_machine(row) for row in json.loads(FILE.read_text())["machines"])
 # Seconds an epoch of 784→128→10 by backend and batch size: the first article's table, on its workstation.
 EPOCH_S = MACHINES[0].epoch_s
 
-# Seconds of one step's operations at batch size 32: NumPy on the processor, TensorFlow on the card, waited for one by
-# one.
+# Seconds of one step's operations at batch size 32, each waited for: NumPy on the CPU, TensorFlow on the GPU.
 OPERATION_S = MappingProxyType(
     {
         "forward: hidden layer": (162e-6, 541e-6),
@@ -61,8 +56,8 @@ OPERATION_S = MappingProxyType(
         "total": (751e-6, 4447e-6),
     }
 )
-PRODUCT_S = (272e-6, 109e-6)  # X @ W1 alone: processor, card
-COMPILED_S = (1.30e-3, 1.27e-3)  # one compiled training step: processor, card
+PRODUCT_S = (272e-6, 109e-6)  # X @ W1 alone: CPU, GPU
+COMPILED_S = (1.30e-3, 1.27e-3)  # one compiled training step: CPU, GPU
 
 ARTICLE_ARCHITECTURES = ("128", "256", "128→64", "256→128→64")  # of its depth experiment
 
@@ -72,11 +67,10 @@ EXPERIMENT_S = MappingProxyType({name: (_ON_L4[name], _ON_22_CORES[name]) for na
 
 
 def epoch_s(backend: str, device: str, batch_size: int) -> float | None:
-    """The published seconds per epoch, where the article has this batch size."""
+    """The first article's seconds per epoch; None where it has none for this runtime and batch size."""
     return EPOCH_S.get((backend, device), {}).get(batch_size)
 
 
-# Five learning rates for ten epochs on eight cores: how many times faster than Keras one after another, and the seconds
-# it speaks of.
+# Five learning rates for ten epochs on eight cores: how many times faster than Keras one after another.
 SWEEP_TIMES_FASTER = MappingProxyType({"keras-processes": 4.0, "vmap": 6.0})
 SWEEP_S = (28.0, 5.0)  # of the learning-rate experiment, before and “under” after

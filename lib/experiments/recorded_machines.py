@@ -1,14 +1,14 @@
-"""Machines and what was measured on them: read from exports, each machine once, whatever files it came in; and this
-one, from its store.
+"""Machines and what was measured on them: from exports, however many files a machine is spread over, or from a store.
 
-`recorded/*.json` are exports of `python -m lib.cli.record`; `recorded/published.json` is what articles published, and
-no export.
+`recorded/*.json` are exports of `python -m lib.cli.record`; `recorded/published.json` is what the articles published,
+and is not an export.
 """
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +17,11 @@ from lib.backends.fingerprint import source_digest
 from lib.backends.registry import BACKENDS, Runtime, versions
 from lib.data.mnist import MNIST_DIGEST
 from lib.experiments import published
-from lib.experiments.published import ARTICLE_ARCHITECTURES
+from lib.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
 from lib.formatting import sentence
 from lib.hardware.machine import machine_id, this_machine
 from lib.hardware.nvidia_smi import nvidia_driver_answers
+from lib.profiling.request import Examination
 from lib.profiling.step_breakdown import Split, split
 from lib.spec import N_TRAIN, Network
 from lib.storage.export import Export, NoExport, parse_export
@@ -36,7 +37,7 @@ NETWORK = Network((128,))
 EXPERIMENTS: Mapping[str, tuple[tuple[Network, int], ...]] = {
     "learning-rate": ((NETWORK, 32),) * 4,
     "batch-size": tuple((NETWORK, size) for size in (1, 32, 256)),
-    "depth": tuple((Network.parse(text), 32) for text in ARTICLE_ARCHITECTURES),
+    "depth": tuple((Network.parse(text), 32) for text in published.ARTICLE_ARCHITECTURES),
 }
 
 
@@ -48,15 +49,16 @@ class Seconds:
     middle: float
     high: float
     n: int = 0
-    estimate: Estimate = field(
-        default=Estimate(0.0), compare=False
-    )  # what it is compared by, from one repetition to the next
+    # What it is compared with others by: its repetitions, whose spread the quartiles of all times do not show.
+    estimate: Estimate = field(default=Estimate(0.0), compare=False)
 
     def times(self, factor: float) -> "Seconds":
+        """So many times as long."""
         scaled = (value * factor for value in (self.low, self.middle, self.high))
         return Seconds(*scaled, self.n, self.estimate.times(factor))
 
     def plus(self, other: "Seconds") -> "Seconds":
+        """One after the other: medians and quartiles are added."""
         n = min(self.n or other.n, other.n or self.n)  # what has no spread of its own takes none away
         together = self.estimate.plus(other.estimate)
         return Seconds(self.low + other.low, self.middle + other.middle, self.high + other.high, n, together)
@@ -65,6 +67,12 @@ class Seconds:
 def exactly(seconds: float) -> Seconds:
     """Without a spread: published, or so small beside another that its own does not matter."""
     return Seconds(seconds, seconds, seconds, estimate=Estimate(seconds))
+
+
+def total_of(known: Sequence[Seconds | None]) -> Seconds | None:
+    """The sum; None where one is missing, or there are none."""
+    given = [one for one in known if one is not None]
+    return reduce(Seconds.plus, given) if given and len(given) == len(known) else None
 
 
 @dataclass(frozen=True)
@@ -90,13 +98,13 @@ class Machine:
 
     @cached_property
     def dates(self) -> tuple[str, str]:
-        """The first and the last day of its measurements; empty for what was published."""
+        """The first and the last day of its measurements, such as 2026-11-21; empty for what was published."""
         days = sorted(record.measured_at[:10] for record in self.records)
         return (days[0], days[-1]) if days else ("", "")
 
     @cached_property
     def runtimes(self) -> tuple[Runtime, ...]:
-        """The runtimes that its race has, in the order of the table."""
+        """The runtimes that it was timed with, in the order of `BACKENDS`, those on a CPU first."""
         if self.quoted is not None:
             found = {*self.quoted.epoch_s, *self.quoted.experiment_s}
         else:
@@ -106,6 +114,7 @@ class Machine:
 
     @cached_property
     def failures(self) -> tuple[Record, ...]:
+        """In the place of what could not be measured."""
         return tuple(record for record in self.records if record.kind == Kind.FAILURE)
 
     @property
@@ -116,10 +125,10 @@ class Machine:
 
     @cached_property
     def _repetitions(self) -> dict[tuple[Runtime, Network, int], list[Record]]:
-        found: dict[tuple[Runtime, Network, int], list[Record]] = {}
+        found: dict[tuple[Runtime, Network, int], list[Record]] = defaultdict(list)
         for record in self.records:
             if record.kind == Kind.RACE and record.subject["backend"] in BACKENDS:
-                found.setdefault(_cell(record), []).append(record)
+                found[_cell(record)].append(record)
         return found
 
     def epoch(self, runtime: Runtime, batch_size: int, network: Network = NETWORK) -> Seconds | None:
@@ -127,83 +136,60 @@ class Machine:
         if self.quoted is not None:
             known = self.quoted.epoch_s.get((runtime.backend, runtime.device), {}).get(batch_size)
             return exactly(known) if known is not None and network == NETWORK else None
-        repetitions = self._repetitions.get((runtime, network, batch_size), [])
-        return spread([repetition.block_s for repetition in repetitions])
+        return spread([one.block_s for one in self._repetitions.get((runtime, network, batch_size), [])])
 
     def beside(self, runtime: Runtime, batch_size: int, name: str, network: Network = NETWORK) -> float:
-        """Seconds that come with an epoch's:
+        """Median seconds of what comes with an epoch; 0 where it was not measured.
 
-        `evaluation_s`, `first_call_s`. From this batch size, or else from any of the runtime.
+        `name`: `evaluation_s` or `first_call_s`. Where this cell has none, those of all cells of the runtime count.
         """
-        repetitions = self._repetitions.get((runtime, network, batch_size), [])
-        same_runtime = [one for (other, *_), found in self._repetitions.items() if other == runtime for one in found]
-        for group in (repetitions, same_runtime):
-            known = [value for repetition in group if (value := float(repetition.subject.get(name, 0.0)))]
-            if known:
+        cell = (runtime, network, batch_size)
+        for cells in ([cell], [other for other in self._repetitions if other[0] == runtime]):
+            records = [record for one in cells for record in self._repetitions.get(one, [])]
+            if known := [value for record in records if (value := float(record.subject.get(name, 0.0)))]:
                 return float(np.median(known))
         return 0.0
 
     def experiment(self, name: str, runtime: Runtime) -> Seconds | None:
-        """Seconds of one of the article's experiments, three epochs each: published whole, ours from its measured
-        epochs.
+        """Seconds of one of the article's experiments, with three epochs for each training.
 
-        Each training is its first call, its epochs, and an evaluation after each.
+        Published ones come whole. Ours are put together from measured epochs: each training is its first call, its
+        epochs, and an evaluation after each. None where an epoch was not measured.
         """
         if self.quoted is not None:
             known = self.quoted.experiment_s.get((runtime.backend, runtime.device), {}).get(name)
             return exactly(known) if known is not None else None
-        total = exactly(0.0)
-        for number, (network, size) in enumerate(EXPERIMENTS[name]):
-            epoch = self.epoch(runtime, size, network)
-            if epoch is None:
-                return None
-            once = self.beside(runtime, size, "first_call_s", network) + EPOCHS * self.beside(
-                runtime, size, "evaluation_s", network
-            )
-            training = epoch.times(EPOCHS).plus(exactly(once))
-            total = training if number == 0 else total.plus(training)
-        return total
+        return total_of([self._training(runtime, size, network) for network, size in EXPERIMENTS[name]])
+
+    def _training(self, runtime: Runtime, batch_size: int, network: Network) -> Seconds | None:
+        epoch = self.epoch(runtime, batch_size, network)
+        first_call_s, evaluation_s = (
+            self.beside(runtime, batch_size, name, network) for name in ("first_call_s", "evaluation_s")
+        )
+        return None if epoch is None else epoch.times(EPOCHS).plus(exactly(first_call_s + EPOCHS * evaluation_s))
 
     def split(self, runtime: Runtime, batch_size: int = 32) -> Split | None:
-        """A step of the runtime taken apart, if that was measured."""
-        found: dict[str, float] = {}
-        wanted = {
-            "examination": "parts",
-            "by": runtime.backend,
-            "device": runtime.device,
-            "batch_size": batch_size,
-            "hidden": NETWORK.label,
+        """A step of the runtime taken apart; None where that was not measured."""
+        subject = AnatomyTask(runtime, Examination("parts", NETWORK, batch_size)).subject
+        found = {
+            str(record.subject["name"]): seconds_of(record)
+            for record in sorted(self.records, key=lambda one: one.measured_at)
+            if record.kind == Kind.ANATOMY and subject.items() <= record.subject.items()
         }
-        for record in sorted(self.records, key=lambda one: one.measured_at):
-            if record.kind == Kind.ANATOMY and all(record.subject.get(name) == value for name, value in wanted.items()):
-                found[str(record.subject["name"])] = record.measurement.median_s / float(record.subject["work"])
         return split(runtime.backend, found)
 
     def sweep(self, method: str) -> Seconds | None:
         """Wall seconds of the first article's sweep by a method of `lib.experiments.parallel_sweeps`, as many epochs
         as were recorded."""
-        repetitions = [r.block_s for r in self.records if r.kind == Kind.SWEEP and r.subject.get("method") == method]
-        return spread(repetitions)
+        return spread([r.block_s for r in self.records if r.kind == Kind.SWEEP and r.subject.get("method") == method])
 
     def models(self, device: str) -> dict[tuple[str, int], Seconds]:
-        """Seconds of an epoch and network, by strategy and number of networks in one program."""
-        found = {}
-        for record in self.records:
-            if record.kind == Kind.MODELS and record.subject["device"] == device:
-                low, middle, high = record.block_s
-                found[str(record.subject["strategy"]), int(record.subject["count"])] = Seconds(low, middle, high, 1)
-        return found
-
-    def ceiling(self, device: str, name: str) -> float | None:
-        """The best of all its libraries: FLOP/s of a product, bytes/s of a copy."""
-        rates = [
-            float(record.subject["work"]) / min(record.measurement.step_s)
+        """Seconds of an epoch per network, by strategy and number of networks in one program."""
+        return {
+            (str(record.subject["strategy"]), int(record.subject["count"])): Seconds(*record.block_s, n=1)
             for record in self.records
-            if record.kind == Kind.CEILING
-            and record.subject.get("device") == device
-            and record.subject.get("name") == name
-        ]
-        return max(rates, default=None)
+            if record.kind == Kind.MODELS and record.subject["device"] == device
+        }
 
 
 def _cell(record: Record) -> tuple[Runtime, Network, int]:
@@ -213,47 +199,36 @@ def _cell(record: Record) -> tuple[Runtime, Network, int]:
 
 
 def spread(repetitions: Sequence[Sequence[float]]) -> Seconds | None:
-    """Median and quartiles of all times, and an estimate from the medians of the repetitions. None where there are no
-    times.
+    """Median and quartiles of all times, and an estimate from the medians of the repetitions; None without any time.
 
-    Of a single repetition the estimate is of its own times: what changed on the machine from one repetition to the next
-    is not in it.
+    A single repetition is estimated from its own times: what changes on a machine from one repetition to the next is
+    not in that.
     """
     repetitions = [repetition for repetition in repetitions if len(repetition)]
     if not repetitions:
         return None
     values = [second for repetition in repetitions for second in repetition]
-    low, middle, high = np.percentile(values, [25, 50, 75])
-    estimate = Estimate.of(
-        [float(np.median(repetition)) for repetition in repetitions] if len(repetitions) > 1 else values
-    )
-    return Seconds(float(low), float(middle), float(high), len(values), estimate)
+    low, middle, high = map(float, np.percentile(values, [25, 50, 75]))
+    medians = [float(np.median(repetition)) for repetition in repetitions]
+    return Seconds(low, middle, high, len(values), Estimate.of(medians if len(medians) > 1 else values))
 
 
 @dataclass(frozen=True)
 class Collection:
-    """What came out of some files: machines, what could not be read, and what was put together."""
+    """What came out of some files: machines, a sentence for each problem, and what was put together."""
 
     machines: tuple[Machine, ...] = ()
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-@dataclass
-class _Gathered:
-    records: dict[str, Record] = field(default_factory=dict)
-    curves: dict[str, Mapping[str, object]] = field(default_factory=dict)
-    files: list[str] = field(default_factory=list)
-    about: dict[str, object] = field(default_factory=dict)
-
-
 def collect(files: Iterable[tuple[str, str]]) -> Collection:
-    """Read files of these names and texts.
+    """Read files, given by name and text.
 
-    A machine that comes twice is one machine; a file that is none of ours is a sentence.
+    A machine that comes in several files is one machine; a file that is not a sound export becomes a problem.
     """
-    gathered: dict[str, _Gathered] = {}
-    problems, notes = [], []
+    exports: dict[str, list[tuple[str, Export]]] = {}  # by machine: files from the first on that has a record of it
+    problems = []
     for name, text in files:
         try:
             export = parse_export(text, name)
@@ -264,59 +239,59 @@ def collect(files: Iterable[tuple[str, str]]) -> Collection:
             problems.append(
                 f"{name} is an export without a measurement; record with `python -m lib.cli.record {name}`."
             )
-        _add(gathered, name, export)
-    machines = []
-    for one in gathered.values():
-        machines.append(_machine(one))
-        if len(one.files) > 1:
+        for key in dict.fromkeys([*exports, *(record.machine for record in export.records)]):
+            exports.setdefault(key, []).append((name, export))
+    machines, notes = [], []
+    for key, given in exports.items():
+        names = list(dict.fromkeys(name for name, one in given if any(record.machine == key for record in one.records)))
+        machines.append(_machine(key, ", ".join(names), [export for _, export in given]))
+        if len(names) > 1:
             notes.append(
-                f"{' and '.join(one.files)} are of the same machine ({machines[-1].name}): taken together, each figure"
+                f"{' and '.join(names)} are of the same machine ({machines[-1].name}): taken together, each figure"
                 " once."
             )
     return Collection(tuple(machines), tuple(problems), tuple(notes))
 
 
-def _add(gathered: dict[str, _Gathered], name: str, export: Export) -> None:
-    for record in export.records:
-        one = gathered.setdefault(record.machine, _Gathered())
-        one.records[record.id] = record
-        one.files += [name] if name not in one.files else []
-        if export.about.get("machine") == record.machine_line:
-            one.about |= export.about
-    for curve in export.tables["curves"]:
-        if curve["machine"] in gathered:
-            gathered[curve["machine"]].curves[curve["key"]] = curve
-
-
-def _machine(one: _Gathered) -> Machine:
-    records = sorted(one.records.values(), key=lambda record: record.measured_at)
-    price = one.about.get("price_per_h")
+def _machine(key: str, source: str, exports: Sequence[Export]) -> Machine:
+    """The machine of this id, by all that the exports have of it."""
+    by_id = {record.id: record for export in exports for record in export.records if record.machine == key}
+    records = sorted(by_id.values(), key=lambda record: record.measured_at)
+    curves = {curve["key"]: curve for export in exports for curve in export.tables["curves"] if curve["machine"] == key}
+    about = {
+        name: value
+        for export in exports
+        if any((one.machine, one.machine_line) == (key, export.about.get("machine")) for one in export.records)
+        for name, value in export.about.items()
+    }
+    price = about.get("price_per_h")
     return Machine(
         records[-1].machine_line,
-        ", ".join(one.files),
+        source,
         tuple(records),
-        tuple(one.curves.values()),
+        tuple(curves.values()),
         float(price) if isinstance(price, int | float) else None,
-        str(one.about.get("price_date", "")),
+        str(about.get("price_date", "")),
     )
 
 
 def told_apart(machines: Iterable[Machine]) -> tuple[Machine, ...]:
-    """Machines of the same make have the same name: the second and third get a number."""
-    seen: dict[str, int] = {}
+    """Number the second and every further machine of the same name, as machines of the same make have it."""
+    seen: Counter[str] = Counter()
     found = []
     for machine in machines:
-        seen[machine.name] = number = seen.get(machine.name, 0) + 1
+        seen[machine.name] += 1
+        number = seen[machine.name]
         found.append(machine if number == 1 else replace(machine, name=f"{machine.name} #{number}"))
     return tuple(found)
 
 
-# What an hour of this machine costs is asked for; until then its electricity is assumed, at a household's price.
+# Until somebody enters what an hour of this machine costs, it is its electricity, at a household's price.
 ASSUMED_W, ASSUMED_CARD_W, ASSUMED_PER_KWH = 100, 300, 0.30
 
 
 def live_machine(store: Store) -> Machine | None:
-    """This machine, by what its store holds of this code and these versions; None where nothing was timed on it yet."""
+    """This machine, by what its store has of this code and these versions; None where nothing was timed on it yet."""
     here, known = (machine_id(), source_digest()), {versions(key) for key in BACKENDS}
     records = [one for one in store.records() if (one.machine, one.sources) == here and one.versions in known]
     try:
@@ -329,10 +304,8 @@ def live_machine(store: Store) -> Machine | None:
         if (row["machine"], row["sources"]) == here and row["versions"] in known and row["data"] == MNIST_DIGEST
     ]
     raced = {_cell(one) for one in records if one.kind == Kind.RACE}
-    repetitions = [
-        repetition for row in curves if row["together"] == 1 and (repetition := _as_repetition(row)) is not None
-    ]
-    records += [one for one in repetitions if _cell(one) not in raced]
+    repetitions = [_as_repetition(row) for row in curves if row["together"] == 1]
+    records += [one for one in repetitions if one is not None and _cell(one) not in raced]
     if not any(one.kind == Kind.RACE for one in records):
         return None
     power_w = ASSUMED_W + (ASSUMED_CARD_W if this_machine().gpu else 0)
@@ -348,10 +321,8 @@ def live_machine(store: Store) -> Machine | None:
 
 
 def _as_repetition(row: Mapping[str, object]) -> Record | None:
-    """A kept training as the race would have timed it, its first epoch not counted; None where it is too short for
-    that."""
-    values = json.loads(str(row["training"]))
-    epochs = json.loads(str(row["epochs"]))
+    """A saved training as the race would have timed it, without its first epoch; None where it has only that one."""
+    values, epochs = json.loads(str(row["training"])), json.loads(str(row["epochs"]))
     if len(epochs) < 2 or epochs[-1]["diverged_step"] is not None:
         return None
     size = int(values["batch_size"])
@@ -369,7 +340,7 @@ def _as_repetition(row: Mapping[str, object]) -> Record | None:
 
 
 def published_machines() -> tuple[Machine, ...]:
-    """The articles' three."""
+    """The three machines of the articles."""
     return tuple(
         Machine(one.name, one.source, price_per_h=one.price_per_h, price_date=one.price_date, quoted=one)
         for one in published.MACHINES
@@ -378,9 +349,8 @@ def published_machines() -> tuple[Machine, ...]:
 
 def recorded_here(folder: Path = FOLDER) -> Collection:
     """The exports that come with the project."""
-    files = [path for path in sorted(folder.glob("*.json")) if path.name != published.FILE.name]
     texts, problems = [], []
-    for path in files:
+    for path in sorted(set(folder.glob("*.json")) - {folder / published.FILE.name}):
         try:
             texts.append((path.name, path.read_text()))
         except (OSError, UnicodeDecodeError) as error:
@@ -391,15 +361,15 @@ def recorded_here(folder: Path = FOLDER) -> Collection:
 
 @cache
 def recorded_gpus() -> tuple[Machine, ...]:
-    """The recorded machines with a card; none where this machine has one of its own, which is then measured instead."""
+    """The recorded machines with a GPU; none where this machine has one of its own, which is then measured instead."""
     return () if nvidia_driver_answers() else tuple(one for one in recorded_here().machines if one.has_gpu)
 
 
 def gpu_runtimes(machine: Machine) -> list[Runtime]:
+    """Those of the machine's runtimes that were timed on its GPU."""
     return [runtime for runtime in machine.runtimes if runtime.device == "gpu"]
 
 
 def named(machine: Machine) -> str:
     """Machine and date, as its figures are labelled everywhere."""
-    card = machine.name.split(" · ")[-1]
-    return f"{card}, recorded {machine.dates[1]}"
+    return f"{machine.name.split(' · ')[-1]}, recorded {machine.dates[1]}"

@@ -48,18 +48,20 @@ class TrialTrained:
 
 @dataclass(frozen=True)
 class Needed:
-    """Epochs to a target at one batch size: of each judged run, None where it did not get there in `tried` epochs."""
+    """Epochs to a target at one batch size."""
 
-    rate: float
-    epochs: tuple[int | None, ...]
+    rate: float  # chosen on the seed `TUNED_ON`
+    epochs: tuple[int | None, ...]  # of each judged run; None where it did not get there in `tried` epochs
     tried: int
 
     @property
     def reached(self) -> tuple[int, ...]:
+        """Epochs of the runs that got there, the quickest first."""
         return tuple(sorted(epochs for epochs in self.epochs if epochs is not None))
 
     @property
     def words(self) -> str:
+        """How many runs got there, after how many epochs, and at which learning rate."""
         counts = ", ".join(map(str, self.reached)) or "none"
         return (
             f"{len(self.reached)} of {len(self.epochs)} runs reached it within {self.tried} epochs ({counts}), at"
@@ -68,7 +70,7 @@ class Needed:
 
 
 def trials(network: Network) -> list[Training]:
-    """Every training that the epochs are counted on."""
+    """Every training whose epochs are counted."""
     return [
         Training(network, rate, size, EPOCHS[size], seed)
         for size in RATES
@@ -78,10 +80,10 @@ def trials(network: Network) -> list[Training]:
 
 
 def learned(store: Store, network: Network, facts: Facts | None) -> dict[Training, tuple[float, ...]]:
-    """What is kept already for these images; nothing while it is not known which they are."""
-    runtime = Runtime()
+    """What is stored already for these images; nothing while it is not known which they are."""
     if facts is None:
         return {}
+    runtime = Runtime()
     cached = {t: store.get(Key(t, runtime, facts.digest, versions(runtime.backend))) for t in trials(network)}
     return {t: tuple(epoch.validation_accuracy for epoch in c.epochs) for t, c in cached.items() if c is not None}
 
@@ -89,7 +91,7 @@ def learned(store: Store, network: Network, facts: Facts | None) -> dict[Trainin
 def learn(
     todo: list[Training], engine: Engine, store: Store, cancel: Cancel, request: Request, pooled: bool = True
 ) -> Iterator[TrialTrained | Note]:
-    """Train what is missing; each is kept as soon as it is done. `pooled`: by processes too, where that is quicker."""
+    """Train these; each is stored as soon as it is done. `pooled`: in processes too, where that is quicker."""
     options = Options(streams=not pooled)
     for update in updates([Item(training) for training in todo], engine, store, cancel, options, request):
         if isinstance(update, Finished):
@@ -101,19 +103,20 @@ def learn(
 
 
 def needed(known: Learned, network: Network, batch_size: int, target: float) -> Needed | None:
-    """Epochs to the target; None while a training of this batch size is missing, or where the batch size is not
-    tried."""
-    rates = RATES.get(batch_size, ())
+    """Epochs to the target, by the learning rate that is best on the seed `TUNED_ON`.
+
+    None while a training of this batch size is missing, and for a batch size that is not in `RATES`.
+    """
+    tried, rates = EPOCHS.get(batch_size, 0), RATES.get(batch_size, ())
     runs = {
-        rate: [known.get(Training(network, rate, batch_size, EPOCHS[batch_size], seed)) for seed in (TUNED_ON, *SEEDS)]
+        rate: [known.get(Training(network, rate, batch_size, tried, seed)) for seed in (TUNED_ON, *SEEDS)]
         for rate in rates
     }
     if not rates or any(run is None for of_rate in runs.values() for run in of_rate):
         return None
     counts = {rate: [epochs_to(run, target) for run in of_rate if run is not None] for rate, of_rate in runs.items()}
-    never = EPOCHS[batch_size] + 1
-    best = min(rates, key=lambda rate: (counts[rate][0] or never, -max(runs[rate][0] or (0.0,))))
-    return Needed(best, tuple(counts[best][1:]), EPOCHS[batch_size])
+    best = min(rates, key=lambda rate: (counts[rate][0] or tried + 1, -max(runs[rate][0] or (0.0,))))
+    return Needed(best, tuple(counts[best][1:]), tried)
 
 
 def epochs_to(accuracies: tuple[float, ...], target: float) -> int | None:

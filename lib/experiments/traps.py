@@ -1,5 +1,4 @@
-"""Six wrong ways to time one step of JAX, each beside the right one, and what the arithmetic of that step could
-reach here."""
+"""Six wrong ways to time one step of JAX, each beside the right one, and how fast that step could be here."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -20,18 +19,18 @@ NETWORK = Network((128,))
 
 
 def task_of(device: str, batch_size: int) -> AnatomyTask:
-    """What is measured on a device at a batch size."""
+    """The traps on a device ("cpu" or "gpu") at a batch size."""
     return AnatomyTask(Runtime(DEFAULT, device), Examination("traps", NETWORK, batch_size))
 
 
 def measure(
     task: AnatomyTask, complete: bool, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Note]:
-    """The peak rates where they are missing, and the traps unless they are `complete`."""
+    """Measure the peak rates where they are missing, and the traps unless they are `complete`."""
     yield from measure_ceilings([task.runtime], engine, store, cancel, request)
     yield from measure_tasks([] if complete else [task], engine, store, cancel, request)
 
 
 def measurements(task: AnatomyTask, records: Sequence[Record]) -> Mapping[str, Measurement]:
-    """What is known of the task, by name."""
+    """What is known of the task, by name of the trap."""
     return {name: record.measurement for name, record in task.found(records).items()}

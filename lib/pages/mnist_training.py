@@ -179,7 +179,9 @@ def rate_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 def rate_experiment(values: dict) -> Experiment:
     values = checked(settings(), "rate", values)
     rates = mnist_training.rates_between(values["range"][0], values["range"][1], values["count"])
-    return mnist_training.learning_rate(rates, values["epochs"], values["size"], values["hidden"], values["backend"])
+    return mnist_training.learning_rate(
+        rates, epochs=values["epochs"], batch_size=values["size"], hidden=values["hidden"], backend=values["backend"]
+    )
 
 
 def size_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
@@ -198,7 +200,11 @@ def size_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 def size_experiment(values: dict) -> Experiment:
     values = checked(settings(), "size", values)
     return mnist_training.batch_size(
-        values["sizes"], values["epochs"], values["rate"], values["hidden"], values["backend"]
+        values["sizes"],
+        epochs=values["epochs"],
+        rate=values["rate"],
+        hidden=values["hidden"],
+        backend=values["backend"],
     )
 
 
@@ -218,7 +224,12 @@ def depth_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 def depth_experiment(values: dict) -> Experiment:
     values = checked(settings(), "depth", values)
     return mnist_training.depth(
-        values["networks"], values["own"], values["epochs"], values["rate"], values["size"], values["backend"]
+        values["networks"],
+        own=values["own"],
+        epochs=values["epochs"],
+        rate=values["rate"],
+        batch_size=values["size"],
+        backend=values["backend"],
     )
 
 
@@ -235,7 +246,9 @@ def backend_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 
 def backend_experiment(values: dict) -> Experiment:
     values = checked(settings(), "backend", values)
-    return mnist_training.backends(values["size"], values["epochs"], values["rate"], values["hidden"])
+    return mnist_training.backends(
+        batch_size=values["size"], epochs=values["epochs"], rate=values["rate"], hidden=values["hidden"]
+    )
 
 
 def missing_backends(experiment: Experiment, _results: Results) -> str:

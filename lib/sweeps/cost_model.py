@@ -232,7 +232,7 @@ class StepTimes:
     def _remembered(self, program: Subject) -> list[Record]:
         if self.store is None:
             return []
-        return current(self.store.records(Kind.STEP_TIME), self._subject(program), self.runtime.backend)
+        return current(self.store.records(Kind.STEP_TIME), Kind.STEP_TIME, self._subject(program), self.runtime.backend)
 
     def _measured(self, program: Subject, part: Part) -> Generator[Message, None, list[Record]]:
         """Begin the part, and end it after a few steps; no record where it was cancelled."""

@@ -8,7 +8,7 @@ import pandas as pd
 from lib.backends.registry import Runtime
 from lib.experiments.backend_race import BATCH_SIZES
 from lib.experiments.compare_machines import ARTICLE_RUNTIME, TITLES, Best, Judged, best_runtime, to_target
-from lib.experiments.recorded_machines import EXPERIMENTS, Machine, Seconds
+from lib.experiments.recorded_machines import EXPERIMENTS, Machine, Seconds, total_of
 from lib.experiments.time_to_accuracy import Learned
 from lib.formatting import listed, seconds
 from lib.timing.comparison import Verdict, between
@@ -145,16 +145,6 @@ def _columns(name: str, one: Seconds | None, price_per_h: float | None) -> dict[
         f"{name}_q3_s": spread.high if spread else None,
         f"thousand_{name}_dollars": 1000 * one.middle * price_per_h / 3600 if one and price_per_h else None,
     }
-
-
-def total_of(known: Sequence[Seconds | None]) -> Seconds | None:
-    """The sum; None where one is missing."""
-    total = None
-    for one in known:
-        if one is None:
-            return None
-        total = one if total is None else total.plus(one)
-    return total
 
 
 def _runtimes_of_the_article(machine: Machine) -> list[Runtime]:

@@ -30,6 +30,7 @@ from lib.timing.measurement import Ended, Measurement
 from lib.views.backend_race import LEAST_GROUND, Shown, detail, key_of, sentence, table
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
+from lib.workers.messages import Waiting
 from lib.workers.notes import Note, State
 from lib.workers.queue import Request
 from tests.conftest import ROOT
@@ -208,6 +209,24 @@ def test_a_stopped_race_keeps_what_is_done(engine, tmp_path):
             cancel.set()
     assert len(made) == 1
     assert len(store.records(Kind.RACE)) == 1
+
+
+def test_a_stop_does_not_wait_for_the_end_of_a_repetition(tmp_path):
+    """However long an epoch takes: an engine whose training never ends by itself."""
+
+    class Endless(Engine):
+        def run(self, runtime, trainings, cancel, how=None, request=None):
+            for _ in range(100_000):
+                if cancel.is_set():
+                    return
+                yield Waiting(1)
+            raise AssertionError("it was not stopped")
+
+    store, cancel = Store(tmp_path / "r.sqlite"), Cancel()
+    for event in race([Cell(NUMPY, 1)], Endless(), store, cancel, Request()):
+        if isinstance(event, Note) and event.state is State.WAITING:
+            cancel.set()
+    assert store.records() == []
 
 
 def test_the_notebook_as_a_script(tmp_path):

@@ -87,7 +87,7 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
     assert asked == ["ceilings", "operations", "parts"]
     assert battery.left() == ["ceilings: 1", "a step taken apart: 2"], "which the stand-in did not answer"
     counts = {
-        len(battery_module.race_module.records_of(c, battery.store.records(Kind.RACE)))
+        len(battery_module.backend_race.records_of(c, battery.store.records("race")))
         for c in battery_module.all_cells([Runtime("numpy")])
     }
     assert counts == {3}

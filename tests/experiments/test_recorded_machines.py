@@ -20,6 +20,7 @@ from lib.experiments.recorded_machines import (
     published_machines,
     recorded_here,
     told_apart,
+    total_of,
 )
 from lib.spec import Network, Training
 from lib.storage.export import parse_export
@@ -64,6 +65,14 @@ def test_an_experiment_is_put_together_from_first_calls_epochs_and_evaluations(c
     assert found.middle == pytest.approx(3 * 0.5 + 9 * 0.2 + 9 * 0.01)
     assert found.high - found.low == pytest.approx(9 * 0.01)
     assert set(EXPERIMENTS) == set(published.EXPERIMENT_S)
+
+
+def test_a_sum_needs_all_its_parts():
+    one, two = Seconds(0.5, 1.0, 1.25, 3), Seconds(1.5, 2.0, 2.5, 5)
+    assert total_of([one, two]) == Seconds(2.0, 3.0, 3.75, 3)
+    assert total_of([one]) == one
+    assert total_of([one, None]) is None
+    assert total_of([]) is None
 
 
 def test_a_step_and_many_networks_are_read_back(card):

@@ -55,7 +55,7 @@ def filled(experiment, accuracies, epoch_s=0.1, diverged=()):
 
 
 def test_states_are_told_apart():
-    experiment = mnist_training.learning_rate((0.1, 1.0), 1, 32, "128")
+    experiment = mnist_training.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
     results = filled(experiment, (0.9, 0.1), diverged=(1,))
     assert [line.state for line in results.lines] == [State.DONE, State.DIVERGED]
     results = Results(experiment.items, experiment.labels)
@@ -75,7 +75,7 @@ def test_states_are_told_apart():
 
 @pytest.mark.parametrize(("end", "cut_off"), [(State.STOPPED, "stopped"), (State.FAILED, "failed")])
 def test_after_the_end_nothing_runs_and_nothing_waits(end, cut_off):
-    experiment = mnist_training.learning_rate((0.1, 1.0, 0.3, 0.4), 3, 32, "128")
+    experiment = mnist_training.learning_rate((0.1, 1.0, 0.3, 0.4), epochs=3, batch_size=32, hidden="128")
     results = Results(experiment.items, experiment.labels)
     curve = filled(experiment, (0.9,) * 4).lines[0].curve
     assert curve is not None

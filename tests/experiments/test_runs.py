@@ -11,7 +11,7 @@ def seats(n, engine, experiment):
 
 
 def test_who_leaves_a_run_keeps_what_there_was_and_the_others_see_it_end(engine):
-    experiment = mnist_training.learning_rate((0.1, 0.2), 3, 32, "9", "numpy")
+    experiment = mnist_training.learning_rate((0.1, 0.2), epochs=3, batch_size=32, hidden="9", backend="numpy")
     mine, yours = seats(2, engine, experiment)
     assert mine.run is yours.run
     with mine.results.changed:
@@ -25,7 +25,7 @@ def test_who_leaves_a_run_keeps_what_there_was_and_the_others_see_it_end(engine)
 
 
 def test_a_run_ends_when_all_have_left_and_whoever_comes_then_begins_another(engine):
-    experiment = mnist_training.learning_rate((0.1, 0.2), 3, 1, "9", "numpy")
+    experiment = mnist_training.learning_rate((0.1, 0.2), epochs=3, batch_size=1, hidden="9", backend="numpy")
     mine, yours = seats(2, engine, experiment)
     mine.leave()
     assert not mine.run.cancel.is_set()

@@ -204,7 +204,9 @@ def test_a_failure_is_shown_in_the_cell(stage, monkeypatch):
         yield
 
     monkeypatch.setattr(runs, "updates", broken)
-    streaming.show(stage, lambda: experiments.learning_rate((0.1, 1.0), 1, 4096, "8"), mo.Html(""))
+    streaming.show(
+        stage, lambda: experiments.learning_rate((0.1, 1.0), epochs=1, batch_size=4096, hidden="8"), mo.Html("")
+    )
     assert "lab-failed" in shown[-1].text
     assert "Press “Run again”" in shown[-1].text
 
@@ -274,7 +276,7 @@ def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
     ],
 )
 def test_missing_backends_give_reason_and_remedy(monkeypatch, gaps):
-    experiment = experiments.backends(32, 2, 0.1, "128")
+    experiment = experiments.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")
     monkeypatch.setattr(experiments, "missing_backends", lambda: gaps)
     shown = page.missing_backends(experiment, streaming.Results(experiment.items, experiment.labels))
     assert shown.count("<li>") == len(gaps)

@@ -80,7 +80,7 @@ def test_a_drift_of_the_machine_is_no_mistake():
 def test_the_table_tells_by_how_much_and_why():
     text = traps_table(pairs(FOUND), NETWORK, 32, 200e9, 2)
     assert "0.1 × (0.1 to 0.1), too short" in text
-    assert "Wait for the result before the clock is read" in text, "the verdict on unsynchronised timing"
+    assert "Wait for the result before reading the clock" in text, "the verdict on unsynchronised timing"
     assert "Report the first call apart" in text
     assert "the first took 4.2" in text, "5 × 1 ms − 4 × 0.2 ms"
     assert "100\u202fμs to 900\u202fμs" in text

@@ -1,0 +1,69 @@
+"""The traps: what is measured for a page, what is not measured again, and how it is found in the records."""
+
+import pytest
+
+from lib.backends.registry import Runtime, versions
+from lib.experiments import traps
+from lib.profiling.request import REFERENCE, TRAPS
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.messages import Measured
+from lib.workers.queue import Request
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results.sqlite")
+
+
+def measured(seconds):
+    return Measurement((seconds,) * 3, 1, Ended.CAP)
+
+
+class StandIn(Engine):
+    """An engine that answers every examination at once, with the ceilings or the traps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = []
+
+    def examine(self, runtime, examination, cancel, request=None):
+        self.asked.append((examination.kind, runtime, examination.batch_size))
+        names = ("product", "copy", "dispatch") if examination.kind == "ceilings" else (REFERENCE, *TRAPS)
+        for number, name in enumerate(names, 1):
+            yield Measured(name, measured(number * 1e-4), 1.0)
+
+
+def test_the_ceilings_come_first_and_only_once(store):
+    engine, task = StandIn(), traps.task_of("cpu", 512)
+    for _ in range(2):
+        list(traps.measure(task, False, engine, store, Cancel(), Request()))
+    assert [kind for kind, *_ in engine.asked] == ["ceilings", "traps", "traps"]
+    assert engine.asked[1][1:] == (Runtime(), 512)
+
+
+def test_what_is_complete_is_not_measured_again(store):
+    engine = StandIn()
+    list(traps.measure(traps.task_of("cpu", 32), True, engine, store, Cancel(), Request()))
+    assert [kind for kind, *_ in engine.asked] == ["ceilings"]
+
+
+def test_measurements_are_those_of_the_device_and_batch_size(store):
+    engine, task = StandIn(), traps.task_of("cpu", 32)
+    list(traps.measure(task, False, engine, store, Cancel(), Request()))
+    found = traps.measurements(task, store.records("anatomy"))
+    assert found[REFERENCE] == measured(1e-4)
+    assert set(found) == {REFERENCE, *TRAPS}
+    assert task.complete(store.records())
+    assert {record.versions for record in store.records("anatomy")} == {versions(task.runtime.backend)}
+    assert traps.measurements(traps.task_of("cpu", 512), store.records("anatomy")) == {}
+    assert traps.measurements(traps.task_of("gpu", 32), store.records("anatomy")) == {}
+
+
+def test_a_stop_leaves_the_traps_out(store):
+    engine, cancel = StandIn(), Cancel()
+    cancel.set()
+    assert list(traps.measure(traps.task_of("cpu", 32), False, engine, store, cancel, Request())) == []
+    assert engine.asked == []
