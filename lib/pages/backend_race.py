@@ -35,7 +35,7 @@ from lib.storage.records import Record
 from lib.storage.store import Store
 from lib.timing.roofline import step_floor
 from lib.views import backend_race
-from lib.views.mnist_training import Chart
+from lib.views.chart import Chart
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note, State

@@ -26,8 +26,8 @@ from lib.pages.url_state import Address, Setting, by_name, checked, choice, numb
 from lib.storage.store import Store
 from lib.views import compare_machines as view
 from lib.views import compare_machines_charts
+from lib.views.chart import Chart
 from lib.views.markup import on_demand
-from lib.views.mnist_training import Chart
 
 MAX_FILE_BYTES = 20 * 2**20
 MAX_PRICE_PER_H = 1000

@@ -16,9 +16,10 @@ from lib.experiments.mnist_training import Experiment
 from lib.experiments.results import Results
 from lib.storage.records import Record
 from lib.timing.disturbance import disturbances
-from lib.views import mnist_training as charts_module
 from lib.views import mnist_training_sentences
+from lib.views.chart import Chart
 from lib.views.markup import inline, on_demand
+from lib.views.mnist_training import charts
 from lib.workers.machine_lock import PATIENCE_S
 from lib.workers.notes import State
 
@@ -36,9 +37,7 @@ def result(
     `said` is the sentence of the run before, whose space is kept while this one has none; `blank` leaves the charts
     out, but not their places. It is the same for all who see the same results.
     """
-    figures = "".join(
-        figure(chart.title, chart, drawn=not blank) for chart in charts_module.charts(experiment, results, target)
-    )
+    figures = "".join(figure(chart.title, chart, drawn=not blank) for chart in charts(experiment, results, target))
     parts = [
         f'<div class="lab-charts lab-{experiment.name}">{figures}</div>',
         state_line(_state(results), results.share_done, 1.0, progress_text(results)),
@@ -51,7 +50,7 @@ def result(
     return "".join(parts)
 
 
-def figure(caption: str, chart: charts_module.Chart, drawn: bool = True) -> str:
+def figure(caption: str, chart: Chart, drawn: bool = True) -> str:
     """HTML: a chart under its caption, in a place of its own height that is there before the chart is."""
     shown = mo.as_html(chart).text if drawn else ""
     return (

@@ -17,7 +17,7 @@ from lib.pages.url_state import Address, Setting, by_name, checked, choice
 from lib.spec import BATCH_SIZES
 from lib.views import parallel_sweeps as view
 from lib.views import recorded_gpus
-from lib.views.mnist_training import Chart
+from lib.views.chart import Chart
 from lib.workers.notes import State
 from lib.workers.queue import Request, Urgency
 

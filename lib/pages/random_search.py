@@ -17,7 +17,7 @@ from lib.sweeps.importance import Dimension, importance
 from lib.sweeps.strategies import AUTO, POOLED, STRATEGIES
 from lib.sweeps.successive_halving import cost_epochs, rungs
 from lib.views import random_search as view
-from lib.views.mnist_training import Chart
+from lib.views.chart import Chart
 from lib.workers.notes import State
 from lib.workers.queue import Request, Urgency
 

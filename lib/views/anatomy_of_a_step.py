@@ -13,8 +13,8 @@ from lib.formatting import justified, seconds
 from lib.profiling.operations import ALL, COMPILED, OPERATIONS, PRODUCT
 from lib.profiling.step_breakdown import EXPLAINED, PARTS, Split
 from lib.storage.records import Record
+from lib.views.chart import Chart, nice_above, styled
 from lib.views.markup import table
-from lib.views.mnist_training import Chart, nice_above, styled
 
 LIBRARY_LABELS = {
     "numpy": "NumPy",

@@ -18,7 +18,7 @@ from lib.spec import N_TRAIN
 from lib.timing.comparison import Verdict, compared
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.roofline import Ceiling, Floor
-from lib.views.mnist_training import styled
+from lib.views.chart import styled
 
 VIEWS = {
     "seconds per epoch": "seconds",

@@ -15,8 +15,8 @@ from lib.formatting import seconds
 from lib.profiling.step_breakdown import PARTS
 from lib.sweeps.strategies import STRATEGIES
 from lib.views.anatomy_of_a_step import UNEXPLAINED_COLOR
+from lib.views.chart import Chart, decades, nice_above, ordered_palette, styled
 from lib.views.compare_machines import interval, marked, names
-from lib.views.mnist_training import Chart, decades, nice_above, ordered_palette, styled
 
 
 def epoch_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:

@@ -14,8 +14,8 @@ from lib.spec import Network
 from lib.storage.records import Record
 from lib.sweeps.strategies import STRATEGIES
 from lib.timing.comparison import Verdict, without_spread
+from lib.views.chart import HEIGHT, Chart, labels, moved_apart, nice_above, room, styled
 from lib.views.markup import table
-from lib.views.mnist_training import HEIGHT, Chart, labels, moved_apart, nice_above, room, styled
 
 _BAR = 30  # pixels of a bar and its gap
 

@@ -26,7 +26,7 @@ from lib.sweeps.importance import (
     tells,
 )
 from lib.views import curve_density
-from lib.views.mnist_training import (
+from lib.views.chart import (
     ERROR_DOMAIN,
     ERRORS,
     FONT,

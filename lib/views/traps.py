@@ -15,8 +15,8 @@ from lib.spec import Network
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.measurement import Measurement
+from lib.views.chart import Chart, styled
 from lib.views.markup import table
-from lib.views.mnist_training import Chart, styled
 
 WRONG, RIGHT = "#d1623a", "#0b7a57"
 

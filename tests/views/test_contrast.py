@@ -12,7 +12,7 @@ from lib.profiling.step_breakdown import PARTS
 from lib.sweeps.strategies import STRATEGIES
 from lib.views import network_inside, traps
 from lib.views.anatomy_of_a_step import UNEXPLAINED_COLOR
-from lib.views.mnist_training import ink, ordered_palette
+from lib.views.chart import ink, ordered_palette
 from tests.contrast import channels, contrast
 
 # marimo's own in 0.25, light and dark: the page's ground and the text on it.

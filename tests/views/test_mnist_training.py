@@ -1,6 +1,5 @@
 """Charts and sentences of the four experiments, from literal results."""
 
-import numpy as np
 import pytest
 
 from lib.experiments import mnist_training
@@ -65,12 +64,3 @@ def test_published_figures_stand_beside_measured_ones():
     assert quoted["Keras on TensorFlow"] == 11.31
     (dots,) = view.charts(*[e := mnist_training.backends(8, 2, 0.1, "128"), filled(e, [0.95] * len(e.items))])
     assert dots.spec["datasets"]["published"] == [], "the article has no batch size 8"
-
-
-def test_labels_are_spread_and_keep_their_order():
-    rng = np.random.default_rng(1)
-    for _ in range(50):
-        wanted = rng.random(rng.integers(1, 12)).tolist()
-        placed = view.spread_labels(wanted, 0.05)
-        assert np.argsort(placed, kind="stable").tolist() == np.argsort(wanted, kind="stable").tolist()
-        assert (np.diff(np.sort(placed)) >= 0.05 - 1e-5).all()
