@@ -53,10 +53,24 @@ def result(
 def figure(caption: str, chart: Chart, drawn: bool = True) -> str:
     """HTML: a chart under its caption, in a place of its own height that is there before the chart is."""
     shown = mo.as_html(chart).text if drawn else ""
-    return (
-        f'<figure class="lab-figure"><figcaption>{html.escape(caption)}</figcaption>'
-        f'<div class="lab-chart" style="height:{chart.height_px}px">{shown}</div></figure>'
-    )
+    return framed(caption, f'<div class="lab-chart" style="height:{chart.height_px}px">{shown}</div>')
+
+
+def framed(caption: str, content: Chart | str, css: str = "") -> str:
+    """HTML: a chart, or HTML, under its caption, as high as it is."""
+    shown = content if isinstance(content, str) else mo.as_html(content).text
+    classes = f"lab-figure {css}".rstrip()
+    return f'<figure class="{classes}"><figcaption>{html.escape(caption)}</figcaption>{shown}</figure>'
+
+
+def lazy_table(label: str, rows: Callable[[], pd.DataFrame]) -> mo.Html:
+    """A table that is made when somebody opens it."""
+    return mo.accordion({label: lambda: mo.ui.table(rows(), selection=None)}, lazy=True)
+
+
+def said(text: str) -> str:
+    """HTML: what the rows say; nothing while they say nothing."""
+    return sentence(text) if text else ""
 
 
 def sentence(text: str, before: str = "") -> str:
@@ -139,6 +153,11 @@ def state_line(state: State, done: float, total: float, words: str, problem: str
     bar = f'<progress max="1" value="{share:.3f}" aria-label="progress"></progress>' if state.under_way else ""
     line = f'<div class="lab-state lab-{kind}"><b>{state}</b><span>{html.escape(words) or "&nbsp;"}</span>{bar}</div>'
     return line + (f'<p class="lab-problem" role="alert">{html.escape(problem)}</p>' if problem else "")
+
+
+def saved_or(state: State, saved: bool) -> State:
+    """The state of what was there already: saved, once it is done."""
+    return State.SAVED if saved and state is State.DONE else state
 
 
 def _state(results: Results) -> State:

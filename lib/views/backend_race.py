@@ -18,7 +18,7 @@ from lib.spec import N_TRAIN
 from lib.timing.comparison import Verdict, compared
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.roofline import Ceiling, Floor
-from lib.views.chart import styled
+from lib.views.chart import Chart, styled
 
 VIEWS = {
     "seconds per epoch": "seconds",
@@ -326,7 +326,7 @@ def detail(standing: Standing | None, floor: Floor | None = None) -> str:
     return "".join(f'<p class="lab-note">{line}</p>' for line in lines)
 
 
-def blocks_chart(standing: Standing) -> dict:
+def blocks_chart(standing: Standing) -> Chart:
     """Every epoch's seconds in the order in which they were measured, with the quartiles as a band."""
     low, middle, high = standing.quartiles_s
     rows = pd.DataFrame({"epoch": np.arange(1, len(standing.epoch_s) + 1), "seconds": standing.epoch_s})
@@ -337,6 +337,5 @@ def blocks_chart(standing: Standing) -> dict:
     points = alt.Chart(rows).mark_point(filled=True, size=50, color=color, opacity=1)
     rule = alt.Chart(pd.DataFrame({"seconds": [middle]})).mark_rule(color=color)
     chart = band.encode(y=alt.Y("low:Q", title="seconds per epoch"), y2="high:Q") + rule.encode(y=y)
-    return styled(
-        chart + points.encode(x=x, y=y, tooltip=["epoch", alt.Tooltip("seconds:Q", format=".4g")]), height=160
-    )
+    chart += points.encode(x=x, y=y, tooltip=["epoch", alt.Tooltip("seconds:Q", format=".4g")])
+    return Chart(styled(chart, height=160), "epochs")
