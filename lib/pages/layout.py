@@ -38,16 +38,15 @@ def result(
     out, but not their places. It is the same for all who see the same results.
     """
     figures = "".join(figure(chart.title, chart, drawn=not blank) for chart in charts(experiment, results, target))
-    parts = [
-        f'<div class="lab-charts lab-{experiment.name}">{figures}</div>',
-        state_line(_state(results), results.share_done, 1.0, progress_text(results)),
-        problems(results.notices),
-        sentence(mnist_training_sentences.sentence(experiment, results, target), said),
-        quiet(mnist_training_sentences.published_note(experiment.name)),
-        after(experiment, results) if after is not None else "",
-        _details(experiment, results),
-    ]
-    return "".join(parts)
+    return (
+        f'<div class="lab-charts lab-{experiment.name}">{figures}</div>'
+        + state_line(_state(results), results.share_done, 1.0, progress_text(results))
+        + problems(results.notices)
+        + sentence(mnist_training_sentences.sentence(experiment, results, target), said)
+        + quiet(mnist_training_sentences.published_note(experiment.name))
+        + (after(experiment, results) if after is not None else "")
+        + _details(experiment, results)
+    )
 
 
 def figure(caption: str, chart: Chart, drawn: bool = True) -> str:
@@ -218,7 +217,7 @@ def _ago(iso: str) -> str:
 def table(experiment: Experiment, results: Results) -> pd.DataFrame:
     """The summary as people read it."""
     frame = results.summary_frame()
-    shown = pd.DataFrame(
+    return pd.DataFrame(
         {
             experiment.ordered_by: frame["label"],
             "accuracy": frame["accuracy"].map(lambda value: formatting.percent(value) if value == value else "–"),
@@ -235,7 +234,6 @@ def table(experiment: Experiment, results: Results) -> pd.DataFrame:
             "state": frame["state"],
         }
     )
-    return shown
 
 
 def _plain_s(value: float) -> str:
@@ -249,8 +247,7 @@ def _details(experiment: Experiment, results: Results) -> str:
         " each chunk; evaluation, compilation (“first call”) and waiting are left out. An epoch's seconds are the"
         " median and quartiles of all but the first. One training runs at a time on this machine. Accuracy is on the"
         " 12,000 validation images, with one seed: gaps below half a point can be chance."
-    )
-    how += _how_swept(results)
+    ) + _how_swept(results)
     return on_demand("Table", f'<div class="lab-scroll">{rows}</div>') + on_demand(
         "How this was measured", f"<p>{how}</p>"
     )

@@ -23,6 +23,8 @@ ERROR_DOMAIN = (0.92, 0.01)
 LOSS_DOMAIN = (0.02, 8.0)
 # Of a palette's colour in a text: every one then has a contrast of 4.5 on the page's white and on its dark ground.
 INK_SHARE = 0.7
+# Each row brings its colour, so that other lines need no other frame.
+ROW_COLOR = alt.Color("color:N", scale=None, legend=None)
 X_MAX = -987654.0  # stands for the end of an x axis in a frame that is built once
 FONT = "PT Sans, system-ui, sans-serif"  # the page's
 
@@ -130,14 +132,25 @@ def with_x_max(part: Any, x_max: float) -> Any:
     return x_max if part == X_MAX else part
 
 
+def log_scale(domain: Sequence[float], **options: Any) -> alt.Scale:
+    """A logarithmic scale that ends where its domain does."""
+    return alt.Scale(type="log", domain=list(domain), nice=False, **options)
+
+
+def names_y(names: Sequence[str], limit: int, field: str = "label", **axis: Any) -> alt.Y:
+    """A row a name, in this order, whether it has a mark or not; labels of at most `limit` pixels."""
+    shown = alt.Axis(labelLimit=limit, **axis)
+    return alt.Y(f"{field}:N", sort=list(names), scale=alt.Scale(domain=list(names)), title=None, axis=shown)
+
+
 def y_of(kind: str, domain: tuple[float, float], field: str = "y") -> alt.Y:
-    scale = alt.Scale(type="log", domain=list(domain), nice=False, clamp=True)
+    """The axis of an accuracy (its field holds what is missing to 1), a loss or seconds, without a title."""
     if kind == "accuracy":
         axis = alt.Axis(values=list(ERRORS), labelExpr="format(1 - datum.value, '.0%')")
     else:
         ticks = [value for value in (0.03, 0.1, 0.3, 1, 3, 10, 30, 100) if min(domain) <= value <= max(domain)]
         axis = alt.Axis(values=ticks, format="~g")
-    return alt.Y(f"{field}:Q", scale=scale, axis=axis, title=None)
+    return alt.Y(f"{field}:Q", scale=log_scale(domain, clamp=True), axis=axis, title=None)
 
 
 def labels(x: alt.X, y: alt.Y, at: alt.Y, color: Any) -> list[alt.Chart]:

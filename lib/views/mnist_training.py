@@ -19,12 +19,15 @@ from lib.spec import CHANCE_ACCURACY, MAX_RATE, MIN_RATE, N_TRAIN
 from lib.views.chart import (
     ERROR_DOMAIN,
     LOSS_DOMAIN,
+    ROW_COLOR,
     X_MAX,
     Chart,
     decades,
     kept_free,
     labels,
+    log_scale,
     moved_apart,
+    names_y,
     nice_above,
     ordered_palette,
     room,
@@ -131,8 +134,7 @@ def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
 
 def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
     """Seconds of one epoch with their quartiles, and the number of steps, against the batch size; both logarithmic."""
-    summary = _compared(results.summary_frame(), experiment)
-    summary = summary[summary["timed_epochs"] > 0]
+    summary = _compared(results.summary_frame(), experiment).query("timed_epochs > 0")
     rows = [
         {
             "x": row.batch_size,
@@ -224,11 +226,6 @@ def _with_rows(spec: dict, experiment: Experiment, x_max: float | None = None, *
     return (spec if x_max is None else with_x_max(spec, x_max)) | {"datasets": colored}
 
 
-def _color() -> alt.Color:
-    """Each row brings its colour, so that other lines need no other frame."""
-    return alt.Color("color:N", scale=None, legend=None)
-
-
 @once
 def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
     """Lines over a fixed frame, each with its label; a dashed rule where the rows name one."""
@@ -246,11 +243,11 @@ def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
     )
     x = alt.X("x:Q", scale=alt.Scale(domain=[0, X_MAX], nice=False), axis=axis, title=x_title)
     rows = alt.NamedData("rows", format=alt.CsvDataFormat(type="csv"))
-    base = alt.Chart(rows).encode(x=x, y=y, color=_color(), tooltip=tooltip)
+    base = alt.Chart(rows).encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip)
     points = {"size": 28, "filled": True} if y_name == "accuracy" else False
     line = base.mark_line(strokeWidth=1.8, clip=True, point=points)
     rule = alt.Chart(alt.NamedData("rule")).mark_rule(strokeDash=[4, 4], color="currentColor", opacity=0.6).encode(y=y)
-    return styled(alt.layer(line, rule, *labels(x, y, y_of(y_name, y_domain, "at"), _color()))), title
+    return styled(alt.layer(line, rule, *labels(x, y, y_of(y_name, y_domain, "at"), ROW_COLOR))), title
 
 
 def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str, x_max: float | None = None) -> Chart:
@@ -273,7 +270,7 @@ def _scatter_frame(x_title: str) -> dict:
     """Labelled points; a cross for what diverged or did not learn."""
     if x_title == "learning rate":
         # A little beyond the ends, so that a point at one of them lies in the plot.
-        scale = alt.Scale(type="log", domain=[MIN_RATE / 1.5, MAX_RATE * 1.5], nice=False)
+        scale = log_scale([MIN_RATE / 1.5, MAX_RATE * 1.5])
         axis = alt.Axis(values=[1e-3, 1e-2, 0.1, 1, 10], format="~g")
     else:
         scale, axis = alt.Scale(domain=[0, X_MAX], nice=False), alt.Axis(tickCount=5, format=".3~g")
@@ -290,22 +287,22 @@ def _scatter_frame(x_title: str) -> dict:
         legend=None,
     )
     points = alt.Chart(alt.NamedData("rows")).mark_point(filled=True, size=90, opacity=1)
-    points = points.encode(x=x, y=y, color=_color(), tooltip=tooltip, shape=shape)
+    points = points.encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip, shape=shape)
     failed = [
         alt.Chart(alt.NamedData("outcomes"))
         .transform_filter(f"datum.outcome === '{outcome}'")
         .mark_text(dy=dy, fontSize=10, align=alt.expr("scale('x', datum.x) < width / 2 ? 'left' : 'right'"))
-        .encode(x=x, y=y, color=_color(), text="outcome:N")
+        .encode(x=x, y=y, color=ROW_COLOR, text="outcome:N")
         for outcome, dy in (("diverged", -12), ("did not learn", -24))
     ]
-    return styled(alt.layer(*labels(x, y, y_of("accuracy", ERROR_DOMAIN, "at"), _color()), points, *failed))
+    return styled(alt.layer(*labels(x, y, y_of("accuracy", ERROR_DOMAIN, "at"), ROW_COLOR), points, *failed))
 
 
 @once
 def _seconds_frame() -> dict:
     x = alt.X(
         "x:Q",
-        scale=alt.Scale(type="log", domain=[0.7, 6000], nice=False),
+        scale=log_scale([0.7, 6000]),
         axis=alt.Axis(values=[1, 8, 32, 256, 4096], labelOverlap=True),
         title="batch size",
     )
@@ -315,20 +312,18 @@ def _seconds_frame() -> dict:
         alt.Tooltip("y:Q", title="median s", format=".3g"),
         alt.Tooltip("steps:Q", title="steps an epoch", format=","),
     ]
-    base = alt.Chart(alt.NamedData("rows")).encode(x=x, color=_color(), tooltip=tooltip)
+    base = alt.Chart(alt.NamedData("rows")).encode(x=x, color=ROW_COLOR, tooltip=tooltip)
     spread = base.mark_rule(strokeWidth=5, opacity=0.35).encode(y=y_of("seconds", EPOCH_DOMAIN, "low"), y2="high:Q")
     line = alt.Chart(alt.NamedData("rows")).mark_line(color="currentColor", opacity=0.3).encode(x=x, y=y)
     points = base.mark_point(filled=True, size=80, opacity=1).encode(y=y)
-    return styled(alt.layer(line, *labels(x, y, y_of("seconds", EPOCH_DOMAIN, "at"), _color()), spread, points))
+    return styled(alt.layer(line, *labels(x, y, y_of("seconds", EPOCH_DOMAIN, "at"), ROW_COLOR), spread, points))
 
 
 @once
 def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
     """One row per backend, in the table's order, over a logarithmic axis: a published figure far off costs the
     others no room."""
-    y_axis = alt.Axis(labelLimit=190, domain=False, ticks=False)
-    y = alt.Y("label:N", sort=list(names), scale=alt.Scale(domain=list(names)), axis=y_axis, title=None)
-    scale = alt.Scale(type="log", domain=list(domain), nice=False)
+    y, scale = names_y(names, 190, domain=False, ticks=False), log_scale(domain)
     axis = alt.Axis(values=[10.0**power for power in range(-4, 5)], format="~g")
 
     def x(field: str) -> alt.X:
@@ -341,7 +336,7 @@ def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
         alt.Tooltip("high:Q", title="3rd quartile", format=".3g"),
         alt.Tooltip("epochs:Q", title="timed epochs"),
     ]
-    base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=_color(), tooltip=tooltip)
+    base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=ROW_COLOR, tooltip=tooltip)
     lead = base.mark_rule(opacity=0.2).encode(x=x("low"), x2=alt.value(0), color=alt.value("currentColor"))
     spread = base.mark_rule(strokeWidth=5, opacity=0.45).encode(x=x("low"), x2="high:Q")
     dots = base.mark_point(filled=True, size=110, opacity=1).encode(x=x("y"))

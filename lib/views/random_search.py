@@ -31,10 +31,12 @@ from lib.views.chart import (
     ERRORS,
     FONT,
     LOSS_DOMAIN,
+    ROW_COLOR,
     X_MAX,
     Chart,
     labels,
     moved_apart,
+    names_y,
     nice_above,
     ordered_palette,
     room,
@@ -271,7 +273,7 @@ def _parallel_frame(dimensions: tuple[Dimension, ...]) -> dict:
     tooltip = [alt.Tooltip(f"{one.column}:N", title=one.name) for one in dimensions]
     tooltip.append(alt.Tooltip("outcome:N", title="validation accuracy"))
     base = alt.Chart(alt.NamedData("rows", format=alt.CsvDataFormat(type="csv")))
-    base = base.encode(x=x, y=y, detail="setting:N", color=alt.Color("color:N", scale=None, legend=None))
+    base = base.encode(x=x, y=y, detail="setting:N", color=ROW_COLOR)
     pointed = alt.selection_point("pointed", on="pointerover", clear="pointerout", fields=["setting"], empty=False)
     dash = alt.condition("datum.outcome === 'diverged'", alt.value([4, 3]), alt.value([1, 0]))
     thick = alt.condition(pointed, alt.value(3.5), alt.value(1.2))
@@ -282,7 +284,7 @@ def _parallel_frame(dimensions: tuple[Dimension, ...]) -> dict:
     hit = between.encode(x2="x2:N", y2="y2:Q", tooltip=tooltip).add_params(pointed)
     uprights = alt.Chart(alt.NamedData("axes")).mark_rule(color="currentColor", opacity=0.5)
     uprights = uprights.encode(x=x, y=alt.Y("low:Q", axis=None), y2="high:Q")
-    best = alt.Chart(alt.NamedData("best")).encode(x=x, y=y, color=alt.Color("color:N", scale=None, legend=None))
+    best = alt.Chart(alt.NamedData("best")).encode(x=x, y=y, color=ROW_COLOR)
     winner = best.mark_line(strokeWidth=4.5) + best.mark_point(filled=True, size=70, opacity=1)
     ticks = alt.Chart(alt.NamedData("ticks")).encode(x=x, y=y, text="text:N")
     inner, last = f"datum.x !== '{ACCURACY}'", f"datum.x === '{ACCURACY}'"
@@ -324,18 +326,12 @@ def _signed(value: float) -> str:
 
 @once
 def _importance_frame(names: tuple[str, ...]) -> dict:
-    y = alt.Y(
-        "dimension:N",
-        sort=list(names),
-        scale=alt.Scale(domain=list(names)),
-        title=None,
-        axis=alt.Axis(labelLimit=120, domain=False, ticks=False, grid=False),
-    )
+    y = names_y(names, 120, "dimension", domain=False, ticks=False, grid=False)
     x_title = "R² lost when it is shuffled, with 95 % interval"
     x = alt.X("importance:Q", title=x_title, axis=alt.Axis(tickCount=4, format="~g"))
     tooltip = ["dimension:N", *(alt.Tooltip(f"{name}:Q", format=".2f") for name in ("importance", "low", "high"))]
     base = alt.Chart(alt.NamedData("rows")).encode(y=y, tooltip=tooltip)
-    bars = base.mark_bar(height=14, opacity=0.85).encode(x=x, color=alt.Color("color:N", scale=None, legend=None))
+    bars = base.mark_bar(height=14, opacity=0.85).encode(x=x, color=ROW_COLOR)
     spread = base.mark_rule(strokeWidth=2.5, color="currentColor").encode(x=alt.X("low:Q", title=x_title), x2="high:Q")
     text = base.mark_text(align="left", dx=8, fontSize=11, fontWeight=600, color="currentColor")
     return styled(bars + spread + text.encode(x="at:Q", text="text:N"), height=max(80, 36 * len(names)))
