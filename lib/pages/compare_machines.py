@@ -1,5 +1,4 @@
-"""Where marimo and the comparison of machines meet: files that are dropped, what is chosen of them, and how it is
-drawn."""
+"""Where marimo and the comparison of machines meet: dropped files, what is chosen of them, and how it is drawn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -60,8 +59,7 @@ def drop() -> mo.ui.file:
 
 
 def gather(dropped: mo.ui.file) -> Collection:
-    """This machine, the project's own recordings and what was dropped, each recorded machine once, the published
-    ones last."""
+    """This machine, the project's recordings, the dropped files and the published figures; each machine once."""
     files, problems = [], []
     for one in dropped.value:
         try:
