@@ -259,9 +259,7 @@ def _how_swept(results: Results) -> str:
     text = f" These were trained by: {html.escape(results.picked.why)}." if results.picked is not None else ""
     earlier = max((line.cached_epochs for line in results.lines), default=0)
     if earlier:
-        text += (
-            f" Up to {earlier} epochs of a training were kept and gone on from: their seconds are of an earlier time."
-        )
+        text += f" Up to {earlier} epochs of a training were saved earlier and continued: their seconds date from then."
     if together > 1:
         text += (
             f" Up to {together} were trained in one program; the seconds of each are its equal share of the program's."

@@ -128,8 +128,7 @@ def opened(name: str, settings: Mapping[str, Setting]) -> Address:
 
 
 def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) -> mo.Html:
-    """Title, the machine in one quiet line, the question, and whatever the reader must know before trusting the
-    page."""
+    """Title, machine, question, and whatever the reader must know before trusting the page."""
     notes = [*address.problems, *filter(None, [store.trouble])]
     return mo.Html(
         _heading("mnist_training", "Why is my GPU slower?", _QUESTION)
@@ -202,8 +201,7 @@ def controls(panel: mo.ui.dictionary) -> mo.Html:
 
 
 def remember(set_best: Callable, set_data: Callable) -> Callable[[Results], None]:
-    """An `on_done` that keeps the best network for the section that looks inside, and what the workers say of their
-    data."""
+    """An `on_done` that stores the best network, to look inside, and what the workers say of their data."""
 
     def keep(results: Results) -> None:
         if results.data is not None:

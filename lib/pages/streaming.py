@@ -141,8 +141,7 @@ def streaming() -> bool:
 
 
 def refuse(stage: Stage, controls: str, error: ValueError) -> None:
-    """Stop what runs, and show what is wrong with the controls in place of what they ask for; a script ends with
-    exit status 2."""
+    """Stop what runs, and show what is wrong with the controls in its place; a script ends with exit status 2."""
     stage.stop()
     stage.next_showing()
     mo.output.replace(layout.refused(controls, error))
@@ -189,8 +188,10 @@ def paint_while_it_runs(stage: Stage, task: BackgroundTask, paint: Callable[[], 
 def _keep_painting(
     watched: Watchable, paint: Callable[[], int], latest: Callable[[], bool], painted: int, frames_s: Iterator[float]
 ) -> None:
-    """After version `painted`, paint what is new: not before the frame is over, for drawing takes a core that the
-    measurement wants."""
+    """After version `painted`, paint what is new.
+
+    Not before the frame is over: drawing takes a core that the measurement wants.
+    """
     while not watched.over_at(painted):
         news = watched.wait_for_news(painted, 1.0)
         if not latest() or mo.current_thread().should_exit:
@@ -371,8 +372,7 @@ def _train_for_parameters(
 
 
 def _run_in_foreground(experiment: Experiment, stage: Stage, target: float) -> Results:
-    """For scripts and exports: a line of progress on standard error, then the sentence and the table on standard
-    output."""
+    """For scripts and exports: progress on standard error, then sentence and table on standard output."""
     seat = join(experiment, stage.engine, stage.store, Request(stage.viewer))
     script = mo.app_meta().mode == "script"
     watched = script and sys.stderr.isatty()

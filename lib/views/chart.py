@@ -107,8 +107,10 @@ def spread_labels(positions: Sequence[float], gap: float, low: float = -np.inf, 
 
 
 def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
-    """The points (label, x, y, and a text where the label is not it), each with a height `at` which its label covers
-    no other."""
+    """The points, each with a height `at` at which its label covers no other.
+
+    A point has label, x and y, and a text where that is not the label. `domain`: the ends of the logarithmic y axis.
+    """
     low, high = np.log(domain)
     heights = [float(np.clip((np.log(point["y"]) - low) / (high - low), 0, 1)) for point in points]
     moved = spread_labels(heights, LABEL_GAP / HEIGHT, 0.0, 1.0)
@@ -192,8 +194,7 @@ _AXIS = {
 
 
 def ink(color: str) -> str:
-    """The colour of a text that belongs to marks of this one: so much of the page's own, that it is read on light and
-    on dark.
+    """The colour of a text beside marks of this one, mixed with the page's own so that it is legible on any ground.
 
     >>> ink("#0072b2"), ink("currentColor")
     ('color-mix(in srgb, #0072b2 70%, currentColor)', 'currentColor')
@@ -211,8 +212,7 @@ def _inked(chart: dict) -> dict:
 
 
 def _style(part: Any) -> None:
-    """Give every axis and text our style: what `config` says of all of them the page's own dark theme would
-    override."""
+    """Give every axis and text our style, in place: marimo's dark theme would override `config`."""
     if isinstance(part, list):
         for one in part:
             _style(one)

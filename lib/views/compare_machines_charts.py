@@ -22,8 +22,7 @@ _DASH = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=
 
 
 def epoch_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
-    """Seconds of an epoch by batch size, a chart a machine on the same axes: one line per runtime, its quartiles as a
-    bar."""
+    """Seconds of an epoch by batch size, a chart a machine on the same axes: a line a runtime, with quartiles."""
     short = names(machines)
     rows = {machine.name: _epoch_rows(machine) for machine in machines}
     domain = decades([row["s"] for some in rows.values() for row in some])

@@ -259,8 +259,7 @@ def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str,
 
 
 def _outcomes(rows: list[dict]) -> list[dict]:
-    """Of each kind that did not learn, the first one and its name; one above the other, because the points are
-    neighbours."""
+    """The first point of each kind that did not learn, with its name."""
     found = {row["outcome"]: row for row in reversed(rows) if row["outcome"] != "learnt"}
     return [{"x": row["x"], "y": row["y"], "outcome": outcome, "label": row["label"]} for outcome, row in found.items()]
 
@@ -321,8 +320,10 @@ def _seconds_frame() -> dict:
 
 @once
 def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
-    """One row per backend, in the table's order, over a logarithmic axis: a published figure far off costs the
-    others no room."""
+    """One row per backend, in the table's order.
+
+    The axis is logarithmic, so that a published figure far off costs the others no room.
+    """
     y, scale = names_y(names, 190, domain=False, ticks=False), log_scale(domain)
     axis = alt.Axis(values=[10.0**power for power in range(-4, 5)], format="~g")
 

@@ -1,5 +1,4 @@
-"""Charts and sentences of large sweeps: a thousand learning curves as their density, a random search, what mattered in
-it.
+"""Charts and sentences of large sweeps: learning curves as their density, a random search, what mattered in it.
 
 Never measures and never trains: pandas frames in; charts, frames and sentences out. What is sent to the page has an
 upper bound, whatever the number of models.
@@ -160,9 +159,8 @@ def parallel_coordinates(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -
     `diverged`.
     """
     dimensions = tuple(dimensions)
-    known = settled(frame).sort_values(
-        ["diverged", ACCURACY], ascending=[False, True]
-    )  # the best is drawn last, on top
+    # The best is drawn last, on top.
+    known = settled(frame).sort_values(["diverged", ACCURACY], ascending=[False, True])
     n_diverged = int(np.count_nonzero(known["diverged"]))
     rows = _line_rows(known, dimensions)
     last = rows.loc[rows["setting"] == len(known) - 1, ["x", "y", "text", "color"]]
@@ -183,8 +181,10 @@ def _names(dimensions: tuple[Dimension, ...]) -> list[str]:
 
 
 def _line_rows(known: pd.DataFrame, dimensions: tuple[Dimension, ...]) -> pd.DataFrame:
-    """One row per setting and axis: x, y from 0 to 1, the next axis' x2 and y2, the value as `text`, all values for
-    the tooltip."""
+    """One row per setting and axis.
+
+    x, y from 0 to 1, the next axis' x2 and y2, the value as `text`, and all values for the tooltip.
+    """
     diverged = known["diverged"].to_numpy()
     ends = _accuracy_height(known[ACCURACY].to_numpy(dtype=float, na_value=0.0))
     # Squared: from 90 to 99 %, where a search is decided, is half of the axis and should be most of the colours.
@@ -338,8 +338,10 @@ def _importance_frame(names: tuple[str, ...]) -> dict:
 
 
 def search_sentence(frame: pd.DataFrame, dimensions: Sequence[Dimension], found: pd.DataFrame | None = None) -> str:
-    """The best setting, what mattered, and what failed; `found` is the `importance` of the same rows, where it is at
-    hand."""
+    """The best setting, what mattered, and what failed.
+
+    `found` is the `importance` of the same rows, if it is at hand.
+    """
     known = settled(frame)
     if known.empty:
         return ""
