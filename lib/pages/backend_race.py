@@ -7,7 +7,7 @@ from functools import partial
 
 import marimo as mo
 
-from lib.backends.registry import Runtime, usable_runtimes
+from lib.backends.registry import usable_runtimes
 from lib.experiments.backend_race import (
     BATCH_SIZES,
     NETWORK,
@@ -25,8 +25,9 @@ from lib.experiments.peak_rates import ceilings, measure_ceilings
 from lib.experiments.time_to_accuracy import TARGETS, TrialTrained, learn, learned, trials
 from lib.formatting import seconds
 from lib.pages import layout
+from lib.pages.controls import Controls, day, dropdown, number, runtime, runtimes
 from lib.pages.streaming import Stage, button, paint_while_it_runs, refuse, stop_button
-from lib.pages.url_state import Address, Setting, by_name, checked, choice, day, number
+from lib.pages.url_state import Address, Setting
 from lib.pages.widgets import RaceTable
 from lib.spec import N_TRAIN, Training
 from lib.storage.frames import records_frame
@@ -34,7 +35,6 @@ from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.roofline import step_floor
 from lib.views import backend_race
-from lib.views.mnist_training import Chart
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note, State
@@ -77,83 +77,69 @@ class Plan:
         return Plan(self.cells, [*self.records, *records], self.left[len(records) :], self.learned | trained)
 
 
-_SAVED = ("view", "beside", "target", "price", "dated")
+_BUTTONS = ("start", "stop")
 MAX_PRICE_PER_H = 1000
 
 
-def _runtimes() -> dict[str, str]:
-    """The runtimes that can run here, as an address writes them, by their labels."""
-    return {runtime.label: f"{runtime.backend}/{runtime.device}" for runtime in usable_runtimes()}
+def _controls() -> Controls:
+    usable, beside = runtimes(), "keras-tensorflow/cpu"
+    return Controls(
+        dropdown("race.view", "Show", "seconds", backend_race.VIEWS),
+        dropdown("race.beside", "… than", beside if beside in usable.values() else next(iter(usable.values())), usable),
+        dropdown("race.target", "Target accuracy", 0.95, {f"{target:.0%}": target for target in TARGETS}),
+        number("race.price", "$ per hour for this machine", 0.0, 0, MAX_PRICE_PER_H, step=0.001),
+        day("race.dated", "price of", date.today()),
+    )
 
 
 def settings() -> dict[str, Setting]:
     """What the controls may say."""
-    runtimes = list(_runtimes().values())
-    beside = "keras-tensorflow/cpu"
-    return by_name(
-        choice("race.view", "seconds", list(backend_race.VIEWS.values())),
-        choice("race.beside", beside if beside in runtimes else runtimes[0], runtimes),
-        choice("race.target", 0.95, TARGETS),
-        number("race.price", 0.0, 0, MAX_PRICE_PER_H),
-        day("race.dated", date.today()),
-    )
+    return _controls().settings
 
 
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    """The two buttons, then view, what to compare with, and price."""
-    save, known, runtimes = address.save("race"), settings(), _runtimes()
-    view, beside, target, price, dated = (address.read(known[f"race.{name}"]) for name in _SAVED)
-    named = {value: label for label, value in runtimes.items()}
-    elements = {
-        "start": button("Race", "Measure all cells, or go on where it stopped"),
-        "stop": stop_button(stage),
-        "view": mo.ui.dropdown(
-            backend_race.VIEWS, value=next(k for k, v in backend_race.VIEWS.items() if v == view), label="Show"
-        ),
-        "beside": mo.ui.dropdown(runtimes, value=named[beside], label="… than"),
-        "target": mo.ui.dropdown({f"{t:.0%}": t for t in TARGETS}, value=f"{target:.0%}", label="Target accuracy"),
-        "price": mo.ui.number(0, MAX_PRICE_PER_H, step=0.001, value=price, label="$ per hour for this machine"),
-        "dated": mo.ui.date(value=dated, label="price of"),
-    }
-    return mo.ui.dictionary(elements, on_change=lambda values: save({name: values[name] for name in _SAVED}))
+    """View, what to compare with, target and price, and the two buttons."""
+    start = button("Race", "Measure all cells, or go on where it stopped")
+    return _controls().panel(address, start=start, stop=stop_button(stage))
 
 
 def controls(panel: mo.ui.dictionary) -> mo.Html:
-    """The panel in a row.
+    """The panel in a row, the buttons first.
 
     It has a cell of its own: a frame that replaces a button while it is pressed swallows the press.
     """
-    return mo.Html(
-        '<div class="race-controls">' + "".join(f"<div>{e.text}</div>" for e in panel.elements.values()) + "</div>"
-    )
+    ordered = sorted(panel.elements, key=lambda name: name not in _BUTTONS)
+    rows = "".join(f"<div>{panel.elements[name].text}</div>" for name in ordered)
+    return mo.Html(f'<div class="race-controls">{rows}</div>')
 
 
 def follow(stage: Stage, widget: RaceTable, panel: mo.ui.dictionary) -> None:
-    """Show what is kept; where “Race” was pressed, race on and fill the table while cells come."""
+    """Show what is stored; where “Race” was pressed, race on and fill the table while cells come."""
     try:
-        values = checked(settings(), "race", panel.value)
+        values = _controls().checked(panel.value)
     except ValueError as error:
         return refuse(stage, "", error)
-    starts = values["start"]
     paint = _Painter(widget, values)
-    if starts and stage.asked != (starts,):
-        begun = Plan.now(stage.engine, stage.store)
-        engine, store, request = stage.engine, stage.store, Request(urgency=Urgency.NOW)
-        stage.asked, stage.began_with = (starts,), (begun,)
-        stage.begin(lambda cancel: fill(begun, engine, store, cancel, request))
+    if presses := values["start"]:
+
+        def make(_: bool):
+            begun = Plan.now(stage.engine, stage.store)
+            return (begun,), partial(fill, begun)
+
+        stage.begin_if_new("race", presses, Request(urgency=Urgency.NOW), make)
     if stage.running is None:
         stage.next_showing()
-        begun = Plan.now(stage.engine, stage.store)
-        paint(begun, State.NOT_RUNNING)
+        paint(Plan.now(stage.engine, stage.store), State.NOT_RUNNING)
     else:
         paint_while_it_runs(stage, stage.running, partial(paint.race, stage.running, *stage.began_with))
 
 
+@dataclass(frozen=True)
 class _Painter:
     """Draws a state of the race into the table and the cell."""
 
-    def __init__(self, widget: RaceTable, values: dict) -> None:
-        self._widget, self._values = widget, values
+    widget: RaceTable
+    values: dict
 
     def race(self, running: BackgroundTask[Record | TrialTrained], begun: Plan) -> int:
         """Draw what is known now; the version that was drawn."""
@@ -163,10 +149,12 @@ class _Painter:
 
     def __call__(self, plan: Plan, state: State, problem: str = "", note: str = "") -> None:
         known = standings(plan.cells, plan.records)
-        view, beside, target, price, dated = (self._values[name] for name in _SAVED)
-        shown = backend_race.Shown(view, Runtime(*beside.split("/")), price, dated, target, plan.learned)
+        view, beside, target, price, dated = (
+            self.values[name] for name in ("view", "beside", "target", "price", "dated")
+        )
+        shown = backend_race.Shown(view, runtime(beside), price, dated, target, plan.learned)
         running = plan.left[0] if plan.left and state.under_way else None
-        self._widget.table = backend_race.table(usable_runtimes(), BATCH_SIZES, known, shown, running)
+        self.widget.table = backend_race.table(usable_runtimes(), BATCH_SIZES, known, shown, running)
         mo.output.replace(mo.Html(self._head(plan, known, shown, state, problem, note)))
 
     def _head(
@@ -174,14 +162,13 @@ class _Painter:
     ) -> str:
         repetitions, trainings = len(plan(at.cells, [])), len(trials(NETWORK))
         left_s = time_left_s(at.left, known) if state.under_way else None
+        made = repetitions - len(at.left)
         words = (
-            f"{repetitions - len(at.left)} of {repetitions} repetitions, {len(at.learned)} of {trainings} trainings to"
-            " an accuracy"
+            (f"{note} · " if note else "")
+            + f"{made} of {repetitions} repetitions, {len(at.learned)} of {trainings} trainings to an accuracy"
+            + (f", about {seconds(left_s)} left" if left_s else "")
         )
-        words = f"{note} · {words}" if note else words
-        words += f", about {seconds(left_s)} left" if left_s else ""
-        done, total = repetitions - len(at.left) + len(at.learned), repetitions + trainings
-        line = layout.state_line(state, done, total, words, problem)
+        line = layout.state_line(state, made + len(at.learned), repetitions + trainings, words, problem)
         return f'<div class="race-head">{line}{layout.sentence(backend_race.sentence(known, shown))}</div>'
 
 
@@ -196,15 +183,11 @@ def detail(store: Store, key: str) -> mo.Html:
         floor = step_floor(NETWORK, chosen.batch_size, known, chosen.runtime.backend, calls)
     text = backend_race.detail(standing, floor)
     if standing is not None:
-        chart = mo.as_html(Chart(backend_race.blocks_chart(standing), "epochs")).text
-        text += f'<figure class="lab-figure">{chart}</figure>'
+        text += f'<figure class="lab-figure">{mo.as_html(backend_race.blocks_chart(standing)).text}</figure>'
     return mo.Html(f'<div class="race-detail">{text}</div>{layout.missing()}')
 
 
 def record(store: Store) -> mo.Html:
-    """All that was ever measured for a race on this machine and those imported, as a table that is made when it is
-    opened."""
-    table = {
-        "every repetition that was kept": lambda: mo.ui.table(records_frame(store.records(Kind.RACE)), selection=None)
-    }
-    return mo.vstack([mo.md("## The record"), mo.accordion(table, lazy=True)])
+    """All that was ever measured for a race, here and on the machines that were imported."""
+    rows = layout.lazy_table("every repetition that was stored", lambda: records_frame(store.records(Kind.RACE)))
+    return mo.vstack([mo.md("## The record"), rows])

@@ -16,49 +16,37 @@ from lib.workers.queue import Request, Urgency
 
 
 def buttons(stage: Stage) -> mo.ui.dictionary:
-    return mo.ui.dictionary(
-        {
-            "start": button("Measure what is missing", "A few minutes"),
-            "stop": stop_button(stage),
-        }
-    )
+    """Start and stop."""
+    start = button("Measure what is missing", "A few minutes")
+    return mo.ui.dictionary({"start": start, "stop": stop_button(stage)})
 
 
 def show(stage: Stage, panel: mo.ui.dictionary) -> None:
     """The table, and while it is measured the state above it."""
-    starts = int(str(panel.value["start"]))
-    if starts and stage.asked != (starts,):
-        stage.asked, stage.began_with = (starts,), (stage.store.records(),)
-        engine, store, request = stage.engine, stage.store, Request(urgency=Urgency.NOW)
-        stage.begin(lambda cancel: measure_missing(engine, store, cancel, request))
+    if presses := panel.value["start"]:
+        request = Request(urgency=Urgency.NOW)
+        stage.begin_if_new("claims", presses, request, lambda _: ((stage.store.records(),), measure_missing))
     if stage.running is None:
         stage.next_showing()
-        _draw(stage.store.records(), "")
+        _draw(stage.store.records())
     else:
         paint_while_it_runs(stage, stage.running, partial(_paint, stage.running, *stage.began_with))
 
 
 def _paint(running: BackgroundTask[Record], began_with: list[Record]) -> int:
     now = running.view()
-    records = [*began_with, *now.items]
-    done, total = progress(records)
-    words = now.note or f"{done} of {total} measurements are there"
-    _draw(records, layout.state_line(now.state, done, total, words, now.problem))
+    _draw([*began_with, *now.items], now.state, now.note, now.problem)
     return now.version
 
 
-def _draw(records: list[Record], state: str) -> None:
+def _draw(records: list[Record], state: State | None = None, note: str = "", problem: str = "") -> None:
     done, total = progress(records)
+    state = state or (State.SAVED if done == total else State.NOT_RUNNING)
+    line = layout.state_line(state, done, total, note or f"{done} of {total} measurements are there", problem)
     here = known(usable_runtimes(), records)
     judged = [claim.judge(here) for claim in CLAIMS]
     words = view.sentence(judged)
-    state = state or layout.state_line(
-        State.SAVED if done == total else State.NOT_RUNNING, done, total, f"{done} of {total} measurements are there"
-    )
-    table = view.table(CLAIMS, judged)
     mo.output.replace(
-        mo.Html(
-            f'{state}<p class="lab-sentence" aria-live="polite">{words}</p>{table}{layout.disturbed(stood_on(records))}'
-        )
+        mo.Html(line + layout.said(words) + view.table(CLAIMS, judged) + layout.disturbed(stood_on(records)))
     )
     say(words)

@@ -1,9 +1,8 @@
-"""Where marimo and the comparison of machines meet: files that are dropped, what is chosen of them, and how it is
-drawn."""
+"""Where marimo and the comparison of machines meet: dropped files, what is chosen of them, and how it is drawn."""
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import marimo as mo
 
@@ -21,13 +20,14 @@ from lib.experiments.recorded_machines import (
 )
 from lib.experiments.time_to_accuracy import TARGETS
 from lib.pages import layout
+from lib.pages.controls import Controls, dropdown
 from lib.pages.streaming import say
-from lib.pages.url_state import Address, Setting, by_name, checked, choice, number
+from lib.pages.url_state import Address, Setting, checked, number
 from lib.storage.store import Store
 from lib.views import compare_machines as view
 from lib.views import compare_machines_charts
+from lib.views.chart import Chart
 from lib.views.markup import on_demand
-from lib.views.mnist_training import Chart
 
 MAX_FILE_BYTES = 20 * 2**20
 MAX_PRICE_PER_H = 1000
@@ -59,8 +59,7 @@ def drop() -> mo.ui.file:
 
 
 def gather(dropped: mo.ui.file) -> Collection:
-    """This machine, the project's own recordings and what was dropped, each recorded machine once, the published
-    ones last."""
+    """This machine, the project's recordings, the dropped files and the published figures; each machine once."""
     files, problems = [], []
     for one in dropped.value:
         try:
@@ -98,9 +97,15 @@ class Remembered:
     left_out: set[str] = field(default_factory=set)
 
 
+def _controls() -> Controls:
+    return Controls(
+        dropdown("compare.target", "Target accuracy", 0.95, {f"{target:.0%}": target for target in TARGETS})
+    )
+
+
 def settings() -> dict[str, Setting]:
     """What the address may say; which machines and which prices is said on the page alone."""
-    return by_name(choice("compare.target", 0.95, TARGETS))
+    return _controls().settings
 
 
 def panel(address: Address, collection: Collection, remembered: Remembered) -> mo.ui.dictionary:
@@ -110,7 +115,6 @@ def panel(address: Address, collection: Collection, remembered: Remembered) -> m
         labels[one.name] + (" (published)" if one.is_published else " (live)" if one.live else ""): one.name
         for one in collection.machines
     }
-    target = address.read(settings()["compare.target"])
     prices = {
         one.name: mo.ui.number(
             0,
@@ -124,7 +128,7 @@ def panel(address: Address, collection: Collection, remembered: Remembered) -> m
     shown = [label for label, name in keys.items() if name not in remembered.left_out]
     elements = {
         "machines": mo.ui.multiselect(keys, value=shown, label="Machines", full_width=True),
-        "target": mo.ui.dropdown({f"{t:.0%}": t for t in TARGETS}, value=f"{target:.0%}", label="Target accuracy"),
+        **_controls().elements(address),
         "prices": mo.ui.dictionary(prices),
     }
     save = address.save("compare")
@@ -143,22 +147,21 @@ def _price(given: object) -> float:
 
 
 def chosen(panel: mo.ui.dictionary, collection: Collection) -> Chosen:
-    values, known = panel.value, settings()
-    wanted = set(values["machines"])  # type: ignore[call-overload]
-    machines = tuple(machine for machine in collection.machines if machine.name in wanted)
-    limits = (number(f"price.{one.name}", 0.0, 0, MAX_PRICE_PER_H) for one in collection.machines)
+    values: dict[str, Any] = panel.value
+    machines = tuple(machine for machine in collection.machines if machine.name in values["machines"])
+    limits = {f"price.{m.name}": number(f"price.{m.name}", 0.0, 0, MAX_PRICE_PER_H) for m in collection.machines}
     try:
-        target = checked(known, "compare", values)["target"]
-        prices = checked(by_name(*limits), "price", values["prices"])  # type: ignore[arg-type]
+        target = _controls().checked(values)["target"]
+        prices = checked(limits, "price", values["prices"])
     except ValueError as error:
-        return Chosen(machines, {}, known["compare.target"].usual, formatting.sentence(error))  # type: ignore[arg-type]
+        return Chosen(machines, {}, settings()["compare.target"].usual, formatting.sentence(error))
     return Chosen(machines, {name: price for name, price in prices.items() if price}, target)
 
 
 def controls(panel: mo.ui.dictionary) -> mo.Html:
     """The chosen machines and the accuracy; the prices below, on demand."""
-    elements = panel.elements
-    prices = "".join(f"<div>{one.text}</div>" for one in elements["prices"].elements.values())  # type: ignore[attr-defined]
+    elements: dict[str, Any] = panel.elements
+    prices = "".join(f"<div>{one.text}</div>" for one in elements["prices"].elements.values())
     return mo.Html(
         f'<div class="compare-controls"><div>{elements["machines"].text}</div>'
         f"<div>{elements['target'].text}</div></div>"
@@ -169,7 +172,7 @@ def controls(panel: mo.ui.dictionary) -> mo.Html:
 def machines(collection: Collection, now: Chosen) -> mo.Html:
     """What is compared, and what was wrong with the files."""
     problems = layout.problems([*collection.problems, *filter(None, [now.problem])])
-    notes = "".join(f'<p class="lab-note">{html.escape(text)}</p>' for text in collection.notes)
+    notes = "".join(layout.note(text).text for text in collection.notes)
     return mo.Html(problems + view.machines_table(now.machines, now.prices) + notes)
 
 
@@ -186,9 +189,8 @@ def accuracy(now: Chosen) -> mo.Html:
     """Seconds to the accuracy, where some record has counted the epochs."""
     learned = compare_machines.learned_from(now.measured)
     if not learned:
-        return mo.Html(
-            '<p class="lab-note">No record here has counted the epochs to an accuracy: that needs MNIST and JAX on one'
-            " machine of them.</p>"
+        return layout.note(
+            "No record here has counted the epochs to an accuracy: that needs MNIST and JAX on one machine of them."
         )
     caption = (
         f"seconds to {now.target:.0%}, evaluation after each epoch counted; one line per batch size, its number at the"
@@ -200,13 +202,13 @@ def accuracy(now: Chosen) -> mo.Html:
 def steps(now: Chosen) -> mo.Html:
     figures = compare_machines_charts.step_charts(now.measured)
     if not figures:
-        return mo.Html('<p class="lab-note">No record here has taken a step apart.</p>')
+        return layout.note("No record here has taken a step apart.")
     return mo.Html(f'<div class="compare-grid">{"".join(_figure(caption, chart) for caption, chart in figures)}</div>')
 
 
 def models(now: Chosen) -> mo.Html:
     if not any(machine.models(device) for machine in now.measured for device in DEVICES):
-        return mo.Html('<p class="lab-note">No record here has trained many networks at once.</p>')
+        return layout.note("No record here has trained many networks at once.")
     return mo.Html(
         _figure(
             "milliseconds of an epoch for each network, by how many are trained in one program; thin: one after"
@@ -227,25 +229,16 @@ def verdict(now: Chosen) -> mo.Html:
 def figures(now: Chosen) -> mo.Html:
     """Every figure, with what it costs, as a table that is made when it is opened."""
     learned = compare_machines.learned_from(now.measured)
-    return mo.accordion(
-        {
-            "every figure, with what it costs": lambda: mo.ui.table(
-                view.figures(now.machines, now.prices, learned, now.target), selection=None
-            )
-        },
-        lazy=True,
+    return layout.lazy_table(
+        "every figure, with what it costs", lambda: view.figures(now.machines, now.prices, learned, now.target)
     )
 
 
 def _figure(caption: str, chart: Chart) -> str:
-    return (
-        '<figure class="lab-figure'
-        f' lab-low"><figcaption>{html.escape(caption)}</figcaption>{mo.as_html(chart).text}</figure>'
-    )
+    return layout.framed(caption, chart, "lab-low")
 
 
 def _told(table: str, sentence: str) -> mo.Html:
     if sentence:
         say(sentence)
-    said = f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else ""
-    return mo.Html(table + said)
+    return mo.Html(table + layout.said(sentence))

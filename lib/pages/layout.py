@@ -16,9 +16,10 @@ from lib.experiments.mnist_training import Experiment
 from lib.experiments.results import Results
 from lib.storage.records import Record
 from lib.timing.disturbance import disturbances
-from lib.views import mnist_training as charts_module
 from lib.views import mnist_training_sentences
+from lib.views.chart import Chart
 from lib.views.markup import inline, on_demand
+from lib.views.mnist_training import charts
 from lib.workers.machine_lock import PATIENCE_S
 from lib.workers.notes import State
 
@@ -36,28 +37,39 @@ def result(
     `said` is the sentence of the run before, whose space is kept while this one has none; `blank` leaves the charts
     out, but not their places. It is the same for all who see the same results.
     """
-    figures = "".join(
-        figure(chart.title, chart, drawn=not blank) for chart in charts_module.charts(experiment, results, target)
+    figures = "".join(figure(chart.title, chart, drawn=not blank) for chart in charts(experiment, results, target))
+    return (
+        f'<div class="lab-charts lab-{experiment.name}">{figures}</div>'
+        + state_line(_state(results), results.share_done, 1.0, progress_text(results))
+        + problems(results.notices)
+        + sentence(mnist_training_sentences.sentence(experiment, results, target), said)
+        + quiet(mnist_training_sentences.published_note(experiment.name))
+        + (after(experiment, results) if after is not None else "")
+        + _details(experiment, results)
     )
-    parts = [
-        f'<div class="lab-charts lab-{experiment.name}">{figures}</div>',
-        state_line(_state(results), results.share_done, 1.0, progress_text(results)),
-        problems(results.notices),
-        sentence(mnist_training_sentences.sentence(experiment, results, target), said),
-        quiet(mnist_training_sentences.published_note(experiment.name)),
-        after(experiment, results) if after is not None else "",
-        _details(experiment, results),
-    ]
-    return "".join(parts)
 
 
-def figure(caption: str, chart: charts_module.Chart, drawn: bool = True) -> str:
+def figure(caption: str, chart: Chart, drawn: bool = True) -> str:
     """HTML: a chart under its caption, in a place of its own height that is there before the chart is."""
     shown = mo.as_html(chart).text if drawn else ""
-    return (
-        f'<figure class="lab-figure"><figcaption>{html.escape(caption)}</figcaption>'
-        f'<div class="lab-chart" style="height:{chart.height_px}px">{shown}</div></figure>'
-    )
+    return framed(caption, f'<div class="lab-chart" style="height:{chart.height_px}px">{shown}</div>')
+
+
+def framed(caption: str, content: Chart | str, css: str = "") -> str:
+    """HTML: a chart, or HTML, under its caption, as high as it is."""
+    shown = content if isinstance(content, str) else mo.as_html(content).text
+    classes = f"lab-figure {css}".rstrip()
+    return f'<figure class="{classes}"><figcaption>{html.escape(caption)}</figcaption>{shown}</figure>'
+
+
+def lazy_table(label: str, rows: Callable[[], pd.DataFrame]) -> mo.Html:
+    """A table that is made when somebody opens it."""
+    return mo.accordion({label: lambda: mo.ui.table(rows(), selection=None)}, lazy=True)
+
+
+def said(text: str) -> str:
+    """HTML: what the rows say; nothing while they say nothing."""
+    return sentence(text) if text else ""
 
 
 def sentence(text: str, before: str = "") -> str:
@@ -142,6 +154,11 @@ def state_line(state: State, done: float, total: float, words: str, problem: str
     return line + (f'<p class="lab-problem" role="alert">{html.escape(problem)}</p>' if problem else "")
 
 
+def saved_or(state: State, saved: bool) -> State:
+    """The state of what was there already: saved, once it is done."""
+    return State.SAVED if saved and state is State.DONE else state
+
+
 def _state(results: Results) -> State:
     if results.starting:
         return State.STARTING
@@ -200,7 +217,7 @@ def _ago(iso: str) -> str:
 def table(experiment: Experiment, results: Results) -> pd.DataFrame:
     """The summary as people read it."""
     frame = results.summary_frame()
-    shown = pd.DataFrame(
+    return pd.DataFrame(
         {
             experiment.ordered_by: frame["label"],
             "accuracy": frame["accuracy"].map(lambda value: formatting.percent(value) if value == value else "–"),
@@ -217,7 +234,6 @@ def table(experiment: Experiment, results: Results) -> pd.DataFrame:
             "state": frame["state"],
         }
     )
-    return shown
 
 
 def _plain_s(value: float) -> str:
@@ -231,8 +247,7 @@ def _details(experiment: Experiment, results: Results) -> str:
         " each chunk; evaluation, compilation (“first call”) and waiting are left out. An epoch's seconds are the"
         " median and quartiles of all but the first. One training runs at a time on this machine. Accuracy is on the"
         " 12,000 validation images, with one seed: gaps below half a point can be chance."
-    )
-    how += _how_swept(results)
+    ) + _how_swept(results)
     return on_demand("Table", f'<div class="lab-scroll">{rows}</div>') + on_demand(
         "How this was measured", f"<p>{how}</p>"
     )
@@ -244,9 +259,7 @@ def _how_swept(results: Results) -> str:
     text = f" These were trained by: {html.escape(results.picked.why)}." if results.picked is not None else ""
     earlier = max((line.cached_epochs for line in results.lines), default=0)
     if earlier:
-        text += (
-            f" Up to {earlier} epochs of a training were kept and gone on from: their seconds are of an earlier time."
-        )
+        text += f" Up to {earlier} epochs of a training were saved earlier and continued: their seconds date from then."
     if together > 1:
         text += (
             f" Up to {together} were trained in one program; the seconds of each are its equal share of the program's."

@@ -7,34 +7,35 @@ A panel is one `mo.ui.dictionary`: a change of any member re-runs the one cell t
 import html
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import marimo as mo
 import numpy as np
 
-from lib.views import recorded_gpus
-from lib.experiments import mnist_training
 from lib import formatting
-from lib.pages import layout, streaming, options
-from lib.views import network_inside as inside_module
-from lib.views.glossary import glossary
-from lib.views.markup import on_demand, table
-from lib.pages.url_state import Address, Setting, by_name, checked, choice, choices, ends, text
-from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable
 from lib.backends.base import Parameters
+from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable
 from lib.data.mnist import DataError, Facts, load_test, recognised
-from lib.spec import BATCH_SIZES, RATE_STEPS
+from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
-from lib.pages.streaming import Stage, button, stop_button
-from lib.hardware.machine import details, this_machine
-from lib.pages.notebooks import navigation
-from lib.once import Once, once
 from lib.experiments.published import ARTICLE_ARCHITECTURES, MACHINES_ARTICLE, OVERHEAD_ARTICLE
 from lib.experiments.results import Results
-from lib.spec import MAX_TEXT, Network, Training
+from lib.hardware.machine import details, this_machine
+from lib.once import Once, once
+from lib.pages import layout, options, streaming
+from lib.pages.controls import Control, Controls, dropdown, settings_of, several, slider, span, text
+from lib.pages.notebooks import navigation
+from lib.pages.streaming import Stage, button, stop_button
+from lib.pages.url_state import Address, Setting
+from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, encode, sample_digits
+from lib.spec import BATCH_SIZES, RATE_STEPS, Network, Training
 from lib.storage.store import Store
 from lib.workers.messages import Item
-from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, encode, sample_digits
+from lib.views import network_inside as inside_module
+from lib.views import recorded_gpus
+from lib.views.glossary import glossary
+from lib.views.markup import on_demand, table
 
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
@@ -47,33 +48,68 @@ _QUESTION = (
 _SOURCES = f"After two articles: “{OVERHEAD_ARTICLE}” and “{MACHINES_ARTICLE}”."
 
 
-def settings() -> dict[str, Setting]:
-    """What the controls of the first four experiments may say: the articles' settings where nothing else is said."""
+def _backend(name: str) -> Control:
     usable = [key for key, backend in BACKENDS.items() if unavailable(Runtime(key)) is None and backend.whole_epochs]
-    return by_name(
-        ends("rate.range", (0.001, 1.0), RATE_STEPS),
-        choice("rate.count", 4, COUNTS),
-        choice("rate.epochs", 3, EPOCHS),
-        choice("rate.size", 32, BATCH_SIZES),
-        text("rate.hidden", "128", Network.parse),
-        choice("rate.backend", DEFAULT, usable),
-        choices("size.sizes", (1, 32, 256), BATCH_SIZES),
-        choice("size.epochs", 3, EPOCHS),
-        choice("size.rate", 0.01, RATE_STEPS),
-        choice("size.target", 0.9, TARGETS),
-        text("size.hidden", "128", Network.parse),
-        choice("size.backend", DEFAULT, usable),
-        choices("depth.networks", ARTICLE_ARCHITECTURES, ARTICLE_ARCHITECTURES),
-        text("depth.own", "", mnist_training.parse_networks),
-        choice("depth.epochs", 3, EPOCHS),
-        choice("depth.rate", 0.1, RATE_STEPS),
-        choice("depth.size", 32, BATCH_SIZES),
-        choice("depth.backend", DEFAULT, usable),
-        choice("backend.size", 32, BATCH_SIZES),
-        choice("backend.epochs", 5, EPOCHS[1:]),
-        choice("backend.rate", 0.1, RATE_STEPS),
-        text("backend.hidden", "128", Network.parse),
-    )
+    return dropdown(name, "Trained by", DEFAULT, {BACKENDS[key].label: key for key in usable}, full_width=True)
+
+
+def _hidden(name: str) -> Control:
+    return text(name, "Hidden layers", "128", Network.parse, "256, 128, 64")
+
+
+def _steps(name: str, label: str, usual: float, options: Sequence[float]) -> Control:
+    return slider(name, label, usual, options, debounce=False)
+
+
+def _panels() -> dict[str, Controls]:
+    """The controls of the four experiments: the articles' settings until somebody says otherwise."""
+    return {
+        "rate": Controls(
+            span("rate.range", "Learning rates", (0.001, 1.0), RATE_STEPS),
+            _steps("rate.count", "How many rates", 4, COUNTS),
+            _steps("rate.epochs", "Epochs", 3, EPOCHS),
+            _steps("rate.size", "Batch size", 32, BATCH_SIZES),
+            _hidden("rate.hidden"),
+            _backend("rate.backend"),
+        ),
+        "size": Controls(
+            several("size.sizes", "Batch sizes", (1, 32, 256), BATCH_SIZES),
+            _steps("size.epochs", "Epochs", 3, EPOCHS),
+            _steps("size.rate", "Learning rate", 0.01, RATE_STEPS),
+            _steps("size.target", "Target accuracy", 0.9, TARGETS),
+            _hidden("size.hidden"),
+            _backend("size.backend"),
+        ),
+        "depth": Controls(
+            several("depth.networks", "Hidden layers", ARTICLE_ARCHITECTURES, ARTICLE_ARCHITECTURES),
+            text("depth.own", "Your own", "", mnist_training.parse_networks, "256, 128, 64; 512; none"),
+            _steps("depth.epochs", "Epochs", 3, EPOCHS),
+            _steps("depth.rate", "Learning rate", 0.1, RATE_STEPS),
+            _steps("depth.size", "Batch size", 32, BATCH_SIZES),
+            _backend("depth.backend"),
+        ),
+        "backend": Controls(
+            _steps("backend.size", "Batch size", 32, BATCH_SIZES),
+            _steps("backend.epochs", "Epochs, the first not timed", 5, EPOCHS[1:]),
+            _steps("backend.rate", "Learning rate", 0.1, RATE_STEPS),
+            _hidden("backend.hidden"),
+        ),
+    }
+
+
+def settings() -> dict[str, Setting]:
+    """What the controls of the first four experiments may say."""
+    return settings_of(_panels().values())
+
+
+def _panel(prefix: str, address: Address, stage: Stage) -> mo.ui.dictionary:
+    stop = stop_button(stage, "Stop this experiment")
+    return _panels()[prefix].panel(address, stop=stop, again=button("Run again", "Train and time it anew"))
+
+
+rate_panel, size_panel, depth_panel, backend_panel = (
+    partial(_panel, prefix) for prefix in ("rate", "size", "depth", "backend")
+)
 
 
 def opened(name: str, settings: Mapping[str, Setting]) -> Address:
@@ -92,8 +128,7 @@ def opened(name: str, settings: Mapping[str, Setting]) -> Address:
 
 
 def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) -> mo.Html:
-    """Title, the machine in one quiet line, the question, and whatever the reader must know before trusting the
-    page."""
+    """Title, machine, question, and whatever the reader must know before trusting the page."""
     notes = [*address.problems, *filter(None, [store.trouble])]
     return mo.Html(
         _heading("mnist_training", "Why is my GPU slower?", _QUESTION)
@@ -122,83 +157,18 @@ def _heading(name: str, heading: str, question: str) -> str:
     )
 
 
-def _panel(prefix: str, address: Address, stage: Stage, elements: dict) -> mo.ui.dictionary:
-    buttons = {
-        "stop": stop_button(stage, "Stop this experiment"),
-        "again": button("Run again", "Train and time it anew"),
-    }
-    save = address.save(prefix)
-    return mo.ui.dictionary(
-        elements | buttons,
-        on_change=lambda values: save({name: value for name, value in values.items() if name not in _BUTTONS}),
-    )
-
-
-def _backend(setting: Setting, address: Address) -> mo.ui.dropdown:
-    usable = {BACKENDS[key].label: key for key in setting.options}
-    label = BACKENDS[address.read(setting)].label
-    return mo.ui.dropdown(usable, value=label, label="Trained by", full_width=True)
-
-
-def _steps(label: str, setting: Setting, address: Address) -> mo.ui.slider:
-    steps, value = list(setting.options), address.read(setting)
-    return mo.ui.slider(steps=steps, value=value, label=label, show_value=True, debounce=False, full_width=True)
-
-
-def _several(label: str, setting: Setting, address: Address) -> mo.ui.multiselect:
-    named = {str(option): option for option in setting.options}
-    value = [str(option) for option in address.read(setting)]
-    return mo.ui.multiselect(named, value=value, label=label, full_width=True)
-
-
-def _networks(label: str, placeholder: str, setting: Setting, address: Address) -> mo.ui.text:
-    return mo.ui.text(
-        address.read(setting),
-        label=label,
-        placeholder=placeholder,
-        debounce=300,
-        max_length=MAX_TEXT,
-        full_width=True,
-    )
-
-
-def rate_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    known = settings()
-    steps, value = list(RATE_STEPS), address.read(known["rate.range"])
-    elements = {
-        "range": mo.ui.range_slider(steps=steps, value=value, label="Learning rates", show_value=True, full_width=True),
-        "count": _steps("How many rates", known["rate.count"], address),
-        "epochs": _steps("Epochs", known["rate.epochs"], address),
-        "size": _steps("Batch size", known["rate.size"], address),
-        "hidden": _networks("Hidden layers", "256, 128, 64", known["rate.hidden"], address),
-        "backend": _backend(known["rate.backend"], address),
-    }
-    return _panel("rate", address, stage, elements)
-
-
 def rate_experiment(values: dict) -> Experiment:
-    values = checked(settings(), "rate", values)
-    rates = mnist_training.rates_between(values["range"][0], values["range"][1], values["count"])
+    """What the first panel asks for. Raises ValueError with a sentence, as those below do."""
+    values = _panels()["rate"].checked(values)
+    rates = mnist_training.rates_between(*values["range"], values["count"])
     return mnist_training.learning_rate(
         rates, epochs=values["epochs"], batch_size=values["size"], hidden=values["hidden"], backend=values["backend"]
     )
 
 
-def size_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    known = settings()
-    elements = {
-        "sizes": _several("Batch sizes", known["size.sizes"], address),
-        "epochs": _steps("Epochs", known["size.epochs"], address),
-        "rate": _steps("Learning rate", known["size.rate"], address),
-        "target": _steps("Target accuracy", known["size.target"], address),
-        "hidden": _networks("Hidden layers", "256, 128, 64", known["size.hidden"], address),
-        "backend": _backend(known["size.backend"], address),
-    }
-    return _panel("size", address, stage, elements)
-
-
 def size_experiment(values: dict) -> Experiment:
-    values = checked(settings(), "size", values)
+    """What the second panel asks for."""
+    values = _panels()["size"].checked(values)
     return mnist_training.batch_size(
         values["sizes"],
         epochs=values["epochs"],
@@ -208,21 +178,9 @@ def size_experiment(values: dict) -> Experiment:
     )
 
 
-def depth_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    known = settings()
-    elements = {
-        "networks": _several("Hidden layers", known["depth.networks"], address),
-        "own": _networks("Your own", "256, 128, 64; 512; none", known["depth.own"], address),
-        "epochs": _steps("Epochs", known["depth.epochs"], address),
-        "rate": _steps("Learning rate", known["depth.rate"], address),
-        "size": _steps("Batch size", known["depth.size"], address),
-        "backend": _backend(known["depth.backend"], address),
-    }
-    return _panel("depth", address, stage, elements)
-
-
 def depth_experiment(values: dict) -> Experiment:
-    values = checked(settings(), "depth", values)
+    """What the third panel asks for."""
+    values = _panels()["depth"].checked(values)
     return mnist_training.depth(
         values["networks"],
         own=values["own"],
@@ -233,19 +191,9 @@ def depth_experiment(values: dict) -> Experiment:
     )
 
 
-def backend_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    known = settings()
-    elements = {
-        "size": _steps("Batch size", known["backend.size"], address),
-        "epochs": _steps("Epochs, the first not timed", known["backend.epochs"], address),
-        "rate": _steps("Learning rate", known["backend.rate"], address),
-        "hidden": _networks("Hidden layers", "256, 128, 64", known["backend.hidden"], address),
-    }
-    return _panel("backend", address, stage, elements)
-
-
 def backend_experiment(values: dict) -> Experiment:
-    values = checked(settings(), "backend", values)
+    """What the fourth panel asks for."""
+    values = _panels()["backend"].checked(values)
     return mnist_training.backends(
         batch_size=values["size"], epochs=values["epochs"], rate=values["rate"], hidden=values["hidden"]
     )
@@ -266,8 +214,7 @@ def controls(panel: mo.ui.dictionary) -> mo.Html:
 
 
 def remember(set_best: Callable, set_data: Callable) -> Callable[[Results], None]:
-    """An `on_done` that keeps the best network for the section that looks inside, and what the workers say of their
-    data."""
+    """An `on_done` that stores the best network, to look inside, and what the workers say of their data."""
 
     def keep(results: Results) -> None:
         if results.data is not None:
@@ -342,10 +289,7 @@ def _look(training: Training, parameters: Parameters, images: np.ndarray, labels
         ("Most confident mistakes", inside_module.wrong_figure(seen, images, labels)),
         ("What the first layer looks for", inside_module.weights_figure(parameters)),
     ]
-    shown = "".join(
-        f'<figure class="lab-figure"><figcaption>{caption}</figcaption>{inside_module.as_svg(figure, caption)}</figure>'
-        for caption, figure in figures
-    )
+    shown = "".join(layout.framed(caption, inside_module.as_svg(figure, caption)) for caption, figure in figures)
     return f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>'
 
 

@@ -43,8 +43,7 @@ NOTEBOOKS = (
 
 
 def link(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """HTML: a notebook's title, as a link where the server has it; an exported page or a single notebook has no
-    other."""
+    """HTML: a notebook's title; a link if the server has that notebook, which an exported page has not."""
     notebook = next(one for one in NOTEBOOKS if one.name == name)
     served, title = environment.get(SERVED, ""), html.escape(notebook.title)
     return f'<a href="{html.escape(notebook.address(served))}">{title}</a>' if served else title

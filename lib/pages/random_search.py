@@ -1,6 +1,5 @@
 """Where marimo and the random search meet: its ranges, its button, and what is drawn while settings come."""
 
-import html
 from functools import partial
 
 import marimo as mo
@@ -8,8 +7,9 @@ import marimo as mo
 from lib.backends.registry import DEFAULT, Runtime, device_count
 from lib.experiments.background import BackgroundTask
 from lib.pages import layout
-from lib.pages.streaming import Stage, button, paint_while_it_runs, refuse, say, stop_button
-from lib.pages.url_state import Address, Setting, by_name, checked, choice, choices, ends, number
+from lib.pages.controls import Controls, checkbox, dropdown, number, several, slider, span
+from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
+from lib.pages.url_state import Address, Setting
 from lib.spec import BATCH_SIZES, RATE_STEPS, Training
 from lib.sweeps import random_search
 from lib.sweeps.events import Finished, Picked
@@ -17,7 +17,6 @@ from lib.sweeps.importance import Dimension, importance
 from lib.sweeps.strategies import AUTO, POOLED, STRATEGIES
 from lib.sweeps.successive_halving import cost_epochs, rungs
 from lib.views import random_search as view
-from lib.views.mnist_training import Chart
 from lib.workers.notes import State
 from lib.workers.queue import Request, Urgency
 
@@ -26,7 +25,6 @@ EPOCHS = (1, 2, 3, 4, 6, 8, 16)
 WIDTHS = (16, 32, 64, 128, 256, 512)
 DEPTHS = (1, 2, 3, 4)
 MAX_SEED = 9999
-_SAVED = ("count", "epochs", "rates", "sizes", "widths", "depths", "seed", "halving", "strategy")
 
 
 def _strategies() -> dict[str, str]:
@@ -36,57 +34,33 @@ def _strategies() -> dict[str, str]:
     return {label: key for label, key in found.items() if not (alone and key in ("sharded", *POOLED))}
 
 
+def _controls() -> Controls:
+    usual = random_search.Space()
+    return Controls(
+        slider("search.count", "Settings", 64, COUNTS),
+        slider("search.epochs", "Epochs", 3, EPOCHS),
+        span("search.rates", "Learning rates", usual.rates, RATE_STEPS),
+        several("search.sizes", "Batch sizes", usual.batch_sizes, BATCH_SIZES),
+        several("search.widths", "Neurons of a layer", usual.widths, WIDTHS),
+        several("search.depths", "Hidden layers", usual.depths, DEPTHS),
+        number("search.seed", "Drawn with seed", 0, 0, MAX_SEED, whole=True),
+        dropdown("search.strategy", "Trained", AUTO, _strategies(), full_width=True),
+        checkbox("search.halving", "Stop the worst early", False),
+    )
+
+
 def settings() -> dict[str, Setting]:
     """What the controls of the search may say."""
-    usual = random_search.Space()
-    return by_name(
-        choice("search.count", 64, COUNTS),
-        choice("search.epochs", 3, EPOCHS),
-        ends("search.rates", usual.rates, RATE_STEPS),
-        choices("search.sizes", usual.batch_sizes, BATCH_SIZES),
-        choices("search.widths", usual.widths, WIDTHS),
-        choices("search.depths", usual.depths, DEPTHS),
-        number("search.seed", 0, 0, MAX_SEED, whole=True),
-        choice("search.strategy", AUTO, list(_strategies().values())),
-        choice("search.halving", False, (False, True)),
-    )
+    return _controls().settings
 
 
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     """What is drawn from, how many, how they are trained, and the two buttons."""
-    known, save, strategies = settings(), address.save("search"), _strategies()
-
-    def several(label: str, name: str) -> mo.ui.multiselect:
-        setting = known[f"search.{name}"]
-        named = {str(option): option for option in setting.options}
-        value = [str(option) for option in address.read(setting)]
-        return mo.ui.multiselect(named, value=value, label=label, full_width=True)
-
-    def slider(label: str, name: str) -> mo.ui.slider:
-        setting = known[f"search.{name}"]
-        steps, value = list(setting.options), address.read(setting)
-        return mo.ui.slider(steps=steps, value=value, label=label, show_value=True, debounce=True, full_width=True)
-
-    rates, seed = address.read(known["search.rates"]), address.read(known["search.seed"])
-    strategy, halving = address.read(known["search.strategy"]), address.read(known["search.halving"])
-    elements = {
-        "count": slider("Settings", "count"),
-        "epochs": slider("Epochs", "epochs"),
-        "rates": mo.ui.range_slider(
-            steps=list(RATE_STEPS), value=rates, label="Learning rates", show_value=True, full_width=True
-        ),
-        "sizes": several("Batch sizes", "sizes"),
-        "widths": several("Neurons of a layer", "widths"),
-        "depths": several("Hidden layers", "depths"),
-        "seed": mo.ui.number(0, MAX_SEED, step=1, value=seed, label="Drawn with seed"),
-        "strategy": mo.ui.dropdown(
-            strategies, value=next(k for k, v in strategies.items() if v == strategy), label="Trained", full_width=True
-        ),
-        "halving": mo.ui.checkbox(value=halving, label="Stop the worst early"),
-        "stop": stop_button(stage, "Stop; what is trained is kept"),
-        "again": button("Search", "Train the settings that are not kept yet"),
-    }
-    return mo.ui.dictionary(elements, on_change=lambda values: save({name: values[name] for name in _SAVED}))
+    return _controls().panel(
+        address,
+        stop=stop_button(stage, "Stop; what is trained is kept"),
+        again=button("Search", "Train the settings that are not kept yet"),
+    )
 
 
 def trainings_of(values: dict) -> list[Training]:
@@ -101,29 +75,22 @@ def trainings_of(values: dict) -> list[Training]:
 
 
 def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
-    """Show what is kept of these settings; train the rest when asked."""
+    """Show what is stored of these settings; train the rest when asked."""
     try:
-        values = checked(settings(), "search", panel.value)
+        values = _controls().checked(panel.value)
         trainings = trainings_of(values)
     except ValueError as error:
-        refuse(stage, controls.text, error)
-        return
-    pressed = values.pop("again")
-    values.pop("stop")
-    asked = (repr(sorted(values.items(), key=str)), pressed)
-    if stage.running is None or stage.asked != asked:
-        trains = (bool(stage.asked) and pressed != stage.asked[1]) or not stage.streams
-        stage.asked, stage.began_with = asked, (trains,)
-        engine, store, request = stage.engine, stage.store, Request(stage.viewer, Urgency.NOW)
-        strategy, halving = str(values["strategy"]), bool(values["halving"])
-        if trains:
-            stage.begin(
-                lambda cancel: random_search.search(trainings, engine, store, cancel, request, strategy, halving)
-            )
-        else:
-            stage.begin(lambda cancel: random_search.cached(trainings, engine, store, cancel, request))
-    assert stage.running is not None, "begun above"
-    paint_while_it_runs(stage, stage.running, partial(_paint, stage, stage.running, trainings, values, controls.text))
+        return refuse(stage, controls.text, error)
+
+    def make(again: bool):
+        if again or not stage.streams:
+            choice = {name: values[name] for name in ("strategy", "halving")}
+            return (True,), partial(random_search.search, trainings, **choice)
+        return (False,), partial(random_search.cached, trainings)
+
+    said = repr({name: value for name, value in values.items() if name not in ("stop", "again")})
+    running = stage.begin_if_new(said, values["again"], Request(stage.viewer, Urgency.NOW), make)
+    paint_while_it_runs(stage, running, partial(_paint, running, *stage.began_with, trainings, values, controls.text))
 
 
 def _dimensions(values: dict) -> list[Dimension]:
@@ -141,46 +108,33 @@ def _dimensions(values: dict) -> list[Dimension]:
     ]
 
 
-def _paint(stage: Stage, running: BackgroundTask, trainings: list[Training], values: dict, controls: str) -> int:
+def _paint(running: BackgroundTask, trains: bool, trainings: list[Training], values: dict, controls: str) -> int:
     now = running.view()
     finished = {item.item.training: item.curve for item in now.items if isinstance(item, Finished)}
     done = {training: finished[training] for training in trainings if training in finished}
     picked = next((item for item in now.items if isinstance(item, Picked)), None)
-    (trains,) = stage.began_with
-    over = now.over
-    state = now.state
+    complete, state = len(done) == len(trainings), now.state
     if not trains and state is not State.FAILED:
-        state = State.SAVED if len(done) == len(trainings) else State.NOT_RUNNING
-    words = now.note or f"{len(done):,} of {len(trainings):,} settings" + (
-        "" if trains or len(done) == len(trainings) else ": press “Search”"
-    )
+        state = State.SAVED if complete else State.NOT_RUNNING
+    press = "" if trains or complete else ": press “Search”"
+    words = now.note or f"{len(done):,} of {len(trainings):,} settings{press}"
     line = layout.state_line(state, len(done), len(trainings), words, now.problem)
     if picked is not None:
-        line += f'<p class="lab-note">{html.escape(_how(picked, values, len(trainings)))}</p>'
+        line += layout.note(_how(picked, values, len(trainings))).text
     rows, dimensions = random_search.search_frame(done), _dimensions(values)
-    found = importance(rows, dimensions) if over and dimensions else None
+    found = importance(rows, dimensions) if now.over and dimensions else None
     sentence = view.search_sentence(rows, dimensions, found) if len(rows) and found is not None else ""
-    above, below = [], []
+    above, below = "", ""
     if dimensions:
-        above.append(("each line a setting; colour is its accuracy", view.parallel_coordinates(rows, dimensions)))
+        lines = view.parallel_coordinates(rows, dimensions)
+        above = layout.framed("each line a setting; colour is its accuracy", lines)
     if found is not None and len(found):
-        below.append(("how much each setting mattered", view.importance_chart(found)))
-    if len(done) > 1 and over:
+        below += layout.framed("how much each setting mattered", view.importance_chart(found))
+    if len(done) > 1 and now.over:
         density = view.curves_density(random_search.losses_frame(done), trainings[0].epochs, "epoch")
-        below.append((density.title, density))
-    said = f'<p class="lab-sentence" aria-live="polite">{html.escape(sentence)}</p>' if sentence else ""
-    pair = f'<div class="lab-pair">{_figures(below)}</div>' if below else ""
-    mo.output.replace(mo.Html(layout.page(controls, _figures(above) + line + said + pair).text))
-    if over:
-        say(sentence)
-    return now.version
-
-
-def _figures(captioned: list[tuple[str, Chart]]) -> str:
-    return "".join(
-        f'<figure class="lab-figure"><figcaption>{html.escape(caption)}</figcaption>{mo.as_html(chart).text}</figure>'
-        for caption, chart in captioned
-    )
+        below += layout.framed(density.title, density)
+    pair = f'<div class="lab-pair">{below}</div>' if below else ""
+    return painted(now, layout.page(controls, above + line + layout.said(sentence) + pair).text, sentence)
 
 
 def _how(picked: Picked, values: dict, count: int) -> str:

@@ -1,5 +1,6 @@
-"""What stands between the network and marimo: who is let in, what a browser may do with a page, and all notebooks below
-one address.
+"""What stands between the network and marimo.
+
+Who is let in, what a browser may do with a page, and all notebooks below one address.
 
 marimo looks neither at the origin of a WebSocket nor at the host that is asked for, so a page of any web site could
 open one here and train with it, in the name of whoever looks at that page.
@@ -34,9 +35,8 @@ if TYPE_CHECKING:
 
 # The WebSocket's first line holds the page's settings, written anew, and must be shorter than 8,192 bytes.
 MAX_SETTINGS_BYTES = 8_000
-SESSION_TTL_S = (
-    3  # after a tab has closed: what it ran ends, and what it held is free; what it showed is in its address
-)
+# After a tab has closed: what it ran ends, and what it held is free; what it showed is in its address.
+SESSION_TTL_S = 3
 # No other page may show one of ours in a frame, whose buttons it could cover.
 NOT_FRAMED = "frame-ancestors 'self'"
 # Everything comes from this server. marimo's page holds scripts and styles inline, Vega compiles its expressions, and
@@ -96,9 +96,8 @@ class Gate:
         settings = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if (length := len(urlencode(settings))) > MAX_SETTINGS_BYTES:
             return _too_long(scope["path"], length)
-        if f"{scope['path']}/" in {
-            notebook.path for notebook in NOTEBOOKS
-        }:  # marimo's own redirection forgets the settings
+        # marimo's own redirection forgets the settings.
+        if any(notebook.path == f"{scope['path']}/" for notebook in NOTEBOOKS):
             return RedirectResponse(f"{scope['path']}/?{urlencode(settings)}", 307)
         if self._first and scope["path"] == "/" and "file" not in dict(settings):
             return RedirectResponse(f"/?{urlencode([*settings, ('file', self._first)], safe='/')}", 303)
@@ -145,10 +144,8 @@ class Tidy:
                 loop = asyncio.get_running_loop()
                 self._due = [
                     loop.call_later(wait_s, loop.run_in_executor, None, _give_back_memory)
-                    for wait_s in (
-                        self._after_s,
-                        5 * self._after_s,
-                    )  # and once more, for threads that were still drawing
+                    # And once more, for threads that were still drawing.
+                    for wait_s in (self._after_s, 5 * self._after_s)
                 ]
 
 
@@ -194,8 +191,10 @@ def notebook_site() -> Starlette:
 
 
 class _Server(uvicorn.Server):
-    """Says where it is once it is there, and opens a browser; at the end it ends marimo's sessions, whose threads
-    would keep it alive."""
+    """Prints its address once it serves, and opens a browser.
+
+    At the end it ends marimo's sessions, whose threads would keep the process alive.
+    """
 
     def __init__(self, config: uvicorn.Config, site: Starlette, address: str, opens_browser: bool) -> None:
         super().__init__(config)

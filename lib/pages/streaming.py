@@ -14,6 +14,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -23,7 +24,7 @@ from lib import formatting
 from lib.backends.base import Parameters
 from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
-from lib.experiments.background import BackgroundTask, Watchable
+from lib.experiments.background import BackgroundTask, View, Watchable
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.results import Results
 from lib.experiments.runs import Seat, join
@@ -34,7 +35,7 @@ from lib.views import mnist_training_sentences
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import How, Item, Ready, Trained, TrainingFailed, WorkerDied
-from lib.workers.notes import Note, State
+from lib.workers.notes import State
 from lib.workers.queue import Request, Urgency
 
 # The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and
@@ -44,6 +45,10 @@ FRAME_S = 0.25  # of a background task
 TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom from the start
 AT_ONCE_S = 0.12  # what is kept, and a warm worker's first points, are shown without an empty frame before them
 QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
+
+
+# Yields what it measures, and notes; ends when the event is set.
+Work = Callable[[Engine, Store, Cancel, Request], Iterator[Any]]
 
 
 class Stage:
@@ -73,10 +78,24 @@ class Stage:
             self.asked = (asked,)
         return self._seat
 
-    def begin(self, make: Callable[[Cancel], Iterator[Any | Note]]) -> BackgroundTask:
-        """Start `make(cancel)` in a thread, in place of what ran."""
+    def begin(self, work: Work, request: Request) -> BackgroundTask:
+        """Do the work in a thread, in place of what ran."""
         cancel = self.cancel()
-        self.running = BackgroundTask(lambda: make(cancel), cancel)
+        self.running = BackgroundTask(partial(work, self.engine, self.store, cancel, request), cancel)
+        return self.running
+
+    def begin_if_new(
+        self, asked: Hashable, presses: object, request: Request, make: Callable[[bool], tuple[tuple, Work]]
+    ) -> BackgroundTask:
+        """The task for what is `asked`: the one that is there, or a new one where that or the button's count differs.
+
+        `make` hears whether the button was pressed since, and gives what is known now (`began_with`) and the work.
+        """
+        if self.running is None or self.asked != (asked, presses):
+            self.began_with, work = make(bool(self.asked) and self.asked[-1] != presses)
+            self.asked = (asked, presses)
+            self.begin(work, request)
+        assert self.running is not None, "begun above"
         return self.running
 
     def cancel(self) -> Cancel:
@@ -122,8 +141,7 @@ def streaming() -> bool:
 
 
 def refuse(stage: Stage, controls: str, error: ValueError) -> None:
-    """Stop what runs, and show what is wrong with the controls in place of what they ask for; a script ends with
-    exit status 2."""
+    """Stop what runs, and show what is wrong with the controls in its place; a script ends with exit status 2."""
     stage.stop()
     stage.next_showing()
     mo.output.replace(layout.refused(controls, error))
@@ -141,6 +159,14 @@ def say(text: str) -> None:
     """To the terminal of who runs a notebook as a script."""
     if mo.app_meta().mode == "script":
         print(text)
+
+
+def painted(view: View, content: str, sentence: str) -> int:
+    """Put HTML into the cell, for `paint_while_it_runs`; in a script, say the sentence at the end."""
+    mo.output.replace(mo.Html(content))
+    if view.over:
+        say(sentence)
+    return view.version
 
 
 def paint_while_it_runs(stage: Stage, task: BackgroundTask, paint: Callable[[], int]) -> None:
@@ -162,8 +188,10 @@ def paint_while_it_runs(stage: Stage, task: BackgroundTask, paint: Callable[[], 
 def _keep_painting(
     watched: Watchable, paint: Callable[[], int], latest: Callable[[], bool], painted: int, frames_s: Iterator[float]
 ) -> None:
-    """After version `painted`, paint what is new: not before the frame is over, for drawing takes a core that the
-    measurement wants."""
+    """After version `painted`, paint what is new.
+
+    Not before the frame is over: drawing takes a core that the measurement wants.
+    """
     while not watched.over_at(painted):
         news = watched.wait_for_news(painted, 1.0)
         if not latest() or mo.current_thread().should_exit:
@@ -344,8 +372,7 @@ def _train_for_parameters(
 
 
 def _run_in_foreground(experiment: Experiment, stage: Stage, target: float) -> Results:
-    """For scripts and exports: a line of progress on standard error, then the sentence and the table on standard
-    output."""
+    """For scripts and exports: progress on standard error, then sentence and table on standard output."""
     seat = join(experiment, stage.engine, stage.store, Request(stage.viewer))
     script = mo.app_meta().mode == "script"
     watched = script and sys.stderr.isatty()

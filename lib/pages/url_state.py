@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from lib.spec import MAX_TEXT
 
+T = TypeVar("T")
 MAX_SHOWN = 60  # characters of a wrong value that a sentence repeats
 
 
@@ -22,19 +23,19 @@ class Refused(ValueError):
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(Generic[T]):
     """What one control may say, and what it says where nothing is said.
 
-    `parse` raises ValueError, or Refused where it knows better.
+    `parse` raises ValueError, or Refused where it can say more than what is `expected`.
     """
 
     name: str
-    usual: object
+    usual: T
     expected: str
-    parse: Callable[[str], object]
+    parse: Callable[[str], T]
     options: tuple = ()
 
-    def read(self, said: str) -> Any:
+    def read(self, said: str) -> T:
         """The value that a text gives. Raises ValueError with what is expected, and what may have been meant."""
         try:
             return self.parse(said)
@@ -44,20 +45,21 @@ class Setting:
             raise ValueError(f"expected {self.expected}{_nearest_option(said, self.options)}") from None
 
 
-def choice(name: str, usual: object, options: Sequence) -> Setting:
+def choice(name: str, usual: T, options: Sequence[T]) -> Setting[T]:
+    """One of the options, as whatever they are: numbers, texts, truth values."""
     return Setting(name, usual, f"one of {_listed(options)}", partial(_one_of, options=options), tuple(options))
 
 
-def choices(name: str, usual: Sequence, options: Sequence) -> Setting:
+def choices(name: str, usual: Sequence[T], options: Sequence[T]) -> Setting[Sequence[T]]:
     """Any number of the options."""
     expected = f"some of {_listed(options)}, separated by commas"
     return Setting(name, tuple(usual), expected, partial(_some_of, options=options), tuple(options))
 
 
-def ends(name: str, usual: tuple[float, float], options: Sequence[float]) -> Setting:
+def ends(name: str, usual: Sequence[float], options: Sequence[float]) -> Setting[Sequence[float]]:
     """The two ends of a range."""
 
-    def parse(said: str) -> list:
+    def parse(said: str) -> list[float]:
         found = _some_of(said, options)
         if len(found) != 2 or found[0] > found[1]:
             raise ValueError
@@ -67,7 +69,9 @@ def ends(name: str, usual: tuple[float, float], options: Sequence[float]) -> Set
     return Setting(name, usual, expected, parse, tuple(options))
 
 
-def number(name: str, usual: float, low: float, high: float, whole: bool = False) -> Setting:
+def number(name: str, usual: float, low: float, high: float, whole: bool = False) -> Setting[float]:
+    """A number from `low` to `high`, both included."""
+
     def parse(said: str) -> float:
         value = int(said) if whole else float(said)
         if not low <= value <= high:  # also refuses NaN
@@ -77,8 +81,8 @@ def number(name: str, usual: float, low: float, high: float, whole: bool = False
     return Setting(name, usual, f"a {'whole ' if whole else ''}number from {low:g} to {high:g}", parse)
 
 
-def text(name: str, usual: str, understand: Callable[[str], object]) -> Setting:
-    """A text of a person's own; `understand` raises ValueError with a sentence."""
+def text(name: str, usual: str, understand: Callable[[str], object]) -> Setting[str]:
+    """A text of at most `MAX_TEXT` characters; `understand` raises ValueError with a sentence if it makes no sense."""
 
     def parse(said: str) -> str:
         if len(said) > MAX_TEXT:
@@ -92,17 +96,14 @@ def text(name: str, usual: str, understand: Callable[[str], object]) -> Setting:
     return Setting(name, usual, f"at most {MAX_TEXT} characters", parse)
 
 
-def day(name: str, usual: date) -> Setting:
+def day(name: str, usual: date) -> Setting[str]:
+    """A day in ISO 8601."""
     return Setting(
         name, usual.isoformat(), f"a day such as {usual.isoformat()}", lambda said: date.fromisoformat(said).isoformat()
     )
 
 
-def by_name(*settings: Setting) -> dict[str, Setting]:
-    return {setting.name: setting for setting in settings}
-
-
-def checked(settings: Mapping[str, Setting], prefix: str, values: Mapping[str, object]) -> dict:
+def checked(settings: Mapping[str, Setting], prefix: str, values: Mapping[str, object]) -> dict[str, Any]:
     """What the controls of a panel say, by the same table as an address; an empty field says the usual value.
 
     A browser keeps to a control's limits, but whoever speaks to the server need not. Raises ValueError with a sentence.
@@ -136,11 +137,8 @@ class Address:
 
     def __init__(self, parameters: "_QueryParameters | None" = None, arguments: dict | None = None) -> None:
         self._parameters = parameters
-        self._given = dict(arguments or {})
-        if parameters is not None:
-            self._given |= parameters.to_dict()
-        # A command line gives 4096 as a number.
-        self._given = {name: _written(value) for name, value in self._given.items()}
+        given = dict(arguments or {}) | (parameters.to_dict() if parameters is not None else {})
+        self._given = {name: _written(value) for name, value in given.items()}  # a command line gives 4096 as a number
         self.problems: list[str] = []
 
     def check(self, settings: Mapping[str, Setting]) -> None:
@@ -159,7 +157,7 @@ class Address:
                     f"The address says {name}={shown(said)}: {error}. The usual value is used instead."
                 )
 
-    def read(self, setting: Setting) -> Any:
+    def read(self, setting: Setting[T]) -> T:
         """What the address says of a setting; the usual value where it says nothing, or nothing that can be used."""
         said = self._given.get(setting.name)
         try:
@@ -176,8 +174,7 @@ class Address:
         self._given.clear()
 
     def save(self, prefix: str) -> Callable[[dict], None]:
-        """An `on_change` for a panel: writes what changed into the address, but no text that could not be read
-        again."""
+        """An `on_change` for a panel: writes what changed into the address, except texts too long to be read again."""
 
         def write(values: dict) -> None:
             for key, value in values.items():
@@ -214,14 +211,14 @@ def _listed(options: Sequence) -> str:
     return ", ".join(map(_written, options))
 
 
-def _one_of(said: str, options: Sequence) -> Any:
+def _one_of(said: str, options: Sequence[T]) -> T:
     for option in options:
         if said == _written(option) or (isinstance(option, float) and _as_number(said) == option):
             return option
     raise ValueError
 
 
-def _some_of(said: str, options: Sequence) -> list:
+def _some_of(said: str, options: Sequence[T]) -> list[T]:
     return [_one_of(part, options) for part in said.split(",") if part]
 
 

@@ -13,8 +13,8 @@ from lib.formatting import justified, seconds
 from lib.profiling.operations import ALL, COMPILED, OPERATIONS, PRODUCT
 from lib.profiling.step_breakdown import EXPLAINED, PARTS, Split
 from lib.storage.records import Record
+from lib.views.chart import Chart, names_y, nice_above, styled
 from lib.views.markup import table
-from lib.views.mnist_training import Chart, nice_above, styled
 
 LIBRARY_LABELS = {
     "numpy": "NumPy",
@@ -114,21 +114,14 @@ def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> 
     rows = [
         {"label": runtime.label, "part": name, "us": 1e6 * value, "share": value / one.drawn_s, "order": number}
         for runtime, one in known.items()
-        for number, (name, value) in enumerate(_stack(one).items())
+        for number, (name, value) in enumerate(stack(one).items())
     ]
     steps = [
         {"label": runtime.label, "us": 1e6 * one.step_s, "end": 1e6 * one.drawn_s, "step": seconds(one.step_s)}
         for runtime, one in known.items()
     ]
     most_us = nice_above(1.1e6 * max((one.drawn_s for one in known.values()), default=1e-3))
-    names = [part.name for part in PARTS] + [UNEXPLAINED]
-    y = alt.Y("label:N", sort=labels, scale=alt.Scale(domain=labels), title=None, axis=alt.Axis(labelLimit=170))
-    color = alt.Color(
-        "part:N",
-        scale=alt.Scale(domain=names, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR]),
-        sort=names,
-        legend=alt.Legend(orient="top", title=None, columns=3),
-    )
+    y = names_y(labels, 170)
     tooltip = [
         "label:N",
         "part:N",
@@ -147,7 +140,7 @@ def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> 
                 scale=alt.Scale(domain=[0, most_us]),
             ),
             y=y,
-            color=color,
+            color=parts_color(),
             order="order:Q",
             tooltip=tooltip,
         )
@@ -159,8 +152,15 @@ def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> 
     return Chart(spec, "where a step goes")
 
 
-def _stack(one: Split) -> dict[str, float]:
-    """What is drawn: the parts, and what they leave of the step, if anything."""
+def parts_color() -> alt.Color:
+    """The colours of a step's parts, with their legend above the chart."""
+    names = [part.name for part in PARTS] + [UNEXPLAINED]
+    colors = alt.Scale(domain=names, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR])
+    return alt.Color("part:N", scale=colors, sort=names, legend=alt.Legend(orient="top", title=None, columns=3))
+
+
+def stack(one: Split) -> dict[str, float]:
+    """What is drawn of a step: its parts in seconds, and what they leave of it, if anything."""
     return {**one.parts_s, UNEXPLAINED: max(0.0, one.unexplained_s)}
 
 

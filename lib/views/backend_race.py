@@ -18,7 +18,7 @@ from lib.spec import N_TRAIN
 from lib.timing.comparison import Verdict, compared
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.roofline import Ceiling, Floor
-from lib.views.mnist_training import styled
+from lib.views.chart import Chart, styled
 
 VIEWS = {
     "seconds per epoch": "seconds",
@@ -72,8 +72,7 @@ def table(
     measured. The best figure of a column is marked.
     """
     shown = shown or Shown()
-    figures = {cell: _FIGURES[shown.view](standing, known, shown) for cell, standing in known.items()}
-    values = {cell: value for cell, (_, _, value) in figures.items() if value is not None}
+    figures, values = _figures(known, shown)
     best = _best_of_columns(values, shown)
     rows = []
     for runtime in runtimes:
@@ -95,16 +94,18 @@ def table(
     return {"corner": "batch size", "columns": [f"{size:,}" for size in batch_sizes], "rows": rows, "scale": scale}
 
 
+def _figures(known: Mapping[Cell, Standing], shown: Shown) -> tuple[dict[Cell, "Figure"], dict[Cell, float]]:
+    """The chosen view's figure of each cell, and the values of those that have one."""
+    figures = {cell: _FIGURES[shown.view](standing, known, shown) for cell, standing in known.items()}
+    return figures, {cell: value for cell, (_, _, value) in figures.items() if value is not None}
+
+
 def _best_of_columns(values: Mapping[Cell, float], shown: Shown) -> set[Cell]:
     """Of each batch size the cell with the best figure."""
     best: dict[int, Cell] = {}
-    for cell in sorted(values, key=values.__getitem__, reverse=_larger_is_better(shown)):
+    for cell in sorted(values, key=values.__getitem__, reverse=shown.view == "speed-up"):
         best.setdefault(cell.batch_size, cell)
     return set(best.values())
-
-
-def _larger_is_better(shown: Shown) -> bool:
-    return shown.view == "speed-up"
 
 
 def _level(value: float, values: Collection[float]) -> float:
@@ -221,20 +222,15 @@ _FIGURES: dict[str, Callable[[Standing, Mapping[Cell, Standing], Shown], Figure]
 def _recorded_cell(machine: Machine, runtime: Runtime, size: int) -> dict:
     known = machine.epoch(runtime, size)
     text = justified(known.middle, known.low, known.high) if known else "–"
-    title = f"{named(machine)}, not measured here"
-    return {"text": text, "title": title, "state": "published", "level": None, "best": False, "key": ""}
+    return _cell_of_others(text, f"{named(machine)}, not measured here")
 
 
 def _published_cell(value_s: float | None) -> dict:
-    text = "" if value_s is None else f"{value_s:g} s"
-    return {
-        "text": text,
-        "title": "published, not measured here",
-        "state": "published",
-        "level": None,
-        "best": False,
-        "key": "",
-    }
+    return _cell_of_others("" if value_s is None else f"{value_s:g} s", "published, not measured here")
+
+
+def _cell_of_others(text: str, title: str) -> dict:
+    return {"text": text, "title": title, "state": "published", "level": None, "best": False, "key": ""}
 
 
 def _repetitions(standing: Standing) -> str:
@@ -246,11 +242,10 @@ def sentence(known: Mapping[Cell, Standing], shown: Shown | None = None) -> str:
     if not known:
         return ""
     shown = shown or Shown()
-    figures = {cell: _FIGURES[shown.view](standing, known, shown) for cell, standing in known.items()}
-    values = {cell: value for cell, (_, _, value) in figures.items() if value is not None}
+    figures, values = _figures(known, shown)
     if not values:
         return _why_nothing(shown)
-    cell = (max if _larger_is_better(shown) else min)(values, key=values.__getitem__)
+    cell = (max if shown.view == "speed-up" else min)(values, key=values.__getitem__)
     comparison = _BEST[shown.view].format(
         runtime=cell.runtime.label,
         size=f"{cell.batch_size:,}",
@@ -326,7 +321,7 @@ def detail(standing: Standing | None, floor: Floor | None = None) -> str:
     return "".join(f'<p class="lab-note">{line}</p>' for line in lines)
 
 
-def blocks_chart(standing: Standing) -> dict:
+def blocks_chart(standing: Standing) -> Chart:
     """Every epoch's seconds in the order in which they were measured, with the quartiles as a band."""
     low, middle, high = standing.quartiles_s
     rows = pd.DataFrame({"epoch": np.arange(1, len(standing.epoch_s) + 1), "seconds": standing.epoch_s})
@@ -337,6 +332,5 @@ def blocks_chart(standing: Standing) -> dict:
     points = alt.Chart(rows).mark_point(filled=True, size=50, color=color, opacity=1)
     rule = alt.Chart(pd.DataFrame({"seconds": [middle]})).mark_rule(color=color)
     chart = band.encode(y=alt.Y("low:Q", title="seconds per epoch"), y2="high:Q") + rule.encode(y=y)
-    return styled(
-        chart + points.encode(x=x, y=y, tooltip=["epoch", alt.Tooltip("seconds:Q", format=".4g")]), height=160
-    )
+    chart += points.encode(x=x, y=y, tooltip=["epoch", alt.Tooltip("seconds:Q", format=".4g")])
+    return Chart(styled(chart, height=160), "epochs")

@@ -6,28 +6,13 @@ from lib.experiments.claims import Claim, ClaimStatus, Judgement
 from lib.views import markup, recorded_gpus
 from lib.views.markup import inline
 
-_CSS = {
-    ClaimStatus.HOLDS: "holds",
-    ClaimStatus.NOT_HERE: "not-here",
-    ClaimStatus.CORRECTED: "corrected",
-    ClaimStatus.OPEN: "open",
-    ClaimStatus.NO_GPU: "open",
-}
-
-
-ONE = {
-    ClaimStatus.HOLDS: "holds here",
-    ClaimStatus.NOT_HERE: "does not hold here",
-    ClaimStatus.CORRECTED: "is corrected by arithmetic",
-    ClaimStatus.OPEN: "is open",
-    ClaimStatus.NO_GPU: "needs a GPU",
-}
-MANY = {
-    ClaimStatus.HOLDS: "hold here",
-    ClaimStatus.NOT_HERE: "do not hold here",
-    ClaimStatus.CORRECTED: "are corrected by arithmetic",
-    ClaimStatus.OPEN: "are open",
-    ClaimStatus.NO_GPU: "need a GPU",
+# Of each status its class in the page's style, and the verb for one claim and for several.
+_WORDS = {
+    ClaimStatus.HOLDS: ("holds", "holds here", "hold here"),
+    ClaimStatus.NOT_HERE: ("not-here", "does not hold here", "do not hold here"),
+    ClaimStatus.CORRECTED: ("corrected", "is corrected by arithmetic", "are corrected by arithmetic"),
+    ClaimStatus.OPEN: ("open", "is open", "are open"),
+    ClaimStatus.NO_GPU: ("open", "needs a GPU", "need a GPU"),
 }
 
 
@@ -40,7 +25,7 @@ def sentence(judged: Sequence[Judgement]) -> str:
     """
     verdicts = [one.verdict for one in judged]
     counts = {verdict: verdicts.count(verdict) for verdict in ClaimStatus}
-    words = ", ".join(f"{n} {(ONE if n == 1 else MANY)[verdict]}" for verdict, n in counts.items() if n)
+    words = ", ".join(f"{n} {_WORDS[verdict][1 if n == 1 else 2]}" for verdict, n in counts.items() if n)
     return f"Of {len(verdicts)} claims: {words}."
 
 
@@ -52,8 +37,8 @@ def table(claims: Sequence[Claim], judged: Sequence[Judgement]) -> str:
             source = claim.source
             rows.append([inline(source)])
         verdict = (
-            '<span class="claim'
-            f' claim-{_CSS[one.verdict]}">{one.verdict.value}</span><br><small>{one.verdict.follows_from}</small>'
+            f'<span class="claim claim-{_WORDS[one.verdict][0]}">{one.verdict.value}</span>'
+            f"<br><small>{one.verdict.follows_from}</small>"
         )
         rows.append([inline(claim.text), inline(one.measured), verdict, inline(_why(one))])
     return markup.table(["claimed", "measured here, or corrected", "verdict", "why"], rows, "claims")

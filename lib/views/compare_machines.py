@@ -86,19 +86,18 @@ def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
     lost = (
         f'<p class="lab-note">Could not be measured:</p><ul class="lab-note">{"".join(failed)}</ul>' if failed else ""
     )
-    assumed = [machine for machine in machines if machine.live and prices.get(machine.name) == machine.price_per_h]
     lost += "".join(
         f'<p class="lab-note">The price of this machine is {html.escape(machine.price_date)}; enter what an hour of it'
         " costs you under “prices” above.</p>"
-        for machine in assumed
+        for machine in machines
+        if machine.live and prices.get(machine.name) == machine.price_per_h
     )
     row_css = ["race-published" if machine.is_published else "" for machine in machines]
     return table(["machine", "figures", "from", "backends", "disturbed", "$ per hour"], rows, "compare", row_css) + lost
 
 
 def article_table(machines: Sequence[Machine], prices: Prices) -> str:
-    """HTML: the second article's table, carried on: its three experiments by its own runtime and by each machine's
-    quickest."""
+    """HTML: the second article's three experiments, by its own runtime and by each machine's quickest."""
     short = names(machines)
     rows, row_css = [], []
     for machine in machines:
@@ -116,25 +115,25 @@ def article_table(machines: Sequence[Machine], prices: Prices) -> str:
 
 
 def figures(machines: Sequence[Machine], prices: Prices, learned: Learned, target: float) -> pd.DataFrame:
-    """One row per machine, runtime and batch size: seconds of an epoch and to the accuracy with their quartiles, and
-    what a thousand cost."""
-    rows = []
-    for machine in machines:
-        for runtime in machine.runtimes:
-            for size in BATCH_SIZES:
-                epoch, reached = machine.epoch(runtime, size), to_target(machine, runtime, size, learned, target)
-                if epoch is None:
-                    continue
-                row: dict[str, object] = {
-                    "machine": machine.name,
-                    "figures": marked(machine),
-                    "trained_by": runtime.label,
-                    "batch_size": size,
-                }
-                row |= _columns("epoch", epoch, prices.get(machine.name))
-                row |= _columns(f"to_{100 * target:.0f}_percent", reached, prices.get(machine.name))
-                rows.append(row)
-    return pd.DataFrame(rows)
+    """One row per machine, runtime and batch size.
+
+    Seconds of an epoch and to the accuracy with their quartiles, and what a thousand of each cost in dollars.
+    """
+    return pd.DataFrame(
+        [
+            {"machine": machine.name, "figures": marked(machine), "trained_by": runtime.label, "batch_size": size}
+            | _columns("epoch", epoch, prices.get(machine.name))
+            | _columns(
+                f"to_{100 * target:.0f}_percent",
+                to_target(machine, runtime, size, learned, target),
+                prices.get(machine.name),
+            )
+            for machine in machines
+            for runtime in machine.runtimes
+            for size in BATCH_SIZES
+            if (epoch := machine.epoch(runtime, size)) is not None
+        ]
+    )
 
 
 def _columns(name: str, one: Seconds | None, price_per_h: float | None) -> dict[str, float | None]:
@@ -157,11 +156,11 @@ def _runtimes_of_the_article(machine: Machine) -> list[Runtime]:
 
 def _quickest_runtime(machine: Machine, device: str) -> Runtime | None:
     """In the last of the article's experiments that this machine has figures for."""
-    for name in reversed(list(EXPERIMENTS)):
-        best = best_runtime(machine, lambda m, runtime, name=name: m.experiment(name, runtime), device)
-        if best is not None:
-            return best.runtime
-    return None
+    bests = (
+        best_runtime(machine, lambda m, runtime, name=name: m.experiment(name, runtime), device)
+        for name in reversed(list(EXPERIMENTS))
+    )
+    return next((best.runtime for best in bests if best is not None), None)
 
 
 def article_sentence(machines: Sequence[Machine]) -> str:
@@ -199,8 +198,7 @@ def article_sentence(machines: Sequence[Machine]) -> str:
 
 
 def judged_table(judged: Sequence[Judged], prices: Prices, machines: Sequence[Machine]) -> str:
-    """HTML: for each piece of work the quickest machine and runtime with its interval, the next one, and the
-    cheapest."""
+    """HTML: for each piece of work the quickest machine and runtime, the next one, and the cheapest."""
     short = names(machines)
     rows = []
     for one in judged:

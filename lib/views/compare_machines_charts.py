@@ -6,22 +6,23 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
-from lib.backends.registry import BACKENDS
+from lib.backends.registry import BACKENDS, DEVICES
 from lib.experiments.backend_race import BATCH_SIZES
 from lib.experiments.compare_machines import best_runtime, to_target
 from lib.experiments.recorded_machines import Machine
 from lib.experiments.time_to_accuracy import Learned
 from lib.formatting import seconds
-from lib.profiling.step_breakdown import PARTS
 from lib.sweeps.strategies import STRATEGIES
-from lib.views.anatomy_of_a_step import UNEXPLAINED_COLOR
+from lib.views.anatomy_of_a_step import parts_color, stack
+from lib.views.chart import ROW_COLOR, Chart, decades, log_scale, names_y, nice_above, ordered_palette, styled
 from lib.views.compare_machines import interval, marked, names
-from lib.views.mnist_training import Chart, decades, nice_above, ordered_palette, styled
+
+# A graphics card's lines are dashed.
+_DASH = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
 
 
 def epoch_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
-    """Seconds of an epoch by batch size, a chart a machine on the same axes: one line per runtime, its quartiles as a
-    bar."""
+    """Seconds of an epoch by batch size, a chart a machine on the same axes: a line a runtime, with quartiles."""
     short = names(machines)
     rows = {machine.name: _epoch_rows(machine) for machine in machines}
     domain = decades([row["s"] for some in rows.values() for row in some])
@@ -33,46 +34,42 @@ def epoch_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
 
 
 def _epoch_rows(machine: Machine) -> list[dict]:
-    rows = []
-    for runtime in machine.runtimes:
-        for size in BATCH_SIZES:
-            if (one := machine.epoch(runtime, size)) is not None:
-                rows.append(
-                    {
-                        "runtime": runtime.label,
-                        "color": runtime.color,
-                        "size": size,
-                        "s": one.middle,
-                        "low": one.low,
-                        "high": one.high,
-                        "device": runtime.device,
-                        "shown": interval(one),
-                    }
-                )
-    return rows
+    return [
+        {
+            "runtime": runtime.label,
+            "color": runtime.color,
+            "size": size,
+            "s": one.middle,
+            "low": one.low,
+            "high": one.high,
+            "device": runtime.device,
+            "shown": interval(one),
+        }
+        for runtime in machine.runtimes
+        for size in BATCH_SIZES
+        if (one := machine.epoch(runtime, size)) is not None
+    ]
 
 
 def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
     base = alt.Chart(pd.DataFrame(rows))
     x = alt.X(
         "size:Q",
-        scale=alt.Scale(type="log", base=2, domain=[1, 4096], nice=False),
+        scale=log_scale([1, 4096], base=2),
         title="batch size",
         axis=alt.Axis(values=[1, 32, 512, 4096], format=",d"),
     )
     y = alt.Y(
         "s:Q",
-        scale=alt.Scale(type="log", domain=list(domain), nice=False),
+        scale=log_scale(domain),
         title="seconds per epoch",
         axis=alt.Axis(tickCount=4, format="~g"),
     )
-    color = alt.Color("color:N", scale=None)
-    dash = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
     tooltip = ["runtime:N", alt.Tooltip("size:Q", title="batch size"), alt.Tooltip("shown:N", title="an epoch")]
-    lines = base.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=color, detail="runtime:N", strokeDash=dash)
-    points = base.mark_point(filled=True, size=42).encode(x=x, y=y, color=color, tooltip=tooltip)
+    lines = base.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=ROW_COLOR, detail="runtime:N", strokeDash=_DASH)
+    points = base.mark_point(filled=True, size=42).encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip)
     bars = base.mark_rule(strokeWidth=1.2).encode(
-        x=x, y=alt.Y("low:Q", title="seconds per epoch"), y2="high:Q", color=color
+        x=x, y=alt.Y("low:Q", title="seconds per epoch"), y2="high:Q", color=ROW_COLOR
     )
     return Chart(styled(lines + bars + points), "seconds of an epoch")
 
@@ -112,17 +109,15 @@ def target_chart(machines: Sequence[Machine], learned: Learned, target: float) -
                     }
                 )
     kept = [label for label in labels if any(row["machine"] == label for row in rows)]
-    least, most = decades([row[name] for row in rows for name in ("low", "high")])
     base = alt.Chart(pd.DataFrame(rows, columns=["machine", "size", "color", "s", "low", "high", "runtime", "shown"]))
     x = alt.X(
         "s:Q",
-        scale=alt.Scale(type="log", domain=[least, most], nice=False),
+        scale=log_scale(decades([row[name] for row in rows for name in ("low", "high")])),
         title="seconds",
         axis=alt.Axis(tickCount=5, format="~g", labelOverlap=True),
     )
-    y = alt.Y("machine:N", sort=kept, scale=alt.Scale(domain=kept), title=None, axis=alt.Axis(labelLimit=230))
+    y = names_y(kept, 230, "machine")
     offset = alt.YOffset("size:N", sort=[f"{size:,}" for size in BATCH_SIZES])
-    color = alt.Color("color:N", scale=None)
     tooltip = [
         "machine:N",
         alt.Tooltip("size:N", title="batch size"),
@@ -130,9 +125,9 @@ def target_chart(machines: Sequence[Machine], learned: Learned, target: float) -
         alt.Tooltip("shown:N", title="to the accuracy"),
     ]
     bars = base.mark_rule(strokeWidth=2).encode(
-        x=alt.X("low:Q", title="seconds"), x2="high:Q", y=y, yOffset=offset, color=color
+        x=alt.X("low:Q", title="seconds"), x2="high:Q", y=y, yOffset=offset, color=ROW_COLOR
     )
-    points = base.mark_point(filled=True, size=55).encode(x=x, y=y, yOffset=offset, color=color, tooltip=tooltip)
+    points = base.mark_point(filled=True, size=55).encode(x=x, y=y, yOffset=offset, color=ROW_COLOR, tooltip=tooltip)
     text = base.mark_text(align="left", dx=8, fontSize=10, color="currentColor").encode(
         x=alt.X("high:Q", title="seconds"), y=y, yOffset=offset, text="size:N"
     )
@@ -144,38 +139,28 @@ def step_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
     short = names(machines)
     found = []
     for machine in machines:
-        rows, labels = [], []
-        for runtime in machine.runtimes:
-            one = None if machine.is_published else machine.split(runtime)
-            if one is not None:
-                labels.append(runtime.label)
-                parts = {**one.parts_s, "unexplained": max(0.0, one.unexplained_s)}
-                rows += [
-                    {
-                        "label": runtime.label,
-                        "part": name,
-                        "share": value / one.drawn_s,
-                        "order": number,
-                        "shown": seconds(value),
-                        "step": seconds(one.step_s),
-                    }
-                    for number, (name, value) in enumerate(parts.items())
-                ]
+        splits = {} if machine.is_published else {r: one for r in machine.runtimes if (one := machine.split(r))}
+        rows = [
+            {
+                "label": runtime.label,
+                "part": name,
+                "share": value / one.drawn_s,
+                "order": number,
+                "shown": seconds(value),
+                "step": seconds(one.step_s),
+            }
+            for runtime, one in splits.items()
+            for number, (name, value) in enumerate(stack(one).items())
+        ]
         if rows:
-            found.append((f"{short[machine.name]} ({marked(machine)})", _step_chart(rows, labels)))
+            chart = _step_chart(rows, [runtime.label for runtime in splits])
+            found.append((f"{short[machine.name]} ({marked(machine)})", chart))
     return found
 
 
 def _step_chart(rows: list[dict], labels: list[str]) -> Chart:
-    kinds = [part.name for part in PARTS] + ["unexplained"]
-    color = alt.Color(
-        "part:N",
-        scale=alt.Scale(domain=kinds, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR]),
-        sort=kinds,
-        legend=alt.Legend(orient="top", title=None, columns=3),
-    )
     base = alt.Chart(pd.DataFrame(rows))
-    y = alt.Y("label:N", sort=labels, scale=alt.Scale(domain=labels), title=None, axis=alt.Axis(labelLimit=150))
+    y = names_y(labels, 150)
     x = alt.X(
         "share:Q",
         stack="zero",
@@ -184,7 +169,7 @@ def _step_chart(rows: list[dict], labels: list[str]) -> Chart:
         axis=alt.Axis(format="%", tickCount=5),
     )
     tooltip = ["label:N", "part:N", "shown:N", alt.Tooltip("share:Q", format=".0%"), "step:N"]
-    bars = base.mark_bar(height=16).encode(x=x, y=y, color=color, order="order:Q", tooltip=tooltip)
+    bars = base.mark_bar(height=16).encode(x=x, y=y, color=parts_color(), order="order:Q", tooltip=tooltip)
     # A second layer says what the whole step takes.
     text = base.transform_filter("datum.order == 0").mark_text(align="left", dx=6, fontSize=11, color="currentColor")
     return Chart(
@@ -194,25 +179,24 @@ def _step_chart(rows: list[dict], labels: list[str]) -> Chart:
 
 def models_chart(machines: Sequence[Machine]) -> Chart:
     """Milliseconds of an epoch for each network, by how many are trained in one program; thin: one after another."""
-    short, rows = names(machines), []
-    for machine, color in zip(machines, ordered_palette(len(machines)), strict=True):
-        for device in ("cpu", "gpu"):
-            for (strategy, count), one in machine.models(device).items():
-                if strategy in ("vmap", "sequential"):
-                    label = f"{short[machine.name]}{', GPU' if device == 'gpu' else ''}"
-                    rows.append(
-                        {
-                            "machine": label,
-                            "color": color,
-                            "count": count,
-                            "ms": 1e3 * one.middle,
-                            "low": 1e3 * one.low,
-                            "high": 1e3 * one.high,
-                            "device": device,
-                            "strategy": STRATEGIES[strategy].label,
-                            "width": 2.0 if strategy == "vmap" else 0.8,
-                        }
-                    )
+    short = names(machines)
+    rows = [
+        {
+            "machine": short[machine.name] + (", GPU" if device == "gpu" else ""),
+            "color": color,
+            "count": count,
+            "ms": 1e3 * one.middle,
+            "low": 1e3 * one.low,
+            "high": 1e3 * one.high,
+            "device": device,
+            "strategy": STRATEGIES[strategy].label,
+            "width": 2.0 if strategy == "vmap" else 0.8,
+        }
+        for machine, color in zip(machines, ordered_palette(len(machines)), strict=True)
+        for device in DEVICES
+        for (strategy, count), one in machine.models(device).items()
+        if strategy in ("vmap", "sequential")
+    ]
     base = alt.Chart(pd.DataFrame(rows))
     x = alt.X(
         "count:Q",
@@ -222,13 +206,13 @@ def models_chart(machines: Sequence[Machine]) -> Chart:
     )
     most = nice_above(1.1 * max((row["high"] for row in rows), default=1.0))
     y = alt.Y("ms:Q", scale=alt.Scale(domain=[0, most]), title="ms per epoch and network", axis=alt.Axis(tickCount=4))
-    color = alt.Color("color:N", scale=None)
-    dash = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
     width = alt.StrokeWidth("width:Q", scale=None)
     tooltip = ["machine:N", "strategy:N", "count:Q", alt.Tooltip("ms:Q", format=".3~g")]
     lines = base.mark_line().encode(
-        x=x, y=y, color=color, strokeDash=dash, strokeWidth=width, detail=["machine:N", "strategy:N"]
+        x=x, y=y, color=ROW_COLOR, strokeDash=_DASH, strokeWidth=width, detail=["machine:N", "strategy:N"]
     )
-    bars = base.mark_rule().encode(x=x, y=alt.Y("low:Q", title="ms per epoch and network"), y2="high:Q", color=color)
-    points = base.mark_point(filled=True, size=42).encode(x=x, y=y, color=color, tooltip=tooltip)
+    bars = base.mark_rule().encode(
+        x=x, y=alt.Y("low:Q", title="ms per epoch and network"), y2="high:Q", color=ROW_COLOR
+    )
+    points = base.mark_point(filled=True, size=42).encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip)
     return Chart(styled(lines + bars + points), "many networks at once")

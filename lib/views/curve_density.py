@@ -1,5 +1,4 @@
-"""Many learning curves in few numbers: the share of models in each cell of step and loss, and quantiles over the
-models.
+"""Many learning curves in few numbers: shares of models in cells of step and loss, and quantiles over the models.
 
 Bounded in size, whatever the number of models, and without a loop over them: 1,000 models of 150 points take some 15
 ms.
@@ -13,8 +12,10 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def by_model(losses: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Steps (positions,), and losses (models, positions): inf from the first that is not finite, NaN where there is
-    none."""
+    """Steps (positions,) and losses (models, positions).
+
+    A loss is inf from the first that is not finite, and NaN where there is none.
+    """
     place, steps = pd.factorize(losses["step"].to_numpy(dtype=float), sort=True)
     row, models = pd.factorize(losses["model"].to_numpy())
     loss = losses["loss"].to_numpy(dtype=float)
@@ -25,8 +26,7 @@ def by_model(losses: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_columns(steps: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Edges (columns + 1,), middle steps (columns,) and mean losses (models, columns) of groups of as many positions
-    each."""
+    """Edges (columns + 1,), middle steps (columns,) and mean losses (models, columns) of equal groups of positions."""
     if not len(steps):
         return np.array([0.0, 1.0]), np.empty(0), table
     width = -(-len(steps) // MAX_COLUMNS)
@@ -57,8 +57,10 @@ def cell_rows(edges: np.ndarray, means: np.ndarray, domain: tuple[float, float])
 
 
 def quantile_rows(middles: np.ndarray, means: np.ndarray, domain: tuple[float, float]) -> pd.DataFrame:
-    """One row per quantile and column: the loss of one of the models (numpy's `inverted_cdf`), which never mixes in
-    an inf."""
+    """One row per quantile and column.
+
+    Its y is the loss of one of the models (numpy's `inverted_cdf`), so that no inf is averaged in.
+    """
     ordered = np.sort(means, axis=0)  # NaN, not there yet, behind inf
     known = (~np.isnan(ordered)).sum(axis=0)
     parts = []

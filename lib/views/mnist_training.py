@@ -1,74 +1,43 @@
-"""From rows to charts. Never measures, and knows nothing of marimo but the mime type that it shows charts by.
+"""The charts of the four experiments, from their rows.
 
-A chart's frame (axes, domains, colours) depends only on what is run, so it is built by Altair once and kept; a new
+A chart's frame (axes, domains, colours) depends only on what is run, so it is built by Altair once and cached; a new
 frame of a running experiment only exchanges the rows in it. Sizes and domains stay, so nothing jumps while lines grow.
-Text and axes take the page's own text colour, so light and dark need no second chart.
 """
 
 import csv
 import io
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
 
 from lib.experiments import published
-from lib.spec import MAX_RATE, MIN_RATE
 from lib.experiments.mnist_training import Experiment
-from lib.once import once
-from lib.spec import CHANCE_ACCURACY
 from lib.experiments.results import Results
-from lib.spec import N_TRAIN
+from lib.once import once
+from lib.spec import CHANCE_ACCURACY, MAX_RATE, MIN_RATE, N_TRAIN
+from lib.views.chart import (
+    ERROR_DOMAIN,
+    LOSS_DOMAIN,
+    ROW_COLOR,
+    X_MAX,
+    Chart,
+    decades,
+    kept_free,
+    labels,
+    log_scale,
+    moved_apart,
+    names_y,
+    nice_above,
+    ordered_palette,
+    room,
+    styled,
+    with_x_max,
+    y_of,
+)
 
-HEIGHT = 240
-AROUND = 62  # pixels of a drawn chart above and below its plot: padding, the axis' labels and its title
-LABEL_GAP = 14  # pixels from label to label
-LABEL_LIMIT = 96  # pixels of the longest label; its tooltip says the rest
-# Cool to warm at nearly one lightness: ordered, told apart without red-green vision, readable on light and on dark.
-_ORDERED = ("#3a72d8", "#7b62d3", "#b04fb4", "#d04a78", "#d1623a", "#b9801c")
-ERRORS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # axis of accuracy: logarithmic in what is missing to 100 %
-ERROR_DOMAIN = (0.92, 0.01)
-LOSS_DOMAIN = (0.02, 8.0)
 _PUBLISHED_COLOR = "#8a8f98"
 EPOCH_DOMAIN = (0.02, 100.0)  # seconds of an epoch, by batch size
-INK_SHARE = (
-    0.7  # of a palette's colour in a text: every one then has a contrast of 4.5 on the page's white and on its dark
-)
-X_MAX = -987654.0  # stands for the end of an x axis in a frame that is built once
-FONT = "PT Sans, system-ui, sans-serif"  # the page's
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A Vega-Lite specification that marimo shows."""
-
-    spec: dict
-    title: str
-
-    @property
-    def height_px(self) -> int:
-        """Of the drawn chart: what keeps its place until it is there, and while it changes."""
-        return self.spec["height"] + AROUND
-
-    def _mime_(self) -> tuple[str, str]:
-        spec = json.dumps(self.spec | {"description": self.title}, separators=(",", ":"))
-        return "application/vnd.vegalite.v6+json", spec
-
-
-def ordered_palette(count: int) -> list[str]:
-    """`count` colours along the ordered palette.
-
-    >>> ordered_palette(2)
-    ['#3a72d8', '#b9801c']
-    """
-    anchors = np.array([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in _ORDERED])
-    at = np.linspace(0, len(anchors) - 1, max(count, 2))[:count]
-    mixed = [[int(round(np.interp(x, range(len(anchors)), anchors[:, channel]))) for channel in range(3)] for x in at]
-    return ["#" + "".join(f"{value:02x}" for value in color) for color in mixed]
 
 
 def colors_of(experiment: Experiment) -> tuple[str, ...]:
@@ -165,8 +134,7 @@ def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
 
 def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
     """Seconds of one epoch with their quartiles, and the number of steps, against the batch size; both logarithmic."""
-    summary = _compared(results.summary_frame(), experiment)
-    summary = summary[summary["timed_epochs"] > 0]
+    summary = _compared(results.summary_frame(), experiment).query("timed_epochs > 0")
     rows = [
         {
             "x": row.batch_size,
@@ -209,54 +177,6 @@ def backend_dots(experiment: Experiment, results: Results) -> Chart:
     return Chart(filled, "seconds per epoch by backend")
 
 
-def decades(values: Sequence[float]) -> tuple[float, float]:
-    """The powers of ten around these values: ends of a logarithmic axis.
-
-    >>> decades([0.3, 20.0])
-    (0.1, 100.0)
-    """
-    if not values:
-        return 0.01, 100.0
-    return float(10 ** np.floor(np.log10(min(values) * 0.95))), float(10 ** np.ceil(np.log10(max(values) * 1.05)))
-
-
-def nice_above(value: float) -> float:
-    """The next of 1, 2, 5 × 10ⁿ, so that an axis changes rarely while a run goes on.
-
-    >>> nice_above(0.7), nice_above(1.2), nice_above(30)
-    (1.0, 2.0, 50.0)
-    """
-    power = 10.0 ** np.floor(np.log10(max(value, 1e-3)))
-    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= value))
-
-
-def spread_labels(positions: Sequence[float], gap: float, low: float = -np.inf, high: float = np.inf) -> list[float]:
-    """Move positions apart to at least `gap`, keeping their order, as little as needed, and none beyond the ends.
-
-    >>> spread_labels([0.5, 0.5, 0.9], 0.1)
-    [0.45, 0.55, 0.9]
-    >>> spread_labels([0.0, 0.0], 0.1, 0.0, 1.0)
-    [0.0, 0.1]
-    """
-
-    def centre(block: list[float]) -> float:
-        half = gap * (block[1] - 1) / 2
-        return max(min(block[0] / block[1], high - half), low + half)
-
-    order = np.argsort(positions, kind="stable")
-    blocks: list[list[float]] = []  # [sum of wanted positions, count]
-    for index in order:
-        blocks.append([positions[index] - 0.0, 1])
-        while len(blocks) > 1 and centre(blocks[-2]) + gap * (blocks[-2][1] + blocks[-1][1]) / 2 > centre(blocks[-1]):
-            last = blocks.pop()
-            blocks[-1] = [blocks[-1][0] + last[0], blocks[-1][1] + last[1]]
-    placed = [centre(block) + gap * (k - (block[1] - 1) / 2) for block in blocks for k in range(int(block[1]))]
-    result = [0.0] * len(placed)
-    for position, index in zip(placed, order, strict=True):
-        result[index] = round(position, 6)
-    return result
-
-
 def _compared(frame: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
     return frame.loc[frame["line"] < experiment.n_compared].copy()
 
@@ -275,23 +195,6 @@ def _filled(
     filled = _with_rows(spec, experiment, x_max, ends=moved_apart(ends, domain), rule=[], room=_room_of(experiment))
     filled["datasets"]["rows"] = _as_csv(frame, experiment)
     return Chart(filled, title)
-
-
-def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
-    """The points (label, x, y, and a text where the label is not it), each with a height `at` which its label covers
-    no other."""
-    low, high = np.log(domain)
-    heights = [float(np.clip((np.log(point["y"]) - low) / (high - low), 0, 1)) for point in points]
-    moved = spread_labels(heights, LABEL_GAP / HEIGHT, 0.0, 1.0)
-    return [
-        {"text": point["label"]} | point | {"at": float(np.exp(low + (high - low) * height))}
-        for point, height in zip(points, moved, strict=True)
-    ]
-
-
-def room(texts: Sequence[str]) -> list[dict]:
-    """The rows for all labels that may come: the browser measures them, and the plot keeps its width when they do."""
-    return [{"text": text} for text in texts]
 
 
 def _room_of(experiment: Experiment) -> list[dict]:
@@ -323,54 +226,6 @@ def _with_rows(spec: dict, experiment: Experiment, x_max: float | None = None, *
     return (spec if x_max is None else with_x_max(spec, x_max)) | {"datasets": colored}
 
 
-def with_x_max(part: Any, x_max: float) -> Any:
-    """A copy in which `X_MAX` is the real end of the axis."""
-    if isinstance(part, dict):
-        return {name: with_x_max(value, x_max) for name, value in part.items()}
-    if isinstance(part, list):
-        return [with_x_max(value, x_max) for value in part]
-    return x_max if part == X_MAX else part
-
-
-def _color() -> alt.Color:
-    """Each row brings its colour, so that other lines need no other frame."""
-    return alt.Color("color:N", scale=None, legend=None)
-
-
-def _axis(**options: object) -> alt.Axis:
-    return alt.Axis(tickCount=5, **options)  # type: ignore[arg-type]
-
-
-def y_of(kind: str, domain: tuple[float, float], field: str = "y") -> alt.Y:
-    scale = alt.Scale(type="log", domain=list(domain), nice=False, clamp=True)
-    if kind == "accuracy":
-        axis = alt.Axis(values=list(ERRORS), labelExpr="format(1 - datum.value, '.0%')")
-    else:
-        ticks = [value for value in (0.03, 0.1, 0.3, 1, 3, 10, 30, 100) if min(domain) <= value <= max(domain)]
-        axis = alt.Axis(values=ticks, format="~g")
-    return alt.Y(f"{field}:Q", scale=scale, axis=axis, title=None)
-
-
-def labels(x: alt.X, y: alt.Y, at: alt.Y, color: Any) -> list[alt.Chart]:
-    """Labels in a column right of the plot, where they cover nothing, each with a thin line to its point.
-
-    The column is as wide as the longest text of the dataset `room`, in the font that the browser draws it with.
-    """
-    column = {"align": "left", "dx": 8, "fontSize": 11, "fontWeight": 600, "limit": LABEL_LIMIT}
-    ends, edge = alt.Chart(alt.NamedData("ends")), alt.value("width")
-    return [
-        ends.mark_rule(strokeWidth=0.8, opacity=0.45, x2Offset=6).encode(x=x, x2=edge, y=y, y2="at:Q", color=color),
-        ends.mark_text(**column).encode(x=edge, y=at, text="text:N", tooltip="text:N", color=color),
-        _kept_free(**column),
-    ]
-
-
-def _kept_free(**text: Any) -> alt.Chart:
-    """The texts of the dataset `room`, unseen, at the right end of the plot."""
-    unseen = alt.Chart(alt.NamedData("room")).mark_text(opacity=0, aria=False, **text)
-    return unseen.encode(x=alt.value("width"), y=alt.value(0), text="text:N")
-
-
 @once
 def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
     """Lines over a fixed frame, each with its label; a dashed rule where the rows name one."""
@@ -381,14 +236,18 @@ def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
         alt.Tooltip("x:Q", title=x_title, format=",.4~g"),
         alt.Tooltip(f"{y_name}:Q", format=".3g"),
     ]
-    axis = alt.Axis(tickMinStep=1, format="d", tickCount=6) if x_title == "epoch" else _axis(format=",.6~g")
+    axis = (
+        alt.Axis(tickMinStep=1, format="d", tickCount=6)
+        if x_title == "epoch"
+        else alt.Axis(tickCount=5, format=",.6~g")
+    )
     x = alt.X("x:Q", scale=alt.Scale(domain=[0, X_MAX], nice=False), axis=axis, title=x_title)
     rows = alt.NamedData("rows", format=alt.CsvDataFormat(type="csv"))
-    base = alt.Chart(rows).encode(x=x, y=y, color=_color(), tooltip=tooltip)
+    base = alt.Chart(rows).encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip)
     points = {"size": 28, "filled": True} if y_name == "accuracy" else False
     line = base.mark_line(strokeWidth=1.8, clip=True, point=points)
     rule = alt.Chart(alt.NamedData("rule")).mark_rule(strokeDash=[4, 4], color="currentColor", opacity=0.6).encode(y=y)
-    return styled(alt.layer(line, rule, *labels(x, y, y_of(y_name, y_domain, "at"), _color()))), title
+    return styled(alt.layer(line, rule, *labels(x, y, y_of(y_name, y_domain, "at"), ROW_COLOR))), title
 
 
 def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str, x_max: float | None = None) -> Chart:
@@ -400,8 +259,7 @@ def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str,
 
 
 def _outcomes(rows: list[dict]) -> list[dict]:
-    """Of each kind that did not learn, the first one and its name; one above the other, because the points are
-    neighbours."""
+    """The first point of each kind that did not learn, with its name."""
     found = {row["outcome"]: row for row in reversed(rows) if row["outcome"] != "learnt"}
     return [{"x": row["x"], "y": row["y"], "outcome": outcome, "label": row["label"]} for outcome, row in found.items()]
 
@@ -411,10 +269,10 @@ def _scatter_frame(x_title: str) -> dict:
     """Labelled points; a cross for what diverged or did not learn."""
     if x_title == "learning rate":
         # A little beyond the ends, so that a point at one of them lies in the plot.
-        scale = alt.Scale(type="log", domain=[MIN_RATE / 1.5, MAX_RATE * 1.5], nice=False)
+        scale = log_scale([MIN_RATE / 1.5, MAX_RATE * 1.5])
         axis = alt.Axis(values=[1e-3, 1e-2, 0.1, 1, 10], format="~g")
     else:
-        scale, axis = alt.Scale(domain=[0, X_MAX], nice=False), _axis(format=".3~g")
+        scale, axis = alt.Scale(domain=[0, X_MAX], nice=False), alt.Axis(tickCount=5, format=".3~g")
     x, y = alt.X("x:Q", scale=scale, axis=axis, title=x_title), y_of("accuracy", ERROR_DOMAIN)
     tooltip = [
         "label:N",
@@ -428,22 +286,22 @@ def _scatter_frame(x_title: str) -> dict:
         legend=None,
     )
     points = alt.Chart(alt.NamedData("rows")).mark_point(filled=True, size=90, opacity=1)
-    points = points.encode(x=x, y=y, color=_color(), tooltip=tooltip, shape=shape)
+    points = points.encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip, shape=shape)
     failed = [
         alt.Chart(alt.NamedData("outcomes"))
         .transform_filter(f"datum.outcome === '{outcome}'")
         .mark_text(dy=dy, fontSize=10, align=alt.expr("scale('x', datum.x) < width / 2 ? 'left' : 'right'"))
-        .encode(x=x, y=y, color=_color(), text="outcome:N")
+        .encode(x=x, y=y, color=ROW_COLOR, text="outcome:N")
         for outcome, dy in (("diverged", -12), ("did not learn", -24))
     ]
-    return styled(alt.layer(*labels(x, y, y_of("accuracy", ERROR_DOMAIN, "at"), _color()), points, *failed))
+    return styled(alt.layer(*labels(x, y, y_of("accuracy", ERROR_DOMAIN, "at"), ROW_COLOR), points, *failed))
 
 
 @once
 def _seconds_frame() -> dict:
     x = alt.X(
         "x:Q",
-        scale=alt.Scale(type="log", domain=[0.7, 6000], nice=False),
+        scale=log_scale([0.7, 6000]),
         axis=alt.Axis(values=[1, 8, 32, 256, 4096], labelOverlap=True),
         title="batch size",
     )
@@ -453,20 +311,20 @@ def _seconds_frame() -> dict:
         alt.Tooltip("y:Q", title="median s", format=".3g"),
         alt.Tooltip("steps:Q", title="steps an epoch", format=","),
     ]
-    base = alt.Chart(alt.NamedData("rows")).encode(x=x, color=_color(), tooltip=tooltip)
+    base = alt.Chart(alt.NamedData("rows")).encode(x=x, color=ROW_COLOR, tooltip=tooltip)
     spread = base.mark_rule(strokeWidth=5, opacity=0.35).encode(y=y_of("seconds", EPOCH_DOMAIN, "low"), y2="high:Q")
     line = alt.Chart(alt.NamedData("rows")).mark_line(color="currentColor", opacity=0.3).encode(x=x, y=y)
     points = base.mark_point(filled=True, size=80, opacity=1).encode(y=y)
-    return styled(alt.layer(line, *labels(x, y, y_of("seconds", EPOCH_DOMAIN, "at"), _color()), spread, points))
+    return styled(alt.layer(line, *labels(x, y, y_of("seconds", EPOCH_DOMAIN, "at"), ROW_COLOR), spread, points))
 
 
 @once
 def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
-    """One row per backend, in the table's order, over a logarithmic axis: a published figure far off costs the
-    others no room."""
-    y_axis = alt.Axis(labelLimit=190, domain=False, ticks=False)
-    y = alt.Y("label:N", sort=list(names), scale=alt.Scale(domain=list(names)), axis=y_axis, title=None)
-    scale = alt.Scale(type="log", domain=list(domain), nice=False)
+    """One row per backend, in the table's order.
+
+    The axis is logarithmic, so that a published figure far off costs the others no room.
+    """
+    y, scale = names_y(names, 190, domain=False, ticks=False), log_scale(domain)
     axis = alt.Axis(values=[10.0**power for power in range(-4, 5)], format="~g")
 
     def x(field: str) -> alt.X:
@@ -479,7 +337,7 @@ def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
         alt.Tooltip("high:Q", title="3rd quartile", format=".3g"),
         alt.Tooltip("epochs:Q", title="timed epochs"),
     ]
-    base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=_color(), tooltip=tooltip)
+    base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=ROW_COLOR, tooltip=tooltip)
     lead = base.mark_rule(opacity=0.2).encode(x=x("low"), x2=alt.value(0), color=alt.value("currentColor"))
     spread = base.mark_rule(strokeWidth=5, opacity=0.45).encode(x=x("low"), x2="high:Q")
     dots = base.mark_point(filled=True, size=110, opacity=1).encode(x=x("y"))
@@ -489,82 +347,5 @@ def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
     side = alt.expr("scale('x', datum.y) < width / 2 ? 'left' : 'right'")
     inwards = alt.expr("scale('x', datum.y) < width / 2 ? 5 : -5")
     notes = quoted.mark_text(align=side, dx=inwards, dy=14, fontSize=10, color=_PUBLISHED_COLOR).encode(text="text:N")
-    free = _kept_free(align="left", dx=10, fontSize=11, fontWeight=600)
+    free = kept_free(align="left", dx=10, fontSize=11, fontWeight=600)
     return styled(alt.layer(lead, spread, dots, text, ticks, notes, free), height=max(120, 44 * len(names)))
-
-
-_AXIS = {
-    "labelColor": "currentColor",
-    "titleColor": "currentColor",
-    "domainColor": "currentColor",
-    "tickColor": "currentColor",
-    "gridColor": "currentColor",
-    "gridOpacity": 0.12,
-    "domainOpacity": 0.4,
-    "tickOpacity": 0.4,
-    "labelFontSize": 11,
-    "titleFontSize": 11,
-    "titleFontWeight": "normal",
-    "labelFont": FONT,
-    "titleFont": FONT,
-    "labelSeparation": 6,
-}
-
-
-def ink(color: str) -> str:
-    """The colour of a text that belongs to marks of this one: so much of the page's own, that it is read on light and
-    on dark.
-
-    >>> ink("#0072b2"), ink("currentColor")
-    ('color-mix(in srgb, #0072b2 70%, currentColor)', 'currentColor')
-    """
-    return f"color-mix(in srgb, {color} {INK_SHARE:.0%}, currentColor)" if color.startswith("#") else color
-
-
-def _inked(chart: dict) -> dict:
-    """What a text that is coloured row by row needs to have `ink` of that colour."""
-    color = chart.get("encoding", {}).get("color", {})
-    if color.get("field") != "color":
-        return {}
-    transform = [*chart.get("transform", []), {"calculate": f"replace('{ink('#')}', '#', datum.color)", "as": "ink"}]
-    return {"transform": transform, "encoding": chart["encoding"] | {"color": color | {"field": "ink"}}}
-
-
-def _style(part: Any) -> None:
-    """Give every axis and text our style: what `config` says of all of them the page's own dark theme would
-    override."""
-    if isinstance(part, list):
-        for one in part:
-            _style(one)
-    elif isinstance(part, dict):
-        mark = part.get("mark")
-        if isinstance(mark, dict) and mark.get("type") == "text":
-            part["mark"] = {"font": FONT} | mark | ({"color": ink(mark["color"])} if "color" in mark else {})
-            part.update(_inked(part))
-        for name, value in part.items():
-            if name == "axis" and isinstance(value, dict):
-                part[name] = {"style": "lab"} | value
-            else:
-                _style(value)
-
-
-def styled(chart: alt.LayerChart | alt.FacetChart, height: int = HEIGHT) -> dict:
-    """An Altair chart as a specification: as wide as its place on the page, in the page's colours, drawn as SVG."""
-    spec = (
-        chart.properties(
-            width="container",
-            height=height,
-            background="transparent",
-            usermeta={"embedOptions": {"renderer": "svg", "actions": False}},
-        )
-        .configure_view(stroke=None)
-        .configure(
-            padding={"left": 4, "right": 6, "top": 14, "bottom": 4},
-            autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
-        )
-    ).to_dict()
-    # To a screen reader a chart is its name and its axes; hundreds of marks without a name are not read one by one.
-    spec["config"] |= {"view": {"stroke": None}, "mark": {"aria": False}, "style": {"lab": _AXIS}}
-    _style(spec)
-    # The whole specification is checked by Altair when it is built here, once; the rows of each frame are not.
-    return spec

@@ -10,16 +10,11 @@ from lib.spec import CHANCE_ACCURACY, MAX_RATE
 from lib.workers.notes import State
 
 
-def _finished(experiment: Experiment, results: Results) -> list[tuple[str, Line]]:
-    lines = [(results.labels[i], results.lines[i]) for i in experiment.compared]
-    return [(label, line) for label, line in lines if line.curve is not None]
-
-
 def sentence(experiment: Experiment, results: Results, target: float = 0.95) -> str:
     """What the run showed, in words; empty while it is running."""
     if results.state is State.FAILED:
         return results.failure
-    done = _finished(experiment, results)
+    done = [(results.labels[i], results.lines[i]) for i in experiment.compared if results.lines[i].curve is not None]
     if results.state is State.STOPPED:
         return f"Stopped: {len(done)} of {experiment.n_compared} trainings were finished and are kept."
     if not results.over or not done:

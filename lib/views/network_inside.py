@@ -60,16 +60,13 @@ def confusion_figure(inside: Inside) -> Figure:
     top = max(int(mistakes.max()), 1)
     for true in range(N_CLASSES):
         for said in range(N_CLASSES):
-            count, diagonal = inside.confusion[true, said], true == said
-            if count:
+            if count := inside.confusion[true, said]:
                 color = "white" if mistakes[true, said] > _DARK_SHARE * top else "black"
                 axes.text(said, true, str(count), ha="center", va="center", fontsize=7, color=color)
-            if diagonal:
-                axes.add_patch(_square(said, true))
-    axes.set_xticks(range(N_CLASSES), map(str, range(N_CLASSES)))
-    axes.set_yticks(range(N_CLASSES), map(str, range(N_CLASSES)))
-    axes.set_xlabel("the network says")
-    axes.set_ylabel("it is")
+        axes.add_patch(_square(true, true))
+    digits = range(N_CLASSES)
+    axes.set(xticks=digits, yticks=digits, xticklabels=digits, yticklabels=digits)
+    axes.set(xlabel="the network says", ylabel="it is")
     return figure
 
 
@@ -91,8 +88,7 @@ def wrong_figure(inside: Inside, images: np.ndarray, labels: np.ndarray) -> Figu
 
 
 def weights_figure(parameters: Parameters) -> Figure:
-    """First-layer weights as images: blue adds to a hidden unit, red takes away; the units with the largest weights
-    first."""
+    """First-layer weights as images, the units with the largest weights first: blue adds to a unit, red takes away."""
     weights = parameters[0][0]  # (784, width)
     strongest = np.argsort(-np.linalg.norm(weights, axis=0))[:N_WEIGHTS]
     columns = 8
@@ -114,8 +110,7 @@ def as_svg(figure: Figure, name: str) -> str:
     """HTML: the figure in the page's own text colour, light or dark; to a screen reader it is its name."""
     drawn = io.StringIO()
     figure.savefig(drawn, format="svg")
-    svg = drawn.getvalue()
-    svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
+    svg = "<svg" + drawn.getvalue().partition("<svg")[2].replace(_INK, "currentColor")
     return f'<div class="lab-drawn" role="img" aria-label="{html.escape(name)}">{svg}</div>'
 
 
@@ -136,6 +131,5 @@ def _figure(width: float, height: float):
     axes.tick_params(colors=_INK, labelsize=8, length=0)
     axes.xaxis.label.set_color(_INK)
     axes.yaxis.label.set_color(_INK)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)
     return figure, axes

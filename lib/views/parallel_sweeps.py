@@ -14,8 +14,19 @@ from lib.spec import Network
 from lib.storage.records import Record
 from lib.sweeps.strategies import STRATEGIES
 from lib.timing.comparison import Verdict, without_spread
+from lib.views.chart import (
+    HEIGHT,
+    ROW_COLOR,
+    Chart,
+    labels,
+    log_scale,
+    moved_apart,
+    names_y,
+    nice_above,
+    room,
+    styled,
+)
 from lib.views.markup import table
-from lib.views.mnist_training import HEIGHT, Chart, labels, moved_apart, nice_above, room, styled
 
 _BAR = 30  # pixels of a bar and its gap
 
@@ -42,21 +53,13 @@ def comparison_chart(methods: Sequence[Method], known: Mapping[str, Record]) -> 
 
 def _bars(rows: list[dict], labels: Sequence[str], x_title: str) -> Chart:
     most = nice_above(1.25 * max((row["s"] for row in rows), default=0.8))
-    y = alt.Y(
-        "label:N",
-        sort=list(labels),
-        scale=alt.Scale(domain=list(labels)),
-        axis=alt.Axis(labelLimit=230, domain=False, ticks=False),
-        title=None,
-    )
+    y = names_y(labels, 230, domain=False, ticks=False)
     x = alt.X(
         "s:Q", axis=alt.Axis(format=".3~g", tickCount=5), title=x_title, scale=alt.Scale(domain=[0, most], nice=False)
     )
     base = alt.Chart(pd.DataFrame(rows, columns=["label", "color", "s", "text"]))
     tooltip = ["label:N", alt.Tooltip("s:Q", format=".3~g", title="seconds")]
-    bars = base.mark_bar(height=14, opacity=0.85).encode(
-        x=x, y=y, color=alt.Color("color:N", scale=None), tooltip=tooltip
-    )
+    bars = base.mark_bar(height=14, opacity=0.85).encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip)
     text = base.mark_text(align="left", dx=6, fontSize=11, fontWeight=600, color="currentColor").encode(
         x=x, y=y, text="text:N"
     )
@@ -122,30 +125,30 @@ def saturation_chart(points: Sequence[Point], most: int) -> Chart:
     low, high = min((row["low"] for row in rows), default=50.0), max((row["high"] for row in rows), default=500.0)
     domain = (1 / nice_above(1 / low), nice_above(1.05 * high))
     frame = pd.DataFrame(rows, columns=["label", "color", "x", "y", "low", "high"])
-    scale = alt.Scale(type="log", domain=list(domain), nice=False)
 
     def y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", scale=scale, title=None, axis=alt.Axis(format="~s", tickCount=6))
+        return alt.Y(f"{field}:Q", scale=log_scale(domain), title=None, axis=alt.Axis(format="~s", tickCount=6))
 
     x = alt.X(
         "x:Q",
-        scale=alt.Scale(type="log", base=2, domain=[1, max(2, most)], nice=False),
+        scale=log_scale([1, max(2, most)], base=2),
         title="networks in one program",
         axis=alt.Axis(values=[2**k for k in range(11)], format="d", labelOverlap=True),
     )
-    color = alt.Color("color:N", scale=None)
     tooltip = [
         "label:N",
         alt.Tooltip("x:Q", title="networks"),
         alt.Tooltip("y:Q", title="ms per epoch and network", format=".3~g"),
     ]
-    base = alt.Chart(frame).encode(x=x, color=color)
+    base = alt.Chart(frame).encode(x=x, color=ROW_COLOR)
     spread = base.mark_rule(strokeWidth=5, opacity=0.3).encode(y=y("low"), y2="high:Q")
     lines = base.mark_line(point={"size": 30, "filled": True}, strokeWidth=1.8).encode(y=y("y"), tooltip=tooltip)
-    spec = styled(alt.layer(spread, lines, *labels(x, y("y"), y("at"), color)), height=HEIGHT)
+    spec = styled(alt.layer(spread, lines, *labels(x, y("y"), y("at"), ROW_COLOR)), height=HEIGHT)
     ends = frame.sort_values("x").groupby("label", sort=False).tail(1).to_dict("records")
-    texts = [STRATEGIES[key].label for key in COUNTED_BY]
-    spec["datasets"] |= {"ends": moved_apart(ends, domain), "room": room(texts)}
+    spec["datasets"] |= {
+        "ends": moved_apart(ends, domain),
+        "room": room([STRATEGIES[key].label for key in COUNTED_BY]),
+    }
     return Chart(spec, "by number of networks")
 
 

@@ -1,5 +1,4 @@
-"""Charts and sentences of large sweeps: a thousand learning curves as their density, a random search, what mattered in
-it.
+"""Charts and sentences of large sweeps: learning curves as their density, a random search, what mattered in it.
 
 Never measures and never trains: pandas frames in; charts, frames and sentences out. What is sent to the page has an
 upper bound, whatever the number of models.
@@ -26,15 +25,17 @@ from lib.sweeps.importance import (
     tells,
 )
 from lib.views import curve_density
-from lib.views.mnist_training import (
+from lib.views.chart import (
     ERROR_DOMAIN,
     ERRORS,
     FONT,
     LOSS_DOMAIN,
+    ROW_COLOR,
     X_MAX,
     Chart,
     labels,
     moved_apart,
+    names_y,
     nice_above,
     ordered_palette,
     room,
@@ -158,9 +159,8 @@ def parallel_coordinates(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -
     `diverged`.
     """
     dimensions = tuple(dimensions)
-    known = settled(frame).sort_values(
-        ["diverged", ACCURACY], ascending=[False, True]
-    )  # the best is drawn last, on top
+    # The best is drawn last, on top.
+    known = settled(frame).sort_values(["diverged", ACCURACY], ascending=[False, True])
     n_diverged = int(np.count_nonzero(known["diverged"]))
     rows = _line_rows(known, dimensions)
     last = rows.loc[rows["setting"] == len(known) - 1, ["x", "y", "text", "color"]]
@@ -181,8 +181,10 @@ def _names(dimensions: tuple[Dimension, ...]) -> list[str]:
 
 
 def _line_rows(known: pd.DataFrame, dimensions: tuple[Dimension, ...]) -> pd.DataFrame:
-    """One row per setting and axis: x, y from 0 to 1, the next axis' x2 and y2, the value as `text`, all values for
-    the tooltip."""
+    """One row per setting and axis.
+
+    x, y from 0 to 1, the next axis' x2 and y2, the value as `text`, and all values for the tooltip.
+    """
     diverged = known["diverged"].to_numpy()
     ends = _accuracy_height(known[ACCURACY].to_numpy(dtype=float, na_value=0.0))
     # Squared: from 90 to 99 %, where a search is decided, is half of the axis and should be most of the colours.
@@ -271,7 +273,7 @@ def _parallel_frame(dimensions: tuple[Dimension, ...]) -> dict:
     tooltip = [alt.Tooltip(f"{one.column}:N", title=one.name) for one in dimensions]
     tooltip.append(alt.Tooltip("outcome:N", title="validation accuracy"))
     base = alt.Chart(alt.NamedData("rows", format=alt.CsvDataFormat(type="csv")))
-    base = base.encode(x=x, y=y, detail="setting:N", color=alt.Color("color:N", scale=None, legend=None))
+    base = base.encode(x=x, y=y, detail="setting:N", color=ROW_COLOR)
     pointed = alt.selection_point("pointed", on="pointerover", clear="pointerout", fields=["setting"], empty=False)
     dash = alt.condition("datum.outcome === 'diverged'", alt.value([4, 3]), alt.value([1, 0]))
     thick = alt.condition(pointed, alt.value(3.5), alt.value(1.2))
@@ -282,7 +284,7 @@ def _parallel_frame(dimensions: tuple[Dimension, ...]) -> dict:
     hit = between.encode(x2="x2:N", y2="y2:Q", tooltip=tooltip).add_params(pointed)
     uprights = alt.Chart(alt.NamedData("axes")).mark_rule(color="currentColor", opacity=0.5)
     uprights = uprights.encode(x=x, y=alt.Y("low:Q", axis=None), y2="high:Q")
-    best = alt.Chart(alt.NamedData("best")).encode(x=x, y=y, color=alt.Color("color:N", scale=None, legend=None))
+    best = alt.Chart(alt.NamedData("best")).encode(x=x, y=y, color=ROW_COLOR)
     winner = best.mark_line(strokeWidth=4.5) + best.mark_point(filled=True, size=70, opacity=1)
     ticks = alt.Chart(alt.NamedData("ticks")).encode(x=x, y=y, text="text:N")
     inner, last = f"datum.x !== '{ACCURACY}'", f"datum.x === '{ACCURACY}'"
@@ -324,26 +326,22 @@ def _signed(value: float) -> str:
 
 @once
 def _importance_frame(names: tuple[str, ...]) -> dict:
-    y = alt.Y(
-        "dimension:N",
-        sort=list(names),
-        scale=alt.Scale(domain=list(names)),
-        title=None,
-        axis=alt.Axis(labelLimit=120, domain=False, ticks=False, grid=False),
-    )
+    y = names_y(names, 120, "dimension", domain=False, ticks=False, grid=False)
     x_title = "R² lost when it is shuffled, with 95 % interval"
     x = alt.X("importance:Q", title=x_title, axis=alt.Axis(tickCount=4, format="~g"))
     tooltip = ["dimension:N", *(alt.Tooltip(f"{name}:Q", format=".2f") for name in ("importance", "low", "high"))]
     base = alt.Chart(alt.NamedData("rows")).encode(y=y, tooltip=tooltip)
-    bars = base.mark_bar(height=14, opacity=0.85).encode(x=x, color=alt.Color("color:N", scale=None, legend=None))
+    bars = base.mark_bar(height=14, opacity=0.85).encode(x=x, color=ROW_COLOR)
     spread = base.mark_rule(strokeWidth=2.5, color="currentColor").encode(x=alt.X("low:Q", title=x_title), x2="high:Q")
     text = base.mark_text(align="left", dx=8, fontSize=11, fontWeight=600, color="currentColor")
     return styled(bars + spread + text.encode(x="at:Q", text="text:N"), height=max(80, 36 * len(names)))
 
 
 def search_sentence(frame: pd.DataFrame, dimensions: Sequence[Dimension], found: pd.DataFrame | None = None) -> str:
-    """The best setting, what mattered, and what failed; `found` is the `importance` of the same rows, where it is at
-    hand."""
+    """The best setting, what mattered, and what failed.
+
+    `found` is the `importance` of the same rows, if it is at hand.
+    """
     known = settled(frame)
     if known.empty:
         return ""

@@ -1,7 +1,9 @@
 """Graphics cards that were recorded elsewhere: what a page shows where this machine has none, with machine and date."""
 
-from lib.backends.registry import BACKENDS, Runtime
-from lib.experiments.recorded_machines import Machine, Seconds, gpu_runtimes, named, recorded_gpus
+from collections.abc import Callable
+
+from lib.backends.registry import BACKENDS
+from lib.experiments.recorded_machines import Machine, gpu_runtimes, named, recorded_gpus
 from lib.formatting import listed, seconds
 from lib.hardware.nvidia_smi import nvidia_driver_answers
 
@@ -13,63 +15,48 @@ NONE_YET = (
 
 def epoch_note(batch_size: int) -> str:
     """Seconds of an epoch by each recorded card, in a sentence."""
-    return _note(
-        f"an epoch at batch size {batch_size:,}",
-        [
-            (
-                machine,
-                {runtime: one for runtime in gpu_runtimes(machine) if (one := machine.epoch(runtime, batch_size))},
-            )
-            for machine in recorded_gpus()
-        ],
-    )
+
+    def of(machine: Machine) -> str:
+        times = [
+            f"{BACKENDS[runtime.backend].label} {seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)})"
+            for runtime in gpu_runtimes(machine)
+            if (one := machine.epoch(runtime, batch_size)) is not None
+        ]
+        return f"an epoch at batch size {batch_size:,} takes {listed(times)}." if times else ""
+
+    return _note(of)
 
 
 def step_note() -> str:
     """Where a step on 32 images goes on the recorded cards."""
-    if not recorded_gpus():
-        return _none()
-    said = []
-    for machine in recorded_gpus():
-        splits = {runtime: one for runtime in gpu_runtimes(machine) if (one := machine.split(runtime)) is not None}
+
+    def of(machine: Machine) -> str:
         shares = [
             f"{BACKENDS[runtime.backend].label} {seconds(one.step_s)}, {one.share('arithmetic'):.0%} of it arithmetic"
-            for runtime, one in splits.items()
+            for runtime in gpu_runtimes(machine)
+            if (one := machine.split(runtime)) is not None
         ]
-        said += [f"{named(machine)}: a step on 32 images takes {listed(shares)}."] if shares else []
-    return " ".join(said)
+        return f"a step on 32 images takes {listed(shares)}." if shares else ""
+
+    return _note(of)
 
 
 def models_note() -> str:
     """What a network costs on the recorded cards, alone and with the most others in one program."""
+
+    def of(machine: Machine) -> str:
+        found = machine.models("gpu").items()
+        points = {count: one.middle for (strategy, count), one in found if strategy == "vmap" or count == 1}
+        if len(points) < 2:
+            return ""
+        alone, together = seconds(points[min(points)]), seconds(points[max(points)])
+        return f"an epoch of each network takes {alone} alone and {together} with {max(points):,} in one program."
+
+    return _note(of)
+
+
+def _note(of: Callable[[Machine], str]) -> str:
+    """What there is to say of each recorded card; without any, how to record one, unless this machine has its own."""
     if not recorded_gpus():
-        return _none()
-    said = []
-    for machine in recorded_gpus():
-        points = {
-            count: one for (strategy, count), one in machine.models("gpu").items() if strategy == "vmap" or count == 1
-        }
-        if len(points) > 1:
-            few, many = min(points), max(points)
-            said.append(
-                f"{named(machine)}: an epoch of each network takes {seconds(points[few].middle)} alone and"
-                f" {seconds(points[many].middle)} with {many:,} in one program."
-            )
-    return " ".join(said)
-
-
-def _note(what: str, found: list[tuple[Machine, dict[Runtime, Seconds]]]) -> str:
-    if not recorded_gpus():
-        return _none()
-    said = []
-    for machine, by_runtime in found:
-        times = [
-            f"{BACKENDS[runtime.backend].label} {seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)})"
-            for runtime, one in by_runtime.items()
-        ]
-        said += [f"{named(machine)}: {what} takes {listed(times)}."] if times else []
-    return " ".join(said)
-
-
-def _none() -> str:
-    return "" if nvidia_driver_answers() else NONE_YET
+        return "" if nvidia_driver_answers() else NONE_YET
+    return " ".join(f"{named(machine)}: {text}" for machine in recorded_gpus() if (text := of(machine)))

@@ -1,5 +1,4 @@
-"""The traps as people see them: a chart, the right figure once, and for each wrong one how far it is off, the cause
-and the remedy."""
+"""The traps as people see them: a chart, the right figure once, and each wrong one with its error, cause and remedy."""
 
 import html
 from collections.abc import Mapping
@@ -15,8 +14,8 @@ from lib.spec import Network
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.measurement import Measurement
+from lib.views.chart import Chart, names_y, styled
 from lib.views.markup import table
-from lib.views.mnist_training import Chart, styled
 
 WRONG, RIGHT = "#d1623a", "#0b7a57"
 
@@ -113,7 +112,7 @@ def traps_chart(known: Mapping[str, Pair]) -> Chart:
     ]
     medians = [{"label": label, "us": 1e6 * m.median_s, "way": runtime} for label, runtime, m in shown]
     order = ["right", *(trap.key for trap in TRAPS)]
-    y = alt.Y("label:N", sort=order, scale=alt.Scale(domain=order), title=None, axis=alt.Axis(labelLimit=190))
+    y = names_y(order, 190)
     color = alt.Color("way:N", scale=alt.Scale(domain=["wrong", "right"], range=[WRONG, RIGHT]), legend=None)
     # From what is there, or, before anything is, a usual range: a logarithmic axis needs an end above zero.
     values = [row["us"] for row in rows + medians] or [10.0, 10_000.0]
@@ -143,17 +142,8 @@ def traps_table(
 
     What to do is `lib.timing.diagnosis`'s, from these very figures.
     """
-    rows = []
-    for pair in list(known.values())[:1]:
-        rows.append(
-            _row(
-                "right",
-                _with_quartiles(pair.right),
-                RIGHT_WAY,
-                "1",
-                "What all six are held against, measured beside them in turns.",
-            )
-        )
+    why = "What all six are held against, measured beside them in turns."
+    rows = [_row("right", _with_quartiles(pair.right), RIGHT_WAY, "1", why) for pair in list(known.values())[:1]]
     for trap in TRAPS:
         if (pair := known.get(trap.key)) is None:
             continue
@@ -177,10 +167,6 @@ _OFF = {
 
 def _row(name: str, figure: str, how: str, off: str, why: str) -> list[str]:
     return [name, f"{figure}<br><small>{html.escape(how)}</small>", off, html.escape(why)]
-
-
-def _factor(comparison: Comparison) -> float:
-    return max(comparison.ratio, 1 / comparison.ratio)
 
 
 def _figure(key: str, wrong: Measurement) -> str:
@@ -211,7 +197,7 @@ def sentence(known: Mapping[str, Pair]) -> str:
     """The largest mistake, in words, and what makes none here."""
     timed = {key: pair.comparison for key, pair in known.items() if key != "busy is not working"}
     wrong = {
-        key: _factor(comparison)
+        key: max(comparison.ratio, 1 / comparison.ratio)
         for key, comparison in timed.items()
         if comparison.verdict in (Verdict.FASTER, Verdict.SLOWER)
     }

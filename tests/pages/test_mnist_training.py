@@ -231,19 +231,6 @@ def test_look_inside(stage):
     assert "too large for the page" in canvas.says
 
 
-def test_a_network_is_drawn_once_somebody_has_scrolled_near():
-    from lib.pages.widgets import DrawDigit
-
-    canvas, done = DrawDigit(), []
-    canvas.when_seen(lambda: done.append("first"))
-    canvas.when_seen(lambda: done.append("second"))
-    assert done == []
-    canvas._handle_custom_msg({"seen": True}, [])
-    assert done == ["second"], "what was to be drawn last"
-    canvas.when_seen(lambda: done.append("third"))
-    assert done == ["second", "third"], "and every later one at once"
-
-
 def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
     """The data that came with the training, not what can be loaded by now: once MNIST is gone, the digits are no
     stand-in for it."""

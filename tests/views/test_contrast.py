@@ -2,17 +2,15 @@
 
 import re
 
-import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
 
 from lib.backends.registry import BACKENDS
 from lib.experiments.parallel_sweeps import methods
 from lib.profiling.step_breakdown import PARTS
 from lib.sweeps.strategies import STRATEGIES
-from lib.views import network_inside, traps
+from lib.views import traps
 from lib.views.anatomy_of_a_step import UNEXPLAINED_COLOR
-from lib.views.mnist_training import ink, ordered_palette
+from lib.views.chart import ink, ordered_palette
 from tests.contrast import channels, contrast
 
 # marimo's own in 0.25, light and dark: the page's ground and the text on it.
@@ -45,24 +43,3 @@ def test_a_mark_is_seen_and_its_label_read(color, ground, text):
     share = int(mixed[2]) / 100
     label = [share * a + (1 - share) * b for a, b in zip(channels(mixed[1]), channels(text), strict=True)]
     assert contrast(label, ground) >= 4.5
-
-
-def test_a_count_in_the_confusion_matrix_is_read_on_its_ground():
-    """Each cell of the drawn figure: its colour on the map, and the colour of its number."""
-    confusion = np.full((10, 10), 1)
-    confusion[np.triu_indices(10, 1)] = range(1, 46)  # every share of the most mistakes
-    axes = network_inside.confusion_figure(network_inside.Inside(confusion, ())).axes[0]
-    (shown,) = axes.get_images()
-    assert len(axes.texts) == 100
-    for text in axes.texts:
-        x, y = text.get_position()
-        rgba = shown.to_rgba(np.ma.asarray(shown.get_array()))[int(y), int(x)]
-        ground = channels("#f2f3f5") if x == y else list(rgba[:3])
-        assert contrast(list(to_rgb(text.get_color())), ground) >= 4.5, (x, y)
-
-
-def test_a_drawn_figure_takes_the_text_colour_of_the_page():
-    figure = network_inside.confusion_figure(network_inside.Inside(np.eye(10, dtype=int), ()))
-    svg = network_inside.as_svg(figure, "Which digits it confuses")
-    assert 'aria-label="Which digits it confuses"' in svg
-    assert svg.count("currentColor") >= 20, "the digits along both axes"

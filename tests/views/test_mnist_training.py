@@ -1,34 +1,11 @@
-"""Charts and sentences of the four experiments, from literal results."""
+"""Charts of the four experiments, from literal results."""
 
-import numpy as np
 import pytest
 
 from lib.experiments import mnist_training
 from lib.experiments.results import Results
 from lib.views import mnist_training as view
-from lib.views import mnist_training_sentences
 from tests.experiments.test_results import filled
-
-
-def test_sentences_say_what_the_rows_show():
-    rates = mnist_training.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
-    text = mnist_training_sentences.sentence(rates, filled(rates, (0.9, 0.965, 0.1), diverged=(2,)))
-    assert "Learning rate 0.1 was best: 96.5" in text
-    assert "10 diverged" in text
-    assert "step 5" in text
-    stuck = mnist_training_sentences.sentence(rates, filled(rates, (0.9, 0.95, 0.113)))
-    assert "10 did not learn: 11.3" in stuck
-    sizes = mnist_training.batch_size((1, 32), epochs=3, rate=0.01, hidden="128")
-    text = mnist_training_sentences.sentence(sizes, filled(sizes, (0.97, 0.9)), 0.95)
-    assert "To 95.0" in text
-    assert "quickest was batch size 1" in text
-    assert "32 did not reach it" in text
-    depths = mnist_training.depth(("128", "256"), epochs=3, rate=0.1, batch_size=32)
-    assert "one seed cannot tell" in mnist_training_sentences.sentence(depths, filled(depths, (0.965, 0.967)))
-    chosen = mnist_training.learning_rate((0.01, 0.1), epochs=1, batch_size=32, hidden="128", backend="numpy")
-    text = mnist_training_sentences.sentence(chosen, filled(chosen, (0.9, 0.95, 0.9, 0.95)))
-    assert "NumPy took" in text
-    assert "times as long" in text
 
 
 @pytest.mark.parametrize(
@@ -70,12 +47,3 @@ def test_published_figures_stand_beside_measured_ones():
         ]
     )
     assert dots.spec["datasets"]["published"] == [], "the article has no batch size 8"
-
-
-def test_labels_are_spread_and_keep_their_order():
-    rng = np.random.default_rng(1)
-    for _ in range(50):
-        wanted = rng.random(rng.integers(1, 12)).tolist()
-        placed = view.spread_labels(wanted, 0.05)
-        assert np.argsort(placed, kind="stable").tolist() == np.argsort(wanted, kind="stable").tolist()
-        assert (np.diff(np.sort(placed)) >= 0.05 - 1e-5).all()

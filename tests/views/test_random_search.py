@@ -15,7 +15,7 @@ import pytest
 
 from lib.sweeps.importance import Dimension, importance, settings_needed, settled, tells
 from lib.views import curve_density, random_search
-from lib.views.mnist_training import LOSS_DOMAIN
+from lib.views.chart import LOSS_DOMAIN
 
 DIMENSIONS = (
     Dimension("learning_rate", 1e-3, 1, log=True),

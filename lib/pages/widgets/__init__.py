@@ -1,5 +1,7 @@
-"""What needs code of its own in the browser: a canvas, a button that copies the address, a table to choose from,
-names for screen readers."""
+"""What needs code of its own in the browser: each widget's JavaScript lies beside its Python.
+
+A canvas to draw on, a button that copies the address, a table to choose from, names for screen readers.
+"""
 
 import base64
 from collections.abc import Callable
@@ -11,11 +13,11 @@ import traitlets
 
 from lib.backends.base import Parameters
 
+MAX_PARAMETERS = 1_000_000  # 4 MB of weights travel to the page; a larger network would make it wait
 TOO_LARGE = (
-    f"To draw a digit, choose a network of at most {1_000_000:,} parameters: this one is too large for the page."
+    f"To draw a digit, choose a network of at most {MAX_PARAMETERS:,} parameters: this one is too large for the page."
 )
 _HERE = Path(__file__).resolve().parent
-MAX_PARAMETERS = 1_000_000  # 4 MB of weights travel to the page; a larger network would make it wait
 
 
 class DrawDigit(anywidget.AnyWidget):
@@ -33,8 +35,7 @@ class DrawDigit(anywidget.AnyWidget):
         self.on_msg(self._come_into_sight)
 
     def when_seen(self, act: Callable[[], object]) -> None:
-        """Do this once somebody has scrolled near, if they have not yet; it takes the place of what was to be done
-        then.
+        """Call `act` once somebody has scrolled near, or now if they have; only the latest one waits.
 
         Most of a class never get there, and a network is half a megabyte.
         """
@@ -62,8 +63,10 @@ class PageAids(anywidget.AnyWidget):
 
 
 class RaceTable(anywidget.AnyWidget):
-    """A table of cells that can be chosen; `table` is what `race_view.table` returns, `selected` the chosen cell's
-    key."""
+    """A table of cells that can be chosen.
+
+    `table` is what `lib.views.backend_race.table` returns, `selected` the key of the chosen cell.
+    """
 
     _esm = (_HERE / "race_table.js").read_text()
     table = traitlets.Dict().tag(sync=True)

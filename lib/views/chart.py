@@ -1,0 +1,250 @@
+"""What all charts share: the frame that marimo shows, palette, axes, labels that cover nothing, fonts and colours.
+
+Never measures, and knows nothing of marimo but the mime type that it shows charts by. Text and axes take the page's own
+text colour, so light and dark need no second chart.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+HEIGHT = 240
+AROUND = 62  # pixels of a drawn chart above and below its plot: padding, the axis' labels and its title
+LABEL_GAP = 14  # pixels from label to label
+LABEL_LIMIT = 96  # pixels of the longest label; its tooltip says the rest
+# Cool to warm at nearly one lightness: ordered, told apart without red-green vision, readable on light and on dark.
+_ORDERED = ("#3a72d8", "#7b62d3", "#b04fb4", "#d04a78", "#d1623a", "#b9801c")
+ERRORS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # axis of accuracy: logarithmic in what is missing to 100 %
+ERROR_DOMAIN = (0.92, 0.01)
+LOSS_DOMAIN = (0.02, 8.0)
+# Of a palette's colour in a text: every one then has a contrast of 4.5 on the page's white and on its dark ground.
+INK_SHARE = 0.7
+# Each row brings its colour, so that other lines need no other frame.
+ROW_COLOR = alt.Color("color:N", scale=None, legend=None)
+X_MAX = -987654.0  # stands for the end of an x axis in a frame that is built once
+FONT = "PT Sans, system-ui, sans-serif"  # the page's
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A Vega-Lite specification that marimo shows."""
+
+    spec: dict
+    title: str
+
+    @property
+    def height_px(self) -> int:
+        """Of the drawn chart: what keeps its place until it is there, and while it changes."""
+        return self.spec["height"] + AROUND
+
+    def _mime_(self) -> tuple[str, str]:
+        spec = json.dumps(self.spec | {"description": self.title}, separators=(",", ":"))
+        return "application/vnd.vegalite.v6+json", spec
+
+
+def ordered_palette(count: int) -> list[str]:
+    """`count` colours along the ordered palette.
+
+    >>> ordered_palette(2)
+    ['#3a72d8', '#b9801c']
+    """
+    anchors = np.array([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in _ORDERED])
+    at = np.linspace(0, len(anchors) - 1, max(count, 2))[:count]
+    mixed = [[int(round(np.interp(x, range(len(anchors)), anchors[:, channel]))) for channel in range(3)] for x in at]
+    return ["#" + "".join(f"{value:02x}" for value in color) for color in mixed]
+
+
+def decades(values: Sequence[float]) -> tuple[float, float]:
+    """The powers of ten around these values: ends of a logarithmic axis.
+
+    >>> decades([0.3, 20.0])
+    (0.1, 100.0)
+    """
+    if not values:
+        return 0.01, 100.0
+    return float(10 ** np.floor(np.log10(min(values) * 0.95))), float(10 ** np.ceil(np.log10(max(values) * 1.05)))
+
+
+def nice_above(value: float) -> float:
+    """The next of 1, 2, 5 × 10ⁿ, so that an axis changes rarely while a run goes on.
+
+    >>> nice_above(0.7), nice_above(1.2), nice_above(30)
+    (1.0, 2.0, 50.0)
+    """
+    power = 10.0 ** np.floor(np.log10(max(value, 1e-3)))
+    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= value))
+
+
+def spread_labels(positions: Sequence[float], gap: float, low: float = -np.inf, high: float = np.inf) -> list[float]:
+    """Move positions apart to at least `gap`, keeping their order, as little as needed, and none beyond the ends.
+
+    >>> spread_labels([0.5, 0.5, 0.9], 0.1)
+    [0.45, 0.55, 0.9]
+    >>> spread_labels([0.0, 0.0], 0.1, 0.0, 1.0)
+    [0.0, 0.1]
+    """
+
+    def centre(block: list[float]) -> float:
+        half = gap * (block[1] - 1) / 2
+        return max(min(block[0] / block[1], high - half), low + half)
+
+    order = np.argsort(positions, kind="stable")
+    blocks: list[list[float]] = []  # [sum of wanted positions, count]
+    for index in order:
+        blocks.append([positions[index] - 0.0, 1])
+        while len(blocks) > 1 and centre(blocks[-2]) + gap * (blocks[-2][1] + blocks[-1][1]) / 2 > centre(blocks[-1]):
+            last = blocks.pop()
+            blocks[-1] = [blocks[-1][0] + last[0], blocks[-1][1] + last[1]]
+    placed = [centre(block) + gap * (k - (block[1] - 1) / 2) for block in blocks for k in range(int(block[1]))]
+    result = [0.0] * len(placed)
+    for position, index in zip(placed, order, strict=True):
+        result[index] = round(position, 6)
+    return result
+
+
+def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
+    """The points, each with a height `at` at which its label covers no other.
+
+    A point has label, x and y, and a text where that is not the label. `domain`: the ends of the logarithmic y axis.
+    """
+    low, high = np.log(domain)
+    heights = [float(np.clip((np.log(point["y"]) - low) / (high - low), 0, 1)) for point in points]
+    moved = spread_labels(heights, LABEL_GAP / HEIGHT, 0.0, 1.0)
+    return [
+        {"text": point["label"]} | point | {"at": float(np.exp(low + (high - low) * height))}
+        for point, height in zip(points, moved, strict=True)
+    ]
+
+
+def room(texts: Sequence[str]) -> list[dict]:
+    """The rows for all labels that may come: the browser measures them, and the plot keeps its width when they do."""
+    return [{"text": text} for text in texts]
+
+
+def with_x_max(part: Any, x_max: float) -> Any:
+    """A copy in which `X_MAX` is the real end of the axis."""
+    if isinstance(part, dict):
+        return {name: with_x_max(value, x_max) for name, value in part.items()}
+    if isinstance(part, list):
+        return [with_x_max(value, x_max) for value in part]
+    return x_max if part == X_MAX else part
+
+
+def log_scale(domain: Sequence[float], **options: Any) -> alt.Scale:
+    """A logarithmic scale that ends where its domain does."""
+    return alt.Scale(type="log", domain=list(domain), nice=False, **options)
+
+
+def names_y(names: Sequence[str], limit: int, field: str = "label", **axis: Any) -> alt.Y:
+    """A row a name, in this order, whether it has a mark or not; labels of at most `limit` pixels."""
+    shown = alt.Axis(labelLimit=limit, **axis)
+    return alt.Y(f"{field}:N", sort=list(names), scale=alt.Scale(domain=list(names)), title=None, axis=shown)
+
+
+def y_of(kind: str, domain: tuple[float, float], field: str = "y") -> alt.Y:
+    """The axis of an accuracy (its field holds what is missing to 1), a loss or seconds, without a title."""
+    if kind == "accuracy":
+        axis = alt.Axis(values=list(ERRORS), labelExpr="format(1 - datum.value, '.0%')")
+    else:
+        ticks = [value for value in (0.03, 0.1, 0.3, 1, 3, 10, 30, 100) if min(domain) <= value <= max(domain)]
+        axis = alt.Axis(values=ticks, format="~g")
+    return alt.Y(f"{field}:Q", scale=log_scale(domain, clamp=True), axis=axis, title=None)
+
+
+def labels(x: alt.X, y: alt.Y, at: alt.Y, color: Any) -> list[alt.Chart]:
+    """Labels in a column right of the plot, where they cover nothing, each with a thin line to its point.
+
+    The column is as wide as the longest text of the dataset `room`, in the font that the browser draws it with.
+    """
+    column = {"align": "left", "dx": 8, "fontSize": 11, "fontWeight": 600, "limit": LABEL_LIMIT}
+    ends, edge = alt.Chart(alt.NamedData("ends")), alt.value("width")
+    return [
+        ends.mark_rule(strokeWidth=0.8, opacity=0.45, x2Offset=6).encode(x=x, x2=edge, y=y, y2="at:Q", color=color),
+        ends.mark_text(**column).encode(x=edge, y=at, text="text:N", tooltip="text:N", color=color),
+        kept_free(**column),
+    ]
+
+
+def kept_free(**text: Any) -> alt.Chart:
+    """The texts of the dataset `room`, unseen, at the right end of the plot."""
+    unseen = alt.Chart(alt.NamedData("room")).mark_text(opacity=0, aria=False, **text)
+    return unseen.encode(x=alt.value("width"), y=alt.value(0), text="text:N")
+
+
+_AXIS = {
+    "labelColor": "currentColor",
+    "titleColor": "currentColor",
+    "domainColor": "currentColor",
+    "tickColor": "currentColor",
+    "gridColor": "currentColor",
+    "gridOpacity": 0.12,
+    "domainOpacity": 0.4,
+    "tickOpacity": 0.4,
+    "labelFontSize": 11,
+    "titleFontSize": 11,
+    "titleFontWeight": "normal",
+    "labelFont": FONT,
+    "titleFont": FONT,
+    "labelSeparation": 6,
+}
+
+
+def ink(color: str) -> str:
+    """The colour of a text beside marks of this one, mixed with the page's own so that it is legible on any ground.
+
+    >>> ink("#0072b2"), ink("currentColor")
+    ('color-mix(in srgb, #0072b2 70%, currentColor)', 'currentColor')
+    """
+    return f"color-mix(in srgb, {color} {INK_SHARE:.0%}, currentColor)" if color.startswith("#") else color
+
+
+def _inked(chart: dict) -> dict:
+    """What a text that is coloured row by row needs to have `ink` of that colour."""
+    color = chart.get("encoding", {}).get("color", {})
+    if color.get("field") != "color":
+        return {}
+    transform = [*chart.get("transform", []), {"calculate": f"replace('{ink('#')}', '#', datum.color)", "as": "ink"}]
+    return {"transform": transform, "encoding": chart["encoding"] | {"color": color | {"field": "ink"}}}
+
+
+def _style(part: Any) -> None:
+    """Give every axis and text our style, in place: marimo's dark theme would override `config`."""
+    if isinstance(part, list):
+        for one in part:
+            _style(one)
+    elif isinstance(part, dict):
+        mark = part.get("mark")
+        if isinstance(mark, dict) and mark.get("type") == "text":
+            part["mark"] = {"font": FONT} | mark | ({"color": ink(mark["color"])} if "color" in mark else {})
+            part.update(_inked(part))
+        for name, value in part.items():
+            if name == "axis" and isinstance(value, dict):
+                part[name] = {"style": "lab"} | value
+            else:
+                _style(value)
+
+
+def styled(chart: alt.LayerChart | alt.FacetChart, height: int = HEIGHT) -> dict:
+    """An Altair chart as a specification: as wide as its place on the page, in the page's colours, drawn as SVG."""
+    spec = (
+        chart.properties(
+            width="container",
+            height=height,
+            background="transparent",
+            usermeta={"embedOptions": {"renderer": "svg", "actions": False}},
+        )
+        .configure_view(stroke=None)
+        .configure(
+            padding={"left": 4, "right": 6, "top": 14, "bottom": 4},
+            autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+        )
+    ).to_dict()
+    # To a screen reader a chart is its name and its axes; hundreds of marks without a name are not read one by one.
+    spec["config"] |= {"view": {"stroke": None}, "mark": {"aria": False}, "style": {"lab": _AXIS}}
+    _style(spec)
+    # The whole specification is checked by Altair when it is built here, once; the rows of each frame are not.
+    return spec

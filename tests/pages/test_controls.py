@@ -1,0 +1,78 @@
+# pyright: reportArgumentType=false
+"""A control is declared once: its setting, its element and the check of what it says agree."""
+
+from datetime import date
+
+import pytest
+
+from lib.pages import controls
+from lib.pages.controls import Controls
+from lib.pages.streaming import button
+from lib.pages.url_state import Address
+from lib.spec import Network
+
+PANEL = Controls(
+    controls.slider("x.size", "Batch size", 32, (8, 32, 64)),
+    controls.span("x.range", "Rates", (0.1, 1.0), (0.01, 0.1, 1.0)),
+    controls.several("x.by", "Trained by", ["a/cpu"], {"A on CPU": "a/cpu", "B on GPU": "b/gpu"}),
+    controls.dropdown("x.target", "Target", 0.95, {"90%": 0.9, "95%": 0.95}),
+    controls.number("x.price", "Price", 0.0, 0, 10, step=0.01),
+    controls.checkbox("x.halving", "Halving", False),
+    controls.day("x.dated", "Date", date(2026, 11, 22)),
+    controls.text("x.hidden", "Hidden layers", "128", Network.parse, "256, 128"),
+)
+USUAL = {
+    "size": 32,
+    "range": [0.1, 1.0],
+    "by": ["a/cpu"],
+    "target": 0.95,
+    "price": 0.0,
+    "halving": False,
+    "dated": date(2026, 11, 22),
+    "hidden": "128",
+}
+
+
+class Parameters(dict):
+    def to_dict(self):
+        return dict(self)
+
+
+def test_the_elements_say_the_defaults_and_the_check_gives_them_back():
+    panel = PANEL.panel(Address(), stop=button("Stop", ""))
+    said = {name: list(value) if name == "range" else value for name, value in panel.value.items()}  # type: ignore[call-overload]
+    assert said == {**USUAL, "stop": 0}
+    assert PANEL.checked(panel.value) == {**USUAL, "stop": 0, "dated": "2026-11-22"}
+
+
+def test_an_address_fills_the_elements():
+    given = {"x.size": "8", "x.by": "b/gpu,a/cpu", "x.target": "0.9", "x.halving": "True", "x.hidden": "16"}
+    value = PANEL.panel(Address(arguments=given)).value
+    assert {name: value[name] for name in ("size", "by", "target", "halving", "hidden")} == {
+        "size": 8,
+        "by": ["b/gpu", "a/cpu"],
+        "target": 0.9,
+        "halving": True,
+        "hidden": "16",
+    }
+
+
+def test_what_changes_is_written_into_the_address_and_a_press_is_not():
+    written = Parameters()
+    panel = PANEL.panel(Address(written), again=button("Again", ""))
+    panel._update({"size": 2, "again": 1})  # a slider sends its position
+    assert written["x.size"] == "64"
+    assert "x.again" not in written
+    assert set(written) == set(PANEL.settings)
+
+
+def test_what_a_control_cannot_say_is_a_sentence():
+    with pytest.raises(ValueError, match=r"x\.size: expected one of 8, 32, 64; the nearest is 32, got 33"):
+        PANEL.checked(USUAL | {"size": 33})
+
+
+def test_a_runtime_is_read_as_it_is_written():
+    usable = controls.runtimes()
+    assert usable, "one can run everywhere: NumPy"
+    for label, written in usable.items():
+        assert controls.runtime(written).label == label

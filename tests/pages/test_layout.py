@@ -1,0 +1,69 @@
+"""The frame of an experiment: what is escaped, what keeps its place, what is left out when there is nothing to say."""
+
+import re
+
+import pandas as pd
+import pytest
+
+from lib.data.mnist import Facts
+from lib.pages import layout
+from lib.views.chart import Chart
+from lib.workers.notes import State
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_a_bar_is_there_while_something_is_under_way(state):
+    line = layout.state_line(state, 1, 4, "a < b", "it < failed")
+    assert ("<progress" in line) is state.under_way
+    assert ('value="0.250"' in line) is state.under_way
+    assert "a &lt; b" in line
+    assert '<p class="lab-problem" role="alert">it &lt; failed</p>' in line
+
+
+def test_the_space_of_the_last_sentence_is_reserved_while_there_is_none():
+    assert "aria-hidden" in layout.sentence("", "what was said")
+    assert layout.sentence("new", "old") == '<p class="lab-sentence" aria-live="polite">new</p>'
+    assert layout.said("") == layout.quiet("") == layout.problems([]) == ""
+
+
+def test_only_what_is_done_was_saved():
+    assert layout.saved_or(State.DONE, True) is State.SAVED
+    assert layout.saved_or(State.DONE, False) is State.DONE
+    assert layout.saved_or(State.FAILED, True) is State.FAILED
+
+
+def test_a_chart_has_its_place_before_it_is_drawn():
+    chart = Chart({"height": 100}, "c")
+    blank, drawn = (layout.figure("a < b", chart, drawn=drawn) for drawn in (False, True))
+    place = f'style="height:{chart.height_px}px"'
+    assert place in blank
+    assert place in drawn
+    assert "a &lt; b" in blank
+    assert layout.framed("caption", "<svg>", "low").startswith('<figure class="lab-figure low"><figcaption>caption')
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted"),
+    [
+        (None, "looking for MNIST"),
+        (Facts("MNIST", "1"), "Images: MNIST."),
+        (Facts("MNIST", "1", "damaged"), "MNIST, but read this"),
+        (Facts("digits", "0", "no connection"), "digits, not MNIST"),
+    ],
+)
+def test_the_images_are_named_in_a_place_of_one_height(facts, wanted):
+    shown = layout.images_line(facts)
+    assert wanted in re.sub("<[^>]+>", "", shown)
+    assert shown.startswith('<div class="lab-images')
+
+
+@pytest.mark.parametrize(
+    ("passed", "words"), [("30s", "a moment ago"), ("10min", "10 minutes ago"), ("5h", "5 hours ago")]
+)
+def test_a_time_is_told_in_words(passed, words):
+    assert layout._ago((pd.Timestamp.now("UTC") - pd.Timedelta(passed)).isoformat()) == words
+
+
+def test_a_long_time_ago_is_a_day():
+    assert layout._ago("2026-01-31T10:00:00+00:00") == "on 2026-01-31"
+    assert layout._ago("") == "earlier"

@@ -1,0 +1,79 @@
+"""A stage: one task at a time, begun anew only for something else or at the press of a button."""
+
+import gc
+import threading
+import weakref
+
+import pytest
+
+from lib.pages.streaming import Stage
+from lib.workers.notes import State
+from lib.workers.queue import Request
+
+
+@pytest.fixture
+def stage():
+    return Stage(None, None)  # type: ignore[arg-type]
+
+
+def begun(stage, asked, presses, heard=None):
+    def make(pressed):
+        if heard is not None:
+            heard.append(pressed)
+        return (asked,), lambda engine, store, cancel, request: iter(["one", "two"])
+
+    return stage.begin_if_new(asked, presses, Request(), make)
+
+
+def test_a_task_is_begun_anew_for_something_else_or_at_the_press_of_a_button(stage):
+    heard = []
+    first = begun(stage, "a", 0, heard)
+    assert begun(stage, "a", 0, heard) is first
+    other = begun(stage, "b", 0, heard)
+    assert other is not first
+    assert begun(stage, "b", 1, heard) is not other
+    assert heard == [False, False, True], "the third time the button was pressed"
+    assert stage.began_with == ("b",)
+
+
+def test_a_task_gives_what_its_work_yields(stage):
+    task = begun(stage, "a", 0)
+    assert task.wait_for_end(5)
+    assert (task.view().items, task.view().state) == (["one", "two"], State.DONE)
+
+
+def until_cancelled(engine, store, cancel, request):
+    cancel.wait(20)
+    yield from ()
+
+
+def test_the_next_task_ends_the_one_before(stage):
+    first = stage.begin(until_cancelled, Request())
+    stage.begin(until_cancelled, Request())
+    assert first.wait_for_end(5)
+    assert first.state is State.STOPPED
+    stage.stop()
+    assert stage.running.wait_for_end(5)
+
+
+def test_a_stage_that_nobody_holds_ends_its_task(stage):
+    """As when a session ends: the task's thread must not hold the stage."""
+    ended, here = threading.Event(), Stage(None, None)  # type: ignore[arg-type]
+
+    def work(engine, store, cancel, request):
+        yield from until_cancelled(engine, store, cancel, request)
+        ended.set()
+
+    here.begin_if_new("a", 0, Request(), lambda pressed: ((), work))
+    gone = weakref.ref(here)
+    del here
+    gc.collect()
+    assert gone() is None
+    assert ended.wait(5)
+
+
+def test_only_the_latest_showing_may_draw(stage):
+    first = stage.next_showing()
+    assert first()
+    second = stage.next_showing()
+    assert (first(), second()) == (False, True)

@@ -1,0 +1,58 @@
+"""Settings and the address: what is read comes back as what it is, and what cannot be used is a sentence."""
+
+from datetime import date
+
+import pytest
+
+from lib.pages import url_state
+from lib.pages.url_state import Address
+
+
+@pytest.mark.parametrize(
+    ("setting", "said", "value"),
+    [
+        (url_state.choice("x", 1, (1, 2, 4)), "4", 4),
+        (url_state.choice("x", 0.1, (0.001, 0.1)), "1e-3", 0.001),
+        (url_state.choice("x", "a", ("a", "b")), "b", "b"),
+        (url_state.choice("x", False, (False, True)), "True", True),
+        (url_state.choices("x", [1], (1, 2, 4)), "4,1", [4, 1]),
+        (url_state.choices("x", [1], (1, 2, 4)), "", []),
+        (url_state.ends("x", (1, 2), (1, 2, 4)), "2,4", [2, 4]),
+        (url_state.number("x", 0, 0, 9, whole=True), "7", 7),
+        (url_state.number("x", 0.0, 0, 9), "0.25", 0.25),
+        (url_state.day("x", date(2026, 1, 1)), "2026-11-22", "2026-11-22"),
+        (url_state.text("x", "", int), "12", "12"),
+    ],
+)
+def test_a_text_is_read_as_what_its_setting_holds(setting, said, value):
+    found = setting.read(said)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said", "sentence"),
+    [
+        (url_state.choice("x", 1, (1, 2, 4)), "5", "expected one of 1, 2, 4; the nearest is 4"),
+        (url_state.choice("x", "a", ("alpha", "beta")), "alpa", "expected one of alpha, beta; the nearest is alpha"),
+        (url_state.ends("x", (1, 2), (1, 2, 4)), "4,2", "expected two of 1, 2, 4, the smaller first"),
+        (url_state.number("x", 0, 0, 9, whole=True), "1.5", "expected a whole number from 0 to 9"),
+        (url_state.number("x", 0, 0, 9), "nan", "expected a number from 0 to 9"),
+        (url_state.text("x", "", int), "1" * 201, "x: expected at most 200 characters, got 201; write less"),
+    ],
+)
+def test_what_cannot_be_used_is_said_with_what_was_expected(setting, said, sentence):
+    with pytest.raises(ValueError, match="expected") as caught:
+        setting.read(said)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_an_address_that_is_cleared_says_nothing_any_more():
+    setting = url_state.choice("x.a", 1, (1, 2))
+    address = Address(arguments={"x.a": "2", "x.b": "3"})
+    address.check({"x.a": setting})
+    assert address.read(setting) == 2
+    assert len(address.problems) == 1
+    address.clear()
+    assert address.read(setting) == 1
+    assert address.problems == []

@@ -1,0 +1,53 @@
+"""The widgets: what travels to the browser, and when."""
+
+import base64
+
+import numpy as np
+import pytest
+
+from lib import ROOT
+from lib.backends.base import initial_parameters
+from lib.pages import widgets
+from lib.pages.widgets import DrawDigit
+from lib.spec import Network
+
+
+def test_a_network_travels_as_its_shapes_and_all_its_float32_values():
+    parameters = initial_parameters(Network((16, 8)), 0)
+    sent = widgets.encode(parameters)
+    assert sent["shapes"] == [[784, 16], [16, 8], [8, 10]]
+    values = np.frombuffer(base64.b64decode(sent["values"]), "<f4")
+    at = 0
+    for weights, biases in parameters:
+        for part in (weights, biases):
+            np.testing.assert_array_equal(values[at : at + part.size], part.ravel())
+            at += part.size
+    assert at == len(values)
+
+
+def test_two_test_images_of_each_digit_are_offered():
+    labels = np.arange(40) % 10
+    images = np.broadcast_to(np.arange(40, dtype=np.uint8)[:, None, None], (40, 28, 28))  # each of one grey
+    greys = [set(base64.b64decode(one)) for one in widgets.sample_digits(images, labels)]
+    assert greys == [{n} for n in range(20)], "the first of each digit, then the second"
+
+
+def test_a_network_is_drawn_once_somebody_has_scrolled_near():
+    canvas, done = DrawDigit(), []
+    canvas.when_seen(lambda: done.append("first"))
+    canvas.when_seen(lambda: done.append("second"))
+    assert done == []
+    canvas._handle_custom_msg({"seen": True}, [])
+    assert done == ["second"], "what was to be drawn last"
+    canvas.when_seen(lambda: done.append("third"))
+    assert done == ["second", "third"], "and every later one at once"
+
+
+@pytest.mark.parametrize("widget", [DrawDigit, widgets.CopyLink, widgets.PageAids, widgets.RaceTable])
+def test_a_widget_brings_its_own_javascript(widget):
+    assert "export default { render }" in widget()._esm
+
+
+def test_every_script_of_the_folder_is_a_widgets():
+    scripts = {path.read_text() for path in (ROOT / "lib/pages/widgets").glob("*.js")}
+    assert scripts == {str(one._esm) for one in (DrawDigit, widgets.CopyLink, widgets.PageAids, widgets.RaceTable)}
