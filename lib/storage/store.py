@@ -102,6 +102,12 @@ _REASONS = {
 )
 
 
+class _CutOff(sqlite3.DatabaseError):
+    """The file ends within a page. SQLite takes the rest of it for zeros, and finds fewer rows without an error."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
 class StoreUnusable(OSError):
     """The store can be neither read nor written; the text says why, and what to do."""
 
@@ -117,7 +123,7 @@ class Store:
             try:
                 self.path = cache_dir() / "results.sqlite"
             except CacheUnwritable as error:
-                self._why_not = f"Results are not kept: {error}."
+                self._why_not = f"Results are not being saved: {error}."
 
     @property
     def trouble(self) -> str:
@@ -274,7 +280,7 @@ class Store:
             raise
         except (sqlite3.Error, OSError) as error:
             reason = _REASONS.get(_code(error), f"{error}; set MNIST_CACHE_DIR to another folder")
-            raise StoreUnusable(f"Results are not kept: {self.path} cannot be used: {reason}.") from error
+            raise StoreUnusable(f"Results are not being saved: {self.path} cannot be used: {reason}.") from error
 
     def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         assert self.path is not None, "asked for before"
@@ -303,8 +309,8 @@ class Store:
 
             self._transaction(save)
             self._set_aside = (
-                f"The file of kept results was damaged; it was set aside as {aside}, and a new one was begun with what"
-                f" could still be read of it: {saved:,} results."
+                f"The file of stored results was damaged; it was set aside as {aside}, and a new one was begun with"
+                f" what could still be read of it: {saved:,} results."
             )
 
     def _prepared(self, path: Path) -> sqlite3.Connection:
@@ -313,11 +319,14 @@ class Store:
             database.row_factory, database.text_factory = sqlite3.Row, _text
             _use_wal(database)
             database.execute("PRAGMA synchronous = NORMAL")
+            (page_bytes,) = database.execute("PRAGMA page_size").fetchone()
+            if path.stat().st_size % page_bytes:
+                raise _CutOff
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version > SCHEMA_VERSION:
                 raise StoreUnusable(
-                    f"Results are not kept: {path} was written by a newer version (schema {version}, this one knows"
-                    f" {SCHEMA_VERSION}); update this program, or set MNIST_CACHE_DIR to another folder."
+                    f"Results are not being saved: {path} was written by a newer version (schema {version}, this one"
+                    f" knows {SCHEMA_VERSION}); update this program, or set MNIST_CACHE_DIR to another folder."
                 )
             if version < SCHEMA_VERSION:
                 database.execute("BEGIN IMMEDIATE")  # the second program waits, and finds the tables there

@@ -25,7 +25,8 @@ LOSS_DOMAIN = (0.02, 8.0)
 INK_SHARE = 0.7
 # Each row brings its colour, so that other lines need no other frame.
 ROW_COLOR = alt.Color("color:N", scale=None, legend=None)
-X_MAX = -987654.0  # stands for the end of an x axis in a frame that is built once
+# From 0 to an end that `with_x_max` sets, so that a frame is built once whatever is drawn in it.
+X_SCALE = alt.Scale(domainMin=0, domainMax=alt.ExprRef("x_max"), nice=False)
 FONT = "PT Sans, system-ui, sans-serif"  # the page's
 
 
@@ -125,13 +126,9 @@ def room(texts: Sequence[str]) -> list[dict]:
     return [{"text": text} for text in texts]
 
 
-def with_x_max(part: Any, x_max: float) -> Any:
-    """A copy in which `X_MAX` is the real end of the axis."""
-    if isinstance(part, dict):
-        return {name: with_x_max(value, x_max) for name, value in part.items()}
-    if isinstance(part, list):
-        return [with_x_max(value, x_max) for value in part]
-    return x_max if part == X_MAX else part
+def with_x_max(spec: dict, x_max: float) -> dict:
+    """A copy in which `X_SCALE` ends at `x_max`."""
+    return spec | {"params": [*spec.get("params", ()), {"name": "x_max", "value": x_max}]}
 
 
 def log_scale(domain: Sequence[float], **options: Any) -> alt.Scale:

@@ -31,7 +31,7 @@ from lib.views.chart import (
     FONT,
     LOSS_DOMAIN,
     ROW_COLOR,
-    X_MAX,
+    X_SCALE,
     Chart,
     labels,
     moved_apart,
@@ -92,7 +92,7 @@ def _density_frame(unit: str) -> dict:
     """Cells whose opacity is the share of models, under quantile lines in the colour of the text."""
     x = alt.X(
         "x:Q",
-        scale=alt.Scale(domain=[0, X_MAX], nice=False),
+        scale=X_SCALE,
         axis=alt.Axis(tickCount=5, format=",.6~g"),
         title=unit,
     )

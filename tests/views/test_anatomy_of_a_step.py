@@ -1,0 +1,48 @@
+"""The step in parts, as table, chart and sentence, from literal figures."""
+
+import pytest
+
+from lib.backends.registry import Runtime, versions
+from lib.experiments.anatomy_of_a_step import tasks
+from lib.profiling.operations import (
+    ALL,
+    OPERATIONS,
+    PRODUCT,
+)
+from lib.spec import Network
+from lib.storage.records import Kind, Record
+from lib.timing.measurement import Ended, Measurement
+from lib.views.anatomy_of_a_step import experiments_table, operations_table, parts_chart, sentence, splits
+from tests.profiling.test_step_breakdown import FOUND
+
+
+def cached(task, seconds):
+    """Records as a worker would have made them."""
+    return [
+        Record.of(
+            Kind.ANATOMY,
+            task.subject | {"name": name, "work": 1.0},
+            Measurement((s, s, 1.02 * s), 1, Ended.SPREAD),
+            versions(task.runtime.backend),
+        )
+        for name, s in seconds.items()
+    ]
+
+
+def test_the_table_and_the_chart_show_what_is_kept():
+    operations, parts = tasks([Runtime("numpy")], Network((128,)), 32)
+    assert "–" in operations_table([operations], [parts], [], True)
+    records = cached(operations, dict.fromkeys([*(o.key for o in OPERATIONS), ALL, PRODUCT], 10e-6)) + cached(
+        parts, FOUND
+    )
+    table = operations_table([operations], [parts], records, True)
+    for text in (">50.0 μs", ">100 μs", "541", "751", "quartiles"):
+        assert text in table, text
+    assert "other sizes" in operations_table([operations], [parts], records, False)
+    known = splits([parts], records)
+    assert "unexplained" in experiments_table([parts], records)
+    spec = parts_chart(known, [Runtime("numpy")]).spec
+    drawn = [row for rows in spec["datasets"].values() for row in rows if "part" in row]
+    assert sum(row["us"] for row in drawn) == pytest.approx(200)
+    assert "60%" in sentence(known, 32)
+    assert sentence({}, 32) == ""
