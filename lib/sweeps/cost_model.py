@@ -1,7 +1,7 @@
 """Which strategy will be quickest: a few measured steps of each, on this machine, and arithmetic.
 
-What is measured is kept with the other records and not measured again. A sweep that is over in seconds anyway is not
-worth measuring for: then it is one after another.
+What is measured is stored with the other records and not measured again. A sweep that is over in seconds anyway is not
+worth measuring for: its trainings run one after another.
 """
 
 import statistics
@@ -38,7 +38,7 @@ Subject = dict[str, str | int | float]
 
 @dataclass(frozen=True)
 class StepTime:
-    """What one program takes: the median of all times that it was measured, and their ends."""
+    """What one program takes: the median of all its measured step times, and their smallest and largest, in seconds."""
 
     step_s: float
     first_call_s: float
@@ -48,7 +48,15 @@ class StepTime:
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> "StepTime":
-        """From measurements that nothing disturbed, where there are any."""
+        """The step time from records of one program, of those that nothing disturbed where there are any.
+
+        Args:
+            records: At least one, the oldest first; `first_call_s` is in their subjects.
+
+        Returns:
+            The median, smallest and largest of their median step times; first call and warnings are those of the
+            latest.
+        """
         good = [record for record in records if not record.warnings] or records
         steps_s = sorted(record.measurement.median_s for record in good)
         first_call_s = float(good[-1].subject["first_call_s"])
@@ -97,7 +105,7 @@ def evaluation_flops(part: Part) -> float:
 
 
 def nominal_s(trainings: Sequence[Training]) -> float:
-    """Seconds one after another, before anything is measured: 15 μs per step and 150 GFLOP/s."""
+    """Seconds of the trainings one after another, before anything is measured: 15 μs per step and 150 GFLOP/s."""
     return sum(
         training.epochs
         * training.steps_per_epoch()
@@ -117,7 +125,31 @@ def pick(
     worth_s: float = WORTH_S,
     with_processes: bool = True,
 ) -> Generator[Message | Choosing, None, Picked | None]:
-    """Measure what is missing, and choose. None: cancelled."""
+    """Measure the step times that are missing, and pick the strategy that is expected to end first.
+
+    Nothing is measured for a single training, or where one after another should take less than `worth_s`.
+
+    Args:
+        trainings: At least one, all for this runtime.
+        limits: What a stack may use on the runtime's device.
+        runtime: Whose workers or processes train.
+        engine: Its workers measure, and its queue says when.
+        store: Where step times are looked up and stored; None: all are measured, and none is stored.
+        cancel: Ends the measuring early.
+        request: For whom, and how urgently, a turn is wanted.
+        worth_s: Seconds of work below which nothing is measured.
+        with_processes: Whether the pools of processes may be picked too.
+
+    Yields:
+        `Choosing` before the first step is measured, then the engine's messages, without `Progress`.
+
+    Returns:
+        What was picked, with the seconds expected of each strategy considered; None if cancelled.
+
+    Raises:
+        MemoryError: A network does not fit into the memory of `limits`.
+        WorkerDied, TrainingFailed: From the worker that measures.
+    """
     nominal = nominal_s(trainings)
     if len(trainings) == 1 or nominal < worth_s:
         what = "one training" if len(trainings) == 1 else f"about {nominal:.1f} s of work"
@@ -145,7 +177,11 @@ def pick(
 
 
 def candidates(trainings: Sequence[Training], limits: Limits) -> list[str]:
-    """The strategies in the engine's workers that differ for these trainings."""
+    """Keys of the strategies in the engine's workers that divide these trainings differently; `sequential` comes first.
+
+    Raises:
+        MemoryError: A network does not fit into the memory of `limits`.
+    """
     found, seen = [], []
     for key in ("sequential", "vmap", "padded", "sharded"):
         plan = set(parts(STRATEGIES[key], trainings, limits))
@@ -156,13 +192,13 @@ def candidates(trainings: Sequence[Training], limits: Limits) -> list[str]:
 
 
 def expected_s(plan: Sequence[Part], step_times: Mapping[Part, StepTime], compiled_s: float = COMPILED_S) -> float:
-    """Seconds of a plan.
+    """Seconds that a plan takes: steps, evaluations, and the first call of each program.
 
     Args:
         plan: All parts, one after another.
-        step_times: Of those that were measured, at least one. A program that was not is as fast as the largest that
-            was, by arithmetic.
-        compiled_s: For each program to be loaded.
+        step_times: Of the parts that were measured, at least one. One that was not computes as fast as the measured
+            part with the most arithmetic.
+        compiled_s: For each measured program to be loaded; any other takes the first call of that same part.
     """
     largest = max(step_times, key=_weight)
     flops_per_s = max(step_flops(part) / step_time.step_s for part, step_time in step_times.items())
@@ -183,12 +219,17 @@ def _weight(part: Part) -> float:
 
 
 def _scaled(step_time: StepTime, of: Part, to: Part) -> StepTime:
-    """A part's step time, taken from another's by the arithmetic."""
+    """A part's step time, scaled from another's by the arithmetic of a step."""
     return replace(step_time, step_s=step_time.step_s * step_flops(to) / step_flops(of))
 
 
 def in_words(best: str, expected: Mapping[str, float]) -> str:
-    """The choice and its reason in a sentence."""
+    """The choice and its reason in a sentence.
+
+    Args:
+        best: Key of the strategy chosen.
+        expected: Seconds by key of strategy, `best` among them.
+    """
     others = ", ".join(
         f"{STRATEGIES[key].label} {s:.1f} s" for key, s in sorted(expected.items(), key=lambda kv: kv[1]) if key != best
     )
@@ -199,7 +240,17 @@ def in_words(best: str, expected: Mapping[str, float]) -> str:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Measures programs in the runtime's worker, or remembers them."""
+    """Step times of programs: looked up in the store, or measured in the runtime's worker.
+
+    Args:
+        engine: Its workers measure, and its queue says when.
+        store: None: nothing is looked up or stored.
+        runtime: What trains.
+        cancel: Ends the measuring early.
+        request: For whom, and how urgently, a turn is wanted.
+        max_probes: At most so many programs of a plan are measured: those with the most arithmetic.
+        again: Measure what is stored too.
+    """
 
     engine: Engine
     store: Store | None
@@ -207,10 +258,19 @@ class StepTimes:
     cancel: Cancel
     request: AnyRequest
     max_probes: int = MAX_PROBES
-    again: bool = False  # measure what is kept too
+    again: bool = False  # measure what is stored too
 
     def of(self, plan: Sequence[Part]) -> Generator[Message, None, dict[Part, StepTime]]:
-        """Step times of a plan's parts: of the programs that are known, and of the `MAX_PROBES` that weigh most."""
+        """Step times of a plan's parts: of the programs that are stored, and of the `max_probes` that weigh most.
+
+        What was disturbed each time is measured again, up to `MAX_DISTURBED` times in all.
+
+        Yields:
+            The engine's messages, without `Progress`.
+
+        Returns:
+            The step times by part; parts whose program is neither stored nor measured are missing.
+        """
         by_program: dict[tuple, list[Part]] = {}
         for part in plan:
             by_program.setdefault(tuple(program_of(part).items()), []).append(part)
@@ -235,7 +295,7 @@ class StepTimes:
         return current(self.store.records(Kind.STEP_TIME), Kind.STEP_TIME, self._subject(program), self.runtime.backend)
 
     def _measured(self, program: Subject, part: Part) -> Generator[Message, None, list[Record]]:
-        """Begin the part, and end it after a few steps; no record where it was cancelled."""
+        """Begin the part, and end it after a few steps; no record where it ended before the first of them."""
         chosen = part.trainings if part.devices else part.trainings[:1]
         first_call_s, reports = 0.0, []
         how = How(devices=part.devices, probe_s=PROBE_S)
@@ -258,7 +318,18 @@ class StepTimes:
         return [record]
 
     def pooled_s(self, groups: Sequence[tuple[Training, ...]], n: int) -> Generator[Message, None, float | None]:
-        """Seconds of these groups by `n` processes; None where it was cancelled or they could not train."""
+        """Seconds of these groups by `n` processes of this machine, their start included where they are not running.
+
+        Args:
+            groups: What a process is given at once: one training, or several as a stack.
+            n: Processes.
+
+        Yields:
+            What there is to say while a turn is waited for: `Waiting` or `Disturbed`.
+
+        Returns:
+            Seconds until the last process is done; None if cancelled, or if the processes could not train.
+        """
         start_s = 0.0 if is_warm(self.runtime) else POOL_START_S
         plan = [Part(group, int(len(group) > 1)) for group in groups]
         step_times: dict[Part, StepTime] = {}
@@ -284,7 +355,7 @@ class StepTimes:
         return start_s + makespan(cost_s, n)
 
     def _pooled(self, program: Subject, trainings: Sequence[Training], n: int) -> list[Record]:
-        """A step's seconds while all processes train the same; nothing where they could not."""
+        """The step time while all processes train the same, as one record; none where they could not."""
         task = PoolTask(
             self.runtime, tuple(trainings), Expected.here(self.runtime, ""), stacked=len(trainings) > 1, probe_s=PROBE_S
         )
@@ -308,10 +379,12 @@ class StepTimes:
 def quickest(reports: Sequence[tuple[int, int, float]]) -> tuple[float, int]:
     """Seconds and steps of the quickest report.
 
-    `reports`: of each the first step, the number of steps, and one network's share of the seconds.
+    The quickest, because a disturbance only ever slows a machine; and not the first, whose memory is not in the caches
+    yet.
 
-    The quickest, because what disturbs a machine only ever slows it, and not the first, whose memory is not in the
-    caches yet.
+    Args:
+        reports: At least one: its first step, its number of steps, and the seconds of one network. Those that begin at
+            the same step are networks of one stack, whose seconds add up.
 
     >>> quickest([(0, 16, 9.0), (16, 100, 1.0), (16, 100, 1.0), (116, 100, 3.0)])
     (2.0, 100)
@@ -324,7 +397,9 @@ def quickest(reports: Sequence[tuple[int, int, float]]) -> tuple[float, int]:
 
 
 def makespan(cost_s: Sequence[float], n: int) -> float:
-    """Seconds until the last of `n` processes is done, the longest trainings first.
+    """Seconds until the last of `n` processes is done, if the longest task always goes next to the first that is free.
+
+    The rule is “longest processing time first”: Graham, “Bounds on multiprocessing timing anomalies”, 1969.
 
     >>> makespan([3, 3, 2, 2, 2], 2)
     7.0
@@ -336,5 +411,11 @@ def makespan(cost_s: Sequence[float], n: int) -> float:
 
 
 def limits_of(runtime: Runtime, free_bytes: float, cache_bytes: float) -> Limits:
-    """What a stack may use here."""
+    """What a stack may use on the runtime's device, or devices.
+
+    Args:
+        runtime: Its devices are counted.
+        free_bytes: Memory that a stack may use.
+        cache_bytes: Of each device, for parameters.
+    """
     return Limits(free_bytes, cache_bytes, max(1, device_count(runtime.device)))

@@ -1,7 +1,7 @@
 """Other machines: a Dask scheduler's workers as an executor. Dask is optional: `make cluster` installs it.
 
 Every worker is asked what it has before it is given anything; those of other versions or code, and those that compute
-wrongly, are left out, by name.
+wrongly, are left out, and reported by name.
 """
 
 import os
@@ -15,12 +15,12 @@ from lib.sweeps.process_pool import Expected, OtherVersions, refuse_if_other, re
 from lib.workers.messages import TrainingFailed
 
 ADDRESS = "DASK_SCHEDULER_ADDRESS"
-ANSWER_S = 4.0  # a scheduler that has not answered by then does not count on being waited for
+ANSWER_S = 4.0  # a scheduler that is there answers sooner
 LOCAL = "or choose another strategy: all of them train on this machine"
 
 
 class NoCluster(TrainingFailed):
-    """There is no cluster to be had; the text says why and what to do."""
+    """No cluster can be used; the text says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,25 @@ class Cluster:
 
 
 def address() -> str | None:
-    """Where the scheduler is, if the environment says so."""
+    """The scheduler's address, from the environment variable `DASK_SCHEDULER_ADDRESS`; None if it is unset or empty."""
     return os.environ.get(ADDRESS) or None
 
 
 @contextmanager
 def connected(to: str, runtime: Runtime, data_digest: str) -> Iterator[Cluster]:
-    """A connection for as long as it is needed. Raises `NoCluster` within 5 s, with a sentence."""
+    """A connection to a scheduler, closed at the end of the block.
+
+    Args:
+        to: The scheduler's address, such as `tcp://host:8786`.
+        runtime: What the workers shall train with; those that cannot, or compute wrongly with it, are refused.
+        data_digest: Of the training images; each worker compares its own when it is given a task.
+
+    Yields:
+        The workers that can be used, at least one.
+
+    Raises:
+        NoCluster: Dask is not installed, the scheduler does not answer within `ANSWER_S`, or no worker can be used.
+    """
     try:
         from distributed import Client
     except ImportError as error:
@@ -62,6 +74,7 @@ def connected(to: str, runtime: Runtime, data_digest: str) -> Iterator[Cluster]:
 
 
 def _check(expected: Expected, runtime: Runtime) -> str | None:
+    """In a worker: why it cannot be used, or None."""
     try:
         refuse_if_other(expected, runtime)
         refuse_if_wrong(runtime)

@@ -10,7 +10,11 @@ from lib.workers.messages import Item, Message
 
 @dataclass(frozen=True)
 class Finished:
-    """An item is done; `cached` where its curve came from the store, without its parameters."""
+    """An item is done; `cached` if its curve came from the store, which comes without parameters.
+
+    `parameters` are those after the last epoch, where they were wanted; `strategy` is the key of what trained it, empty
+    for what was cached.
+    """
 
     item: Item
     curve: Curve
@@ -33,7 +37,10 @@ class Choosing:
 
 @dataclass(frozen=True)
 class Picked:
-    """How they will be trained, and why; `expected_s` by strategy, where it was asked to choose."""
+    """The key of the strategy by which they will be trained, and why.
+
+    `expected_s` are the seconds expected by key of strategy; empty where the strategy was given.
+    """
 
     strategy: str
     why: str
@@ -42,7 +49,7 @@ class Picked:
 
 @dataclass(frozen=True)
 class Continued:
-    """An item goes on after so many epochs, which are cached; these are its curve so far."""
+    """An item goes on from a shorter training that is cached; `curve` is that training's."""
 
     item: Item
     curve: Curve
@@ -50,14 +57,14 @@ class Continued:
 
 @dataclass(frozen=True)
 class Refused:
-    """A worker of a cluster is not used; why."""
+    """A worker of a cluster is not used; `why` is a sentence."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Void:
-    """What these items have streamed so far is void: their worker was replaced and they begin again."""
+    """All earlier events of these items are void, because they begin again: their worker was replaced, for example."""
 
     items: tuple[Item, ...]
 

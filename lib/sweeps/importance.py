@@ -17,8 +17,18 @@ SETTINGS_PER_DIMENSION = 10  # Loeppky, Sacks and Welch, “Choosing the sample 
 
 @dataclass(frozen=True)
 class Dimension:
-    """A setting that is searched: its column, its range, and how it is read: on a log scale, in whole numbers, called
-    what.
+    """A setting that is searched: the column of its values, and its range.
+
+    Args:
+        column: In the frame of settings.
+        low: Lower end of the range.
+        high: Upper end of the range.
+        log: Whether its axis is logarithmic.
+        whole: Whether its values are whole numbers.
+        label: What it is called; empty: its column, with spaces.
+
+    Raises:
+        ValueError: Not `low < high`, or a logarithmic axis that does not begin above 0.
 
     >>> Dimension("depth", 1, 3, whole=True).height(np.array([1, 2, 3])).tolist()
     [0.0, 0.5, 1.0]
@@ -38,20 +48,30 @@ class Dimension:
 
     @property
     def name(self) -> str:
+        """What it is called: its label, else its column with spaces."""
         return self.label or self.column.replace("_", " ")
 
     def height(self, values: np.ndarray) -> np.ndarray:
-        """Place on the axis, 0 at its foot to 1 at its top."""
+        """Where values stand on the axis, clipped to it: 0 at its foot to 1 at its top, float of the same shape."""
         along = np.log if self.log else np.asarray
         low, high = along(self.low), along(self.high)
         return np.clip((along(np.asarray(values, dtype=float)) - low) / (high - low), 0.0, 1.0)
 
     def text(self, value: float) -> str:
+        """A value as it is shown: whole, or with two digits."""
         return f"{value:,.0f}" if self.whole else f"{value:.2g}"
 
 
 def settled(frame: pd.DataFrame) -> pd.DataFrame:
-    """The settings whose outcome is known; `error` is what is missing to 100 %, at chance for what did not learn."""
+    """The settings whose outcome is known, with a column `error`: 1 − accuracy.
+
+    Args:
+        frame: A row for each setting, with `accuracy` (0 to 1, missing while unknown) and `diverged`.
+
+    Returns:
+        A copy of the rows that diverged or have an accuracy. `error` is at least 1e-4, and 0.9, that of chance, for
+        what diverged or did not learn.
+    """
     known = frame.loc[frame["diverged"].astype(bool) | frame[ACCURACY].notna()].copy()
     known["diverged"] = known["diverged"].astype(bool)
     accuracy = known[ACCURACY].astype(float)
@@ -60,15 +80,23 @@ def settled(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def importance(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -> pd.DataFrame:
-    """What shuffling a dimension costs a random forest that predicts the error from the settings: dimension,
-    importance, low, high.
+    """How much worse a random forest predicts the error of a setting once a dimension is shuffled.
 
     The forest is fitted to log10(1 − accuracy), at chance for what diverged or did not learn. Importance is the R² lost
     when the dimension is shuffled among the settings, each predicted only by the trees that have not seen it (Breiman,
-    “Random forests”, 2001): on the rows that a forest was fitted to, noise would seem to matter as well. `low` and
-    `high` are the 95 % interval over resamples of the settings, the forest staying as it is. `attrs["out_of_bag_r2"]`
-    is the R² that is there to lose, `attrs["r2_interval"]` its interval over the same resamples, `attrs["settings"]`
-    how many there were. Largest first; empty with fewer than `MIN_SETTINGS` rows. Whether it means anything: `tells`.
+    “Random forests”, 2001): on the rows that a forest was fitted to, noise would seem to matter as well. Whether it
+    means anything: `tells`.
+
+    Args:
+        frame: A row for each setting: see `settled`, and a column for each dimension.
+        dimensions: Those that were searched.
+
+    Returns:
+        A row for each dimension, the most important first: `dimension` (its name), `importance`, `low` and `high`, the
+        95 % interval over resamples of the settings, the forest staying as it is. Empty with fewer than `MIN_SETTINGS`
+        settled rows, or no dimension. `attrs["settings"]` is the number of settled rows; where there are rows,
+        `attrs["out_of_bag_r2"]` is the R² that is there to lose, and `attrs["r2_interval"]` its interval over the same
+        resamples.
     """
     known = settled(frame)
     found = pd.DataFrame(columns=["dimension", "importance", "low", "high"])
@@ -103,17 +131,27 @@ def importance(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -> pd.DataF
 
 
 def tells(found: pd.DataFrame) -> bool:
-    """Whether the forest surely explains enough, and its first dimension is more than chance."""
+    """Whether what `importance` found means anything.
+
+    The forest must surely explain enough (the lower end of the interval of R² is above `EXPLAINS`), and the first
+    dimension must matter more than by chance (the lower end of its interval is above 0).
+    """
     return bool(len(found)) and found.attrs["r2_interval"][0] > EXPLAINS and bool(found["low"].iloc[0] > 0)
 
 
 def settings_needed(found: pd.DataFrame, n_dimensions: int) -> int | None:
-    """About how many settings would tell what mattered, where these do not; None: however many, for what is searched
-    explains too little.
+    """About how many settings it would take to tell what mattered, where `tells` says that these do not.
 
-    Ten a dimension at least. Beyond that: where R² is above `EXPLAINS`, as many as bring the lower end of its interval
-    there, which narrows with the root of their number; where only the interval reaches above it, twice as many as there
-    are.
+    `SETTINGS_PER_DIMENSION` a dimension at least. Beyond that: where R² is above `EXPLAINS`, as many as bring the lower
+    end of its interval there, which narrows with the root of their number; where only the interval reaches above it,
+    twice as many as there are.
+
+    Args:
+        found: What `importance` returned.
+        n_dimensions: How many dimensions were searched.
+
+    Returns:
+        A number of settings, all in all; None where no number would do, because what is searched explains too little.
     """
     least, n = SETTINGS_PER_DIMENSION * n_dimensions, found.attrs["settings"]
     if found.empty:
@@ -126,8 +164,11 @@ def settings_needed(found: pd.DataFrame, n_dimensions: int) -> int | None:
 
 
 def _out_of_bag_squares(inputs: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Squared errors of the forest's out-of-bag predictions (settings,), and with each dimension shuffled
-    (dimensions, settings)."""
+    """Squared errors of a forest's out-of-bag predictions, (settings,), and with each dimension shuffled.
+
+    The second is (dimensions, settings), the mean over `N_SHUFFLES` shuffles. `inputs` is (settings, dimensions),
+    `target` (settings,).
+    """
     from sklearn.ensemble import RandomForestRegressor  # 0.7 s, which the page's first chart need not wait for
 
     n, n_dimensions = inputs.shape

@@ -1,4 +1,4 @@
-"""A sweep's trainings in processes of this machine, or by an executor: as tasks whose results come back whole."""
+"""A sweep's trainings in processes of this machine, or by an executor: as tasks whose results arrive whole."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -35,7 +35,23 @@ class _Where:
 
 
 def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], strategy: str) -> Iterator[Update]:
-    """Raises TrainingFailed where a task fails or a worker has other versions."""
+    """Train items of one runtime in other processes, and yield each item when it is finished.
+
+    Args:
+        plan: The sweep's.
+        runtime: Of all of these items.
+        todo: The items that are not cached.
+        strategy: Key of a strategy that trains elsewhere: `processes`, `stacks` or `cluster`.
+
+    Yields:
+        `Refused` for each worker of a cluster that cannot be used, `Finished`, `Void` where a process died; in
+        processes of this machine `Waiting` and `Disturbed` too.
+
+    Raises:
+        TrainingFailed: A task failed, or a worker has other versions; `NoCluster` where there is no cluster.
+        ValueError: The strategy is `cluster`, but there is neither an executor nor a scheduler's address.
+        MemoryError: A network does not fit into the memory.
+    """
     try:
         with _where(plan, runtime, strategy) as where:
             yield from (Refused(why) for why in where.refused)
@@ -67,12 +83,12 @@ def _as_tasks(plan: Plan, runtime: Runtime, todo: Sequence[Item], strategy: str,
     expected = Expected.here(runtime, plan.facts.digest)
     left = [_task(plan, group, expected) for group in _groups(plan, runtime, todo, strategy, where.n_workers)]
     executor = where.executor
-    # Processes of this machine are timed work, and take turns like all of it; elsewhere nobody is disturbed.
+    # What processes of this machine do is timed, so it takes turns; other machines disturb nobody here.
     with plan.engine.turn(plan.request) if strategy in POOLED else nullcontext() as turn:
         while left and not plan.cancel.is_set():
             if turn is not None:
                 yield from turn.take(plan.cancel)
-                executor = local_pool(runtime)  # another one, if the last was ended for somebody who could not wait
+                executor = local_pool(runtime)  # a new one, if the last was ended for somebody who could not wait
             pause = turn.must_give_way if turn is not None else lambda: False
             for event in run_tasks(left, executor, where.n_workers, plan.cancel, where.renew, pause):
                 if isinstance(event, Died):
@@ -86,12 +102,12 @@ def _as_tasks(plan: Plan, runtime: Runtime, todo: Sequence[Item], strategy: str,
             if turn is not None:
                 turn.give_back()
     if plan.cancel.is_set() and strategy in POOLED:
-        local_pool(runtime, fresh=True)  # nobody wants what they are at
+        local_pool(runtime, fresh=True)  # nobody wants what they are doing
 
 
 def _task(plan: Plan, group: Sequence[Item], expected: Expected) -> PoolTask:
     start = tuple(plan.cached.start(item) for item in group)
-    if not all(start):  # nothing to go on from, or forgotten meanwhile: from the beginning
+    if not all(start):  # nothing to continue from, or no longer stored: from the beginning
         plan.cached.from_the_beginning(group)
         start = ()
     return PoolTask(

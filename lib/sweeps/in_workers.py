@@ -11,7 +11,24 @@ from lib.workers.messages import Checkpoint, How, Item, Progress, Ready, Restart
 
 
 def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], strategy: str, limits: Limits) -> Iterator[Update]:
-    """Those that go on after so many epochs by themselves."""
+    """Train items of one runtime in its worker of the engine, part after part; one part begins at one epoch.
+
+    Args:
+        plan: The sweep's.
+        runtime: Of all of these items.
+        todo: The items that are not cached.
+        strategy: Key of a strategy that trains in the engine's workers.
+        limits: What a stack may use.
+
+    Yields:
+        The engine's messages, without `Checkpoint` and `Trained`; `Finished` for each item, `cached` if another run
+        trained it meanwhile; `Void` where items begin again, and then `Continued` for those that go on from cached
+        epochs.
+
+    Raises:
+        WorkerDied, TrainingFailed: From the engine.
+        MemoryError: A network does not fit into the memory of `limits`.
+    """
     for first_epoch in sorted({plan.cached.first_epoch(item) for item in todo}):
         alike = [item.training for item in todo if plan.cached.first_epoch(item) == first_epoch]
         for part in parts(STRATEGIES[strategy], alike, limits):
@@ -24,7 +41,7 @@ def _train_part(plan: Plan, runtime: Runtime, part: Part, first_epoch: int, stra
     start = {}
     if first_epoch:
         start = {position: known for position, item in enumerate(items) if (known := cached.start(item)) is not None}
-        if len(start) < len(items):  # forgotten meanwhile, to make room: from the beginning
+        if len(start) < len(items):  # deleted meanwhile, to make room: from the beginning
             cached.from_the_beginning(items)
             yield Void(items)
             start, first_epoch = {}, 0
@@ -36,7 +53,7 @@ def _train_part(plan: Plan, runtime: Runtime, part: Part, first_epoch: int, stra
         if isinstance(message, Ready):
             cached.digest = message.data.digest
             if not any(one.epochs for one in collected.values()) and (curves := cached.all_curves(items)):
-                # Its turn has come; meanwhile another viewer may have trained the very same.
+                # While it waited for its turn, another viewer may have trained the same.
                 messages.close()  # type: ignore[attr-defined]
                 yield from (Finished(item, curve, cached=True) for item, curve in zip(items, curves, strict=True))
                 return

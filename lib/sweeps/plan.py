@@ -1,4 +1,4 @@
-"""What a sweep has to do, and what is known of it: made once, before anything is trained."""
+"""What a sweep has to do, and what is known of it: worked out once, before anything is trained."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
@@ -21,13 +21,17 @@ from lib.workers.queue import AnyRequest
 
 MAX_PARAMETERS = 2_000_000  # larger networks' parameters stay in the worker: 8 MB each are enough to send
 MAX_PARAMETER_BYTES = 256 * 2**20  # … and those of more networks than this, which is what the store holds
-MANY = 64  # more trainings than that keep thinned losses: nobody looks at each step of a thousand
+MANY = 64  # the losses of more trainings than that are thinned: nobody looks at each step of a thousand
 POINTS = 1_000  # of the losses of a training among many
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a sweep is made."""
+    """How a sweep is made.
+
+    Raises:
+        ValueError: `strategy` is neither `auto` nor a key of `STRATEGIES`.
+    """
 
     strategy: str = AUTO
     executor: Executor | None = None  # other processes; with it the strategy is `cluster`
@@ -46,7 +50,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Plan:
-    """Items, each once, and what their training needs."""
+    """A sweep's items, each once, and what it takes to train them."""
 
     items: tuple[Item, ...]
     engine: Engine
@@ -68,6 +72,17 @@ class Plan:
         request: AnyRequest,
         facts: Facts,
     ) -> "Plan":
+        """The plan for these items, at least one; equal ones become one.
+
+        Args:
+            items: What is to be trained.
+            engine: Its workers train.
+            store: Where curves are looked up and stored; None: nothing is cached.
+            cancel: Ends the sweep early.
+            options: How the sweep is made.
+            request: For whom, and how urgently, turns are wanted.
+            facts: Of the images that are trained on.
+        """
         items = tuple(dict.fromkeys(items))
         networks = [item.training.network for item in items]
         n_bytes, largest = sum(n.parameter_bytes for n in networks), max(n.n_parameters for n in networks)
@@ -76,30 +91,30 @@ class Plan:
         return cls(items, engine, cancel, options, request, facts, cached, want_parameters)
 
     def limits(self, runtime: Runtime) -> Limits:
-        """What a stack may use on this runtime's device."""
+        """What a stack may use on this runtime's device: a share of the memory that is free now."""
         free_bytes = MEMORY_SHARE * free_memory_bytes()
         limits = cost_model.limits_of(runtime, free_bytes, CACHE_BYTES[runtime.device])
         return replace(limits, max_waste=self.options.max_waste)
 
 
 class Cached:
-    """What the store has of a sweep's items, where they go on from, and how results are put back.
+    """What the store has of a sweep's items, where they continue from, and how results are stored.
 
     Args:
         store: None: nothing is cached.
         digest: Of the images that are trained on.
-        fresh: Nothing is served, and nothing goes on from what was trained earlier.
-        points: Losses are stored as the means of so many groups of steps; 0: all of them.
+        fresh: Serve nothing, and continue nothing that was trained earlier.
+        points: Store losses as the means of so many groups of steps; 0: all of them.
     """
 
     def __init__(self, store: Store | None, digest: str, fresh: bool = False, points: int = 0) -> None:
         self.store, self.digest, self.fresh, self.points = store, digest, fresh, points
         self.warnings: tuple[str, ...] = ()  # what disturbed the sweep
         self._keys: dict[tuple[Item, str], Key] = {}
-        self._begun: dict[Item, Curve] = {}  # of what goes on: its curve so far
+        self._begun: dict[Item, Curve] = {}  # of what continues: its curve so far
 
     def key(self, item: Item) -> Key:
-        """Under what an item's curve is stored; made once."""
+        """The key that an item's curve is stored under; made once for each item."""
         known = (item, self.digest)
         if known not in self._keys:
             self._keys[known] = Key(item.training, item.runtime, self.digest, versions(item.runtime.backend))
@@ -110,12 +125,16 @@ class Cached:
         return None if self.store is None or self.fresh else self.store.get(self.key(item))
 
     def all_curves(self, items: Sequence[Item]) -> list[Curve]:
-        """The curves of all of them, or nothing."""
+        """The curves of all of these items, in their order; empty unless each has one."""
         found = [self.curve(item) for item in items]
         return [curve for curve in found if curve is not None] if all(found) else []
 
     def go_on(self, item: Item) -> Curve | None:
-        """Where fewer epochs are stored, with their parameters: that curve, and the training begins there."""
+        """The curve that an item continues from, where fewer epochs are stored with their parameters.
+
+        The item then begins where that curve ends. None where there is no such curve, its losses were thinned, or
+        `fresh` is set.
+        """
         if self.store is None or self.fresh:
             return None
         curve, known = self.store.begun(self.key(item)), self.store.parameters(self.key(item))
@@ -125,38 +144,47 @@ class Cached:
         return self._begun[item]
 
     def begun(self, item: Item) -> Curve | None:
-        """The curve that it goes on from."""
+        """The curve that the item continues from, as `go_on` found it."""
         return self._begun.get(item)
 
     def first_epoch(self, item: Item) -> int:
-        """The epoch, from 0, that it goes on with."""
+        """The epoch, from 0, that the item begins with."""
         return len(self._begun[item].epochs) if item in self._begun else 0
 
     def start(self, item: Item) -> Parameters | None:
-        """The parameters that it goes on from; None where there are none, or no longer."""
+        """The parameters that the item continues from; None if it does not, or if they are no longer stored."""
         if item not in self._begun or self.store is None:
             return None
         known = self.store.parameters(self.key(item))
         return known[1] if known is not None and known[0] == self.first_epoch(item) else None
 
     def from_the_beginning(self, items: Iterable[Item]) -> None:
-        """Forget what these would have gone on from."""
+        """Let these items begin at their first epoch, whatever `go_on` found."""
         for item in items:
             self._begun.pop(item, None)
 
     def collected(self, item: Item) -> Collected:
-        """What events are added to: what goes on begins with what is stored."""
+        """What a training's events are added to; it holds the cached epochs of an item that continues."""
         curve = self.begun(item)
         return Collected() if curve is None else Collected(curve.first_call_s, [curve.losses], list(curve.epochs))
 
     def joined(self, item: Item, curve: Curve) -> Curve:
-        """A curve that went on, with its beginning."""
+        """The whole curve of an item, from the curve of its new epochs; the same where it began at its first."""
         if (begun := self.begun(item)) is None:
             return curve
         collected = Collected(begun.first_call_s, [begun.losses, curve.losses], [*begun.epochs, *curve.epochs])
         return collected.curve(curve.together)
 
     def put(self, item: Item, curve: Curve, parameters: Parameters | None) -> Curve:
-        """Store it, as far as there is a store; as it was stored."""
+        """Store an item's curve, thinned and with the sweep's warnings, and return it as it is stored.
+
+        Args:
+            item: What was trained.
+            curve: All of its epochs.
+            parameters: Those after the last epoch; None: none are stored.
+
+        Returns:
+            With a store, the curve has the time and machine filled in.
+        """
         curve = replace(curve.thinned(self.points) if self.points else curve, warnings=self.warnings)
         return curve if self.store is None else self.store.put(self.key(item), curve, parameters)

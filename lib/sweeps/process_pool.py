@@ -1,7 +1,7 @@
 """Trainings in other processes: a local pool of one-threaded ones, or whatever `concurrent.futures.Executor` is given.
 
 A task is a picklable `PoolTask`, performed by `perform`: the process loads the data itself, trains, and sends back
-curves. A process that dies costs only the tasks that it had, which run again; one of other versions refuses by name.
+curves. A process that dies costs only its tasks, which run again; one of other versions refuses by name.
 """
 
 import os
@@ -37,7 +37,7 @@ MAX_DEATHS = 3  # of processes, while a task was under way: then the task itself
 
 
 class OtherVersions(RuntimeError):
-    """A worker would not compute what the others do; the text names it, the difference and the remedy."""
+    """A worker would not compute what the others do; the text names the worker, the difference and the remedy."""
 
 
 class TaskFailed(RuntimeError):
@@ -54,12 +54,26 @@ class Expected:
 
     @classmethod
     def here(cls, runtime: Runtime, data_digest: str) -> "Expected":
+        """What this process has, with a digest of the images; an empty one is not compared."""
         return cls(versions(runtime.backend), source_digest(), data_digest)
 
 
 @dataclass(frozen=True)
 class PoolTask:
-    """Trainings for one process, one after another, or together as a stack."""
+    """Trainings for one process: one after another, or together as a stack.
+
+    Args:
+        runtime: What trains.
+        trainings: At least one; of one batch size if they are a stack.
+        expected: What the process must agree on.
+        first_epoch: The epoch, from 0, that all of them begin with.
+        start: The parameters of each training that it continues from, in their order; empty: all begin from their
+            seeds.
+        stacked: Whether they are a stack.
+        want_parameters: Whether the parameters after the last epoch come back.
+        points: At most so many losses come back, means of groups of steps; 0: all of them.
+        probe_s: End after so many seconds of steps, and report the step time only; 0: train.
+    """
 
     runtime: Runtime
     trainings: tuple[Training, ...]
@@ -73,12 +87,13 @@ class PoolTask:
 
     @property
     def items(self) -> tuple[Item, ...]:
+        """The trainings with their runtime, in their order."""
         return tuple(Item(training, self.runtime) for training in self.trainings)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A task's curves, in the order of its trainings; the parameters where they were wanted."""
+    """A task's curves, in the order of its trainings, and the parameters of each; None where they were not wanted."""
 
     curves: tuple[Curve, ...]
     parameters: tuple[Parameters | None, ...]
@@ -88,13 +103,14 @@ class Outcome:
 
 @dataclass
 class Collected:
-    """The events of one training, until it is finished."""
+    """The events of one training, collected until it is finished."""
 
     first_call_s: float = 0.0
     losses: list = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
 
     def add(self, event: FirstCall | Steps | Epoch) -> None:
+        """Add an event; an epoch is stored without the function that reads its parameters."""
         if isinstance(event, FirstCall):
             self.first_call_s = event.first_call_s
         elif isinstance(event, Steps):
@@ -103,6 +119,7 @@ class Collected:
             self.epochs.append(replace(event, parameters=no_parameters))
 
     def curve(self, together: int = 1) -> Curve:
+        """The curve of all events so far; `together`: networks that were trained in the same seconds."""
         losses = np.concatenate(self.losses) if self.losses else np.empty(0, np.float32)
         return Curve(self.first_call_s, tuple(self.epochs), losses, together=together)
 
@@ -114,11 +131,20 @@ def _data() -> Data:
 
 
 def name_of_process() -> str:
+    """Host and process id, as an error names a worker."""
     return f"{platform.node()}, process {os.getpid()}"
 
 
 def perform(task: PoolTask) -> Outcome:
-    """In a worker: check, load, train. Raises `OtherVersions` and what the backend raises."""
+    """In a worker: check that it computes the same, load the data, and train.
+
+    Returns:
+        The curves; for a probe the step time only.
+
+    Raises:
+        OtherVersions: The worker has other versions, code or images, or computes wrongly.
+        Exception: Whatever the backend raises.
+    """
     refuse_if_other(task.expected, task.runtime)
     data = _data()
     if task.expected.data_digest and data.digest != task.expected.data_digest:
@@ -143,7 +169,11 @@ def perform(task: PoolTask) -> Outcome:
 
 
 def refuse_if_other(expected: Expected, runtime: Runtime) -> None:
-    """Raise `OtherVersions` where this process would not compute the same."""
+    """Check that this process has the versions and the code that are expected.
+
+    Raises:
+        OtherVersions: It has others; the text names the worker and the remedy.
+    """
     here = Expected.here(runtime, expected.data_digest)
     if here.versions != expected.versions:
         raise OtherVersions(
@@ -157,8 +187,16 @@ def refuse_if_other(expected: Expected, runtime: Runtime) -> None:
 
 
 def refuse_if_wrong(runtime: Runtime, data: Data | None = None, stacked: bool = False) -> None:
-    """Raise `OtherVersions` where this process computes wrongly; `data`: of this process, where it is loaded
-    already."""
+    """Check that this process computes the known answer.
+
+    Args:
+        runtime: What shall train.
+        data: The images, where this process has loaded them already.
+        stacked: Whether the program for stacks is checked.
+
+    Raises:
+        OtherVersions: It computes something else.
+    """
     # Whoever started this process: XLA reads its flags when it is first used, not when it is imported.
     os.environ |= {
         name: value for name, value in worker_environment(runtime, None, threads=1).items() if name == "XLA_FLAGS"
@@ -185,7 +223,7 @@ def _events(task: PoolTask, data: Data) -> Iterator[tuple[int, FirstCall | Steps
 
 
 def _probe(task: PoolTask, data: Data) -> float:
-    """Seconds of a step, of all networks of a stack together; the quickest report after the first."""
+    """Seconds of a step, of all networks of a stack together: those of the quickest report after the first."""
     reports: dict[int, list[float]] = {}  # first step: seconds, steps
     spent_s = 0.0
     events = _events(task, data)
@@ -203,7 +241,7 @@ def _probe(task: PoolTask, data: Data) -> float:
 
 
 def pools_are_possible() -> bool:
-    """Whether what runs the processes of a pool is installed."""
+    """Whether loky, which runs the processes of a pool, is installed."""
     return installed("loky")
 
 
@@ -229,10 +267,11 @@ class LocalPool:
 
     @property
     def is_warm(self) -> bool:
-        """Whether its processes have been started, and have not ended for want of work."""
+        """Whether its processes have been started, and not ended for lack of work since."""
         return bool(self._used_at) and time.monotonic() - self._used_at < IDLE_S
 
     def submit(self, function: Callable, *arguments) -> Future:
+        """As `Executor.submit`; the first call starts the processes."""
         self._used_at = time.monotonic()
         future = self.executor.submit(function, *arguments)
         if not self._registered:
@@ -241,6 +280,7 @@ class LocalPool:
         return future
 
     def close(self, wait: bool = False) -> None:
+        """End the processes and what they are doing; `wait`: until they have ended."""
         self.executor.shutdown(wait=wait, kill_workers=True)
 
 
@@ -249,8 +289,12 @@ _guard = threading.Lock()
 
 
 def local_pool(runtime: Runtime, fresh: bool = False) -> LocalPool:
-    """This program's pool for the runtime's library; `fresh`: another in its place, because it broke or is busy with
-    what nobody wants."""
+    """This program's pool for the runtime's library and device, made where there is none.
+
+    Args:
+        runtime: What shall train.
+        fresh: End the pool that there is and make another, because it broke or does what nobody wants.
+    """
     key = (BACKENDS[runtime.backend].worker, runtime.device)
     with _guard:
         if fresh and key in _pools:
@@ -261,14 +305,14 @@ def local_pool(runtime: Runtime, fresh: bool = False) -> LocalPool:
 
 
 def close_pools() -> None:
-    """End this program's pools now, for their memory."""
+    """End this program's pools and wait for it, to free their memory."""
     with _guard:
         while _pools:
             _pools.popitem()[1].close(wait=True)
 
 
 def is_warm(runtime: Runtime) -> bool:
-    """Whether the runtime's pool has its processes."""
+    """Whether the processes of the runtime's pool are running."""
     with _guard:
         pool = _pools.get((BACKENDS[runtime.backend].worker, runtime.device))
         return pool is not None and pool.is_warm
@@ -289,12 +333,26 @@ def run_tasks(
     renew: Callable[[], Executor | LocalPool] | None = None,
     pause: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[PoolTask, Outcome] | Died | None]:
-    """Yield each task's outcome as it comes, and None at every look meanwhile; ends early when `cancel` is set or
-    `pause()` says so. What is not done `GRACE_S` after that is lost where there is a `renew`: somebody waits for the
-    machine.
+    """Have an executor perform tasks, and yield each outcome when it comes.
 
-    No more tasks are handed over than twice the workers, so that little is lost and nothing piles up. `renew` makes a
-    new executor for one that broke. Raises `TaskFailed` when all others are done, `OtherVersions` at once.
+    At most twice as many tasks as workers are submitted at a time, so that little is lost and nothing piles up.
+
+    Args:
+        tasks: The first are submitted first.
+        executor: That performs them.
+        n_workers: How many tasks it performs at the same time.
+        cancel: Ends it early: tasks that are under way are given up.
+        renew: Replaces an executor that broke; the tasks that it had run again. None: they fail.
+        pause: Asked again and again; once it is true no more tasks are submitted, and those under way are waited for,
+            where there is a `renew` for no longer than `GRACE_S`: somebody else waits for the machine.
+
+    Yields:
+        A task with its outcome; `Died` for tasks that run again; None after each look at the tasks under way.
+
+    Raises:
+        TaskFailed: A task raised an error, or its process died `MAX_DEATHS` times (once without a `renew`); only when
+            all other tasks are done, and not if cancelled.
+        OtherVersions: A worker refused; at once.
     """
     waiting, running = list(reversed(range(len(tasks)))), {}
     deaths, failed, asked_at = [0] * len(tasks), [], 0.0

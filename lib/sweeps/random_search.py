@@ -1,4 +1,4 @@
-"""Random search: settings drawn from ranges, and what became of them as rows. Knows nothing of pages."""
+"""Random search: settings drawn from ranges, and their results as rows. Knows nothing of pages."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,8 +25,14 @@ DIMENSIONS = ("learning_rate", "batch_size", "width", "depth")
 
 @dataclass(frozen=True)
 class Space:
-    """What is drawn from: rates evenly on a logarithmic scale, the others from their lists. Bergstra and Bengio, 2012:
-    random beats a grid where few of the settings matter."""
+    """What settings are drawn from: learning rates evenly on a logarithmic scale, the others from their lists.
+
+    Random beats a grid where few of the settings matter: Bergstra and Bengio, “Random search for hyper-parameter
+    optimization”, 2012.
+
+    Raises:
+        ValueError: The rates are not in order and above 0, or a list is empty.
+    """
 
     rates: tuple[float, float] = (0.01, 1.0)
     batch_sizes: tuple[int, ...] = (32, 128, 512)
@@ -47,7 +53,7 @@ class Space:
 
     @property
     def size(self) -> int:
-        """How many different settings can be drawn; rates are drawn to three digits."""
+        """How many different settings can be drawn; learning rates are rounded to three digits."""
         rates = _place(self.rates[1]) - _place(self.rates[0]) + 1
         return rates * len(set(self.batch_sizes)) * len(set(self.widths)) * len(set(self.depths))
 
@@ -59,9 +65,19 @@ def _place(rate: float) -> int:
 
 
 def draw(space: Space, settings: int, epochs: int, seed: int) -> list[Training]:
-    """`settings` different trainings, the same for the same seed; a longer draw begins with the shorter one.
+    """Different trainings with random settings, the same for the same seed; a longer draw begins with the shorter one.
 
-    Layers have one width, so that a setting is four numbers. All start from the same seed: what differs is the setting.
+    All layers have one width, so that a setting is four numbers. All start from the same parameters and batch order:
+    only the setting differs.
+
+    Args:
+        space: What is drawn from.
+        settings: How many.
+        epochs: Of each training.
+        seed: Of the draw, not of the trainings.
+
+    Raises:
+        ValueError: There are not so many different settings in the space.
     """
     if settings > space.size:
         raise ValueError(
@@ -81,7 +97,18 @@ def draw(space: Space, settings: int, epochs: int, seed: int) -> list[Training]:
 def cached(
     trainings: Sequence[Training], engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Finished | Note]:
-    """What is in the store already; nothing is trained. Where nobody knows yet for which images, a worker is asked."""
+    """What is in the store already; nothing is trained. Where the data is not known yet, a worker is asked for it.
+
+    Args:
+        trainings: At least one.
+        engine: Whose workers know the data.
+        store: Where curves are looked up.
+        cancel: Ends it early.
+        request: For whom, and how urgently.
+
+    Yields:
+        `Finished` for each that is stored, and notes while a worker starts.
+    """
     for update in updates([Item(training) for training in trainings], engine, store, cancel, request=request):
         if isinstance(update, ToTrain):
             return
@@ -100,7 +127,22 @@ def search(
     strategy: str,
     halving: bool,
 ) -> Iterator[Finished | Picked | Note]:
-    """Train the settings, all for all epochs or by successive halving; notes say how far it is."""
+    """Train the settings, all of them for all epochs or by successive halving.
+
+    Raises what `lib.sweeps.sweep.updates` raises.
+
+    Args:
+        trainings: At least one, all of the same number of epochs if `halving`.
+        engine: Its workers train.
+        store: Where curves are looked up and stored.
+        cancel: Ends it early.
+        request: For whom, and how urgently, turns are wanted.
+        strategy: Key of a strategy, or `auto`.
+        halving: Whether only the best of each rung are trained further.
+
+    Yields:
+        `Finished` for each setting, `Picked`, and notes that say how far it is.
+    """
     items, options = [Item(training) for training in trainings], Options(strategy)
     make = halved if halving else updates
     plan = rungs(len(items), trainings[0].epochs)
@@ -123,12 +165,17 @@ def search(
 
 
 def _how_far(done: int, total: int, spent_s: float) -> str:
+    """Progress in epochs, with the seconds left after the first second."""
     left_s = spent_s / done * (total - done)
     return f"{done:,} of {total:,} epochs" + (f", about {left_s:.0f} s left" if spent_s > 1 and done < total else "")
 
 
 def search_frame(found: Mapping[Training, Curve]) -> pd.DataFrame:
-    """One row per finished setting: its four numbers, epochs, accuracy, and whether it diverged."""
+    """A row for each finished setting: its four numbers, epochs, validation accuracy, whether it diverged, and seconds.
+
+    Columns: `line` (from 0, in the order of `found`), those of `DIMENSIONS`, `epochs` (as many as were trained),
+    `accuracy`, `diverged`, `train_s`.
+    """
     rows = []
     for training, curve in found.items():
         last, hidden = curve.epochs[-1], training.network.hidden
@@ -150,9 +197,17 @@ def search_frame(found: Mapping[Training, Curve]) -> pd.DataFrame:
 
 
 def losses_frame(found: Mapping[Training, Curve], points: int = 60) -> pd.DataFrame:
-    """Losses of all settings at common places: (model, step, loss), the steps as epochs of the longest training.
+    """Losses of all settings at common places: a row for each place, with `model`, `step` and `loss`.
 
-    Each loss is the mean over its part of the training; what is not finite stays so, what was not trained is missing.
+    Each loss is the mean over its part of the training; one that is not finite stays so, and what was not trained is
+    missing.
+
+    Args:
+        found: Curves by training.
+        points: Rows of the training with the most epochs; a shorter one has its share of them.
+
+    Returns:
+        `model` is the place in `found`, from 0; `step` the middle of the part, in epochs.
     """
     longest = max((training.epochs for training in found), default=1)
     parts = []

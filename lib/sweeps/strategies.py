@@ -1,4 +1,4 @@
-"""How to make a sweep: one table, and how each divides trainings into parts. Pure; nothing is trained here."""
+"""How to make a sweep: one table of strategies, and how each divides trainings into parts. Pure: it trains nothing."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ POOLED = ("processes", "stacks")  # made by processes of this machine, a core ea
 
 @dataclass(frozen=True)
 class Part:
-    """Trainings that are given to a worker at once: by themselves side by side, or as a stack on so many devices."""
+    """Trainings that a worker is given at once: each by itself but side by side, or as a stack on `devices` devices."""
 
     trainings: tuple[Training, ...]
     devices: int = 0
@@ -96,7 +96,7 @@ class Limits:
 
 
 def by_shape(trainings: Iterable[Training]) -> list[tuple[Training, ...]]:
-    """Those that share network and batch size, in order of first appearance.
+    """Trainings in groups that share network and batch size, in order of first appearance.
 
     >>> [len(group) for group in by_shape([Training(batch_size=1), Training(), Training(batch_size=1, seed=2)])]
     [2, 1]
@@ -108,9 +108,15 @@ def by_shape(trainings: Iterable[Training]) -> list[tuple[Training, ...]]:
 
 
 def parts(strategy: Strategy, trainings: Iterable[Training], limits: Limits) -> list[Part]:
-    """The parts of a strategy whose trainings are made in the engine's workers, in the order in which they are made.
+    """The parts that a strategy divides trainings into, in the order in which the engine's workers train them.
 
-    Raises MemoryError, with a sentence, where a network does not fit.
+    Args:
+        strategy: One that trains in the engine's workers; a `padded` one for stacks of a cluster too.
+        trainings: In any order.
+        limits: What a stack may use; unused where the strategy makes no stacks.
+
+    Raises:
+        MemoryError: A network does not fit into the memory; the text is a sentence for the person.
     """
     if not strategy.stacked:
         return [
@@ -131,7 +137,15 @@ def pool_groups(
 ) -> list[tuple[Training, ...]]:
     """What each process of a pool is given at once, the longest first, so that none is left over at the end.
 
-    A training each, or stacks: as many as there are workers or a multiple of it, of even sizes.
+    Args:
+        strategy: `processes`: each training by itself; else stacks of even sizes, as many as there are workers or a
+            multiple of it, if there are enough trainings.
+        trainings: In any order.
+        n_workers: Processes.
+        limits: What all processes may use together; the caches are each process's own.
+
+    Raises:
+        MemoryError: A network does not fit into a process's share of the memory.
     """
     if strategy == "processes":
         groups = [(training,) for training in trainings]

@@ -1,9 +1,9 @@
 """Successive halving: many settings for a few epochs, the best of them for more, the best of those for all.
 
-Jamieson and Talwalkar, Non-stochastic best arm identification and hyperparameter optimization, 2016. With a quarter
-kept each time, 256 settings and 16 epochs cost 256 × 1 + 64 × 3 + 16 × 12 = 640 epochs, what 40 full trainings do. It
-is right where who leads early also leads late; a small learning rate starts slowly, so compare with the full sweep
-where it matters.
+Jamieson and Talwalkar, “Non-stochastic best arm identification and hyperparameter optimization”, 2016. If a quarter
+survives each rung, 256 settings and 16 epochs cost 256 × 1 + 64 × 3 + 16 × 12 = 640 epochs, as many as 40 full
+trainings. It works where the settings that lead early also lead late; a small learning rate starts slowly, so compare
+with the full sweep where it matters.
 """
 
 import math
@@ -26,7 +26,7 @@ KEEP_ONE_IN = 4
 
 @dataclass(frozen=True)
 class Rung:
-    """So many settings are trained until they have had so many epochs."""
+    """A stage of the search: so many settings are trained until they have had so many epochs."""
 
     settings: int
     epochs: int
@@ -34,6 +34,14 @@ class Rung:
 
 def rungs(settings: int, epochs: int, keep_one_in: int = KEEP_ONE_IN) -> list[Rung]:
     """As many rungs as both numbers allow, the last with all epochs.
+
+    Args:
+        settings: At least one.
+        epochs: Of a full training.
+        keep_one_in: From rung to rung the settings are divided by it, and the epochs multiplied.
+
+    Raises:
+        ValueError: `keep_one_in` is less than 2.
 
     >>> rungs(256, 16)
     [Rung(settings=256, epochs=1), Rung(settings=64, epochs=4), Rung(settings=16, epochs=16)]
@@ -47,7 +55,7 @@ def rungs(settings: int, epochs: int, keep_one_in: int = KEEP_ONE_IN) -> list[Ru
 
 
 def cost_epochs(of: Sequence[Rung]) -> int:
-    """Epochs that all rungs train, each going on where the one before ended.
+    """Epochs that all rungs train, each continuing where the one before ended.
 
     >>> cost_epochs(rungs(256, 16))
     640
@@ -65,9 +73,21 @@ def halved(
     request: Request | None = None,
     keep_one_in: int = KEEP_ONE_IN,
 ) -> Iterator[Update]:
-    """As `lib.sweeps.sweep.updates`, but who is not among the best of a rung is `Finished` with the epochs that it had.
+    """As `lib.sweeps.sweep.updates`, but what a rung leaves behind is `Finished` with the epochs that it had.
 
-    All items have the same number of epochs (ValueError otherwise).
+    Args:
+        items: Equal ones are trained once; all have the same number of epochs.
+        engine: Its workers train.
+        store: Where rungs continue from; None: a temporary one.
+        cancel: Ends it early; what the rung had finished by then is `Finished`.
+        options: How each rung is made.
+        request: For whom, and how urgently, turns are wanted.
+        keep_one_in: One in so many survives a rung.
+
+    Raises:
+        ValueError: The items have different numbers of epochs, or `keep_one_in` is less than 2.
+
+    Raises what `updates` raises, too.
     """
     epochs = {item.training.epochs for item in items}
     if len(epochs) > 1:
@@ -96,7 +116,7 @@ def halved(
 
 
 def standing(curve: Curve) -> float:
-    """By what settings are compared: validation accuracy after the last epoch; what diverged comes last."""
+    """What settings are ranked by: validation accuracy after the last epoch, −1 for what diverged."""
     last = curve.epochs[-1]
     return -1.0 if last.diverged_step is not None else last.validation_accuracy
 

@@ -1,12 +1,12 @@
-"""Many trainings: what is kept is served at once, the rest is trained by one of the strategies, and all of it streams.
+"""Many trainings: what is cached is served at once, the rest is trained by one of the strategies, and all streams.
 
     for row in sweep([Training(learning_rate=rate) for rate in (0.01, 0.1, 1.0)]):
         print(row["learning_rate"], row["validation_accuracy"])
 
-`sweep` yields a flat row a training, as they come. `updates` is the same in detail, for who wants to watch: progress,
-places in the queue, what was picked and why. Both go on where an earlier sweep was left: a training with more epochs
-continues from the parameters that are kept, equal trainings are made once, and what is finished is kept whatever
-happens to the rest.
+`sweep` yields a flat row for each training when it is finished. `updates` yields every event, for progress, places in
+the queue, and which strategy was picked and why. Both resume an earlier sweep: a training with more epochs continues
+from the parameters that are stored, equal trainings are made once, and what is finished stays stored whatever happens
+to the rest.
 """
 
 import math
@@ -36,10 +36,22 @@ def sweep(
     store: Store | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[dict[str, object]]:
-    """A flat row a training, as they come: `lib.sweeps.sweep.row` says what is in it. See the module's text.
+    """Yield a flat row for each training when it is finished; `row` says what is in it.
 
-    Raises ValueError for an empty sweep or an unknown strategy; `WorkerDied`, `TrainingFailed`, `NoCluster` and
-    MemoryError with a sentence for the person: the rows before it are kept.
+    Args:
+        trainings: At least one; an `Item` names its backend and device too. Equal ones are trained once, and have a row
+            each.
+        strategy: A key of `lib.sweeps.strategies.STRATEGIES`, or `auto`: the one expected to end first.
+        executor: Other processes, in which the default backend's trainings are made; their strategy is then `cluster`.
+        store: Where curves are looked up and stored; None: the one in the cache folder.
+        cancel: Ends the sweep early, from any thread; None: it runs to its end.
+
+    Raises:
+        ValueError: There are no trainings, or the strategy is unknown or not for this backend.
+        WorkerDied, TrainingFailed: A worker ended, or a backend failed; `NoCluster` where there is no cluster.
+        MemoryError: A network does not fit into the memory.
+
+    Errors carry a sentence for the person, and the rows that came before stay stored.
     """
     items = [one if isinstance(one, Item) else Item(one) for one in trainings]
     options = Options(strategy, executor)
@@ -49,9 +61,10 @@ def sweep(
 
 
 def row(finished: Finished) -> dict[str, object]:
-    """A finished training as a flat row, units in the names.
+    """A finished training as a flat row, with units in the names.
 
-    Seconds are a share where networks were trained together.
+    Accuracy and loss are those on the validation images after the last epoch. Where networks were trained together,
+    seconds are this one's equal share.
     """
     training, runtime, curve = finished.item.training, finished.item.runtime, finished.curve
     last = curve.epochs[-1]
@@ -85,9 +98,19 @@ def updates(
     options: Options | None = None,
     request: AnyRequest | None = None,
 ) -> Iterator[Update]:
-    """Yield what happens until every item is `Finished`, or `cancel` is set. Raises as `sweep` does.
+    """Yield what happens until every item is `Finished`, or `cancel` is set. Raises what `sweep` raises.
 
-    Equal items are trained once, and their events come once.
+    Args:
+        items: At least one. Equal items are trained once, and their events come once.
+        engine: Its workers train. What another sweep of this engine trains already is followed instead of trained
+            again.
+        store: Where curves are looked up and stored; None: nothing is cached.
+        cancel: Ends the sweep early, from any thread.
+        options: How it is made; None: by default.
+        request: For whom, and how urgently, turns are wanted; None: a viewer of its own.
+
+    Yields:
+        The engine's messages, `Ready` among the first, and the events of `lib.sweeps.events`.
     """
     if not items:
         raise ValueError("sweep: expected at least one training, got none; add some")
@@ -113,7 +136,7 @@ def updates(
 
 
 def _missing(plan: Plan, items: Sequence[Item]) -> Generator[Update, None, list[Item]]:
-    """Serve those that are cached. Generator: its value are the others."""
+    """Yield what is cached as `Finished`; the generator's value is the items that are not."""
     missing = []
     for item in items:
         if (curve := plan.cached.curve(item)) is not None:
@@ -124,7 +147,7 @@ def _missing(plan: Plan, items: Sequence[Item]) -> Generator[Update, None, list[
 
 
 def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, Flight[Update]]) -> Iterator[Update]:
-    """The same updates, for all who follow these trainings too."""
+    """Yield the updates as they are, and pass each on to all sweeps that follow the items concerned."""
     for update in updates:
         if isinstance(update, Disturbed):
             plan.cached.warnings = (update.why,)
@@ -141,7 +164,7 @@ def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, Flight
 
 
 def _follow(plan: Plan, flights: dict[Item, Flight[Update]]) -> Generator[Update, None, list[Item]]:
-    """What others report of trainings that they make. Generator: its value are those that they gave up."""
+    """Yield the events of items that other sweeps train; the generator's value is those that they gave up."""
     heard, given_up = dict.fromkeys(flights, 0), []
     while flights and not plan.cancel.is_set():
         plan.engine.flights.wait_for(
@@ -161,9 +184,9 @@ def _follow(plan: Plan, flights: dict[Item, Flight[Update]]) -> Generator[Update
 
 
 def _train(plan: Plan, items: Sequence[Item]) -> Iterator[Update]:
-    """What is still missing: another run may have trained it since the store was asked.
+    """Train what is still missing: another run may have trained some of it since the store was asked.
 
-    JAX, one call an epoch, first.
+    The default backend's items are first.
     """
     todo = yield from _missing(plan, items)
     for item in todo:
@@ -189,7 +212,7 @@ def _train(plan: Plan, items: Sequence[Item]) -> Iterator[Update]:
 
 
 def _of_others(plan: Plan, runtime: Runtime) -> str:
-    """Other backends are there to be compared: one after another, or each in a process of its own."""
+    """The strategy for other backends, which are there to be compared: one after another, or a process for each."""
     asked = STRATEGIES.get(plan.options.strategy, STRATEGIES["sequential"])
     if (asked.elsewhere and not asked.stacked) or asked.key == "sequential":
         return asked.key
@@ -202,7 +225,7 @@ def _of_others(plan: Plan, runtime: Runtime) -> str:
 def _pick(
     plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limits
 ) -> Generator[Update, None, Picked | None]:
-    """Generator: its value is what was picked."""
+    """The generator's value is what was picked; None if cancelled."""
     options = plan.options
     if options.executor is not None:
         return Picked("cluster", "an executor was given")
