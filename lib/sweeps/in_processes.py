@@ -123,7 +123,7 @@ def _task(plan: Plan, group: Sequence[Item], expected: Expected) -> PoolTask:
 
 
 def _groups(plan: Plan, runtime: Runtime, todo: Sequence[Item], strategy: str, n_workers: int) -> Iterator[list[Item]]:
-    """For processes of this machine, or, for a cluster, stacks, so many that a dead worker costs little."""
+    """What each task trains: a group for a process of this machine, or a stack so small that its loss costs little."""
     alone = runtime.backend != DEFAULT
     at_most = max(1, len(todo) // (4 * n_workers))
     unlimited = Limits(1e9, CACHE_BYTES["cpu"], 1, plan.options.max_waste)

@@ -246,8 +246,10 @@ def pools_are_possible() -> bool:
 
 
 class LocalPool:
-    """Processes of this machine, as many as cores, one thread each; they end when idle, with this program, or by
-    `close`."""
+    """Processes of this machine, one a core and one thread each.
+
+    They end when idle for `IDLE_S`, with this program, or by `close`.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         from loky import ProcessPoolExecutor  # only here: a machine that has no pool needs no loky

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 class Cancel(threading.Event):
-    """An event that calls others when it is set, so that nobody has to look again and again whether it is."""
+    """An event that calls functions when it is set, so that nobody has to poll it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -14,7 +14,7 @@ class Cancel(threading.Event):
         self._guard = threading.RLock()  # a signal's handler may set it, in whatever its thread is at
 
     def set(self) -> None:
-        """Set it, and call whoever asked for that. From any thread, as often as one likes."""
+        """Set the event, and call what was registered by `calling`. From any thread, any number of times."""
         with self._guard:
             super().set()
             calls = list(self._calls)
@@ -23,7 +23,11 @@ class Cancel(threading.Event):
 
     @contextmanager
     def calling(self, call: Callable[[], object]) -> Iterator[None]:
-        """Within the block, call this when the event is set; at once where it is set already."""
+        """Within the block, call this function when the event is set; at once where it is set already.
+
+        Args:
+            call: Without arguments; it runs in whichever thread sets the event.
+        """
         with self._guard:
             self._calls.append(call)
             already = self.is_set()

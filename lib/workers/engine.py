@@ -4,7 +4,7 @@
 have, raises `WorkerDied` or `TrainingFailed` with a sentence for the person, and stops early when its `cancel` event is
 set.
 
-Timed work takes turns (`lib.workers.queue`): a run that has to give way is paused in its worker and goes on later where
+Timed work takes turns (`lib.workers.queue`): a run that has to give way is paused in its worker and resumes later where
 it stopped.
 """
 
@@ -54,8 +54,8 @@ from lib.workers.shutdown import close_at_exit
 IDLE_S = 600.0
 CANCEL_ANSWER_S = 2.0
 START_LIMIT_S = 360.0  # a first download of the data is part of it
-HUNG_S = 10.0  # a busy worker that says nothing and hardly computes for so long is not coming back
-LOOK_S = 1.0  # from hearing of it to looking for the first time
+HUNG_S = 10.0  # a busy worker that sends nothing and hardly computes for so long has hung
+LOOK_S = 1.0  # from its last message to the first look at its processor time
 HUNG_CPU_S = 0.1  # … less than so much processor time: its idle threads look whether the parent is still there
 
 
@@ -68,7 +68,12 @@ class _Hung(Exception):
 
 
 def complete_environment(runtime: Runtime, threads: int | None = None) -> dict[str, str]:
-    """A worker's environment: its library's, this project on its path, and where compiled programs are kept."""
+    """A worker's environment variables: its library's, this project's path, and where compiled programs are cached.
+
+    Args:
+        runtime: What the worker trains with.
+        threads: At most so many; None: as many as there are cores.
+    """
     try:
         compilation_cache = str(cache_dir() / "xla")
     except CacheUnwritable:
@@ -93,20 +98,20 @@ class _Worker:
 
     @property
     def usable(self) -> bool:
-        """Not idle for so long, nor unable to start, that it ended; and of this state of the code."""
+        """Whether it runs, and runs this state of the code; a worker ends when it is idle for long or cannot start."""
         return self._process.alive and self.sources == source_digest()
 
     def close(self, wait: bool = False) -> None:
-        """End it at once; it has nothing to lose."""
+        """End it at once, with whatever it is doing; `wait`: until it has ended."""
         self.connection.close()  # idle, it ends by itself on this; the kill is for one that is busy
         self._process.kill(wait)
 
     def alive(self) -> None:
-        """It was just heard of, or given something to do."""
+        """Note that it was just heard of, or given something to do."""
         self._sign_of_life = (self._sign_of_life[0], time.monotonic())
 
     def hangs(self) -> bool:
-        """Whether, busy, it was not heard of and has hardly computed for `HUNG_S`."""
+        """Whether, busy, it has sent nothing and hardly computed for `HUNG_S`."""
         now = time.monotonic()
         if now - self._sign_of_life[1] < LOOK_S:
             return False
@@ -117,15 +122,18 @@ class _Worker:
 
     @property
     def label(self) -> str:
+        """Name of the backend that it was started for."""
         return BACKENDS[self.runtime.backend].label
 
     def why_hung(self) -> str:
+        """The sentence for the person when it is replaced the first time."""
         return (
             f"The worker process of “{self.label}” gave no sign of life for {HUNG_S:.0f} s and was replaced; the run"
             " begins again."
         )
 
     def why_hung_again(self) -> str:
+        """The sentence for the person when its replacement hangs too."""
         return (
             f"The worker process of “{self.label}” gave no sign of life for {HUNG_S:.0f} s, and neither did the one"
             " that replaced it. Nothing else is lost. Look for what stops it (a debugger, a device that does not"
@@ -133,6 +141,7 @@ class _Worker:
         )
 
     def why_ended(self) -> str:
+        """The sentence for the person when the process is gone."""
         return (
             f"The worker process of “{self.label}” ended while it trained: it was killed from outside, often by the"
             " system for want of memory. Nothing else is lost. Move a control or press “Run again”: a new worker"
@@ -148,19 +157,28 @@ class Turn:
     _ticket: Ticket
 
     def take(self, cancel: Cancel) -> Iterator[Message]:
-        """Wait until the turn is ours, or `cancel` is set."""
+        """Wait until it is this place's turn, or `cancel` is set.
+
+        Yields:
+            `Waiting` whenever the place changes; `Disturbed` where another program did not give way.
+        """
         yield from self._engine._wait(self._ticket, cancel)
 
     def must_give_way(self) -> bool:
+        """Whether the turn should be given back now, because somebody else waits who comes first."""
         return self._engine._must_give_way(self._ticket)
 
     def give_back(self) -> None:
-        """End the turn, and stay in line for the next one."""
+        """End the turn, and stay in the queue for the next one."""
         self._engine._give_back(self._ticket)
 
 
 class Engine:
-    """The workers of this process, shared by all its viewers. Cheap until the first run."""
+    """The workers of this process, shared by all its viewers. Cheap until the first run.
+
+    Args:
+        idle_s: A worker that has had nothing to do for so many seconds ends.
+    """
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
@@ -193,7 +211,15 @@ class Engine:
     def data_facts(self, cancel: Cancel) -> Generator[Message, None, Facts | None]:
         """Which data the workers have: known from before, or from a ready worker, else from the default runtime's.
 
-        None if cancelled.
+        Yields:
+            `Starting` where a worker has to start.
+
+        Returns:
+            Facts of the data; None if cancelled.
+
+        Raises:
+            TrainingFailed: The worker cannot start.
+            WorkerDied: It ended before it was ready.
         """
         if (known := self.known_facts()) is not None:
             return known
@@ -202,7 +228,7 @@ class Engine:
         return worker.about.data if worker.about is not None else None
 
     def known_facts(self) -> Facts | None:
-        """Which data it is, where that is known from before or a worker is ready."""
+        """Which data it is, where that is known from before or a worker is ready; else None."""
         if (known := recognised()) is not None:
             return known
         with self._guard:
@@ -217,23 +243,47 @@ class Engine:
         how: How | None = None,
         request: AnyRequest | None = None,
     ) -> Iterator[Message]:
-        """Train these, all different; see the module's text.
+        """Train these in the runtime's worker. See the module's text.
 
-        `cancel` may be set from any thread and takes effect within 0.3 s.
+        Args:
+            runtime: What trains.
+            trainings: All different; of one batch size if they are a stack.
+            cancel: May be set from any thread, and takes effect within 0.3 s.
+            how: None: each by itself, from its seed.
+            request: For whom, and how urgently, a turn is wanted; None: a viewer of its own.
+
+        Yields:
+            `Waiting`, `Starting` and `Ready` before the first `Progress`, and again after each pause where they apply;
+            `Trained` once for each training; `Checkpoint` where parameters are wanted, and `Restarted` where the worker
+            was replaced.
+
+        Raises:
+            WorkerDied: The worker ended, and what to do about it.
+            TrainingFailed: The worker cannot start, or the backend failed; why.
         """
         yield from self._perform(Job(next(self._ids), runtime, tuple(trainings), how or How()), cancel, request)
 
     def examine(
         self, runtime: Runtime, examination: Examination, cancel: Cancel, request: AnyRequest | None = None
     ) -> Iterator[Message]:
-        """Measure something other than a training, in the runtime's worker, as a run of its own:
+        """Measure something other than a training, in the runtime's worker, as a run of its own.
 
-        `Measured` for each row.
+        Args:
+            runtime: Whose worker measures.
+            examination: What to measure.
+            cancel: May be set from any thread.
+            request: For whom, and how urgently, a turn is wanted; None: a viewer of its own.
+
+        Yields:
+            `Measured` for each row, with what disturbed it among its warnings, and what `run` yields before it starts.
+
+        Raises:
+            WorkerDied, TrainingFailed: As `run`.
         """
         job = Job(next(self._ids), runtime, (), examination=examination)
         watch: Watch | None = None
         for message in self._perform(job, cancel, request):
-            if isinstance(message, Ready) and watch is None:  # only now: what others did before is no disturbance
+            if isinstance(message, Ready) and watch is None:  # only now: what others did before did not disturb it
                 watch = self.watch(runtime).__enter__()
             if isinstance(message, Measured) and watch is not None:
                 message = replace(message, measurement=watch.marked(message.measurement))
@@ -245,7 +295,11 @@ class Engine:
 
     @contextmanager
     def turn(self, request: AnyRequest | None = None) -> Iterator["Turn"]:
-        """For timed work outside this engine's workers: a place in the queue, left at the end."""
+        """A place in the queue for timed work outside of this engine's workers, left at the end of the block.
+
+        Args:
+            request: For whom, and how urgently; None: a viewer of its own.
+        """
         ticket = self._queue.join(request or Request())
         try:
             yield Turn(self, ticket)
@@ -294,7 +348,7 @@ class Engine:
                 started_on.connection.send(Order(job.id, Wish.CANCEL))  # it waits, paused, in the worker
 
     def _give_back(self, ticket: Ticket) -> None:
-        if self._queue.holds(ticket):  # only who has this process's turn can hold the machine's
+        if self._queue.holds(ticket):  # only the holder of this process's turn can hold the machine's
             self._machine.release()
             self._queue.give_back(ticket)
 
@@ -344,7 +398,7 @@ class Engine:
             time.sleep(POLL_S)
 
     def _one_turn(self, worker: _Worker, job: Job, resume: bool, cancel: Cancel, ticket: Ticket) -> Iterator[Message]:
-        """Train until done (True) or until the turn is over (False). Generator: its value is `yield from`'s."""
+        """Train until the job ends or the turn is over; the generator's value is whether the job has ended."""
         try:
             self._send(worker, Order(job.id, Wish.RESUME) if resume else job)
         except WorkerDied as error:
@@ -384,12 +438,12 @@ class Engine:
                     raise TrainingFailed(content.why)
                 if asked is not Wish.CANCEL and content is not None:
                     yield self._marked(content) if isinstance(content, Measured) else content
-        except GeneratorExit:  # the caller stopped asking: the same as a cancel, without anybody to tell
+        except GeneratorExit:  # the caller stopped iterating: the same as a cancel, with nobody to report to
             self._abandon(worker, job)
             raise
 
     def _marked(self, measured: Measured) -> Measured:
-        """With a warning, where another program did not give way."""
+        """The measurement, with a warning where another program did not give way."""
         if self._machine.beside is None:
             return measured
         warnings = (*measured.measurement.warnings, self._machine.beside.disturbs)
@@ -445,7 +499,10 @@ _shared: Engine | None = None
 
 
 def shared_engine() -> Engine:
-    """The engine of this process. If the editor reloads this module, the old one's workers end with its last run."""
+    """The engine of this process, made at the first call.
+
+    If the editor reloads this module, the old engine's workers end with its last run.
+    """
     global _shared
     with _shared_guard:
         if _shared is None:

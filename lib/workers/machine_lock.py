@@ -1,8 +1,8 @@
 """The turn between the programs of one person on one machine, so that two do not time something at once.
 
-Who holds it says so in a file beside the lock: which program, and since when. It gives the turn back when another asks
-for it. One that does not, because it sleeps in a debugger, holds nobody up for longer than `PATIENCE_S`: others then go
-on beside it, and their times are marked.
+A program that holds the turn says so in a file beside the lock: which program, and since when. It gives the turn back
+when another asks for it. One that does not, because it sleeps in a debugger, holds nobody up for longer than
+`PATIENCE_S`: others then go on beside it, and their times are marked.
 """
 
 import json
@@ -19,13 +19,13 @@ from lib.cache_folder import APP_NAME, user_cache_dir
 from lib.hardware.optional import FileLock, Timeout
 
 POLL_S = 0.02
-ASKED_S = 3.0  # for so long after it asked a program counts as one that waits
+ASKED_S = 3.0  # a program counts as one that waits for so long after it asked
 PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The program that holds the turn."""
+    """The program that holds the turn, and since when."""
 
     program: str
     pid: int
@@ -33,6 +33,7 @@ class Holder:
 
     @classmethod
     def me(cls) -> "Holder":
+        """This program, from now on."""
         return cls(Path(sys.argv[0]).name or "python", os.getpid(), time.time())
 
     def __str__(self) -> str:
@@ -40,27 +41,36 @@ class Holder:
 
     @property
     def disturbs(self) -> str:
-        """What is to be said of times taken beside it."""
+        """The warning on times that are taken beside it."""
         return f"timed beside another measurement, by {self}, which did not give way: end it, and measure again"
 
 
 def folder() -> Path:
-    """A folder of this person on this machine: a home may be shared by machines, a temporary folder is by persons."""
+    """Where the lock lies: a folder of this person's on this machine.
+
+    A home may be shared by machines, and a temporary folder by persons.
+    """
     given = os.environ.get("XDG_RUNTIME_DIR")
     return Path(given) / APP_NAME if given else user_cache_dir(APP_NAME) / f"turn-{platform.node()}"
 
 
 class MachineLock:
-    """A lock file; a file that says who holds it; and a file whose age tells the holder that somebody waits."""
+    """A lock file; a file that says who holds it; and a file whose age tells the holder that somebody waits.
+
+    As a context manager it waits for the turn, and gives it back at the end.
+
+    Args:
+        patience_s: Seconds after which a holder that does not give way is no longer waited for.
+    """
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
         self._folder = folder()
         self._lock = FileLock(self._folder / "timing.lock", thread_local=False)
         self._holder, self._waiting = self._folder / "holder.json", self._folder / "waiting"
-        self._asked: tuple[Holder | None, float, float] | None = None  # whom, since when, and when last
+        self._asked: tuple[Holder | None, float, float] | None = None  # which holder, since when, and when last
         self._overtaken: Holder | None = None  # whom it lost its patience with
-        self.beside: Holder | None = None  # who holds it while this goes on all the same
+        self.beside: Holder | None = None  # who holds it, where this program goes on nevertheless
 
     def __enter__(self) -> "MachineLock":
         while not self.take():
@@ -71,9 +81,10 @@ class MachineLock:
         self.release()
 
     def take(self) -> bool:
-        """True once this may go on, however often it is asked.
+        """Ask for the turn, without waiting; True if this program may go on, as it may when it holds the turn already.
 
-        Where no lock file can be had: better unprotected than not at all.
+        Also True where no lock file can be made (better unprotected than not at all), and where a holder did not give
+        way: `beside` then names it.
         """
         if self._lock.is_locked or self.beside:  # the lock counts, and one release must be enough
             return True
@@ -89,7 +100,7 @@ class MachineLock:
         return True
 
     def release(self) -> None:
-        """Give it back; the next one looks every `POLL_S`, so wait a little longer before asking again."""
+        """Give the turn back, and wait long enough for another that asked for it: it looks every `POLL_S`."""
         self.beside = None
         if self._lock.is_locked:
             asked = self.wanted()
@@ -102,21 +113,21 @@ class MachineLock:
                 time.sleep(5 * POLL_S)
 
     def holder(self) -> Holder | None:
-        """Who holds it, as far as that is known."""
+        """The program that holds the turn; None where that is not known."""
         try:
             return Holder(**json.loads(self._holder.read_text()))
         except (OSError, ValueError, TypeError):
             return None
 
     def wanted(self) -> bool:
-        """Whether another program asked for it lately."""
+        """Whether another program has asked for the turn within the last `ASKED_S`."""
         try:
             return time.time() - self._waiting.stat().st_mtime < ASKED_S
         except OSError:
             return False
 
     def _ask(self) -> bool:
-        """Tell the holder that somebody waits; True where it has not listened for too long."""
+        """Tell the holder that somebody waits; True where it has not given way for too long."""
         with suppress(OSError):
             self._waiting.touch()
         now, holder = time.monotonic(), self.holder()

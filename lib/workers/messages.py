@@ -1,4 +1,4 @@
-"""What engine and workers say to each other, and what the engine passes on to whoever watches a run.
+"""The messages between engine and workers, and those that the engine passes on to whoever watches a run.
 
 To a worker go `Job` and `Order`. From it come first `About` or `Failed`, and then for each job one `Answer` after
 another: `Progress`, `Checkpoint`, `Trained` or `Measured` as they happen, None where it merely shows that it lives and
@@ -28,7 +28,7 @@ class TrainingFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Item:
-    """One training, and the backend and device that it is given to."""
+    """One training, and the backend and device that train it."""
 
     training: Training
     runtime: Runtime = field(default_factory=Runtime)
@@ -41,14 +41,14 @@ class How:
     devices: int = 0  # that a stack is divided among: all trainings in one program; 0: each by itself
     interleaved: bool = True  # each by itself, but side by side where the backend allows it; else one after another
     first_epoch: int = 0
-    start: Mapping[int, Parameters] = field(default_factory=dict)  # what they go on from, where it is not their seed
+    start: Mapping[int, Parameters] = field(default_factory=dict)  # by index, where it is not their seed
     want_parameters: bool = False  # at the end, and every few seconds
     probe_s: float = 0.0  # end after so many seconds of steps: to see how fast they go
 
 
 @dataclass(frozen=True)
 class Job:
-    """Different trainings for one runtime; of one batch size if they are a stack."""
+    """Different trainings for one runtime, of one batch size if they are a stack; or something else to measure."""
 
     id: int
     runtime: Runtime
@@ -58,6 +58,8 @@ class Job:
 
 
 class Wish(Enum):
+    """What the engine wants of a job that a worker has."""
+
     RESUME = auto()
     PAUSE = auto()
     CANCEL = auto()
@@ -65,7 +67,7 @@ class Wish(Enum):
 
 @dataclass(frozen=True)
 class Order:
-    """What a worker shall do with a job that it has."""
+    """What a worker shall do with a job that it has been given."""
 
     job_id: int
     wish: Wish
@@ -73,7 +75,7 @@ class Order:
 
 @dataclass(frozen=True)
 class About:
-    """What a worker says of itself when it is ready."""
+    """What a worker reports of itself when it is ready."""
 
     pid: int
     data: Facts
@@ -82,14 +84,14 @@ class About:
 
 @dataclass(frozen=True)
 class Failed:
-    """A worker cannot start, or not do what was asked; `why` is a sentence for the person."""
+    """A worker cannot start, or cannot do what was asked; `why` is a sentence for the person."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Something that a training yielded."""
+    """An event of a training."""
 
     item: Item
     event: Event
@@ -97,7 +99,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training's parameters after so many epochs, while it goes on: what it can begin again from."""
+    """A training's parameters after `epochs` epochs, while it goes on: it can be continued from them."""
 
     item: Item
     epochs: int
@@ -106,7 +108,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Trained:
-    """A training is done; its parameters where they were wanted."""
+    """A training is done; `parameters` are those after its last epoch, None where they were not wanted."""
 
     item: Item
     parameters: Parameters | None
@@ -114,8 +116,10 @@ class Trained:
 
 @dataclass(frozen=True)
 class Measured:
-    """One row of an examination; `work`: what a measured step stands for (operations, bytes, calls, or training
-    steps)."""
+    """One row of an examination.
+
+    `work` is what one measured step stands for: operations, bytes, calls, or training steps.
+    """
 
     name: str
     measurement: Measurement
@@ -123,7 +127,7 @@ class Measured:
 
 
 class End(Enum):
-    """Of a job, or of its worker's attention to it."""
+    """Why a worker stops answering about a job: it is done, was paused, or was cancelled."""
 
     DONE = auto()
     PAUSED = auto()
@@ -132,7 +136,7 @@ class End(Enum):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a worker says of a job."""
+    """One message of a worker about a job; without content it only shows that the worker lives."""
 
     job_id: int
     content: Progress | Checkpoint | Trained | Measured | Failed | End | None
@@ -140,9 +144,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A run has not started yet.
+    """A run waits for its turn.
 
-    `place` others come first; None where another program on this machine holds the turn, `holder` if it is known.
+    `place` others come first; None where another program on this machine holds the turn: `holder`, if it is known.
     """
 
     place: int | None
@@ -165,7 +169,7 @@ class Starting:
 
 @dataclass(frozen=True)
 class Ready:
-    """The worker that will train is there; comes before the first progress, and says what data it has."""
+    """The worker that will train is ready; comes before the first progress, and says what data it has."""
 
     data: Facts
 
@@ -174,7 +178,7 @@ class Ready:
 class Restarted:
     """The worker was replaced; the trainings begin again and their events so far are void.
 
-    `why`, where the person should know.
+    `why` is a sentence for the person; empty where there is nothing to know.
     """
 
     why: str = ""

@@ -1,4 +1,4 @@
-"""What an engine's messages say to somebody who waits, and the states that everybody tells apart."""
+"""The engine's messages in words, for somebody who waits, and the states of a run that everybody distinguishes."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from lib.workers.messages import Disturbed, Message, Ready, Restarted, Starting,
 
 
 class State(StrEnum):
-    """Of a run, or of one line of it; the words that a page shows."""
+    """State of a run, or of one line of it; the values are the words that a page shows."""
 
     NOT_RUNNING = "Not running"
     WAITING = "Waiting"
@@ -23,23 +23,30 @@ class State(StrEnum):
 
     @property
     def over(self) -> bool:
+        """Whether a run in this state has ended."""
         return self in (State.DONE, State.SAVED, State.STOPPED, State.FAILED)
 
     @property
     def under_way(self) -> bool:
+        """Whether a run in this state goes on."""
         return self in (State.WAITING, State.STARTING, State.MEASURING, State.TRAINING)
 
 
 @dataclass(frozen=True)
 class Note:
-    """What is happening meanwhile, in words (empty: nothing to say), and whether it is measured or waited for."""
+    """What is happening meanwhile, in words (empty: nothing to say), and the state that goes with it."""
 
     text: str
     state: State = State.MEASURING
 
 
 def note_of(message: Message, doing: str = "") -> Note | None:
-    """What a message of the engine says to somebody who waits; `doing`: what begins when the waiting is over."""
+    """An engine's message in words, for somebody who waits; None where it says nothing to them.
+
+    Args:
+        message: Of whatever kind.
+        doing: The words for what begins when the waiting is over.
+    """
     if isinstance(message, Ready):
         return Note(doing)
     if isinstance(message, Starting):

@@ -1,6 +1,6 @@
 """A process of its own for a worker, and the pipe to it.
 
-Plain Python: where nothing but NumPy is installed it runs too.
+Plain Python, so that it also runs where nothing but NumPy is installed.
 """
 
 import os
@@ -15,10 +15,15 @@ from lib.hardware.optional import psutil
 
 
 class Process:
-    """`main(connection, *arguments)` of a module, as strings, in a fresh interpreter with an environment of its own.
+    """`main(connection, *arguments)` of a module, run in a fresh interpreter with an environment of its own.
 
     The interpreter is started, not forked: libraries with threads do not survive a fork, and read their settings when
     loaded.
+
+    Args:
+        module: Its dotted name.
+        arguments: Strings, passed on the command line.
+        environment: Variables added to this process's own.
     """
 
     def __init__(self, module: str, arguments: tuple[str, ...], environment: Mapping[str, str]) -> None:
@@ -40,10 +45,11 @@ class Process:
 
     @property
     def alive(self) -> bool:
+        """Whether the process has not ended yet."""
         return self._process.poll() is None
 
     def cpu_s(self) -> float | None:
-        """Processor time that it has used; None where nothing tells, or it has ended."""
+        """Processor seconds that it has used; None where psutil is not installed, or the process has ended."""
         if psutil is None:
             return None
         try:
@@ -53,7 +59,10 @@ class Process:
         return times.user + times.system
 
     def kill(self, wait: bool = False) -> None:
-        """End it at once. Without waiting, what the system needs longer than 50 ms to clear away is collected later."""
+        """End the process at once; `wait`: until it is gone.
+
+        Without waiting, a process that takes longer than 50 ms to end is collected at a later call.
+        """
         _killed[:] = [process for process in _killed if process.poll() is None]
         self._process.kill()
         with suppress(subprocess.TimeoutExpired):

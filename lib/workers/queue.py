@@ -1,10 +1,10 @@
 """Whose turn it is to train: one at a time in this process (`Queue`) and on this machine (`lib.workers.machine_lock`).
 
-Between viewers turns go round: who is still training after `QUANTUM_S` lets the other viewers go first. Of one viewer's
-own runs the control that was moved last goes first, and at once; what opened with the page follows in the page's order;
-what merely follows from a result comes last. A run that gives way goes on later where it stopped.
+Viewers take turns: a run that trains for longer than `QUANTUM_S` lets the other viewers go first. Of one viewer's own
+runs the one whose control was moved last goes first, and at once; those that opened with the page follow in the page's
+order; those that merely follow from another result come last. A run that gives way resumes later where it stopped.
 
-A run that several viewers want waits in the line of each, and its turn counts for each of them.
+A run that several viewers want waits in the queue of each, and its turn counts for each of them.
 """
 
 import itertools
@@ -27,14 +27,14 @@ class Urgency(IntEnum):
     LATER = 2  # it follows from another result
 
 
-_count = itertools.count(1)  # of requests, tickets and turns: what came before what
+_count = itertools.count(1)  # of requests, tickets and turns, in one order
 
 
 @dataclass(frozen=True)
 class Request:
-    """Who asks, and how urgently. By default everyone is a viewer of their own.
+    """Who asks for a turn, and how urgently. By default each request is by a viewer of its own.
 
-    Requests are in the order in which they were made, whenever their runs come to want a turn.
+    Requests are in the order in which they were made, no matter when their runs ask for a turn.
     """
 
     viewer: Hashable = field(default_factory=object)
@@ -43,24 +43,27 @@ class Request:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Among the same viewer's requests the smallest comes first."""
+        """A key to sort the same viewer's requests by: the smallest goes first."""
         return self.urgency, -self.number if self.urgency is Urgency.NOW else self.number
 
     @property
     def each(self) -> tuple["Request", ...]:
+        """The requests of all viewers of the run: this one."""
         return (self,)
 
 
 class SharedRequest:
-    """The requests of all who want one run. They may come and go while it waits and while it runs."""
+    """The requests of all who want one run; viewers may come and go while it waits and while it runs."""
 
     def __init__(self, *requests: Request) -> None:
         self.each: tuple[Request, ...] = requests  # replaced whole: other threads read it
 
     def add(self, request: Request) -> None:
+        """Add the request of one more viewer."""
         self.each = (*self.each, request)
 
     def discard(self, request: Request) -> None:
+        """Remove a viewer's request; nothing happens where it is not there."""
         self.each = tuple(one for one in self.each if one is not request)
 
 
@@ -69,13 +72,13 @@ AnyRequest = Request | SharedRequest
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
-    """A place in the queue."""
+    """A place in the queue, from `Queue.join`."""
 
     request: AnyRequest
     number: int
 
     def orders(self) -> dict[Hashable, tuple[int, int]]:
-        """Each viewer that it is for, and what it is among that viewer's own runs: the smallest comes first."""
+        """The ticket's order among each viewer's own runs, by viewer: the smallest goes first."""
         found: dict[Hashable, tuple[int, int]] = {}
         for request in self.request.each:
             found[request.viewer] = min(request.order, found.get(request.viewer, request.order))
@@ -85,7 +88,7 @@ class Ticket:
 class Queue:
     """The queue of this process.
 
-    Safe to use from any thread; the line is worked out when it changes, and who waits sleeps.
+    Safe to use from any thread; places are worked out when the queue changes, and a thread that waits sleeps.
     """
 
     def __init__(self) -> None:
@@ -97,7 +100,7 @@ class Queue:
         self._served: dict[Hashable, int] = {}  # when each viewer's last turn ended
 
     def join(self, request: AnyRequest) -> Ticket:
-        """Get in line."""
+        """Get in line; the ticket must `leave` in the end."""
         with self._changed:
             ticket = Ticket(request, next(_count))
             self._waiting.append(ticket)
@@ -105,7 +108,7 @@ class Queue:
             return ticket
 
     def take(self, ticket: Ticket) -> int:
-        """How many come first; 0: the turn is this ticket's."""
+        """Take the turn if it is this ticket's: 0, else how many come first."""
         with self._changed:
             if self._holder is ticket:
                 return 0
@@ -117,12 +120,12 @@ class Queue:
             return 0
 
     def wait(self, ticket: Ticket, place: int, cancel: Cancel) -> None:
-        """Sleep until the ticket's place is another one, or `cancel` is set."""
+        """Sleep until the ticket's place is no longer `place`, or `cancel` is set."""
         with cancel.calling(self._wake), self._changed:
             self._changed.wait_for(lambda: cancel.is_set() or self._places.get(ticket) != place)
 
     def give_back(self, ticket: Ticket) -> None:
-        """End the turn, and stay in line for the next one."""
+        """End the turn, if the ticket holds it, and stay in the queue for the next one."""
         with self._changed:
             if self._holder is ticket:
                 self._end_turn(ticket)
@@ -130,7 +133,7 @@ class Queue:
                 self._work_out()
 
     def leave(self, ticket: Ticket) -> None:
-        """Want no more turns."""
+        """Leave the queue, and end the turn if the ticket holds it. Once for each ticket."""
         with self._changed:
             if self._holder is ticket:
                 self._end_turn(ticket)
@@ -151,8 +154,11 @@ class Queue:
             return time.monotonic() - self._held_since
 
     def must_give_way(self, ticket: Ticket, quantum_s: float = QUANTUM_S) -> bool:
-        """Whether the holder should give its turn back: at once to a more urgent run of all its viewers, in time to
-        others."""
+        """Whether the ticket that holds the turn should give it back.
+
+        At once to a run that is more urgent for all of its viewers; to runs of other viewers once it has held the turn
+        for `quantum_s`.
+        """
         with self._changed:
             long_held = time.monotonic() - self._held_since > quantum_s
             return any(self._goes_before(other, ticket, long_held) for other in self._waiting)
@@ -175,7 +181,7 @@ class Queue:
         return self._waiting + ([self._holder] if self._holder else [])
 
     def _work_out(self) -> None:
-        """The waiting tickets' places, if nobody else comes; wakes those that wait for another one."""
+        """Work out the places of the waiting tickets, assuming that nobody else comes, and wake all who wait."""
         queues: dict[Hashable, list[tuple[tuple[int, int], Ticket]]] = {}
         for ticket in self._waiting:
             for viewer, order in ticket.orders().items():
@@ -195,6 +201,6 @@ class Queue:
                 last |= dict.fromkeys(ticket.orders().keys() & last.keys(), next(turn))
             if not queues[viewer]:
                 del queues[viewer]
-        for ticket in self._waiting:  # one that everybody has left, and that will leave
+        for ticket in self._waiting:  # those that all viewers have left, and that will leave the queue
             self._places.setdefault(ticket, first + len(self._places))
         self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""What must be closed before this process ends, or loky would wait for it for ever."""
+"""What must be closed before this process ends; otherwise loky would wait for it forever."""
 
 import threading
 import weakref
@@ -6,6 +6,8 @@ from typing import Protocol
 
 
 class Closable(Protocol):
+    """What can be closed; `wait`: return only when it has ended."""
+
     def close(self, wait: bool = False) -> None: ...
 
 
@@ -13,7 +15,7 @@ _open: "weakref.WeakSet[Closable]" = weakref.WeakSet()
 
 
 def close_at_exit(thing: Closable) -> None:
-    """Close it when the interpreter ends. Call it after the pool's first `submit`.
+    """Close this when the interpreter ends, unless it is collected before. Call it after the pool's first `submit`.
 
     At exit loky waits for the tasks of all its pools, and ours need not end. loky's hook runs before `atexit`, so ours
     has to be of the same kind, and registered after the one that loky adds with each pool, to run before it.

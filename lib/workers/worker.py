@@ -1,4 +1,4 @@
-"""The process at the other end: trains what it is sent, streams what comes out, and never outlives its parent."""
+"""The worker process: trains what it is sent, streams the events, and never outlives its parent."""
 
 import os
 import signal
@@ -55,17 +55,18 @@ class _Control:
                 os._exit(0)  # the parent closed its end, or died
             if isinstance(message, Order) and message.wish is not Wish.RESUME:
                 self._wishes[message.job_id] = message.wish
-                message = None  # which wakes who waits for the next job
+                message = None  # wakes whoever waits for the next job
             self._inbox.put(message)
 
     def next(self, timeout_s: float) -> Job | Order | None:
+        """The next job or order; None after the time-out, and where a wish came instead."""
         try:
             return self._inbox.get(timeout=timeout_s)
         except Empty:
             return None
 
     def wish(self, job_id: int) -> Wish | None:
-        """`PAUSE` or `CANCEL` where the parent asked for it, once."""
+        """`PAUSE` or `CANCEL`, where the parent asked for it; each wish is returned once."""
         return self._wishes.pop(job_id, None)
 
     def waiting_cancels(self) -> list[int]:
@@ -73,19 +74,33 @@ class _Control:
 
 
 def main(connection: Connection, parent: str, backend: str, device: str, idle_s: str) -> None:
-    """The process: watch the parent, which may be dead already, and serve."""
+    """The worker's process: follow the parent, which may be dead already, and serve.
+
+    All arguments but the connection are text, as they come from a command line.
+
+    Args:
+        connection: To the parent.
+        parent: Process id of the parent.
+        backend: Key of the backend that is imported first.
+        device: `cpu` or `gpu`.
+        idle_s: Seconds without a job after which the process ends.
+    """
     follow(int(parent))
     serve(connection, backend, device, float(idle_s))
 
 
 def follow(parent: int) -> None:
-    """Leave the terminal's process group, and end with the parent."""
+    """Leave the terminal's process group, and end when the parent does.
+
+    Args:
+        parent: Process id of the parent.
+    """
     if hasattr(os, "setsid"):
         os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the editor's interrupt button must not end a worker
 
     def watch() -> None:
-        # The closed pipe usually tells first; this also covers a parent whose pipe another process inherited.
+        # The closed pipe usually shows it first; this also covers a parent whose pipe another process inherited.
         while os.getppid() == parent:
             time.sleep(PARENT_POLL_S)
         os._exit(0)
@@ -94,7 +109,16 @@ def follow(parent: int) -> None:
 
 
 def serve(connection: Connection, backend: str, device: str, idle_s: float) -> None:
-    """Answer until idle for `idle_s` seconds."""
+    """Load the library and the data, send `About`, then perform jobs until idle for `idle_s` seconds.
+
+    A failure to start is sent as `Failed`, and ends it; one in a job is the job's `Answer`.
+
+    Args:
+        connection: To the parent.
+        backend: Key of the backend that is imported first.
+        device: `cpu` or `gpu`.
+        idle_s: Seconds without a job after which it returns.
+    """
     control = _Control(connection)
     try:
         data = _get_ready(backend)
@@ -125,7 +149,7 @@ def serve(connection: Connection, backend: str, device: str, idle_s: float) -> N
 
 
 def _advance(job_id: int, contents: Iterator, control: _Control, connection: Connection) -> bool:
-    """Run a job until it ends, is paused or cancelled; True when there is nothing left of it."""
+    """Run a job until it ends, is paused or cancelled; True if nothing is left of it."""
     try:
         while True:
             wish = control.wish(job_id)
@@ -226,27 +250,36 @@ def _examine(job: Job, data: Data) -> Iterator[Measured | None]:
 
 
 def _portable(event: Event) -> Event:
-    """Without the function that reads the parameters, which cannot travel."""
+    """The event without the function that reads the parameters, which cannot be pickled."""
     return replace(event, parameters=no_parameters) if isinstance(event, Epoch) else event
 
 
 def interleave(trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool) -> Iterator[tuple[int, Event | None]]:
-    """Events of several trainings, each one's own in order; None ends one."""
+    """Events of several trainings, each one's own in order.
+
+    Args:
+        trainings: Of each a number and its events.
+        side_by_side: Whether they take turns, an event each, once a training has made its first steps; else one after
+            another.
+
+    Yields:
+        A training's number and its next event; None in place of the event when it has ended.
+    """
     waiting = deque(trainings)
     while waiting:
         index, training = waiting.popleft()
         event = next(training, None)
         yield index, event
         if event is not None:
-            # After its first call a training goes on: whoever watches waits for the first steps, not for all first
-            # calls.
+            # After its first call a training goes on, so that viewers wait for the first steps, and not for the first
+            # calls of all.
             to_the_end = side_by_side and not isinstance(event, FirstCall)
             (waiting.append if to_the_end else waiting.appendleft)((index, training))
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Drop what native code prints while it is loaded: TensorFlow greets before it can be told not to."""
+    """Drop what native code prints while it is loaded: TensorFlow prints a greeting before it can be told not to."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
