@@ -9,7 +9,14 @@ from lib.storage.records import Kind, Record
 
 
 def current(records: Sequence[Record], kind: Kind, subject: Mapping[str, object], backend: str) -> list[Record]:
-    """Those of a kind whose subject agrees in all that `subject` names, the oldest first."""
+    """Records of a kind that are valid here, the oldest first: of this machine, code and versions of the backend.
+
+    Args:
+        records: In any order.
+        kind: What was measured.
+        subject: What a record's subject must agree with; a record may say more.
+        backend: Key of the backend whose versions count.
+    """
     here = (machine_id(), source_digest(), versions(backend))
     found = [
         record

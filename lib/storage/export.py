@@ -1,7 +1,6 @@
 """The store as a portable JSON file, and back: `python -m lib.cli.store export|import FILE.json`.
 
-An export is read as text, checked row by row, and brought to this version; nothing of a file that is not sound is
-taken.
+An export is read as text, checked row by row, and brought to this version; a file that is not sound is refused whole.
 """
 
 import base64
@@ -44,14 +43,25 @@ class Export:
 
     @property
     def records(self) -> list[Record]:
+        """The measurements, in the order of the file."""
         return [record_of(row) for row in self.tables["measurements"]]
 
 
 def export_to(path: Path, store: Store, about: Mapping[str, object] | None = None, with_losses: bool = True) -> int:
-    """Write all rows, in the order of their keys, and return how many there are; the file appears whole or not at all.
+    """Write all rows of a store to a file, in the order of their keys; the file appears whole or not at all.
 
-    `about` holds notes on the whole, such as the command that made it. Without the losses of each step, curves have
-    only their epochs. Raises StoreUnusable, and OSError where the file cannot be written.
+    Args:
+        path: Replaced where it exists.
+        store: Whose sound rows are written.
+        about: Notes on the whole, such as the command that made it.
+        with_losses: Whether curves have the losses of each step, or only their epochs.
+
+    Returns:
+        How many rows there are.
+
+    Raises:
+        StoreUnusable: The store cannot be read.
+        OSError: The file cannot be written.
     """
     less = {"curves": {} if with_losses else {"losses": b"", "n_bytes": 0}}
     tables = {name: [_portable(row | less.get(name, {})) for row in store.rows(name)] for name in COLUMNS}
@@ -62,9 +72,18 @@ def export_to(path: Path, store: Store, about: Mapping[str, object] | None = Non
 
 
 def import_from(path: Path, store: Store) -> tuple[int, int]:
-    """Add a file's rows to the store, all or none; returns how many it has, and how many of them were new.
+    """Add a file's rows to the store, all or none.
 
-    Raises NoExport and StoreUnusable.
+    Args:
+        path: An export of this version or an older one.
+        store: Where rows that it does not have yet are added; it never replaces one.
+
+    Returns:
+        How many rows the file has, and how many of them were new.
+
+    Raises:
+        NoExport: The file cannot be read, or is not sound.
+        StoreUnusable: The store cannot be written.
     """
 
     def read() -> Iterator[tuple[str, dict]]:
@@ -75,13 +94,25 @@ def import_from(path: Path, store: Store) -> tuple[int, int]:
 
 
 def read_export(path: Path) -> Export:
-    """A file's content, checked. Raises NoExport."""
+    """A file's content, checked.
+
+    Raises:
+        NoExport: The file cannot be read, or is not sound.
+    """
     with _refusing(str(path)), path.open(encoding="utf-8") as file:
         return _content(file, str(path))
 
 
 def parse_export(text: str, name: str) -> Export:
-    """The content of a file of this name, checked. Raises NoExport."""
+    """The content of an export, checked.
+
+    Args:
+        text: All of the file.
+        name: The file's name, for errors.
+
+    Raises:
+        NoExport: The text is not a sound export.
+    """
     with _refusing(name):
         return _content(io.StringIO(text), name)
 
@@ -95,7 +126,7 @@ def _content(file: TextIO, name: str) -> Export:
 
 @contextmanager
 def _refusing(name: str) -> Iterator[None]:
-    """What goes wrong while a file of this name is read, as NoExport."""
+    """Turn what goes wrong while a file of this name is read into NoExport."""
     try:
         yield
     except NoExport:
@@ -115,7 +146,7 @@ def _refusing(name: str) -> Iterator[None]:
 class _Reader:
     """JSON values of a text, one after another.
 
-    What was taken is forgotten, so that a large file needs little memory.
+    What was read is dropped, so that a large file needs little memory.
     """
 
     def __init__(self, file: TextIO, name: str) -> None:
@@ -169,7 +200,7 @@ class _Reader:
         self.take("}")
 
     def items(self) -> Iterator[object]:
-        """A list's values."""
+        """A list's values, one after another."""
         self.take("[")
         while self.peek() != "]":
             yield self.value()
@@ -248,6 +279,7 @@ def _rows(file: TextIO, name: str, head: Mapping[str, object]) -> Iterator[tuple
 
 
 def _checked(table: str, row: object, name: str) -> dict:
+    """A row of a file as the store holds it; raises NoExport where it is not sound."""
     columns = COLUMNS[table]
     if not isinstance(row, dict) or row.keys() != columns.keys():
         got = brief(", ".join(sorted(row))) if isinstance(row, dict) else type(row).__name__
@@ -271,6 +303,7 @@ def _checked(table: str, row: object, name: str) -> dict:
 
 
 def _portable(row: dict) -> dict:
+    """A row with bytes as base64 text."""
     return {
         name: base64.b64encode(value).decode() if isinstance(value, bytes) else value for name, value in row.items()
     }

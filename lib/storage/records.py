@@ -20,7 +20,7 @@ from lib.timing.measurement import Ended, Measurement
 
 
 class Kind(StrEnum):
-    """What a measurement is of. The values lie in files: they stay as they are."""
+    """What a measurement is of. The values are in stored files, so they never change."""
 
     RACE = "race"
     ANATOMY = "anatomy"
@@ -35,7 +35,7 @@ class Kind(StrEnum):
 class Curve:
     """One training: its epochs and losses, and when and where it was timed.
 
-    `losses` is float32, (steps / every,): the loss of each step, or means of `every` steps.
+    `losses` is float32, (steps / every,) rounded up: the loss of each step, or means of `every` steps.
     """
 
     first_call_s: float
@@ -48,12 +48,19 @@ class Curve:
     warnings: tuple[str, ...] = ()  # why its seconds must not be trusted
 
     def cut(self, n_epochs: int) -> "Curve":
-        """The curve as if training had ended after so many epochs: training is deterministic."""
+        """The curve as if training had ended after so many epochs: training is deterministic.
+
+        Args:
+            n_epochs: Where it has fewer, all of it is returned.
+        """
         steps = sum(epoch.steps for epoch in self.epochs[:n_epochs])
         return replace(self, epochs=self.epochs[:n_epochs], losses=self.losses[: -(-steps // self.every)])
 
     def thinned(self, points: int) -> "Curve":
-        """The curve with at most `points` losses, means of groups; for sweeps of which nobody looks at each step."""
+        """The curve with at most `points` losses, means of groups of steps; unchanged if it has no more.
+
+        For sweeps of which nobody looks at each step. What diverged may have means that are not finite.
+        """
         width = -(-len(self.losses) // points)
         if width <= 1:
             return self
@@ -70,7 +77,7 @@ class Curve:
 
 
 def this_command() -> str:
-    """The command that runs this program, without the folders of the machine that it runs on."""
+    """The command that runs this program, of at most 200 characters, and without the names of folders."""
     words = list(getattr(sys, "orig_argv", sys.argv))
     shown = ["python" if index == 0 else os.path.basename(word) for index, word in enumerate(words)]
     return " ".join(shown)[:200]
@@ -78,7 +85,10 @@ def this_command() -> str:
 
 @dataclass(frozen=True)
 class Record:
-    """One measurement, with everything that is needed to judge it years later."""
+    """One measurement, with everything that is needed to judge it years later.
+
+    By default it is of this machine, code and moment. Seconds are those of whole blocks, as in `Measurement`.
+    """
 
     kind: str  # a `Kind`, or one that only another version knows
     subject: Mapping[str, str | int | float]  # what was measured: backend, device, batch_size, …
@@ -98,7 +108,14 @@ class Record:
     def of(
         cls, kind: str, subject: Mapping[str, str | int | float], measured: Measurement, versions: str = ""
     ) -> "Record":
-        """The record of what was just measured on this machine, by these versions of libraries."""
+        """The record of what was just measured on this machine.
+
+        Args:
+            kind: A `Kind`.
+            subject: What was measured, by names as in `lib.storage.rows.SUBJECTS`.
+            measured: Its blocks are stored as they are.
+            versions: Of the libraries that were used.
+        """
         return cls(
             kind,
             dict(subject),
@@ -111,18 +128,19 @@ class Record:
 
     @property
     def measurement(self) -> Measurement:
+        """The blocks as a measurement, with its median and quartiles."""
         return Measurement(self.block_s, self.steps_per_block, Ended[self.ended], warnings=self.warnings)
 
     @property
     def id(self) -> str:
-        """The same content has the same id on every machine."""
+        """First 32 hexadecimal digits of the content's SHA-256: the same content has the same id on every machine."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Key:
-    """Everything that a curve depends on.
+    """Everything that a curve depends on, beside this machine and the source of `lib`.
 
     The number of epochs is not part of it: a shorter training is the start of a longer one.
     """
@@ -133,7 +151,7 @@ class Key:
     versions: str
 
     def digest(self) -> str:
-        """SHA-256 of all of it, this machine and the source of `lib`; 64 hexadecimal digits."""
+        """SHA-256 of all of it, of this machine and of the source of `lib`; 64 hexadecimal digits."""
         parts = (
             {name: value for name, value in asdict(self.training).items() if name != "epochs"},
             asdict(self.runtime),

@@ -1,4 +1,4 @@
-"""What lies in a row of the store, and whether it is sound: a disk may damage it, and an import may come from anybody.
+"""What a row of the store holds, and whether it is sound: a disk may damage it, and an import may come from anybody.
 
 A row is a mapping of column to value, as in the tables of the store. The types below say what is sound, and msgspec
 checks values against them. What is not sound raises ValueError, which says what was expected.
@@ -126,7 +126,11 @@ _WORDS = {
 
 
 def curve_of(row: Row) -> Curve:
-    """A row of curves as what it stands for."""
+    """The curve of a row of curves, checked; its epochs come without parameters.
+
+    Raises:
+        ValueError: The row is not sound.
+    """
     found = _read("curves", row)
     Training(**found["training"] | {"network": Network(**found["training"]["network"])})
     losses = np.frombuffer(found["losses"], np.float32)
@@ -141,13 +145,21 @@ def curve_of(row: Row) -> Curve:
 
 
 def record_of(row: Row) -> Record:
-    """A row of measurements as what it stands for."""
+    """The record of a row of measurements, checked, but not for what its kind requires: see `check_kind`.
+
+    Raises:
+        ValueError: The row is not sound.
+    """
     found: dict[str, Any] = {name: value for name, value in _read("measurements", row).items() if name != "id"}
     return Record(block_s=tuple(found.pop("block_s")), warnings=tuple(found.pop("warnings")), **found)
 
 
 def check_kind(record: Record) -> None:
-    """Refuse a measurement that lacks what its kind is read for: of its subject, and seconds that can be divided by."""
+    """Check that a measurement has what its kind needs: names in its subject, and seconds that can be divided by.
+
+    Raises:
+        ValueError: Something is missing, or out of range.
+    """
     subject, needed = record.subject, SUBJECTS.get(record.kind, {})
     for name, kind in needed.items():
         if name not in subject or isinstance(subject[name], str) != (kind in (str, _DEVICE)):
@@ -168,19 +180,19 @@ def check_kind(record: Record) -> None:
 
 
 def row_of(record: Record) -> dict[str, object]:
-    """A measurement as a row."""
+    """A measurement as a row of the store, with its subject, blocks and warnings as JSON."""
     texts = {"subject": json.dumps(dict(record.subject), sort_keys=True)}
     texts |= {name: json.dumps(getattr(record, name)) for name in ("block_s", "warnings")}
     return {name: texts.get(name, getattr(record, name)) for name in COLUMNS["measurements"]}
 
 
 def epochs_text(curve: Curve) -> str:
-    """A curve's epochs as they lie in a row."""
+    """A curve's epochs as JSON, as they are stored, without their parameters."""
     return json.dumps([{k: v for k, v in vars(epoch).items() if k != "parameters"} for epoch in curve.epochs])
 
 
 def _read(table: str, row: Row) -> dict[str, Any]:
-    """A row's columns, checked, with their JSON read."""
+    """A row's columns, checked, with their JSON parsed."""
     found = {name: _read_json(row[name]) if name in JSON_COLUMNS else row[name] for name in COLUMNS[table]}
     for name, kind in COLUMNS[table].items():
         checked(found[name], kind, name)
@@ -208,7 +220,13 @@ def _read_json(text: object) -> Any:
 def checked(value: Any, kind: Any, name: str) -> Any:
     """The value as it is, if msgspec finds it to be of this type.
 
-    Raises ValueError: what was expected, in the words of the field that is wrong, and what came.
+    Args:
+        value: Of JSON, or a row.
+        kind: A type that msgspec knows, with limits in `Annotated`.
+        name: Of the column, for the error; where the fault lies inside, the error names the inner field.
+
+    Raises:
+        ValueError: The value is of another type; the text says what was expected and what came.
     """
     try:
         convert(value, kind)
@@ -225,6 +243,6 @@ def checked(value: Any, kind: Any, name: str) -> Any:
 
 
 def brief(value: object) -> str:
-    """A value in an error's sentence: short, on one line, and nothing that a terminal cannot show."""
+    """A value for an error's sentence: on one line, at most 60 characters and an ellipsis, and printable."""
     text = value if isinstance(value, str) and value.isprintable() else ascii(value)
     return text if len(text) <= 60 else text[:60] + "…"

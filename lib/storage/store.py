@@ -1,12 +1,12 @@
-"""Learning curves and measurements in SQLite: the curves are served again at once, the measurements are a record.
+"""Learning curves and measurements in SQLite: curves are served again at once, measurements are a record.
 
 A training is deterministic for its key (training, backend and device, data, source of `lib`, versions), so its curve
-may be served again. Its seconds are a measurement: they come back with the machine and the time that they were taken.
+may be served again. Its seconds are a measurement: they come back with the machine and the time of it.
 
 A store that cannot be written says why in `trouble` and stores nothing; nothing fails because of it. Each call opens
 the file anew (0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not
 at all. A file that proves damaged is set aside, and what can still be read of it is saved; a row that is not sound is
-passed over.
+skipped.
 """
 
 import json
@@ -113,7 +113,13 @@ class StoreUnusable(OSError):
 
 
 class Store:
-    """Curves by key, and measurements, in the SQLite file `path` (default: one in the cache folder)."""
+    """Curves by key, and measurements, in an SQLite file.
+
+    Methods raise nothing where the file cannot be used, unless they say so: they find nothing, and `trouble` says why.
+
+    Args:
+        path: None: a file in the cache folder.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self._why_not = ""  # why nothing is stored
@@ -127,23 +133,32 @@ class Store:
 
     @property
     def trouble(self) -> str:
-        """What is wrong, in sentences; empty where nothing is."""
+        """What is wrong, in sentences for the person; empty where nothing is."""
         return " ".join(filter(None, (self._set_aside, self._why_not)))
 
     def get(self, key: Key) -> Curve | None:
-        """The curve of the key's training, if as many epochs of it are stored."""
+        """The curve of the key's training, cut to its epochs.
+
+        None where no curve is stored, or one of fewer epochs that did not diverge.
+        """
         curve = self.begun(key)
         return curve.cut(key.training.epochs) if curve is not None and curve.lasts(key.training.epochs) else None
 
     def begun(self, key: Key) -> Curve | None:
-        """The curve stored under the key, however many epochs it has."""
+        """The curve stored under the key, however many epochs it has; None where there is none."""
         found = self._read(lambda database: _rows_of(database, "curves", "key = ?", key.digest()))
         return next(_sound(found or [], curve_of), None)
 
     def put(self, key: Key, curve: Curve, parameters: Parameters | None = None) -> Curve:
         """Store a curve, replacing an older one, and return it with the time and machine filled in.
 
-        `parameters` are those after its last epoch, from which the training can be continued.
+        Beyond `MAX_BYTES` of losses the curves that were stored longest ago are deleted, and parameters likewise.
+
+        Args:
+            key: What it depends on.
+            curve: All of its epochs.
+            parameters: Those after its last epoch, from which the training can be continued; None: none are stored, and
+                older ones stay.
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         curve = replace(curve, measured_at=now, machine=machine_id())
@@ -187,7 +202,10 @@ class Store:
         return curve
 
     def parameters(self, key: Key) -> tuple[int, Parameters] | None:
-        """The number of epochs after which a training's parameters were stored, and the parameters, float32."""
+        """The number of epochs after which a training's parameters were stored, and the parameters, float32.
+
+        None where none are stored, or not of the size of the key's network. The arrays are read-only.
+        """
         found = self._read(lambda database: _rows_of(database, "parameters", "key = ?", key.digest()))
         network = key.training.network
         if not found or len(found[0]["content"]) != network.parameter_bytes:
@@ -208,9 +226,14 @@ class Store:
         return list(_sound(found or [], record_of))
 
     def rows(self, table: str, without: Collection[str] = ()) -> list[dict]:
-        """All sound rows of a table as they lie there, in the order of their key, some columns left out.
+        """All sound rows of a table as they are stored, in the order of their keys.
 
-        Raises StoreUnusable.
+        Args:
+            table: `curves` or `measurements`.
+            without: Columns to leave out.
+
+        Raises:
+            StoreUnusable: The store cannot be used.
         """
 
         def sound(row: dict) -> dict:
@@ -224,10 +247,19 @@ class Store:
         return self._work(work)
 
     def merge(self, read: Callable[[], Iterable[tuple[str, dict]]]) -> tuple[int, int]:
-        """Add rows, each with its table, that are not there yet; how many came, and how many of them were new.
+        """Add the rows that are not there yet; all of them or, where it or `read` raises, none.
 
-        All or, where it or `read` raises, none. They are gathered in a file of SQLite's own, so that neither do many
-        take memory nor does a slow reader lock the store. Raises StoreUnusable.
+        They are gathered in a temporary file of SQLite's own, so that many of them take no memory, and a slow reader
+        does not lock the store.
+
+        Args:
+            read: Called in the transaction, and again if the file proves damaged; returns rows, each with its table.
+
+        Returns:
+            How many rows came, and how many of them were new.
+
+        Raises:
+            StoreUnusable: The store cannot be used.
         """
 
         def work(database: sqlite3.Connection) -> tuple[int, int]:
@@ -245,7 +277,7 @@ class Store:
         return self._work(work)
 
     def _read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """What the work finds; None where there is no usable file, which becomes the trouble."""
+        """What the work returns; None where there is no usable file, which becomes the trouble."""
         try:
             return self._work(work)
         except StoreUnusable as error:
@@ -261,7 +293,7 @@ class Store:
             self._why_not = str(error)
 
     def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do the work in a transaction: once more where it meets damage, with what could be saved.
+        """Do the work in a transaction; where it meets damage, once more in a new file with what could be saved.
 
         Raises StoreUnusable.
         """
@@ -283,6 +315,7 @@ class Store:
             raise StoreUnusable(f"Results are not being saved: {self.path} cannot be used: {reason}.") from error
 
     def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do the work in a transaction, on a connection of its own."""
         assert self.path is not None, "asked for before"
         with closing(self._prepared(self.path)) as database, database:
             return work(database)
@@ -314,6 +347,7 @@ class Store:
             )
 
     def _prepared(self, path: Path) -> sqlite3.Connection:
+        """A connection to a file whose tables are those of this version."""
         database = sqlite3.connect(path, timeout=BUSY_S)
         try:
             database.row_factory, database.text_factory = sqlite3.Row, _text
@@ -347,7 +381,7 @@ _READ: dict[str, Callable[[dict], object]] = {"curves": curve_of, "measurements"
 
 
 def _insert(database: sqlite3.Connection, table: str, row: dict, otherwise: str) -> None:
-    """`otherwise`: what happens to a row whose key is there already."""
+    """Insert a row; `otherwise` is what SQLite does where its key is there already: IGNORE, REPLACE or ABORT."""
     marks = ", ".join("?" * len(row))
     database.execute(f"INSERT OR {otherwise} INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
 
@@ -364,7 +398,7 @@ def _sound(rows: Iterable[dict], read: Callable[[dict], T]) -> Iterator[T]:
 
 
 def _make_room(database: sqlite3.Connection, table: str, content: str) -> None:
-    """Forget the oldest beyond 256 MB."""
+    """Delete the rows that were stored longest ago, beyond `MAX_BYTES` of content."""
     database.execute(
         f"DELETE FROM {table} WHERE key IN (SELECT key FROM (SELECT key, SUM(LENGTH({content})) OVER (ORDER BY used_at"
         f" DESC) AS total FROM {table}) WHERE total > ?)",
@@ -406,15 +440,16 @@ def _code(error: Exception) -> int:
 
 
 def _identity(path: Path) -> int | None:
-    """Of the file that has this name now."""
+    """Inode of the file that has this name now; None where there is none."""
     return path.stat().st_ino if path.exists() else None
 
 
 def _free_name(path: Path) -> Path:
+    """The path, or the first with a number behind it that no file has."""
     others = (path.with_name(f"{path.name}-{number}") for number in count(2))
     return next(name for name in chain([path], others) if not name.exists())
 
 
 def _text(content: bytes) -> str:
-    """What a damaged page holds in place of text must not raise: the row will prove unsound."""
+    """Text of SQLite, with damaged bytes replaced: it must not raise, and the row will prove unsound."""
     return content.decode(errors="replace")
