@@ -1,1 +1,1 @@
-"""A step taken apart."""
+"""A training step taken apart: where its time goes, operation by operation and part by part."""

@@ -42,7 +42,16 @@ class Experiment(Protocol):
 
 @dataclass
 class Repeated:
-    """A call again and again; `steps` training steps each. `returns`: only until it returns."""
+    """A call, made again and again, and measured in blocks.
+
+    Args:
+        call: What is measured.
+        sync: Waits for what the last call of a block returned.
+        steps: Training steps that one call stands for.
+        config: When a block is long enough.
+        returns: Measure only until the call returns: `sync` then runs untimed, and blocks are short, so that no queue
+            fills up.
+    """
 
     call: Step
     sync: Sync = no_wait
@@ -51,12 +60,14 @@ class Repeated:
     returns: bool = False
 
     def prepare(self) -> None:
+        """Warm up, and find how many calls a block has."""
         config = replace(CONFIG, max_steps_per_block=16) if self.returns else self.config  # no queue fills up
         self._meter = Meter(self.call, self.sync, config, time.perf_counter, wait_in_block=not self.returns)
         self._meter.warm_up()
         self._meter.find_block_size()
 
     def block(self) -> float:
+        """Seconds of one training step, from one block, or from the last of `BURSTS` where `returns` is set."""
         for _ in range(BURSTS if self.returns else 1):
             self._meter.block()
         return self._meter.blocks[-1] / self._meter.steps_per_block / self.steps
@@ -64,28 +75,41 @@ class Repeated:
 
 @dataclass
 class OneByOne:
-    """Several calls, each repeated by itself, and their times added."""
+    """Several calls, each repeated by itself, and their times added up.
+
+    Args:
+        calls: Together they make one training step.
+        sync: Waits for what the last call of a block returned.
+    """
 
     calls: Sequence[Step]
     sync: Sync = no_wait
 
     def prepare(self) -> None:
+        """Warm up each call, and find how long its blocks have to be."""
         self._parts = [Repeated(call, self.sync, config=SHORT) for call in self.calls]
         for part in self._parts:
             part.prepare()
 
     def block(self) -> float:
+        """Seconds of one training step: the sum over the calls, from a block of each."""
         return sum(part.block() for part in self._parts)
 
 
 @dataclass
 class InOneCall:
-    """A compiled loop over as many steps as take `ONE_CALL_S`; `call(n)` makes n of them."""
+    """A compiled loop over as many steps as take `ONE_CALL_S`.
+
+    Args:
+        call: `call(n)` makes n steps.
+        sync: Waits for what it returned.
+    """
 
     call: Callable[[int], object]
     sync: Sync
 
     def prepare(self) -> None:
+        """Compile the loop, and find how many steps it makes."""
         self.sync(self.call(2))  # compiles
         before = time.perf_counter()
         self.sync(self.call(8))
@@ -94,12 +118,20 @@ class InOneCall:
         self._loop.prepare()
 
     def block(self) -> float:
+        """Seconds of one training step, from one block of such loops."""
         return self._loop.block()
 
 
 @dataclass
 class TrainedStep:
-    """The backend's own training; a block is what lies between its hand-overs."""
+    """The backend's own training; a block is its `Steps` until they took `REAL_S`, evaluations left out.
+
+    It must be closed in the end.
+
+    Args:
+        backend: Key of the backend.
+        subject: The step.
+    """
 
     backend: str
     subject: "Subject"
@@ -107,10 +139,12 @@ class TrainedStep:
     _events: Iterator[Event] | None = None  # none before it is prepared: it may be stopped before that
 
     def prepare(self) -> None:
+        """Begin the training; its first steps warm up."""
         self._events = self._begin()
         self._advance(0.0)  # the first hand-over warms up
 
     def block(self) -> float:
+        """Seconds of one training step; processor seconds are added to `busy_s`."""
         return self._advance(REAL_S)
 
     def _begin(self) -> Iterator[Event]:
@@ -129,14 +163,21 @@ class TrainedStep:
         return train_s / steps
 
     def close(self) -> None:
+        """End the training, if it has begun."""
         if self._events is not None:
             self._events.close()  # type: ignore[attr-defined]
 
 
 def interleaved(experiments: Mapping[str, Experiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
-    """Measure blocks of all experiments in turns, in a new random order each round, then yield a row for each.
+    """Measure blocks of all experiments in turns, in a new random order each round, so that drift is the same for all.
 
-    A machine that drifts then drifts for all of them. Yields None after each block, so that the caller can stop it.
+    Args:
+        experiments: By the name of their row.
+        rounds: Blocks of each experiment.
+
+    Yields:
+        None after each block, so that the caller can stop it; in the end a row for each experiment, whose blocks are
+        seconds of one training step.
     """
     for experiment in experiments.values():
         experiment.prepare()
@@ -153,7 +194,7 @@ def interleaved(experiments: Mapping[str, Experiment], rounds: int = ROUNDS) -> 
 
 @dataclass(frozen=True)
 class Subject:
-    """A step: its network, its batch, and where it runs."""
+    """A step to take apart: its network, its batch, and the data and device that it runs on."""
 
     network: Network
     batch_size: int
@@ -162,11 +203,12 @@ class Subject:
 
     @property
     def tiny(self) -> "Subject":
-        """The same step with nothing to compute: one hidden neuron, one image."""
+        """The same step with next to nothing to compute: one hidden neuron, one image."""
         return replace(self, network=TINY, batch_size=1)
 
     @property
     def parameters(self) -> Parameters:
+        """The parameters that the step begins with."""
         return initial_parameters(self.network, 0)
 
     @property
@@ -176,15 +218,22 @@ class Subject:
 
     @property
     def starts(self) -> list[int]:
+        """Index of the first image of each batch of an epoch."""
         return batch_starts(len(self.data.x_train), self.batch_size, 0, 0).tolist()
 
     @property
     def batch(self) -> Batch:
+        """The first batch of the data: images (batch, 784) and labels (batch,)."""
         return self.data.x_train[: self.batch_size], self.data.y_train[: self.batch_size]
 
 
 def loop(subject: Subject, call: Callable[[np.ndarray, np.ndarray], object]) -> Step:
-    """One round of the loop over the batches, as the backends write it, around some call."""
+    """A step that takes the next batch from the data, as the backends' loops do, and passes it to a call.
+
+    Args:
+        subject: Whose batches are taken; after the last the first comes again.
+        call: Receives images (batch, 784) and labels (batch,).
+    """
     x, y, size, starts = subject.data.x_train, subject.data.y_train, subject.batch_size, subject.starts
     number = 0
 
@@ -198,4 +247,4 @@ def loop(subject: Subject, call: Callable[[np.ndarray, np.ndarray], object]) -> 
 
 
 def nothing(_x: np.ndarray, _y: np.ndarray) -> None:
-    """Stands for the library's call."""
+    """Stands in for the library's call, and does nothing."""

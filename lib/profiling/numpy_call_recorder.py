@@ -1,4 +1,4 @@
-"""Which NumPy calls a training step makes: caught as they are made, to be repeated one by one."""
+"""Which NumPy calls a training step makes: recorded as they are made, to be repeated one by one."""
 
 from collections.abc import Callable
 
@@ -47,7 +47,13 @@ def _plain(value):
 def recorded_calls(
     network: Network, parameters: Parameters, batch: tuple[np.ndarray, np.ndarray]
 ) -> list[Callable[[], object]]:
-    """One function for each call that one step makes, which makes it again with the same sizes."""
+    """The NumPy calls of one training step, each as a function that makes it again with arrays of the same sizes.
+
+    Args:
+        network: Of any hidden layers.
+        parameters: Where the step begins; they are not changed.
+        batch: Images (batch, 784) and labels (batch,).
+    """
     x, y = batch
     work = Workspace(network, len(x))
     for buffers in (work.activations, work.deltas, work.weight_gradients, work.bias_gradients):

@@ -1,7 +1,7 @@
 """One training step of 784→hidden→10, operation by operation, as each library dispatches them: one call after another.
 
-The article's table, with its six rows, taken further apart. Arrays are made anew by each operation, as in the article;
-every operation is waited for.
+These are the six rows of the article's table, taken further apart. As in the article, each operation makes its arrays
+anew and is waited for.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -72,7 +72,15 @@ class Library:
 
 
 def measure_operations(worker: str, subject: Subject) -> Iterator[Row]:
-    """Yield a row for each operation, then for the whole step, the single product, and the compiled step if any."""
+    """Measure each operation, then the whole step, the single product, and the compiled step if there is one.
+
+    Args:
+        worker: Key of `LIBRARIES`.
+        subject: A step of one hidden layer.
+
+    Yields:
+        A row for each, named as in `steps`; for JAX also `KERNELS`, which is a number of kernels, not seconds.
+    """
     library = LIBRARIES[worker](subject.device)
     for name, step in steps(library, subject).items():
         step()  # compiles: that is neither the operation nor a part of the time that measuring it may take
@@ -84,7 +92,10 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row]:
 
 
 def steps(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:
-    """What is measured, by key. Each operation has its inputs ready, and is waited for."""
+    """What is measured, by name: each operation's key, `ALL`, `PRODUCT` and, where the library compiles, `COMPILED`.
+
+    Each operation has its inputs ready, and is waited for.
+    """
     x, y = subject.batch
     (w1, b1), (w2, b2) = subject.parameters
     onehot = library.move(np.eye(len(b2), dtype=np.float32)[y])  # (batch, 10)
@@ -108,7 +119,18 @@ def _waited(library: Library, call: Callable[[], Array]) -> Callable[[], Array]:
 
 
 def forward_and_backward(library: Library, x: Array, onehot: Array, weights) -> Mapping[str, Array]:
-    """All values of a step by name: activations, loss, and the gradients of the four parameters last."""
+    """All values of a step by name: activations, loss, and gradients.
+
+    Args:
+        library: What computes.
+        x: Images, (batch, 784).
+        onehot: Labels, (batch, 10).
+        weights: `w1` (784, hidden), `b1` (1, hidden), `w2` (hidden, 10), `b2` (1, 10).
+
+    Returns:
+        `z1`, `a1`, `da1`, `dz1` (batch, hidden); `z2`, `probabilities`, `dz2` (batch, 10); `loss`, a scalar; `dw1`,
+        `db1`, `dw2`, `db2` of the shapes of the weights.
+    """
     w1, b1, w2, b2 = weights
     product, size = library.product, np.float32(x.shape[0])
     z1 = product(x, w1, False, False) + b1  # (batch, hidden)
@@ -183,7 +205,7 @@ def _cupy(_device: str) -> Library:
 
 
 def _like_numpy(xp: Any, **others: Any) -> Library:
-    """Of a module with NumPy's interface; `others`: what it does otherwise, by the names of `Library`."""
+    """The library of a module with NumPy's interface; `others`: what it does otherwise, by the names of `Library`."""
 
     def descend(weights, step):
         weights -= step

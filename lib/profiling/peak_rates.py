@@ -1,6 +1,6 @@
 """What each library's ceilings are measured with: one large product, one large copy, one empty call.
 
-Runs in a worker, because the ceiling must have the same library, threads and instructions as what is held against it.
+Runs in a worker, because a ceiling must have the same library, threads and instructions as what is compared with it.
 """
 
 # pyright: reportMissingImports=false
@@ -21,7 +21,7 @@ CONFIG = Config(warm_up_s=0.1, min_time_s=0.2, max_time_s=1.2, spread_target=0.0
 
 @dataclass(frozen=True)
 class Probe:
-    """A step and how much it does: operations, bytes, or one call."""
+    """A step, and how much one of it does: floating-point operations, bytes read and written, or one call."""
 
     step: Step
     sync: Sync
@@ -29,7 +29,16 @@ class Probe:
 
 
 def probe(backend: str, device: str) -> Iterator[tuple[str, Measurement, float]]:
-    """Measure what this backend's library can be asked for: name, measurement, and the work of one step."""
+    """Measure the ceilings that this backend's library can be asked for.
+
+    Args:
+        backend: Key of the backend.
+        device: `cpu` or `gpu`.
+
+    Yields:
+        `product`, `copy` or `dispatch`, its measurement, and the work of one step: floating-point operations, bytes, or
+        1.
+    """
     for name, one in _MAKERS[BACKENDS[backend].worker](device).items():
         one.sync(one.step())  # compiles, and touches its memory for the first time
         yield name, measure(one.step, sync=one.sync, config=CONFIG), one.work

@@ -15,7 +15,7 @@ TRAP_SAMPLES = 20  # single steps, of which the best is taken
 
 @dataclass(frozen=True)
 class Examination:
-    """What a worker is asked to measure other than a training: `ceilings`, `operations`, `parts` or `traps`."""
+    """What a worker shall measure other than a training: `kind` is `ceilings`, `operations`, `parts` or `traps`."""
 
     kind: str
     network: Network = field(default_factory=Network)

@@ -1,19 +1,17 @@
 """Which experiments take a step apart, and what runs them in a worker.
 
-`lib.profiling.step_breakdown` puts their results together.
-All experiments on a backend are measured in turns, block by block, so that a machine that drifts drifts for all of
-them.
+`lib.profiling.step_breakdown` computes the parts from their results. All experiments on a backend are measured in
+turns, block by block, so that a machine that drifts drifts for all of them.
 
 * `step`: the training as it is, from the backend's own loop; `busy`: processor seconds of all cores in it, a step.
 * `python`: the loop and what it does around the library's call, with that call left out.
-* `call`: the library's call for a step, on one batch that is there already, again and again; waited for only as
-  training does.
+* `call`: the library's call for a step, repeated on one batch that is ready; waited for only as training does.
 * `returns`: the call for one hidden neuron and one image, until it returns.
 * `fit-tiny`, `call-tiny`: training of that tiny network by `fit`, and the bare call in it: there the loop is the
   library's own, and cannot be run without the call.
-* `transfer`, `transfer-base`: bringing a batch to where the arithmetic wants it, and the same with nothing to bring.
-* `many`, `many-tiny`: many steps on one batch without anybody being asked in between, of this network and of the tiny
-  one.
+* `transfer`, `transfer-base`: bringing a batch to where the arithmetic needs it, and the same with nothing to bring.
+* `many`, `many-tiny`: many steps on one batch in a compiled loop (NumPy and PyTorch: the calls of one step, each
+  repeated by itself), of this network and of the tiny one.
 """
 
 import importlib
@@ -27,7 +25,11 @@ from lib.timing.measurement import Ended, Measurement
 
 
 def examine(backend: str, device: str, examination: Examination, data: Data) -> Iterator[Row | None]:
-    """Measure what is asked for, and yield one row after another; yields None where it can be stopped."""
+    """Measure what an examination asks for, with this backend on this device.
+
+    Yields:
+        A row for each measurement (name, measurement, what one measured step stands for); None where it can be stopped.
+    """
     subject = Subject(examination.network, examination.batch_size, data, device)
     if examination.kind == "ceilings":
         from lib.profiling.peak_rates import probe

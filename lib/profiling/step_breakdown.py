@@ -8,7 +8,7 @@ EXPLAINED = 0.15  # of the step: how far the parts may be from adding up
 
 @dataclass(frozen=True)
 class StepPart:
-    """One part of a step, and by which experiment it is known."""
+    """One part of a step, and how it is derived from the experiments."""
 
     name: str
     color: str
@@ -39,7 +39,7 @@ PARTS = (
 
 @dataclass(frozen=True)
 class Split:
-    """A step in parts; all in seconds."""
+    """A step's time in parts, all in seconds."""
 
     step_s: float
     parts_s: Mapping[str, float]
@@ -60,12 +60,20 @@ class Split:
         return max(self.step_s, sum(self.parts_s.values()))
 
     def share(self, part: str) -> float:
-        """Of the whole bar."""
+        """The part's share of the whole bar, 0 to 1."""
         return self.parts_s[part] / self.drawn_s
 
 
 def split(backend: str, found: Mapping[str, float]) -> Split | None:
-    """Parts from the experiments' seconds per step; None while an experiment is missing."""
+    """The parts of a step's time, from the experiments.
+
+    Args:
+        backend: Key of the backend.
+        found: Seconds of one training step by experiment, as `lib.profiling.run` names them.
+
+    Returns:
+        All of `PARTS`, none below 0; None while an experiment is missing.
+    """
     keras = "fit-tiny" in found
     in_one_call = backend == "jax-epoch"
     needed = {"step", "busy", "returns", "transfer", "many", "many-tiny"}

@@ -1,8 +1,8 @@
 """Six ways to mistime a training step, and the right one beside each: the same JAX step, timed wrongly and well.
 
-Runs in JAX's worker. There is one reference for all, the step in blocks that end with its result there; every round
-takes a block of it and a value by each wrong way, in turns, so that a wrong way's value and the reference of its round
-met the same machine.
+Runs in JAX's worker. There is one reference for all: the step in blocks that end when its result has arrived. Every
+round takes a block of it and a value by each wrong way, in turns, so that a wrong way's value and the reference of its
+round are of the same state of the machine.
 """
 
 import time
@@ -25,9 +25,13 @@ _wait = jax.block_until_ready
 
 
 def measure_traps(subject: Subject) -> Iterator[Row | None]:
-    """The reference and all wrong ways.
+    """Measure the reference and all wrong ways, in turns.
 
-    On a card the same code shows larger gaps: more is queued, and transfers are real.
+    On a graphics card the same code shows larger gaps: more is queued, and transfers are real.
+
+    Yields:
+        None after each block; then a row for `REFERENCE` and each of `TRAPS`, in seconds of a step. On a graphics card
+        also rows of `occupancy/…`, which are shares.
     """
     step = one_call(subject)
     reference = Repeated(lambda: _wait(step()))
@@ -46,15 +50,17 @@ def measure_traps(subject: Subject) -> Iterator[Row | None]:
 
 @dataclass
 class FirstCallCounted:
-    """The average of short epochs of a program that was never compiled before, the first one counted."""
+    """The average of short epochs of a program that was never compiled before, with the first call counted."""
 
     subject: Subject
     step: Step
 
     def prepare(self) -> None:
+        """Find how many steps such epochs have."""
         self._steps = TRAP_EPOCHS * max(4, round(EPOCH_S / min(_single(self.step) for _ in range(4))))
 
     def block(self) -> float:
+        """Seconds of one step, on average, the compilation included."""
         fresh = float(time.time_ns() % 1_000_003) * 1e-12  # a constant of its own: no cache knows this program
         parameters, rate = on_device(self.subject)
         x, y = jax.device_put(self.subject.batch, jax.devices(self.subject.device)[0])
@@ -68,15 +74,17 @@ class FirstCallCounted:
 
 @dataclass
 class BestOf:
-    """The smallest of several single steps in a row, each timed by itself."""
+    """The smallest of `samples` single steps in a row, each timed by itself."""
 
     step: Step
     samples: int = TRAP_SAMPLES
 
     def prepare(self) -> None:
+        """Make the steps once."""
         self.block()
 
     def block(self) -> float:
+        """Seconds of the quickest step."""
         if self.samples == 1:
             time.sleep(0.002)  # the pause of somebody who tries it by hand
         return min(_single(self.step) for _ in range(self.samples))
@@ -92,7 +100,7 @@ def _single(step: Step) -> float:
 class BusyProcessors:
     """Processor seconds of all cores in a step: what a monitor shows as busy.
 
-    The view holds the arithmetic against it.
+    `steps` is the reference; the view compares the result with the arithmetic.
     """
 
     steps: Repeated
@@ -101,6 +109,7 @@ class BusyProcessors:
         """Nothing: the reference is prepared already."""
 
     def block(self) -> float:
+        """Processor seconds of one step."""
         busy_s, wall_s = time.process_time(), time.perf_counter()
         a_step_s = self.steps.block()
         busy_s, wall_s = time.process_time() - busy_s, time.perf_counter() - wall_s
@@ -108,7 +117,7 @@ class BusyProcessors:
 
 
 def _with_transfer(subject: Subject) -> Step:
-    """The step with its batch brought along from the host's memory each time, in a new array as a loader makes it."""
+    """The step with its batch copied from the host's memory each time, in a new array, as a loader makes it."""
     from lib.backends.with_jax import one_step
 
     current, rate = on_device(subject)

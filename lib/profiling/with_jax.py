@@ -17,7 +17,7 @@ _wait = jax.block_until_ready
 
 
 def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
-    """See `lib.profiling.run`."""
+    """The experiments of `lib.profiling.run` on a backend of JAX, by name: `jax-epoch`, or step by step."""
     return (_whole_epoch if backend == "jax-epoch" else _step_by_step)(subject) | many_steps(subject)
 
 
@@ -89,7 +89,7 @@ def _slices(x, starts, slot):
 
 
 def many_steps(subject: Subject) -> dict[str, Experiment]:
-    """Steps on one batch in a compiled loop."""
+    """The experiments `many` and `many-tiny`: steps on one batch in a compiled loop."""
 
     @jax.jit
     def many(parameters, x, y, rate, n):
@@ -104,13 +104,13 @@ def many_steps(subject: Subject) -> dict[str, Experiment]:
 
 
 def launched(subject: Subject) -> list[str]:
-    """What the host launches in one compiled step: fused loops, products, and calls of a library."""
+    """The kind of each kernel of one compiled step: `fusion`, `dot` (a product) or `custom-call` (of a library)."""
     parameters, rate = on_device(subject)
     text = jax.jit(sgd_step).lower(parameters, *subject.batch, rate).compile().as_text() or ""
     return re.findall(r" (fusion|dot|custom-call)\(", text[text.index("ENTRY") :])
 
 
 def on_device(subject: Subject):
-    """Parameters, as the compiled steps want them, and the learning rate."""
+    """Parameters on the subject's device, packed as the compiled steps want them, and the learning rate."""
     target = jax.devices(subject.device)[0]
     return jax.device_put((packed(subject.parameters), np.float32(subject.training.learning_rate)), target)

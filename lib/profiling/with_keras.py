@@ -14,7 +14,10 @@ BATCHES = 200  # fetched at a time
 
 
 def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
-    """See `lib.profiling.run`. Keras' own compiled step is called without the `fit` around it."""
+    """The experiments of `lib.profiling.run` on Keras, by name.
+
+    Keras' own compiled step is called without the `fit` around it.
+    """
     on_tensorflow = backend == "keras-tensorflow"
     make = _tensorflow_step if on_tensorflow else _jax_step
     tiny, wait = make(subject.tiny)

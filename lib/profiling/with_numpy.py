@@ -10,7 +10,10 @@ from lib.timing.measurement import Step
 
 
 def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
-    """See `lib.profiling.run`. NumPy works inside its calls: each returns when it is done."""
+    """The experiments of `lib.profiling.run` on NumPy, by name.
+
+    NumPy works inside its calls: each returns when it is done.
+    """
     buffer, cached = np.empty((subject.batch_size, N_PIXELS), np.float32), subject.batch[0]
     return {
         "python": Repeated(loop(subject, nothing)),

@@ -15,7 +15,7 @@ from lib.timing.measurement import Step
 
 
 def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
-    """See `lib.profiling.run`."""
+    """The experiments of `lib.profiling.run` on PyTorch, by name."""
 
     def done(_: object) -> None:
         wait(subject.device)
@@ -44,7 +44,7 @@ def _one_call(subject: Subject) -> Step:
 
 
 class _Recorder(TorchDispatchMode):
-    """Notes every operation that reaches the library's kernels, the backward pass included."""
+    """Records every operation that reaches the library's kernels, the backward pass included."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def recorded_calls(subject: Subject) -> list[Callable[[], object]]:
-    """One function for each operation of one step, which does it again."""
+    """The operations of one training step, each as a function that does it again."""
     step = _one_call(subject)
     with torch.enable_grad(), _Recorder() as recorder:
         step()

@@ -223,7 +223,7 @@ _DECODER, _SPACE, _MARGIN = json.JSONDecoder(), re.compile(r"[ \t\n\r]*"), 32
 
 
 def _head(file: TextIO, name: str) -> dict:
-    """All of an export but its rows: they can be judged only when the version, which stands behind them, is known."""
+    """All of an export but its rows: they can be checked only when the version, which may come after them, is known."""
     reader, head = _Reader(file, name), {}
     if reader.peek() == "{":
         for member in reader.members():
