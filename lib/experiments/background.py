@@ -1,4 +1,4 @@
-"""Background tasks: work in a thread, and whoever watches what comes of it. Knows nothing of pages."""
+"""Background tasks: work in a thread, and waiting for its results. Knows nothing of pages."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +15,20 @@ T = TypeVar("T")
 def in_background(
     work: Callable[[], None], end: Callable[[State, str], None], cancel: Cancel, name: str
 ) -> threading.Thread:
-    """Do the work in a thread, and tell `end` how it ended: its state, and a sentence where it failed."""
+    """Do the work in a thread, and report how it ended.
+
+    An unexpected error is raised again in the thread, so that the terminal shows it.
+
+    Args:
+        work: Without arguments; it ends early when `cancel` is set.
+        end: Called in the thread, with `DONE`, `STOPPED` or `FAILED`, and a sentence where it failed, else an empty
+            text.
+        cancel: Where it is set when the work returns, the work was stopped.
+        name: Of the thread.
+
+    Returns:
+        The thread, which is running and does not hold up the end of the program.
+    """
 
     def run() -> None:
         try:
@@ -37,33 +50,33 @@ def in_background(
 
 
 class Watchable:
-    """Waiting for `now` to change: what one thread changes and others watch."""
+    """What one thread changes and others watch: they wait for `now` to change."""
 
     changed: threading.Condition
 
     @property
     def now(self) -> "Watched":
-        """What is watched; each kind says what that is."""
+        """What is watched at present."""
         raise NotImplementedError
 
     def over_at(self, version: int) -> bool:
-        """Whether it is over, and this version shows it."""
+        """Whether it is over, and no change came after this version."""
         with self.changed:
             return self.now.over and self.now.version == version
 
     def wait_for_news(self, version: int, timeout_s: float) -> bool:
-        """Wait until there is a later version than this one, but not longer than the time-out; whether there is."""
+        """Wait until the version is no longer this one, at most `timeout_s` seconds; whether there is a later one."""
         with self.changed:
             return self.changed.wait_for(lambda: self.now.version != version, timeout_s)
 
     def wait_for_end(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end, but not longer than the time-out; whether it is over."""
+        """Wait until it is over, at most `timeout_s` seconds (None: without limit); whether it is."""
         with self.changed:
             return self.changed.wait_for(lambda: self.now.over, timeout_s)
 
 
 class Watched(Watchable):
-    """What is watched. `version` grows with each change."""
+    """What is watched. `version` grows with each change, and `changed` is held while it changes."""
 
     def __init__(self, state: State) -> None:
         self.changed = threading.Condition()
@@ -71,21 +84,26 @@ class Watched(Watchable):
 
     @property
     def now(self) -> "Watched":
+        """This object."""
         return self
 
     @property
     def over(self) -> bool:
+        """Whether no more changes come."""
         return self.state.over
 
     def _tell(self) -> None:
-        """There is news. To be called with `changed` held."""
+        """Count a change, and wake all who wait. To be called with `changed` held."""
         self.version += 1
         self.changed.notify_all()
 
 
 @dataclass(frozen=True)
 class View(Generic[T]):
-    """A background task at one moment."""
+    """A background task at one moment: its items so far, its state, and what there is to say.
+
+    `problem` is a sentence where it failed; `note` says what is happening meanwhile. Either may be empty.
+    """
 
     items: list[T]
     state: State
@@ -95,13 +113,18 @@ class View(Generic[T]):
 
     @property
     def over(self) -> bool:
+        """Whether no more items come."""
         return self.state.over
 
 
 class BackgroundTask(Watched, Generic[T]):
-    """Takes what `make` yields, in a thread, until it ends or `cancel` is set.
+    """Collects what `make` yields, in a thread, until it ends or `cancel` is set.
 
     The thread holds neither page nor stage.
+
+    Args:
+        make: Yields items, and notes on what is happening meanwhile; it ends itself when `cancel` is set.
+        cancel: Ends the task.
     """
 
     def __init__(self, make: Callable[[], Iterator[T | Note]], cancel: Cancel) -> None:
@@ -116,6 +139,7 @@ class BackgroundTask(Watched, Generic[T]):
         self.thread = in_background(work, self._end, cancel, "background task")
 
     def view(self) -> View[T]:
+        """The task as it is now."""
         with self.changed:
             return View(list(self._items), self.state, self._problem, self._note, self.version)
 

@@ -1,4 +1,4 @@
-"""What a run has shown so far, as rows: safe to fill in one thread and to read in others.
+"""The results of a run so far, as rows: safe to fill in one thread and to read in others.
 
 Rows are pandas frames with units in the column names. A line is thinned to means over fixed groups of steps, which do
 not move while the line grows.
@@ -26,7 +26,7 @@ POINTS_PER_LINE = 150
 
 @dataclass
 class Line:
-    """One item's progress."""
+    """One item's progress: its losses, epochs and seconds so far, and its curve once it is finished."""
 
     item: Item
     losses: list[np.ndarray] = field(default_factory=list)
@@ -37,17 +37,18 @@ class Line:
     began: float | None = None
     curve: Curve | None = None
     cached: bool = False
-    cached_epochs: int = 0  # that were trained earlier, and gone on from
+    cached_epochs: int = 0  # that were trained earlier, and continued
     ended: State | None = None  # how the run ended, where it ended before this did
 
     @property
     def total_steps(self) -> int:
+        """Steps of the whole training."""
         training = self.item.training
         return training.steps_per_epoch() * training.epochs
 
     @property
     def diverged_step(self) -> int | None:
-        """Number of the step, from 1 over all epochs, whose loss was not finite."""
+        """Number of the step, from 1 over all epochs, whose loss was not finite; None where there is none."""
         steps = 0
         for epoch in self.epochs:
             if epoch.diverged_step is not None:
@@ -57,7 +58,7 @@ class Line:
 
     @property
     def accuracy(self) -> float | None:
-        """Validation accuracy after the last epoch so far."""
+        """Validation accuracy, 0 to 1, after the last epoch so far; None before the first."""
         return self.epochs[-1].validation_accuracy if self.epochs else None
 
     @property
@@ -68,6 +69,7 @@ class Line:
 
     @property
     def state(self) -> State:
+        """State of this line; where its run ended before it did, that of the run, or `NOT_RUN` if it had not begun."""
         if self.curve is None:
             begun = self.began is not None or self.n_steps > 0
             return (self.ended or State.TRAINING) if begun else (State.NOT_RUN if self.ended else State.WAITING)
@@ -76,6 +78,7 @@ class Line:
         return State.SAVED if self.cached else State.DONE
 
     def add(self, event: FirstCall | Steps | Epoch) -> None:
+        """Add an event of the training."""
         if isinstance(event, FirstCall):
             self.first_call_s, self.began = event.first_call_s, time.monotonic()
         elif isinstance(event, Steps):
@@ -86,20 +89,29 @@ class Line:
             self.epochs.append(event)
 
     def go_on(self, curve: Curve) -> None:
-        """Begin where a shorter training, which is kept, had ended."""
+        """Begin where a shorter training, which is cached, had ended."""
         self.cached_epochs = len(curve.epochs)
         self.losses, self.n_steps = [curve.losses], len(curve.losses)
         self.epochs = list(curve.epochs)
         self.train_s = sum(epoch.train_s for epoch in curve.epochs)
 
     def finish(self, curve: Curve, cached: bool) -> None:
+        """Replace what came so far by the whole curve; `cached` if it came from the store."""
         self.curve, self.cached = curve, cached
         self.losses, self.n_steps = [curve.losses], len(curve.losses)
         self.epochs, self.first_call_s = list(curve.epochs), curve.first_call_s
         self.train_s = sum(epoch.train_s for epoch in curve.epochs)
 
     def thinned(self, points: int) -> tuple[np.ndarray, np.ndarray]:
-        """Middle step and mean loss of each group of steps; only finite losses."""
+        """Middle step and mean loss of each group of steps, without groups whose mean is not finite.
+
+        Args:
+            points: At most so many groups in the whole training; they have equally many steps, and an incomplete one is
+                left out. A short line has two groups at once, so that it can be seen.
+
+        Returns:
+            Two arrays (groups,): the middle of each group as a number of steps, and its mean.
+        """
         losses = np.concatenate(self.losses) if self.losses else np.empty(0, np.float32)
         width = max(1, -(-self.total_steps // points))
         if width == 1:
@@ -115,7 +127,12 @@ class Line:
 
 
 class Results(Watched):
-    """The lines of one run, and what is happening to it."""
+    """The lines of one run, and what is happening to it.
+
+    Args:
+        items: What is trained; equal ones have lines of their own.
+        labels: One for each item.
+    """
 
     def __init__(self, items: Sequence[Item], labels: Sequence[str]) -> None:
         super().__init__(State.WAITING)
@@ -134,6 +151,7 @@ class Results(Watched):
         self.picked: Picked | None = None  # how the sweep is made
 
     def add(self, update: Update) -> None:
+        """Add an update of the sweep, and wake all who watch."""
         with self.changed:
             if isinstance(update, Waiting):
                 self.place, self.holder, self.state = update.place, update.holder, State.WAITING
@@ -169,7 +187,12 @@ class Results(Watched):
             self._tell()
 
     def end(self, state: State, failure: str = "") -> None:
-        """The run is over: done, stopped or failed."""
+        """End the run with this state, which becomes `SAVED` if it is `DONE` and all was cached.
+
+        Args:
+            state: `DONE`, `STOPPED` or `FAILED`.
+            failure: A sentence, where it failed.
+        """
         with self.changed:
             for line in self.lines:
                 line.ended = state
@@ -179,7 +202,7 @@ class Results(Watched):
             self._tell()
 
     def stopped(self) -> "Results":
-        """What there is now, as it stays for somebody who stops watching."""
+        """A copy of what there is now, as stopped, for a viewer who leaves while the run goes on."""
         with self.changed:
             found = copy.copy(self)
             found.lines = [replace(line, losses=list(line.losses), epochs=list(line.epochs)) for line in self.lines]
@@ -194,17 +217,20 @@ class Results(Watched):
             self.parameters = (update.item, update.parameters) if update.parameters else None
 
     def _lines_of(self, item: Item) -> list[Line]:
-        """Equal items have lines of their own, and one training."""
+        """The lines of an item: equal items have lines of their own, and one training."""
         return [self.lines[place] for place in self._places[item]]
 
     @property
     def worth_showing(self) -> bool:
-        """Whether all that is kept and a first line of what is trained can be seen, or there is nothing to wait for."""
+        """Whether a chart has something to show: a first line of what is trained, or all that there will be."""
         return self.over or any(line.n_steps >= 2 for item in self.to_train or () for line in self._lines_of(item))
 
     @property
     def share_done(self) -> float:
-        """Share of all steps, weighed by how long a step takes where that is known (else by its arithmetic)."""
+        """Share of the work that is done, 0 to 1: of all steps, weighted by how long a step takes.
+
+        That is measured where it is known, and else guessed from the arithmetic.
+        """
         costs = [self._step_cost_s(line) for line in self.lines]
         total = sum(cost * line.total_steps for cost, line in zip(costs, self.lines, strict=True))
         done = sum(
@@ -215,7 +241,7 @@ class Results(Watched):
 
     @property
     def left_s(self) -> float | None:
-        """Seconds left, from the pace so far; None before there is one."""
+        """Seconds of steps that are left, from the step times so far; None before the first step."""
         if not any(line.n_steps for line in self.lines):
             return None
         left = sum(
@@ -231,7 +257,14 @@ class Results(Watched):
         return 20e-6 + training.network.step_flops(training.batch_size) / 50e9
 
     def steps_frame(self, points: int = POINTS_PER_LINE) -> pd.DataFrame:
-        """Loss by step: one row per point of the thinned lines."""
+        """Loss by step: a row for each point of the thinned lines.
+
+        Args:
+            points: At most so many for each line.
+
+        Returns:
+            `line` (from 0), `label`, `step`, `epoch` (the step in epochs) and `loss`.
+        """
         with self.changed:
             parts = []
             for index, line in enumerate(self.lines):
@@ -251,8 +284,12 @@ class Results(Watched):
         return pd.concat(parts, ignore_index=True)
 
     def epochs_frame(self) -> pd.DataFrame:
-        """One row per epoch: accuracy and loss on the validation images, seconds of training, evaluation, and both
-        so far."""
+        """A row for each epoch: accuracy and loss on the validation images, and seconds.
+
+        Returns:
+            `line` and `label`; `epoch` (from 1), `accuracy`, `validation_loss`; seconds of training (`train_s`), of
+            evaluation (`evaluation_s`), and of both since the line began (`spent_s`).
+        """
         rows = []
         with self.changed:
             for index, line in enumerate(self.lines):
@@ -275,7 +312,11 @@ class Results(Watched):
         return pd.DataFrame(rows, columns=columns)
 
     def summary_frame(self) -> pd.DataFrame:
-        """One row per training: what it was, what came out, and how it was measured."""
+        """A row for each training: what it was, its results, and how it was measured.
+
+        Seconds of an epoch are the median and the quartiles over the epochs of `Line.epoch_s`; what is not known yet is
+        missing.
+        """
         rows = []
         with self.changed:
             for index, line in enumerate(self.lines):
@@ -308,7 +349,7 @@ class Results(Watched):
         return pd.DataFrame(rows)
 
     def best(self) -> Item | None:
-        """The finished item with the highest accuracy."""
+        """The finished item with the highest validation accuracy that did not diverge; None where there is none."""
         with self.changed:
             return self._best()
 

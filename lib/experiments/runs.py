@@ -1,4 +1,4 @@
-"""Sweeps in threads, filling the results that others read: equal ones once, for all who watch.
+"""Sweeps in threads, filling the results that others read: equal ones are run once, for all who watch.
 
 Knows nothing of pages.
 """
@@ -17,13 +17,13 @@ from lib.workers.engine import Engine
 from lib.workers.notes import State
 from lib.workers.queue import Request, SharedRequest
 
-# Before that, no strategy beats one after another by more than it costs to find out, and lines begin at once.
+# Below that, no strategy saves more than it costs to find out, and without measuring lines begin at once.
 WORTH_S = 4.0
 
 
 @dataclass(eq=False)
 class Run:
-    """A sweep in a thread, filling its results, for as long as anybody claims it."""
+    """A sweep in a thread, filling its results, for as long as somebody watches it."""
 
     experiment: Experiment
     results: Results
@@ -32,7 +32,12 @@ class Run:
 
 
 class Seat(Watchable):
-    """One viewer's place at a run that others may watch too."""
+    """One viewer's place at a run that others may watch too.
+
+    Args:
+        run: The run that is watched.
+        request: The viewer's, which is among those of the run.
+    """
 
     def __init__(self, run: Run, request: Request) -> None:
         self.run, self.request, self.changed = run, request, run.results.changed
@@ -40,15 +45,16 @@ class Seat(Watchable):
 
     @property
     def now(self) -> Results:
+        """The results that are watched."""
         return self.results
 
     @property
     def results(self) -> Results:
-        """The run's; once the viewer has left, what there was then."""
+        """The run's results; once the viewer has left, those of that moment."""
         return self._stopped or self.run.results
 
     def leave(self) -> None:
-        """Watch it no longer. It ends when nobody is left."""
+        """Watch the run no longer; it ends when nobody is left. A second call does nothing."""
         with _guard:
             if self._stopped is None and not self.run.results.over:
                 self._stopped = self.run.results.stopped()  # which wakes who draws it
@@ -62,9 +68,14 @@ _under_way: dict[Hashable, Run] = {}
 
 
 def join(experiment: Experiment, engine: Engine, store: Store | None, request: Request, fresh: bool = False) -> Seat:
-    """A place at the run of this experiment: the one that is under way, or a new one. Returns at once.
+    """A seat at the run of this experiment: the one that is under way, or a new one. Returns at once.
 
-    `fresh` trains even what is kept, and what others train already.
+    Args:
+        experiment: What is trained; runs of equal ones are shared.
+        engine: Its workers train.
+        store: Where curves are looked up and stored; None: nothing is cached.
+        request: For whom, and how urgently, turns are wanted.
+        fresh: Train even what is cached, and what others train already.
     """
     key = (experiment, engine, store.path if store is not None else None)
     with _guard:
@@ -91,6 +102,7 @@ def _fill(run: Run, engine: Engine, store: Store | None, fresh: bool) -> None:
 
 
 def _end(run: Run, key: Hashable, state: State, failure: str) -> None:
+    """Let nobody join the run any more, and end its results."""
     with _guard:
         if _under_way.get(key) is run:
             del _under_way[key]

@@ -213,7 +213,7 @@ class Subject:
 
     @property
     def training(self) -> Training:
-        """At so small a rate that any number of steps changes next to nothing, and none ends as NaN."""
+        """A training at so small a learning rate that many steps change next to nothing, and none ends as NaN."""
         return Training(self.network, 1e-6, self.batch_size, 100)
 
     @property

@@ -26,7 +26,7 @@ KEEP_ONE_IN = 4
 
 @dataclass(frozen=True)
 class Rung:
-    """A stage of the search: so many settings are trained until they have had so many epochs."""
+    """A round of the search: so many settings are trained until they have had so many epochs."""
 
     settings: int
     epochs: int
