@@ -141,7 +141,7 @@ class TrainedStep:
     def prepare(self) -> None:
         """Begin the training; its first steps warm up."""
         self._events = self._begin()
-        self._advance(0.0)  # the first hand-over warms up
+        self._advance(0.0)  # the first steps warm up
 
     def block(self) -> float:
         """Seconds of one training step; processor seconds are added to `busy_s`."""

@@ -49,7 +49,7 @@ class Picked:
 
 @dataclass(frozen=True)
 class Continued:
-    """An item goes on from a shorter training that is cached; `curve` is that training's."""
+    """An item continues a shorter training that is cached; `curve` is that training's."""
 
     item: Item
     curve: Curve

@@ -93,7 +93,7 @@ def halved(
     if len(epochs) > 1:
         raise ValueError(f"halving: expected one number of epochs for all, got {sorted(epochs)}; choose one")
     with TemporaryDirectory() as folder:
-        cached = store or Store(Path(folder) / "halving.sqlite")  # the next rung goes on from what is stored
+        cached = store or Store(Path(folder) / "halving.sqlite")  # the next rung continues from what is stored
         alive, request = list(dict.fromkeys(items)), request or Request()
         plan = rungs(len(alive), max(epochs, default=1), keep_one_in)
         for rung, following in zip(plan, [*plan[1:], None], strict=True):

@@ -1,4 +1,4 @@
-"""Many trainings: what is cached is served at once, the rest is trained by one of the strategies, and all streams.
+"""Many trainings as a stream: what is cached is served at once, the rest is trained by one of the strategies.
 
     for row in sweep([Training(learning_rate=rate) for rate in (0.01, 0.1, 1.0)]):
         print(row["learning_rate"], row["validation_accuracy"])

@@ -290,7 +290,7 @@ class Engine:
             yield message
 
     def watch(self, runtime: Runtime) -> Watch:
-        """A watch for what is timed on this runtime's device; this engine's own workers count as no disturbance."""
+        """A watch for what is timed on this runtime's device; the engine's own workers count as no disturbance."""
         return Watch(*self.pids().values(), gpu=runtime.device == "gpu")
 
     @contextmanager

@@ -70,7 +70,7 @@ class MachineLock:
         self._holder, self._waiting = self._folder / "holder.json", self._folder / "waiting"
         self._asked: tuple[Holder | None, float, float] | None = None  # which holder, since when, and when last
         self._overtaken: Holder | None = None  # whom it lost its patience with
-        self.beside: Holder | None = None  # who holds it, where this program goes on nevertheless
+        self.beside: Holder | None = None  # who holds it, where this program runs beside it
 
     def __enter__(self) -> "MachineLock":
         while not self.take():

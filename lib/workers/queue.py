@@ -100,7 +100,7 @@ class Queue:
         self._served: dict[Hashable, int] = {}  # when each viewer's last turn ended
 
     def join(self, request: AnyRequest) -> Ticket:
-        """Get in line; the ticket must `leave` in the end."""
+        """A new place in the queue; the ticket must `leave` in the end."""
         with self._changed:
             ticket = Ticket(request, next(_count))
             self._waiting.append(ticket)
