@@ -63,7 +63,7 @@ class Line:
 
     @property
     def epoch_s(self) -> np.ndarray:
-        """Seconds of each epoch; the first one, still warming up, is left out where there are others."""
+        """Seconds of training in each epoch, (epochs,), without the first, still warming up, if there are others."""
         seconds = np.array([epoch.train_s for epoch in self.epochs])
         return seconds[1:] if len(seconds) > 1 else seconds
 

@@ -67,8 +67,8 @@ def _place(rate: float) -> int:
 def draw(space: Space, settings: int, epochs: int, seed: int) -> list[Training]:
     """Different trainings with random settings, the same for the same seed; a longer draw begins with the shorter one.
 
-    All layers have one width, so that a setting is four numbers. All start from the same parameters and batch order:
-    only the setting differs.
+    All layers have one width, so that a setting is four numbers. All start from the same seed: only the setting
+    differs.
 
     Args:
         space: What is drawn from.

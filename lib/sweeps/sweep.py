@@ -225,7 +225,7 @@ def _of_others(plan: Plan, runtime: Runtime) -> str:
 def _pick(
     plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limits
 ) -> Generator[Update, None, Picked | None]:
-    """The generator's value is what was picked; None if cancelled."""
+    """Pick the default backend's strategy; the generator's value is what was picked, None if cancelled."""
     options = plan.options
     if options.executor is not None:
         return Picked("cluster", "an executor was given")
