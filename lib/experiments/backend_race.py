@@ -235,7 +235,11 @@ def all_cells(runtimes: Sequence[Runtime], batch_sizes: Sequence[int] = BATCH_SI
 
 
 def time_left_s(repetitions: Sequence[Cell], known: dict[Cell, Standing]) -> float | None:
-    """Seconds that the repetitions will take, from those made so far; None before there is one."""
+    """Estimated seconds that the repetitions will take; None before any cell was measured.
+
+    For a measured cell, the time of `EPOCHS` epochs, but no more than the budget allows; for any other, the median of
+    those.
+    """
     if not known:
         return None
     spent = {cell: min(EPOCHS * standing.quartiles_s[1], BUDGET_S + PART_S) + 0.3 for cell, standing in known.items()}

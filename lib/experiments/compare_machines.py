@@ -107,7 +107,10 @@ def learned_from(machines: Sequence[Machine]) -> dict[Training, tuple[float, ...
 
 
 def epochs_needed(learned: Learned, batch_size: int, target: float) -> Needed | None:
-    """Epochs that the article's network needs, over the judged seeds; None where too few trainings are known."""
+    """Epochs that the article's network needs to reach the target, over the judged seeds.
+
+    None where a training of this batch size is missing. Curves are cut at the number of epochs that is tried.
+    """
     cut = {t: a[: TRIED[t.batch_size]] for t, a in learned.items() if t.batch_size in TRIED}
     return needed(cut, NETWORK, batch_size, target)
 
@@ -136,7 +139,7 @@ def quickest_to(machine: Machine, runtime: Runtime, learned: Learned, target: fl
 
 @dataclass(frozen=True)
 class Judged:
-    """One piece of work: each machine that has figures for it, the quickest first, and the cheapest with a price."""
+    """One piece of work: each machine that has figures for it, fastest first, and the cheapest with a price."""
 
     work: Work
     by_speed: tuple[Best, ...]

@@ -70,7 +70,14 @@ class Battery:
     _library: tuple[str, str] | None = None
 
     def run(self) -> Iterator[Note]:
-        """Measure what is missing. Notes say what begins; an empty one, that a figure came."""
+        """Measure what is missing, until it is done or `cancel` is set.
+
+        A measurement that fails is stored as a record of kind `FAILURE`, and the next one follows.
+
+        Yields:
+            Notes on what begins, what is waited for and what failed; one with an empty text says that a figure was
+            stored.
+        """
         for title, make in (*self.questions(), *self.further_rounds()):
             todo = make()
             for number, task in enumerate(todo, 1):

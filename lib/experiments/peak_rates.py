@@ -1,4 +1,4 @@
-"""This machine's ceilings, measured once by each library and stored: what `lib.timing.roofline` takes a floor from."""
+"""This machine's peak rates, measured once by each library and stored: `lib.timing.roofline` derives floors from them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

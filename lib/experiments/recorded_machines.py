@@ -291,7 +291,11 @@ ASSUMED_W, ASSUMED_CARD_W, ASSUMED_PER_KWH = 100, 300, 0.30
 
 
 def live_machine(store: Store) -> Machine | None:
-    """This machine, by what its store has of this code and these versions; None where nothing was timed on it yet."""
+    """This machine, from what its store has of this code and these versions.
+
+    None where nothing was timed yet, or the store cannot be read. A saved training stands in for a cell that was not
+    raced. The price is an estimate of its electricity.
+    """
     here, known = (machine_id(), source_digest()), {versions(key) for key in BACKENDS}
     records = [one for one in store.records() if (one.machine, one.sources) == here and one.versions in known]
     try:

@@ -70,7 +70,7 @@ class Needed:
 
 
 def trials(network: Network) -> list[Training]:
-    """Every training whose epochs are counted."""
+    """All trainings whose epochs are counted: every batch size and learning rate, on the tuning and judged seeds."""
     return [
         Training(network, rate, size, EPOCHS[size], seed)
         for size in RATES
