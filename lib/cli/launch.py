@@ -1,4 +1,4 @@
-"""Serve the notebooks: `python -m lib.cli.launch edit|run --port 2718`. Says in one sentence when the port is busy.
+"""Serve the notebooks: `python -m lib.cli.launch edit|run --port 2718`; a port in use is reported in one sentence.
 
 `edit` is marimo's editor, and takes its further options; `run` is the site for a class.
 """
@@ -14,7 +14,7 @@ from lib.pages.notebooks import FIRST, NOTEBOOKS, SERVED
 
 
 def port_problem(port: int, host: str = "127.0.0.1") -> str:
-    """Why the port cannot be used; empty where it can."""
+    """Why this port cannot be used on this host, with a remedy; empty where it can."""
     if not 1 <= port <= 65535:
         return f"port: expected 1 to 65535, got {port}; choose another, for example PORT=2718"
     with socket.socket() as probe:
@@ -30,12 +30,20 @@ def port_problem(port: int, host: str = "127.0.0.1") -> str:
 
 
 def notebook_problem(file: str) -> str:
-    """Why this is not one of the project's notebooks; empty where it is."""
+    """Why this is not one of the project's notebooks, by its file from the root; empty where it is."""
     known = [notebook.file for notebook in NOTEBOOKS]
     return "" if file in known else f"notebook: expected one of {', '.join(known)}, got {file}; choose one of these"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until Ctrl-C, and return the exit status: 1 where the notebook or the port cannot be used.
+
+    Args:
+        arguments: Words of the command line; None for those of this program.
+
+    Raises:
+        SystemExit: The words cannot be read (status 2), or ask for help (status 0).
+    """
     parser = argparse.ArgumentParser(prog="python -m lib.cli.launch", description=__doc__)
     parser.add_argument("mode", choices=("edit", "run"))
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on: this machine only, unless said")

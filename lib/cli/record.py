@@ -34,14 +34,21 @@ MINUTES = 9.5
 
 
 class CannotRecord(ValueError):
-    """The file or an option cannot be used; the text says what was expected, what came and what to do."""
+    """The file or an option cannot be used; the text says what was expected, what was received and what to do."""
 
 
 def resume(path: Path, store: Store) -> tuple[int, float]:
     """Load what is still valid of an earlier recording into the store.
 
-    Returns the number of measurements and the seconds that they took. Raises CannotRecord where the file is no export,
-    or comes from another machine.
+    Args:
+        path: The recording; it need not exist.
+        store: Where its records and curves go; failures are left out, so that they are tried again.
+
+    Returns:
+        The number of records, and the seconds that the recording has taken so far.
+
+    Raises:
+        CannotRecord: The file is not an export, or comes from another machine.
     """
     if not path.exists():
         return 0, 0.0
@@ -69,7 +76,8 @@ def resume(path: Path, store: Store) -> tuple[int, float]:
 def alone(path: Path) -> Iterator[None]:
     """Hold a lock on the file: two programs that write it would each lose what the other measured.
 
-    Raises CannotRecord where another program holds it.
+    Raises:
+        CannotRecord: Another program holds it.
     """
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
     lock = FileLock(Path(tempfile.gettempdir()) / f"less-overhead-record-{name}.lock")
@@ -87,9 +95,15 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -> int:
-    """Write all rows of the store, with notes on the whole, and return how many there are.
+    """Write all rows of the store to the file, without the losses of each step, and return how many there are.
 
-    Raises CannotRecord; the file is then as it was before.
+    Args:
+        path: Replaced whole, or left as it was.
+        store: What is written.
+        noted: Notes on the whole recording; None for none.
+
+    Raises:
+        CannotRecord: The store cannot be read, or the file cannot be written.
     """
     try:
         return export_to(path, store, noted, with_losses=False)  # megabytes, which nobody compares
@@ -103,7 +117,13 @@ def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -
 
 
 def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[str, object]:
-    """The notes on a whole recording, which took `took_s` seconds in all its runs."""
+    """Notes on a whole recording: command, machine, libraries, and what is missing.
+
+    Args:
+        battery: What was measured.
+        took_s: Seconds of all its runs together.
+        price: `price_per_h` and `price_date`; empty where none was given.
+    """
     left = battery.left()
     return {
         "command": this_command(),
@@ -126,7 +146,18 @@ def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[
 
 
 def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | None = None) -> bool:
-    """Run the battery for at most so many minutes, and return whether it is complete; reports to standard output."""
+    """Measure this machine for at most this many minutes, and return whether the recording is complete.
+
+    Reports to standard output. Ctrl-C or SIGTERM ends it; what was measured by then is in the file.
+
+    Args:
+        path: The recording; one that exists is resumed.
+        minutes: Time limit.
+        price: `price_per_h` in dollars and `price_date`; None or empty for none.
+
+    Raises:
+        CannotRecord: The file cannot be used or written, or another program writes it.
+    """
     cancel, began = Cancel(), time.monotonic()
     stopped = threading.Event()
     timer = threading.Timer(minutes * 60, cancel.set)
@@ -181,7 +212,7 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
 
 
 def say(spent_s: float, limit_s: float, text: str) -> None:
-    """Print a line with the time spent and the time left."""
+    """Print a line with the time spent and the time left, both given in seconds from the start."""
     left_s = max(0.0, limit_s - spent_s)
     print(f"[{_clock(spent_s)}, at most {_clock(left_s)} left] {text}", flush=True)
 
@@ -191,6 +222,14 @@ def _clock(seconds: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Record, and return the exit status: 1 where the file or an option cannot be used.
+
+    Args:
+        arguments: Words of the command line; None for those of this program.
+
+    Raises:
+        SystemExit: The words cannot be read (status 2), or ask for help (status 0).
+    """
     parser = argparse.ArgumentParser(prog="python -m lib.cli.record", description=__doc__)
     parser.add_argument("file", type=Path, help="what to write, or to go on with")
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"at most so long (default {MINUTES:g})")
@@ -217,9 +256,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def choose_card(number: int | None) -> None:
-    """Hide all graphics cards but one from this program: each is recorded by itself, under its own name.
+    """Hide all GPUs but one from this program: each is recorded by itself, under its own name.
 
-    `number` counts from 0; None takes the first. Raises CannotRecord where there is no such card.
+    Args:
+        number: Counted from 0; None for the first, and for a machine without one.
+
+    Raises:
+        CannotRecord: There is no such GPU.
     """
     cards = nvidia_cards()
     if number is None and len(cards) < 2:

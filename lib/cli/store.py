@@ -15,6 +15,14 @@ from lib.storage.store import COLUMNS, Store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Export or import, and return the exit status: 1 where the file cannot be used.
+
+    Args:
+        arguments: Words of the command line; None for those of this program.
+
+    Raises:
+        SystemExit: The words cannot be read (status 2), or ask for help (status 0).
+    """
     parser = argparse.ArgumentParser(prog="python -m lib.cli.store", description=__doc__)
     parser.add_argument("what", choices=("export", "import"))
     parser.add_argument("file", type=Path)

@@ -1,4 +1,4 @@
-"""Takes steps apart by all libraries of this machine, one after the other, and stores every measurement."""
+"""Takes a step apart with every library of this machine, one after the other, and stores every measurement."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class AnatomyTask:
 
     @property
     def subject(self) -> dict[str, str | int | float]:
-        """What its records say of themselves; operations and traps go by the library, parts by the backend."""
+        """The subject of its records; operations and traps go by the library, parts by the backend."""
         parts = self.examination.kind == "parts"
         return {
             "examination": self.examination.kind,
@@ -38,20 +38,20 @@ class AnatomyTask:
         }
 
     def found(self, records: Sequence[Record]) -> dict[str, Record]:
-        """The latest record that still counts, by name of the experiment."""
+        """The latest record that is still valid, by name of the experiment."""
         known = current(records, Kind.ANATOMY, self.subject, self.runtime.backend)
         return {str(record.subject["name"]): record for record in known}
 
     def seconds(self, records: Sequence[Record]) -> dict[str, float]:
-        """Seconds per training step, by name of the experiment."""
+        """Median seconds per training step, by name of the experiment."""
         return {name: seconds_of(record) for name, record in self.found(records).items()}
 
     def split(self, records: Sequence[Record]) -> Split | None:
-        """The step's parts; None while an experiment that they need is missing."""
+        """The parts of the step; None while an experiment that they need is missing."""
         return split(self.runtime.backend, self.seconds(records))
 
     def complete(self, records: Sequence[Record]) -> bool:
-        """Whether nothing of it is left to measure."""
+        """Whether every experiment of this task has a valid record."""
         if self.examination.kind == "parts":
             return self.split(records) is not None
         if self.examination.kind == "traps":
@@ -61,12 +61,12 @@ class AnatomyTask:
 
 
 def seconds_of(record: Record) -> float:
-    """Median seconds of one training step."""
+    """Median seconds of one training step: the record's median over `work`, the training steps that it stands for."""
     return record.measurement.median_s / float(record.subject["work"])
 
 
 def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> list[AnatomyTask]:
-    """The operations once for each library and device, then the parts of every runtime's step."""
+    """The operations once for each library and device, then the parts of the step of every runtime that has them."""
     libraries = {(BACKENDS[runtime.backend].worker, runtime.device): runtime for runtime in reversed(runtimes)}
     operations = [runtime for (worker, _), runtime in libraries.items() if worker in LIBRARIES]
     operations.sort(key=lambda runtime: (runtime.device, list(LIBRARIES).index(BACKENDS[runtime.backend].worker)))
@@ -80,7 +80,22 @@ def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> lis
 def measure_tasks(
     todo: Sequence[AnatomyTask], engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Note]:
-    """Yield every record as soon as it is measured and stored, so a stop loses none, and notes of what is going on."""
+    """Measure these tasks one after the other, and store each record before it is yielded, so that a stop loses none.
+
+    Args:
+        todo: All of these are measured, stored or not.
+        engine: Runs each examination in the worker of the task's library.
+        store: Where the records go.
+        cancel: Ends the measurement when it is set.
+        request: Place in the queue of all that runs on this machine.
+
+    Yields:
+        Each record as it is measured, and notes on what is measured or waited for.
+
+    Raises:
+        WorkerDied: A worker ended while it measured; the text says what to do.
+        TrainingFailed: The backend could not do what was asked; the text says why.
+    """
     for task in todo:
         if cancel.is_set():
             return
@@ -100,9 +115,22 @@ def stored(
     versions: str,
     doing: str,
 ) -> Iterator[Record | Note]:
-    """Store each row of an examination as a record of this kind and subject, with the row's own name and work.
+    """Store each row of an examination as a record, and yield it.
 
-    Yields the records, and notes of what is waited for; `doing` is the note while it is measured.
+    Args:
+        messages: From `Engine.examine`.
+        store: Where the records go.
+        kind: A `Kind`, the same for all rows.
+        subject: What all records have in common; each row adds its own `name` and `work`.
+        versions: Versions of the libraries that were measured.
+        doing: Text of the note while the examination runs.
+
+    Yields:
+        The records, and notes on what is measured or waited for.
+
+    Raises:
+        WorkerDied: A worker ended while it measured; the text says what to do.
+        TrainingFailed: The backend could not do what was asked; the text says why.
     """
     yield Note(doing)
     for message in messages:

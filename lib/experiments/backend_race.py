@@ -1,9 +1,9 @@
 """The race: seconds per epoch of every runtime at every batch size, stored, and resumed where it stopped.
 
-A repetition measures one cell once: a short training whose first epoch warms up and is left out, and whose later epochs
-are the blocks. Where an epoch takes long, a part of it is measured and scaled, and the cell says so. All cells are
-measured once in a random order before any is measured again, so that a slow minute of the machine does not hit one of
-them alone.
+A repetition measures one cell once: a short training whose first epoch is a warm-up and left out, and whose other
+epochs are the blocks. Where an epoch takes long, a part of it is measured and scaled, and the record says so. All cells
+are measured once in random order before any is measured again, so that a slow minute of the machine does not affect
+one of them alone.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -45,17 +45,17 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """What a note calls it."""
+        """Its name in a note: runtime and batch size."""
         return f"{self.runtime.label}, batch size {self.batch_size:,}"
 
     @property
     def training(self) -> Training:
-        """What a repetition trains; below 32 images a batch with a smaller learning rate."""
+        """The training of one repetition, of `EPOCHS` epochs; the learning rate is 0.1, or 0.01 below batch size 32."""
         return Training(self.network, 0.1 if self.batch_size >= 32 else 0.01, self.batch_size, EPOCHS)
 
     @property
     def subject(self) -> dict[str, str | int | float]:
-        """What its records say of themselves."""
+        """What identifies its records."""
         return {
             "backend": self.runtime.backend,
             "device": self.runtime.device,
@@ -66,7 +66,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Repetition:
-    """A cell measured once: its record, and what disturbed it."""
+    """A cell measured once: its record, and what disturbed the measurement."""
 
     cell: Cell
     record: Record
@@ -74,12 +74,19 @@ class Repetition:
 
 
 def records_and_notes(events: Iterator[Repetition | Note]) -> Iterator[Record | Note]:
-    """What a race yields, with each repetition replaced by its record."""
+    """The events of a race, with each repetition replaced by its record."""
     return (one.record if isinstance(one, Repetition) else one for one in events)
 
 
 def plan(cells: Sequence[Cell], cached: Sequence[Record], rounds: int = ROUNDS, seed: int = 0) -> list[Cell]:
-    """The repetitions still to make, round by round in random order, without those that are stored already."""
+    """The repetitions still to be made, round by round, each round in a random order of its own.
+
+    Args:
+        cells: What is raced.
+        cached: Stored records; a cell with n valid ones is left out of the first n rounds.
+        rounds: Repetitions of each cell.
+        seed: Of the random orders; the same seed gives the same orders.
+    """
     done = {cell: len(records_of(cell, cached)) for cell in cells}
     rng = np.random.default_rng(seed)
     order = [[cells[i] for i in rng.permutation(len(cells))] for _ in range(rounds)]
@@ -87,7 +94,7 @@ def plan(cells: Sequence[Cell], cached: Sequence[Record], rounds: int = ROUNDS, 
 
 
 def records_of(cell: Cell, records: Sequence[Record]) -> list[Record]:
-    """The repetitions of a cell that still count: this machine, this code, these versions."""
+    """The valid repetitions of a cell, oldest first: of this machine, this code and these versions."""
     return current(records, Kind.RACE, cell.subject, cell.runtime.backend)
 
 
@@ -99,10 +106,23 @@ def race(
     request: Request,
     budget_s: float = BUDGET_S,
 ) -> Iterator[Repetition | Note]:
-    """Make the repetitions, and note what is going on.
+    """Make the repetitions in this order, each stored as soon as it is made; a stop loses at most the one that runs.
 
-    Each is stored as soon as it is made, so a stop loses at most the one that is running. `budget_s`: seconds of
-    training after which one ends, once two epochs are timed.
+    Args:
+        repetitions: From `plan`; a cell occurs once for each repetition.
+        engine: Trains them.
+        store: Where the records go.
+        cancel: Ends the race when it is set.
+        request: Place in the queue of all that runs on this machine.
+        budget_s: Seconds of training after which a repetition ends, once two epochs are timed; an epoch that takes
+            longer than this by its parts is not trained to its end, but scaled from them.
+
+    Yields:
+        Each repetition as it is stored, and notes on what is measured or waited for.
+
+    Raises:
+        WorkerDied: A worker ended while it trained; the text says what to do.
+        TrainingFailed: The backend could not train; the text says why.
     """
     for cell in repetitions:
         yield Note(cell.words)
@@ -175,7 +195,7 @@ def _timed(
 
 @dataclass(frozen=True)
 class Standing:
-    """All repetitions of a cell together."""
+    """All repetitions of a cell together; `epoch_s` holds the timed epochs of all, in the order of measurement."""
 
     cell: Cell
     epoch_s: tuple[float, ...]
@@ -187,22 +207,28 @@ class Standing:
 
     @property
     def repetitions(self) -> int:
+        """How many repetitions were made."""
         return len(self.repetition_s)
 
     @property
     def quartiles_s(self) -> tuple[float, float, float]:
-        """Lower quartile, median and upper quartile of all epochs."""
+        """First quartile, median and third quartile of all timed epochs, in seconds."""
         low, middle, high = np.percentile(self.epoch_s, [25, 50, 75])
         return float(low), float(middle), float(high)
 
     @property
     def spread(self) -> float:
-        """The distance of the quartiles, as a share of the median."""
+        """Interquartile range over the median."""
         low, middle, high = self.quartiles_s
         return (high - low) / middle
 
     def findings(self, floor_s: float | None = None) -> list[Finding]:
-        """What slows this cell down. `floor_s`: the least seconds that an epoch's arithmetic takes on this device."""
+        """What slows this cell down.
+
+        Args:
+            floor_s: The least seconds that an epoch's arithmetic takes on this device; None where the peak rates were
+                not measured.
+        """
         steps = N_TRAIN // self.cell.batch_size
         arithmetic_s = None if floor_s is None else floor_s / steps
         step_s = self.quartiles_s[1] / steps
@@ -212,7 +238,7 @@ class Standing:
 
 
 def standings(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, Standing]:
-    """What is known of each cell that was measured."""
+    """The standing of each cell that has a valid repetition, in the order of `cells`."""
     return {cell: _standing(cell, found) for cell in cells if (found := records_of(cell, records))}
 
 
@@ -235,7 +261,11 @@ def all_cells(runtimes: Sequence[Runtime], batch_sizes: Sequence[int] = BATCH_SI
 
 
 def time_left_s(repetitions: Sequence[Cell], known: dict[Cell, Standing]) -> float | None:
-    """Seconds that the repetitions will take, from those made so far; None before there is one."""
+    """Estimated seconds that the repetitions will take; None before any cell was measured.
+
+    For a measured cell, the time of `EPOCHS` epochs, but no more than the budget allows; for any other, the median of
+    those.
+    """
     if not known:
         return None
     spent = {cell: min(EPOCHS * standing.quartiles_s[1], BUDGET_S + PART_S) + 0.3 for cell, standing in known.items()}

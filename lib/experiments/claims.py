@@ -1,7 +1,7 @@
 """The articles' claims, each with a verdict that follows from figures of this machine or from arithmetic.
 
-The figures are those of the race and of the steps taken apart; what is missing is measured here. Arithmetic on an
-article's own figures makes a claim "corrected", and the page says which of the two carries a verdict. A claim that
+The figures are those of the race and of the steps taken apart; missing ones are measured here. Arithmetic on an
+article's own figures makes a claim "corrected", and the page says which of the two a verdict rests on. A claim that
 neither decides is open. Two times are compared as everywhere: see `lib.timing.comparison`.
 """
 
@@ -76,7 +76,7 @@ Quartiles = tuple[float, float, float]  # the lower one, the median, the upper o
 
 @dataclass(frozen=True)
 class Known:
-    """What has been measured here so far."""
+    """The figures of this machine that the claims are judged by, as far as they were measured."""
 
     cells: Mapping[Cell, Standing] = field(default_factory=dict)
     splits: Mapping[Runtime, Split] = field(default_factory=dict)
@@ -84,12 +84,12 @@ class Known:
     occupancy: Mapping[str, float] = field(default_factory=dict)  # of a GPU while steps run: shares by counter
 
     def epoch_s(self, cell: Cell) -> Quartiles | None:
-        """Seconds of an epoch; None where the cell was not measured."""
+        """Quartiles of the seconds of an epoch; None where the cell was not measured."""
         standing = self.cells.get(cell)
         return None if standing is None else standing.quartiles_s
 
     def beside(self, first: Cell, second: Cell) -> Comparison | None:
-        """How many times as long the first takes as the second; None where one of them was not measured."""
+        """How many times as long the first takes as the second, by their repetitions; None where one is missing."""
         one, two = self.cells.get(first), self.cells.get(second)
         return None if one is None or two is None else compared(one.repetition_s, two.repetition_s, paired=False)
 
@@ -107,7 +107,12 @@ class Claim:
 
 
 def known(runtimes: Sequence[Runtime], records: Sequence[Record]) -> Known:
-    """What the stored records say about the claims, as far as `runtimes` have been measured."""
+    """The figures for the claims, from stored records.
+
+    Args:
+        runtimes: Whose steps are looked at; the cells of the race are always the same.
+        records: Of any kind and machine; only those that are valid here are used.
+    """
     race = [record for record in records if record.kind == Kind.RACE]
     anatomy = [record for record in records if record.kind == Kind.ANATOMY]
     wanted = anatomy_tasks(runtimes)
@@ -128,23 +133,31 @@ def known(runtimes: Sequence[Runtime], records: Sequence[Record]) -> Known:
 
 
 def anatomy_tasks(runtimes: Sequence[Runtime]) -> list[AnatomyTask]:
-    """The steps to take apart; on a GPU the traps too, which ask it for its occupancy."""
+    """The steps to take apart at batch size 32; with a GPU the traps too, which read its occupancy."""
     on_card = Runtime(DEFAULT, "gpu")
     traps = [AnatomyTask(on_card, Examination("traps", NETWORK, BATCH_SIZE))] if on_card in runtimes else []
     return tasks(runtimes, NETWORK, BATCH_SIZE) + traps
 
 
 def cells_to_measure(records: list[Record]) -> list[Cell]:
-    """The repetitions still missing of the cells that a claim stands on and that can be measured here.
+    """The missing repetitions of the cells that a claim rests on and that can be measured here.
 
-    There are as many of each cell as the race makes: two cells are compared by what varies between repetitions.
+    Each cell gets as many repetitions as in the race: two cells are compared by what varies between repetitions.
     """
     cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.runtime) is None]
     return plan(cells, [record for record in records if record.kind == Kind.RACE])
 
 
 def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Record | Note]:
-    """Measure what the claims need and the store does not have."""
+    """Measure what the claims need and the store does not have: first the race, then the steps taken apart.
+
+    Yields:
+        Each record as it is stored, and notes on what is measured or waited for.
+
+    Raises:
+        WorkerDied: A worker ended while it measured; the text says what to do.
+        TrainingFailed: A backend could not do what was asked; the text says why.
+    """
     records = store.records()
     yield from records_and_notes(race(cells_to_measure(records), engine, store, cancel, request))
     todo = [task for task in anatomy_tasks(usable_runtimes()) if not task.complete(records)]
@@ -152,7 +165,10 @@ def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Reque
 
 
 def progress(records: list[Record]) -> tuple[int, int]:
-    """How many of the measurements that the claims need are there, and how many that are in all."""
+    """How many of the measurements that the claims need were made, and how many there are in all.
+
+    A repetition of a cell counts as one, and so does a step taken apart.
+    """
     wanted = anatomy_tasks(usable_runtimes())
     left = len(cells_to_measure(records)) + sum(not task.complete(records) for task in wanted)
     total = len(cells_to_measure([])) + len(wanted)
@@ -160,7 +176,7 @@ def progress(records: list[Record]) -> tuple[int, int]:
 
 
 def stood_on(records: list[Record]) -> list[Record]:
-    """Those that a claim stands on."""
+    """The valid records that the claims rest on."""
     repetitions = [repetition for cell in (*CELLS, *GPU_CELLS) for repetition in records_of(cell, records)]
     return repetitions + [
         record for task in anatomy_tasks(usable_runtimes()) for record in task.found(records).values()
@@ -172,19 +188,26 @@ def _of(backend: str, batch_size: int, device: str = "cpu") -> Cell:
 
 
 def decided(holds: bool | None, measured: str, why: str, unclear: str = "") -> Judgement:
-    """By a figure of this machine. `holds` is None where the figure does not decide; `unclear`, if given, says why."""
+    """A verdict by a figure of this machine.
+
+    Args:
+        holds: None where the figure does not decide; the claim is then open.
+        measured: The figure, in words.
+        why: The reason for the verdict.
+        unclear: The reason where the figure does not decide; `why` if empty.
+    """
     if holds is None:
         return Judgement(ClaimStatus.OPEN, measured, unclear or why)
     return Judgement(ClaimStatus.HOLDS if holds else ClaimStatus.NOT_HERE, measured, why)
 
 
 def corrected(measured: str, why: str) -> Judgement:
-    """By arithmetic on the article's own figures, whatever is measured here."""
+    """A verdict by arithmetic on the article's own figures, whatever is measured here; `measured` may be "–"."""
     return Judgement(ClaimStatus.CORRECTED, measured, why)
 
 
 def is_longer(ratio: Comparison) -> bool | None:
-    """Whether the first takes longer than the second; None where that is unclear."""
+    """Whether the first takes longer than the second: False also where they are the same, None where unclear."""
     return None if ratio.verdict is comparison.Verdict.UNCLEAR else ratio.verdict is comparison.Verdict.SLOWER
 
 

@@ -1,6 +1,6 @@
 """Machines side by side: what each takes for a piece of work, what that costs, which is best, and how sure that is.
 
-Which is faster is decided as everywhere (`lib.timing.comparison`), by what varies between repetitions of the race.
+Which is faster is decided as everywhere (`lib.timing.comparison`): by the variation between repetitions of the race.
 """
 
 import json
@@ -31,14 +31,18 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Best:
-    """The quickest runtime of a machine for one piece of work, and the seconds that it takes."""
+    """The fastest runtime of a machine for one piece of work, and the seconds that it takes."""
 
     machine: Machine
     runtime: Runtime
     seconds: Seconds
 
     def cost(self, prices: Mapping[str, float]) -> Seconds | None:
-        """Dollars, by prices per hour for each machine's name; None where the machine has no price."""
+        """Dollars for the work, with their quartiles; None where the machine has no price, or a price of zero.
+
+        Args:
+            prices: Dollars per hour, by the machine's name.
+        """
         price = prices.get(self.machine.name)
         return self.seconds.times(price / 3600) if price else None
 
@@ -48,14 +52,19 @@ Measure = Callable[[Machine, Runtime], Seconds | None]
 
 @dataclass(frozen=True)
 class Work:
-    """A piece of work that machines are compared by."""
+    """A piece of work that machines are compared by; `of` gives its seconds, None where they are not known."""
 
     name: str
     of: Measure
 
 
 def works(learned: Learned, target: float) -> list[Work]:
-    """What the machines are compared by. `learned`: accuracies after each epoch; `target`: the accuracy to reach."""
+    """The pieces of work that machines are compared by, in the order of the table.
+
+    Args:
+        learned: Validation accuracies after each epoch, by training.
+        target: Validation accuracy to reach, 0 to 1.
+    """
     return [
         *(
             Work(f"an epoch at batch size {size:,}", lambda machine, runtime, size=size: machine.epoch(runtime, size))
@@ -80,7 +89,13 @@ def _quickest(times: Iterable[Seconds | None]) -> Seconds | None:
 
 
 def best_runtime(machine: Machine, of: Measure, device: str | None = None) -> Best | None:
-    """The quickest of a machine's runtimes, on one device or on any."""
+    """The fastest of a machine's runtimes by median, on one device or on any; None where none has the figure.
+
+    Args:
+        machine: Whose runtimes are compared.
+        of: Seconds of the work by a machine and runtime; None where they are not known.
+        device: "cpu" or "gpu"; None for any.
+    """
     known = [
         Best(machine, runtime, seconds)
         for runtime in machine.runtimes
@@ -90,9 +105,9 @@ def best_runtime(machine: Machine, of: Measure, device: str | None = None) -> Be
 
 
 def learned_from(machines: Sequence[Machine]) -> dict[Training, tuple[float, ...]]:
-    """Validation accuracy after each epoch, by training: of each the longest curve that any machine has.
+    """Validation accuracy after each epoch, by training: for each, the longest curve that any machine has.
 
-    All runtimes and machines take the same steps, so it does not matter whose it is.
+    All runtimes and machines take the same steps, so it does not matter which one trained it.
     """
     found = {}
     for machine in machines:
@@ -107,7 +122,10 @@ def learned_from(machines: Sequence[Machine]) -> dict[Training, tuple[float, ...
 
 
 def epochs_needed(learned: Learned, batch_size: int, target: float) -> Needed | None:
-    """Epochs that the article's network needs, over the judged seeds; None where too few trainings are known."""
+    """Epochs that the article's network needs to reach the target, over the judged seeds.
+
+    None where a training of this batch size is missing. Curves are cut at the number of epochs that is tried.
+    """
     cut = {t: a[: TRIED[t.batch_size]] for t, a in learned.items() if t.batch_size in TRIED}
     return needed(cut, NETWORK, batch_size, target)
 
@@ -115,7 +133,9 @@ def epochs_needed(learned: Learned, batch_size: int, target: float) -> Needed | 
 def to_target(machine: Machine, runtime: Runtime, batch_size: int, learned: Learned, target: float) -> Seconds | None:
     """Seconds to an accuracy at one batch size: epochs of the judged runs, times an epoch with its evaluation.
 
-    None where the epoch was not measured, the epochs were not counted, or no run reached the accuracy.
+    None where the epoch was not measured, the epochs were not counted, or no run reached the accuracy. The ends are the
+    fewest epochs at the first quartile and the most epochs at the third; the relative errors of the epoch and of the
+    number of epochs are added in quadrature.
     """
     epoch, counted = machine.epoch(runtime, batch_size), epochs_needed(learned, batch_size, target)
     if epoch is None or counted is None or not counted.reached:
@@ -130,13 +150,13 @@ def to_target(machine: Machine, runtime: Runtime, batch_size: int, learned: Lear
 
 
 def quickest_to(machine: Machine, runtime: Runtime, learned: Learned, target: float) -> Seconds | None:
-    """Seconds to an accuracy at the batch size where that is quickest."""
+    """Seconds to an accuracy at the batch size with the smallest median; None where no batch size has a figure."""
     return _quickest(to_target(machine, runtime, size, learned, target) for size in RATES)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One piece of work: each machine that has figures for it, the quickest first, and the cheapest with a price."""
+    """One piece of work: each machine that has figures for it, fastest first, and the cheapest with a price."""
 
     work: Work
     by_speed: tuple[Best, ...]
@@ -144,12 +164,12 @@ class Judged:
 
     @property
     def ahead(self) -> Comparison | None:
-        """The second's time over the quickest's; None where there is no second."""
+        """The second's time over the fastest's; None where there is no second."""
         return between(*(best.seconds.estimate for best in self.by_speed[1::-1])) if len(self.by_speed) > 1 else None
 
     @property
     def surely(self) -> bool:
-        """Whether the next is surely slower than the quickest."""
+        """Whether the second is slower than the fastest beyond doubt."""
         return self.ahead is not None and self.ahead.verdict is Verdict.SLOWER
 
 

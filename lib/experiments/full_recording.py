@@ -1,6 +1,6 @@
-"""All that a machine can be asked, the most useful first, one thing after another, until the time is up.
+"""Everything that is measured on a machine, the most useful first, one after the other, until the time is up.
 
-First each question once: ceilings, a round of the race, the article's experiments, sweeps, one step taken apart, many
+First each question once: peak rates, a round of the race, the article's experiments, sweeps, one step taken apart, many
 networks at once, epochs to an accuracy. Then further rounds of the race, for the spread. What is in the store already
 is not measured again.
 """
@@ -44,7 +44,7 @@ COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: 
 
 @dataclass(frozen=True)
 class RecordingTask:
-    """One thing to measure with one library on one device: its name, and what measures it."""
+    """One thing to measure with one library on one device; `subject` identifies it if it fails."""
 
     name: str
     runtime: Runtime
@@ -58,7 +58,10 @@ Phase = tuple[str, Callable[[], list[RecordingTask]]]  # a title, and what finds
 
 @dataclass
 class Battery:
-    """A machine's engine and store, and what has failed so far."""
+    """All measurements of a machine: its engine and store, and what has failed so far.
+
+    A library that fails `GIVE_UP_AFTER` times in a row on a device is left out from then on.
+    """
 
     engine: Engine
     store: Store
@@ -70,7 +73,14 @@ class Battery:
     _library: tuple[str, str] | None = None
 
     def run(self) -> Iterator[Note]:
-        """Measure what is missing. Notes say what begins; an empty one, that a figure came."""
+        """Measure what is missing, until it is done or `cancel` is set.
+
+        A measurement that fails is stored as a record of kind `FAILURE`, and the next one follows.
+
+        Yields:
+            Notes on what begins, what is waited for and what failed; one with an empty text says that a figure was
+            stored.
+        """
         for title, make in (*self.questions(), *self.further_rounds()):
             todo = make()
             for number, task in enumerate(todo, 1):
@@ -80,15 +90,15 @@ class Battery:
                 yield from self._perform(task)
 
     def left(self) -> list[str]:
-        """How many things are still to be measured once, by title: `race: 3`."""
+        """What is still to be measured once, by title: `race: 3`. Empty when each question has its answer."""
         return [f"{title}: {len(todo)}" for title, make in self.questions() if (todo := make())]
 
     def left_out(self) -> list[str]:
-        """What is not asked of this machine, and why."""
+        """What is not measured on this machine, and why, a sentence each."""
         return [why for method in parallel_sweeps.methods() if (why := why_no_pool(method))]
 
     def questions(self) -> list[Phase]:
-        """What is measured once, in order; each finds out what is missing only when its turn comes."""
+        """What is measured once, in order; each phase looks for what is missing only when its turn comes."""
         return [
             ("ceilings", self._ceilings),
             ("race", lambda: self._repetitions(all_cells(self.runtimes), 1)),
@@ -101,7 +111,7 @@ class Battery:
         ]
 
     def further_rounds(self) -> list[Phase]:
-        """For the spread, as far as there is time."""
+        """Rounds 2 to `ENOUGH_ROUNDS` of the race, for the spread, as far as there is time."""
         numbers = range(2, ENOUGH_ROUNDS + 1)
         return [(f"race, round {n}", lambda n=n: self._repetitions(all_cells(self.runtimes), n)) for n in numbers]
 
@@ -250,12 +260,12 @@ class Battery:
 
 
 def pool_fits(backend: str) -> bool:
-    """Whether one process of this backend per core stays below `MAX_POOL_BYTES`."""
+    """Whether one process of this backend per core stays below `MAX_POOL_BYTES`, by the usual size of a process."""
     return usable_cores() * POOL_BYTES.get(backend, KERAS_POOL_BYTES) < MAX_POOL_BYTES
 
 
 def why_no_pool(method: parallel_sweeps.Method) -> str:
-    """Why a sweep by processes is left out here; empty where it is not."""
+    """Why a sweep in processes is left out here; empty where it is not, and for any other sweep."""
     if method.strategy not in POOLED:
         return ""
     if not pools_are_possible():
@@ -265,14 +275,19 @@ def why_no_pool(method: parallel_sweeps.Method) -> str:
 
 
 def experiment_cells(runtimes: Sequence[Runtime]) -> list[Cell]:
-    """The cells of the article's three experiments that the race does not have."""
+    """The cells of the article's three experiments that are not part of the race already."""
     wanted = [(NETWORK, size) for size in ARTICLE_SIZES] + [(Network.parse(t), 32) for t in ARTICLE_ARCHITECTURES]
     extra = [(n, size) for n, size in wanted if n != NETWORK or size not in backend_race.BATCH_SIZES]
     return [Cell(runtime, size, network) for runtime in runtimes for network, size in extra]
 
 
 def record_of_point(point: Point, runtime: Runtime) -> Record:
-    """A record of the point whose three blocks are the lowest, the median and the highest seconds."""
+    """A record of the point whose three blocks are its lowest, median and highest seconds.
+
+    Args:
+        point: At batch size 32, and measured: without a `why_not`.
+        runtime: What it was measured with.
+    """
     subject = {
         "strategy": point.strategy,
         "device": point.device,
@@ -285,7 +300,12 @@ def record_of_point(point: Point, runtime: Runtime) -> Record:
 
 
 def failure(task: RecordingTask, sentence: str) -> Record:
-    """A record in the place of a figure that could not be measured: what was asked, and what happened."""
+    """A record in place of a figure that could not be measured; it has no blocks, and the sentence as its warning.
+
+    Args:
+        task: What was to be measured.
+        sentence: What happened instead.
+    """
     subject = {"task": task.name, "backend": task.runtime.backend, "device": task.runtime.device} | task.subject
     return Record(Kind.FAILURE, subject, (), 1, Ended.CAP.name, (sentence,), versions(task.runtime.backend))
 

@@ -1,7 +1,6 @@
 """The four experiments of the notebook: from the values of the controls to trainings.
 
-Knows nothing of marimo: the notebook, the script and the benchmarks all use these functions. Each builder raises
-ValueError with one sentence where its values make no experiment, or where the backend cannot run here.
+Knows nothing of marimo: the notebook, the script and the benchmarks all use these functions.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ MAX_LINES = 16
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is trained, what each line is called, and what the lines differ in (for the charts)."""
+    """What is trained, the label of each line, and what the lines differ in (for the charts)."""
 
     name: str
     items: tuple[Item, ...]
@@ -38,8 +37,16 @@ class Experiment:
 def rates_between(low: float, high: float, count: int) -> tuple[float, ...]:
     """`count` learning rates evenly spaced on a log scale, to two digits; ends included.
 
-    Raises ValueError where the ends are not in order, outside the limits of `lib.spec` or equal, or there are fewer
-    than 2 or more than `MAX_LINES` rates.
+    Rates that are equal to two digits are given once, so there may be fewer.
+
+    Args:
+        low: Smallest rate, from `MIN_RATE`.
+        high: Largest rate, to `MAX_RATE`.
+        count: 2 to `MAX_LINES`.
+
+    Raises:
+        ValueError: The ends are equal, not in order or outside the limits, or there are too few or too many rates; the
+            text is a sentence for the person.
 
     >>> rates_between(0.001, 1, 4)
     (0.001, 0.01, 0.1, 1.0)
@@ -58,7 +65,20 @@ def rates_between(low: float, high: float, count: int) -> tuple[float, ...]:
 def learning_rate(
     rates: Sequence[float], *, epochs: int, batch_size: int, hidden: str, backend: str = DEFAULT
 ) -> Experiment:
-    """One network by several learning rates, all different; `hidden` as `Network.parse` reads it."""
+    """One network trained with several learning rates.
+
+    Args:
+        rates: In the order of the lines.
+        epochs: Of each training.
+        batch_size: Images per step.
+        hidden: Widths of the hidden layers, as `Network.parse` reads them.
+        backend: A key of `BACKENDS`; with any but the default, the same trainings by the default follow, for
+            comparison.
+
+    Raises:
+        ValueError: A value is out of its limits, two rates have the same label, or the backend cannot run here; the
+            text is a sentence for the person.
+    """
     network = Network.parse(hidden)
     trainings = [Training(network, rate, batch_size, epochs) for rate in rates]
     return _experiment(
@@ -67,7 +87,20 @@ def learning_rate(
 
 
 def batch_size(sizes: Sequence[int], *, epochs: int, rate: float, hidden: str, backend: str = DEFAULT) -> Experiment:
-    """One network by several batch sizes, in their order; `hidden` as `Network.parse` reads it."""
+    """One network trained with several batch sizes, smallest first.
+
+    Args:
+        sizes: Images per step, in any order; equal ones are trained once.
+        epochs: Of each training.
+        rate: Learning rate.
+        hidden: Widths of the hidden layers, as `Network.parse` reads them.
+        backend: A key of `BACKENDS`; with any but the default, the same trainings by the default follow, for
+            comparison.
+
+    Raises:
+        ValueError: There is no size, a value is out of its limits, or the backend cannot run here; the text is a
+            sentence for the person.
+    """
     if not sizes:
         raise ValueError("batch sizes: expected at least one, got none; choose some from the list")
     network = Network.parse(hidden)
@@ -78,7 +111,21 @@ def batch_size(sizes: Sequence[int], *, epochs: int, rate: float, hidden: str, b
 def depth(
     chosen: Sequence[str], *, own: str = "", epochs: int, rate: float, batch_size: int, backend: str = DEFAULT
 ) -> Experiment:
-    """Several networks: those `chosen`, as `Network.parse` reads each, and `own`, as `parse_networks` reads them."""
+    """Several networks trained alike; equal ones once.
+
+    Args:
+        chosen: Networks, each as `Network.parse` reads it.
+        own: Further ones, as `parse_networks` reads them; empty for none.
+        epochs: Of each training.
+        rate: Learning rate.
+        batch_size: Images per step.
+        backend: A key of `BACKENDS`; with any but the default, the same trainings by the default follow, for
+            comparison.
+
+    Raises:
+        ValueError: There is no network or more than `MAX_LINES`, one cannot be read, a value is out of its limits, or
+            the backend cannot run here; the text is a sentence for the person.
+    """
     networks = list(dict.fromkeys([*map(Network.parse, chosen), *parse_networks(own)]))
     if not networks:
         raise ValueError(
@@ -92,7 +139,10 @@ def depth(
 
 
 def parse_networks(text: str) -> list[Network]:
-    """Networks separated by semicolons; `none` is the one without a hidden layer. Raises as `Network.parse` does.
+    """Networks separated by semicolons; `none` is the one without a hidden layer.
+
+    Raises:
+        ValueError: A network cannot be read, as in `Network.parse`.
 
     >>> [network.hidden for network in parse_networks("256, 64; none")]
     [(256, 64), ()]
@@ -102,7 +152,17 @@ def parse_networks(text: str) -> list[Network]:
 
 
 def backends(*, batch_size: int, epochs: int, rate: float, hidden: str) -> Experiment:
-    """The same training by every runtime that can run here; `hidden` as `Network.parse` reads it."""
+    """The same training by every runtime that can run here and trains whole epochs.
+
+    Args:
+        batch_size: Images per step.
+        epochs: Of the training.
+        rate: Learning rate.
+        hidden: Widths of the hidden layers, as `Network.parse` reads them.
+
+    Raises:
+        ValueError: A value is out of its limits; the text is a sentence for the person.
+    """
     training = Training(Network.parse(hidden), rate, batch_size, epochs)
     runtimes = [
         runtime for runtime in all_runtimes() if unavailable(runtime) is None and BACKENDS[runtime.backend].whole_epochs

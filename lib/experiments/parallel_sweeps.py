@@ -1,8 +1,8 @@
-"""The experiments of the notebook on sweeps: ways to sweep, more and more networks, more and more different ones.
+"""The experiments of the notebook on sweeps: ways to sweep, an increasing number of networks, and how they differ.
 
 The comparison of ways is the article's; each sweep is timed whole, and stored. The other two rest on step times: a few
 measured steps of each program (`lib.sweeps.cost_model`), stored too, so that a slider that comes back to a position
-finds it measured.
+finds its figure.
 """
 
 import math
@@ -42,7 +42,7 @@ SHARE_OF_MEMORY = 0.4
 
 @dataclass(frozen=True)
 class Method:
-    """One way to run the article's sweep."""
+    """One way to run the article's sweep; `strategy` is a key of `STRATEGIES`."""
 
     key: str
     label: str
@@ -52,7 +52,7 @@ class Method:
 
 
 def methods() -> list[Method]:
-    """Those that can run here; the article's Keras last, which takes minutes."""
+    """The methods that can run here; Keras, as in the article, comes last: it takes minutes."""
     keras = Runtime("keras-tensorflow")
     found = [
         Method(key, f"JAX, {STRATEGIES[key].label}", STRATEGIES[key].color, Runtime(), key)
@@ -79,7 +79,7 @@ class Compared:
 
 
 def compared(store: Store, epochs: int) -> dict[str, Record]:
-    """The latest record of each method that was timed with so many epochs, by the method's key."""
+    """The latest valid record of each method that was timed with this number of epochs, by the method's key."""
     records = store.records(Kind.SWEEP)
     return {
         method.key: cached[-1]
@@ -91,9 +91,20 @@ def compared(store: Store, epochs: int) -> dict[str, Record]:
 def compare(
     todo: Sequence[Method], epochs: int, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Compared | Note]:
-    """Time each method's sweep once, whole, with warm workers; each is stored as soon as it is done.
+    """Time the article's sweep of five learning rates once by each method, whole, with warm workers.
 
-    A sweep that had to wait in the middle, because another control was moved, is timed again.
+    A sweep that had to wait in the middle, because another run took its turn, is timed again.
+
+    Args:
+        todo: All of these are timed, stored or not.
+        epochs: Of each of the five trainings, at batch size 32.
+        engine: Trains them.
+        store: Where the records go; the curves are not stored.
+        cancel: Ends the comparison when it is set.
+        request: Place in the queue of all that runs on this machine.
+
+    Yields:
+        Each method's wall seconds as soon as they are stored, and notes on what is timed or waited for.
     """
     for method in todo:
         warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.runtime) for seed in range(2)]
@@ -136,7 +147,11 @@ def _timed(
 
 @dataclass(frozen=True)
 class Point:
-    """Seconds of an epoch per network, for so many networks by a strategy; or why that is not measured."""
+    """Seconds of an epoch per network, for this number of networks by a strategy; or why that was not measured.
+
+    Where `why_not` is not empty, `each_s` is NaN. `low_s` and `high_s` are the ends of its range, and `disturbed` says
+    what else used the machine.
+    """
 
     strategy: str
     device: str
@@ -162,8 +177,22 @@ def saturation(
 ) -> Iterator[Point | Note]:
     """Seconds of an epoch per network, for 1 to `most` networks in one program, and one after another.
 
-    Yields a `Point` for each number and strategy, in the order of `COUNTED_BY`. A strategy ends with the first number
-    that would take more than `SHARE_OF_MEMORY` of `free_bytes`. `again` measures what is stored too.
+    A strategy ends with the first number that would take more than `SHARE_OF_MEMORY` of `free_bytes`.
+
+    Args:
+        most: Largest number of networks; `COUNTS` up to it are measured.
+        batch_size: Images per step.
+        engine: Measures the steps.
+        store: Where step times are looked up and stored.
+        cancel: Ends the measurement when it is set.
+        request: Place in the queue of all that runs on this machine.
+        device: "cpu" or "gpu".
+        free_bytes: Memory that is free now.
+        again: Measure stored step times once more.
+
+    Yields:
+        A `Point` for each strategy and number, in the order of `COUNTED_BY`, and notes on what is measured or waited
+        for.
     """
     for key in COUNTED_BY:
         n_devices = device_count(device) if key == "sharded" else 1
@@ -221,7 +250,10 @@ def _noted(messages: Iterator, doing: str):
 
 
 def different(spread: float) -> list[Network]:
-    """Eight networks of one hidden layer, from all alike (`spread` 0) to 16 … 512 neurons (1), geometric mean about 90.
+    """Eight networks of one hidden layer each; the geometric mean of their widths is about 90.
+
+    Args:
+        spread: 0 (all alike) to 1 (16 to 512 neurons, evenly spaced on a log scale).
 
     >>> {network.hidden for network in different(0.0)}
     {(91,)}
@@ -233,7 +265,11 @@ def different(spread: float) -> list[Network]:
 
 @dataclass(frozen=True)
 class Mixed:
-    """The eight networks by a strategy: seconds of an epoch of all, number of programs, and the share of padding."""
+    """The eight networks by one strategy.
+
+    `all_s` are the seconds of an epoch of all, `programs` is how many programs they take, and `wasted` the share of the
+    arithmetic that is padding.
+    """
 
     strategy: str
     all_s: float
@@ -251,7 +287,20 @@ def mixed(
     request: Request,
     again: bool = False,
 ) -> Iterator[Mixed | Note]:
-    """Time an epoch of the same eight networks by each strategy of `MIXED_BY`, as far as it can run here."""
+    """Time an epoch of the same eight networks by each strategy of `MIXED_BY`, as far as it can run here.
+
+    Args:
+        spread: How different they are, 0 to 1: see `different`.
+        batch_size: Images per step.
+        engine: Measures the steps.
+        store: Where step times are looked up and stored.
+        cancel: Ends the measurement when it is set.
+        request: Place in the queue of all that runs on this machine.
+        again: Measure stored step times once more.
+
+    Yields:
+        A `Mixed` for each strategy, and notes on what is measured or waited for.
+    """
     trainings = [Training(network, 0.1, batch_size, 1) for network in different(spread)]
     step_times = StepTimes(engine, store, Runtime(), cancel, request, N_DIFFERENT, again)
     limits = Limits(float("inf"), float("inf"), usable_cores(), 1.0)
@@ -269,7 +318,11 @@ def mixed(
 
 
 def saturates_at(points: Sequence[Point], within: float = 0.05) -> int | None:
-    """The smallest number of networks within this share of the best; None where nothing was measured.
+    """The smallest number of networks whose seconds are within a share of the best; None without any figure.
+
+    Args:
+        points: Of one strategy; those that were not measured are left out.
+        within: Share by which a figure may exceed the best.
 
     >>> of = lambda count, each_s: Point("vmap", "cpu", count, each_s, 0)
     >>> saturates_at([of(2, 1.0), of(4, 0.5), of(8, 0.49), of(16, 0.6)])

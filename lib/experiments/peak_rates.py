@@ -1,4 +1,4 @@
-"""This machine's ceilings, measured once by each library and stored: what `lib.timing.roofline` takes a floor from."""
+"""This machine's peak rates, measured once by each library and stored; `lib.timing.roofline` turns them into floors."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -18,9 +18,23 @@ from lib.workers.queue import Request
 def measure_ceilings(
     runtimes: Sequence[Runtime], engine: Engine, store: Store, cancel: Cancel, request: Request | None = None
 ) -> Iterator[Note]:
-    """Measure what is not stored yet, once for each library and device; the notes say what it does and waits for.
+    """Measure the peak rates that are not stored yet, once for each library and device, and store them.
 
-    What was measured before a stop is stored.
+    A stop loses nothing that was measured before it.
+
+    Args:
+        runtimes: Whose libraries and devices are measured.
+        engine: Runs the examinations.
+        store: Where the records go.
+        cancel: Ends the measurement when it is set.
+        request: Place in the queue; None for one of its own.
+
+    Yields:
+        Notes on what is measured or waited for; the records are in the store alone.
+
+    Raises:
+        WorkerDied: A worker ended while it measured; the text says what to do.
+        TrainingFailed: A library could not be measured; the text says why.
     """
     cached = {
         (r.machine, r.versions, r.subject.get("library"), r.subject.get("device")) for r in store.records(Kind.CEILING)
@@ -37,9 +51,10 @@ def measure_ceilings(
 
 
 def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
-    """The best product and copy by any library on the runtime's device, and what a call of each library takes.
+    """The best matrix product and copy of any library on the runtime's device, and each backend's dispatch time.
 
-    None where one of the two has not been measured on this machine.
+    None where a product or a copy has not been measured on this machine. The size of the last-level cache is 0 on a
+    GPU.
     """
     known = [record for record in store.records(Kind.CEILING) if record.machine == machine_id()]
     product, copy = (best_rate(known, runtime.device, name) for name in ("product", "copy"))
@@ -56,7 +71,13 @@ def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
 
 
 def best_rate(records: Iterable[Record], device: str, name: str) -> float | None:
-    """The best that any library reaches on a device: FLOP/s of a "product", bytes/s of a "copy"; None without any."""
+    """The highest rate that any library reaches on a device; None without a record of it.
+
+    Args:
+        records: Of any kind; those of peak rates are used.
+        device: "cpu" or "gpu".
+        name: "product", in FLOP/s, or "copy", in bytes/s.
+    """
     rates = (
         float(one.subject["work"]) / float(min(one.measurement.step_s))
         for one in records

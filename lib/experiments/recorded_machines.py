@@ -1,7 +1,7 @@
 """Machines and what was measured on them: from exports, however many files a machine is spread over, or from a store.
 
-`recorded/*.json` are exports of `python -m lib.cli.record`; `recorded/published.json` is what the articles published,
-and is not an export.
+`recorded/*.json` are exports of `python -m lib.cli.record`; `recorded/published.json` holds what the articles
+published, and is not an export.
 """
 
 import json
@@ -43,7 +43,7 @@ EXPERIMENTS: Mapping[str, tuple[tuple[Network, int], ...]] = {
 
 @dataclass(frozen=True)
 class Seconds:
-    """A time with the quartiles of its measurements; published ones have none."""
+    """First quartile, median and third quartile of a time; all three are the same for a published one."""
 
     low: float
     middle: float
@@ -53,31 +53,34 @@ class Seconds:
     estimate: Estimate = field(default=Estimate(0.0), compare=False)
 
     def times(self, factor: float) -> "Seconds":
-        """So many times as long."""
+        """The time multiplied by a factor."""
         scaled = (value * factor for value in (self.low, self.middle, self.high))
         return Seconds(*scaled, self.n, self.estimate.times(factor))
 
     def plus(self, other: "Seconds") -> "Seconds":
-        """One after the other: medians and quartiles are added."""
+        """This time followed by another: medians and quartiles are added.
+
+        `n` is the smaller of the two numbers of measurements; a time without a spread (`n` 0) does not lower it.
+        """
         n = min(self.n or other.n, other.n or self.n)  # what has no spread of its own takes none away
         together = self.estimate.plus(other.estimate)
         return Seconds(self.low + other.low, self.middle + other.middle, self.high + other.high, n, together)
 
 
 def exactly(seconds: float) -> Seconds:
-    """Without a spread: published, or so small beside another that its own does not matter."""
+    """A time without a spread: published, or so small beside another that its own spread does not matter."""
     return Seconds(seconds, seconds, seconds, estimate=Estimate(seconds))
 
 
 def total_of(known: Sequence[Seconds | None]) -> Seconds | None:
-    """The sum; None where one is missing, or there are none."""
+    """The sum of all times; None where one of them is missing, or there are none."""
     given = [one for one in known if one is not None]
     return reduce(Seconds.plus, given) if given and len(given) == len(known) else None
 
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine: what was measured on it, or what an article says of it."""
+    """One machine: what was measured on it, or what an article says of it (`quoted`)."""
 
     name: str
     source: str  # the files that it came in, or the article
@@ -90,15 +93,17 @@ class Machine:
 
     @property
     def is_published(self) -> bool:
+        """Whether its figures are an article's, not measurements."""
         return self.quoted is not None
 
     @property
     def has_gpu(self) -> bool:
+        """Whether it was timed on a GPU."""
         return any(runtime.device == "gpu" for runtime in self.runtimes)
 
     @cached_property
     def dates(self) -> tuple[str, str]:
-        """The first and the last day of its measurements, such as 2026-11-21; empty for what was published."""
+        """The first and the last day of its measurements, such as 2026-11-21; empty for a published machine."""
         days = sorted(record.measured_at[:10] for record in self.records)
         return (days[0], days[-1]) if days else ("", "")
 
@@ -114,12 +119,12 @@ class Machine:
 
     @cached_property
     def failures(self) -> tuple[Record, ...]:
-        """In the place of what could not be measured."""
+        """The records that stand in place of what could not be measured."""
         return tuple(record for record in self.records if record.kind == Kind.FAILURE)
 
     @property
     def disturbed(self) -> float:
-        """The share of its measurements that something disturbed."""
+        """The share of its measurements that something disturbed, 0 to 1."""
         times = [record for record in self.records if record.block_s]
         return sum(bool(record.warnings) for record in times) / len(times) if times else 0.0
 
@@ -132,7 +137,7 @@ class Machine:
         return found
 
     def epoch(self, runtime: Runtime, batch_size: int, network: Network = NETWORK) -> Seconds | None:
-        """Seconds of an epoch, evaluation not counted; None where it was not measured."""
+        """Seconds of an epoch of training, without its evaluation; None where it was not measured."""
         if self.quoted is not None:
             known = self.quoted.epoch_s.get((runtime.backend, runtime.device), {}).get(batch_size)
             return exactly(known) if known is not None and network == NETWORK else None
@@ -141,7 +146,11 @@ class Machine:
     def beside(self, runtime: Runtime, batch_size: int, name: str, network: Network = NETWORK) -> float:
         """Median seconds of what comes with an epoch; 0 where it was not measured.
 
-        `name`: `evaluation_s` or `first_call_s`. Where this cell has none, those of all cells of the runtime count.
+        Args:
+            runtime: What trains.
+            batch_size: Images per step.
+            name: `evaluation_s` or `first_call_s`.
+            network: What is trained; where this cell has no figure, those of all cells of the runtime are used.
         """
         cell = (runtime, network, batch_size)
         for cells in ([cell], [other for other in self._repetitions if other[0] == runtime]):
@@ -151,10 +160,14 @@ class Machine:
         return 0.0
 
     def experiment(self, name: str, runtime: Runtime) -> Seconds | None:
-        """Seconds of one of the article's experiments, with three epochs for each training.
+        """Seconds of one of the second article's experiments, with three epochs for each training.
 
-        Published ones come whole. Ours are put together from measured epochs: each training is its first call, its
-        epochs, and an evaluation after each. None where an epoch was not measured.
+        A published time is of the whole experiment. A time of ours is the sum over its trainings of the first call, the
+        epochs, and an evaluation after each. None where an epoch was not measured, or nothing was published.
+
+        Args:
+            name: A key of `EXPERIMENTS`.
+            runtime: What trains.
         """
         if self.quoted is not None:
             known = self.quoted.experiment_s.get((runtime.backend, runtime.device), {}).get(name)
@@ -169,7 +182,7 @@ class Machine:
         return None if epoch is None else epoch.times(EPOCHS).plus(exactly(first_call_s + EPOCHS * evaluation_s))
 
     def split(self, runtime: Runtime, batch_size: int = 32) -> Split | None:
-        """A step of the runtime taken apart; None where that was not measured."""
+        """The parts of the runtime's step, from the latest records; None where they were not measured."""
         subject = AnatomyTask(runtime, Examination("parts", NETWORK, batch_size)).subject
         found = {
             str(record.subject["name"]): seconds_of(record)
@@ -179,12 +192,19 @@ class Machine:
         return split(runtime.backend, found)
 
     def sweep(self, method: str) -> Seconds | None:
-        """Wall seconds of the first article's sweep by a method of `lib.experiments.parallel_sweeps`, as many epochs
-        as were recorded."""
+        """Wall seconds of the first article's sweep, with as many epochs as were recorded; None where it was not timed.
+
+        Args:
+            method: The key of a `Method` of `lib.experiments.parallel_sweeps`.
+        """
         return spread([r.block_s for r in self.records if r.kind == Kind.SWEEP and r.subject.get("method") == method])
 
     def models(self, device: str) -> dict[tuple[str, int], Seconds]:
-        """Seconds of an epoch per network, by strategy and number of networks in one program."""
+        """Seconds of an epoch per network, by strategy and number of networks in one program.
+
+        Args:
+            device: "cpu" or "gpu".
+        """
         return {
             (str(record.subject["strategy"]), int(record.subject["count"])): Seconds(*record.block_s, n=1)
             for record in self.records
@@ -201,8 +221,10 @@ def _cell(record: Record) -> tuple[Runtime, Network, int]:
 def spread(repetitions: Sequence[Sequence[float]]) -> Seconds | None:
     """Median and quartiles of all times, and an estimate from the medians of the repetitions; None without any time.
 
-    A single repetition is estimated from its own times: what changes on a machine from one repetition to the next is
-    not in that.
+    A single repetition is estimated from its own times, which do not show how a machine varies between repetitions.
+
+    Args:
+        repetitions: Seconds, by repetition; empty ones are left out.
     """
     repetitions = [repetition for repetition in repetitions if len(repetition)]
     if not repetitions:
@@ -215,7 +237,7 @@ def spread(repetitions: Sequence[Sequence[float]]) -> Seconds | None:
 
 @dataclass(frozen=True)
 class Collection:
-    """What came out of some files: machines, a sentence for each problem, and what was put together."""
+    """The machines of some files, a sentence for each problem, and notes on what was merged."""
 
     machines: tuple[Machine, ...] = ()
     problems: tuple[str, ...] = ()
@@ -223,9 +245,10 @@ class Collection:
 
 
 def collect(files: Iterable[tuple[str, str]]) -> Collection:
-    """Read files, given by name and text.
+    """Read exports; one that cannot be read becomes a problem, and a machine that comes in several is merged into one.
 
-    A machine that comes in several files is one machine; a file that is not a sound export becomes a problem.
+    Args:
+        files: Name and text of each.
     """
     exports: dict[str, list[tuple[str, Export]]] = {}  # by machine: files from the first on that has a record of it
     problems = []
@@ -276,7 +299,7 @@ def _machine(key: str, source: str, exports: Sequence[Export]) -> Machine:
 
 
 def told_apart(machines: Iterable[Machine]) -> tuple[Machine, ...]:
-    """Number the second and every further machine of the same name, as machines of the same make have it."""
+    """Number the second and every further machine of the same name: `… #2`."""
     seen: Counter[str] = Counter()
     found = []
     for machine in machines:
@@ -291,7 +314,11 @@ ASSUMED_W, ASSUMED_CARD_W, ASSUMED_PER_KWH = 100, 300, 0.30
 
 
 def live_machine(store: Store) -> Machine | None:
-    """This machine, by what its store has of this code and these versions; None where nothing was timed on it yet."""
+    """This machine, from what its store has of this code and these versions.
+
+    None where nothing was timed yet, or the store cannot be read. A saved training stands in for a cell that was not
+    raced. The price is an estimate of its electricity.
+    """
     here, known = (machine_id(), source_digest()), {versions(key) for key in BACKENDS}
     records = [one for one in store.records() if (one.machine, one.sources) == here and one.versions in known]
     try:
@@ -340,7 +367,7 @@ def _as_repetition(row: Mapping[str, object]) -> Record | None:
 
 
 def published_machines() -> tuple[Machine, ...]:
-    """The three machines of the articles."""
+    """The machines of the articles."""
     return tuple(
         Machine(one.name, one.source, price_per_h=one.price_per_h, price_date=one.price_date, quoted=one)
         for one in published.MACHINES
@@ -348,7 +375,7 @@ def published_machines() -> tuple[Machine, ...]:
 
 
 def recorded_here(folder: Path = FOLDER) -> Collection:
-    """The exports that come with the project."""
+    """The machines whose exports come with the project."""
     texts, problems = [], []
     for path in sorted(set(folder.glob("*.json")) - {folder / published.FILE.name}):
         try:
@@ -361,15 +388,15 @@ def recorded_here(folder: Path = FOLDER) -> Collection:
 
 @cache
 def recorded_gpus() -> tuple[Machine, ...]:
-    """The recorded machines with a GPU; none where this machine has one of its own, which is then measured instead."""
+    """The recorded machines with a GPU; none where this machine has a GPU of its own, which is measured instead."""
     return () if nvidia_driver_answers() else tuple(one for one in recorded_here().machines if one.has_gpu)
 
 
 def gpu_runtimes(machine: Machine) -> list[Runtime]:
-    """Those of the machine's runtimes that were timed on its GPU."""
+    """The machine's runtimes that were timed on its GPU."""
     return [runtime for runtime in machine.runtimes if runtime.device == "gpu"]
 
 
 def named(machine: Machine) -> str:
-    """Machine and date, as its figures are labelled everywhere."""
+    """The machine's GPU, the last part of its name, and its last day of measurement: the label of its figures."""
     return f"{machine.name.split(' · ')[-1]}, recorded {machine.dates[1]}"

@@ -1,8 +1,8 @@
 """How many epochs a batch size needs for an accuracy: what makes seconds per epoch comparable between batch sizes.
 
-All backends take the same steps from the same start (tests hold them to it), so the epochs are counted once, with JAX,
-and the seconds are each backend's own. The learning rate is chosen on one seed and judged on three others; none is
-drawn again. An accuracy is looked at after each epoch, so the epochs, and with them the seconds, are upper bounds.
+All backends take the same steps from the same start (tests check that), so the epochs are counted once, with JAX, and
+the seconds are each backend's own. The learning rate is chosen on one seed and judged on three others. The accuracy is
+evaluated after each epoch only, so the epochs, and with them the seconds, are upper bounds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ Learned = Mapping[Training, tuple[float, ...]]  # validation accuracy after each
 
 @dataclass(frozen=True)
 class TrialTrained:
-    """One training's accuracies, epoch by epoch."""
+    """A training and its validation accuracies after each epoch, 0 to 1."""
 
     training: Training
     accuracies: tuple[float, ...]
@@ -48,7 +48,7 @@ class TrialTrained:
 
 @dataclass(frozen=True)
 class Needed:
-    """Epochs to a target at one batch size."""
+    """Epochs to a target accuracy at one batch size, over the judged seeds."""
 
     rate: float  # chosen on the seed `TUNED_ON`
     epochs: tuple[int | None, ...]  # of each judged run; None where it did not get there in `tried` epochs
@@ -56,12 +56,12 @@ class Needed:
 
     @property
     def reached(self) -> tuple[int, ...]:
-        """Epochs of the runs that got there, the quickest first."""
+        """Epochs of the runs that reached the target, fewest first."""
         return tuple(sorted(epochs for epochs in self.epochs if epochs is not None))
 
     @property
     def words(self) -> str:
-        """How many runs got there, after how many epochs, and at which learning rate."""
+        """How many runs reached the target, after how many epochs, and with which learning rate."""
         counts = ", ".join(map(str, self.reached)) or "none"
         return (
             f"{len(self.reached)} of {len(self.epochs)} runs reached it within {self.tried} epochs ({counts}), at"
@@ -70,7 +70,7 @@ class Needed:
 
 
 def trials(network: Network) -> list[Training]:
-    """Every training whose epochs are counted."""
+    """All trainings whose epochs are counted: every batch size and learning rate, on the tuning and judged seeds."""
     return [
         Training(network, rate, size, EPOCHS[size], seed)
         for size in RATES
@@ -80,7 +80,13 @@ def trials(network: Network) -> list[Training]:
 
 
 def learned(store: Store, network: Network, facts: Facts | None) -> dict[Training, tuple[float, ...]]:
-    """What is stored already for these images; nothing while it is not known which they are."""
+    """Validation accuracies after each epoch of the trials that are stored for these images.
+
+    Args:
+        store: Where the curves are looked up.
+        network: What is trained.
+        facts: Which images; None while that is not known, and then nothing is found.
+    """
     if facts is None:
         return {}
     runtime = Runtime()
@@ -91,7 +97,19 @@ def learned(store: Store, network: Network, facts: Facts | None) -> dict[Trainin
 def learn(
     todo: list[Training], engine: Engine, store: Store, cancel: Cancel, request: Request, pooled: bool = True
 ) -> Iterator[TrialTrained | Note]:
-    """Train these; each is stored as soon as it is done. `pooled`: in processes too, where that is quicker."""
+    """Train these trials; each is stored as soon as it is done.
+
+    Args:
+        todo: What to train.
+        engine: Trains them.
+        store: Where the curves are looked up and stored.
+        cancel: Ends the trainings when it is set.
+        request: Place in the queue of all that runs on this machine.
+        pooled: Whether processes of a pool may be used, where that is faster.
+
+    Yields:
+        Each finished training, and notes on what is trained or waited for.
+    """
     options = Options(streams=not pooled)
     for update in updates([Item(training) for training in todo], engine, store, cancel, options, request):
         if isinstance(update, Finished):
@@ -103,9 +121,18 @@ def learn(
 
 
 def needed(known: Learned, network: Network, batch_size: int, target: float) -> Needed | None:
-    """Epochs to the target, by the learning rate that is best on the seed `TUNED_ON`.
+    """Epochs to the target, with the learning rate that needs the fewest on the seed `TUNED_ON`.
 
-    None while a training of this batch size is missing, and for a batch size that is not in `RATES`.
+    Rates that need equally many epochs, or never reach it, are ranked by their best accuracy.
+
+    Args:
+        known: Accuracies by training.
+        network: What is trained.
+        batch_size: Images per step.
+        target: Validation accuracy, 0 to 1.
+
+    Returns:
+        None while a training of this batch size is missing, and for a batch size that is not in `RATES`.
     """
     tried, rates = EPOCHS.get(batch_size, 0), RATES.get(batch_size, ())
     runs = {
@@ -120,7 +147,7 @@ def needed(known: Learned, network: Network, batch_size: int, target: float) -> 
 
 
 def epochs_to(accuracies: tuple[float, ...], target: float) -> int | None:
-    """The first epoch, counted from 1, after which the accuracy is the target's or better.
+    """The first epoch, counted from 1, after which the accuracy is at least the target; None where it never is.
 
     >>> epochs_to((0.9, 0.95, 0.94), 0.95), epochs_to((0.9,), 0.95)
     (2, None)

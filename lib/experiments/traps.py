@@ -19,18 +19,26 @@ NETWORK = Network((128,))
 
 
 def task_of(device: str, batch_size: int) -> AnatomyTask:
-    """The traps on a device ("cpu" or "gpu") at a batch size."""
+    """The traps as a task, on a device ("cpu" or "gpu") at a batch size."""
     return AnatomyTask(Runtime(DEFAULT, device), Examination("traps", NETWORK, batch_size))
 
 
 def measure(
     task: AnatomyTask, complete: bool, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Note]:
-    """Measure the peak rates where they are missing, and the traps unless they are `complete`."""
+    """Measure the peak rates where they are missing, and the traps unless they are `complete`.
+
+    Yields:
+        The records of the traps, and notes on what is measured or waited for.
+
+    Raises:
+        WorkerDied: A worker ended while it measured; the text says what to do.
+        TrainingFailed: JAX could not be measured; the text says why.
+    """
     yield from measure_ceilings([task.runtime], engine, store, cancel, request)
     yield from measure_tasks([] if complete else [task], engine, store, cancel, request)
 
 
 def measurements(task: AnatomyTask, records: Sequence[Record]) -> Mapping[str, Measurement]:
-    """What is known of the task, by name of the trap."""
+    """The latest valid measurement of each way to time the step, the right one included, by its name."""
     return {name: record.measurement for name, record in task.found(records).items()}

@@ -1,4 +1,4 @@
-"""A step's anatomy as people see it: the table of operations, the stacked parts, and a sentence. Measures nothing."""
+"""The anatomy of a step as a reader sees it: table of operations, stacked parts, and a sentence. Measures nothing."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,14 @@ UNEXPLAINED_COLOR = "#a08a76"
 def operations_table(
     operations: Sequence[AnatomyTask], parts: Sequence[AnatomyTask], records: Sequence[Record], article_size: bool
 ) -> str:
-    """HTML: the article's rows in bold with their sum, the operations below each, and the published figures beside."""
+    """HTML: the article's rows in bold with their sums, our operations below each, and the published figures beside.
+
+    Args:
+        operations: The tasks of kind "operations", a column each.
+        parts: The tasks of kind "parts", for the step of the training itself.
+        records: What was measured; a figure that is missing is a dash.
+        article_size: Whether batch size and width are the article's, so that the published figures are comparable.
+    """
     found = [task.found(records) for task in operations]
     heads = [_head(task) for task in operations]
     quoted = [f'<span class="race-published">published: {head}</span>' for head in ("NumPy, CPU", "TensorFlow, GPU")]
@@ -104,12 +111,17 @@ def _line(
 
 
 def splits(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> dict[Runtime, Split]:
-    """What is known of each runtime's step."""
+    """The parts of each runtime's step, where all of them were measured."""
     return {task.runtime: known for task in parts if (known := task.split(records)) is not None}
 
 
 def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> Chart:
-    """Stacked microseconds of one step by backend, with a mark at the step that was measured."""
+    """Stacked microseconds of one step by backend, with a mark at the step as it was measured.
+
+    Args:
+        known: Parts of the steps that were taken apart.
+        runtimes: A row each.
+    """
     labels = [runtime.label for runtime in runtimes]
     rows = [
         {"label": runtime.label, "part": name, "us": 1e6 * value, "share": value / one.drawn_s, "order": number}
@@ -160,12 +172,12 @@ def parts_color() -> alt.Color:
 
 
 def stack(one: Split) -> dict[str, float]:
-    """What is drawn of a step: its parts in seconds, and what they leave of it, if anything."""
+    """What is drawn of a step: seconds of its parts, and the unexplained rest, which is at least 0."""
     return {**one.parts_s, UNEXPLAINED: max(0.0, one.unexplained_s)}
 
 
 def sentence(known: Mapping[Runtime, Split], batch_size: int) -> str:
-    """What the split says, from its rows."""
+    """What the slowest and the fastest step are made of, and whose parts do not add up; empty without any."""
     if not known:
         return ""
     said = []
@@ -189,7 +201,7 @@ def sentence(known: Mapping[Runtime, Split], batch_size: int) -> str:
 
 
 def experiments_table(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> str:
-    """HTML: every part with its seconds by backend, what is unexplained, and by which experiment each is known."""
+    """HTML: seconds of each part by backend, what is unexplained, and the experiment that gave the figure."""
     known = splits(parts, records)
     rest = "the measured step less all parts; below zero: parts that ran at the same time were measured one by one"
     rows = [

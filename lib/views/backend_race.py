@@ -1,4 +1,4 @@
-"""The race as people see it: a table of cells by view, one cell in full, and a sentence. Measures nothing."""
+"""The race as a reader sees it: a table of cells by view, one cell in full, and a sentence. Measures nothing."""
 
 import html
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -45,7 +45,7 @@ _PUBLISHED = {
 
 @dataclass(frozen=True)
 class Shown:
-    """What is shown of the cells, and what it is held against."""
+    """Which view of the cells is shown, and what it needs: a runtime to compare with, a price, a target accuracy."""
 
     view: str = "seconds"
     beside: Runtime | None = None
@@ -56,6 +56,7 @@ class Shown:
 
 
 def key_of(cell: Cell) -> str:
+    """A cell's name in the widget: `backend/device/batch size`."""
     return f"{cell.runtime.backend}/{cell.runtime.device}/{cell.batch_size}"
 
 
@@ -66,10 +67,18 @@ def table(
     shown: Shown | None = None,
     running: Cell | None = None,
 ) -> dict:
-    """Columns and rows for the widget: measured rows first, the article's published ones below them, in the same form.
+    """Columns and rows for the widget: measured rows first, recorded and published ones below them in the same form.
 
-    A cell's `level`, from 0 to 1, is its figure's place on the view's own scale, which is logarithmic; None: not
-    measured. The best figure of a column is marked.
+    Args:
+        runtimes: A row each.
+        batch_sizes: A column each.
+        known: Standings of the cells that were measured.
+        shown: View and settings; None for seconds per epoch.
+        running: The cell that is measured now, if any.
+
+    Returns:
+        `corner`, `columns`, `rows` and `scale`. A cell's `level` is its figure's place on the view's own logarithmic
+        scale, from `LEAST_GROUND` to 1, and None where it was not measured; `best` marks the best figure of a column.
     """
     shown = shown or Shown()
     figures, values = _figures(known, shown)
@@ -238,7 +247,7 @@ def _repetitions(standing: Standing) -> str:
 
 
 def sentence(known: Mapping[Cell, Standing], shown: Shown | None = None) -> str:
-    """What the chosen view says so far, from the race's rows."""
+    """What the chosen view shows so far; empty before any cell was measured."""
     if not known:
         return ""
     shown = shown or Shown()
@@ -293,7 +302,12 @@ def _remarks(known: Mapping[Cell, Standing]) -> list[str]:
 
 
 def detail(standing: Standing | None, floor: Floor | None = None) -> str:
-    """One cell in full, as HTML: its figure, its warnings, its verdict."""
+    """One cell in full, as HTML: its figure, how far it is from its floor, its findings and its warnings.
+
+    Args:
+        standing: None where no measured cell is chosen.
+        floor: The least time of a step on this machine; None where the peak rates were not measured.
+    """
     if standing is None:
         return '<p class="lab-note">Choose a cell of the table to see its epochs, their spread and a verdict.</p>'
     low, middle, high = standing.quartiles_s
@@ -322,7 +336,7 @@ def detail(standing: Standing | None, floor: Floor | None = None) -> str:
 
 
 def blocks_chart(standing: Standing) -> Chart:
-    """Every epoch's seconds in the order in which they were measured, with the quartiles as a band."""
+    """Seconds of each timed epoch in the order of measurement, with the quartiles as a band."""
     low, middle, high = standing.quartiles_s
     rows = pd.DataFrame({"epoch": np.arange(1, len(standing.epoch_s) + 1), "seconds": standing.epoch_s})
     color = BACKENDS[standing.cell.runtime.backend].color

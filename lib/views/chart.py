@@ -1,6 +1,6 @@
-"""What all charts share: the frame that marimo shows, palette, axes, labels that cover nothing, fonts and colours.
+"""What all charts share: the frame that marimo shows, palette, axes, labels that do not overlap, fonts and colours.
 
-Never measures, and knows nothing of marimo but the mime type that it shows charts by. Text and axes take the page's own
+Never measures, and knows nothing of marimo but the MIME type that it shows charts by. Text and axes take the page's own
 text colour, so light and dark need no second chart.
 """
 
@@ -32,14 +32,14 @@ FONT = "PT Sans, system-ui, sans-serif"  # the page's
 
 @dataclass(frozen=True)
 class Chart:
-    """A Vega-Lite specification that marimo shows."""
+    """A Vega-Lite specification that marimo shows; the title is its description for screen readers."""
 
     spec: dict
     title: str
 
     @property
     def height_px(self) -> int:
-        """Of the drawn chart: what keeps its place until it is there, and while it changes."""
+        """Height of the drawn chart in pixels: reserved before it is drawn, so that nothing below it moves."""
         return self.spec["height"] + AROUND
 
     def _mime_(self) -> tuple[str, str]:
@@ -48,7 +48,7 @@ class Chart:
 
 
 def ordered_palette(count: int) -> list[str]:
-    """`count` colours along the ordered palette.
+    """`count` colours along the ordered palette, as `#rrggbb`.
 
     >>> ordered_palette(2)
     ['#3a72d8', '#b9801c']
@@ -60,7 +60,7 @@ def ordered_palette(count: int) -> list[str]:
 
 
 def decades(values: Sequence[float]) -> tuple[float, float]:
-    """The powers of ten around these values: ends of a logarithmic axis.
+    """The powers of ten around these values, ends of a logarithmic axis; 0.01 and 100 without any value.
 
     >>> decades([0.3, 20.0])
     (0.1, 100.0)
@@ -71,7 +71,7 @@ def decades(values: Sequence[float]) -> tuple[float, float]:
 
 
 def nice_above(value: float) -> float:
-    """The next of 1, 2, 5 × 10ⁿ, so that an axis changes rarely while a run goes on.
+    """The next of 1, 2, 5 × 10ⁿ, at least 0.001, so that an axis changes rarely while a run goes on.
 
     >>> nice_above(0.7), nice_above(1.2), nice_above(30)
     (1.0, 2.0, 50.0)
@@ -81,7 +81,13 @@ def nice_above(value: float) -> float:
 
 
 def spread_labels(positions: Sequence[float], gap: float, low: float = -np.inf, high: float = np.inf) -> list[float]:
-    """Move positions apart to at least `gap`, keeping their order, as little as needed, and none beyond the ends.
+    """Move positions apart to at least `gap`, in their order and as little as needed.
+
+    Args:
+        positions: In any order; the result has theirs.
+        gap: Least distance from one to the next.
+        low: None is moved below this end, as long as there is room for all.
+        high: None is moved above this end.
 
     >>> spread_labels([0.5, 0.5, 0.9], 0.1)
     [0.45, 0.55, 0.9]
@@ -110,7 +116,9 @@ def spread_labels(positions: Sequence[float], gap: float, low: float = -np.inf, 
 def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
     """The points, each with a height `at` at which its label covers no other.
 
-    A point has label, x and y, and a text where that is not the label. `domain`: the ends of the logarithmic y axis.
+    Args:
+        points: `label`, `x` and `y` of each, and a `text` where that is not the label.
+        domain: Ends of the logarithmic y axis; a `y` beyond them gets its label at the end.
     """
     low, high = np.log(domain)
     heights = [float(np.clip((np.log(point["y"]) - low) / (high - low), 0, 1)) for point in points]
@@ -122,28 +130,41 @@ def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
 
 
 def room(texts: Sequence[str]) -> list[dict]:
-    """The rows for all labels that may come: the browser measures them, and the plot keeps its width when they do."""
+    """The rows for all labels that may come: the browser reserves their width, so the plot keeps its own."""
     return [{"text": text} for text in texts]
 
 
 def with_x_max(spec: dict, x_max: float) -> dict:
-    """A copy in which `X_SCALE` ends at `x_max`."""
+    """A copy of the specification in which `X_SCALE` ends at `x_max`."""
     return spec | {"params": [*spec.get("params", ()), {"name": "x_max", "value": x_max}]}
 
 
 def log_scale(domain: Sequence[float], **options: Any) -> alt.Scale:
-    """A logarithmic scale that ends where its domain does."""
+    """A logarithmic scale that ends exactly at its domain; `options` as of `alt.Scale`."""
     return alt.Scale(type="log", domain=list(domain), nice=False, **options)
 
 
 def names_y(names: Sequence[str], limit: int, field: str = "label", **axis: Any) -> alt.Y:
-    """A row a name, in this order, whether it has a mark or not; labels of at most `limit` pixels."""
+    """A y axis with a row per name, in this order, whether it has a mark or not.
+
+    Args:
+        names: From top to bottom.
+        limit: Pixels of the longest label.
+        field: Column that holds the name.
+        **axis: As of `alt.Axis`.
+    """
     shown = alt.Axis(labelLimit=limit, **axis)
     return alt.Y(f"{field}:N", sort=list(names), scale=alt.Scale(domain=list(names)), title=None, axis=shown)
 
 
 def y_of(kind: str, domain: tuple[float, float], field: str = "y") -> alt.Y:
-    """The axis of an accuracy (its field holds what is missing to 1), a loss or seconds, without a title."""
+    """The y axis of an accuracy, a loss or seconds: logarithmic, and without a title.
+
+    Args:
+        kind: "accuracy", whose field holds 1 − accuracy; any other kind is shown as it is.
+        domain: Ends of the axis; values beyond them are clamped.
+        field: Column of the value.
+    """
     if kind == "accuracy":
         axis = alt.Axis(values=list(ERRORS), labelExpr="format(1 - datum.value, '.0%')")
     else:
@@ -153,9 +174,15 @@ def y_of(kind: str, domain: tuple[float, float], field: str = "y") -> alt.Y:
 
 
 def labels(x: alt.X, y: alt.Y, at: alt.Y, color: Any) -> list[alt.Chart]:
-    """Labels in a column right of the plot, where they cover nothing, each with a thin line to its point.
+    """Labels in a column right of the plot, each with a thin line to its point, of the dataset `ends`.
 
     The column is as wide as the longest text of the dataset `room`, in the font that the browser draws it with.
+
+    Args:
+        x: Place of the point.
+        y: Height of the point.
+        at: Height of the label.
+        color: Of line and text: a channel or a value.
     """
     column = {"align": "left", "dx": 8, "fontSize": 11, "fontWeight": 600, "limit": LABEL_LIMIT}
     ends, edge = alt.Chart(alt.NamedData("ends")), alt.value("width")
@@ -167,7 +194,7 @@ def labels(x: alt.X, y: alt.Y, at: alt.Y, color: Any) -> list[alt.Chart]:
 
 
 def kept_free(**text: Any) -> alt.Chart:
-    """The texts of the dataset `room`, unseen, at the right end of the plot."""
+    """The texts of the dataset `room`, invisible, at the right end of the plot: they reserve its space."""
     unseen = alt.Chart(alt.NamedData("room")).mark_text(opacity=0, aria=False, **text)
     return unseen.encode(x=alt.value("width"), y=alt.value(0), text="text:N")
 
@@ -191,7 +218,7 @@ _AXIS = {
 
 
 def ink(color: str) -> str:
-    """The colour of a text beside marks of this one, mixed with the page's own so that it is legible on any ground.
+    """The colour of text beside marks of this colour, mixed with the page's text colour so that it is always legible.
 
     >>> ink("#0072b2"), ink("currentColor")
     ('color-mix(in srgb, #0072b2 70%, currentColor)', 'currentColor')
@@ -226,7 +253,12 @@ def _style(part: Any) -> None:
 
 
 def styled(chart: alt.LayerChart | alt.FacetChart, height: int = HEIGHT) -> dict:
-    """An Altair chart as a specification: as wide as its place on the page, in the page's colours, drawn as SVG."""
+    """An Altair chart as a specification: as wide as its container, in the page's colours, drawn as SVG.
+
+    Args:
+        chart: Validated by Altair here.
+        height: Pixels of the plot, without axis labels and padding.
+    """
     spec = (
         chart.properties(
             width="container",

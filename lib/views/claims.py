@@ -1,4 +1,4 @@
-"""The claims as people see them: a table with a verdict each, and how many became what."""
+"""The claims as a reader sees them: a table with a verdict for each, and how many got which verdict."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ _WORDS = {
 
 
 def sentence(judged: Sequence[Judgement]) -> str:
-    """How many claims became what.
+    """How many claims got which verdict, in words.
 
     >>> found = ClaimStatus.CORRECTED, ClaimStatus.HOLDS, ClaimStatus.HOLDS
     >>> sentence([Judgement(status, "", "") for status in found])
@@ -30,7 +30,7 @@ def sentence(judged: Sequence[Judgement]) -> str:
 
 
 def table(claims: Sequence[Claim], judged: Sequence[Judgement]) -> str:
-    """HTML: one row per claim, below a heading of its article."""
+    """HTML: one row per claim, below a heading of its article; claims and judgements are in the same order."""
     rows, source = [], ""
     for claim, one in zip(claims, judged, strict=True):
         if claim.source != source:

@@ -1,4 +1,4 @@
-"""Machines side by side, as people see them: tables, charts and the sentences computed from them. Measures nothing."""
+"""Machines side by side, as a reader sees them: tables, and the sentences computed from them. Measures nothing."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ Prices = Mapping[str, float]
 
 
 def interval(one: Seconds) -> str:
-    """A time and its quartiles; what was published has none, nor what was timed once."""
+    """A time with its quartiles in words; a published time has none, and one that was timed once says so."""
     if one.n <= 1:
         return seconds(one.middle) + (", once" if one.n else "")
     return f"{seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)})"
@@ -45,7 +45,7 @@ def times(ratio: float) -> str:
 
 
 def names(machines: Sequence[Machine]) -> dict[str, str]:
-    """A short name for each machine: what tells it from the others."""
+    """A short name for each machine that tells it from the others, by the machine's full name."""
     short = {}
     for machine in machines:
         if machine.live:
@@ -60,7 +60,7 @@ def names(machines: Sequence[Machine]) -> dict[str, str]:
 
 
 def marked(machine: Machine) -> str:
-    """Where its figures come from, in two words and a date."""
+    """Where a machine's figures come from: published, recorded or live, with the dates of measurement."""
     if machine.is_published:
         return "published"
     first, last = machine.dates
@@ -68,7 +68,12 @@ def marked(machine: Machine) -> str:
 
 
 def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
-    """HTML: what each is, where it comes from, and how sound its measurements are."""
+    """HTML: what each machine is, where its figures come from, how many were disturbed, and what failed.
+
+    Args:
+        machines: A row each.
+        prices: Dollars per hour, by the machine's name.
+    """
     rows = []
     for machine in machines:
         price = prices.get(machine.name)
@@ -97,7 +102,7 @@ def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
 
 
 def article_table(machines: Sequence[Machine], prices: Prices) -> str:
-    """HTML: the second article's three experiments, by its own runtime and by each machine's quickest."""
+    """HTML: the second article's three experiments, by its own runtime and by each machine's fastest."""
     short = names(machines)
     rows, row_css = [], []
     for machine in machines:
@@ -115,9 +120,16 @@ def article_table(machines: Sequence[Machine], prices: Prices) -> str:
 
 
 def figures(machines: Sequence[Machine], prices: Prices, learned: Learned, target: float) -> pd.DataFrame:
-    """One row per machine, runtime and batch size.
+    """One row per machine, runtime and batch size, as a table to search.
 
-    Seconds of an epoch and to the accuracy with their quartiles, and what a thousand of each cost in dollars.
+    Args:
+        machines: Whose epochs are listed.
+        prices: Dollars per hour, by the machine's name; a cost without a price is None.
+        learned: Validation accuracies after each epoch, by training.
+        target: Validation accuracy, 0 to 1.
+
+    Returns:
+        Seconds of an epoch and to the accuracy with their quartiles, and dollars for a thousand of each.
     """
     return pd.DataFrame(
         [
@@ -164,7 +176,7 @@ def _quickest_runtime(machine: Machine, device: str) -> Runtime | None:
 
 
 def article_sentence(machines: Sequence[Machine]) -> str:
-    """The article's claim beside what was measured: its own runtime against the quickest, on each machine."""
+    """The article's own runtime against the fastest on each machine; empty where none is surely faster."""
     short, said = names(machines), []
     for machine in machines:
         if machine.is_published:
@@ -198,7 +210,7 @@ def article_sentence(machines: Sequence[Machine]) -> str:
 
 
 def judged_table(judged: Sequence[Judged], prices: Prices, machines: Sequence[Machine]) -> str:
-    """HTML: for each piece of work the quickest machine and runtime, the next one, and the cheapest."""
+    """HTML: for each piece of work the fastest machine and runtime, the second, and the cheapest."""
     short = names(machines)
     rows = []
     for one in judged:
@@ -225,7 +237,7 @@ def _cheapest(one: Judged, prices: Prices, short: Mapping[str, str]) -> str:
 
 
 def thousand(cost: Seconds | None) -> str:
-    """What a piece of work costs a thousand times: once is less than anybody can read."""
+    """The cost of a thousand runs, because that of one is too small to read; a dash without a price."""
     return dollars(1000 * cost.middle) if cost else "–"
 
 
@@ -235,7 +247,7 @@ def _named(best: Best, short: Mapping[str, str]) -> str:
 
 
 def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine]) -> str:
-    """Which machine for which work, from the table, without what the intervals do not carry."""
+    """Which machine is fastest for which work, as far as the intervals allow to say."""
     if not judged:
         return "No machine is chosen, or none has these figures: choose some above."
     short = names(machines)

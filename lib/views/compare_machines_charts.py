@@ -22,7 +22,11 @@ _DASH = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=
 
 
 def epoch_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
-    """Seconds of an epoch by batch size, a chart a machine on the same axes: a line a runtime, with quartiles."""
+    """Seconds of an epoch by batch size: a chart per machine on the same axes, a line per runtime, with quartiles.
+
+    Returns:
+        Caption and chart of each machine that has figures.
+    """
     short = names(machines)
     rows = {machine.name: _epoch_rows(machine) for machine in machines}
     domain = decades([row["s"] for some in rows.values() for row in some])
@@ -75,7 +79,7 @@ def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
 
 
 def legend(machines: Sequence[Machine]) -> str:
-    """HTML: the runtimes' colours, once for all panels."""
+    """HTML: the colours of all runtimes of these machines, once for all charts; a GPU's are dashed."""
     runtimes = dict.fromkeys(runtime for machine in machines for runtime in machine.runtimes)
     order = sorted(runtimes, key=lambda runtime: (runtime.device, list(BACKENDS).index(runtime.backend)))
     entries = [
@@ -87,7 +91,13 @@ def legend(machines: Sequence[Machine]) -> str:
 
 
 def target_chart(machines: Sequence[Machine], learned: Learned, target: float) -> Chart:
-    """Seconds to the accuracy by machine and batch size, by each machine's quickest runtime there."""
+    """Seconds to the accuracy by machine and batch size, by each machine's fastest runtime there.
+
+    Args:
+        machines: Those without a figure have no row.
+        learned: Validation accuracies after each epoch, by training.
+        target: Validation accuracy, 0 to 1.
+    """
     short, rows = names(machines), []
     colors = dict(zip(BATCH_SIZES, ordered_palette(len(BATCH_SIZES)), strict=True))
     labels = [short[m.name] for m in machines]
@@ -135,7 +145,11 @@ def target_chart(machines: Sequence[Machine], learned: Learned, target: float) -
 
 
 def step_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
-    """Where a step on 32 images goes, in shares, a chart a machine, a bar a runtime."""
+    """Where the time of a step on 32 images goes, as shares: a chart per machine, a bar per runtime.
+
+    Returns:
+        Caption and chart of each machine whose steps were taken apart.
+    """
     short = names(machines)
     found = []
     for machine in machines:
@@ -178,7 +192,7 @@ def _step_chart(rows: list[dict], labels: list[str]) -> Chart:
 
 
 def models_chart(machines: Sequence[Machine]) -> Chart:
-    """Milliseconds of an epoch for each network, by how many are trained in one program; thin: one after another."""
+    """Milliseconds of an epoch per network, by networks in one program; thin lines: one after another."""
     short = names(machines)
     rows = [
         {

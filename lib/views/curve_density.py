@@ -1,6 +1,6 @@
 """Many learning curves in few numbers: shares of models in cells of step and loss, and quantiles over the models.
 
-Bounded in size, whatever the number of models, and without a loop over them: 1,000 models of 150 points take some 15
+Bounded in size, whatever the number of models, and without a loop over them: 1,000 models of 150 points take about 15
 ms.
 """
 
@@ -12,9 +12,14 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def by_model(losses: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Steps (positions,) and losses (models, positions).
+    """The losses as a table of models and steps.
 
-    A loss is inf from the first that is not finite, and NaN where there is none.
+    Args:
+        losses: One row per point: `model`, `step` and `loss`.
+
+    Returns:
+        Steps `(positions,)` in order, and losses `(models, positions)`: inf from a model's first loss that is not
+        finite, NaN where there is no point.
     """
     place, steps = pd.factorize(losses["step"].to_numpy(dtype=float), sort=True)
     row, models = pd.factorize(losses["model"].to_numpy())
@@ -26,7 +31,16 @@ def by_model(losses: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_columns(steps: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Edges (columns + 1,), middle steps (columns,) and mean losses (models, columns) of equal groups of positions."""
+    """Average neighbouring positions, so that at most `MAX_COLUMNS` columns remain.
+
+    Args:
+        steps: `(positions,)`, increasing.
+        table: Losses `(models, positions)`; NaN where there is no point.
+
+    Returns:
+        Edges `(columns + 1,)`, mean steps `(columns,)`, and mean losses `(models, columns)`, NaN where a model has no
+        point in a column.
+    """
     if not len(steps):
         return np.array([0.0, 1.0]), np.empty(0), table
     width = -(-len(steps) // MAX_COLUMNS)
@@ -42,7 +56,13 @@ def in_columns(steps: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def cell_rows(edges: np.ndarray, means: np.ndarray, domain: tuple[float, float]) -> pd.DataFrame:
-    """One row per cell that any model is in: its edges, and the share of the models that have come as far."""
+    """One row per cell that any model is in: its edges `x`, `x2`, `y`, `y2`, and its `share` of the models.
+
+    Args:
+        edges: `(columns + 1,)`, in steps.
+        means: Losses `(models, columns)`; NaN does not count, inf counts in no cell.
+        domain: Least and greatest loss; what lies beyond counts in the first or the last row of cells.
+    """
     bounds = np.geomspace(*domain, LOSS_ROWS + 1)
     finite = np.isfinite(means)
     n_columns = means.shape[1]
@@ -57,9 +77,15 @@ def cell_rows(edges: np.ndarray, means: np.ndarray, domain: tuple[float, float])
 
 
 def quantile_rows(middles: np.ndarray, means: np.ndarray, domain: tuple[float, float]) -> pd.DataFrame:
-    """One row per quantile and column.
+    """One row per quantile and column: `quantile`, `x` and `y`.
 
-    Its y is the loss of one of the models (numpy's `inverted_cdf`), so that no inf is averaged in.
+    The loss `y` is that of one of the models (NumPy's `inverted_cdf`), so that no inf is averaged in. A quantile that
+    is inf has no row.
+
+    Args:
+        middles: Mean steps `(columns,)`.
+        means: Losses `(models, columns)`; NaN does not count.
+        domain: Least and greatest loss, to which `y` is clipped.
     """
     ordered = np.sort(means, axis=0)  # NaN, not there yet, behind inf
     known = (~np.isnan(ordered)).sum(axis=0)

@@ -1,4 +1,4 @@
-"""The field's words, explained on demand below each notebook's title."""
+"""The field's terms, explained on demand below each notebook's title."""
 
 import html
 
@@ -29,6 +29,6 @@ WORDS = {
 
 
 def glossary() -> str:
-    """HTML: closed until somebody asks."""
+    """HTML: the terms and their meanings, closed until somebody opens them."""
     words = "".join(f"<dt>{html.escape(word)}</dt><dd>{html.escape(meaning)}</dd>" for word, meaning in WORDS.items())
     return on_demand("words used here", f'<dl class="lab-glossary">{words}</dl>')

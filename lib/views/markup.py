@@ -7,10 +7,14 @@ from lib.experiments.published import ADDRESSES
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], css: str = "", row_css: Sequence[str] = ()) -> str:
-    """A table in a box that scrolls within itself.
+    """A table in a box that scrolls within itself, as HTML.
 
-    `head` and the cells are HTML; the first cell of a row names it. A row of one cell is a heading across the table.
-    `row_css`: a class a row.
+    Args:
+        head: HTML of each column's title; empty for none.
+        rows: HTML of each cell, row by row; the first cell names the row. A row of one cell is a heading across the
+            table.
+        css: Further classes of the table.
+        row_css: A class for each row, empty for none; empty where no row has one.
     """
     lines = [_line("".join(f"<th>{cell}</th>" for cell in head))] if head else []
     for number, (first, *others) in enumerate(rows):
@@ -27,12 +31,12 @@ def _line(cells: str, css: str = "") -> str:
 
 
 def on_demand(summary: str, content: str) -> str:
-    """HTML that stays closed until somebody opens it. Both arguments are HTML."""
+    """HTML that stays closed until somebody opens it; both arguments are HTML."""
     return f'<details class="lab-details"><summary>{summary}</summary>{content}</details>'
 
 
 def inline(text: str) -> str:
-    """Escaped, with `code` set as such, and the articles' titles as links to them, beside the page."""
+    """Text as HTML: escaped, with `code` marked as such, and the articles' titles as links that open a new tab."""
     parts = html.escape(text).split("`")
     marked = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
     for title, address in ADDRESSES.items():

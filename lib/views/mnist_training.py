@@ -1,7 +1,7 @@
 """The charts of the four experiments, from their rows.
 
-A chart's frame (axes, domains, colours) depends only on what is run, so it is built by Altair once and cached; a new
-frame of a running experiment only exchanges the rows in it. Sizes and domains stay, so nothing jumps while lines grow.
+A chart's frame (axes, domains, colours) depends only on what is run, so it is built by Altair once and cached; an
+update of a running experiment only replaces the rows in it. Sizes and domains stay, so nothing moves while lines grow.
 """
 
 import csv
@@ -41,14 +41,23 @@ EPOCH_DOMAIN = (0.02, 100.0)  # seconds of an epoch, by batch size
 
 
 def colors_of(experiment: Experiment) -> tuple[str, ...]:
-    """A colour a line: ordered quantities along the palette, backends by their own."""
+    """A colour for each line: along the palette for ordered quantities, their own for backends.
+
+    Lines that are trained by the default backend for comparison have the colours of those that they are compared with.
+    """
     if experiment.ordered_by == "backend":
         return tuple(item.runtime.color for item in experiment.items)
     return tuple(ordered_palette(experiment.n_compared)) * (1 if len(experiment.items) == experiment.n_compared else 2)
 
 
 def charts(experiment: Experiment, results: Results, target: float = 0.95) -> list[Chart]:
-    """The charts of an experiment, in their order on the page."""
+    """The charts of an experiment, in their order on the page.
+
+    Args:
+        experiment: What is trained.
+        results: So far.
+        target: Validation accuracy, 0 to 1, drawn in for the experiment on batch sizes.
+    """
     kind = experiment.name
     if kind == "backend":
         return [backend_dots(experiment, results)]
@@ -63,6 +72,7 @@ def charts(experiment: Experiment, results: Results, target: float = 0.95) -> li
 
 
 def loss_by_step(experiment: Experiment, results: Results) -> Chart:
+    """Training loss against the step, a line per training; the loss is clipped to `LOSS_DOMAIN`."""
     frame = _compared(results.steps_frame(), experiment)
     frame["y"] = frame["loss"].clip(min(LOSS_DOMAIN), max(LOSS_DOMAIN))
     frame["x"] = frame["step"]
@@ -71,6 +81,7 @@ def loss_by_step(experiment: Experiment, results: Results) -> Chart:
 
 
 def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
+    """Validation accuracy after each epoch, a line per training."""
     frame = _with_error(_compared(results.epochs_frame(), experiment))
     frame["x"] = frame["epoch"].astype(float)
     most = max(experiment.items[i].training.epochs for i in experiment.compared)
@@ -79,7 +90,7 @@ def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
 
 
 def accuracy_by_seconds(experiment: Experiment, results: Results, target: float) -> Chart:
-    """The same accuracies against the seconds that they cost, with the target drawn in."""
+    """Validation accuracy against the seconds spent until then, with the target as a dashed line."""
     frame = _with_error(_compared(results.epochs_frame(), experiment))
     frame["x"] = frame["spent_s"]
     spent_s = float(np.max(frame["x"].to_numpy(dtype=float), initial=0.1))
@@ -90,7 +101,7 @@ def accuracy_by_seconds(experiment: Experiment, results: Results, target: float)
 
 
 def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
-    """Final accuracy against learning rate; what diverged or did not learn is marked at the bottom."""
+    """Final accuracy against learning rate; trainings that diverged or did not learn are at the bottom."""
     rows = []
     for index in experiment.compared:
         line = results.lines[index]
@@ -112,7 +123,7 @@ def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
 
 
 def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
-    """Final accuracy against the seconds of training: what another layer buys, and costs."""
+    """Final accuracy against seconds of training: what another layer gains, and costs."""
     rows = []
     for index in experiment.compared:
         line = results.lines[index]
@@ -133,7 +144,7 @@ def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
 
 
 def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
-    """Seconds of one epoch with their quartiles, and the number of steps, against the batch size; both logarithmic."""
+    """Seconds of an epoch with quartiles, and steps per epoch, against batch size; both axes logarithmic."""
     summary = _compared(results.summary_frame(), experiment).query("timed_epochs > 0")
     rows = [
         {
@@ -157,7 +168,7 @@ def _steps(batch_size: int) -> str:
 
 
 def backend_dots(experiment: Experiment, results: Results) -> Chart:
-    """Seconds an epoch by backend with quartiles, and below each the published figure that it has."""
+    """Seconds per epoch by backend with quartiles, and the published figure below, where there is one."""
     rows, marks = [], []
     for index in experiment.compared:
         line, label = results.lines[index], experiment.labels[index]

@@ -1,4 +1,4 @@
-"""The sentences of the four experiments. Each is computed from the rows, and says only what they show."""
+"""The sentences of the four experiments. Each is computed from the rows, and states only what they show."""
 
 import numpy as np
 
@@ -11,7 +11,13 @@ from lib.workers.notes import State
 
 
 def sentence(experiment: Experiment, results: Results, target: float = 0.95) -> str:
-    """What the run showed, in words; empty while it is running."""
+    """The run's result in words, or why it failed; empty while it is running.
+
+    Args:
+        experiment: What was trained.
+        results: Of its run.
+        target: Validation accuracy, 0 to 1, for the experiment on batch sizes.
+    """
     if results.state is State.FAILED:
         return results.failure
     done = [(results.labels[i], results.lines[i]) for i in experiment.compared if results.lines[i].curve is not None]
@@ -111,8 +117,8 @@ def _tell_wait(experiment: Experiment, results: Results) -> str:
 def seconds_to(line: Line, target: float) -> float | None:
     """Seconds of training and evaluation until the validation accuracy first reached the target; None if it did not.
 
-    Seen only at the end of an epoch, so it is an upper bound. Evaluation counts, model creation does not (MLPerf's
-    rule).
+    The accuracy is evaluated only at the end of an epoch, so this is an upper bound. Evaluation counts, model creation
+    does not (MLPerf's rule).
     """
     spent_s = 0.0
     for epoch in line.epochs:
@@ -123,7 +129,7 @@ def seconds_to(line: Line, target: float) -> float | None:
 
 
 def published_note(name: str) -> str:
-    """The articles' own seconds for an experiment's default settings."""
+    """The articles' own seconds for an experiment's default settings; empty where they have none."""
     if name not in EXPERIMENT_S:
         return ""
     gpu_s, cpu_s = EXPERIMENT_S[name]

@@ -1,4 +1,4 @@
-"""Inside a trained network: what it confuses, where it is most sure and wrong, and what its first layer looks for."""
+"""Inside a trained network: what it confuses, its most confident mistakes, and what its first layer looks for."""
 
 from __future__ import annotations
 
@@ -24,18 +24,29 @@ _DARK_SHARE = 0.77  # of the most mistakes: from here on the ground of a count i
 
 @dataclass(frozen=True)
 class Inside:
-    """`confusion[true, predicted]` counts; the wrong ones as (index of the test image, predicted, probability)."""
+    """What a network makes of the test images.
+
+    `confusion[true, predicted]` holds counts, `(10, 10)`; `wrong` the most confident mistakes, each as (index of the
+    test image, predicted digit, probability), the most confident first.
+    """
 
     confusion: np.ndarray
     wrong: tuple[tuple[int, int, float], ...]
 
     @property
     def accuracy(self) -> float:
+        """The share of the test images that were classified correctly, 0 to 1."""
         return float(np.trace(self.confusion) / self.confusion.sum())
 
 
 def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> Inside:
-    """Run the test images (n, 28, 28), uint8, through the network."""
+    """Run the test images through the network.
+
+    Args:
+        parameters: Weights and biases, layer by layer.
+        images: uint8, `(n, 28, 28)`.
+        labels: `(n,)`, 0 to 9.
+    """
     predicted = np.empty(len(images), np.int64)
     sure = np.empty(len(images))
     for first in range(0, len(images), 2_000):
@@ -52,7 +63,7 @@ def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> Insi
 
 
 def confusion_figure(inside: Inside) -> Figure:
-    """Rows: the true digit; columns: what the network says. Only mistakes are coloured, or the diagonal drowns them."""
+    """Counts by true digit (rows) and predicted digit (columns); only mistakes are coloured, not the diagonal."""
     figure, axes = _figure(4.2, 4.0)
     mistakes = inside.confusion.copy()
     np.fill_diagonal(mistakes, 0)
@@ -77,7 +88,13 @@ def _square(x: int, y: int):
 
 
 def wrong_figure(inside: Inside, images: np.ndarray, labels: np.ndarray) -> Figure:
-    """The test images on which the network was most sure and wrong."""
+    """The test images of the most confident mistakes.
+
+    Args:
+        inside: From `look`.
+        images: uint8, `(n, 28, 28)`: those that `look` was given.
+        labels: `(n,)`, 0 to 9.
+    """
     figure = _empty(4.6, 4.0)
     for place, (index, said, probability) in enumerate(inside.wrong):
         axes = figure.add_subplot(3, 4, place + 1)
@@ -88,7 +105,7 @@ def wrong_figure(inside: Inside, images: np.ndarray, labels: np.ndarray) -> Figu
 
 
 def weights_figure(parameters: Parameters) -> Figure:
-    """First-layer weights as images, the units with the largest weights first: blue adds to a unit, red takes away."""
+    """First-layer weights as images, at most `N_WEIGHTS` units by norm: blue adds to a unit, red takes away."""
     weights = parameters[0][0]  # (784, width)
     strongest = np.argsort(-np.linalg.norm(weights, axis=0))[:N_WEIGHTS]
     columns = 8
@@ -107,7 +124,7 @@ def weights_figure(parameters: Parameters) -> Figure:
 
 
 def as_svg(figure: Figure, name: str) -> str:
-    """HTML: the figure in the page's own text colour, light or dark; to a screen reader it is its name."""
+    """HTML: the figure in the page's own text colour, light or dark; screen readers get its name."""
     drawn = io.StringIO()
     figure.savefig(drawn, format="svg")
     svg = "<svg" + drawn.getvalue().partition("<svg")[2].replace(_INK, "currentColor")

@@ -36,7 +36,12 @@ def _s(record: Record) -> float:
 
 
 def comparison_chart(methods: Sequence[Method], known: Mapping[str, Record]) -> Chart:
-    """Wall seconds of the whole sweep by method, and how many times faster than Keras one after another."""
+    """Wall seconds of the whole sweep by method, and how many times faster than Keras one after another.
+
+    Args:
+        methods: A row each.
+        known: Records by the method's key; a method without one has an empty row.
+    """
     usual = known.get("keras-sequential")
     rows = [
         {
@@ -71,7 +76,7 @@ def _label(method: str) -> str:
 
 
 def comparison_sentence(known: Mapping[str, Record], epochs: int) -> str:
-    """What was quickest, beside the article's own claim."""
+    """What was fastest, compared with Keras; empty until a method other than Keras was timed."""
     ours = {key: _s(record) for key, record in known.items() if not key.startswith("keras")}
     if not ours:
         return ""
@@ -93,7 +98,7 @@ def comparison_sentence(known: Mapping[str, Record], epochs: int) -> str:
 
 
 def published_table(known: Mapping[str, Record]) -> str:
-    """HTML: the article's factors beside those measured here."""
+    """HTML: the article's speed-ups beside those measured here."""
     usual = known.get("keras-sequential")
     rows = []
     for key, label in (("keras-processes", "a process for each training"), ("vmap", "JAX with vmap")):
@@ -109,7 +114,12 @@ def published_table(known: Mapping[str, Record]) -> str:
 
 
 def saturation_chart(points: Sequence[Point], most: int) -> Chart:
-    """Milliseconds of an epoch and network against the number of networks, both logarithmic, one line per strategy."""
+    """Milliseconds of an epoch per network by number of networks, both logarithmic, one line per strategy.
+
+    Args:
+        points: Those that were not measured are left out.
+        most: End of the x axis.
+    """
     rows = [
         {
             "label": STRATEGIES[p.strategy].label,
@@ -153,7 +163,7 @@ def saturation_chart(points: Sequence[Point], most: int) -> Chart:
 
 
 def saturation_sentence(points: Sequence[Point]) -> str:
-    """Where each strategy stops getting better, and what it gains over one after another."""
+    """Where each strategy stops gaining, and how much it gains over training one after another."""
     alone = [p.each_s for p in points if p.strategy == "sequential"]
     parts = []
     for key in ("vmap", "sharded"):
@@ -180,7 +190,7 @@ def saturation_sentence(points: Sequence[Point]) -> str:
 
 
 def mixed_chart(found: Sequence[Mixed]) -> Chart:
-    """Seconds of an epoch of all networks, by strategy; those that are not measured yet have their place."""
+    """Seconds of an epoch of all networks, by strategy; a strategy that was not measured yet has an empty row."""
     known = {m.strategy: m for m in found}
     labels = {
         key: (
@@ -203,6 +213,7 @@ def mixed_chart(found: Sequence[Mixed]) -> Chart:
 
 
 def mixed_sentence(found: Sequence[Mixed]) -> str:
+    """The share of padding, and what one padded program gains; empty until both were measured."""
     known = {m.strategy: m for m in found}
     alone, padded = known.get("sequential"), known.get("padded")
     if alone is None or padded is None:
@@ -220,7 +231,7 @@ def mixed_sentence(found: Sequence[Mixed]) -> str:
 
 
 def shapes_figure(networks: Sequence[Network]) -> str:
-    """HTML: each network as a bar of its neurons in the width that all are padded to."""
+    """HTML: each network's neurons as a bar in the width that all are padded to; of one hidden layer each."""
     widest = Shape.of(networks).widths[0]
     bars = "".join(
         f'<div title="{network.label} neurons">'
@@ -234,7 +245,7 @@ def shapes_figure(networks: Sequence[Network]) -> str:
 
 
 def disturbance(flags: Sequence[str]) -> str:
-    """HTML: what spoilt the figures, a sentence of each kind; empty where nothing did."""
+    """HTML: what disturbed the measurements, one sentence for each kind; empty where nothing did."""
     kinds = {" ".join(flag.split()[:2]): flag for flag in flags}
     return "".join(
         f'<p class="lab-problem" role="status">Disturbed: {html.escape(flag)}.</p>' for flag in kinds.values()

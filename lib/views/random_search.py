@@ -1,4 +1,4 @@
-"""Charts and sentences of large sweeps: learning curves as their density, a random search, what mattered in it.
+"""Charts and sentences of large sweeps: the density of learning curves, a random search, and what mattered in it.
 
 Never measures and never trains: pandas frames in; charts, frames and sentences out. What is sent to the page has an
 upper bound, whatever the number of models.
@@ -55,11 +55,14 @@ _PAPER = "var(--background, Canvas)"  # the page's own, so that a halo of it par
 def curves_density(losses: pd.DataFrame, total_steps: float | None = None, unit: str = "step") -> Chart:
     """Learning curves of many models: the share of models at each loss, and the quantiles over the models.
 
-    `losses` has one row per point (model, step, loss), all models at the same steps. From its first loss that is not
-    finite a model counts as above every other: it has a share in no cell, and raises the quantiles. Points that are not
-    there yet count nowhere; `total_steps` ends the axis, so that it stays while they come; `unit` is what steps are
-    counted in. To the page go at most `density.MAX_COLUMNS` × `density.LOSS_ROWS` cells, and a point a quantile and
-    column.
+    From its first loss that is not finite a model counts as above every other: it has a share in no cell, and raises
+    the quantiles. At most `curve_density.MAX_COLUMNS` × `LOSS_ROWS` cells are sent to the page, and a point for each
+    quantile and column.
+
+    Args:
+        losses: One row per point (model, step, loss), all models at the same steps; points still to come may be absent.
+        total_steps: End of the x axis, so that it stays while points come; None for the last step that there is.
+        unit: What steps are counted in: "step" or "epoch".
     """
     steps, table = curve_density.by_model(losses)
     edges, middles, means = curve_density.in_columns(steps, table)
@@ -153,10 +156,12 @@ def _csv(frame: pd.DataFrame) -> str:
 
 
 def parallel_coordinates(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -> Chart:
-    """One line per setting over one axis a dimension, with the validation accuracy as the last axis and as the colour.
+    """One line per setting across an axis per dimension; accuracy is the last axis, and the colour.
 
-    `frame` has one row per setting: the dimensions' columns, `accuracy` (0 to 1, NaN while it is not known) and
-    `diverged`.
+    Args:
+        frame: One row per setting: the dimensions' columns, `accuracy` (0 to 1, NaN while it is not known) and
+            `diverged`.
+        dimensions: What was drawn, in the order of the axes.
     """
     dimensions = tuple(dimensions)
     # The best is drawn last, on top.
@@ -305,7 +310,12 @@ def _with_halo(texts: alt.Chart, **options: Any) -> list[alt.Chart]:
 
 
 def importance_chart(found: pd.DataFrame) -> Chart:
-    """What `importance` found: a bar a dimension, the longest above, with its 95 % interval."""
+    """The importance of each dimension as a bar with its 95 % interval, the longest on top.
+
+    Args:
+        found: From `lib.sweeps.importance.importance`; empty where there are too few settings. The bars are grey where
+            it does not tell which dimension mattered.
+    """
     clear = bool(len(found)) and tells(found)
     rows = found.assign(
         text=[_signed(value) for value in found["importance"]],
@@ -338,9 +348,12 @@ def _importance_frame(names: tuple[str, ...]) -> dict:
 
 
 def search_sentence(frame: pd.DataFrame, dimensions: Sequence[Dimension], found: pd.DataFrame | None = None) -> str:
-    """The best setting, what mattered, and what failed.
+    """The best setting, what mattered, and what failed; empty while no setting is known.
 
-    `found` is the `importance` of the same rows, if it is at hand.
+    Args:
+        frame: One row per setting, as in `parallel_coordinates`.
+        dimensions: What was drawn.
+        found: The `importance` of the same rows; None to compute it.
     """
     known = settled(frame)
     if known.empty:

@@ -1,4 +1,4 @@
-"""Graphics cards that were recorded elsewhere: what a page shows where this machine has none, with machine and date."""
+"""GPUs that were recorded on other machines: shown where this machine has none, with machine and date."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ NONE_YET = (
 
 
 def epoch_note(batch_size: int) -> str:
-    """Seconds of an epoch by each recorded card, in a sentence."""
+    """Seconds of an epoch on each recorded GPU, in a sentence; empty where this machine has a GPU of its own."""
 
     def of(machine: Machine) -> str:
         times = [
@@ -28,7 +28,7 @@ def epoch_note(batch_size: int) -> str:
 
 
 def step_note() -> str:
-    """Where a step on 32 images goes on the recorded cards."""
+    """How long a step on 32 images takes on each recorded GPU, and how much of it is arithmetic, in a sentence."""
 
     def of(machine: Machine) -> str:
         shares = [
@@ -42,7 +42,7 @@ def step_note() -> str:
 
 
 def models_note() -> str:
-    """What a network costs on the recorded cards, alone and with the most others in one program."""
+    """Seconds of an epoch per network on each recorded GPU, alone and with the most others in one program."""
 
     def of(machine: Machine) -> str:
         found = machine.models("gpu").items()

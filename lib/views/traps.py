@@ -1,4 +1,4 @@
-"""The traps as people see them: a chart, the right figure once, and each wrong one with its error, cause and remedy."""
+"""The traps as a reader sees them: a chart, the right figure once, and each wrong one with error, cause and remedy."""
 
 import html
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ WRONG, RIGHT = "#d1623a", "#0b7a57"
 
 @dataclass(frozen=True)
 class Trap:
-    """A wrong way to time the step, and what it teaches."""
+    """A wrong way to time the step, and why it is wrong; `key` names its measurement."""
 
     key: str
     wrong: str
@@ -70,18 +70,24 @@ class Pair:
 
     @property
     def comparison(self) -> Comparison:
+        """The wrong time over the right one, paired block by block."""
         return compared(self.wrong.step_s, self.right.step_s, paired=True)
 
 
 def pairs(found: Mapping[str, Measurement]) -> dict[str, Pair]:
-    """Each trap that is measured, beside the one reference."""
+    """Each trap that was measured, beside the one reference; empty without the reference."""
     if REFERENCE not in found:
         return {}
     return {trap.key: Pair(found[trap.key], found[REFERENCE]) for trap in TRAPS if trap.key in found}
 
 
 def occupancy(found: Mapping[str, Measurement], device: str) -> str:
-    """What a card's monitor shows beside what its counters say; empty on a processor."""
+    """What a GPU's monitor shows beside what its counters say, in a sentence; empty on a CPU.
+
+    Args:
+        found: Measurements by name; a share is the value of its measurement.
+        device: "cpu" or "gpu".
+    """
     if device != "gpu":
         return ""
     shown, activity, warps = (found.get(f"occupancy/{name}") for name in ("utilisation", "activity", "warps"))
@@ -104,7 +110,7 @@ def _share(measured: Measurement) -> str:
 
 
 def traps_chart(known: Mapping[str, Pair]) -> Chart:
-    """Every block of the reference and of each wrong way, on one logarithmic axis, with the medians as ticks."""
+    """At most 200 blocks of the reference and of each wrong way on one logarithmic axis, with the medians as ticks."""
     shown = [(key, "wrong", pair.wrong) for key, pair in known.items()]
     shown += [("right", "right", pair.right) for pair in list(known.values())[:1]]
     rows = [
@@ -138,9 +144,16 @@ def traps_table(
     product_flops_per_s: float | None,
     cores: int,
 ) -> str:
-    """HTML: the right figure once, then one row per trap, held against it.
+    """HTML: the right figure once, then one row per trap, compared with it.
 
-    What to do is `lib.timing.diagnosis`'s, from these very figures.
+    What to do about a trap comes from `lib.timing.diagnosis`, by these figures.
+
+    Args:
+        known: From `pairs`.
+        network: What a step trains.
+        batch_size: Images per step.
+        product_flops_per_s: Best rate of a matrix product on this device; None where it was not measured.
+        cores: Of this machine's CPU.
     """
     why = "What all six are held against, measured beside them in turns."
     rows = [_row("right", _with_quartiles(pair.right), RIGHT_WAY, "1", why) for pair in list(known.values())[:1]]
@@ -194,7 +207,7 @@ def _verdicts(key: str, pair: Pair) -> list[str]:
 
 
 def sentence(known: Mapping[str, Pair]) -> str:
-    """The largest mistake, in words, and what makes none here."""
+    """The largest mistake, the others, and what makes no difference here; empty while nothing was measured."""
     timed = {key: pair.comparison for key, pair in known.items() if key != "busy is not working"}
     wrong = {
         key: max(comparison.ratio, 1 / comparison.ratio)
