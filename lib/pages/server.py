@@ -159,7 +159,7 @@ class Tidy:
 
 def _give_back_memory() -> None:
     gc.collect()
-    with suppress(AttributeError, OSError):  # what the collector frees, glibc keeps unless it is told
+    with suppress(AttributeError, OSError):  # what the collector frees, glibc keeps unless asked to return it
         ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -43,7 +43,7 @@ from lib.workers.queue import Request, Urgency
 FIRST_FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
 FRAME_S = 0.25  # of a background task
 TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom from the start
-AT_ONCE_S = 0.12  # what is kept, and a warm worker's first points, are shown without an empty frame before them
+AT_ONCE_S = 0.12  # stored results, and a warm worker's first points, are shown without an empty frame before them
 QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
 
 
