@@ -31,17 +31,20 @@ def _controls() -> Controls:
 
 
 def settings() -> dict[str, Setting]:
-    """What the controls may say."""
+    """What the controls may say, by name."""
     return _controls().settings
 
 
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    """Batch size, width, runtimes, and the two buttons."""
+    """Batch size, width and runtimes, as the address says, and the two buttons."""
     return _controls().panel(address, stop=stop_button(stage), again=button("Measure again", "Measure all of it anew"))
 
 
 def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
-    """Show what is stored for these sliders, and measure what is missing."""
+    """Show what is stored for these controls, and measure what is missing, or all of it where the button was pressed.
+
+    Values that cannot be used are refused on the page.
+    """
     try:
         values = _controls().checked(panel.value)
     except ValueError as error:

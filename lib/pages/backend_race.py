@@ -44,7 +44,15 @@ from lib.workers.queue import Request, Urgency
 def fill(
     begun: "Plan", engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | TrialTrained | Note]:
-    """Measure the ceilings once, make the repetitions, then count the epochs that accuracies need."""
+    """Measure the peak rates once, make the repetitions, then count the epochs that accuracies need.
+
+    Yields:
+        Records of the race and finished trainings as they are stored, and notes on what is measured or waited for.
+
+    Raises:
+        WorkerDied: A worker ended while it trained; the text says what to do.
+        TrainingFailed: A backend could not train; the text says why.
+    """
     yield from measure_ceilings(usable_runtimes(), engine, store, cancel, request)
     yield from records_and_notes(race(begun.left, engine, store, cancel, request))
     if begun.trials and not cancel.is_set():
@@ -53,7 +61,7 @@ def fill(
 
 @dataclass(frozen=True)
 class Plan:
-    """What a race began with."""
+    """The state of a race: its cells, the records that are there, the repetitions left, and the accuracies known."""
 
     cells: list[Cell]
     records: list[Record]
@@ -62,16 +70,17 @@ class Plan:
 
     @classmethod
     def now(cls, engine: Engine, store: Store) -> "Plan":
+        """The state by what is stored now; no accuracies while the engine does not know which images there are."""
         cells, records = all_cells(usable_runtimes()), store.records(Kind.RACE)
         return cls(cells, records, plan(cells, records), learned(store, NETWORK, engine.known_facts()))
 
     @property
     def trials(self) -> list[Training]:
-        """Trainings that are still to make."""
+        """Trainings that are still to be made, to count the epochs to an accuracy."""
         return [training for training in trials(NETWORK) if training not in self.learned]
 
     def after(self, items: Sequence[Record | TrialTrained]) -> "Plan":
-        """The same with what has come since."""
+        """The state after these records and trainings, in the order in which they were made."""
         records = [item for item in items if isinstance(item, Record)]
         trained = {item.training: item.accuracies for item in items if isinstance(item, TrialTrained)}
         return Plan(self.cells, [*self.records, *records], self.left[len(records) :], self.learned | trained)
@@ -93,12 +102,12 @@ def _controls() -> Controls:
 
 
 def settings() -> dict[str, Setting]:
-    """What the controls may say."""
+    """What the controls may say, by name."""
     return _controls().settings
 
 
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    """View, what to compare with, target and price, and the two buttons."""
+    """View, runtime to compare with, target and price, as the address says, and the two buttons."""
     start = button("Race", "Measure all cells, or go on where it stopped")
     return _controls().panel(address, start=start, stop=stop_button(stage))
 
@@ -114,7 +123,7 @@ def controls(panel: mo.ui.dictionary) -> mo.Html:
 
 
 def follow(stage: Stage, widget: RaceTable, panel: mo.ui.dictionary) -> None:
-    """Show what is stored; where “Race” was pressed, race on and fill the table while cells come."""
+    """Show what is stored; where “Race” was pressed, race on and fill the table as cells are measured."""
     try:
         values = _controls().checked(panel.value)
     except ValueError as error:
@@ -173,7 +182,12 @@ class _Painter:
 
 
 def detail(store: Store, key: str) -> mo.Html:
-    """The chosen cell in full, and what is missing in the table."""
+    """The chosen cell in full, and which runtimes are missing in the table.
+
+    Args:
+        store: Where its repetitions and the peak rates are looked up.
+        key: From `lib.views.backend_race.key_of`; empty where no cell is chosen.
+    """
     cells = all_cells(usable_runtimes())
     chosen = next((cell for cell in cells if backend_race.key_of(cell) == key), None)
     standing = standings([chosen], store.records(Kind.RACE)).get(chosen) if chosen is not None else None
@@ -188,6 +202,6 @@ def detail(store: Store, key: str) -> mo.Html:
 
 
 def record(store: Store) -> mo.Html:
-    """All that was ever measured for a race, here and on the machines that were imported."""
+    """Every repetition in the store, those of imported machines too, as a table that is built when it is opened."""
     rows = layout.lazy_table("every repetition that was stored", lambda: records_frame(store.records(Kind.RACE)))
     return mo.vstack([mo.md("## The record"), rows])

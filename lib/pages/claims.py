@@ -1,4 +1,4 @@
-"""Where marimo and the claims meet: the table, and a button that measures what it still needs."""
+"""Connects the claims to marimo: the table, and a button that measures what is missing for it."""
 
 from functools import partial
 
@@ -16,13 +16,13 @@ from lib.workers.queue import Request, Urgency
 
 
 def buttons(stage: Stage) -> mo.ui.dictionary:
-    """Start and stop."""
+    """The buttons that start and stop the measurement."""
     start = button("Measure what is missing", "A few minutes")
     return mo.ui.dictionary({"start": start, "stop": stop_button(stage)})
 
 
 def show(stage: Stage, panel: mo.ui.dictionary) -> None:
-    """The table, and while it is measured the state above it."""
+    """Show the table, and, while what is missing is measured, the progress above it."""
     if presses := panel.value["start"]:
         request = Request(urgency=Urgency.NOW)
         stage.begin_if_new("claims", presses, request, lambda _: ((stage.store.records(),), measure_missing))

@@ -1,4 +1,4 @@
-"""Where marimo and the comparison of machines meet: dropped files, what is chosen of them, and how it is drawn."""
+"""Connects the comparison of machines to marimo: dropped files, the machines chosen, and how they are drawn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ MAX_PRICE_PER_H = 1000
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the page compares."""
+    """What the page compares: machines, dollars per hour by machine, and the target accuracy, 0 to 1."""
 
     machines: tuple[Machine, ...]
     prices: dict[str, float]
@@ -44,11 +44,12 @@ class Chosen:
 
     @property
     def measured(self) -> list[Machine]:
-        """Without those that an article speaks of."""
+        """The machines without those of the articles."""
         return [machine for machine in self.machines if not machine.is_published]
 
 
 def drop() -> mo.ui.file:
+    """The field for exported files of other machines, at most `MAX_FILE_BYTES` each."""
     return mo.ui.file(
         filetypes=[".json"],
         multiple=True,
@@ -59,7 +60,10 @@ def drop() -> mo.ui.file:
 
 
 def gather(dropped: mo.ui.file) -> Collection:
-    """This machine, the project's recordings, the dropped files and the published figures; each machine once."""
+    """This machine, the project's recordings, the dropped files and the published figures; each machine once.
+
+    A dropped file replaces the project's recording of the same machine.
+    """
     files, problems = [], []
     for one in dropped.value:
         try:
@@ -91,7 +95,7 @@ def gather(dropped: mo.ui.file) -> Collection:
 
 @dataclass
 class Remembered:
-    """What a person has set, for when another file makes the controls anew."""
+    """What was set for each machine, for when another file makes the page build the controls anew."""
 
     prices: dict[str, float] = field(default_factory=dict)
     left_out: set[str] = field(default_factory=set)
@@ -104,12 +108,18 @@ def _controls() -> Controls:
 
 
 def settings() -> dict[str, Setting]:
-    """What the address may say; which machines and which prices is said on the page alone."""
+    """What the address may say; the choice of machines and the prices are not part of it."""
     return _controls().settings
 
 
 def panel(address: Address, collection: Collection, remembered: Remembered) -> mo.ui.dictionary:
-    """Which machines, the accuracy that is asked for, and a price for each machine."""
+    """Which machines, the target accuracy, and a price for each machine.
+
+    Args:
+        address: Where the target accuracy is read and saved.
+        collection: The machines to choose from.
+        remembered: Prices and machines left out; updated when a control is moved.
+    """
     labels = view.names(collection.machines)
     keys = {
         labels[one.name] + (" (published)" if one.is_published else " (live)" if one.live else ""): one.name
@@ -147,6 +157,7 @@ def _price(given: object) -> float:
 
 
 def chosen(panel: mo.ui.dictionary, collection: Collection) -> Chosen:
+    """What the controls say; values that cannot be used become a `problem`: no prices then, and the usual target."""
     values: dict[str, Any] = panel.value
     machines = tuple(machine for machine in collection.machines if machine.name in values["machines"])
     limits = {f"price.{m.name}": number(f"price.{m.name}", 0.0, 0, MAX_PRICE_PER_H) for m in collection.machines}
@@ -170,23 +181,25 @@ def controls(panel: mo.ui.dictionary) -> mo.Html:
 
 
 def machines(collection: Collection, now: Chosen) -> mo.Html:
-    """What is compared, and what was wrong with the files."""
+    """The machines that are compared, and the problems of the files and the controls."""
     problems = layout.problems([*collection.problems, *filter(None, [now.problem])])
     notes = "".join(layout.note(text).text for text in collection.notes)
     return mo.Html(problems + view.machines_table(now.machines, now.prices) + notes)
 
 
 def article(now: Chosen) -> mo.Html:
+    """The second article's experiments: a table, and a sentence."""
     return _told(view.article_table(now.machines, now.prices), view.article_sentence(now.machines))
 
 
 def epochs(now: Chosen) -> mo.Html:
+    """Seconds of an epoch by batch size, a chart per machine, below one legend."""
     figures = "".join(_figure(caption, chart) for caption, chart in compare_machines_charts.epoch_charts(now.machines))
     return mo.Html(compare_machines_charts.legend(now.machines) + f'<div class="compare-grid">{figures}</div>')
 
 
 def accuracy(now: Chosen) -> mo.Html:
-    """Seconds to the accuracy, where some record has counted the epochs."""
+    """Seconds to the accuracy, where at least one machine has trained for it."""
     learned = compare_machines.learned_from(now.measured)
     if not learned:
         return layout.note(
@@ -200,6 +213,7 @@ def accuracy(now: Chosen) -> mo.Html:
 
 
 def steps(now: Chosen) -> mo.Html:
+    """Where the time of a step goes, a chart per machine, where at least one has taken a step apart."""
     figures = compare_machines_charts.step_charts(now.measured)
     if not figures:
         return layout.note("No record here has taken a step apart.")
@@ -207,6 +221,7 @@ def steps(now: Chosen) -> mo.Html:
 
 
 def models(now: Chosen) -> mo.Html:
+    """What a network costs among many in one program, where at least one machine has measured that."""
     if not any(machine.models(device) for machine in now.measured for device in DEVICES):
         return layout.note("No record here has trained many networks at once.")
     return mo.Html(
@@ -219,7 +234,7 @@ def models(now: Chosen) -> mo.Html:
 
 
 def verdict(now: Chosen) -> mo.Html:
-    """Which machine for which work."""
+    """Which machine is fastest and cheapest for which work: a table, and a sentence."""
     asked: Sequence = compare_machines.works(compare_machines.learned_from(now.measured), now.target)
     judged = [one for work in asked if (one := compare_machines.judge(now.machines, work, now.prices)) is not None]
     sentence = view.judged_sentence(judged, now.machines)
@@ -227,7 +242,7 @@ def verdict(now: Chosen) -> mo.Html:
 
 
 def figures(now: Chosen) -> mo.Html:
-    """Every figure, with what it costs, as a table that is made when it is opened."""
+    """Every figure with its cost, as a table that is built when it is opened."""
     learned = compare_machines.learned_from(now.measured)
     return layout.lazy_table(
         "every figure, with what it costs", lambda: view.figures(now.machines, now.prices, learned, now.target)

@@ -1,7 +1,7 @@
-"""The controls of a panel, each declared once: its name in the address, its label, its default and what it may say.
+"""The controls of a panel, each declared once: its name in the address, label, default, and the values it may have.
 
-Of such a table follow the settings that an address and a script's options are held against, the elements on the page,
-and the check of what they say.
+Three things are derived from this declaration: the settings that an address and a script's options are checked against,
+the elements on the page, and the check of their values.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from lib.spec import MAX_TEXT
 
 @dataclass(frozen=True)
 class Control:
-    """A setting, and the element for it, made from the value that it shows first."""
+    """A setting, and what makes its element from the value that is shown first."""
 
     setting: Setting
     element: Callable[[Any], Any]
@@ -34,11 +34,11 @@ class Controls:
         self._prefix = controls[0].setting.name.partition(".")[0]
 
     def elements(self, address: Address) -> dict[str, Any]:
-        """The elements by their names without the prefix, as the address says."""
+        """The elements by their names without the prefix, with the values of the address."""
         return {name: control.element(address.read(control.setting)) for name, control in self._members.items()}
 
     def panel(self, address: Address, **buttons: mo.ui.button) -> mo.ui.dictionary:
-        """The elements and these buttons as one; what the controls say is written into the address, a press is not."""
+        """The elements and these buttons as one; values are written into the address when they change, presses not."""
         save = address.save(self._prefix)
         return mo.ui.dictionary(
             self.elements(address) | buttons,
@@ -46,17 +46,24 @@ class Controls:
         )
 
     def checked(self, values: Mapping[str, object]) -> dict[str, Any]:
-        """What the panel says, each value one that its setting allows. Raises ValueError with a sentence."""
+        """The panel's values, each one that its setting allows; an empty field has the usual value.
+
+        Args:
+            values: By names without the prefix; those of buttons are passed through.
+
+        Raises:
+            ValueError: A value is not allowed; the text is a sentence for the person.
+        """
         return url_state.checked(self.settings, self._prefix, values)
 
 
 def settings_of(panels: Iterable[Controls]) -> dict[str, Setting]:
-    """The settings of a page, by name."""
+    """The settings of all panels of a page, by name."""
     return {name: setting for panel in panels for name, setting in panel.settings.items()}
 
 
 def slider(name: str, label: str, usual: float, options: Sequence[float], debounce: bool = True) -> Control:
-    """One of some numbers; with `debounce` it is heard when it is let go."""
+    """One of several numbers; with `debounce` its value is sent only when it is released."""
     return Control(
         url_state.choice(name, usual, options),
         lambda value: mo.ui.slider(
@@ -66,7 +73,7 @@ def slider(name: str, label: str, usual: float, options: Sequence[float], deboun
 
 
 def span(name: str, label: str, usual: tuple[float, float], options: Sequence[float]) -> Control:
-    """The two ends of a range."""
+    """The two ends of a range, both among the options."""
     return Control(
         url_state.ends(name, usual, options),
         lambda value: mo.ui.range_slider(
@@ -76,7 +83,7 @@ def span(name: str, label: str, usual: tuple[float, float], options: Sequence[fl
 
 
 def several(name: str, label: str, usual: Sequence, options: Mapping[str, Any] | Sequence) -> Control:
-    """Any number of the options; a mapping gives each its label."""
+    """Any number of the options; a mapping gives the label of each."""
     named = _named(options)
     return Control(
         url_state.choices(name, usual, list(named.values())),
@@ -89,7 +96,7 @@ def several(name: str, label: str, usual: Sequence, options: Mapping[str, Any] |
 def dropdown(
     name: str, label: str, usual: Any, options: Mapping[str, Any] | Sequence, full_width: bool = False
 ) -> Control:
-    """One of the options; a mapping gives each its label."""
+    """One of the options; a mapping gives the label of each."""
     named = _named(options)
     return Control(
         url_state.choice(name, usual, list(named.values())),
@@ -100,7 +107,7 @@ def dropdown(
 def number(
     name: str, label: str, usual: float, low: float, high: float, step: float = 1, whole: bool = False
 ) -> Control:
-    """A number within limits."""
+    """A number from `low` to `high`, both included; `whole` for an integer."""
     return Control(
         url_state.number(name, usual, low, high, whole),
         lambda value: mo.ui.number(low, high, step=step, value=value, label=label),
@@ -118,7 +125,15 @@ def day(name: str, label: str, usual: date) -> Control:
 
 
 def text(name: str, label: str, usual: str, understand: Callable[[str], object], placeholder: str) -> Control:
-    """A line of text; `understand` raises ValueError with a sentence where it cannot be used."""
+    """A line of text.
+
+    Args:
+        name: In the address.
+        label: On the page.
+        usual: The default.
+        understand: Raises ValueError, with a sentence, where the text cannot be used.
+        placeholder: Shown while the field is empty.
+    """
     return Control(
         url_state.text(name, usual, understand),
         lambda value: mo.ui.text(
@@ -128,18 +143,18 @@ def text(name: str, label: str, usual: str, understand: Callable[[str], object],
 
 
 def device(name: str) -> Control:
-    """A processor or, where JAX can use one, a graphics card."""
+    """A device: "cpu", or "gpu" where JAX can use one."""
     usable = [one for one in DEVICES if unavailable(Runtime(DEFAULT, one)) is None]
     return dropdown(name, "Device", "cpu", usable)
 
 
 def runtimes() -> dict[str, str]:
-    """The runtimes that can run here, as an address writes them, by their labels; `runtime` reads them."""
+    """The runtimes that can run here, as an address writes them (`backend/device`), by their labels."""
     return {one.label: f"{one.backend}/{one.device}" for one in usable_runtimes()}
 
 
 def runtime(written: str) -> Runtime:
-    """A runtime from `runtimes`."""
+    """A runtime as `runtimes` writes it, such as `numpy/cpu`."""
     return Runtime(*written.split("/"))
 
 

@@ -32,10 +32,17 @@ def result(
     said: str = "",
     blank: bool = False,
 ) -> str:
-    """HTML right of the controls: charts, state, sentence and table. All of it keeps its place from first to last.
+    """HTML right of the controls: charts, state, sentence and table; each keeps its place throughout.
 
-    `said` is the sentence of the run before, whose space is kept while this one has none; `blank` leaves the charts
-    out, but not their places. It is the same for all who see the same results.
+    It is the same for all who see the same results.
+
+    Args:
+        experiment: What is trained.
+        results: So far.
+        target: Validation accuracy, 0 to 1.
+        after: Gives HTML that stands above the table; None for none.
+        said: The sentence of the run before, whose space is reserved while this one has none.
+        blank: Leave the charts out, but not their places.
     """
     figures = "".join(figure(chart.title, chart, drawn=not blank) for chart in charts(experiment, results, target))
     return (
@@ -50,53 +57,56 @@ def result(
 
 
 def figure(caption: str, chart: Chart, drawn: bool = True) -> str:
-    """HTML: a chart under its caption, in a place of its own height that is there before the chart is."""
+    """HTML: a chart below its caption, in a place of its height, which is reserved also where it is not `drawn`."""
     shown = mo.as_html(chart).text if drawn else ""
     return framed(caption, f'<div class="lab-chart" style="height:{chart.height_px}px">{shown}</div>')
 
 
 def framed(caption: str, content: Chart | str, css: str = "") -> str:
-    """HTML: a chart, or HTML, under its caption, as high as it is."""
+    """HTML: a chart, or other HTML, below its caption, as high as its content; `css` adds a class."""
     shown = content if isinstance(content, str) else mo.as_html(content).text
     classes = f"lab-figure {css}".rstrip()
     return f'<figure class="{classes}"><figcaption>{html.escape(caption)}</figcaption>{shown}</figure>'
 
 
 def lazy_table(label: str, rows: Callable[[], pd.DataFrame]) -> mo.Html:
-    """A table that is made when somebody opens it."""
+    """A table that is built only when somebody opens it."""
     return mo.accordion({label: lambda: mo.ui.table(rows(), selection=None)}, lazy=True)
 
 
 def said(text: str) -> str:
-    """HTML: what the rows say; nothing while they say nothing."""
+    """HTML: a sentence; nothing where it is empty."""
     return sentence(text) if text else ""
 
 
 def sentence(text: str, before: str = "") -> str:
-    """HTML: what the rows say. While there is nothing to say, the space of what was said before is kept."""
+    """HTML: a sentence. While it is empty, the space of the sentence `before` is reserved."""
     shown = html.escape(text) if text else f'<span class="lab-unsaid" aria-hidden="true">{html.escape(before)}</span>'
     return f'<p class="lab-sentence" aria-live="polite">{shown}</p>'
 
 
 def refused(controls: str, error: ValueError) -> mo.Html:
-    """The controls, and in place of the charts what is wrong with what they say."""
+    """The controls, given as HTML, and what is wrong with their values in place of the charts."""
     return page(controls, f'<div class="lab-refused">{failed(formatting.sentence(error)).text}</div>')
 
 
 def failed(sentence: str) -> mo.Html:
+    """Why something failed, as an alert to screen readers too."""
     return mo.Html(f'<p class="lab-state lab-failed" role="alert">{html.escape(sentence)}</p>')
 
 
 def problems(sentences: Iterable[str]) -> str:
-    """HTML: what the reader must know before trusting the page."""
+    """HTML: what the reader must know before trusting the page, a paragraph per sentence."""
     return "".join(f'<p class="lab-problem" role="alert">{html.escape(sentence)}</p>' for sentence in sentences)
 
 
 def images_line(data: Facts | None) -> str:
-    """HTML: which images are trained on, in a place that is as high before that is known as after.
+    """HTML: which images are trained on, in a line of the same height before and after that is known.
 
-    What there is to tell of them opens on request: it comes when a worker has said so, and must not push down what is
-    read by then.
+    A longer note opens on demand: it comes when a worker has loaded the images, and must not move what is being read.
+
+    Args:
+        data: None while no worker has loaded the images.
     """
     if data is None:
         return '<div class="lab-images"><p>Images: looking for MNIST.</p></div>'
@@ -110,22 +120,23 @@ def images_line(data: Facts | None) -> str:
 
 
 def note(sentence: str) -> mo.Html:
+    """A remark in small type."""
     return mo.Html(f'<p class="lab-note">{html.escape(sentence)}</p>')
 
 
 def quiet(sentence: str) -> str:
-    """HTML: something beside the point, such as what was recorded elsewhere; nothing for an empty sentence."""
+    """HTML: a side remark, such as what was recorded elsewhere, marked up as by `inline`; nothing where it is empty."""
     return f'<p class="lab-note">{inline(sentence)}</p>' if sentence else ""
 
 
 def disturbed(records: Sequence[Record]) -> str:
-    """HTML: what the machine's other work did to these figures; nothing where nothing did."""
+    """HTML: how other work on the machine disturbed these measurements; nothing where it did not."""
     flags = disturbances([warning for record in records for warning in record.warnings])
     return quiet(f"Disturbed: {'; '.join(flags)}." if flags else "")
 
 
 def missing() -> str:
-    """HTML: the runtimes that cannot run here, those of one reason together, each reason with its remedy."""
+    """HTML: the runtimes that cannot run here, grouped by reason, each reason with its remedy."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for runtime, reason, remedy in mnist_training.missing_backends():
         by_reason.setdefault((reason, remedy), []).append(runtime.label)
@@ -137,15 +148,23 @@ def missing() -> str:
 
 
 def page(controls: str, result: str) -> mo.Html:
+    """Controls and results, both HTML, side by side."""
     return mo.Html(
         f'<div class="lab"><div class="lab-controls">{controls}</div><div class="lab-result">{result}</div></div>'
     )
 
 
 def state_line(state: State, done: float, total: float, words: str, problem: str = "") -> str:
-    """HTML: a state by its name, what is happening, and a bar while it is under way; a problem below.
+    """HTML: the state by its name, what is happening, and a progress bar while it is under way; a problem below.
 
     The bar lies on the line's lower edge, so that nothing moves when it goes.
+
+    Args:
+        state: Of the run.
+        done: How much is done, in any unit.
+        total: How much there is in all; at 0 it counts as done.
+        words: What is happening.
+        problem: A sentence; empty for none.
     """
     kind = state.lower().replace(" ", "-")
     share = done / total if total else 1.0
@@ -155,7 +174,7 @@ def state_line(state: State, done: float, total: float, words: str, problem: str
 
 
 def saved_or(state: State, saved: bool) -> State:
-    """The state of what was there already: saved, once it is done."""
+    """`SAVED` in place of `DONE`, where everything was stored before; any other state as it is."""
     return State.SAVED if saved and state is State.DONE else state
 
 
@@ -170,6 +189,7 @@ def _is_choosing(results: Results) -> bool:
 
 
 def progress_text(results: Results) -> str:
+    """What a run is doing, in words; empty where its state says all."""
     if results.starting:
         return f"{results.starting}: its worker imports the library and loads the images"
     if _is_choosing(results):
@@ -215,7 +235,7 @@ def _ago(iso: str) -> str:
 
 
 def table(experiment: Experiment, results: Results) -> pd.DataFrame:
-    """The summary as people read it."""
+    """The summary of the results as a reader sees it, one row per line, its values as text."""
     frame = results.summary_frame()
     return pd.DataFrame(
         {

@@ -98,7 +98,7 @@ def _panels() -> dict[str, Controls]:
 
 
 def settings() -> dict[str, Setting]:
-    """What the controls of the first four experiments may say."""
+    """What the controls of the first four experiments may say, by name."""
     return settings_of(_panels().values())
 
 
@@ -113,9 +113,14 @@ rate_panel, size_panel, depth_panel, backend_panel = (
 
 
 def opened(name: str, settings: Mapping[str, Setting]) -> Address:
-    """What a notebook was opened with: its address, or the options of the script.
+    """The values that a notebook was opened with: its address, or the script's options, checked.
 
-    A script with a wrong option ends here.
+    Args:
+        name: Of the notebook, without `.py`.
+        settings: Its settings, by name.
+
+    Raises:
+        SystemExit: An option of the script cannot be used (status 2).
     """
     if streaming.streaming():
         address = Address(mo.query_params(), mo.cli_args().to_dict())
@@ -128,7 +133,14 @@ def opened(name: str, settings: Mapping[str, Setting]) -> Address:
 
 
 def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) -> mo.Html:
-    """Title, machine, question, and whatever the reader must know before trusting the page."""
+    """Title, machine, question, and what the reader must know before trusting the page.
+
+    Args:
+        address: Its problems are listed.
+        store: Its trouble is listed.
+        data: Which images; None while no worker has loaded them.
+        tools: From `tools`.
+    """
     notes = [*address.problems, *filter(None, [store.trouble])]
     return mo.Html(
         _heading("mnist_training", "Why is my GPU slower?", _QUESTION)
@@ -158,7 +170,11 @@ def _heading(name: str, heading: str, question: str) -> str:
 
 
 def rate_experiment(values: dict) -> Experiment:
-    """What the first panel asks for. Raises ValueError with a sentence, as those below do."""
+    """The experiment of the first panel, by its values.
+
+    Raises:
+        ValueError: A value cannot be used; the text is a sentence for the person.
+    """
     values = _panels()["rate"].checked(values)
     rates = mnist_training.rates_between(*values["range"], values["count"])
     return mnist_training.learning_rate(
@@ -167,7 +183,7 @@ def rate_experiment(values: dict) -> Experiment:
 
 
 def size_experiment(values: dict) -> Experiment:
-    """What the second panel asks for."""
+    """The experiment of the second panel; raises as `rate_experiment` does."""
     values = _panels()["size"].checked(values)
     return mnist_training.batch_size(
         values["sizes"],
@@ -179,7 +195,7 @@ def size_experiment(values: dict) -> Experiment:
 
 
 def depth_experiment(values: dict) -> Experiment:
-    """What the third panel asks for."""
+    """The experiment of the third panel; raises as `rate_experiment` does."""
     values = _panels()["depth"].checked(values)
     return mnist_training.depth(
         values["networks"],
@@ -192,7 +208,7 @@ def depth_experiment(values: dict) -> Experiment:
 
 
 def backend_experiment(values: dict) -> Experiment:
-    """What the fourth panel asks for."""
+    """The experiment of the fourth panel; raises as `rate_experiment` does."""
     values = _panels()["backend"].checked(values)
     return mnist_training.backends(
         batch_size=values["size"], epochs=values["epochs"], rate=values["rate"], hidden=values["hidden"]
@@ -200,21 +216,26 @@ def backend_experiment(values: dict) -> Experiment:
 
 
 def missing_backends(experiment: Experiment, _results: Results) -> str:
-    """HTML below the bars: what cannot run here, why, the remedy, and what a card took that was recorded elsewhere."""
+    """HTML below the bars: source of the published figures, recorded GPUs, and what cannot run here."""
     source = f"Grey marks: published seconds, from “{OVERHEAD_ARTICLE}” (Core i9-10885H), not measured here."
     size = experiment.items[0].training.batch_size
     return f"{layout.quiet(source)}{layout.quiet(recorded_gpus.epoch_note(size))}" + layout.missing()
 
 
 def controls(panel: mo.ui.dictionary) -> mo.Html:
-    """A panel's elements one below the other, the buttons in a row."""
+    """A panel's elements one below the other, and its buttons in a row."""
     rows = [f"<div>{panel[name].text}</div>" for name in panel.elements if name not in _BUTTONS]
     buttons = "".join(panel[name].text for name in _BUTTONS)
     return mo.Html("".join(rows) + f'<div class="lab-buttons">{buttons}</div>')
 
 
 def remember(set_best: Callable, set_data: Callable) -> Callable[[Results], None]:
-    """An `on_done` that stores the best network, to look inside, and what the workers say of their data."""
+    """An `on_done` that stores the best network, to look inside, and which images it was trained on.
+
+    Args:
+        set_best: Called with the `Item` of the best network, if there is one.
+        set_data: Called with the `Facts` on the images, if they are known.
+    """
 
     def keep(results: Results) -> None:
         if results.data is not None:
@@ -228,7 +249,13 @@ def remember(set_best: Callable, set_data: Callable) -> Callable[[Results], None
 
 
 def tools(stages: Sequence[Stage], address: Address, set_reset: Callable) -> mo.Html:
-    """Reset, copy the link, stop everything."""
+    """Buttons for the whole page: reset, copy the link, stop everything.
+
+    Args:
+        stages: All stages of the page.
+        address: Cleared on reset.
+        set_reset: Called with the count of resets.
+    """
 
     def reset(presses: int) -> int:
         address.clear()
@@ -254,9 +281,13 @@ def tools(stages: Sequence[Stage], address: Address, set_reset: Callable) -> mo.
 
 
 def inside(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -> mo.Html:
-    """Confusion matrix, the worst mistakes, first-layer weights; and the canvas below gets the network.
+    """Confusion matrix, the most confident mistakes and first-layer weights; the canvas below gets the network.
 
-    `data` is what the network was trained on: only test images of the same set say something about it.
+    Args:
+        canvas: Gets the network, unless it is too large for the page.
+        item: The training.
+        parameters: Weights and biases, layer by layer.
+        data: What the network was trained on: it is tested on images of the same data set only.
     """
     training = item.training
     try:
@@ -295,9 +326,10 @@ def _look(training: Training, parameters: Parameters, images: np.ndarray, labels
 
 @once
 def test_images(digest: str) -> tuple[np.ndarray, np.ndarray]:
-    """The test images and labels (uint8) of the data of this digest, loaded once for all viewers.
+    """The test images `(n, 28, 28)` and labels `(n,)`, uint8, of this data set, loaded once for all viewers.
 
-    Raises DataError for others.
+    Raises:
+        DataError: The data set of this digest is not the one that is there now.
     """
     images, labels, found = load_test()
     if found.digest != digest:

@@ -18,15 +18,16 @@ class Notebook:
 
     @property
     def name(self) -> str:
+        """The file's name without its ending; pages and settings go by it."""
         return Path(self.file).stem
 
     @property
     def path(self) -> str:
-        """Where it is under `make class`."""
+        """Its path under `make class`."""
         return "/" if self is FIRST else f"/{self.name}/"
 
     def address(self, served: str) -> str:
-        """Where it is, by how it is served: the editor has one page, which is told the file."""
+        """Its address by how it is served: "edit", where all notebooks share a page, or "run"."""
         return f"/?file={self.file}" if served == "edit" else self.path
 
 
@@ -43,14 +44,14 @@ NOTEBOOKS = (
 
 
 def link(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """HTML: a notebook's title; a link if the server has that notebook, which an exported page has not."""
+    """HTML: a notebook's title, as a link where the server has that notebook; an exported page has no server."""
     notebook = next(one for one in NOTEBOOKS if one.name == name)
     served, title = environment.get(SERVED, ""), html.escape(notebook.title)
     return f'<a href="{html.escape(notebook.address(served))}">{title}</a>' if served else title
 
 
 def navigation(here: str, environment: Mapping[str, str] = os.environ) -> str:
-    """HTML: the way to the other notebooks; nothing where the server has no other."""
+    """HTML: links to the other notebooks; nothing where the server has no other."""
     if SERVED not in environment:
         return ""
     items = (

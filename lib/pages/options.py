@@ -1,6 +1,6 @@
 """The options of a notebook that is run as a script: the settings of its page.
 
-What is wrong with them is one sentence, and exit status 2.
+A wrong option is reported in one sentence, with exit status 2.
 """
 
 import argparse
@@ -18,9 +18,15 @@ class _Parser(argparse.ArgumentParser):
 
 
 def given(settings: Mapping[str, Setting], words: Sequence[str], program: str) -> dict[str, str]:
-    """What the words of a command line say, by the names of the settings.
+    """The text of each setting that the command line gives, by name.
 
-    Ends the program where a word is none of them.
+    Args:
+        settings: What may be given, by name.
+        words: Of the command line, without the program; marimo's own `--` in front is allowed.
+        program: Its name in messages.
+
+    Raises:
+        SystemExit: A word is not an option, or a value cannot be used (status 2), or help was asked for (status 0).
     """
     parser = _Parser(prog=program, allow_abbrev=False, description="The settings are those in the page's address.")
     for setting in settings.values():

@@ -1,4 +1,4 @@
-"""Where marimo and the notebook on sweeps meet: three experiments, each with its controls, its task and its painter."""
+"""Connects the notebook on sweeps to marimo: three experiments, each with its controls, its task and its painter."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -39,7 +39,7 @@ def _panels() -> dict[str, Controls]:
 
 
 def settings() -> dict[str, Setting]:
-    """What the controls of the three experiments may say."""
+    """What the controls of the three experiments may say, by name."""
     return settings_of(_panels().values())
 
 
@@ -68,7 +68,7 @@ def comparison_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 
 
 def comparison(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
-    """Show what is stored for this number of epochs; measure the rest when asked."""
+    """Show what is stored for this number of epochs, and time the rest; Keras only where its button was pressed."""
     try:
         values = _panels()["compare"].checked(panel.value)
     except ValueError as error:
@@ -113,13 +113,13 @@ def _paint_comparison(running: BackgroundTask, cached: dict, began: bool, epochs
 
 
 def count_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    """The most networks, the batch size, the device, and the two buttons."""
+    """The largest number of networks, the batch size, the device, and the two buttons."""
     again = button("Measure again", "Measure all of it once more; the spread is drawn")
     return _panels()["count"].panel(address, stop=stop_button(stage), again=again)
 
 
 def saturation(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
-    """Measure what is not stored for these sliders, and draw it as it comes."""
+    """Measure what is not stored for these controls, and draw it as it comes."""
     try:
         values = _panels()["count"].checked(panel.value)
     except ValueError as error:
@@ -158,7 +158,7 @@ def mixed_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 
 
 def mixed(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
-    """Eight networks, padded or not."""
+    """Time the eight networks, padded or not, and draw it as it comes."""
     try:
         values = _panels()["mixed"].checked(panel.value)
     except ValueError as error:

@@ -21,7 +21,10 @@ _turn = threading.RLock()  # the collector can run a finalizer that parses, with
 
 
 def one_at_a_time() -> None:
-    """From now on the threads of this process take turns in `ast.parse` and in marimo's compilation of cells."""
+    """Make the threads of this process take turns in `ast.parse` and in marimo's compilation of cells.
+
+    Does nothing from Python 3.11.8 on, which does not need it.
+    """
     if AFFECTED:
         ast.parse = _in_turn(ast.parse)
         compiler.ast_compile = _in_turn(compiler.ast_compile)

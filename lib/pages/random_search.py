@@ -1,4 +1,4 @@
-"""Where marimo and the random search meet: its ranges, its button, and what is drawn while settings come."""
+"""Connects the random search to marimo: its ranges, its buttons, and what is drawn while settings come."""
 
 from functools import partial
 
@@ -50,12 +50,12 @@ def _controls() -> Controls:
 
 
 def settings() -> dict[str, Setting]:
-    """What the controls of the search may say."""
+    """What the controls of the search may say, by name."""
     return _controls().settings
 
 
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    """What is drawn from, how many, how they are trained, and the two buttons."""
+    """What is drawn from, how many settings, how they are trained, and the two buttons."""
     return _controls().panel(
         address,
         stop=stop_button(stage, "Stop; what is trained is kept"),
@@ -64,7 +64,11 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
 
 
 def trainings_of(values: dict) -> list[Training]:
-    """What the controls ask for. Raises ValueError with a sentence."""
+    """The settings that the controls ask for; the same values give the same settings.
+
+    Raises:
+        ValueError: The values cannot be used; the text is a sentence for the person.
+    """
     space = random_search.Space(
         (values["rates"][0], values["rates"][1]),
         tuple(values["sizes"]),
@@ -75,7 +79,7 @@ def trainings_of(values: dict) -> list[Training]:
 
 
 def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
-    """Show what is stored of these settings; train the rest when asked."""
+    """Show what is stored of these settings, and train the rest where “Search” was pressed; a script always trains."""
     try:
         values = _controls().checked(panel.value)
         trainings = trainings_of(values)

@@ -1,9 +1,9 @@
 """What stands between the network and marimo.
 
-Who is let in, what a browser may do with a page, and all notebooks below one address.
+Which requests are let in, what a browser may do with a page, and all notebooks below one address.
 
-marimo looks neither at the origin of a WebSocket nor at the host that is asked for, so a page of any web site could
-open one here and train with it, in the name of whoever looks at that page.
+marimo checks neither the origin of a WebSocket nor the requested host, so a page of any web site could open one here
+and train with it, in the name of whoever looks at that page.
 """
 
 import asyncio
@@ -59,10 +59,14 @@ CONTENT_POLICY = "; ".join(
 
 
 class Gate:
-    """ASGI middleware: refuses what other sites ask for and what is too long, and says to browsers what a page may do.
+    """ASGI middleware: refuses requests of other sites and overlong ones, and sets the pages' content policy.
 
-    `hosts` are the names that this server is called by, beside localhost and addresses in digits: a name of somebody
-    else's may lead here, too. Who asks for no notebook is led to `first`, where one is given.
+    Args:
+        app: Gets the requests that are let in.
+        policy: The `Content-Security-Policy` of each response.
+        hosts: Names of this server, beside localhost and addresses in digits; a request for any other name is refused,
+            because somebody else's name may lead here too.
+        first: The notebook that a request for none is redirected to; empty for no redirection.
     """
 
     def __init__(self, app: ASGIApp, policy: str, hosts: Iterable[str] = (), first: str = "") -> None:
@@ -124,10 +128,14 @@ class Gate:
 
 
 class Tidy:
-    """ASGI middleware: when the sessions of closed tabs have ended, gives back what they held.
+    """ASGI middleware: frees what the sessions of closed tabs held, once they have ended.
 
-    A session's objects refer to each other, and the collector may not come by for as long as nobody does anything;
+    A session's objects refer to each other, and the garbage collector may not run for as long as nobody does anything;
     until then their runs go on, too.
+
+    Args:
+        app: Gets all requests.
+        after_s: Seconds from the end of a WebSocket; five times as long after, memory is freed once more.
     """
 
     def __init__(self, app: ASGIApp, after_s: float) -> None:
@@ -151,7 +159,7 @@ class Tidy:
 
 def _give_back_memory() -> None:
     gc.collect()
-    with suppress(AttributeError, OSError):  # what the collector frees, glibc keeps unless it is told
+    with suppress(AttributeError, OSError):  # what the collector frees, glibc keeps unless asked to return it
         ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -214,7 +222,14 @@ class _Server(uvicorn.Server):
 
 
 def serve_class(host: str, port: int, headless: bool, notebook: Notebook = FIRST) -> None:
-    """Serve the class site until Ctrl-C."""
+    """Serve the class site until Ctrl-C.
+
+    Args:
+        host: Address to listen on.
+        port: A free one.
+        headless: Whether no browser is opened.
+        notebook: Which one the browser opens.
+    """
     site = notebook_site()
     config = uvicorn.Config(
         Gate(Tidy(site, SESSION_TTL_S + 1), CONTENT_POLICY, [host]),
@@ -232,9 +247,16 @@ def serve_class(host: str, port: int, headless: bool, notebook: Notebook = FIRST
 
 
 def serve_editor(host: str, port: int, headless: bool, notebook: str, further: Sequence[str]) -> None:
-    """marimo's own server on the whole folder, behind the gate.
+    """Run marimo's own server on the whole folder, behind the gate.
 
-    It makes a random password, which is in the address that it prints.
+    It generates a random password, which is part of the address that it prints.
+
+    Args:
+        host: Address to listen on.
+        port: A free one.
+        headless: Whether no browser is opened.
+        notebook: File of the one to open first.
+        further: More words for marimo's command line.
     """
     from marimo._server.registry import MIDDLEWARE_REGISTRY  # the extension point `marimo.server.asgi.middleware`
     from starlette.middleware import Middleware
@@ -245,6 +267,6 @@ def serve_editor(host: str, port: int, headless: bool, notebook: str, further: S
 
 
 def editor_words(host: str, port: int, headless: bool, further: Sequence[str] = ()) -> list[str]:
-    """marimo's command line for the editor on the whole folder."""
+    """The command line of marimo's editor on the whole folder, for `sys.argv`."""
     words = ["marimo", "edit", str(ROOT), "--host", host, "--port", str(port), "--skip-update-check", *further]
     return words + (["--headless"] if headless else [])

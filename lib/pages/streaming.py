@@ -1,10 +1,10 @@
 """Where marimo and the runs meet: a run streams into its cell, ends when a control moves, and can be stopped.
 
-A `Stage` is the place of one thing that runs on one viewer's page: an experiment, at whose run it has a seat that
-others may have too, or a background task. It leaves or ends it for the next one and at the end of the session, when the
-stage is collected. Nothing that runs in a thread holds the stage.
+A `Stage` is the place of one thing that runs on one viewer's page: an experiment, whose run it may share with other
+viewers, or a background task. It leaves or ends it when the next one begins, and at the end of the session, when the
+stage is garbage-collected. Nothing that runs in a thread refers to the stage.
 
-Where there is nobody to stream to (a script, an export, a test) the run happens in the foreground.
+Where nobody watches (a script, an export, a test) the run happens in the foreground.
 """
 
 import sys
@@ -43,7 +43,7 @@ from lib.workers.queue import Request, Urgency
 FIRST_FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
 FRAME_S = 0.25  # of a background task
 TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom from the start
-AT_ONCE_S = 0.12  # what is kept, and a warm worker's first points, are shown without an empty frame before them
+AT_ONCE_S = 0.12  # stored results, and a warm worker's first points, are shown without an empty frame before them
 QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
 
 
@@ -52,7 +52,7 @@ Work = Callable[[Engine, Store, Cancel, Request], Iterator[Any]]
 
 
 class Stage:
-    """Where one viewer sees one thing that runs: an experiment, or a background task. The next one takes its place."""
+    """Where one viewer sees one thing that runs: an experiment, or a background task. The next one replaces it."""
 
     def __init__(self, engine: Engine, store: Store, viewer: Hashable = None) -> None:
         self.engine, self.store = engine, store
@@ -69,7 +69,12 @@ class Stage:
         self.opening = True  # the next run comes with the page, in its order; later ones because a control was moved
 
     def run(self, experiment: Experiment, asked: int) -> Seat:
-        """A place at the run of this experiment: the one that is there, or a new one, which ends the old one."""
+        """The viewer's seat at the run of this experiment: the present one, or a new one, which ends what ran before.
+
+        Args:
+            experiment: What is to run.
+            asked: How often “Run again” was pressed; a new count begins a fresh run.
+        """
         again = asked != (self.asked[-1] if self.asked else 0)
         if self._seat is None or self._seat.run.experiment != experiment or again:
             self.stop()
@@ -79,7 +84,7 @@ class Stage:
         return self._seat
 
     def begin(self, work: Work, request: Request) -> BackgroundTask:
-        """Do the work in a thread, in place of what ran."""
+        """Do the work in a thread, in place of what ran before."""
         cancel = self.cancel()
         self.running = BackgroundTask(partial(work, self.engine, self.store, cancel, request), cancel)
         return self.running
@@ -87,9 +92,13 @@ class Stage:
     def begin_if_new(
         self, asked: Hashable, presses: object, request: Request, make: Callable[[bool], tuple[tuple, Work]]
     ) -> BackgroundTask:
-        """The task for what is `asked`: the one that is there, or a new one where that or the button's count differs.
+        """The task for what is `asked`: the present one, or a new one where that or the button's count differs.
 
-        `make` hears whether the button was pressed since, and gives what is known now (`began_with`) and the work.
+        Args:
+            asked: What the controls ask for, compared by equality.
+            presses: How often the button was pressed.
+            request: Place in the queue of a new task.
+            make: Called with whether the button was pressed since; gives what is known now (`began_with`) and the work.
         """
         if self.running is None or self.asked != (asked, presses):
             self.began_with, work = make(bool(self.asked) and self.asked[-1] != presses)
@@ -99,14 +108,14 @@ class Stage:
         return self.running
 
     def cancel(self) -> Cancel:
-        """For other work: ends what ran before, and returns the event that will end this."""
+        """End what ran before, and return the event that will end what runs next."""
         self.stop()
         self._seat, cancel = None, Cancel()
         self._ended_by(cancel.set)
         return cancel
 
     def request(self) -> Request:
-        """What comes with the page waits in its order; what a control asks for is urgent."""
+        """A place in the queue: in the page's order for the first after it opens or is reset, urgent for later ones."""
         request = Request(self.viewer, Urgency.IN_ORDER if self.opening else Urgency.NOW)
         self.opening = False
         return request
@@ -115,33 +124,40 @@ class Stage:
         self._end = weakref.finalize(self, end)  # by the next run, by Stop, or with the session
 
     def stop(self) -> None:
-        """Stop what runs; what is finished stays."""
+        """Stop what runs; what is finished stays stored."""
         self._end()
 
     def next_showing(self) -> Callable[[], bool]:
-        """Begin a showing; the answer says whether it is still the latest. It does not hold the stage."""
+        """Begin a showing; the function returned says whether it is still the latest, without holding the stage."""
         self._shown[0] += 1
         shown, number = self._shown, self._shown[0]
         return lambda: shown[0] == number
 
 
 def stop_button(stage: Stage, tooltip: str = "Stop; what is measured is kept") -> mo.ui.button:
+    """A button that stops what runs on the stage."""
     return mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip=tooltip)
 
 
 def button(label: str, tooltip: str) -> mo.ui.button:
-    """Its value counts how often it was pressed."""
+    """A button whose value counts how often it was pressed."""
     return mo.ui.button(label=label, value=0, on_click=lambda n: n + 1, tooltip=tooltip)
 
 
 def streaming() -> bool:
-    """Whether somebody watches: a page in the editor or under `marimo run`."""
+    """Whether somebody watches: a page in the editor or under `marimo run`, not a script, export or test."""
     meta = mo.app_meta()
     return meta.mode in ("edit", "run") and meta.request is not None
 
 
 def refuse(stage: Stage, controls: str, error: ValueError) -> None:
-    """Stop what runs, and show what is wrong with the controls in its place; a script ends with exit status 2."""
+    """Stop what runs, and show what is wrong with the controls in its place; a script ends with exit status 2.
+
+    Args:
+        stage: What is stopped.
+        controls: HTML of the controls.
+        error: Its text is a sentence for the person.
+    """
     stage.stop()
     stage.next_showing()
     mo.output.replace(layout.refused(controls, error))
@@ -149,20 +165,20 @@ def refuse(stage: Stage, controls: str, error: ValueError) -> None:
 
 
 def end_script(sentence: str, status: int) -> None:
-    """Where a notebook runs as a script: say why it cannot go on, and end it with this exit status."""
+    """Where a notebook runs as a script, print why it cannot go on, and exit with this status; else do nothing."""
     if mo.app_meta().mode == "script":
         print(sentence, file=sys.stderr)
         raise SystemExit(status)
 
 
 def say(text: str) -> None:
-    """To the terminal of who runs a notebook as a script."""
+    """Print to standard output, where a notebook runs as a script."""
     if mo.app_meta().mode == "script":
         print(text)
 
 
 def painted(view: View, content: str, sentence: str) -> int:
-    """Put HTML into the cell, for `paint_while_it_runs`; in a script, say the sentence at the end."""
+    """Put HTML into the cell, and return the version that it shows; a script prints the sentence at the end."""
     mo.output.replace(mo.Html(content))
     if view.over:
         say(sentence)
@@ -170,10 +186,14 @@ def painted(view: View, content: str, sentence: str) -> int:
 
 
 def paint_while_it_runs(stage: Stage, task: BackgroundTask, paint: Callable[[], int]) -> None:
-    """Paint now, and again whenever there is news, until the end is painted or another showing took the place.
+    """Paint now and at every change, until the end is painted or another showing has begun.
 
-    `paint` draws what is there and returns the version that it drew. Where nobody watches, it is painted once, at the
-    end.
+    Where nobody watches, it is painted once, at the end; a script whose task failed ends with exit status 1.
+
+    Args:
+        stage: Where it is shown.
+        task: What is watched.
+        paint: Draws the present state, and returns the version that it drew.
     """
     latest = stage.next_showing()
     if not stage.streams:
@@ -270,7 +290,14 @@ def show(
 ) -> None:
     """Run the experiment that `make` describes, and draw it into this cell until it is over.
 
-    A ValueError of `make` is shown in place of the charts. `after` gives HTML to add below, `on_done` hears of the end.
+    Args:
+        stage: Where it runs.
+        make: Its ValueError is shown in place of the charts.
+        controls: The panel.
+        asked: How often “Run again” was pressed.
+        target: Validation accuracy, 0 to 1.
+        after: Gives HTML to add below the sentence; None for none.
+        on_done: Called with the results at the end, after the controls have rested for a while.
     """
     try:
         experiment = make()
@@ -315,10 +342,17 @@ def show_parameters(
     nothing: str,
     when_seen: Callable[[Callable[[], object]], None],
 ) -> None:
-    """Draw one trained network into this cell, once somebody looks: `when_seen` then does what it is given.
+    """Draw one trained network into this cell, once somebody looks at it.
 
     Its parameters come from the run that trained it (`remember`), or from training it again: they are the same, because
     training is deterministic.
+
+    Args:
+        stage: Where it runs.
+        item: The training; None where there is none yet.
+        draw_network: Draws it, from its parameters and the data that it was trained on.
+        nothing: Shown where there is no training.
+        when_seen: Calls the function that it is given once somebody looks.
     """
     latest = stage.next_showing()
     if item is None:
@@ -352,7 +386,7 @@ _MAX_KEPT_PARAMETERS = 8
 
 
 def remember(item: Item, parameters: Parameters, data: Facts) -> None:
-    """Keep a network's parameters for who looks inside it; the oldest are forgotten."""
+    """Cache a network's parameters for looking inside it; at most `_MAX_KEPT_PARAMETERS` are cached, the latest."""
     _parameters[item.training] = (parameters, data)
     while len(_parameters) > _MAX_KEPT_PARAMETERS:
         _parameters.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Where marimo and the traps meet."""
+"""Connects the traps to marimo: batch size and device, what is measured for them, and how it is drawn."""
 
 from functools import partial
 
@@ -26,17 +26,17 @@ def _controls() -> Controls:
 
 
 def settings() -> dict[str, Setting]:
-    """What the controls may say."""
+    """What the controls may say, by name."""
     return _controls().settings
 
 
 def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    """Batch size, device where there are two, and the two buttons."""
+    """Batch size and device, as the address says, and the two buttons."""
     return _controls().panel(address, stop=stop_button(stage), again=button("Measure again", "Measure all of it anew"))
 
 
 def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
-    """Show the traps for this batch size: what is stored, or what is measured now."""
+    """Show the traps for this batch size and device: what is stored, or what is measured now."""
     try:
         values = _controls().checked(panel.value)
     except ValueError as error:

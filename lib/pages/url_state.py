@@ -1,7 +1,7 @@
 """The state of all controls as text: in the page's address, so that a link restores it, and as the options of a script.
 
-Each page has a table of its settings. What an address says is held against it before the page is painted, and what a
-control says when it is moved: neither can reach an experiment with a value that it does not know.
+Each page has a table of its settings. An address is checked against it before the page is painted, and a control's
+value when it is moved: neither can pass a value to an experiment that the table does not allow.
 """
 
 import difflib
@@ -19,12 +19,12 @@ MAX_SHOWN = 60  # characters of a wrong value that a sentence repeats
 
 
 class Refused(ValueError):
-    """A value that cannot be used, by a sentence that needs no more to be said."""
+    """A value that cannot be used; its text is a whole sentence, to which nothing need be added."""
 
 
 @dataclass(frozen=True)
 class Setting(Generic[T]):
-    """What one control may say, and what it says where nothing is said.
+    """The values that one control may have, and the usual one.
 
     `parse` raises ValueError, or Refused where it can say more than what is `expected`.
     """
@@ -36,7 +36,11 @@ class Setting(Generic[T]):
     options: tuple = ()
 
     def read(self, said: str) -> T:
-        """The value that a text gives. Raises ValueError with what is expected, and what may have been meant."""
+        """The value of a text.
+
+        Raises:
+            ValueError: The text is not allowed; the message says what is expected, and what may have been meant.
+        """
         try:
             return self.parse(said)
         except Refused:
@@ -46,18 +50,18 @@ class Setting(Generic[T]):
 
 
 def choice(name: str, usual: T, options: Sequence[T]) -> Setting[T]:
-    """One of the options, as whatever they are: numbers, texts, truth values."""
+    """One of the options, which may be numbers, texts or truth values."""
     return Setting(name, usual, f"one of {_listed(options)}", partial(_one_of, options=options), tuple(options))
 
 
 def choices(name: str, usual: Sequence[T], options: Sequence[T]) -> Setting[Sequence[T]]:
-    """Any number of the options."""
+    """Any number of the options, separated by commas."""
     expected = f"some of {_listed(options)}, separated by commas"
     return Setting(name, tuple(usual), expected, partial(_some_of, options=options), tuple(options))
 
 
 def ends(name: str, usual: Sequence[float], options: Sequence[float]) -> Setting[Sequence[float]]:
-    """The two ends of a range."""
+    """The two ends of a range, both among the options, the smaller first."""
 
     def parse(said: str) -> list[float]:
         found = _some_of(said, options)
@@ -82,7 +86,13 @@ def number(name: str, usual: float, low: float, high: float, whole: bool = False
 
 
 def text(name: str, usual: str, understand: Callable[[str], object]) -> Setting[str]:
-    """A text of at most `MAX_TEXT` characters; `understand` raises ValueError with a sentence if it makes no sense."""
+    """A text of at most `MAX_TEXT` characters.
+
+    Args:
+        name: In the address.
+        usual: The default.
+        understand: Raises ValueError, with a sentence, where the text cannot be used.
+    """
 
     def parse(said: str) -> str:
         if len(said) > MAX_TEXT:
@@ -97,16 +107,24 @@ def text(name: str, usual: str, understand: Callable[[str], object]) -> Setting[
 
 
 def day(name: str, usual: date) -> Setting[str]:
-    """A day in ISO 8601."""
+    """A day in ISO 8601, such as 2026-11-21."""
     return Setting(
         name, usual.isoformat(), f"a day such as {usual.isoformat()}", lambda said: date.fromisoformat(said).isoformat()
     )
 
 
 def checked(settings: Mapping[str, Setting], prefix: str, values: Mapping[str, object]) -> dict[str, Any]:
-    """What the controls of a panel say, by the same table as an address; an empty field says the usual value.
+    """The values of a panel's controls, checked by the same table as an address; an empty field has the usual value.
 
-    A browser keeps to a control's limits, but whoever speaks to the server need not. Raises ValueError with a sentence.
+    A browser respects a control's limits, but other clients of the server need not.
+
+    Args:
+        settings: By name, with the prefix.
+        prefix: Of the panel, without its dot.
+        values: By name without the prefix; those without a setting are passed through.
+
+    Raises:
+        ValueError: A value is not allowed; the text is a sentence for the person.
     """
     found = dict(values)
     for key, value in values.items():
@@ -133,7 +151,12 @@ class _QueryParameters(Protocol):
 
 
 class Address:
-    """The state of all controls in the page's address, read once when the page opens and written on each change."""
+    """The state of all controls in the page's address, read once when the page opens and written on each change.
+
+    Args:
+        parameters: marimo's query parameters; None where there is no page.
+        arguments: Values of the command line by name; an address takes precedence over them.
+    """
 
     def __init__(self, parameters: "_QueryParameters | None" = None, arguments: dict | None = None) -> None:
         self._parameters = parameters
@@ -142,7 +165,7 @@ class Address:
         self.problems: list[str] = []
 
     def check(self, settings: Mapping[str, Setting]) -> None:
-        """Note in `problems` all that is said and cannot be used, before anything is painted."""
+        """Note in `problems`, a sentence each, all values that cannot be used and all names that are no setting."""
         for name, said in self._given.items():
             try:
                 if name in settings:
@@ -158,7 +181,7 @@ class Address:
                 )
 
     def read(self, setting: Setting[T]) -> T:
-        """What the address says of a setting; the usual value where it says nothing, or nothing that can be used."""
+        """The address' value of a setting; the usual one where there is none, or none that can be used."""
         said = self._given.get(setting.name)
         try:
             return setting.usual if said is None else setting.read(said)
@@ -166,7 +189,7 @@ class Address:
             return setting.usual
 
     def clear(self) -> None:
-        """Forget all that the address says."""
+        """Remove all values from the address, and forget its problems."""
         self.problems.clear()
         for name in list(self._given):
             if self._parameters is not None and name in self._parameters.to_dict():
@@ -174,7 +197,7 @@ class Address:
         self._given.clear()
 
     def save(self, prefix: str) -> Callable[[dict], None]:
-        """An `on_change` for a panel: writes what changed into the address, except texts too long to be read again."""
+        """An `on_change` for a panel: writes changed values into the address, except texts too long to read back."""
 
         def write(values: dict) -> None:
             for key, value in values.items():
@@ -188,12 +211,12 @@ class Address:
 
 
 def shown(said: str) -> str:
-    """A value as a sentence repeats it."""
+    """A value as a sentence repeats it: cut to `MAX_SHOWN` characters."""
     return said if len(said) <= MAX_SHOWN else f"{said[:MAX_SHOWN]}…"
 
 
 def nearest(said: str, known: Iterable[str]) -> str:
-    """The end of a sentence that names what was probably meant; empty where nothing is near."""
+    """The end of a sentence that names what was probably meant; empty where no known name is similar."""
     found = difflib.get_close_matches(shown(said), list(known), 1)
     return f"; the nearest is {found[0]}" if found else ""
 

@@ -21,7 +21,11 @@ _HERE = Path(__file__).resolve().parent
 
 
 class DrawDigit(anywidget.AnyWidget):
-    """A canvas and ten probabilities. The forward pass runs in the page, so nothing waits for the kernel."""
+    """A canvas and ten probabilities. The forward pass runs in the page, so nothing waits for the kernel.
+
+    `network` is what `encode` returns, empty for none; `samples` what `sample_digits` returns; `says` is shown where
+    there is no network.
+    """
 
     _esm = (_HERE / "draw.js").read_text()
     network = traitlets.Dict().tag(sync=True)
@@ -37,7 +41,7 @@ class DrawDigit(anywidget.AnyWidget):
     def when_seen(self, act: Callable[[], object]) -> None:
         """Call `act` once somebody has scrolled near, or now if they have; only the latest one waits.
 
-        Most of a class never get there, and a network is half a megabyte.
+        Most of a class never scroll there, and a network is half a megabyte.
         """
         if self._seen:
             act()
@@ -65,7 +69,7 @@ class PageAids(anywidget.AnyWidget):
 class RaceTable(anywidget.AnyWidget):
     """A table of cells that can be chosen.
 
-    `table` is what `lib.views.backend_race.table` returns, `selected` the key of the chosen cell.
+    `table` is what `lib.views.backend_race.table` returns, `selected` the key of the chosen cell, empty for none.
     """
 
     _esm = (_HERE / "race_table.js").read_text()
@@ -74,12 +78,22 @@ class RaceTable(anywidget.AnyWidget):
 
 
 def sample_digits(images: np.ndarray, labels: np.ndarray) -> list[str]:
-    """Two test images (uint8, 28×28) of each digit, for those who cannot draw, or would rather not."""
+    """Two test images of each digit, in base 64, for those who would rather not draw: 0 to 9, then 0 to 9 again.
+
+    Args:
+        images: uint8, `(n, 28, 28)`.
+        labels: `(n,)`, 0 to 9, each at least twice.
+    """
     return [_base64(images[int(np.flatnonzero(labels == digit)[k])]) for k in range(2) for digit in range(10)]
 
 
 def encode(parameters: Parameters) -> dict:
-    """A network as the page reads it: shapes, and all float32 values (weights, biases, layer by layer) in base 64."""
+    """A network as the page reads it.
+
+    Returns:
+        `shapes` of the weights, and `values`: all weights and biases, layer by layer, as little-endian float32 in base
+        64.
+    """
     flat = np.concatenate([part.ravel() for layer in parameters for part in layer]).astype("<f4")
     return {"shapes": [list(weights.shape) for weights, _ in parameters], "values": _base64(flat)}
 
