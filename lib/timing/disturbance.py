@@ -110,22 +110,29 @@ class Watch:
     def _look(self) -> _Moment:
         if psutil is None:  # a bare machine: nothing is known of others
             return _Moment(time.perf_counter(), 0.0, 0.0, 0.0, 0)
+        family = self._family()  # before any clock is read: looking for children takes time of our own
         times = psutil.cpu_times()
+        own_s = _spent_s(family)
         steal_s = getattr(times, "steal", 0.0)
         # Guest time is part of user time, and waiting for a disk keeps no core busy.
         idle_s = times.idle + getattr(times, "iowait", 0.0)
         total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         swap = psutil.swap_memory()
-        return _Moment(time.perf_counter(), total_s - idle_s - steal_s, steal_s, self._own_s(), swap.sin + swap.sout)
+        return _Moment(time.perf_counter(), total_s - idle_s - steal_s, steal_s, own_s, swap.sin + swap.sout)
 
-    def _own_s(self) -> float:
+    def _family(self) -> "list[psutil.Process]":
+        """The measured processes, with their children."""
         family = []
         for pid in {os.getpid(), *self._pids}:
             with suppress(psutil.NoSuchProcess):
                 family += [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-        spent_s = 0.0
-        for process in family:
-            with suppress(psutil.NoSuchProcess):
-                # User and system time of the process, and of children that have ended; live ones are in the family.
-                spent_s += sum(process.cpu_times()[:4])
-        return spent_s
+        return family
+
+
+def _spent_s(family: "list[psutil.Process]") -> float:
+    """User and system time of each process, and of its children that have ended; live ones are in the family."""
+    spent_s = 0.0
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            spent_s += sum(process.cpu_times()[:4])
+    return spent_s
