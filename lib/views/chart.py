@@ -25,8 +25,9 @@ LOSS_DOMAIN = (0.02, 8.0)
 INK_SHARE = 0.7
 # Each row brings its colour, so that other lines need no other frame.
 ROW_COLOR = alt.Color("color:N", scale=None, legend=None)
-# From 0 to an end that `with_x_max` sets, so that a frame is built once whatever is drawn in it.
-X_SCALE = alt.Scale(domainMin=0, domainMax=alt.ExprRef("x_max"), nice=False)
+# Stands for the end of an x axis in a frame that is built once. A parameter for `domainMax` would do, but then Vega
+# looks for the extent of rows that are not there yet, and warns on the console.
+X_MAX = -987654.0
 FONT = "PT Sans, system-ui, sans-serif"  # the page's
 
 
@@ -134,9 +135,13 @@ def room(texts: Sequence[str]) -> list[dict]:
     return [{"text": text} for text in texts]
 
 
-def with_x_max(spec: dict, x_max: float) -> dict:
-    """A copy of the specification in which `X_SCALE` ends at `x_max`."""
-    return spec | {"params": [*spec.get("params", ()), {"name": "x_max", "value": x_max}]}
+def with_x_max(part: Any, x_max: float) -> Any:
+    """A copy of a specification in which `X_MAX` is `x_max`, the real end of the axis."""
+    if isinstance(part, dict):
+        return {name: with_x_max(value, x_max) for name, value in part.items()}
+    if isinstance(part, list):
+        return [with_x_max(value, x_max) for value in part]
+    return x_max if part == X_MAX else part
 
 
 def log_scale(domain: Sequence[float], **options: Any) -> alt.Scale:

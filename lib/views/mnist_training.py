@@ -20,7 +20,7 @@ from lib.views.chart import (
     ERROR_DOMAIN,
     LOSS_DOMAIN,
     ROW_COLOR,
-    X_SCALE,
+    X_MAX,
     Chart,
     decades,
     kept_free,
@@ -252,7 +252,7 @@ def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
         if x_title == "epoch"
         else alt.Axis(tickCount=5, format=",.6~g")
     )
-    x = alt.X("x:Q", scale=X_SCALE, axis=axis, title=x_title)
+    x = alt.X("x:Q", scale=alt.Scale(domain=[0, X_MAX], nice=False), axis=axis, title=x_title)
     rows = alt.NamedData("rows", format=alt.CsvDataFormat(type="csv"))
     base = alt.Chart(rows).encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip)
     points = {"size": 28, "filled": True} if y_name == "accuracy" else False
@@ -283,7 +283,7 @@ def _scatter_frame(x_title: str) -> dict:
         scale = log_scale([MIN_RATE / 1.5, MAX_RATE * 1.5])
         axis = alt.Axis(values=[1e-3, 1e-2, 0.1, 1, 10], format="~g")
     else:
-        scale, axis = X_SCALE, alt.Axis(tickCount=5, format=".3~g")
+        scale, axis = alt.Scale(domain=[0, X_MAX], nice=False), alt.Axis(tickCount=5, format=".3~g")
     x, y = alt.X("x:Q", scale=scale, axis=axis, title=x_title), y_of("accuracy", ERROR_DOMAIN)
     tooltip = [
         "label:N",

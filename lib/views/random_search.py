@@ -31,7 +31,7 @@ from lib.views.chart import (
     FONT,
     LOSS_DOMAIN,
     ROW_COLOR,
-    X_SCALE,
+    X_MAX,
     Chart,
     labels,
     moved_apart,
@@ -95,7 +95,7 @@ def _density_frame(unit: str) -> dict:
     """Cells whose opacity is the share of models, under quantile lines in the colour of the text."""
     x = alt.X(
         "x:Q",
-        scale=X_SCALE,
+        scale=alt.Scale(domain=[0, X_MAX], nice=False),
         axis=alt.Axis(tickCount=5, format=",.6~g"),
         title=unit,
     )

@@ -64,9 +64,7 @@ def test_a_chart_travels_with_its_name():
     assert shown.height_px == 100 + view.AROUND
 
 
-def test_the_end_of_an_axis_is_set_in_a_copy():
-    spec = {"mark": "line", "params": [{"name": "pointed"}]}
-    assert view.with_x_max(spec, 7.0)["params"] == [{"name": "pointed"}, {"name": "x_max", "value": 7.0}]
-    assert view.with_x_max({}, 7.0)["params"] == [{"name": "x_max", "value": 7.0}]
-    assert spec == {"mark": "line", "params": [{"name": "pointed"}]}, "a copy"
-    assert view.X_SCALE.to_dict() == {"domainMin": 0, "domainMax": {"expr": "x_max"}, "nice": False}
+def test_the_real_end_of_an_axis_takes_its_place_everywhere():
+    spec = {"a": [{"domain": [0, view.X_MAX]}], "b": view.X_MAX, "c": "text"}
+    assert view.with_x_max(spec, 7.0) == {"a": [{"domain": [0, 7.0]}], "b": 7.0, "c": "text"}
+    assert spec["b"] == view.X_MAX, "a copy"
