@@ -1,6 +1,7 @@
 """Background tasks: work in a thread, and waiting for its results. Knows nothing of pages."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -49,15 +50,15 @@ def in_background(
     return thread
 
 
-class Watchable:
+class Watchable(ABC):
     """What one thread changes and others watch: they wait for `now` to change."""
 
     changed: threading.Condition
 
     @property
+    @abstractmethod
     def now(self) -> "Watched":
         """What is watched at present."""
-        raise NotImplementedError
 
     def over_at(self, version: int) -> bool:
         """Whether it is over, and no change came after this version."""

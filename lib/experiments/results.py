@@ -138,7 +138,9 @@ class Results(Watched):
         super().__init__(State.WAITING)
         self.items, self.labels = tuple(items), tuple(labels)
         self.lines = [Line(item) for item in items]
-        self._places = {item: [i for i, other in enumerate(items) if other == item] for item in set(items)}
+        self._places: dict[Item, list[int]] = {}
+        for place, item in enumerate(items):
+            self._places.setdefault(item, []).append(place)
         self.place: int | None = 0  # in the queue; None where another program holds the turn
         self.holder: Holder | None = None  # … and that program, if it is known
         self.notices: tuple[str, ...] = ()  # what the person should know of how it went
