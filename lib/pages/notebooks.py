@@ -38,6 +38,7 @@ NOTEBOOKS = (
     Notebook("notebooks/anatomy_of_a_step.py", "The anatomy of a step"),
     Notebook("notebooks/traps.py", "How to mistime a step"),
     Notebook("notebooks/parallel_sweeps.py", "Many trainings at once"),
+    Notebook("notebooks/single_operations.py", "Single operations"),
     Notebook("notebooks/claims.py", "Claims and figures"),
     Notebook("notebooks/compare_machines.py", "Machines compared"),
 )

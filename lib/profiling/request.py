@@ -13,10 +13,39 @@ TRAP_EPOCHS = 5  # short ones, whose average counts the first call
 TRAP_SAMPLES = 20  # single steps, of which the best is taken
 
 
+WAITED, MOVED, RETURNED = "waited", "moved", "returned"  # ways to time an operation: see `lib.profiling.products`
+EAGER, FUSED = "eager", "fused"  # nested sines: one call each, or compiled into one
+PRECISIONS = ("float64", "float32", "tf32", "bfloat16", "float16")
+ITEM_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation by itself: what a notebook asks about it, and at which size.
+
+    Args:
+        name: `product` of two `size` × `size` matrices, or `sine`, nested `depth` times, of `size` elements.
+        size: Rows and columns, or elements.
+        precision: One of `PRECISIONS`; TF32 is float32 whose factors a card rounds to ten bits.
+        threads: At most so many cores compute; 0: as many as there are.
+        depth: Sines in one another.
+    """
+
+    name: str
+    size: int = 1
+    precision: str = "float32"
+    threads: int = 0
+    depth: int = 1
+
+
 @dataclass(frozen=True)
 class Examination:
-    """What a worker shall measure other than a training: `kind` is `ceilings`, `operations`, `parts` or `traps`."""
+    """What a worker shall measure other than a training.
+
+    `kind` is `ceilings`, `operations`, `parts`, `traps`, or `operation`: of one by itself, which `operation` describes.
+    """
 
     kind: str
     network: Network = field(default_factory=Network)
     batch_size: int = 32
+    operation: Operation | None = None

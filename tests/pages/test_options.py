@@ -18,7 +18,15 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from lib.experiments.recorded_machines import Collection, published_machines
-from lib.pages import anatomy_of_a_step, backend_race, compare_machines, options, parallel_sweeps, traps
+from lib.pages import (
+    anatomy_of_a_step,
+    backend_race,
+    compare_machines,
+    options,
+    parallel_sweeps,
+    single_operations,
+    traps,
+)
 from lib.pages import mnist_training as page
 from lib.pages import random_search as search_page
 from lib.pages.compare_machines import Remembered
@@ -36,6 +44,7 @@ PAGES = {
     "traps": traps.settings(),
     "parallel_sweeps": parallel_sweeps.settings(),
     "compare_machines": compare_machines.settings(),
+    "single_operations": single_operations.settings(),
     "claims": {},
 }
 EVERY = [setting for known in PAGES.values() for setting in known.values()]
@@ -50,6 +59,7 @@ PANELS = {
     "traps": traps.panel,
     "count": parallel_sweeps.count_panel,
     "mixed": parallel_sweeps.mixed_panel,
+    "product": single_operations.product_panel,
 }
 EXPERIMENTS = {
     "rate": page.rate_experiment,

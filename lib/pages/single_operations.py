@@ -1,0 +1,111 @@
+"""Connects the notebook on single operations to marimo: its sections, each with controls, a task and a painter."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import marimo as mo
+
+from lib.experiments import single_operations
+from lib.experiments.background import BackgroundTask
+from lib.experiments.single_operations import SIDES, Point, Task
+from lib.hardware.cores import usable_cores
+from lib.pages import layout
+from lib.pages.controls import Controls, dropdown, settings_of, slider
+from lib.pages.streaming import Stage, button, paint_figures, paint_while_it_runs, refuse, stop_button
+from lib.pages.url_state import Address, Setting
+from lib.profiling.request import PRECISIONS, WAITED
+from lib.storage.records import Kind
+from lib.storage.store import Store
+from lib.views import recorded_gpus
+from lib.views import single_operations as view
+
+
+def _panels() -> dict[str, Controls]:
+    cores = usable_cores()
+    labels = single_operations.labels()
+    return {
+        "product": Controls(
+            slider("product.largest", "Rows and columns, up to", 1024, SIDES[1:]),
+            dropdown("product.precision", "Precision", "float32", PRECISIONS),
+            slider("product.threads", "Threads", cores, range(1, max(cores, 2) + 1)),
+            dropdown("product.library", "All ways of", labels[-1] if len(labels) == 1 else labels[1], labels),
+        ),
+    }
+
+
+def settings() -> dict[str, Setting]:
+    """What the controls of all sections may say, by name."""
+    return settings_of(_panels().values())
+
+
+def _panel(name: str, address: Address, stage: Stage) -> mo.ui.dictionary:
+    again = button("Measure again", "Measure all of it once more")
+    return _panels()[name].panel(address, stop=stop_button(stage), again=again)
+
+
+def _run(stage: Stage, asked: tuple, presses: object, todo: Sequence[Task]) -> tuple[BackgroundTask, bool]:
+    """The run of these tasks, and whether all was stored before it."""
+
+    def make(again: bool):
+        known = {} if again else single_operations.found(todo, stage.store.records(Kind.OPERATION))
+        return (len(known) == len(todo),), partial(single_operations.measure, todo, known)
+
+    running = stage.begin_if_new(asked, presses, stage.request(), make)
+    return running, stage.began_with[0]
+
+
+# 1: products.
+
+
+def product_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    """Largest size, precision, threads, whose ways are drawn, and the two buttons."""
+    return _panel("product", address, stage)
+
+
+def products(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
+    """Show the products that are stored for these controls, and measure the others, small ones first."""
+    try:
+        values = _panels()["product"].checked(panel.value)
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+    largest, precision = values["largest"], values["precision"]
+    threads = values["threads"] if values["threads"] < usable_cores() else 0
+    todo = single_operations.products(single_operations.libraries(), largest, precision, threads)
+    running, saved = _run(stage, (largest, precision, threads), values["again"], todo)
+    paint = partial(_paint_products, stage.store, running, saved, todo, largest, values["library"], controls.text)
+    paint_while_it_runs(stage, running, paint)
+
+
+def _paint_products(
+    store: Store, running: BackgroundTask, saved: bool, todo: Sequence[Task], largest: int, label: str, controls: str
+) -> int:
+    now = running.view()
+    points = [item for item in now.items if isinstance(item, Point)]
+    names = list(dict.fromkeys(task.label for task in todo))
+    peaks = single_operations.product_peaks(points, store)
+    unit = "n, of two n × n matrices"
+    words = now.note or f"{len(points)} of {len(todo)} sizes and libraries"
+    return paint_figures(
+        now,
+        {
+            "seconds of a product, the operands on the device, waited for": view.seconds_chart(
+                view.lines_of(points, WAITED), largest, "seconds by size and library", names, unit
+            ),
+            f"seconds by {label}, in all ways": view.seconds_chart(
+                view.ways_of(points, label), largest, "seconds by size and way", view.WAY_LABELS, unit
+            ),
+            "share of the float32 peak measured here": view.share_chart(
+                view.lines_of(points, WAITED), largest, peaks, names, unit, "share of the peak by size and library"
+            ),
+        },
+        layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
+        view.product_sentence(points, label, peaks),
+        _below(points) + view.products_table(points) + view.products_published(points, label),
+        controls,
+    )
+
+
+def _below(points: Sequence[Point]) -> str:
+    """HTML: what was not measured, what disturbed the others, and how a card's figures would come here."""
+    records = [record for point in points for record in point.records.values()]
+    return view.skipped(points) + layout.disturbed(records) + layout.quiet(recorded_gpus.step_note())

@@ -1,0 +1,64 @@
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="full", app_title="Single operations", css_file="../lib/pages/page.css")
+
+with app.setup(hide_code=True):
+    import marimo as mo
+
+    from lib.pages import single_operations, mnist_training
+    from lib.workers.engine import shared_engine
+    from lib.pages.streaming import Stage
+    from lib.storage.store import Store
+
+
+@app.cell(hide_code=True)
+def title(address):
+    mnist_training.plain_title(
+        "single_operations",
+        "From which size on does a graphics card pay?",
+        "One operation by itself: a product of matrices, a few sines, a copy. Small ones are nearly all overhead, and"
+        " large ones run at the speed of the arithmetic or of the memory. Where is the border, and what moves it?",
+        address,
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def product_question(address, product_stage):
+    product_panel = single_operations.product_panel(address, product_stage)
+    mo.md(r"""
+    ## 1 · A product of two matrices
+
+    Two $n \times n$ matrices take $2n^3$ floating-point operations. Up to some size, a call costs the same whatever
+    $n$ is; from there on the time grows with the arithmetic. A clock that stops before the result is there shows
+    only the first of the two. A size that would not fit into memory, or take too long, is drawn hollow: it is
+    predicted, and nothing was allocated for it.
+    """)
+    return (product_panel,)
+
+
+@app.cell(hide_code=True)
+def the_products(product_panel, product_stage):
+    single_operations.products(product_stage, product_panel, mnist_training.controls(product_panel))
+    return
+
+
+@app.cell(hide_code=True)
+def what_next():
+    mo.md(r"""
+    **Try next.** One thread instead of all: which sizes notice it? Then float64, and half precision: where does it
+    pay to compute with fewer bits?
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def shared_state():
+    address = mnist_training.opened("single_operations", single_operations.settings())
+    product_stage = Stage(shared_engine(), Store(), address)
+    return address, product_stage
+
+
+if __name__ == "__main__":
+    app.run()
