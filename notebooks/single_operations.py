@@ -45,6 +45,25 @@ def the_products(product_panel, product_stage):
 
 
 @app.cell(hide_code=True)
+def sine_question(address, sine_stage):
+    sine_panel = single_operations.sine_panel(address, sine_stage)
+    mo.md(r"""
+    ## 2 · A sine of a sine of a sine
+
+    Each sine by itself reads all elements from memory and writes them back: $d$ sines, $d$ passes. Compiled into one
+    program, an element is read once, goes through all sines in a register, and is written once. That helps as far as
+    the passes were what took the time.
+    """)
+    return (sine_panel,)
+
+
+@app.cell(hide_code=True)
+def the_sines(sine_panel, sine_stage):
+    single_operations.sines(sine_stage, sine_panel, mnist_training.controls(sine_panel))
+    return
+
+
+@app.cell(hide_code=True)
 def what_next():
     mo.md(r"""
     **Try next.** One thread instead of all: which sizes notice it? Then float64, and half precision: where does it
@@ -56,8 +75,8 @@ def what_next():
 @app.cell(hide_code=True)
 def shared_state():
     address = mnist_training.opened("single_operations", single_operations.settings())
-    product_stage = Stage(shared_engine(), Store(), address)
-    return address, product_stage
+    product_stage, sine_stage = (Stage(shared_engine(), Store(), address) for _ in range(2))
+    return address, product_stage, sine_stage
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from lib.storage.current import current
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.comparison import Verdict, compared
+from lib.timing.roofline import Ceilings
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import TrainingFailed, WorkerDied
@@ -321,20 +322,29 @@ def worth_from(points: Sequence[Point], others: Sequence[Point], way: str) -> in
     return least
 
 
-def product_peaks(points: Sequence[Point], store: Store) -> dict[str, float]:
+def peak_rates(points: Sequence[Point], store: Store) -> dict[str, float]:
     """Floating-point operations a second at best, by device: of the probe, or of a float32 product that beat it.
 
     Args:
         points: Of products.
         store: Where the probes are; a device without one has no peak.
     """
-    probed = {device: ceilings(Runtime(device=device), store) for device in DEVICES}
-    peaks = {device: one.product_flops_per_s for device, one in probed.items() if one is not None}
+    peaks = {device: one.product_flops_per_s for device, one in _ceilings(store).items()}
     for point in points:
         asked, device = point.task.operation, point.task.runtime.device
         if asked.precision == "float32" and not asked.threads and device in peaks:
             peaks[device] = max(peaks[device], point.rate(WAITED) or 0.0)
     return peaks
+
+
+def bandwidths(store: Store) -> dict[str, float]:
+    """Bytes a second that a large copy reads and writes, by device; a device that was not probed has none."""
+    return {device: one.copy_bytes_per_s for device, one in _ceilings(store).items()}
+
+
+def _ceilings(store: Store) -> dict[str, Ceilings]:
+    probed = {device: ceilings(Runtime(device=device), store) for device in DEVICES}
+    return {device: one for device, one in probed.items() if one is not None}
 
 
 def half_peak_from(points: Sequence[Point], peak_per_s: float, way: str = WAITED) -> int | None:

@@ -1,13 +1,13 @@
 """Connects the notebook on single operations to marimo: its sections, each with controls, a task and a painter."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import marimo as mo
 
 from lib.experiments import single_operations
 from lib.experiments.background import BackgroundTask
-from lib.experiments.single_operations import SIDES, Point, Task
+from lib.experiments.single_operations import LENGTHS, SIDES, Point, Task
 from lib.hardware.cores import usable_cores
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, settings_of, slider
@@ -23,12 +23,18 @@ from lib.views import single_operations as view
 def _panels() -> dict[str, Controls]:
     cores = usable_cores()
     labels = single_operations.labels()
+    usual = "JAX" if "JAX" in labels else labels[0]
     return {
         "product": Controls(
             slider("product.largest", "Rows and columns, up to", 1024, SIDES[1:]),
             dropdown("product.precision", "Precision", "float32", PRECISIONS),
             slider("product.threads", "Threads", cores, range(1, max(cores, 2) + 1)),
-            dropdown("product.library", "All ways of", labels[-1] if len(labels) == 1 else labels[1], labels),
+            dropdown("product.library", "All ways of", usual, labels),
+        ),
+        "sine": Controls(
+            slider("sine.largest", "Elements, up to", LENGTHS[11], LENGTHS[3:]),
+            slider("sine.depth", "Sines in one another", 4, range(1, 17)),
+            dropdown("sine.library", "All ways of", usual, labels),
         ),
     }
 
@@ -81,8 +87,8 @@ def _paint_products(
 ) -> int:
     now = running.view()
     points = [item for item in now.items if isinstance(item, Point)]
-    names = list(dict.fromkeys(task.label for task in todo))
-    peaks = single_operations.product_peaks(points, store)
+    names = _names(todo)
+    peaks = single_operations.peak_rates(points, store)
     unit = "n, of two n × n matrices"
     words = now.note or f"{len(points)} of {len(todo)} sizes and libraries"
     return paint_figures(
@@ -103,6 +109,61 @@ def _paint_products(
         _below(points) + view.products_table(points) + view.products_published(points, label),
         controls,
     )
+
+
+# 2: nested sines.
+
+
+def sine_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    """Largest size, depth, whose ways are drawn, and the two buttons."""
+    return _panel("sine", address, stage)
+
+
+def sines(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
+    """Show the nested sines that are stored for these controls, and measure the others, short ones first."""
+    try:
+        values = _panels()["sine"].checked(panel.value)
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+    largest, depth = values["largest"], values["depth"]
+    todo = single_operations.sines(single_operations.libraries(), largest, depth)
+    running, saved = _run(stage, (largest, depth), values["again"], todo)
+    paint = partial(_paint_sines, stage.store, running, saved, todo, values, controls.text)
+    paint_while_it_runs(stage, running, paint)
+
+
+def _paint_sines(
+    store: Store, running: BackgroundTask, saved: bool, todo: Sequence[Task], values: Mapping, controls: str
+) -> int:
+    now = running.view()
+    points = [item for item in now.items if isinstance(item, Point)]
+    largest, depth, label = values["largest"], values["depth"], values["library"]
+    bandwidths = single_operations.bandwidths(store)
+    words = now.note or f"{len(points)} of {len(todo)} sizes and libraries"
+    return paint_figures(
+        now,
+        {
+            f"seconds of {depth} sines by {label}, in all ways": view.seconds_chart(
+                view.sine_ways_of(points, label), largest, "seconds by size and way", view.SINE_LABELS, "elements"
+            ),
+            "bytes a second, as a share of what a copy moves here": view.share_chart(
+                view.bandwidth_lines(points),
+                largest,
+                bandwidths,
+                _names(todo),
+                "elements",
+                "share of the memory's bandwidth by size and library",
+            ),
+        },
+        layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
+        view.sine_sentence(points, label, depth, bandwidths),
+        _below(points) + view.sines_table(points) + view.sines_published(points, label, depth),
+        controls,
+    )
+
+
+def _names(todo: Sequence[Task]) -> list[str]:
+    return list(dict.fromkeys(task.label for task in todo))
 
 
 def _below(points: Sequence[Point]) -> str:

@@ -187,11 +187,12 @@ def test_a_card_pays_from_where_it_is_faster_to_the_end():
 def test_the_peak_is_the_best_that_was_seen(store):
     fast = Task(NUMPY, Operation("product", 100))
     seen = Point(fast, {WAITED: Record.of(Kind.OPERATION, {"work": 2e6}, of_seconds(1e-5, 0.0))})
-    assert single.product_peaks([seen], store) == {}, "without a probe there is no peak"
+    assert single.peak_rates([seen], store) == {}, "without a probe there is no peak"
     for name in ("product", "copy"):
         subject = {"library": "numpy", "device": "cpu", "name": name, "work": 1e9}
         store.add(Record.of(Kind.CEILING, subject, of_seconds(0.1, 0.0)))
-    assert single.product_peaks([], store) == {"cpu": pytest.approx(1e10)}
-    assert single.product_peaks([seen], store) == {"cpu": pytest.approx(2e11)}
+    assert single.peak_rates([], store) == {"cpu": pytest.approx(1e10)}
+    assert single.peak_rates([seen], store) == {"cpu": pytest.approx(2e11)}
+    assert single.bandwidths(store) == {"cpu": pytest.approx(1e10)}
     assert single.half_peak_from([seen], 2e11) == 100
     assert single.half_peak_from([seen], 5e11) is None

@@ -60,6 +60,7 @@ PANELS = {
     "count": parallel_sweeps.count_panel,
     "mixed": parallel_sweeps.mixed_panel,
     "product": single_operations.product_panel,
+    "sine": single_operations.sine_panel,
 }
 EXPERIMENTS = {
     "rate": page.rate_experiment,

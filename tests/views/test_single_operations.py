@@ -113,3 +113,45 @@ def test_the_table_has_every_way_and_published_figures_are_called_so():
     assert "272\u202fμs" in text
     assert "50% by JAX at n = 1,024" in text
     assert "not measured yet" in view.products_published([], "JAX")
+
+
+def sine(runtime, size, **ways):
+    """Bytes of work: two arrays of float32 a pass, four passes one by one."""
+    task = Task(runtime, Operation("sine", size, depth=4))
+
+    def record(way, seconds):
+        work = 8.0 * size * (4 if way.startswith("eager") else 1)
+        blocks = tuple(seconds * (1 + 0.001 * (k % 5)) for k in range(9))
+        return Record.of(Kind.OPERATION, task.subject | {"name": way, "work": work}, Measurement(blocks, 1, Ended.CAP))
+
+    return Point(task, {way: record(way, seconds) for way, seconds in ways.items()})
+
+
+@pytest.mark.parametrize(
+    ("eager_s", "fused_s", "bandwidth", "words"),
+    [
+        (4e-3, 1e-3, 10e9, ["3 of 4 passes", "JAX is 4 times as fast with it", "8.37 GB/s, 84%", ": memory bound."]),
+        (1e-3, 1e-3, 100e9, ["takes the same time with it", "8% of what a copy moves", "not memory bound"]),
+        (1e-3, 2e-3, 7e9, ["takes 2 times as long with it", "memory and arithmetic take about as long"]),
+    ],
+)
+def test_memory_bound_is_computed(eager_s, fused_s, bandwidth, words):
+    points = [sine(JAX, 2**20, **{"eager/waited": eager_s, "fused/waited": fused_s})]
+    text = view.sine_sentence(points, "JAX", 4, {"cpu": bandwidth})
+    assert [word for word in words if word not in text] == [], text
+    assert view.sine_sentence(points, "NumPy", 4, {"cpu": bandwidth}) == ""
+    assert "bound" not in view.sine_sentence(points, "JAX", 4, {})
+
+
+def test_published_sines_stand_beside_those_measured_here():
+    points = [sine(JAX, 64, **{"eager/waited": 4e-3, "fused/waited": 1e-3}), sine(NUMPY, 64, **{"eager/waited": 1e-3})]
+    text = view.sines_published(points, "JAX", 4)
+    assert "100\u202fμs → 50\u202fμs, four, A100" in text
+    assert "4\u202fms → 1\u202fms, 4 sines of 64 by JAX" in text
+    assert "not measured yet" in view.sines_published([], "JAX", 4)
+    assert [line.label for line in view.sine_ways_of(points, "JAX")] == list(view.SINE_LABELS)
+    assert {(line.label, line.way) for line in view.bandwidth_lines(points)} == {
+        ("JAX", "fused/waited"),
+        ("NumPy", "eager/waited"),
+    }
+    assert "0.000511, 0.000511 GB/s" in view.sines_table(points)
