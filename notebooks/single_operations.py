@@ -64,6 +64,25 @@ def the_sines(sine_panel, sine_stage):
 
 
 @app.cell(hide_code=True)
+def transfer_question(address, transfer_stage):
+    transfer_panel = single_operations.transfer_panel(address, transfer_stage)
+    mo.md(r"""
+    ## 3 · Bringing the data there
+
+    A transfer costs a latency, whatever its size, and a time for each byte. A card reads pageable memory through a
+    buffer of the driver, and pinned memory by itself. On a processor, the library computes in the memory where the
+    data lies already: to copy it is a choice, and an alias costs nothing for each byte.
+    """)
+    return (transfer_panel,)
+
+
+@app.cell(hide_code=True)
+def the_transfers(transfer_panel, transfer_stage):
+    single_operations.transfers(transfer_stage, transfer_panel, mnist_training.controls(transfer_panel))
+    return
+
+
+@app.cell(hide_code=True)
 def what_next():
     mo.md(r"""
     **Try next.** One thread instead of all: which sizes notice it? Then float64, and half precision: where does it
@@ -75,8 +94,8 @@ def what_next():
 @app.cell(hide_code=True)
 def shared_state():
     address = mnist_training.opened("single_operations", single_operations.settings())
-    product_stage, sine_stage = (Stage(shared_engine(), Store(), address) for _ in range(2))
-    return address, product_stage, sine_stage
+    product_stage, sine_stage, transfer_stage = (Stage(shared_engine(), Store(), address) for _ in range(3))
+    return address, product_stage, sine_stage, transfer_stage
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ OPERATION_S = MappingProxyType(
         "total": (751e-6, 4447e-6),
     }
 )
+BATCH_TRANSFER = (100e3, 32e9, (10, 20))  # bytes, bytes a second, and how many times as long it takes to set it up
 PRODUCT_TRANSFER_SHARE = 0.5  # of large products on an A100, the third article
 SINE_S = (100e-6, 50e-6)  # four nested sines on an A100: a kernel each, and compiled into one; the third article
 PRODUCT_S = (272e-6, 109e-6)  # X @ W1 alone: CPU, GPU

@@ -19,6 +19,7 @@ from lib.storage.current import current
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.comparison import Verdict, compared
+from lib.timing.latency import Cost, cost_of
 from lib.timing.roofline import Ceilings
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
@@ -28,6 +29,7 @@ from lib.workers.queue import Request
 
 SIDES = tuple(2**k for k in range(16))  # of the square matrices
 LENGTHS = tuple(4**k for k in range(15))  # elements of the nested sine
+TRANSFERS_BYTES = tuple(4**k for k in range(1, 15))
 LIMIT_S = 30.0  # of measuring one size by one library
 SHARE_OF_MEMORY = 0.8  # of what is free
 CALLS = 6  # of each way at a size, at least, and one that compiles
@@ -142,6 +144,25 @@ def sines(runtimes: Sequence[Runtime], largest: int, depth: int) -> list[Task]:
     return tasks(runtimes, Operation("sine", depth=depth), [length for length in LENGTHS if length <= largest])
 
 
+def transfers(runtimes: Sequence[Runtime], largest_bytes: int) -> list[Task]:
+    """Transfers of 4 bytes to this many."""
+    return tasks(runtimes, Operation("transfer"), [size for size in TRANSFERS_BYTES if size <= largest_bytes])
+
+
+def transfer_costs(points: Sequence[Point]) -> dict[str, Cost]:
+    """Latency and bandwidth of each way that was measured at three sizes or more.
+
+    Args:
+        points: Transfers by one library on one device.
+    """
+    ways = dict.fromkeys(way for point in points for way in point.records)
+    fitted = {}
+    for way in ways:
+        known = {point.size: seconds for point in points if (seconds := point.seconds(way))}
+        fitted[way] = cost_of(list(known), list(known.values()))
+    return {way: cost for way, cost in fitted.items() if cost is not None}
+
+
 def found(todo: Sequence[Task], records: Sequence[Record]) -> dict[Task, Point]:
     """What is stored of these tasks, and still valid."""
     by_subject: dict[tuple, dict[str, Record]] = {}
@@ -193,7 +214,8 @@ def measure(
             return
         earlier.append(point)
         yield point
-    yield from measure_ceilings(_first_group(todo), engine, store, cancel, request)
+    if todo and todo[0].operation.name != "transfer":  # a transfer is held against no peak
+        yield from measure_ceilings(_first_group(todo), engine, store, cancel, request)
 
 
 def _measured(
@@ -265,10 +287,13 @@ def unsupported(task: Task) -> str:
 def needed_bytes(task: Task) -> dict[str, float]:
     """Bytes that measuring this allocates at most, by device.
 
-    A product has two operands and a result, a sine one of each. They lie in host memory as float32 and in their
-    precision, and on the device once to stay and once for what is moved. NumPy has them only once.
+    A transfer has its source, the copies of two calls, and one that stays, pinned or on the card. A product has two
+    operands and a result, a sine one of each. They lie in host memory as float32 and in their precision, and on the
+    device once to stay and once for what is moved. NumPy has them only once.
     """
     asked, arrays = task.operation, 3 if task.operation.name == "product" else 2
+    if asked.name == "transfer":
+        return {"cpu": 4.0 * asked.size} | ({"gpu": 3.0 * asked.size} if task.runtime.device == "gpu" else {})
     elements = asked.size**2 if asked.name == "product" else asked.size
     one = float(elements * ITEM_BYTES[asked.precision])
     host = arrays * one + 4.0 * elements * (asked.precision not in ("float32", "tf32"))
@@ -278,7 +303,7 @@ def needed_bytes(task: Task) -> dict[str, float]:
 
 
 def work_of(operation: Operation) -> float:
-    """What a call's seconds grow with: multiply-adds of a product, elements of a sine."""
+    """What a call's seconds grow with: multiply-adds of a product, elements of a sine, bytes."""
     return float(operation.size**3 if operation.name == "product" else operation.size)
 
 

@@ -7,13 +7,13 @@ import marimo as mo
 
 from lib.experiments import single_operations
 from lib.experiments.background import BackgroundTask
-from lib.experiments.single_operations import LENGTHS, SIDES, Point, Task
+from lib.experiments.single_operations import LENGTHS, SIDES, TRANSFERS_BYTES, Point, Task
 from lib.hardware.cores import usable_cores
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, settings_of, slider
 from lib.pages.streaming import Stage, button, paint_figures, paint_while_it_runs, refuse, stop_button
 from lib.pages.url_state import Address, Setting
-from lib.profiling.request import PRECISIONS, WAITED
+from lib.profiling.request import COPIED, PRECISIONS, WAITED
 from lib.storage.records import Kind
 from lib.storage.store import Store
 from lib.views import recorded_gpus
@@ -35,6 +35,10 @@ def _panels() -> dict[str, Controls]:
             slider("sine.largest", "Elements, up to", LENGTHS[11], LENGTHS[3:]),
             slider("sine.depth", "Sines in one another", 4, range(1, 17)),
             dropdown("sine.library", "All ways of", usual, labels),
+        ),
+        "transfer": Controls(
+            slider("transfer.largest", "Bytes, up to", TRANSFERS_BYTES[11], TRANSFERS_BYTES[2:]),
+            dropdown("transfer.library", "All ways of", usual, labels),
         ),
     }
 
@@ -158,6 +162,51 @@ def _paint_sines(
         layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
         view.sine_sentence(points, label, depth, bandwidths),
         _below(points) + view.sines_table(points) + view.sines_published(points, label, depth),
+        controls,
+    )
+
+
+# 3: transfers.
+
+
+def transfer_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    """Largest size, whose ways are drawn, and the two buttons."""
+    return _panel("transfer", address, stage)
+
+
+def transfers(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
+    """Show the transfers that are stored for these controls, and measure the others, small ones first."""
+    try:
+        values = _panels()["transfer"].checked(panel.value)
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+    todo = single_operations.transfers(single_operations.libraries(), values["largest"])
+    running, saved = _run(stage, (values["largest"],), values["again"], todo)
+    paint = partial(_paint_transfers, running, saved, todo, values["largest"], values["library"], controls.text)
+    paint_while_it_runs(stage, running, paint)
+
+
+def _paint_transfers(
+    running: BackgroundTask, saved: bool, todo: Sequence[Task], largest: int, label: str, controls: str
+) -> int:
+    now = running.view()
+    points = [item for item in now.items if isinstance(item, Point)]
+    costs = single_operations.transfer_costs([point for point in points if point.task.label == label])
+    words = now.note or f"{len(points)} of {len(todo)} sizes and libraries"
+    ways = list(view.TRANSFER_WAYS.values())
+    return paint_figures(
+        now,
+        {
+            f"seconds of a transfer by {label}; dotted: latency + size ÷ bandwidth": view.seconds_chart(
+                view.transfer_lines(points, label), largest, "seconds by size and way", ways, "bytes", [*costs.values()]
+            ),
+            "seconds of a copy by all libraries": view.seconds_chart(
+                view.lines_of(points, COPIED), largest, "seconds by size and library", _names(todo), "bytes"
+            ),
+        },
+        layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
+        view.transfer_sentence(points, label, costs),
+        _below(points) + view.transfers_table(points) + view.transfers_published(label, costs),
         controls,
     )
 

@@ -13,8 +13,13 @@ TRAP_EPOCHS = 5  # short ones, whose average counts the first call
 TRAP_SAMPLES = 20  # single steps, of which the best is taken
 
 
-WAITED, MOVED, RETURNED = "waited", "moved", "returned"  # ways to time an operation: see `lib.profiling.products`
+WAITED, MOVED, RETURNED = (
+    "waited",
+    "moved",
+    "returned",
+)  # ways to time an operation: see `lib.profiling.single_operations`
 EAGER, FUSED = "eager", "fused"  # nested sines: one call each, or compiled into one
+COPIED, PINNED, ALIASED = "copied", "pinned", "aliased"  # transfers: see `lib.profiling.transfers`
 PRECISIONS = ("float64", "float32", "tf32", "bfloat16", "float16")
 ITEM_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 
@@ -24,8 +29,9 @@ class Operation:
     """An operation by itself: what a notebook asks about it, and at which size.
 
     Args:
-        name: `product` of two `size` × `size` matrices, or `sine`, nested `depth` times, of `size` elements.
-        size: Rows and columns, or elements.
+        name: `product` of two `size` × `size` matrices; `sine`, nested `depth` times, of `size` elements; `transfer` of
+            `size` bytes.
+        size: Rows and columns, elements, or bytes.
         precision: One of `PRECISIONS`; TF32 is float32 whose factors a card rounds to ten bits.
         threads: At most so many cores compute; 0: as many as there are.
         depth: Sines in one another.

@@ -1,4 +1,4 @@
-"""Operations by themselves, at one size: a product of square matrices, and sines in one another.
+"""Operations by themselves, at one size: a product of square matrices, sines in one another, or a transfer.
 
 Runs in a library's worker. Each is timed in several ways, block by block in turns:
 
@@ -23,6 +23,7 @@ import numpy as np
 from lib.profiling.harness import CONFIG, Experiment, Repeated, Row, interleaved
 from lib.profiling.operations import LIBRARIES, Library
 from lib.profiling.request import EAGER, FUSED, ITEM_BYTES, MOVED, RETURNED, WAITED, Operation
+from lib.profiling.transfers import transfers
 from lib.timing.measurement import Step, no_wait
 
 LEAST_ROUNDS, MOST_ROUNDS = 3, 9
@@ -44,7 +45,7 @@ def measure_operation(worker: str, device: str, operation: Operation) -> Iterato
         read and write at least. None where it can be stopped.
     """
     library = _library(worker, device)
-    make, work = {"product": (_products, _product_work), "sine": (_sines, _sine_work)}[operation.name]
+    make, work = _OPERATIONS[operation.name]
 
     def surroundings() -> AbstractContextManager:
         stack = ExitStack()
@@ -53,7 +54,7 @@ def measure_operation(worker: str, device: str, operation: Operation) -> Iterato
         return stack
 
     with surroundings():
-        ways, call_s = make(worker, library, operation)
+        ways, call_s = make(worker, device, library, operation)
     yield None
     within = {name: Within(way, surroundings) for name, way in ways.items()}
     for row in interleaved(within, rounds(len(ways), call_s)):
@@ -142,7 +143,7 @@ def _operands(library: Library, shape: tuple[int, ...], count: int, precision: s
     return [library.host(rng.standard_normal(shape, np.float32), precision) for _ in range(count)]
 
 
-def _products(worker: str, library: Library, operation: Operation) -> tuple[dict[str, Experiment], float]:
+def _products(worker: str, _device: str, library: Library, operation: Operation) -> tuple[dict[str, Experiment], float]:
     a, b = _operands(library, (operation.size, operation.size), 2, operation.precision)  # (size, size), in host memory
     here = [library.move(one) for one in (a, b)]
     if worker == "numpy":
@@ -173,7 +174,7 @@ def _product_work(operation: Operation, _way: str) -> float:
     return 2.0 * operation.size**3
 
 
-def _sines(worker: str, library: Library, operation: Operation) -> tuple[dict[str, Experiment], float]:
+def _sines(worker: str, _device: str, library: Library, operation: Operation) -> tuple[dict[str, Experiment], float]:
     (host,) = _operands(library, (operation.size,), 1, operation.precision)  # (size,)
     here = library.move(host)
     programs = _programs(library, operation.depth)
@@ -207,3 +208,21 @@ def _sine_work(operation: Operation, way: str) -> float:
     """Bytes: a pass reads and writes each element once; fused, one pass is left of as many as there are sines."""
     passes = operation.depth if way.startswith(EAGER) else 1
     return 2.0 * ITEM_BYTES[operation.precision] * operation.size * passes
+
+
+def _transfers(
+    worker: str, device: str, _library: Library, operation: Operation
+) -> tuple[dict[str, Experiment], float]:
+    calls = transfers(worker, device, operation.size)
+    return {name: _repeated(call) for name, call in calls.items()}, max(map(_first_call_s, calls.values()))
+
+
+def _transfer_work(operation: Operation, _way: str) -> float:
+    return float(operation.size)
+
+
+_OPERATIONS = {
+    "product": (_products, _product_work),
+    "sine": (_sines, _sine_work),
+    "transfer": (_transfers, _transfer_work),
+}

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import log10
+from math import inf, log2, log10
 
 import altair as alt
 import pandas as pd
@@ -12,9 +12,10 @@ from lib.backends.registry import BACKENDS
 from lib.experiments import published
 from lib.experiments.single_operations import Point, half_peak_from, worth_from
 from lib.formatting import listed, seconds
-from lib.profiling.request import EAGER, FUSED, MOVED, RETURNED, WAITED
+from lib.profiling.request import ALIASED, COPIED, EAGER, FUSED, MOVED, PINNED, RETURNED, WAITED
 from lib.storage.records import Record
 from lib.timing.comparison import Verdict, compared
+from lib.timing.latency import Cost
 from lib.views.chart import HEIGHT, ROW_COLOR, Chart, decades, labels, log_scale, moved_apart, room, styled
 from lib.views.markup import inline, on_demand, table
 
@@ -97,7 +98,9 @@ def size_axis(largest: int, title: str) -> alt.X:
     )
 
 
-def seconds_chart(lines: Sequence[Line], largest: int, title: str, names: Sequence[str], unit: str) -> Chart:
+def seconds_chart(
+    lines: Sequence[Line], largest: int, title: str, names: Sequence[str], unit: str, costs: Sequence[Cost] = ()
+) -> Chart:
     """Median seconds of a call by size, both logarithmic, with quartiles; hollow where predicted and not measured.
 
     Args:
@@ -106,6 +109,7 @@ def seconds_chart(lines: Sequence[Line], largest: int, title: str, names: Sequen
         title: For screen readers.
         names: Of all lines that may come: the plot keeps its width.
         unit: What a size counts.
+        costs: Drawn as thin dotted curves: what transfers of each size should take.
     """
     rows, hollow = [], []
     for line in lines:
@@ -118,7 +122,15 @@ def seconds_chart(lines: Sequence[Line], largest: int, title: str, names: Sequen
                 hollow.append(of | {"y": point.predicted_s, "why": point.why_not})
     most = max([row["y"] for row in rows + hollow], default=0.0)
     domain = (LEAST_S, decades([max(most, 0.05)])[1])
-    return _drawn(rows, hollow, size_axis(largest, unit), domain, log_scale(domain, clamp=True), _SECONDS, title, names)
+    sizes = [2**k for k in range(2, round(log2(largest)) + 1)]
+    fitted = [
+        {"curve": number, "x": size, "y": cost.seconds(size)}
+        for number, cost in enumerate(costs)
+        for size in sizes
+        if cost.seconds(size) > 0
+    ]
+    axis, scale = size_axis(largest, unit), log_scale(domain, clamp=True)
+    return _drawn(rows, hollow, axis, domain, scale, _SECONDS, title, names, fitted)
 
 
 def share_chart(
@@ -165,6 +177,7 @@ def _drawn(
     axis: alt.Axis,
     title: str,
     names: Sequence[str],
+    fitted: Sequence[dict] = (),
 ) -> Chart:
     def y(field: str) -> alt.Y:
         return alt.Y(f"{field}:Q", scale=scale, title=None, axis=axis)
@@ -191,7 +204,14 @@ def _drawn(
             tooltip=["label:N", "why:N", alt.Tooltip("y:Q", title="predicted, not measured", format=".3~s")],
         )
     )
-    spec = styled(alt.layer(spread, lines, dots, skipped, *labels(x, y("y"), y("at"), ROW_COLOR)), height=HEIGHT)
+    curves = (
+        alt.Chart(pd.DataFrame(fitted, columns=["curve", "x", "y"]))
+        .mark_line(strokeWidth=1, strokeDash=[2, 2], opacity=0.7, color="currentColor")
+        .encode(x=x, y=y("y"), detail="curve:N")
+    )
+    spec = styled(
+        alt.layer(curves, spread, lines, dots, skipped, *labels(x, y("y"), y("at"), ROW_COLOR)), height=HEIGHT
+    )
     ends = frame.sort_values("x").groupby("label", sort=False).tail(1).to_dict("records")
     spec["datasets"] |= {"ends": _placed(ends, domain), "room": room(names)}
     return Chart(spec, title)
@@ -429,3 +449,74 @@ def sines_published(points: Sequence[Point], label: str, depth: int) -> str:
         " slower than a processor at 2³² elements, the transfer included."
     )
     return table(["figure", "published", "measured here"], rows) + f'<p class="lab-note">{inline(note)}</p>'
+
+
+# Transfers.
+
+TRANSFER_WAYS = {COPIED: "copied", PINNED: "pinned", ALIASED: "aliased"}
+TRANSFER_COLORS = {PINNED: "#3a72d8", ALIASED: "#0b7a57"}
+
+
+def transfer_lines(points: Sequence[Point], label: str) -> list[Line]:
+    """One library's ways to bring an array to where it computes."""
+    mine = by_label(points).get(label, [])
+    ways = [way for way in TRANSFER_WAYS if any(way in point.records for point in mine)]
+    return [Line(TRANSFER_WAYS[way], TRANSFER_COLORS.get(way, color(mine[0])), mine, way) for way in ways]
+
+
+def transfer_sentence(points: Sequence[Point], label: str, costs: Mapping[str, Cost]) -> str:
+    """What each way costs, with 95 % intervals, and from which size on the bytes cost more than the call.
+
+    Args:
+        points: Of all libraries.
+        label: Of the library that the sentence is about.
+        costs: Of its ways; from `transfer_costs`.
+    """
+    if not costs:
+        return ""
+    parts = [f"{label}, {TRANSFER_WAYS[way]}: {_cost_text(cost)}." for way, cost in costs.items()]
+    copied = costs.get(COPIED)
+    if copied is not None and copied.grows:
+        parts.append(f"Below {_bytes_text(copied.half_bytes)}, most of a copy's time is the call and not its bytes.")
+    largest = max((point for point in by_label(points).get(label, []) if point.records), key=lambda one: one.size)
+    if {COPIED, ALIASED} <= largest.records.keys():
+        steps = (largest.records[way].measurement.step_s for way in (COPIED, ALIASED))
+        ratio = compared(*steps, paired=True)
+        if ratio.verdict is Verdict.SLOWER:
+            parts.append(f"At {_bytes_text(largest.size)} a copy takes {ratio.ratio:,.2g} times as long as an alias.")
+    return " ".join(parts)
+
+
+def _cost_text(cost: Cost) -> str:
+    low_s, high_s = cost.latency_interval_s
+    text = f"{seconds(cost.latency_s)} ({seconds(max(low_s, 0.0))} to {seconds(high_s)})"
+    if not cost.grows:
+        return f"{text} at any size"
+    slow, fast = cost.bandwidth_interval
+    upper = f"{fast / 1e9:.2g}" if fast < inf else "any"
+    return f"{text} + size ÷ {cost.bytes_per_s / 1e9:.2g} GB/s ({slow / 1e9:.2g} to {upper})"
+
+
+def _bytes_text(n_bytes: float) -> str:
+    unit, name = next(((u, n) for u, n in ((2**20, "MiB"), (2**10, "KiB")) if n_bytes >= u), (1, "bytes"))
+    return f"{n_bytes / unit:,.3g} {name}"
+
+
+def transfers_table(points: Sequence[Point]) -> str:
+    """HTML: seconds in each way, and bytes a second of a copy."""
+    return times_table(points, TRANSFER_WAYS, lambda point: f"{(point.rate(COPIED) or 0.0) / 1e9:,.3g} GB/s")
+
+
+def transfers_published(label: str, costs: Mapping[str, Cost]) -> str:
+    """HTML: what the article says of a batch's transfer, beside what the fit says of as many bytes."""
+    n_bytes, bandwidth, (least, most) = published.BATCH_TRANSFER
+    copied = costs.get(COPIED)
+    here = "not measured yet"
+    if copied is not None and copied.grows:
+        raw_s = n_bytes * copied.byte_s
+        times = max(copied.latency_s, 0.0) / raw_s
+        here = f"{seconds(raw_s)}; the call takes {times:.2g} times that ({label}, predicted by the fit)"
+    said = f"{seconds(n_bytes / bandwidth)} at {bandwidth / 1e9:.0f} GB/s; the setup takes {least} to {most} times that"
+    rows = [[f"{n_bytes / 1e3:.0f} kB, a batch of 32 images", said, here]]
+    note = f"Published: “{published.OVERHEAD_ARTICLE}”, calculated there and not measured."
+    return table(["transfer", "published", "here"], rows) + f'<p class="lab-note">{inline(note)}</p>'

@@ -61,6 +61,7 @@ PANELS = {
     "mixed": parallel_sweeps.mixed_panel,
     "product": single_operations.product_panel,
     "sine": single_operations.sine_panel,
+    "transfer": single_operations.transfer_panel,
 }
 EXPERIMENTS = {
     "rate": page.rate_experiment,
