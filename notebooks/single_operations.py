@@ -83,6 +83,43 @@ def the_transfers(transfer_panel, transfer_stage):
 
 
 @app.cell(hide_code=True)
+def first_question(address, first_stage):
+    first_panel = single_operations.first_panel(address, first_stage)
+    mo.md(r"""
+    ## 4 · The first use
+
+    What is slow the first time need not be slow: Python starts, the library is imported, the device is set up, a
+    kernel is loaded, a program is compiled. Each library does it three times here, in processes of its own, without
+    the programs that earlier ones have compiled.
+    """)
+    return (first_panel,)
+
+
+@app.cell(hide_code=True)
+def the_first_use(first_panel, first_stage):
+    single_operations.first_uses(first_stage, first_panel, mnist_training.controls(first_panel))
+    return
+
+
+@app.cell(hide_code=True)
+def fusion_question(address, fusion_stage):
+    fusion_panel = single_operations.fusion_panel(address, fusion_stage)
+    mo.md(r"""
+    ## 5 · What a compiler leaves
+
+    XLA reads a program as a list of operations, fuses those that follow one another element by element, and leaves
+    products to a library. What remains are kernels, and each has to be launched.
+    """)
+    return (fusion_panel,)
+
+
+@app.cell(hide_code=True)
+def the_fusions(fusion_panel, fusion_stage):
+    single_operations.fusions(fusion_stage, fusion_panel, mnist_training.controls(fusion_panel))
+    return
+
+
+@app.cell(hide_code=True)
 def what_next():
     mo.md(r"""
     **Try next.** One thread instead of all: which sizes notice it? Then float64, and half precision: where does it
@@ -94,8 +131,10 @@ def what_next():
 @app.cell(hide_code=True)
 def shared_state():
     address = mnist_training.opened("single_operations", single_operations.settings())
-    product_stage, sine_stage, transfer_stage = (Stage(shared_engine(), Store(), address) for _ in range(3))
-    return address, product_stage, sine_stage, transfer_stage
+    product_stage, sine_stage, transfer_stage, first_stage, fusion_stage = (
+        Stage(shared_engine(), Store(), address) for _ in range(5)
+    )
+    return address, first_stage, fusion_stage, product_stage, sine_stage, transfer_stage
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ OPERATION_S = MappingProxyType(
         "total": (751e-6, 4447e-6),
     }
 )
+LAUNCH_S = (5e-6, 15e-6)  # of a kernel on a card
 BATCH_TRANSFER = (100e3, 32e9, (10, 20))  # bytes, bytes a second, and how many times as long it takes to set it up
 PRODUCT_TRANSFER_SHARE = 0.5  # of large products on an A100, the third article
 SINE_S = (100e-6, 50e-6)  # four nested sines on an A100: a kernel each, and compiled into one; the third article

@@ -31,6 +31,7 @@ SIDES = tuple(2**k for k in range(16))  # of the square matrices
 LENGTHS = tuple(4**k for k in range(15))  # elements of the nested sine
 TRANSFERS_BYTES = tuple(4**k for k in range(1, 15))
 LIMIT_S = 30.0  # of measuring one size by one library
+FIRST_SIZES = (1, 1024, 2**20)  # elements; the article's is 1,024
 SHARE_OF_MEMORY = 0.8  # of what is free
 CALLS = 6  # of each way at a size, at least, and one that compiles
 GIVE_UP_AFTER = 2  # sizes that failed, one after another
@@ -149,6 +150,17 @@ def transfers(runtimes: Sequence[Runtime], largest_bytes: int) -> list[Task]:
     return tasks(runtimes, Operation("transfer"), [size for size in TRANSFERS_BYTES if size <= largest_bytes])
 
 
+def first_uses(runtimes: Sequence[Runtime], size: int) -> list[Task]:
+    """The first use of each library, for four nested sines of this many elements."""
+    return tasks(runtimes, Operation("first use", depth=4), [size])
+
+
+def fusions(runtimes: Sequence[Runtime], batch_size: int, depth: int) -> list[Task]:
+    """What XLA makes of a training step and of nested sines, on each device that JAX has."""
+    mine = [runtime for runtime in runtimes if BACKENDS[runtime.backend].worker == "jax"]
+    return tasks(mine, Operation("fusion", depth=depth), [batch_size])
+
+
 def transfer_costs(points: Sequence[Point]) -> dict[str, Cost]:
     """Latency and bandwidth of each way that was measured at three sizes or more.
 
@@ -214,7 +226,7 @@ def measure(
             return
         earlier.append(point)
         yield point
-    if todo and todo[0].operation.name != "transfer":  # a transfer is held against no peak
+    if todo and todo[0].operation.name in ("product", "sine"):  # what is held against a peak
         yield from measure_ceilings(_first_group(todo), engine, store, cancel, request)
 
 

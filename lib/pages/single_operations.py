@@ -7,13 +7,14 @@ import marimo as mo
 
 from lib.experiments import single_operations
 from lib.experiments.background import BackgroundTask
-from lib.experiments.single_operations import LENGTHS, SIDES, TRANSFERS_BYTES, Point, Task
+from lib.experiments.single_operations import FIRST_SIZES, LENGTHS, SIDES, TRANSFERS_BYTES, Point, Task
 from lib.hardware.cores import usable_cores
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, settings_of, slider
 from lib.pages.streaming import Stage, button, paint_figures, paint_while_it_runs, refuse, stop_button
 from lib.pages.url_state import Address, Setting
 from lib.profiling.request import COPIED, PRECISIONS, WAITED
+from lib.spec import BATCH_SIZES
 from lib.storage.records import Kind
 from lib.storage.store import Store
 from lib.views import recorded_gpus
@@ -40,6 +41,11 @@ def _panels() -> dict[str, Controls]:
             slider("transfer.largest", "Bytes, up to", TRANSFERS_BYTES[11], TRANSFERS_BYTES[2:]),
             dropdown("transfer.library", "All ways of", usual, labels),
         ),
+        "fusion": Controls(
+            slider("fusion.size", "Batch size of the step", 32, BATCH_SIZES),
+            slider("fusion.depth", "Sines in one another", 4, range(1, 17)),
+        ),
+        "first": Controls(slider("first.size", "Elements", 1024, FIRST_SIZES)),
     }
 
 
@@ -110,7 +116,10 @@ def _paint_products(
         },
         layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
         view.product_sentence(points, label, peaks),
-        _below(points) + view.products_table(points) + view.products_published(points, label),
+        _below(points)
+        + layout.quiet(recorded_gpus.step_note())
+        + view.products_table(points)
+        + view.products_published(points, label),
         controls,
     )
 
@@ -150,7 +159,7 @@ def _paint_sines(
             f"seconds of {depth} sines by {label}, in all ways": view.seconds_chart(
                 view.sine_ways_of(points, label), largest, "seconds by size and way", view.SINE_LABELS, "elements"
             ),
-            "bytes a second, as a share of what a copy moves here": view.share_chart(
+            "bytes a second, as a share of what a large copy moves here; above 100 %: in a cache": view.share_chart(
                 view.bandwidth_lines(points),
                 largest,
                 bandwidths,
@@ -211,11 +220,79 @@ def _paint_transfers(
     )
 
 
+# 4: first use.
+
+
+def first_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    """Elements of the array, and the two buttons."""
+    return _panel("first", address, stage)
+
+
+def first_uses(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
+    """Show what a first use costs, stage by stage: stored, or measured now in fresh processes."""
+    try:
+        values = _panels()["first"].checked(panel.value)
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+    todo = single_operations.first_uses(single_operations.libraries(), values["size"])
+    running, saved = _run(stage, (values["size"],), values["again"], todo)
+    paint_while_it_runs(stage, running, partial(_paint_first, running, saved, todo, controls.text))
+
+
+def _paint_first(running: BackgroundTask, saved: bool, todo: Sequence[Task], controls: str) -> int:
+    now = running.view()
+    points = [item for item in now.items if isinstance(item, Point)]
+    words = now.note or f"{len(points)} of {len(todo)} libraries, each in fresh processes"
+    return paint_figures(
+        now,
+        {"seconds before the first result, in a fresh process": view.first_chart(points, _names(todo))},
+        layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
+        view.first_sentence(points),
+        _below(points) + view.first_table(points),
+        controls,
+    )
+
+
+# 5: fusion.
+
+
+def fusion_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    """Batch size, depth, and the two buttons."""
+    return _panel("fusion", address, stage)
+
+
+def fusions(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
+    """Show how many kernels XLA makes of a step and of nested sines: stored, or counted now."""
+    try:
+        values = _panels()["fusion"].checked(panel.value)
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+    asked = values["size"], values["depth"]
+    todo = single_operations.fusions(single_operations.libraries(), *asked)
+    running, saved = _run(stage, asked, values["again"], todo)
+    paint_while_it_runs(stage, running, partial(_paint_fusions, running, saved, todo, values["depth"], controls.text))
+
+
+def _paint_fusions(running: BackgroundTask, saved: bool, todo: Sequence[Task], depth: int, controls: str) -> int:
+    now = running.view()
+    points = [item for item in now.items if isinstance(item, Point)]
+    return paint_figures(
+        now,
+        {"how many, counted from the compiler's text": view.fusion_chart(points)},
+        layout.state_line(
+            layout.saved_or(now.state, saved), len(points), len(todo), now.note or "nothing is timed here", now.problem
+        ),
+        view.fusion_sentence(points, depth),
+        view.skipped(points) + view.fusion_published(),
+        controls,
+    )
+
+
 def _names(todo: Sequence[Task]) -> list[str]:
     return list(dict.fromkeys(task.label for task in todo))
 
 
 def _below(points: Sequence[Point]) -> str:
-    """HTML: what was not measured, what disturbed the others, and how a card's figures would come here."""
+    """HTML: what was not measured, and what disturbed the others."""
     records = [record for point in points for record in point.records.values()]
-    return view.skipped(points) + layout.disturbed(records) + layout.quiet(recorded_gpus.step_note())
+    return view.skipped(points) + layout.disturbed(records)

@@ -20,6 +20,7 @@ WAITED, MOVED, RETURNED = (
 )  # ways to time an operation: see `lib.profiling.single_operations`
 EAGER, FUSED = "eager", "fused"  # nested sines: one call each, or compiled into one
 COPIED, PINNED, ALIASED = "copied", "pinned", "aliased"  # transfers: see `lib.profiling.transfers`
+BEFORE, AFTER, INSIDE = "before", "after", "inside"  # counts: see `lib.profiling.fusion`
 PRECISIONS = ("float64", "float32", "tf32", "bfloat16", "float16")
 ITEM_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 
@@ -30,8 +31,9 @@ class Operation:
 
     Args:
         name: `product` of two `size` × `size` matrices; `sine`, nested `depth` times, of `size` elements; `transfer` of
-            `size` bytes.
-        size: Rows and columns, elements, or bytes.
+            `size` bytes; `first use` of a library, for such sines;
+            `fusion` of a training step on `size` images, and of such sines: counts, not seconds.
+        size: Rows and columns, elements, bytes, or images.
         precision: One of `PRECISIONS`; TF32 is float32 whose factors a card rounds to ten bits.
         threads: At most so many cores compute; 0: as many as there are.
         depth: Sines in one another.

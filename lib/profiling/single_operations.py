@@ -1,4 +1,4 @@
-"""Operations by themselves, at one size: a product of square matrices, sines in one another, or a transfer.
+"""Operations by themselves, at one size: products, nested sines, transfers; first uses, and what a compiler fuses.
 
 Runs in a library's worker. Each is timed in several ways, block by block in turns:
 
@@ -20,11 +20,12 @@ from functools import cache, lru_cache, partial
 
 import numpy as np
 
+from lib.profiling.first_use import first_uses
 from lib.profiling.harness import CONFIG, Experiment, Repeated, Row, interleaved
 from lib.profiling.operations import LIBRARIES, Library
 from lib.profiling.request import EAGER, FUSED, ITEM_BYTES, MOVED, RETURNED, WAITED, Operation
 from lib.profiling.transfers import transfers
-from lib.timing.measurement import Step, no_wait
+from lib.timing.measurement import Ended, Measurement, Step, no_wait
 
 LEAST_ROUNDS, MOST_ROUNDS = 3, 9
 ROUNDS_S = 2.0  # of all ways at a size, unless that makes fewer rounds than the least
@@ -44,6 +45,15 @@ def measure_operation(worker: str, device: str, operation: Operation) -> Iterato
         A row for each way, whose work is what one call does: floating-point operations of a product, bytes that sines
         read and write at least. None where it can be stopped.
     """
+    if operation.name == "first use":
+        yield from _first_uses(worker, device, operation)
+        return
+    if operation.name == "fusion":
+        from lib.profiling.fusion import counts  # JAX only
+
+        for name, count in counts(device, operation.size, operation.depth):
+            yield name, Measurement((float(count),), 1, Ended.CAP), 1.0
+        return
     library = _library(worker, device)
     make, work = _OPERATIONS[operation.name]
 
@@ -59,6 +69,16 @@ def measure_operation(worker: str, device: str, operation: Operation) -> Iterato
     within = {name: Within(way, surroundings) for name, way in ways.items()}
     for row in interleaved(within, rounds(len(ways), call_s)):
         yield None if row is None else (row[0], row[1], work(operation, row[0]))
+
+
+def _first_uses(worker: str, device: str, operation: Operation) -> Iterator[Row | None]:
+    """A row for each stage; a block is a process."""
+    processes = []
+    for found in first_uses(worker, device, operation.size, operation.depth):
+        processes += [found] if found is not None else []
+        yield None
+    for stage in processes[0]:
+        yield stage, Measurement(tuple(found[stage] for found in processes), 1, Ended.CAP), 1.0
 
 
 def rounds(ways: int, call_s: float) -> int:

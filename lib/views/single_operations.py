@@ -12,11 +12,24 @@ from lib.backends.registry import BACKENDS
 from lib.experiments import published
 from lib.experiments.single_operations import Point, half_peak_from, worth_from
 from lib.formatting import listed, seconds
-from lib.profiling.request import ALIASED, COPIED, EAGER, FUSED, MOVED, PINNED, RETURNED, WAITED
+from lib.profiling.request import AFTER, ALIASED, BEFORE, COPIED, EAGER, FUSED, INSIDE, MOVED, PINNED, RETURNED, WAITED
 from lib.storage.records import Record
-from lib.timing.comparison import Verdict, compared
+from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.latency import Cost
-from lib.views.chart import HEIGHT, ROW_COLOR, Chart, decades, labels, log_scale, moved_apart, room, styled
+from lib.views.chart import (
+    HEIGHT,
+    ROW_COLOR,
+    Chart,
+    decades,
+    labels,
+    log_scale,
+    moved_apart,
+    names_y,
+    nice_above,
+    ordered_palette,
+    room,
+    styled,
+)
 from lib.views.markup import inline, on_demand, table
 
 MOVED_COLOR, WRONG_COLOR = "#b04fb4", "#d1623a"
@@ -520,3 +533,216 @@ def transfers_published(label: str, costs: Mapping[str, Cost]) -> str:
     rows = [[f"{n_bytes / 1e3:.0f} kB, a batch of 32 images", said, here]]
     note = f"Published: “{published.OVERHEAD_ARTICLE}”, calculated there and not measured."
     return table(["transfer", "published", "here"], rows) + f'<p class="lab-note">{inline(note)}</p>'
+
+
+# First use.
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the time before a library's first result: the difference of two stages, or one of them."""
+
+    label: str
+    stage: str
+    less: str = ""
+
+
+STAGES = (
+    Stage("Python starts", "process"),
+    Stage("import", "import"),
+    Stage("device and first array", "context"),
+    Stage("kernels of the first call", "first", "steady"),
+    Stage("compiling it as one program", "compiled first", "compiled second"),
+)
+
+
+def stage_s(point: Point, stage: Stage) -> float | None:
+    """Median seconds of a stage, at least 0; None where the library has none."""
+    whole, rest = point.seconds(stage.stage), point.seconds(stage.less) if stage.less else 0.0
+    return None if whole is None or rest is None else max(0.0, whole - rest)
+
+
+def first_chart(points: Sequence[Point], names: Sequence[str]) -> Chart:
+    """Stacked seconds of the stages before a first result, a row for each library."""
+    rows = [
+        {"label": point.task.label, "stage": stage.label, "s": seconds_, "order": number}
+        for point in points
+        for number, stage in enumerate(STAGES)
+        if (seconds_ := stage_s(point, stage)) is not None
+    ]
+    totals: dict[str, float] = {}
+    for row in rows:
+        totals[row["label"]] = totals.get(row["label"], 0.0) + row["s"]
+    labels_ = [stage.label for stage in STAGES]
+    colors = alt.Scale(domain=labels_, range=ordered_palette(len(labels_)))
+    most = nice_above(1.1 * max(totals.values(), default=0.9))
+    x = alt.X(
+        "s:Q", stack="zero", title="seconds", axis=alt.Axis(tickCount=5), scale=alt.Scale(domain=[0, most], nice=False)
+    )
+    bars = (
+        alt.Chart(pd.DataFrame(rows, columns=["label", "stage", "s", "order"]))
+        .mark_bar(height=18)
+        .encode(
+            x=x,
+            y=names_y(names, 170),
+            order="order:Q",
+            color=alt.Color(
+                "stage:N", scale=colors, sort=labels_, legend=alt.Legend(orient="top", title=None, columns=3)
+            ),
+            tooltip=["label:N", "stage:N", alt.Tooltip("s:Q", format=".3~s", title="seconds")],
+        )
+    )
+    ends = pd.DataFrame([{"label": label, "s": s, "text": seconds(s)} for label, s in totals.items()])
+    text = (
+        alt.Chart(ends if totals else pd.DataFrame(columns=["label", "s", "text"]))
+        .mark_text(align="left", dx=6, color="currentColor")
+        .encode(x="s:Q", y=names_y(names, 170), text="text:N")
+    )
+    return Chart(styled(alt.layer(bars, text), height=44 * max(1, len(names))), "stages before the first result")
+
+
+def first_sentence(points: Sequence[Point]) -> str:
+    """Who has a first result when, how much longer a first call takes than a steady one, and when compiling pays."""
+    known = [point for point in points if "first" in point.records]
+    if not known:
+        return ""
+    before = {point.task.label: [stage_s(point, stage) or 0.0 for stage in STAGES[:-1]] for point in known}
+    ordered = sorted(before, key=lambda label: sum(before[label]))
+    parts = [
+        f"{label} has its first result after {seconds(sum(before[label]))}"
+        for label in dict.fromkeys((ordered[0], ordered[-1]))
+    ]
+    largest = max(range(len(STAGES) - 1), key=lambda number: before[ordered[-1]][number])
+    share = before[ordered[-1]][largest] / sum(before[ordered[-1]])
+    said = [f"{listed(parts)}: {share:.0%} of the latter is “{STAGES[largest].label}”."]
+    longer = [
+        f"{point.task.label} {ratio.ratio:,.2g} times"
+        for point in known
+        if (ratio := _compared(point, "first", "steady")).verdict is Verdict.SLOWER
+    ]
+    if longer:
+        said.append(f"As long as a steady call, the first one takes {listed(longer)}.")
+    return " ".join([*said, *filter(None, map(_pays, known))])
+
+
+def _compared(point: Point, first: str, second: str) -> Comparison:
+    return compared(*(point.records[name].measurement.step_s for name in (first, second)), paired=False)
+
+
+def _pays(point: Point) -> str:
+    """After how many calls a compiled program has earned its compilation; empty for a library without."""
+    steady_s, compiled_s, cost_s = point.seconds("steady"), point.seconds("compiled second"), stage_s(point, STAGES[-1])
+    if steady_s is None or compiled_s is None or cost_s is None:
+        return ""
+    if compiled_s >= steady_s:
+        return f"{point.task.label}'s compiled program is no quicker at this size."
+    return f"{point.task.label}'s has earned its compilation after {cost_s / (steady_s - compiled_s):,.2g} calls."
+
+
+def first_table(points: Sequence[Point]) -> str:
+    """HTML: every stage as it was measured, and the article's figure for a launch beside a steady call."""
+    names = ["process", "import", "context", "first", "second", "steady", "compiled first", "compiled second"]
+    rows = [
+        [
+            html.escape(point.task.label),
+            *(point.records[name].measurement.text if name in point.records else "–" for name in names),
+        ]
+        for point in points
+        if point.records
+    ]
+    low_s, high_s = published.LAUNCH_S
+    note = (
+        f"Published: launching a kernel takes {seconds(low_s)} to {seconds(high_s)} (“{published.OVERHEAD_ARTICLE}”);"
+        " a steady call here is four operations and their results' arrival."
+    )
+    return (
+        on_demand("Table", table(["library", *names], rows)) if rows else ""
+    ) + f'<p class="lab-note">{inline(note)}</p>'
+
+
+# Fusion.
+
+PROGRAMS = {"step": "the step", "sine": "the sines"}
+KINDS = {
+    "product": "products",
+    "reduction": "reductions",
+    "elementwise": "element by element",
+    "fusion": "several fused",
+    "single": "one by itself",
+}
+
+
+def count_of(point: Point, program: str, when: str) -> dict[str, int]:
+    """How many operations (before) or kernels (after) of each kind a program has; empty where it was not counted."""
+    names = {kind: f"{program}/{when}/{kind}" for kind in KINDS}
+    return {kind: round(point.seconds(name) or 0.0) for kind, name in names.items() if name in point.records}
+
+
+def fusion_chart(points: Sequence[Point]) -> Chart:
+    """Operations before and kernels after compilation, stacked by kind: a row for each program, device and moment."""
+    rows, ends, names = [], [], []
+    for program, title in PROGRAMS.items():
+        for point in points:
+            device = ", GPU" if point.task.runtime.device == "gpu" else ""
+            for when in (BEFORE, AFTER):
+                counted, label = count_of(point, program, when), f"{title}{device}, {when}"
+                names.append(label)
+                rows += [
+                    {"label": label, "kind": KINDS[kind], "n": n, "order": number}
+                    for number, (kind, n) in enumerate(counted.items())
+                ]
+                ends += [{"label": label, "n": sum(counted.values()), "text": f"{sum(counted.values())}"}]
+    names = names or [f"{title}, {when}" for title in PROGRAMS.values() for when in (BEFORE, AFTER)]
+    kinds = list(KINDS.values())
+    most = nice_above(1.1 * max((end["n"] for end in ends), default=9.0))
+    y = names_y(names, 170)
+    bars = (
+        alt.Chart(pd.DataFrame(rows, columns=["label", "kind", "n", "order"]))
+        .mark_bar(height=18)
+        .encode(
+            x=alt.X("n:Q", stack="zero", title="operations before, kernels after", scale=alt.Scale(domain=[0, most])),
+            y=y,
+            order="order:Q",
+            color=alt.Color(
+                "kind:N",
+                scale=alt.Scale(domain=kinds, range=ordered_palette(len(kinds))),
+                sort=kinds,
+                legend=alt.Legend(orient="top", title=None, columns=3),
+            ),
+            tooltip=["label:N", "kind:N", alt.Tooltip("n:Q", title="how many")],
+        )
+    )
+    text = (
+        alt.Chart(pd.DataFrame(ends, columns=["label", "n", "text"]))
+        .mark_text(align="left", dx=6, color="currentColor")
+        .encode(x="n:Q", y=y, text="text:N")
+    )
+    return Chart(styled(alt.layer(bars, text), height=34 * len(names)), "operations and kernels")
+
+
+def fusion_sentence(points: Sequence[Point], depth: int) -> str:
+    """How many kernels are left of how many operations, and how large the largest fusion is, on each device."""
+    said = []
+    for point in points:
+        before, after = (sum(count_of(point, "step", when).values()) for when in (BEFORE, AFTER))
+        sines = sum(count_of(point, "sine", AFTER).values())
+        if not before:
+            continue
+        where = "On the card" if point.task.runtime.device == "gpu" else "On the processor"
+        products = count_of(point, "step", AFTER).get("product", 0)
+        largest = round(point.seconds(f"step/{INSIDE}/fusion") or 0.0)
+        said.append(
+            f"{where}, XLA makes {after} kernels of the step's {before} operations: {products} of them products, and"
+            f" the largest fusion has {largest} operations. Of {depth} sines it makes {sines}."
+        )
+    return " ".join(said)
+
+
+def fusion_published() -> str:
+    """HTML: what the articles say of compiling, and what the counts correct of it."""
+    note = (
+        f"Published: “{published.OPERATIONS_ARTICLE}” counts four kernels of four sines before `torch.jit.script`, and"
+        f" one after. “{published.OVERHEAD_ARTICLE}” calls a compiled step one fused call: it is one call from Python,"
+        " and as many kernels as are counted above."
+    )
+    return f'<p class="lab-note">{inline(note)}</p>'

@@ -62,6 +62,8 @@ PANELS = {
     "product": single_operations.product_panel,
     "sine": single_operations.sine_panel,
     "transfer": single_operations.transfer_panel,
+    "first": single_operations.first_panel,
+    "fusion": single_operations.fusion_panel,
 }
 EXPERIMENTS = {
     "rate": page.rate_experiment,

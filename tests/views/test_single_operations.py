@@ -197,3 +197,88 @@ def test_what_the_article_calculated_is_not_called_measured():
     assert "calculated there and not measured" in text
     assert "100\u202fμs; the call takes 0.1 times that (JAX, predicted by the fit)" in text
     assert "not measured yet" in view.transfers_published("JAX", {})
+
+
+def first(runtime, **stages):
+    task = Task(runtime, Operation("first use", 1024, depth=4))
+
+    def record(name, seconds):
+        blocks = Measurement(tuple(seconds * (1 + 0.01 * k) for k in range(3)), 1, Ended.CAP)
+        return Record.of(Kind.OPERATION, task.subject | {"name": name, "work": 1.0}, blocks)
+
+    return Point(task, {name.replace("_", " "): record(name.replace("_", " "), s) for name, s in stages.items()})
+
+
+FIRST = [
+    first(NUMPY, process=0.05, **{"import": 0.1}, context=1e-4, first=3e-5, second=5e-6, steady=5e-6),
+    first(
+        JAX,
+        process=0.05,
+        **{"import": 0.7},
+        context=0.01,
+        first=0.1,
+        second=5e-5,
+        steady=5e-5,
+        compiled_first=0.06,
+        compiled_second=4e-5,
+    ),
+]
+
+
+def test_a_first_use_is_told_stage_by_stage():
+    text = view.first_sentence(FIRST)
+    assert text.startswith(
+        "NumPy has its first result after 152\u202fms and JAX has its first result after 869\u202fms"
+    )
+    assert "81% of the latter is “import”." in text
+    assert "the first one takes NumPy 6 times and JAX 2,000 times" in text.replace("2e+03", "2,000")
+    assert "JAX's has earned its compilation after" in text
+    assert "NumPy's" not in text
+    assert view.first_sentence([]) == ""
+
+
+def test_the_stages_are_stacked_and_those_that_a_library_lacks_left_out():
+    chart = view.first_chart(FIRST, ["NumPy", "JAX", "TensorFlow"])
+    stacked = rows(chart, "stage")
+    assert {row["stage"] for row in stacked if row["label"] == "NumPy"} == {stage.label for stage in view.STAGES[:-1]}
+    assert len([row for row in stacked if row["label"] == "JAX"]) == len(view.STAGES)
+    assert view.first_chart([], ["NumPy", "JAX", "TensorFlow"]).height_px == chart.height_px
+    assert "5\u202fμs to 15\u202fμs" in view.first_table(FIRST)
+
+
+def counted(runtime, **counts):
+    task = Task(runtime, Operation("fusion", 32, depth=4))
+    records = {
+        name.replace("_", "/"): Record.of(Kind.OPERATION, {"work": 1.0}, Measurement((float(n),), 1, Ended.CAP))
+        for name, n in counts.items()
+    }
+    return Point(task, records)
+
+
+COUNTED = counted(
+    JAX,
+    step_before_product=5,
+    step_before_elementwise=40,
+    step_after_product=5,
+    step_after_fusion=10,
+    step_inside_fusion=9,
+    sine_before_elementwise=4,
+    sine_after_fusion=1,
+)
+
+
+def test_kernels_are_counted_in_words_and_bars():
+    text = view.fusion_sentence([COUNTED], 4)
+    assert text == (
+        "On the processor, XLA makes 15 kernels of the step's 45 operations: 5 of them products, and the largest fusion"
+        " has 9 operations. Of 4 sines it makes 1."
+    )
+    assert view.fusion_sentence([], 4) == ""
+    totals = {row["label"]: row["text"] for row in rows(view.fusion_chart([COUNTED]), "text")}
+    assert totals == {
+        "the step, before": "45",
+        "the step, after": "15",
+        "the sines, before": "4",
+        "the sines, after": "1",
+    }
+    assert view.fusion_chart([]).height_px == view.fusion_chart([COUNTED]).height_px
