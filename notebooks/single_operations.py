@@ -120,6 +120,24 @@ def the_fusions(fusion_panel, fusion_stage):
 
 
 @app.cell(hide_code=True)
+def overlap_question(address, overlap_stage):
+    overlap_panel = single_operations.overlap_panel(address, overlap_stage)
+    mo.md(r"""
+    ## 6 · At the same time
+
+    A card can bring data there, compute, and bring data back at the same time; so can three threads of a processor.
+    It takes pieces: of one piece alone, each stage needs all that the stage before made.
+    """)
+    return (overlap_panel,)
+
+
+@app.cell(hide_code=True)
+def the_overlap(overlap_panel, overlap_stage):
+    single_operations.overlaps(overlap_stage, overlap_panel, mnist_training.controls(overlap_panel))
+    return
+
+
+@app.cell(hide_code=True)
 def what_next():
     mo.md(r"""
     **Try next.** One thread instead of all: which sizes notice it? Then float64, and half precision: where does it
@@ -131,10 +149,10 @@ def what_next():
 @app.cell(hide_code=True)
 def shared_state():
     address = mnist_training.opened("single_operations", single_operations.settings())
-    product_stage, sine_stage, transfer_stage, first_stage, fusion_stage = (
-        Stage(shared_engine(), Store(), address) for _ in range(5)
+    product_stage, sine_stage, transfer_stage, first_stage, fusion_stage, overlap_stage = (
+        Stage(shared_engine(), Store(), address) for _ in range(6)
     )
-    return address, first_stage, fusion_stage, product_stage, sine_stage, transfer_stage
+    return address, first_stage, fusion_stage, overlap_stage, product_stage, sine_stage, transfer_stage
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ size measured so far took.
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from lib.backends.registry import BACKENDS, DEVICES, Runtime, usable_runtimes, versions
 from lib.experiments.anatomy_of_a_step import stored
@@ -14,7 +14,7 @@ from lib.experiments.peak_rates import ceilings, measure_ceilings
 from lib.hardware.nvml import gpus
 from lib.hardware.optional import free_memory_bytes
 from lib.profiling.operations import LIBRARIES
-from lib.profiling.request import ITEM_BYTES, WAITED, Examination, Operation
+from lib.profiling.request import ITEM_BYTES, LANES, WAITED, Examination, Operation
 from lib.storage.current import current
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -31,6 +31,7 @@ SIDES = tuple(2**k for k in range(16))  # of the square matrices
 LENGTHS = tuple(4**k for k in range(15))  # elements of the nested sine
 TRANSFERS_BYTES = tuple(4**k for k in range(1, 15))
 LIMIT_S = 30.0  # of measuring one size by one library
+OVERLAP_SIZES = tuple(4**k for k in range(8, 13))  # elements
 FIRST_SIZES = (1, 1024, 2**20)  # elements; the article's is 1,024
 SHARE_OF_MEMORY = 0.8  # of what is free
 CALLS = 6  # of each way at a size, at least, and one that compiles
@@ -68,6 +69,7 @@ class Task:
             "precision": asked.precision,
             "threads": asked.threads,
             "depth": asked.depth,
+            "pieces": asked.pieces,
         }
 
 
@@ -159,6 +161,41 @@ def fusions(runtimes: Sequence[Runtime], batch_size: int, depth: int) -> list[Ta
     """What XLA makes of a training step and of nested sines, on each device that JAX has."""
     mine = [runtime for runtime in runtimes if BACKENDS[runtime.backend].worker == "jax"]
     return tasks(mine, Operation("fusion", depth=depth), [batch_size])
+
+
+def overlaps(runtimes: Sequence[Runtime], size: int, depth: int, pieces: int) -> list[Task]:
+    """Nested sines that overlap with their transfers: by NumPy's threads, and by PyTorch's streams on a card."""
+    able = [
+        one for one in runtimes if (BACKENDS[one.backend].worker, one.device) in (("numpy", "cpu"), ("torch", "gpu"))
+    ]
+    return tasks(able, Operation("overlap", depth=depth, pieces=pieces), [size])
+
+
+def spans_of(point: Point, way: str) -> dict[str, list[tuple[float, float]]]:
+    """Seconds at which each piece began and ended, by lane; empty where that was not measured."""
+    names = {lane: [f"{way}/{lane}/{end}" for end in ("begins", "ends")] for lane in LANES}
+    return {
+        lane: list(zip(*(point.records[name].block_s for name in both), strict=True))
+        for lane, both in names.items()
+        if set(both) <= point.records.keys()
+    }
+
+
+def overlapped_share(spans: Mapping[str, Sequence[tuple[float, float]]]) -> float:
+    """The share of a run in which two lanes or more were at work.
+
+    >>> overlapped_share({"there": [(0.0, 1.0), (1.0, 2.0)], "compute": [(1.0, 2.0)], "back": [(2.0, 4.0)]})
+    0.25
+    """
+    edges = sorted({edge for lane in spans.values() for span in lane for edge in span})
+    if not edges or edges[-1] <= edges[0]:
+        return 0.0
+    both_s = sum(
+        high - low
+        for low, high in pairwise(edges)
+        if sum(begin <= low and high <= end for lane in spans.values() for begin, end in lane) > 1
+    )
+    return both_s / (edges[-1] - edges[0])
 
 
 def transfer_costs(points: Sequence[Point]) -> dict[str, Cost]:
@@ -303,7 +340,7 @@ def needed_bytes(task: Task) -> dict[str, float]:
     operands and a result, a sine one of each. They lie in host memory as float32 and in their precision, and on the
     device once to stay and once for what is moved. NumPy has them only once.
     """
-    asked, arrays = task.operation, 3 if task.operation.name == "product" else 2
+    asked, arrays = task.operation, 2 if task.operation.name == "sine" else 3
     if asked.name == "transfer":
         return {"cpu": 4.0 * asked.size} | ({"gpu": 3.0 * asked.size} if task.runtime.device == "gpu" else {})
     elements = asked.size**2 if asked.name == "product" else asked.size

@@ -7,13 +7,13 @@ import marimo as mo
 
 from lib.experiments import single_operations
 from lib.experiments.background import BackgroundTask
-from lib.experiments.single_operations import FIRST_SIZES, LENGTHS, SIDES, TRANSFERS_BYTES, Point, Task
+from lib.experiments.single_operations import FIRST_SIZES, LENGTHS, OVERLAP_SIZES, SIDES, TRANSFERS_BYTES, Point, Task
 from lib.hardware.cores import usable_cores
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, settings_of, slider
 from lib.pages.streaming import Stage, button, paint_figures, paint_while_it_runs, refuse, stop_button
 from lib.pages.url_state import Address, Setting
-from lib.profiling.request import COPIED, PRECISIONS, WAITED
+from lib.profiling.request import COPIED, IN_PIECES, IN_TURN, PRECISIONS, WAITED
 from lib.spec import BATCH_SIZES
 from lib.storage.records import Kind
 from lib.storage.store import Store
@@ -44,6 +44,11 @@ def _panels() -> dict[str, Controls]:
         "fusion": Controls(
             slider("fusion.size", "Batch size of the step", 32, BATCH_SIZES),
             slider("fusion.depth", "Sines in one another", 4, range(1, 17)),
+        ),
+        "overlap": Controls(
+            slider("overlap.size", "Elements", OVERLAP_SIZES[3], OVERLAP_SIZES),
+            slider("overlap.depth", "Sines in one another", 4, range(1, 17)),
+            slider("overlap.pieces", "Pieces", 8, (2, 4, 8, 16, 32)),
         ),
         "first": Controls(slider("first.size", "Elements", 1024, FIRST_SIZES)),
     }
@@ -284,6 +289,48 @@ def _paint_fusions(running: BackgroundTask, saved: bool, todo: Sequence[Task], d
         ),
         view.fusion_sentence(points, depth),
         view.skipped(points) + view.fusion_published(),
+        controls,
+    )
+
+
+# 6: overlap.
+
+
+def overlap_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    """Elements, depth, pieces, and the two buttons."""
+    return _panel("overlap", address, stage)
+
+
+def overlaps(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
+    """Show transfers and sines in turn and in pieces, as lanes: stored, or measured now."""
+    try:
+        values = _panels()["overlap"].checked(panel.value)
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+    asked = values["size"], values["depth"], values["pieces"]
+    todo = single_operations.overlaps(single_operations.libraries(), *asked)
+    running, saved = _run(stage, asked, values["again"], todo)
+    paint_while_it_runs(stage, running, partial(_paint_overlaps, running, saved, todo, controls.text))
+
+
+def _paint_overlaps(running: BackgroundTask, saved: bool, todo: Sequence[Task], controls: str) -> int:
+    now = running.view()
+    points = [item for item in now.items if isinstance(item, Point)]
+    most_s = view.last_end_s(points)
+    figures = {
+        f"{task.label}, {way}: the lanes of one run": view.lanes_chart(
+            next((point for point in points if point.task == task), None), way, most_s
+        )
+        for task in todo
+        for way in (IN_TURN, IN_PIECES)
+    }
+    words = now.note or f"{len(points)} of {len(todo)} devices"
+    return paint_figures(
+        now,
+        figures,
+        layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
+        view.overlap_sentence(points),
+        _below(points) + view.overlap_published(),
         controls,
     )
 

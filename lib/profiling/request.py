@@ -21,6 +21,8 @@ WAITED, MOVED, RETURNED = (
 EAGER, FUSED = "eager", "fused"  # nested sines: one call each, or compiled into one
 COPIED, PINNED, ALIASED = "copied", "pinned", "aliased"  # transfers: see `lib.profiling.transfers`
 BEFORE, AFTER, INSIDE = "before", "after", "inside"  # counts: see `lib.profiling.fusion`
+IN_TURN, IN_PIECES = "in turn", "in pieces"  # see `lib.profiling.overlap`
+LANES = ("there", "compute", "back")
 PRECISIONS = ("float64", "float32", "tf32", "bfloat16", "float16")
 ITEM_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 
@@ -31,12 +33,13 @@ class Operation:
 
     Args:
         name: `product` of two `size` × `size` matrices; `sine`, nested `depth` times, of `size` elements; `transfer` of
-            `size` bytes; `first use` of a library, for such sines;
-            `fusion` of a training step on `size` images, and of such sines: counts, not seconds.
+            `size` bytes; `first use` of a library, for such sines; `fusion` of a training step on `size` images, and of
+            such sines: counts, not seconds; `overlap` of such sines with the transfers there and back.
         size: Rows and columns, elements, bytes, or images.
         precision: One of `PRECISIONS`; TF32 is float32 whose factors a card rounds to ten bits.
         threads: At most so many cores compute; 0: as many as there are.
         depth: Sines in one another.
+        pieces: Of the array, in `overlap`.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Operation:
     precision: str = "float32"
     threads: int = 0
     depth: int = 1
+    pieces: int = 1
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ import numpy as np
 from lib.profiling.first_use import first_uses
 from lib.profiling.harness import CONFIG, Experiment, Repeated, Row, interleaved
 from lib.profiling.operations import LIBRARIES, Library
+from lib.profiling.overlap import measure_overlap
 from lib.profiling.request import EAGER, FUSED, ITEM_BYTES, MOVED, RETURNED, WAITED, Operation
 from lib.profiling.transfers import transfers
 from lib.timing.measurement import Ended, Measurement, Step, no_wait
@@ -45,14 +46,8 @@ def measure_operation(worker: str, device: str, operation: Operation) -> Iterato
         A row for each way, whose work is what one call does: floating-point operations of a product, bytes that sines
         read and write at least. None where it can be stopped.
     """
-    if operation.name == "first use":
-        yield from _first_uses(worker, device, operation)
-        return
-    if operation.name == "fusion":
-        from lib.profiling.fusion import counts  # JAX only
-
-        for name, count in counts(device, operation.size, operation.depth):
-            yield name, Measurement((float(count),), 1, Ended.CAP), 1.0
+    if operation.name in _OTHERWISE:
+        yield from _OTHERWISE[operation.name](worker, device, operation)
         return
     library = _library(worker, device)
     make, work = _OPERATIONS[operation.name]
@@ -79,6 +74,21 @@ def _first_uses(worker: str, device: str, operation: Operation) -> Iterator[Row 
         yield None
     for stage in processes[0]:
         yield stage, Measurement(tuple(found[stage] for found in processes), 1, Ended.CAP), 1.0
+
+
+def _fusions(_worker: str, device: str, operation: Operation) -> Iterator[Row]:
+    """A row for each count, which is no time."""
+    from lib.profiling.fusion import counts  # JAX only
+
+    for name, count in counts(device, operation.size, operation.depth):
+        yield name, Measurement((float(count),), 1, Ended.CAP), 1.0
+
+
+_OTHERWISE: dict[str, Callable[[str, str, Operation], Iterator[Row | None]]] = {
+    "first use": _first_uses,
+    "fusion": _fusions,
+    "overlap": measure_overlap,
+}
 
 
 def rounds(ways: int, call_s: float) -> int:

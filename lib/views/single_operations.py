@@ -10,9 +10,23 @@ import pandas as pd
 
 from lib.backends.registry import BACKENDS
 from lib.experiments import published
-from lib.experiments.single_operations import Point, half_peak_from, worth_from
+from lib.experiments.single_operations import Point, half_peak_from, overlapped_share, spans_of, worth_from
 from lib.formatting import listed, seconds
-from lib.profiling.request import AFTER, ALIASED, BEFORE, COPIED, EAGER, FUSED, INSIDE, MOVED, PINNED, RETURNED, WAITED
+from lib.profiling.request import (
+    AFTER,
+    ALIASED,
+    BEFORE,
+    COPIED,
+    EAGER,
+    FUSED,
+    IN_PIECES,
+    IN_TURN,
+    INSIDE,
+    MOVED,
+    PINNED,
+    RETURNED,
+    WAITED,
+)
 from lib.storage.records import Record
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.latency import Cost
@@ -263,7 +277,7 @@ def _best(known: Mapping[str, list[Point]], peaks: Mapping[str, float]) -> str:
     least_s = there[quickest].seconds(WAITED) or 0.0
     text = f"At n = {size:,}, {quickest} has the shortest time, {seconds(least_s)}: {rate / 1e9:,.3g} GFLOP/s"
     if peak := peaks.get(there[quickest].task.runtime.device):
-        text += f", {rate / peak:.0%} of the float32 peak that was measured here"
+        text += f", {100 * rate / peak:.2g} % of the float32 peak that was measured here"
     others = [one for name, one in there.items() if name != quickest]
     alike = [
         one.task.label
@@ -301,6 +315,16 @@ def _worth(known: Mapping[str, list[Point]]) -> list[str]:
     return said
 
 
+def times(ratio: float) -> str:
+    """A factor with two digits, without an exponent.
+
+    >>> times(3456.7), times(1.234), times(12.3)
+    ('3,500', '1.2', '12')
+    """
+    rounded = float(f"{ratio:.2g}")
+    return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"
+
+
 def _from(words: str, least: int | None) -> str:
     return f"{words} from n = {least:,} on".strip() if least else f"{words} not at the largest n".strip()
 
@@ -314,7 +338,7 @@ def _mistake(mine: Sequence[Point], label: str) -> str:
         if ratio.verdict is Verdict.SLOWER:
             return (
                 f"A clock that does not wait for the result would show {label}'s product of n = {point.size:,}"
-                f" {ratio.ratio:,.2g} times too fast."
+                f" {times(ratio.ratio)} times too fast."
             )
     return f"Not waiting for {label} hides nothing that can be told here." if both else ""
 
@@ -417,9 +441,9 @@ def sine_sentence(points: Sequence[Point], label: str, depth: int, bandwidths: M
     ratio = compared(eager, fused, paired=True)
     text = f"Fusing {depth} sines into one program saves {depth - 1} of {depth} passes over memory"
     if ratio.verdict is Verdict.SLOWER:
-        text += f"; at {last.size:,} elements {label} is {ratio.ratio:.2g} times as fast with it."
+        text += f"; at {last.size:,} elements {label} is {times(ratio.ratio)} times as fast with it."
     else:
-        what = {Verdict.SAME: "takes the same time", Verdict.FASTER: f"takes {1 / ratio.ratio:.2g} times as long"}
+        what = {Verdict.SAME: "takes the same time", Verdict.FASTER: f"takes {times(1 / ratio.ratio)} times as long"}
         text += f"; at {last.size:,} elements {label} {what.get(ratio.verdict, 'is not told apart')} with it."
     return f"{text} {_bound(last, label, bandwidths)}".strip()
 
@@ -496,7 +520,7 @@ def transfer_sentence(points: Sequence[Point], label: str, costs: Mapping[str, C
         steps = (largest.records[way].measurement.step_s for way in (COPIED, ALIASED))
         ratio = compared(*steps, paired=True)
         if ratio.verdict is Verdict.SLOWER:
-            parts.append(f"At {_bytes_text(largest.size)} a copy takes {ratio.ratio:,.2g} times as long as an alias.")
+            parts.append(f"At {_bytes_text(largest.size)} a copy takes {times(ratio.ratio)} times as long as an alias.")
     return " ".join(parts)
 
 
@@ -527,8 +551,8 @@ def transfers_published(label: str, costs: Mapping[str, Cost]) -> str:
     here = "not measured yet"
     if copied is not None and copied.grows:
         raw_s = n_bytes * copied.byte_s
-        times = max(copied.latency_s, 0.0) / raw_s
-        here = f"{seconds(raw_s)}; the call takes {times:.2g} times that ({label}, predicted by the fit)"
+        setup = max(copied.latency_s, 0.0) / raw_s
+        here = f"{seconds(raw_s)}; the call takes {setup:.2g} times that ({label}, predicted by the fit)"
     said = f"{seconds(n_bytes / bandwidth)} at {bandwidth / 1e9:.0f} GB/s; the setup takes {least} to {most} times that"
     rows = [[f"{n_bytes / 1e3:.0f} kB, a batch of 32 images", said, here]]
     note = f"Published: “{published.OVERHEAD_ARTICLE}”, calculated there and not measured."
@@ -616,7 +640,7 @@ def first_sentence(points: Sequence[Point]) -> str:
     share = before[ordered[-1]][largest] / sum(before[ordered[-1]])
     said = [f"{listed(parts)}: {share:.0%} of the latter is “{STAGES[largest].label}”."]
     longer = [
-        f"{point.task.label} {ratio.ratio:,.2g} times"
+        f"{point.task.label} {times(ratio.ratio)} times"
         for point in known
         if (ratio := _compared(point, "first", "steady")).verdict is Verdict.SLOWER
     ]
@@ -636,7 +660,7 @@ def _pays(point: Point) -> str:
         return ""
     if compiled_s >= steady_s:
         return f"{point.task.label}'s compiled program is no quicker at this size."
-    return f"{point.task.label}'s has earned its compilation after {cost_s / (steady_s - compiled_s):,.2g} calls."
+    return f"{point.task.label}'s has earned its compilation after {times(cost_s / (steady_s - compiled_s))} calls."
 
 
 def first_table(points: Sequence[Point]) -> str:
@@ -744,5 +768,84 @@ def fusion_published() -> str:
         f"Published: “{published.OPERATIONS_ARTICLE}” counts four kernels of four sines before `torch.jit.script`, and"
         f" one after. “{published.OVERHEAD_ARTICLE}” calls a compiled step one fused call: it is one call from Python,"
         " and as many kernels as are counted above."
+    )
+    return f'<p class="lab-note">{inline(note)}</p>'
+
+
+# Overlap.
+
+LANE_LABELS = {"there": "bring there", "compute": "compute", "back": "bring back"}
+
+
+def lanes_chart(point: Point | None, way: str, most_s: float) -> Chart:
+    """When each lane was at work in one run, a bar for each piece.
+
+    Args:
+        point: None while nothing was measured.
+        way: `IN_TURN` or `IN_PIECES`.
+        most_s: End of the axis, the same for both ways.
+    """
+    spans = spans_of(point, way) if point is not None else {}
+    rows = [
+        {"label": LANE_LABELS[lane], "begin": 1e3 * begin, "end": 1e3 * end, "piece": f"{number} of {len(pieces)}"}
+        for lane, pieces in spans.items()
+        for number, (begin, end) in enumerate(pieces, 1)
+    ]
+    names = list(LANE_LABELS.values())
+    x = alt.X("begin:Q", title="milliseconds", scale=alt.Scale(domain=[0, nice_above(1e3 * most_s)], nice=False))
+    bars = (
+        alt.Chart(pd.DataFrame(rows, columns=["label", "begin", "end", "piece"]))
+        .mark_bar(height=16, stroke="currentColor", strokeWidth=0.4)
+        .encode(
+            x=x,
+            x2="end:Q",
+            y=names_y(names, 110),
+            color=alt.Color("label:N", scale=alt.Scale(domain=names, range=ordered_palette(len(names))), legend=None),
+            tooltip=["label:N", "piece:N", alt.Tooltip("begin:Q", format=".3~g"), alt.Tooltip("end:Q", format=".3~g")],
+        )
+    )
+    return Chart(styled(alt.layer(bars), height=32 * len(names)), f"lanes, {way}")
+
+
+def last_end_s(points: Sequence[Point]) -> float:
+    """Seconds of the longest run whose lanes are drawn; a hundredth of a second without any."""
+    ends = [
+        end
+        for point in points
+        for way in (IN_TURN, IN_PIECES)
+        for lane in spans_of(point, way).values()
+        for _, end in lane
+    ]
+    return max(ends, default=0.01)
+
+
+def overlap_sentence(points: Sequence[Point]) -> str:
+    """Whether pieces pay, on each device, and for which share of a run two stages were at work."""
+    said = []
+    for point in points:
+        if not {IN_TURN, IN_PIECES} <= point.records.keys():
+            continue
+        ratio = compared(*(point.records[way].measurement.step_s for way in (IN_TURN, IN_PIECES)), paired=True)
+        shares = [overlapped_share(spans_of(point, way)) for way in (IN_TURN, IN_PIECES)]
+        what = {
+            Verdict.SLOWER: f"{times(ratio.ratio)} times as fast",
+            Verdict.FASTER: f"{times(1 / ratio.ratio)} times as slow",
+            Verdict.SAME: "as fast",
+            Verdict.UNCLEAR: "not told apart",
+        }[ratio.verdict]
+        pieces = point.task.operation.pieces
+        said.append(
+            f"{point.task.label}: in turn, two stages are at work for {shares[0]:.0%} of a run, in {pieces} pieces for"
+            f" {shares[1]:.0%}; with pieces it is {what}."
+        )
+    return " ".join(said)
+
+
+def overlap_published() -> str:
+    """HTML: what the article found with its streams, and why it could find nothing else."""
+    note = (
+        f"Published: “{published.OPERATIONS_ARTICLE}” sees not much of a benefit in three streams, and gives no figure."
+        " Its streams cannot overlap: each is synchronised before the next one begins, there is one piece, and pageable"
+        " memory is copied by the host."
     )
     return f'<p class="lab-note">{inline(note)}</p>'

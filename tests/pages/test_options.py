@@ -64,6 +64,7 @@ PANELS = {
     "transfer": single_operations.transfer_panel,
     "first": single_operations.first_panel,
     "fusion": single_operations.fusion_panel,
+    "overlap": single_operations.overlap_panel,
 }
 EXPERIMENTS = {
     "rate": page.rate_experiment,
