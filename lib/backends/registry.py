@@ -15,7 +15,7 @@ from types import MappingProxyType
 from lib.backends import cuda
 from lib.backends.base import Train
 from lib.hardware.cores import usable_cores
-from lib.hardware.nvidia_smi import nvidia_cards, nvidia_driver_answers
+from lib.hardware.nvidia_smi import cards, nvidia_driver_answers
 
 DEVICES = ("cpu", "gpu")
 
@@ -229,6 +229,9 @@ def unavailable(runtime: Runtime) -> Unavailable | None:
     # First, because no installation helps without a GPU.
     if runtime.device == "gpu" and not nvidia_driver_answers():
         return Unavailable("no NVIDIA driver answers on this machine", "use a machine with an NVIDIA GPU")
+    if runtime.device == "gpu" and not cards():
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return Unavailable(f"CUDA_VISIBLE_DEVICES={hidden} hides every graphics card", "unset it, and start again")
     missing = [name for name in backend.needs if not _installed(name)]
     if missing:
         return Unavailable(f"{', '.join(missing)} is not installed", backend.remedy)
@@ -258,7 +261,7 @@ _installed = cache(cuda.installed)
 
 def device_count(device: str) -> int:
     """Number of JAX devices of a worker: GPUs, or on a CPU one per core (see `worker_environment`)."""
-    return usable_cores() if device == "cpu" else len(nvidia_cards())
+    return usable_cores() if device == "cpu" else len(cards())
 
 
 def worker_environment(runtime: Runtime, compilation_cache: str | None, threads: int | None = None) -> dict[str, str]:
@@ -283,6 +286,8 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
     else:
         # Allocate GPU memory as needed, because several workers share the GPU.
         environment |= {
+            "CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card in cards()),
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             "JAX_PLATFORMS": "cuda,cpu",
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
             "TF_FORCE_GPU_ALLOW_GROWTH": "true",

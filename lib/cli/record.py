@@ -22,7 +22,7 @@ from lib.backends.registry import all_runtimes, unavailable, usable_runtimes, ve
 from lib.experiments.full_recording import Battery
 from lib.formatting import sentence
 from lib.hardware.machine import details, machine_id, this_machine
-from lib.hardware.nvidia_smi import nvidia_cards
+from lib.hardware.nvidia_smi import cards
 from lib.hardware.optional import FileLock, Timeout
 from lib.storage.export import MAX_PRICE, NoExport, export_to, read_export
 from lib.storage.records import Kind, this_command
@@ -264,21 +264,20 @@ def choose_card(number: int | None) -> None:
     Raises:
         CannotRecord: There is no such GPU.
     """
-    cards = nvidia_cards()
-    if number is None and len(cards) < 2:
+    found = cards()
+    if number is None and len(found) < 2:
         return
-    if not 0 <= (number or 0) < len(cards):
+    if not 0 <= (number or 0) < len(found):
         raise CannotRecord(
-            f"card: expected 0 to {len(cards) - 1}, got {number}"
-            if cards
+            f"card: expected 0 to {len(found) - 1}, got {number}"
+            if found
             else f"card: expected a machine with a driver that answers, got {number} on one without; leave --card out"
         )
     if number is None:
         print(
-            f"{len(cards)} graphics cards; the first is recorded, another by --card 1 and a file of its own", flush=True
+            f"{len(found)} graphics cards; the first is recorded, another by --card 1 and a file of its own", flush=True
         )
-    os.environ["CUDA_VISIBLE_DEVICES"] = str(number or 0)
-    nvidia_cards.cache_clear()
+    os.environ["CUDA_VISIBLE_DEVICES"] = found[number or 0].uuid
 
 
 def _price(dollars_per_h: float | None, dated: str) -> dict[str, object]:

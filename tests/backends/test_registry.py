@@ -12,6 +12,7 @@ from lib.backends.registry import (
     versions,
     worker_environment,
 )
+from lib.hardware.nvidia_smi import Card
 
 WITH_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=+reduce"
 
@@ -28,16 +29,23 @@ def test_the_table_says_why_a_runtime_is_missing(monkeypatch):
     assert "no NVIDIA driver" in gpu.reason
     assert unavailable(Runtime("numpy")) is None
     monkeypatch.setattr(table, "nvidia_driver_answers", lambda: True)
+    hidden = unavailable(Runtime("jax-epoch", "gpu"))
+    assert hidden is not None
+    assert "hides every graphics card" in hidden.reason
+    monkeypatch.setattr(table, "cards", lambda: (Card("GPU-11aa", "NVIDIA L4", "570.86.10"),))
     monkeypatch.setattr(table, "_installed", lambda name: "cuda" not in name)
     without_cuda = unavailable(Runtime("jax-epoch", "gpu"))
     assert without_cuda is not None
     assert "make install" in without_cuda.remedy
 
 
-def test_a_gpu_worker_sees_the_card_and_a_cpu_worker_does_not():
+def test_a_gpu_worker_is_given_the_cards_by_uuid_and_a_cpu_worker_none(driver, monkeypatch):
+    driver("570.86.10")
     assert worker_environment(Runtime("jax-epoch", "cpu"), None)["CUDA_VISIBLE_DEVICES"] == "-1"
     gpu = worker_environment(Runtime("keras-tensorflow", "gpu"), None)
-    assert "CUDA_VISIBLE_DEVICES" not in gpu
+    assert gpu["CUDA_VISIBLE_DEVICES"] == "GPU-11aa,GPU-22bb"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert worker_environment(Runtime("jax-epoch", "gpu"), None)["CUDA_VISIBLE_DEVICES"] == "GPU-22bb"
     assert gpu["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
 
 
