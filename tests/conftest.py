@@ -99,6 +99,14 @@ def engine() -> Iterator[Engine]:
     shared.close()
 
 
+@pytest.fixture
+def lone_engine() -> Iterator[Engine]:
+    """Its workers are started under the environment that the test has set."""
+    alone = Engine()
+    yield alone
+    alone.close()
+
+
 @pytest.fixture(autouse=True)
 def undisturbed(monkeypatch) -> None:
     """What runs beside a test is no reason for it to measure again; where a disturbance is the subject, this is

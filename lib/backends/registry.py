@@ -18,6 +18,11 @@ from lib.hardware.cores import usable_cores
 from lib.hardware.nvidia_smi import cards, nvidia_driver_answers
 
 DEVICES = ("cpu", "gpu")
+# How the factors of a product of float32 matrices are rounded: not at all, to 10 bits after the point, or to 7. Sums
+# are of float32 in each. Processors are asked for float32 only.
+PRECISIONS = ("float32", "tf32", "bfloat16")
+JAX_PRECISION = {"float32": "highest", "tf32": "TF32_TF32_F32", "bfloat16": "BF16_BF16_F32"}
+OLDEST_WITH_TF32 = 8.0  # compute capability, Ampere; bfloat16 too (NVIDIA, CUDA C++ programming guide)
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Backend:
     needs: tuple[str, ...]  # modules that must be installed
     remedy: str
     devices: tuple[str, ...] = ("cpu",)
+    precisions: tuple[str, ...] = PRECISIONS[:2]  # on a GPU that has them
     programs: tuple[str, ...] = ()  # one of them must be on the path
     # False: an epoch takes minutes, so only the race, which times parts of an epoch, runs it.
     whole_epochs: bool = True
@@ -67,6 +73,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("jax", "jaxlib"),
                 "pip install jax jaxlib",
                 DEVICES,
+                PRECISIONS,
             ),
             Backend(
                 "jax-step",
@@ -78,6 +85,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("jax", "jaxlib"),
                 "pip install jax jaxlib",
                 DEVICES,
+                PRECISIONS,
             ),
             Backend(
                 "numpy",
@@ -110,7 +118,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("torch",),
                 "make torch, and install g++",
                 DEVICES,
-                COMPILERS,
+                programs=COMPILERS,
                 taken_apart=False,
             ),
             Backend(
@@ -187,10 +195,11 @@ DEFAULT = "jax-epoch"
 
 @dataclass(frozen=True, order=True)
 class Runtime:
-    """A backend on a device, which runs a training."""
+    """A backend on a device, which runs a training, and the precision of its products there."""
 
     backend: str = DEFAULT
     device: str = "cpu"
+    precision: str = PRECISIONS[0]
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
@@ -199,10 +208,39 @@ class Runtime:
             )
         if self.device not in DEVICES:
             raise ValueError(f"device: expected cpu or gpu, got {self.device!r}; choose one of these")
+        offered = BACKENDS[self.backend].precisions if self.device == "gpu" else PRECISIONS[:1]
+        if self.precision not in offered:
+            raise ValueError(f"precision: expected {' or '.join(offered)}, got {self.precision!r}; choose one of these")
 
     @property
     def label(self) -> str:
-        return BACKENDS[self.backend].label + (", GPU" if self.device == "gpu" else "")
+        """Its name for people; float32, in which all are compared, goes without saying."""
+        precision = {"tf32": ", TF32"}.get(self.precision, f", {self.precision}")
+        rounded = precision if self.precision != PRECISIONS[0] else ""
+        return BACKENDS[self.backend].label + (", GPU" if self.device == "gpu" else "") + rounded
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Its place in a list of runtimes: those on a CPU first, then by precision, then in the order of the table."""
+        return self.device, PRECISIONS.index(self.precision), list(BACKENDS).index(self.backend)
+
+    @property
+    def address(self) -> str:
+        """Its name in an address: `backend/device`, and the precision unless it is float32."""
+        return self._path(self.backend)
+
+    @property
+    def process(self) -> str:
+        """Name of the worker process that runs it: runtimes with the same library, device and precision share one."""
+        return self._path(BACKENDS[self.backend].worker)
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """What a record says of it."""
+        return {"backend": self.backend, "device": self.device, "precision": self.precision}
+
+    def _path(self, first: str) -> str:
+        return "/".join((first, self.device, *([self.precision] if self.precision != PRECISIONS[0] else [])))
 
     @property
     def color(self) -> str:
@@ -218,8 +256,14 @@ class Unavailable:
 
 
 def all_runtimes() -> list[Runtime]:
+    """Every backend on each of its devices, in float32; and in the other precisions that this machine's GPU has."""
+    on_gpu = PRECISIONS if any(card.compute_capability >= OLDEST_WITH_TF32 for card in cards()[:1]) else PRECISIONS[:1]
     return [
-        Runtime(backend.key, device) for device in DEVICES for backend in BACKENDS.values() if device in backend.devices
+        Runtime(backend.key, device, precision)
+        for device in DEVICES
+        for precision in (on_gpu if device == "gpu" else PRECISIONS[:1])
+        for backend in BACKENDS.values()
+        if device in backend.devices and precision in backend.precisions
     ]
 
 
@@ -291,7 +335,13 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
             "JAX_PLATFORMS": "cuda,cpu",
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
             "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+            "JAX_DEFAULT_MATMUL_PRECISION": JAX_PRECISION[runtime.precision],
+            "CUPY_TF32": str(int(runtime.precision == "tf32")),
         }
+        # Over anything that a program or a default says, in all of NVIDIA's own libraries.
+        environment |= {"NVIDIA_TF32_OVERRIDE": "0"} if runtime.precision == "float32" else {}
+        # TensorFlow writes as a warning why it does not use the card; the worker passes it on.
+        environment |= {"TF_CPP_MIN_LOG_LEVEL": "1"} if "tensorflow" in BACKENDS[runtime.backend].needs else {}
     if compilation_cache is not None:
         environment |= {
             "JAX_COMPILATION_CACHE_DIR": compilation_cache,

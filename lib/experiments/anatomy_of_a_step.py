@@ -33,6 +33,7 @@ class AnatomyTask:
             "examination": self.examination.kind,
             "by": self.runtime.backend if parts else BACKENDS[self.runtime.backend].worker,
             "device": self.runtime.device,
+            "precision": self.runtime.precision,
             "hidden": self.examination.network.label,
             "batch_size": self.examination.batch_size,
         }
@@ -67,8 +68,8 @@ def seconds_of(record: Record) -> float:
 
 def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> list[AnatomyTask]:
     """The operations once for each library and device, then the parts of the step of every runtime that has them."""
-    libraries = {(BACKENDS[runtime.backend].worker, runtime.device): runtime for runtime in reversed(runtimes)}
-    operations = [runtime for (worker, _), runtime in libraries.items() if worker in LIBRARIES]
+    libraries = {runtime.process: runtime for runtime in reversed(runtimes)}
+    operations = [runtime for runtime in libraries.values() if BACKENDS[runtime.backend].worker in LIBRARIES]
     operations.sort(key=lambda runtime: (runtime.device, list(LIBRARIES).index(BACKENDS[runtime.backend].worker)))
     return [AnatomyTask(runtime, Examination("operations", network, batch_size)) for runtime in operations] + [
         AnatomyTask(runtime, Examination("parts", network, batch_size))

@@ -57,8 +57,7 @@ class Cell:
     def subject(self) -> dict[str, str | int | float]:
         """What identifies its records."""
         return {
-            "backend": self.runtime.backend,
-            "device": self.runtime.device,
+            **self.runtime.subject,
             "batch_size": self.batch_size,
             "hidden": self.network.label,
         }

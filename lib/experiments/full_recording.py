@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lib.backends.registry import BACKENDS, DEFAULT, Runtime, usable_runtimes, versions
+from lib.backends.registry import BACKENDS, DEFAULT, DEVICES, Runtime, usable_runtimes, versions
 from lib.data.mnist import Facts
 from lib.experiments import anatomy_of_a_step, backend_race, parallel_sweeps, time_to_accuracy
 from lib.experiments.backend_race import NETWORK, Cell, all_cells, records_and_notes
@@ -69,8 +69,8 @@ class Battery:
     runtimes: Sequence[Runtime] = field(default_factory=usable_runtimes)
     request: Request = field(default_factory=Request)
     facts: Facts | None = None
-    _failed: dict[tuple[str, str], int] = field(default_factory=dict)
-    _library: tuple[str, str] | None = None
+    _failed: dict[str, int] = field(default_factory=dict)
+    _library: str | None = None
 
     def run(self) -> Iterator[Note]:
         """Measure what is missing, until it is done or `cancel` is set.
@@ -116,7 +116,7 @@ class Battery:
         return [(f"race, round {n}", lambda n=n: self._repetitions(all_cells(self.runtimes), n)) for n in numbers]
 
     def _perform(self, task: RecordingTask) -> Iterator[Note]:
-        library = _library_of(task.runtime)
+        library = task.runtime.process
         if self._failed.get(library, 0) >= GIVE_UP_AFTER:
             return
         if self._library not in (None, library) or task.pooled:
@@ -141,11 +141,14 @@ class Battery:
     def _ceilings(self) -> list[RecordingTask]:
         # Keras' ceilings are those of the library below it; TensorFlow is reached through Keras alone.
         libraries = {
-            library: runtime
+            runtime.process: runtime
             for runtime in self.runtimes
-            if (library := _library_of(runtime))[0] not in ("keras-jax", "keras-torch")
+            if BACKENDS[runtime.backend].worker not in ("keras-jax", "keras-torch")
         }
-        has = {(record.subject["library"], record.subject["device"]) for record in self.store.records(Kind.CEILING)}
+        has = {
+            tuple(record.says(name) for name in ("library", "device", "precision"))
+            for record in self.store.records(Kind.CEILING)
+        }
         return [
             RecordingTask(
                 runtime.label,
@@ -154,16 +157,16 @@ class Battery:
                     [runtime], self.engine, self.store, cancel, self.request
                 ),
             )
-            for library, runtime in libraries.items()
-            if library not in has
+            for runtime in libraries.values()
+            if (BACKENDS[runtime.backend].worker, runtime.device, runtime.precision) not in has
         ]
 
     def _repetitions(self, cells: list[Cell], rounds: int) -> list[RecordingTask]:
         """Library by library, so that no two are in memory at once; in a different order each round."""
         todo = backend_race.plan(cells, self.store.records(Kind.RACE), rounds)
-        libraries = list(dict.fromkeys(_library_of(cell.runtime) for cell in cells))
+        libraries = list(dict.fromkeys(cell.runtime.process for cell in cells))
         order = [libraries[i] for i in np.random.default_rng(rounds).permutation(len(libraries))]
-        todo.sort(key=lambda cell: order.index(_library_of(cell.runtime)))
+        todo.sort(key=lambda cell: order.index(cell.runtime.process))
         return [
             RecordingTask(
                 f"{cell.runtime.label}, {cell.network.label} at batch size {cell.batch_size:,}",
@@ -216,7 +219,7 @@ class Battery:
                 lambda cancel, runtime=runtime: self._points(runtime, cancel),
             )
             for runtime in self.runtimes
-            if runtime.backend == DEFAULT and runtime.device not in known
+            if runtime in (Runtime(DEFAULT, device) for device in DEVICES) and runtime.device not in known
         ]
 
     def _points(self, runtime: Runtime, cancel: Cancel) -> Iterator[object]:
@@ -306,9 +309,5 @@ def failure(task: RecordingTask, sentence: str) -> Record:
         task: What was to be measured.
         sentence: What happened instead.
     """
-    subject = {"task": task.name, "backend": task.runtime.backend, "device": task.runtime.device} | task.subject
+    subject = {"task": task.name} | task.runtime.subject | task.subject
     return Record(Kind.FAILURE, subject, (), 1, Ended.CAP.name, (sentence,), versions(task.runtime.backend))
-
-
-def _library_of(runtime: Runtime) -> tuple[str, str]:
-    return BACKENDS[runtime.backend].worker, runtime.device

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from lib.backends.registry import BACKENDS, Runtime, versions
+from lib.backends.registry import BACKENDS, PRECISIONS, Runtime, versions
 from lib.experiments.anatomy_of_a_step import stored
 from lib.hardware.machine import last_level_cache_bytes, machine_id
 from lib.profiling.request import Examination
@@ -36,17 +36,18 @@ def measure_ceilings(
         WorkerDied: A worker ended while it measured; the text says what to do.
         TrainingFailed: A library could not be measured; the text says why.
     """
-    cached = {
-        (r.machine, r.versions, r.subject.get("library"), r.subject.get("device")) for r in store.records(Kind.CEILING)
-    }
-    libraries = {(BACKENDS[runtime.backend].worker, runtime.device): runtime for runtime in runtimes}
-    for number, ((library, device), runtime) in enumerate(libraries.items(), 1):
+    cached = store.records(Kind.CEILING)
+    libraries = {runtime.process: runtime for runtime in runtimes}
+    for number, runtime in enumerate(libraries.values(), 1):
         made_by = versions(runtime.backend)
-        if cancel.is_set() or (machine_id(), made_by, library, device) in cached:
+        subject = runtime.subject | {"library": BACKENDS[runtime.backend].worker}
+        del subject["backend"]
+        of_it = [record for record in cached if record.is_about(subject)]
+        if cancel.is_set() or any((record.machine, record.versions) == (machine_id(), made_by) for record in of_it):
             continue
         doing = f"what this machine can reach at best: {runtime.label}, {number} of {len(libraries)} libraries"
         messages = engine.examine(runtime, Examination("ceilings"), cancel, request)
-        events = stored(messages, store, Kind.CEILING, {"library": library, "device": device}, made_by, doing)
+        events = stored(messages, store, Kind.CEILING, subject, made_by, doing)
         yield from (event for event in events if isinstance(event, Note))
 
 
@@ -57,11 +58,11 @@ def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
     GPU.
     """
     known = [record for record in store.records(Kind.CEILING) if record.machine == machine_id()]
-    product, copy = (best_rate(known, runtime.device, name) for name in ("product", "copy"))
+    product, copy = (best_rate(known, runtime.device, name, runtime.precision) for name in ("product", "copy"))
     dispatch_s = {
         backend.key: one.measurement.median_s
         for one in known
-        if (one.subject.get("name"), one.subject.get("device")) == ("dispatch", runtime.device)
+        if one.is_about({"name": "dispatch", "device": runtime.device, "precision": runtime.precision})
         for backend in BACKENDS.values()
         if backend.worker == one.subject["library"]
     }
@@ -70,17 +71,18 @@ def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
     return Ceilings(product, copy, dispatch_s, last_level_cache_bytes() if runtime.device == "cpu" else 0)
 
 
-def best_rate(records: Iterable[Record], device: str, name: str) -> float | None:
+def best_rate(records: Iterable[Record], device: str, name: str, precision: str = PRECISIONS[0]) -> float | None:
     """The highest rate that any library reaches on a device; None without a record of it.
 
     Args:
         records: Of any kind; those of peak rates are used.
         device: "cpu" or "gpu".
         name: "product", in FLOP/s, or "copy", in bytes/s.
+        precision: Of the products.
     """
     rates = (
         float(one.subject["work"]) / float(min(one.measurement.step_s))
         for one in records
-        if one.kind == Kind.CEILING and (one.subject.get("device"), one.subject.get("name")) == (device, name)
+        if one.kind == Kind.CEILING and one.is_about({"name": name, "device": device, "precision": precision})
     )
     return max(rates, default=None)

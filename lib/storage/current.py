@@ -23,6 +23,6 @@ def current(records: Sequence[Record], kind: Kind, subject: Mapping[str, object]
         for record in records
         if record.kind == kind
         and (record.machine, record.sources, record.versions) == here
-        and all(record.subject.get(name) == value for name, value in subject.items())
+        and record.is_about(subject)
     ]
     return sorted(found, key=lambda record: record.measured_at)

@@ -76,6 +76,9 @@ class Curve:
         return len(self.epochs) >= n_epochs or (bool(self.epochs) and self.epochs[-1].diverged_step is not None)
 
 
+_BEFORE = {"precision": "float32"}  # what records of older versions do not say
+
+
 def this_command() -> str:
     """The command that runs this program, of at most 200 characters, and without the names of folders."""
     words = list(getattr(sys, "orig_argv", sys.argv))
@@ -125,6 +128,14 @@ class Record:
             measured.warnings,
             versions,
         )
+
+    def says(self, name: str) -> str | int | float | None:
+        """What its subject says under a name; where an older version did not say it, what that stood for."""
+        return self.subject.get(name, _BEFORE.get(name))
+
+    def is_about(self, subject: Mapping[str, object]) -> bool:
+        """Whether its subject agrees with all of these; it may say more."""
+        return all(self.says(name) == value for name, value in subject.items())
 
     @property
     def measurement(self) -> Measurement:

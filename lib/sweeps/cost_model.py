@@ -287,7 +287,7 @@ class StepTimes:
         return found
 
     def _subject(self, program: Subject) -> Subject:
-        return program | {"device": self.runtime.device}
+        return program | {"device": self.runtime.device, "precision": self.runtime.precision}
 
     def _remembered(self, program: Subject) -> list[Record]:
         if self.store is None:

@@ -19,7 +19,7 @@ from lib.backends.base import Epoch, FirstCall, Parameters, Steps, no_parameters
 from lib.backends.cuda import installed
 from lib.backends.fingerprint import source_digest
 from lib.backends.known_answer import WrongNumbers, verify
-from lib.backends.registry import BACKENDS, Runtime, load_train, versions, worker_environment
+from lib.backends.registry import Runtime, load_train, versions, worker_environment
 from lib.data.mnist import Data, load
 from lib.hardware.cores import usable_cores
 from lib.spec import Training
@@ -202,7 +202,7 @@ def refuse_if_wrong(runtime: Runtime, data: Data | None = None, stacked: bool = 
         name: value for name, value in worker_environment(runtime, None, threads=1).items() if name == "XLA_FLAGS"
     }
     try:
-        verify(runtime.backend, runtime.device, data or _data(), stacked)
+        verify(runtime, data or _data(), stacked)
     except WrongNumbers as error:
         raise OtherVersions(f"worker {name_of_process()}: {error}") from error
 
@@ -286,7 +286,7 @@ class LocalPool:
         self.executor.shutdown(wait=wait, kill_workers=True)
 
 
-_pools: dict[tuple[str, str], LocalPool] = {}
+_pools: dict[str, LocalPool] = {}
 _guard = threading.Lock()
 
 
@@ -297,7 +297,7 @@ def local_pool(runtime: Runtime, fresh: bool = False) -> LocalPool:
         runtime: What shall train.
         fresh: End the pool that there is and make another, because it broke or does what nobody wants.
     """
-    key = (BACKENDS[runtime.backend].worker, runtime.device)
+    key = runtime.process
     with _guard:
         if fresh and key in _pools:
             _pools.pop(key).close()
@@ -316,7 +316,7 @@ def close_pools() -> None:
 def is_warm(runtime: Runtime) -> bool:
     """Whether the processes of the runtime's pool are running."""
     with _guard:
-        pool = _pools.get((BACKENDS[runtime.backend].worker, runtime.device))
+        pool = _pools.get(runtime.process)
         return pool is not None and pool.is_warm
 
 

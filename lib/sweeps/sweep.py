@@ -69,8 +69,7 @@ def row(finished: Finished) -> dict[str, object]:
     training, runtime, curve = finished.item.training, finished.item.runtime, finished.curve
     last = curve.epochs[-1]
     return {
-        "backend": runtime.backend,
-        "device": runtime.device,
+        **runtime.subject,
         "hidden_layers": training.network.label,
         "learning_rate": training.learning_rate,
         "batch_size": training.batch_size,

@@ -56,8 +56,8 @@ class Shown:
 
 
 def key_of(cell: Cell) -> str:
-    """A cell's name in the widget: `backend/device/batch size`."""
-    return f"{cell.runtime.backend}/{cell.runtime.device}/{cell.batch_size}"
+    """A cell's name in the widget: `runtime/batch size`."""
+    return f"{cell.runtime.address}/{cell.batch_size}"
 
 
 def table(

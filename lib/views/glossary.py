@@ -22,6 +22,10 @@ WORDS = {
     "overhead": "whatever a step takes beside its arithmetic: Python, dispatch, launches, copies, waiting",
     "roofline, floor": "the least time that this machine could take, from its best rates of arithmetic and of memory",
     "step": "one batch: forward, loss, gradient, update of all weights",
+    "TF32, bfloat16": (
+        "float32 whose factors are rounded to 10 or 7 bits before a graphics card multiplies them: faster, less exact,"
+        " and named wherever it is used"
+    ),
     "throughput": "images or steps per second",
     "validation accuracy": "the share of 12,000 other images that the network names correctly",
     "vmap": "JAX's way to run one program for many networks at once",

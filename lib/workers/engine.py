@@ -90,7 +90,7 @@ class _Worker:
         self.sources = source_digest()
         self.about: About | None = None
         self.guard = threading.Lock()  # several threads may wait for the worker to be ready; one of them reads
-        arguments = (str(os.getpid()), runtime.backend, runtime.device, str(idle_s))
+        arguments = (str(os.getpid()), str(idle_s), runtime.backend, runtime.device, runtime.precision)
         self._process = Process("lib.workers.worker", arguments, complete_environment(runtime))
         self.connection = self._process.connection
         self._sign_of_life = (0.0, time.monotonic())  # processor time, and when it was that
@@ -182,7 +182,7 @@ class Engine:
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
-        self._workers: dict[tuple[str, str], _Worker] = {}
+        self._workers: dict[str, _Worker] = {}
         self._guard = threading.Lock()
         self._queue = Queue()
         self._ids = itertools.count(1)
@@ -195,11 +195,11 @@ class Engine:
         self._worker(runtime)
 
     def pids(self) -> dict[str, int]:
-        """Process ids of the workers that are ready, by library and device."""
+        """Process ids of the workers that are ready, by `Runtime.process`."""
         with self._guard:
             return {
-                f"{library}/{device}": worker.about.pid
-                for (library, device), worker in self._workers.items()
+                name: worker.about.pid
+                for name, worker in self._workers.items()
                 if worker.about is not None and worker.usable
             }
 
@@ -365,7 +365,7 @@ class Engine:
             yield Disturbed(self._machine.beside.disturbs)
 
     def _worker(self, runtime: Runtime) -> _Worker:
-        key = (BACKENDS[runtime.backend].worker, runtime.device)
+        key = runtime.process
         with self._guard:
             worker = self._workers.get(key)
             if worker is not None and not worker.usable:
@@ -489,7 +489,7 @@ class Engine:
         worker.close()
 
 
-def _close_all(workers: dict[tuple[str, str], _Worker]) -> None:
+def _close_all(workers: dict[str, _Worker]) -> None:
     while workers:
         workers.popitem()[1].close()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from lib.backends.base import Event, Parameters
+from lib.backends.devices import CardFacts
 from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
 from lib.profiling.request import Examination
@@ -80,6 +81,7 @@ class About:
     pid: int
     data: Facts
     versions: str  # of everything that the numbers depend on
+    card: CardFacts | None = None  # that the library computes on; None: the processor
 
 
 @dataclass(frozen=True)

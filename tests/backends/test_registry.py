@@ -5,6 +5,7 @@ import pytest
 import lib.backends.registry as table
 from lib.backends import cuda
 from lib.backends.registry import (
+    BACKENDS,
     XLA_WITHOUT_WRONG_SUMS,
     Runtime,
     all_runtimes,
@@ -54,7 +55,40 @@ def test_unknown_runtimes_are_refused():
         Runtime("torch7")
     with pytest.raises(ValueError, match="device: expected cpu or gpu"):
         Runtime("numpy", "tpu")
-    assert len({(runtime.backend, runtime.device) for runtime in all_runtimes()}) == len(all_runtimes())
+    with pytest.raises(ValueError, match="precision: expected float32, got 'tf32'"):
+        Runtime("jax-epoch", "cpu", "tf32")
+    with pytest.raises(ValueError, match="precision: expected float32 or tf32, got 'bfloat16'"):
+        Runtime("torch", "gpu", "bfloat16")
+    for name in ("address", "label"):
+        assert len({getattr(runtime, name) for runtime in all_runtimes()}) == len(all_runtimes())
+
+
+def test_rounded_products_are_runtimes_of_their_own_where_the_card_has_them(driver, monkeypatch):
+    assert {runtime.precision for runtime in all_runtimes()} == {"float32"}, "there is no card"
+    driver("570.86.10")  # its first card is an L4
+    rounded = [runtime for runtime in all_runtimes() if runtime.precision != "float32"]
+    assert "JAX, one call an epoch, GPU, TF32" in [runtime.label for runtime in rounded]
+    assert {BACKENDS[runtime.backend].worker for runtime in rounded if runtime.precision == "bfloat16"} == {"jax"}
+    assert all(runtime.device == "gpu" for runtime in rounded)
+    assert [runtime.place for runtime in all_runtimes()] == sorted(runtime.place for runtime in all_runtimes())
+    one = Runtime("jax-step", "gpu", "tf32")
+    assert (one.address, one.process) == ("jax-step/gpu/tf32", "jax/gpu/tf32")
+    assert one.process == Runtime("jax-epoch", "gpu", "tf32").process != Runtime("jax-epoch", "gpu").process
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")  # a T4, which has neither
+    assert {runtime.precision for runtime in all_runtimes()} == {"float32"}
+
+
+def test_every_library_of_a_gpu_worker_is_told_the_precision(driver):
+    driver("570.86.10")
+    plain = worker_environment(Runtime("jax-epoch", "gpu"), None)
+    assert plain["NVIDIA_TF32_OVERRIDE"] == "0"
+    assert (plain["JAX_DEFAULT_MATMUL_PRECISION"], plain["CUPY_TF32"]) == ("highest", "0")
+    rounded = worker_environment(Runtime("jax-epoch", "gpu", "tf32"), None)
+    assert "NVIDIA_TF32_OVERRIDE" not in rounded
+    assert (rounded["JAX_DEFAULT_MATMUL_PRECISION"], rounded["CUPY_TF32"]) == ("TF32_TF32_F32", "1")
+    assert "JAX_DEFAULT_MATMUL_PRECISION" not in worker_environment(Runtime("jax-epoch"), None)
+    tensorflow = worker_environment(Runtime("keras-tensorflow", "gpu"), None)
+    assert tensorflow["TF_CPP_MIN_LOG_LEVEL"] == "1", "why it does not use the card is a warning"
 
 
 def test_a_runtime_says_what_to_do_about_it(driver, monkeypatch):

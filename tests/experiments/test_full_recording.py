@@ -63,10 +63,7 @@ def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
     runtimes = [Runtime("numpy"), Runtime("jax-epoch"), Runtime("jax-step"), Runtime("keras-jax")]
     battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), runtimes)
     for rounds in (1, 2, 3):
-        libraries = [
-            battery_module._library_of(task.runtime)
-            for task in battery._repetitions(experiment_cells(runtimes), rounds)
-        ]
+        libraries = [task.runtime.process for task in battery._repetitions(experiment_cells(runtimes), rounds)]
         changes = sum(one != other for one, other in itertools.pairwise(libraries))
         assert changes == 2, "three libraries, each in one piece"
 

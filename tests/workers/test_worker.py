@@ -49,7 +49,7 @@ import sys
 from multiprocessing import Pipe
 from lib.workers.worker import main
 ours, theirs = Pipe()
-main(theirs, sys.argv[1], 'numpy', 'cpu', '30')
+main(theirs, sys.argv[1], '30', 'numpy', 'cpu')
 """
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
