@@ -297,7 +297,11 @@ def _remarks(known: Mapping[Cell, Standing]) -> list[str]:
             f"At batch size 32 the same epoch takes Keras on TensorFlow {comparison.ratio:.1f} times as long as JAX in"
             " one call."
         )
-    remarks = findings(Observed(batch_sizes=tuple({cell.batch_size for cell in known})))
+    compared_rows = Observed(
+        batch_sizes=tuple({cell.batch_size for cell in known}),
+        precisions=tuple({cell.runtime.precision for cell in known}),
+    )
+    remarks = findings(compared_rows)
     return parts + [finding.text for finding in remarks]
 
 

@@ -325,7 +325,7 @@ class Engine:
                     worker, lambda: cancel.is_set() or self._queue.must_give_way(ticket, quantum_s=0)
                 )
                 if worker.about is not None and not cancel.is_set():
-                    yield Ready(worker.about.data)
+                    yield Ready(worker.about.data, worker.about.card)
                     resume = worker is started_on
                     started_on = worker
                     try:

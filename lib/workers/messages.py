@@ -174,6 +174,7 @@ class Ready:
     """The worker that will train is ready; comes before the first progress, and says what data it has."""
 
     data: Facts
+    card: CardFacts | None = None  # that it computes on; None: the processor, or no worker yet
 
 
 @dataclass(frozen=True)
