@@ -48,7 +48,7 @@ def _complaint(runtime: Runtime, data: Data, stacked: bool) -> str:
             return (
                 f"“{runtime.label}” computes wrongly here, so it is not used: {what} is off by {off:.2g} of"
                 f" its value from float64, expected at most {TOLERANCE[runtime.precision]:g}; start it with"
-                f" XLA_FLAGS unset, or install another version of its library ({versions(runtime.backend)})"
+                f" XLA_FLAGS unset, or install another version of its library ({versions(runtime)})"
             )
     return ""
 

@@ -352,10 +352,10 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
 
 
 @cache
-def versions(key: str) -> str:
-    """Python's version and those of the libraries that the backend's numbers depend on, without importing them."""
+def versions(runtime: Runtime) -> str:
+    """Python's version and those of the libraries that its numbers depend on, without importing them."""
     found = {"python": platform.python_version()}
-    for name in ("numpy", *BACKENDS[key].needs):
+    for name in ("numpy", *BACKENDS[runtime.backend].needs):
         packages = (name, f"{name}-cpu", f"{name}-cuda12x", f"{name}-cuda13x")
         found[name] = next(filter(None, map(cuda.package_version, packages)), "")
     return ", ".join(f"{name} {version}" for name, version in found.items() if version)

@@ -135,7 +135,7 @@ def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[
         "machine": this_machine().line,
         "details": details(),
         "data": battery.facts.source if battery.facts else "",
-        "libraries": {runtime.label: versions(runtime.backend) for runtime in battery.runtimes},
+        "libraries": {runtime.label: versions(runtime) for runtime in battery.runtimes},
         "not_here": [
             [runtime.label, gap.reason, gap.remedy]
             for runtime in all_runtimes()

@@ -40,7 +40,7 @@ class AnatomyTask:
 
     def found(self, records: Sequence[Record]) -> dict[str, Record]:
         """The latest record that is still valid, by name of the experiment."""
-        known = current(records, Kind.ANATOMY, self.subject, self.runtime.backend)
+        known = current(records, Kind.ANATOMY, self.subject, self.runtime)
         return {str(record.subject["name"]): record for record in known}
 
     def seconds(self, records: Sequence[Record]) -> dict[str, float]:
@@ -102,7 +102,7 @@ def measure_tasks(
             return
         doing = f"{task.runtime.label}: {_TITLES[task.examination.kind]}"
         messages = engine.examine(task.runtime, task.examination, cancel, request)
-        yield from stored(messages, store, Kind.ANATOMY, task.subject, versions(task.runtime.backend), doing)
+        yield from stored(messages, store, Kind.ANATOMY, task.subject, versions(task.runtime), doing)
 
 
 _TITLES = {"operations": "operation by operation", "parts": "the parts of its step", "traps": "the traps"}

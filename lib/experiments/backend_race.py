@@ -94,7 +94,7 @@ def plan(cells: Sequence[Cell], cached: Sequence[Record], rounds: int = ROUNDS, 
 
 def records_of(cell: Cell, records: Sequence[Record]) -> list[Record]:
     """The valid repetitions of a cell, oldest first: of this machine, this code and these versions."""
-    return current(records, Kind.RACE, cell.subject, cell.runtime.backend)
+    return current(records, Kind.RACE, cell.subject, cell.runtime)
 
 
 def race(
@@ -136,7 +136,7 @@ def race(
             "evaluation_s": timed.evaluation_s,
             "first_call_s": timed.first_call_s,
         }
-        record = Record.of(Kind.RACE, subject, watch.marked(blocks), versions(cell.runtime.backend))
+        record = Record.of(Kind.RACE, subject, watch.marked(blocks), versions(cell.runtime))
         store.add(record)
         yield Repetition(cell, record, watch.disturbance)
 

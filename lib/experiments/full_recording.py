@@ -299,7 +299,7 @@ def record_of_point(point: Point, runtime: Runtime) -> Record:
         "hidden": NETWORK.label,
     }
     measured = Measurement((point.low_s, point.each_s, point.high_s), 1, Ended.CAP, warnings=point.disturbed)
-    return Record.of(Kind.MODELS, subject, measured, versions(runtime.backend))
+    return Record.of(Kind.MODELS, subject, measured, versions(runtime))
 
 
 def failure(task: RecordingTask, sentence: str) -> Record:
@@ -310,4 +310,4 @@ def failure(task: RecordingTask, sentence: str) -> Record:
         sentence: What happened instead.
     """
     subject = {"task": task.name} | task.runtime.subject | task.subject
-    return Record(Kind.FAILURE, subject, (), 1, Ended.CAP.name, (sentence,), versions(task.runtime.backend))
+    return Record(Kind.FAILURE, subject, (), 1, Ended.CAP.name, (sentence,), versions(task.runtime))

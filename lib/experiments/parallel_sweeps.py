@@ -84,7 +84,7 @@ def compared(store: Store, epochs: int) -> dict[str, Record]:
     return {
         method.key: cached[-1]
         for method in methods()
-        if (cached := current(records, Kind.SWEEP, {"method": method.key, "epochs": epochs}, method.runtime.backend))
+        if (cached := current(records, Kind.SWEEP, {"method": method.key, "epochs": epochs}, method.runtime))
     }
 
 
@@ -118,9 +118,7 @@ def compare(
         if wall_s is None:
             return
         measured = watch.marked(Measurement((wall_s,), 1, Ended.CAP))
-        record = Record.of(
-            Kind.SWEEP, {"method": method.key, "epochs": epochs}, measured, versions(method.runtime.backend)
-        )
+        record = Record.of(Kind.SWEEP, {"method": method.key, "epochs": epochs}, measured, versions(method.runtime))
         store.add(record)
         yield Compared(method.key, record)
 

@@ -39,7 +39,7 @@ def measure_ceilings(
     cached = store.records(Kind.CEILING)
     libraries = {runtime.process: runtime for runtime in runtimes}
     for number, runtime in enumerate(libraries.values(), 1):
-        made_by = versions(runtime.backend)
+        made_by = versions(runtime)
         subject = runtime.subject | {"library": BACKENDS[runtime.backend].worker}
         del subject["backend"]
         of_it = [record for record in cached if record.is_about(subject)]

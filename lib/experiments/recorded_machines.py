@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lib.backends.fingerprint import source_digest
-from lib.backends.registry import BACKENDS, Runtime, versions
+from lib.backends.registry import BACKENDS, Runtime, all_runtimes, versions
 from lib.data.mnist import MNIST_DIGEST
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
@@ -323,7 +323,7 @@ def live_machine(store: Store) -> Machine | None:
     None where nothing was timed yet, or the store cannot be read. A saved training stands in for a cell that was not
     raced. The price is an estimate of its electricity.
     """
-    here, known = (machine_id(), source_digest()), {versions(key) for key in BACKENDS}
+    here, known = (machine_id(), source_digest()), set(map(versions, all_runtimes()))
     records = [one for one in store.records() if (one.machine, one.sources) == here and one.versions in known]
     try:
         cached = store.rows("curves", without=["losses"])

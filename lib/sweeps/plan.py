@@ -117,7 +117,7 @@ class Cached:
         """The key that an item's curve is stored under; made once for each item."""
         known = (item, self.digest)
         if known not in self._keys:
-            self._keys[known] = Key(item.training, item.runtime, self.digest, versions(item.runtime.backend))
+            self._keys[known] = Key(item.training, item.runtime, self.digest, versions(item.runtime))
         return self._keys[known]
 
     def curve(self, item: Item) -> Curve | None:

@@ -55,7 +55,7 @@ class Expected:
     @classmethod
     def here(cls, runtime: Runtime, data_digest: str) -> "Expected":
         """What this process has, with a digest of the images; an empty one is not compared."""
-        return cls(versions(runtime.backend), source_digest(), data_digest)
+        return cls(versions(runtime), source_digest(), data_digest)
 
 
 @dataclass(frozen=True)

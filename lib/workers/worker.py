@@ -128,7 +128,7 @@ def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
     except (DataError, ImportError, MemoryError, OSError, WrongDevice, WrongNumbers) as error:
         connection.send(Failed(str(error)))
         return
-    connection.send(About(os.getpid(), data.facts, versions(runtime.backend), card))
+    connection.send(About(os.getpid(), data.facts, versions(runtime), card))
     jobs: dict[int, Iterator] = {}
     idle_since = time.monotonic()
     while time.monotonic() - idle_since < idle_s:

@@ -142,8 +142,8 @@ def test_versions_name_the_library_once_by_whichever_package_holds_it(monkeypatc
     monkeypatch.setattr(cuda, "package_version", lambda name: installed.get(name, ""))
     versions.cache_clear()
     try:
-        assert versions("keras-tensorflow").split(", ")[1:] == ["numpy 2.1.0", "tensorflow 2.21.0"]
-        assert versions("cupy").endswith(", numpy 2.1.0, cupy 14.0.0")
-        assert versions("numpy").startswith("python 3.")
+        assert versions(Runtime("keras-tensorflow")).split(", ")[1:] == ["numpy 2.1.0", "tensorflow 2.21.0"]
+        assert versions(Runtime("cupy")).endswith(", numpy 2.1.0, cupy 14.0.0")
+        assert versions(Runtime("numpy")).startswith("python 3.")
     finally:
         versions.cache_clear()

@@ -82,7 +82,7 @@ def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
 def test_a_file_of_another_machine_is_not_written_over(tmp_path):
     path, store = tmp_path / "other.json", Store(tmp_path / "store.sqlite")
     measured = Measurement((0.1, 0.1, 0.1), 1, Ended.CAP)
-    other = Record.of(Kind.RACE, Cell(Runtime("numpy"), 32).subject, measured, versions("numpy"))
+    other = Record.of(Kind.RACE, Cell(Runtime("numpy"), 32).subject, measured, versions(Runtime("numpy")))
     store.add(Record(**{**vars(other), "machine": "another", "machine_line": "Eniac · 1 core"}))
     record_module.export_to(path, store)
     before = path.read_bytes()

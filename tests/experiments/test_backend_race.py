@@ -37,7 +37,7 @@ NUMPY, JAX, KERAS = Runtime("numpy"), Runtime("jax-epoch"), Runtime("keras-tenso
 
 def record(cell, epoch_s, scaled=0, **changes):
     measured = Measurement(tuple(epoch_s), 1500, Ended.CAP)
-    made = Record.of(Kind.RACE, cell.subject | {"scaled": scaled}, measured, versions(cell.runtime.backend))
+    made = Record.of(Kind.RACE, cell.subject | {"scaled": scaled}, measured, versions(cell.runtime))
     return Record(**{**vars(made), **changes})
 
 

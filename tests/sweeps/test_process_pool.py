@@ -75,7 +75,7 @@ def test_a_worker_of_other_versions_refuses_by_name():
     task = replace(task, expected=replace(expected_here(), sources="other"))
     with pytest.raises(OtherVersions, match="another state of this project's code"):
         perform(task)
-    task = replace(task, expected=Expected(versions("jax-epoch"), expected_here().sources, "0" * 64))
+    task = replace(task, expected=Expected(versions(Runtime("jax-epoch")), expected_here().sources, "0" * 64))
     with pytest.raises(OtherVersions, match="other training images"):
         perform(task)
 

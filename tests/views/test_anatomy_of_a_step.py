@@ -23,7 +23,7 @@ def cached(task, seconds):
             Kind.ANATOMY,
             task.subject | {"name": name, "work": 1.0},
             Measurement((s, s, 1.02 * s), 1, Ended.SPREAD),
-            versions(task.runtime.backend),
+            versions(task.runtime),
         )
         for name, s in seconds.items()
     ]
