@@ -5,7 +5,6 @@ This module imports none of the libraries; `load_train` does, inside a worker.
 
 import importlib
 import os
-import platform
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from types import MappingProxyType
 
 from lib.backends import cuda
 from lib.backends.base import Train
+from lib.backends.environments import HERE, Environment, environment_in
 from lib.hardware.cores import usable_cores
 from lib.hardware.nvidia_smi import cards, nvidia_driver_answers
 
@@ -47,6 +47,8 @@ class Backend:
     whole_epochs: bool = True
     taken_apart: bool = True  # whether the anatomy of a step has experiments for it
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # Folder of the environment that its worker on a card runs in; empty: this program's own.
+    cuda_environment: str = ""
     # Whether trainings of one shape advance side by side. Keras' `fit` holds a copy of the images: one at a time.
     side_by_side: bool = True
 
@@ -170,6 +172,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 "pip install keras tensorflow (Python 3.11 to 3.13)",
                 DEVICES,
                 environment={"KERAS_BACKEND": "tensorflow"} | _TF_QUIET,
+                cuda_environment=".venv-cuda12",
                 side_by_side=False,
             ),
             Backend(
@@ -191,6 +194,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
 )
 
 DEFAULT = "jax-epoch"
+INSTALL_AGAIN = "run `make install` again, which adds it"
 
 
 @dataclass(frozen=True, order=True)
@@ -276,22 +280,24 @@ def unavailable(runtime: Runtime) -> Unavailable | None:
     if runtime.device == "gpu" and not cards():
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         return Unavailable(f"CUDA_VISIBLE_DEVICES={hidden} hides every graphics card", "unset it, and start again")
-    missing = [name for name in backend.needs if not _installed(name)]
+    environment = environment_of(runtime)
+    missing = [name for name in backend.needs if not _installed(environment, name)]
     if missing:
-        return Unavailable(f"{', '.join(missing)} is not installed", backend.remedy)
+        reason = f"{', '.join(missing)} is not installed"
+        if environment is HERE:
+            return Unavailable(reason, backend.remedy)
+        return Unavailable(f"{reason} in {backend.cuda_environment}", f"{INSTALL_AGAIN} for Python 3.11 to 3.13")
     if backend.programs and not any(shutil.which(name) for name in backend.programs):
         return Unavailable(f"it compiles with {backend.programs[0]}, which is not on the path", backend.remedy)
     if runtime.device not in backend.devices:
         return Unavailable("it runs on graphics cards only, not on a processor", "choose it on a GPU")
     if runtime.device == "cpu":
         return None
-    built_for = cuda.BUILDS[backend.worker]()
+    built_for = cuda.BUILDS[backend.worker](environment)
     if built_for is None:
-        return Unavailable(
-            "there is a GPU, but its library is the build without CUDA", "run `make install` again, which adds it"
-        )
+        return Unavailable("there is a GPU, but its library is the build without CUDA", INSTALL_AGAIN)
     if problem := cuda.driver_problem(built_for):
-        return Unavailable(problem, "update the driver, or install the library's build for an older CUDA")
+        return Unavailable(problem, "update the driver")
     return None
 
 
@@ -300,7 +306,12 @@ def usable_runtimes() -> list[Runtime]:
     return [runtime for runtime in all_runtimes() if unavailable(runtime) is None]
 
 
-_installed = cache(cuda.installed)
+_installed = cache(Environment.installed)
+
+
+def environment_of(runtime: Runtime) -> Environment:
+    """Where its worker runs: on a processor in this program's own environment, on a card perhaps in another."""
+    return environment_in(BACKENDS[runtime.backend].cuda_environment if runtime.device == "gpu" else "")
 
 
 def device_count(device: str) -> int:
@@ -353,11 +364,17 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
 
 @cache
 def versions(runtime: Runtime) -> str:
-    """Python's version and those of the libraries that its numbers depend on, without importing them."""
-    found = {"python": platform.python_version()}
-    for name in ("numpy", *BACKENDS[runtime.backend].needs):
+    """Python's version and those of the libraries that its numbers depend on, without importing them.
+
+    On a card the driver, JAX's plug-in, cuBLAS and cuDNN are among them, as far as they are known.
+    """
+    environment, needs = environment_of(runtime), BACKENDS[runtime.backend].needs
+    found = {"python": environment.python_version}
+    for name in ("numpy", *needs):
         packages = (name, f"{name}-cpu", f"{name}-cuda12x", f"{name}-cuda13x")
-        found[name] = next(filter(None, map(cuda.package_version, packages)), "")
+        found[name] = next(filter(None, map(environment.version, packages)), "")
+    if runtime.device == "gpu":
+        found |= cuda.versions_on_a_card(environment, "jax" in needs)
     return ", ".join(f"{name} {version}" for name, version in found.items() if version)
 
 

@@ -271,7 +271,7 @@ def why_no_pool(method: parallel_sweeps.Method) -> str:
     """Why a sweep in processes is left out here; empty where it is not, and for any other sweep."""
     if method.strategy not in POOLED:
         return ""
-    if not pools_are_possible():
+    if not pools_are_possible(method.runtime):
         return f"{method.label}: loky is not installed"
     fits = pool_fits(method.runtime.backend)
     return "" if fits else f"{method.label}: {usable_cores()} processes would need more than 4 GiB"

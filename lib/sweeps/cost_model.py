@@ -164,7 +164,7 @@ def pick(
             return None
         expected[key] = expected_s(plan, found)
     n, best_s = usable_cores(), min(expected.values())
-    if with_processes and n > 1 and pools_are_possible() and (is_warm(runtime) or best_s > POOL_WORTH_S):
+    if with_processes and n > 1 and pools_are_possible(runtime) and (is_warm(runtime) or best_s > POOL_WORTH_S):
         for key in POOLED:
             groups = pool_groups(key, trainings, n, limits)
             if key == "processes" or any(len(group) > 1 for group in groups):

@@ -16,10 +16,10 @@ from functools import cache
 import numpy as np
 
 from lib.backends.base import Epoch, FirstCall, Parameters, Steps, no_parameters
-from lib.backends.cuda import installed
+from lib.backends.environments import HERE
 from lib.backends.fingerprint import source_digest
 from lib.backends.known_answer import WrongNumbers, verify
-from lib.backends.registry import Runtime, load_train, versions, worker_environment
+from lib.backends.registry import Runtime, environment_of, load_train, versions, worker_environment
 from lib.data.mnist import Data, load
 from lib.hardware.cores import usable_cores
 from lib.spec import Training
@@ -174,6 +174,11 @@ def refuse_if_other(expected: Expected, runtime: Runtime) -> None:
     Raises:
         OtherVersions: It has others; the text names the worker and the remedy.
     """
+    if environment_of(runtime) is not HERE:
+        raise OtherVersions(
+            f"worker {name_of_process()} runs in {HERE.python}, expected {environment_of(runtime).python}, which has"
+            f" {runtime.label}; train one after another (strategy sequential)"
+        )
     here = Expected.here(runtime, expected.data_digest)
     if here.versions != expected.versions:
         raise OtherVersions(
@@ -240,9 +245,9 @@ def _probe(task: PoolTask, data: Data) -> float:
     return min((seconds / steps for seconds, steps in later), default=0.0)
 
 
-def pools_are_possible() -> bool:
-    """Whether loky, which runs the processes of a pool, is installed."""
-    return installed("loky")
+def pools_are_possible(runtime: Runtime) -> bool:
+    """Whether a pool's processes can train with it: they run in this environment, and by loky."""
+    return HERE.installed("loky") and environment_of(runtime) is HERE
 
 
 class LocalPool:

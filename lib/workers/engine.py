@@ -20,7 +20,7 @@ from typing import Any
 
 from lib import ROOT
 from lib.backends.fingerprint import source_digest
-from lib.backends.registry import BACKENDS, Runtime, worker_environment
+from lib.backends.registry import BACKENDS, Runtime, environment_of, worker_environment
 from lib.cache_folder import CacheUnwritable, cache_dir
 from lib.data.mnist import Facts, recognised
 from lib.profiling.request import Examination
@@ -91,7 +91,9 @@ class _Worker:
         self.about: About | None = None
         self.guard = threading.Lock()  # several threads may wait for the worker to be ready; one of them reads
         arguments = (str(os.getpid()), str(idle_s), runtime.backend, runtime.device, runtime.precision)
-        self._process = Process("lib.workers.worker", arguments, complete_environment(runtime))
+        self._process = Process(
+            "lib.workers.worker", arguments, complete_environment(runtime), environment_of(runtime).python
+        )
         self.connection = self._process.connection
         self._sign_of_life = (0.0, time.monotonic())  # processor time, and when it was that
         close_at_exit(self)

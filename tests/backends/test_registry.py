@@ -4,6 +4,7 @@ import pytest
 
 import lib.backends.registry as table
 from lib.backends import cuda
+from lib.backends.environments import Environment
 from lib.backends.registry import (
     BACKENDS,
     XLA_WITHOUT_WRONG_SUMS,
@@ -19,7 +20,7 @@ WITH_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=+reduce"
 
 
 def test_the_table_says_why_a_runtime_is_missing(monkeypatch):
-    monkeypatch.setattr(table, "_installed", lambda name: name != "tensorflow")
+    monkeypatch.setattr(table, "_installed", lambda _, name: name != "tensorflow")
     monkeypatch.setattr(table, "nvidia_driver_answers", lambda: False)
     gap = unavailable(Runtime("keras-tensorflow"))
     assert gap is not None
@@ -34,7 +35,7 @@ def test_the_table_says_why_a_runtime_is_missing(monkeypatch):
     assert hidden is not None
     assert "hides every graphics card" in hidden.reason
     monkeypatch.setattr(table, "cards", lambda: (Card("GPU-11aa", "NVIDIA L4", "570.86.10"),))
-    monkeypatch.setattr(table, "_installed", lambda name: "cuda" not in name)
+    monkeypatch.setattr(table, "_installed", lambda _, name: "cuda" not in name)
     without_cuda = unavailable(Runtime("jax-epoch", "gpu"))
     assert without_cuda is not None
     assert "make install" in without_cuda.remedy
@@ -93,21 +94,21 @@ def test_every_library_of_a_gpu_worker_is_told_the_precision(driver):
 
 def test_a_runtime_says_what_to_do_about_it(driver, monkeypatch):
     driver("470.82.01")
-    monkeypatch.setitem(cuda.BUILDS, "jax", lambda: 12)
+    monkeypatch.setitem(cuda.BUILDS, "jax", lambda _: 12)
     gap = unavailable(Runtime("jax-epoch", "gpu"))
     assert gap is not None
     assert "driver 525 or newer" in gap.reason
-    assert gap.remedy == "update the driver, or install the library's build for an older CUDA"
+    assert gap.remedy == "update the driver"
     driver("570.86.10")
     assert unavailable(Runtime("jax-epoch", "gpu")) is None
-    monkeypatch.setitem(cuda.BUILDS, "jax", lambda: None)
+    monkeypatch.setitem(cuda.BUILDS, "jax", lambda _: None)
     gap = unavailable(Runtime("jax-epoch", "gpu"))
     assert gap is not None
     assert "without CUDA" in gap.reason
 
 
 def test_what_knows_only_cards_is_not_offered_on_a_processor(monkeypatch):
-    monkeypatch.setattr(table, "_installed", lambda _: True)
+    monkeypatch.setattr(table, "_installed", lambda *_: True)
     gap = unavailable(Runtime("cupy"))
     assert gap is not None
     assert "graphics cards only" in gap.reason
@@ -139,7 +140,7 @@ def test_only_what_runs_on_jax_gets_its_flags(monkeypatch):
 
 def test_versions_name_the_library_once_by_whichever_package_holds_it(monkeypatch):
     installed = {"numpy": "2.1.0", "tensorflow-cpu": "2.21.0", "cupy-cuda12x": "14.0.0"}
-    monkeypatch.setattr(cuda, "package_version", lambda name: installed.get(name, ""))
+    monkeypatch.setattr(Environment, "version", lambda _, name: installed.get(name, ""))
     versions.cache_clear()
     try:
         assert versions(Runtime("keras-tensorflow")).split(", ")[1:] == ["numpy 2.1.0", "tensorflow 2.21.0"]

@@ -1,6 +1,7 @@
 """The ceilings are measured in the workers, by each library once, and kept."""
 
 import os
+import re
 import subprocess
 
 import pytest
@@ -61,10 +62,13 @@ def test_a_stop_keeps_what_is_done(engine, store):
     assert store.records(Kind.CEILING) == []
 
 
-@pytest.mark.parametrize(("answer", "wanted"), [("GPU 0: NVIDIA L4", "requirements-gpu.txt"), ("", "requirements.txt")])
+WITH_A_CARD = [".venv requirements-gpu.txt", ".venv-cuda12 requirements-cuda12.txt"]
+
+
+@pytest.mark.parametrize(("answer", "wanted"), [("GPU 0: NVIDIA L4", WITH_A_CARD), ("", [".venv requirements.txt"])])
 def test_where_a_driver_answers_the_cuda_builds_are_installed(tmp_path, answer, wanted):
     """`make -n install` in a folder without a virtual environment, with an nvidia-smi that answers, or does not."""
-    for name in ("Makefile", "requirements.txt", "requirements-gpu.txt"):
+    for name in ("Makefile", "requirements.txt", "requirements-gpu.txt", "requirements-cuda12.txt"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     fake = tmp_path / "bin" / "nvidia-smi"
     fake.parent.mkdir()
@@ -74,4 +78,5 @@ def test_where_a_driver_answers_the_cuda_builds_are_installed(tmp_path, answer, 
     said = subprocess.run(
         ["make", "-n", "install"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     ).stdout
-    assert f"-r {wanted}\n" in said
+    installed = re.findall(r"^(\S+)/bin/python -m pip .* -r (\S+)$", said, re.MULTILINE)
+    assert [" ".join(pair) for pair in installed] == wanted
