@@ -1,7 +1,8 @@
 """Measure this machine and write the results to a file for others: `python -m lib.cli.record FILE.json`.
 
 Runs without a page and without a network, with whatever libraries are installed; NumPy suffices. The file is rewritten
-after each measurement, so it can be stopped at any time (Ctrl-C), and the same command resumes where it stopped.
+after each measurement, so it can be stopped at any time (Ctrl-C), and the same command resumes where it stopped. The
+exit status is 0 for a complete recording, 3 for one that is not, 1 where the file or an option cannot be used.
 """
 
 import argparse
@@ -31,6 +32,9 @@ from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 
 MINUTES = 9.5
+# A limit, not a measurement: twice as many runtimes, some of which compile for minutes.
+MINUTES_WITH_A_CARD = 60.0
+UNUSABLE, INCOMPLETE = 1, 3  # exit statuses; 2 is argparse's own
 
 
 class CannotRecord(ValueError):
@@ -222,7 +226,7 @@ def _clock(seconds: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Record, and return the exit status: 1 where the file or an option cannot be used.
+    """Record, and return the exit status: 0 for a complete recording, or `INCOMPLETE`, or `UNUSABLE`.
 
     Args:
         arguments: Words of the command line; None for those of this program.
@@ -232,14 +236,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m lib.cli.record", description=__doc__)
     parser.add_argument("file", type=Path, help="what to write, or to go on with")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"at most so long (default {MINUTES:g})")
+    limits = f"default {MINUTES:g}, with a graphics card {MINUTES_WITH_A_CARD:g}"
+    parser.add_argument("--minutes", type=float, help=f"at most so long ({limits})")
     parser.add_argument("--card", type=int, help="which graphics card, where there are several: 0 (default), 1, …")
     parser.add_argument("--price", type=float, help="what this machine costs, dollars an hour; with --price-date")
     parser.add_argument("--price-date", default="", help="of which day, such as 2026-11-21")
     options = parser.parse_args(arguments)
     try:
         price = _price(options.price, options.price_date)
-        if not 0 < options.minutes <= 600:
+        if options.minutes is not None and not 0 < options.minutes <= 600:
             raise CannotRecord(
                 f"minutes: expected more than 0, up to 600, got {options.minutes:g}; choose for example 9"
             )
@@ -248,11 +253,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.file.is_dir():
             raise CannotRecord(f"expected a file, got the folder {options.file}; add a name, such as machine.json")
         choose_card(options.card)
-        record(options.file, options.minutes, price)
+        minutes = options.minutes or (MINUTES_WITH_A_CARD if cards() else MINUTES)
+        return 0 if record(options.file, minutes, price) else INCOMPLETE
     except CannotRecord as error:
         print(sentence(error), file=sys.stderr)
-        return 1
-    return 0
+        return UNUSABLE
 
 
 def choose_card(number: int | None) -> None:
