@@ -9,6 +9,9 @@ from lib import ROOT
 
 OVERHEAD_ARTICLE = "GPU overhead: why our MNIST model trains faster on CPU"
 MACHINES_ARTICLE = "Why a bigger GPU is not always faster"
+# On what feeds a step, and on creating models. Without figures.
+SLOWER_ARTICLE = "Keras Tensorflow backend slower on GPU than on CPU when training certain networks"
+CREATING_ARTICLE = "Why is TensorFlow GPU slower than CPU when creating and training models?"
 ADDRESSES = {
     OVERHEAD_ARTICLE: "https://indepth.dev/posts/2006/en/gpu-overhead-why-mnist-trains-faster-on-cpu",
     MACHINES_ARTICLE: "https://indepth.dev/posts/1016/en/why-bigger-gpu-not-always-faster",

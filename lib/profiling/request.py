@@ -1,22 +1,116 @@
-"""A training step taken apart: operation by operation (`operations`), and into the parts of its time (`parts`).
+"""What a worker is asked to measure other than a training, such as a step taken apart, or what feeds it.
 
 The experiments run in the workers, each with its own library: `with_numpy`, `with_jax`, `with_keras`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from lib.spec import Network
+from lib.spec import N_PIXELS, Network
 
 REFERENCE = "reference"  # the step timed well, beside which each trap is measured
 TRAPS = ("synchronisation", "first call counted", "one sample", "best of n", "transfer inside", "busy is not working")
 TRAP_EPOCHS = 5  # short ones, whose average counts the first call
 TRAP_SAMPLES = 20  # single steps, of which the best is taken
 
+# What feeds a step with batches, by the backend whose worker measures it.
+FEEDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "keras-tensorflow": MappingProxyType(
+            {
+                "arrays": "arrays, sliced in the loop",
+                "generator": "Python generator",
+                "pydataset": "keras.utils.PyDataset",
+                "tf.data": "tf.data: map, batch",
+                "batched": "tf.data: batch, map",
+                "cache": "tf.data: map, cache, batch",
+                "shuffle": "tf.data: shuffle, map, batch",
+                "prefetch": "tf.data: map, batch, prefetch",
+                "parallel": "tf.data: parallel map, batch",
+                "autotune": "tf.data: AUTOTUNE map, batch, prefetch",
+            }
+        ),
+        "torch": MappingProxyType({f"loader-{n}": f"DataLoader, {n} worker{'s' * (n != 1)}" for n in (0, 1, 2)}),
+    }
+)
+MIN_ROWS, MAX_ROWS = 10, 100_000
+MAX_PREPROCESSING_MS = 5.0
+MAX_BATCH_S = 3.0  # of preprocessing alone: a run can be stopped between two batches only
+MAX_FILL_S = 20.0  # of a cache
+
+
+class NotMeasured(RuntimeError):
+    """Something cannot be measured; the text says why, in a sentence for the person."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """An input pipeline: what feeds a step, how many images there are, and what is done with each before its batch.
+
+    Raises ValueError, with a sentence for the person, for what is outside of the limits above.
+
+    Args:
+        feed: Key of `FEEDS`.
+        rows: Images of the data set; beyond MNIST's 48,000 they are repeated.
+        batch_size: Images per step, at most `rows`.
+        preprocessing_ms: Processor time that the preprocessing of one image takes.
+        holds_lock: Whether it is Python code, which holds the interpreter's lock (the GIL); else it is compiled code
+            that releases it.
+    """
+
+    feed: str = "tf.data"
+    rows: int = 1_000
+    batch_size: int = 32
+    preprocessing_ms: float = 0.2
+    holds_lock: bool = False
+
+    def __post_init__(self) -> None:
+        known = [feed for feeds in FEEDS.values() for feed in feeds]
+        if self.feed not in known:
+            raise ValueError(f"feed: expected one of {', '.join(known)}, got {self.feed!r}; choose one of these")
+        if not MIN_ROWS <= self.rows <= MAX_ROWS:
+            raise ValueError(f"rows: expected {MIN_ROWS} to {MAX_ROWS:,}, got {self.rows:,}; choose one in between")
+        if not 1 <= self.batch_size <= self.rows:
+            raise ValueError(
+                f"batch size: expected 1 to {self.rows:,} (the rows), got {self.batch_size:,}; choose a smaller batch"
+                " or more rows"
+            )
+        if not 0 <= self.preprocessing_ms <= MAX_PREPROCESSING_MS:  # also refuses NaN
+            raise ValueError(
+                f"preprocessing: expected 0 to {MAX_PREPROCESSING_MS:g} ms an image, got {self.preprocessing_ms:g};"
+                " choose one in between"
+            )
+        if (batch_s := self.batch_size * self.preprocessing_ms * 1e-3) > MAX_BATCH_S:
+            raise ValueError(
+                f"preprocessing: expected at most {MAX_BATCH_S:g} s a batch, got {batch_s:.3g} s"
+                f" ({self.batch_size:,} images of {self.preprocessing_ms:g} ms); choose a smaller batch or less of it"
+            )
+
+    @property
+    def label(self) -> str:
+        """What feeds the step, in words."""
+        return next(feeds[self.feed] for feeds in FEEDS.values() if self.feed in feeds)
+
+    @property
+    def fill_s(self) -> float:
+        """Seconds of preprocessing all rows once, on one core."""
+        return self.rows * self.preprocessing_ms * 1e-3
+
+    @property
+    def needed_bytes(self) -> int:
+        """Memory at most: the rows themselves, the library's copy, and a cache or the copies of two loaders."""
+        return 4 * self.rows * (N_PIXELS + 1) * 4
+
 
 @dataclass(frozen=True)
 class Examination:
-    """What a worker shall measure other than a training: `kind` is `ceilings`, `operations`, `parts` or `traps`."""
+    """What a worker shall measure other than a training.
+
+    `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, or `pipelines`, which are those of `pipelines`.
+    """
 
     kind: str
     network: Network = field(default_factory=Network)
     batch_size: int = 32
+    pipelines: tuple[Pipeline, ...] = ()

@@ -41,6 +41,14 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
         from lib.profiling.operations import measure_operations
 
         yield from measure_operations(BACKENDS[backend].worker, subject)
+    elif examination.kind == "pipelines":
+        from lib.profiling.input_pipeline import measure_pipelines
+
+        yield from measure_pipelines(backend, subject, examination.pipelines)
+    elif examination.kind == "placement":
+        from lib.profiling.placement import measure_placement
+
+        yield from measure_placement(subject)
     else:
         from lib.profiling.traps import measure_traps
 

@@ -22,6 +22,7 @@ from lib.backends.known_answer import WrongNumbers, verify
 from lib.backends.registry import BACKENDS, Runtime, load_train, versions
 from lib.data import mnist as data_module
 from lib.data.mnist import Data, DataError
+from lib.profiling.request import NotMeasured
 from lib.spec import Training
 from lib.workers.messages import (
     About,
@@ -163,7 +164,7 @@ def _advance(job_id: int, contents: Iterator, control: _Control, connection: Con
             connection.send(Answer(job_id, content))
             if isinstance(content, End):
                 return content is not End.PAUSED
-    except WrongNumbers as error:
+    except (WrongNumbers, NotMeasured) as error:
         connection.send(Answer(job_id, Failed(str(error))))
     except Exception as error:  # any library's: the page gets a sentence, the terminal the traceback
         if not isinstance(error, MemoryError):
