@@ -19,6 +19,7 @@ NAMES = (
     "comparison",
     "epochs",
     "anatomy",
+    "pipeline",
     "experiments",
     "sweeps",
     "regret",

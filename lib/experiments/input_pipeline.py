@@ -9,7 +9,7 @@ from enum import Enum
 
 import numpy as np
 
-from lib.backends.registry import Runtime, unavailable, versions, worker_environment
+from lib.backends.registry import Runtime, unavailable, versions
 from lib.experiments.anatomy_of_a_step import stored
 from lib.hardware.nvidia_smi import nvidia_cards
 from lib.profiling.fresh_model import FRESH, REPEATED
@@ -23,7 +23,7 @@ from lib.timing.comparison import Comparison, Verdict, compared, median_interval
 from lib.timing.diagnosis import INPUT_SHARE
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
+from lib.workers.engine import Engine, complete_environment
 from lib.workers.messages import TrainingFailed, WorkerDied
 from lib.workers.notes import Note, note_of
 from lib.workers.process import Process
@@ -359,7 +359,7 @@ def _from_fresh_process(network: Network, runtime: Runtime, cancel: Cancel) -> d
     """Seconds by name; empty if it was cancelled."""
     found: dict[str, tuple[float, ...]] = {}
     arguments = (network.label, runtime.device)
-    process = Process("lib.profiling.fresh_model", arguments, worker_environment(runtime, None))
+    process = Process("lib.profiling.fresh_model", arguments, complete_environment(runtime))
     try:
         while not cancel.is_set():
             if process.connection.poll(0.05):

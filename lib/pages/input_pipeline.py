@@ -135,6 +135,7 @@ def _paint_feeds(
     caption = f"a batch of {mine.batch_size:,} images, {mine.preprocessing_ms:g} ms of preprocessing each"
     result = (
         layout.figure(caption, view.feeds_chart(pipelines, known))
+        + view.legend()
         + layout.state_line(
             layout.saved_or(now.state, complete), len(known) + len(raised), len(wanted), words, now.problem
         )
@@ -154,7 +155,10 @@ _HOW = (
     " Keras' compiled step, or PyTorch's eager one, and its loss is read each time, so that nothing is queued. It waits"
     " while the next batch is asked for and not there yet. The preprocessing is a hash of the image's bytes, by"
     " compiled code that releases the interpreter's lock, or a loop over them in Python, which holds it; both leave the"
-    " image as it is, and are repeated as often as makes the chosen time on one core that nothing else uses."
+    " image as it is, and are repeated as often as makes the chosen time on one core that nothing else uses. “arrays”"
+    " are sliced in the loop; “generator” and “PyDataset” are read as Keras' fit reads them; “tf.data” maps image by"
+    " image, and then makes batches; each variant differs from it in one thing, and AUTOTUNE maps in parallel"
+    " and prefetches."
 )
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
+from lib.hardware.standard_error import kept_away
 from lib.spec import N_CLASSES, N_PIXELS, Network
 
 AGAIN, AGAIN_S = 9, 1.5  # repetitions of each, and the seconds after which there are no more
@@ -71,8 +72,9 @@ def main(connection: Connection, hidden: str, device: str) -> None:
 
 
 def _import() -> None:
-    import keras  # noqa: F401
-    import tensorflow  # noqa: F401
+    with kept_away():
+        import keras  # noqa: F401
+        import tensorflow  # noqa: F401
 
 
 def _end_with(connection: Connection) -> None:

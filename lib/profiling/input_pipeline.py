@@ -14,6 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ FIRST_BATCHES = 2  # of a fresh iterator: not timed
 MIN_BATCHES, STRETCH_S = 3, 0.03  # of a timed stretch
 PAUSE_S = 0.05  # between two places to stop
 MIN_ROUNDS, ROUNDS_S = 3, 4.0  # slow batches: fewer rounds than `ROUNDS`
-CALIBRATED_S = 2e-3  # of preprocessing, to see how long a repetition takes
+TRIES, TRY_S = 200, 2e-4  # to see how long a repetition of the preprocessing takes
 
 _clock = time.perf_counter
 
@@ -67,20 +68,30 @@ def calibrated(pipeline: Pipeline) -> Preprocessing:
     """As many repetitions as take the pipeline's milliseconds on one core of this machine when nothing disturbs it."""
     if not pipeline.preprocessing_ms:
         return Preprocessing(0, pipeline.holds_lock)
-    image, repetitions = np.zeros(784, np.float32), 64
-    while (took_s := _quickest(Preprocessing(repetitions, pipeline.holds_lock), image)) < CALIBRATED_S:
+    repetitions = round(1e-3 * pipeline.preprocessing_ms / _repetition_s(pipeline.holds_lock))
+    return Preprocessing(max(1, repetitions), pipeline.holds_lock)
+
+
+@cache
+def _repetition_s(holds_lock: bool) -> float:
+    """Seconds of one repetition: of many short tries the quickest, which is the one that nothing disturbed.
+
+    Once in a process, so that all of its pipelines have the same work.
+    """
+    image, repetitions = np.zeros(784, np.float32), 1
+    while _quickest(Preprocessing(repetitions, holds_lock), image, 3) < TRY_S:
         repetitions *= 2
-    wanted = repetitions * 1e-3 * pipeline.preprocessing_ms / took_s
-    return Preprocessing(max(1, round(wanted)), pipeline.holds_lock)
+    took_s = _quickest(Preprocessing(repetitions, holds_lock), image, TRIES)
+    return (took_s - _quickest(Preprocessing(1, holds_lock), image, TRIES)) / (repetitions - 1)
 
 
-def _quickest(preprocess: Preprocessing, image: np.ndarray) -> float:
+def _quickest(preprocess: Preprocessing, image: np.ndarray, tries: int) -> float:
     def once() -> float:
         before = _clock()
         preprocess(image)
         return _clock() - before
 
-    return min(once() for _ in range(5))
+    return min(once() for _ in range(tries))
 
 
 class Feed(ABC):
@@ -172,7 +183,9 @@ class _Rounds:
     def round(self) -> Iterator[None]:
         """A value of each quantity."""
         step_s, _ = yield from self._stretch(None, self.feed.step)
+        yield
         data_s, _ = yield from self._stretch(self.feed.open(), None)
+        yield
         both_s, waits_s = yield from self._stretch(self.feed.open(), self.feed.step)
         image = np.zeros(784, np.float32)
         before = _clock()
@@ -180,6 +193,7 @@ class _Rounds:
         values = {"data": data_s, "step": step_s, "both": both_s, "waits": waits_s, "preprocessing": _clock() - before}
         for name, value in values.items():
             self.found[name].append(value)
+        yield
 
     def _stretch(
         self, batches: Iterator[Any] | None, step: Callable[[Any], object] | None

@@ -19,16 +19,16 @@ FEEDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "keras-tensorflow": MappingProxyType(
             {
-                "arrays": "arrays, sliced in the loop",
-                "generator": "Python generator",
-                "pydataset": "keras.utils.PyDataset",
-                "tf.data": "tf.data: map, batch",
-                "batched": "tf.data: batch, map",
-                "cache": "tf.data: map, cache, batch",
-                "shuffle": "tf.data: shuffle, map, batch",
-                "prefetch": "tf.data: map, batch, prefetch",
-                "parallel": "tf.data: parallel map, batch",
-                "autotune": "tf.data: AUTOTUNE map, batch, prefetch",
+                "arrays": "arrays",
+                "generator": "generator",
+                "pydataset": "PyDataset",
+                "tf.data": "tf.data",
+                "batched": "tf.data, batch first",
+                "cache": "tf.data + cache",
+                "shuffle": "tf.data + shuffle",
+                "prefetch": "tf.data + prefetch",
+                "parallel": "tf.data + parallel map",
+                "autotune": "tf.data, AUTOTUNE",
             }
         ),
         "torch": MappingProxyType({f"loader-{n}": f"DataLoader, {n} worker{'s' * (n != 1)}" for n in (0, 1, 2)}),

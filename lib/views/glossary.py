@@ -14,12 +14,18 @@ WORDS = {
     ),
     "dispatch": "the host telling a library or a device what to do next: overhead that no faster arithmetic shortens",
     "epoch": "one pass over the 48,000 training images",
+    "input-bound": "of a training that waits for its next batch for more than a fifth of the time",
+    "interpreter's lock (GIL)": (
+        "only one thread of a Python process runs Python code at a time; compiled code may release the lock, and then"
+        " runs beside it"
+    ),
     "learning rate": "how far each training step moves the weights",
     "median, quartiles": (
         "the middle of all repetitions, and the values that a quarter of them stay below and above: they show how much"
         " a time varies"
     ),
     "overhead": "whatever a step takes beside its arithmetic: Python, dispatch, launches, copies, waiting",
+    "prefetch": "making the next batches while the step works on this one",
     "roofline, floor": "the least time that this machine could take, from its best rates of arithmetic and of memory",
     "step": "one batch: forward, loss, gradient, update of all weights",
     "TF32, bfloat16": (

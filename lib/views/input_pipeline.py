@@ -15,7 +15,7 @@ from lib.spec import Network
 from lib.timing.comparison import Verdict, compared
 from lib.timing.diagnosis import Finding, Observed, findings
 from lib.timing.measurement import Measurement
-from lib.views.chart import ROW_COLOR, Chart, names_y, nice_above, styled
+from lib.views.chart import ROW_COLOR, Chart, kept_free, names_y, room, styled
 from lib.views.markup import table
 
 WORKS, WAITS, ALONE = "#3a72d8", "#d1623a", "currentColor"
@@ -42,18 +42,18 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
         data_low, data_high = (1e3 * value for value in one.data.quartiles_s)
         marks.append({"label": label, "both": both_ms, "low": low, "high": high, "text": text})
         marks[-1] |= {"data": 1e3 * one.data.median_s, "data_low": data_low, "data_high": data_high}
-    most = max((max(row["high"], row["data_high"]) for row in marks), default=7.0)
-    y = names_y([pipeline.label for pipeline in pipelines], 215, domain=False, ticks=False)
-    scale = alt.Scale(domain=[0, nice_above(1.45 * most)], nice=False)
-    title = "ms per batch: blue, the step works; orange, it waits for its data; upright mark, the data set alone"
+    most = max((max(row["high"], row["data_high"]) for row in marks), default=10.0)
+    y = names_y([pipeline.label for pipeline in pipelines], 150, domain=False, ticks=False)
+    scale = alt.Scale(domain=[0, 1.02 * most], nice=False)
 
     def x(name: str) -> alt.X:
-        return alt.X(f"{name}:Q", scale=scale, title=title, axis=alt.Axis(format=".3~g", tickCount=5))
+        return alt.X(f"{name}:Q", scale=scale, title="ms per batch", axis=alt.Axis(format=".3~g", tickCount=4))
 
     columns = ["label", "both", "low", "high", "text", "data", "data_low", "data_high"]
     drawn = alt.Chart(pd.DataFrame(bars, columns=["label", "part", "from", "to", "color"]))
     marked = alt.Chart(pd.DataFrame(marks, columns=columns))
     tooltip = ["label:N", "part:N"]
+    column = {"align": "left", "dx": 8, "fontSize": 11, "fontWeight": 600}
     layers = [
         drawn.mark_bar(height=13, opacity=0.85).encode(x=x("from"), x2="to:Q", y=y, color=ROW_COLOR, tooltip=tooltip),
         marked.mark_rule(strokeWidth=1.5, color=ALONE).encode(x=x("low"), x2="high:Q", y=y),
@@ -61,11 +61,22 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
         marked.mark_tick(thickness=2.5, size=19, color=ALONE).encode(
             x=x("data"), y=y, tooltip=["label:N", alt.Tooltip("data:Q", format=".3~g", title="data set alone, ms")]
         ),
-        marked.transform_calculate(end="max(datum.high, datum.data_high)")
-        .mark_text(align="left", dx=7, fontSize=11, fontWeight=600, color="currentColor")
-        .encode(x=x("end"), y=y, text="text:N"),
+        marked.mark_text(**column, color="currentColor").encode(x=alt.value("width"), y=y, text="text:N"),
+        kept_free(**column),
     ]
-    return Chart(styled(alt.layer(*layers), height=26 * len(pipelines)), "milliseconds of a batch, by what feeds it")
+    spec = styled(alt.layer(*layers), height=26 * len(pipelines))
+    spec["datasets"] |= {"room": room(["88.8 ms · waits 88%"])}
+    return Chart(spec, "milliseconds of a batch, by what feeds it")
+
+
+def legend() -> str:
+    """HTML: what the bars and marks of the chart are."""
+    kinds = ((WORKS, "the step works"), (WAITS, "it waits for its data"), (ALONE, "upright mark: the data set alone"))
+    keys = (
+        f'<span class="compare-key"><i style="border-top: 3px solid {color}"></i>{html.escape(words)}</span>'
+        for color, words in kinds
+    )
+    return f'<p class="compare-legend">{"".join(keys)}</p>'
 
 
 def feeds_table(
@@ -206,11 +217,13 @@ def placement_sentence(placed: Mapping[str, int]) -> str:
             counts[device] = counts.get(device, 0) + count
     if not counts:
         return ""
+    total, gpus = sum(counts.values()), placed.get("gpus", 0)
     parts = [f"{count} on the {device}" for device, count in sorted(counts.items())]
+    where = f"all on the {next(iter(counts))}" if len(counts) == 1 else listed(parts)
+    seen = f"it sees {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "it sees no GPU"
     return (
-        f"Of {sum(counts.values())} operations in a step, its fetching of a batch included, TensorFlow ran"
-        f" {listed(parts)}; it sees {placed.get('gpus', 0)} GPUs. What a data set maps its images with runs on the"
-        " processor wherever the step runs."
+        f"TensorFlow ran the {total} operations of a step, its fetching of a batch included, {where}; {seen}. What a"
+        " data set maps its images with runs on the processor, wherever the step runs."
     )
 
 
@@ -253,8 +266,8 @@ def models_sentence(found: Mapping[Network, Mapping[str, Measurement]]) -> str:
         first_s = sum(measured[name].median_s for name in ("build", "clone", "step"))
         again_s = sum(measured[name].median_s for name in REPEATED)
         said.append(
-            f"{network.label} ({network.n_parameters:,} parameters): {seconds(before_s)} pass before a model can be"
-            f" built; building, cloning and the first step take {seconds(first_s)}, and once more {seconds(again_s)}."
+            f"784→{network.label}→10 ({network.n_parameters:,} parameters): {seconds(before_s)} pass before a model can"
+            f" be built; building, cloning and the first step take {seconds(first_s)}, once more {seconds(again_s)}."
         )
     if len(found) == 2:
         small, large = found.values()

@@ -4,13 +4,11 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
@@ -22,6 +20,7 @@ from lib.backends.known_answer import WrongNumbers, verify
 from lib.backends.registry import BACKENDS, Runtime, load_train, versions
 from lib.data import mnist as data_module
 from lib.data.mnist import Data, DataError
+from lib.hardware.standard_error import kept_away
 from lib.profiling.request import NotMeasured
 from lib.spec import Training
 from lib.workers.messages import (
@@ -280,19 +279,6 @@ def interleave(trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool)
             (waiting.append if to_the_end else waiting.appendleft)((index, training))
 
 
-@contextmanager
-def _quiet() -> Iterator[IO[bytes]]:
-    """Keep what native code prints while it is loaded: TensorFlow prints a greeting before it can be told not to."""
-    with tempfile.TemporaryFile() as written:
-        kept = os.dup(2)
-        os.dup2(written.fileno(), 2)
-        try:
-            yield written
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-
-
 def _about_the_card(written: IO[bytes]) -> str:
     """The last thing that a library wrote about CUDA, as a sentence; empty where it wrote nothing of the kind."""
     written.seek(0)
@@ -314,7 +300,7 @@ def _get_ready(runtime: Runtime) -> tuple[Data, CardFacts | None]:
     thread = threading.Thread(target=load)
     thread.start()
     try:
-        with _quiet() as written:
+        with kept_away() as written:
             load_train(runtime.backend)
             try:
                 card = card_of(runtime)

@@ -18,7 +18,15 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from lib.experiments.recorded_machines import Collection, published_machines
-from lib.pages import anatomy_of_a_step, backend_race, compare_machines, options, parallel_sweeps, traps
+from lib.pages import (
+    anatomy_of_a_step,
+    backend_race,
+    compare_machines,
+    input_pipeline,
+    options,
+    parallel_sweeps,
+    traps,
+)
 from lib.pages import mnist_training as page
 from lib.pages import random_search as search_page
 from lib.pages.compare_machines import Remembered
@@ -34,6 +42,7 @@ PAGES = {
     "backend_race": backend_race.settings(),
     "anatomy_of_a_step": anatomy_of_a_step.settings(),
     "traps": traps.settings(),
+    "input_pipeline": input_pipeline.settings(),
     "parallel_sweeps": parallel_sweeps.settings(),
     "compare_machines": compare_machines.settings(),
     "claims": {},
@@ -48,6 +57,7 @@ PANELS = {
     "race": backend_race.panel,
     "step": anatomy_of_a_step.panel,
     "traps": traps.panel,
+    "feed": input_pipeline.feeds_panel,
     "count": parallel_sweeps.count_panel,
     "mixed": parallel_sweeps.mixed_panel,
 }
@@ -93,7 +103,7 @@ CONTROLS = {
 
 def test_every_setting_is_a_control_and_every_control_has_a_setting():
     not_saved = {"compare.machines", "compare.prices"}
-    buttons = {name for name in CONTROLS if name.endswith((".stop", ".again", ".start"))}
+    buttons = {name for name in CONTROLS if name.endswith((".stop", ".again", ".start", ".apply"))}
     assert CONTROLS - buttons - not_saved == {setting.name for setting in EVERY}
     assert not [name for name, times in Counter(setting.name for setting in EVERY).items() if times > 1]
 
