@@ -107,6 +107,8 @@ TOGETHER = {
 )
 def test_tests_stand_in_the_room_of_what_they_test(file):
     inside, name = file.parent.name, file.stem.removeprefix("test_")
+    if inside == "pages" and name not in TOGETHER["pages"]:
+        name = name.removeprefix("browser_")  # of one page
     if inside in ("deploy", "benchmarks"):  # beside lib
         assert (ROOT / inside).is_dir()
     else:

@@ -79,10 +79,14 @@ class PipelineTask:
             "beside": "".join(map(repr, others)),
         }
 
+    def latest(self, records: Sequence[Record]) -> dict[str, Record]:
+        """The latest record that is still valid, by its name."""
+        known = current(records, Kind.PIPELINE, self.subject, self.runtime.backend)
+        return {str(record.subject["name"]): record for record in known}
+
     def found(self, records: Sequence[Record]) -> "tuple[Figures, ...]":
         """The latest valid figures of each pipeline; empty while one is missing."""
-        known = current(records, Kind.PIPELINE, self.subject, self.runtime.backend)
-        latest = {str(record.subject["name"]): record for record in known}
+        latest = self.latest(records)
         names = [[f"{index}/{name}" for name in QUANTITIES] for index in range(len(self.pipelines))]
         if not {name for group in names for name in group} <= latest.keys():
             return ()

@@ -145,7 +145,8 @@ def _paint_feeds(
         + on_demand("Table", view.feeds_table(pipelines, known, raised))
         + on_demand("How this was measured", f"<p>{_HOW}</p>")
     )
-    below = layout.disturbed([record for record in records if record in now.items]) + _not_here(mine, wanted)
+    below = layout.disturbed([record for task in wanted for record in task.latest(records).values()])
+    below += _not_here(mine, wanted)
     return painted(now, layout.page(controls, result).text + below, f"{sentence} {applied}".strip())
 
 

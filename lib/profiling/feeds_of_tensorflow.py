@@ -84,14 +84,20 @@ def _opener(
         return preprocess.all_of(images[taken]), labels[taken]
 
     if pipeline.feed == "arrays":
-        return lambda: (tuple(map(tf.convert_to_tensor, batch(index))) for index in count())
+        return lambda: (_on_host(*batch(index)) for index in count())
     if pipeline.feed == "generator":
         return lambda: iter(GeneratorDataAdapter(batch(index) for index in count()).get_tf_dataset())
     if pipeline.feed == "pydataset":
         dataset = PyDatasetAdapter(_Batches(batch)).get_tf_dataset()
     else:
-        dataset = _dataset(pipeline, preprocess, tf.convert_to_tensor(images), tf.convert_to_tensor(labels))
+        dataset = _dataset(pipeline, preprocess, *_on_host(images, labels))
     return lambda: iter(dataset)
+
+
+def _on_host(*arrays: np.ndarray) -> tuple[tf.Tensor, ...]:
+    """Tensors in the host's memory, also where there is a GPU: whatever feeds it, the step brings its batch there."""
+    with tf.device("CPU:0"):
+        return tuple(map(tf.convert_to_tensor, arrays))
 
 
 class _Batches(keras.utils.PyDataset):

@@ -13,6 +13,7 @@ import importlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -170,15 +171,24 @@ class _Rounds:
 
     def prepare(self) -> Iterator[None]:
         """Note when the first batch is there, compile the step, and let the feed get ready: a cache is filled."""
-        before = _clock()
-        batches = self.feed.open()
-        self._ready = self._next(batches)
-        self.found["first"].append(_clock() - before)
+        # In a thread: while other processes start, this one does nothing for seconds, and would be taken for hung.
+        with ThreadPoolExecutor(1) as thread:
+            opened = thread.submit(self._open)
+            while not wait([opened], PAUSE_S).done:
+                yield
+        batches = opened.result()
         self.feed.step(self._ready)
         yield
         for _ in range(self.feed.fill_batches()):
             self._next(batches)
             yield
+
+    def _open(self) -> Iterator[Any]:
+        before = _clock()
+        batches = self.feed.open()
+        self._ready = self._next(batches)
+        self.found["first"].append(_clock() - before)
+        return batches
 
     def round(self) -> Iterator[None]:
         """A value of each quantity."""
