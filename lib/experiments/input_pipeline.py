@@ -9,9 +9,9 @@ from enum import Enum
 
 import numpy as np
 
-from lib.backends.registry import Runtime, unavailable, versions
+from lib.backends.registry import Runtime, environment_of, unavailable, versions
 from lib.experiments.anatomy_of_a_step import stored
-from lib.hardware.nvidia_smi import nvidia_cards
+from lib.hardware.nvidia_smi import cards
 from lib.profiling.fresh_model import FRESH, REPEATED
 from lib.profiling.input_pipeline import QUANTITIES
 from lib.profiling.request import FEEDS, Examination, Pipeline
@@ -71,8 +71,7 @@ class PipelineTask:
         """The subject of its records: the first pipeline, and the second one in a line, empty where there is none."""
         first, *others = self.pipelines
         return {
-            "backend": self.runtime.backend,
-            "device": self.runtime.device,
+            **self.runtime.subject,
             "hidden": NETWORK.label,
             **asdict(first),
             "holds_lock": int(first.holds_lock),
@@ -81,7 +80,7 @@ class PipelineTask:
 
     def latest(self, records: Sequence[Record]) -> dict[str, Record]:
         """The latest record that is still valid, by its name."""
-        known = current(records, Kind.PIPELINE, self.subject, self.runtime.backend)
+        known = current(records, Kind.PIPELINE, self.subject, self.runtime)
         return {str(record.subject["name"]): record for record in known}
 
     def found(self, records: Sequence[Record]) -> "tuple[Figures, ...]":
@@ -195,7 +194,7 @@ def _measured(
     examination = Examination("pipelines", NETWORK, task.pipelines[0].batch_size, task.pipelines)
     messages = engine.examine(task.runtime, examination, cancel, request)
     try:
-        yield from stored(messages, store, Kind.PIPELINE, task.subject, versions(task.runtime.backend), doing)
+        yield from stored(messages, store, Kind.PIPELINE, task.subject, versions(task.runtime), doing)
     except (TrainingFailed, WorkerDied) as error:
         yield Raised(task.pipelines[0], str(error))
 
@@ -210,7 +209,7 @@ def all_figures(records: Sequence[Record], device: str) -> list[Figures]:
     found = {
         PipelineTask(Runtime(backend, device), (_pipeline_of(record.subject),))
         for backend in FEEDS
-        for record in current(records, Kind.PIPELINE, {"device": device, "beside": ""}, backend)
+        for record in current(records, Kind.PIPELINE, {"device": device, "beside": ""}, Runtime(backend, device))
         if record.subject["backend"] == backend
     }
     return [figures for task in found for figures in task.found(records)]
@@ -278,12 +277,12 @@ def placement_device() -> str:
 
 
 def _placement_subject(device: str) -> dict[str, str | int | float]:
-    return {"backend": TENSORFLOW, "device": device, "hidden": NETWORK.label, "placement": 1}
+    return {**Runtime(TENSORFLOW, device).subject, "hidden": NETWORK.label, "placement": 1}
 
 
 def placement(records: Sequence[Record], device: str) -> dict[str, int]:
     """Numbers by name, as of `lib.profiling.placement`, of the latest valid run; empty while there is none."""
-    found = current(records, Kind.PIPELINE, _placement_subject(device), TENSORFLOW)
+    found = current(records, Kind.PIPELINE, _placement_subject(device), Runtime(TENSORFLOW, device))
     return {str(record.subject["name"]): round(record.block_s[0]) for record in found}
 
 
@@ -298,7 +297,9 @@ def measure_placement(
     """
     messages = engine.examine(Runtime(TENSORFLOW, device), Examination("placement", NETWORK), cancel, request)
     doing = "where TensorFlow places the operations of a step"
-    yield from stored(messages, store, Kind.PIPELINE, _placement_subject(device), versions(TENSORFLOW), doing)
+    yield from stored(
+        messages, store, Kind.PIPELINE, _placement_subject(device), versions(Runtime(TENSORFLOW, device)), doing
+    )
 
 
 def gpus() -> tuple[int, int | None]:
@@ -306,7 +307,7 @@ def gpus() -> tuple[int, int | None]:
 
     None of the latter where only TensorFlow itself can tell.
     """
-    present = len(nvidia_cards())
+    present = len(cards())
     return present, 0 if present and unavailable(Runtime(TENSORFLOW, "gpu")) is not None else None
 
 
@@ -314,14 +315,14 @@ def gpus() -> tuple[int, int | None]:
 
 
 def _model_subject(network: Network, device: str) -> dict[str, str | int | float]:
-    return {"backend": TENSORFLOW, "device": device, "hidden": network.label, "model": 1}
+    return {**Runtime(TENSORFLOW, device).subject, "hidden": network.label, "model": 1}
 
 
 def models(records: Sequence[Record], device: str) -> dict[Network, dict[str, Measurement]]:
     """What was measured of building each network's model in the latest fresh process, by name; only whole ones."""
     found: dict[Network, dict[str, Measurement]] = {}
     for network in MODELS:
-        known = current(records, Kind.PIPELINE, _model_subject(network, device), TENSORFLOW)
+        known = current(records, Kind.PIPELINE, _model_subject(network, device), Runtime(TENSORFLOW, device))
         latest = {str(record.subject["name"]): record.measurement for record in known}
         if {*FRESH, *REPEATED} <= latest.keys():
             found[network] = latest
@@ -354,7 +355,7 @@ def measure_models(
         for name, seconds in rows.items():
             measured = watch.marked(Measurement(seconds, 1, Ended.CAP))
             subject = {**_model_subject(network, device), "name": name, "work": 1.0}
-            record = Record.of(Kind.PIPELINE, subject, measured, versions(TENSORFLOW))
+            record = Record.of(Kind.PIPELINE, subject, measured, versions(Runtime(TENSORFLOW, device)))
             store.add(record)
             yield record
 
@@ -363,7 +364,9 @@ def _from_fresh_process(network: Network, runtime: Runtime, cancel: Cancel) -> d
     """Seconds by name; empty if it was cancelled."""
     found: dict[str, tuple[float, ...]] = {}
     arguments = (network.label, runtime.device)
-    process = Process("lib.profiling.fresh_model", arguments, complete_environment(runtime))
+    process = Process(
+        "lib.profiling.fresh_model", arguments, complete_environment(runtime), environment_of(runtime).python
+    )
     try:
         while not cancel.is_set():
             if process.connection.poll(0.05):

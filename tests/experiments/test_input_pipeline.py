@@ -220,7 +220,7 @@ def test_placement_is_kept_as_numbers(store, monkeypatch):
 
 def test_cards_without_cuda_are_not_registered(monkeypatch):
     for cards, why, expected in (((), "no", (0, None)), (("a",), "no CUDA", (1, 0)), (("a",), None, (1, None))):
-        monkeypatch.setattr(input_pipeline, "nvidia_cards", lambda cards=cards: cards)
+        monkeypatch.setattr(input_pipeline, "cards", lambda cards=cards: cards)
         monkeypatch.setattr(input_pipeline, "unavailable", lambda _, why=why: why)
         assert input_pipeline.gpus() == expected
 

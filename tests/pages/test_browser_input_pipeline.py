@@ -26,7 +26,9 @@ def keep_all_but(store, *left_out):
 
     def keep(subject, name, seconds):
         measured = Measurement((seconds,) * 9, 1, Ended.CAP)
-        store.add(Record.of(Kind.PIPELINE, {**subject, "name": name, "work": 1.0}, measured, versions(TENSORFLOW)))
+        store.add(
+            Record.of(Kind.PIPELINE, {**subject, "name": name, "work": 1.0}, measured, versions(Runtime(TENSORFLOW)))
+        )
 
     for task in tasks(MINE, "cpu"):
         if task.pipelines[0].feed not in left_out and task.runtime.backend == TENSORFLOW:
