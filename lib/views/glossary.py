@@ -10,7 +10,7 @@ WORDS = {
     ),
     "batch size": "how many images a training step looks at",
     "cached": (
-        "kept from an earlier run on this machine, with its date; a training is deterministic, so its curve is the same"
+        "saved in an earlier run on this machine, with its date; a training is deterministic, so its curve is the same"
     ),
     "dispatch": "the host telling a library or a device what to do next: overhead that no faster arithmetic shortens",
     "epoch": "one pass over the 48,000 training images",
