@@ -62,8 +62,8 @@ def measure_ceilings(
 def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
     """The best matrix product and copy of any library on the runtime's device, and each backend's dispatch time.
 
-    None where a product or a copy has not been measured on this machine. The size of the last-level cache is 0 on a
-    GPU.
+    None where a product or a copy has not been measured on this machine. The size of the last-level cache is a card's
+    L2 on a GPU, as its driver said when the rates were measured; 0 where it is not known.
     """
     known = [record for record in store.records(Kind.CEILING) if record.machine == machine_id()]
     product, copy = (best_rate(known, runtime.device, name, runtime.precision) for name in ("product", "copy"))
@@ -76,7 +76,9 @@ def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
     }
     if not product or not copy:
         return None
-    return Ceilings(product, copy, dispatch_s, last_level_cache_bytes() if runtime.device == "cpu" else 0)
+    on_card = (int(one.measurement.median_s) for one in known if one.is_about({"name": "cache", "device": "gpu"}))
+    cache_bytes = last_level_cache_bytes() if runtime.device == "cpu" else max(on_card, default=0)
+    return Ceilings(product, copy, dispatch_s, cache_bytes)
 
 
 def best_rate(records: Iterable[Record], device: str, name: str, precision: str = PRECISIONS[0]) -> float | None:

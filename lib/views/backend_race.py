@@ -333,6 +333,11 @@ def detail(standing: Standing | None, floor: Floor | None = None) -> str:
             f" {floor.by.value}: the cell stands at {middle / (steps * floor.seconds):.2g} times that; the rest is"
             " overhead."
         )
+        if not floor.cache_known and floor.by is Ceiling.COPY:
+            lines.append(
+                "The size of this device's cache is not known, so all parameters count as moved in each step: where"
+                " they fit into it, a step can take less than that least."
+            )
     if standing.scaled:
         lines.append("An epoch takes so long here that half a second of steps was measured at a time, and scaled.")
     lines += [
