@@ -19,7 +19,7 @@ from lib.experiments.parallel_sweeps import Point
 from lib.experiments.peak_rates import measure_ceilings
 from lib.experiments.published import ARTICLE_ARCHITECTURES
 from lib.hardware.cores import usable_cores
-from lib.hardware.optional import free_memory_bytes
+from lib.hardware.device_memory import usable_memory_bytes
 from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -237,7 +237,7 @@ class Battery:
                 cancel,
                 self.request,
                 device=runtime.device,
-                free_bytes=free_memory_bytes(),
+                free_bytes=usable_memory_bytes(runtime.device),
                 again=again,
             ):
                 if isinstance(event, Point) and not event.why_not:

@@ -200,7 +200,7 @@ def saturation(
         cancel: Ends the measurement when it is set.
         request: Place in the queue of all that runs on this machine.
         device: "cpu" or "gpu".
-        free_bytes: Memory that is free now.
+        free_bytes: Memory that a training can have on the device.
         again: Measure stored step times once more.
 
     Yields:
