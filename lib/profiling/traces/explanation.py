@@ -56,10 +56,12 @@ def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
         began_ns: Start of the stretch.
         ended_ns: Its end.
     """
+    if ended_ns <= began_ns:
+        return Stretches(np.array([began_ns]), np.zeros(0, np.int64))
     rows = inside(trace.rows, began_ns, ended_ns)
     starts, ends = np.maximum(rows.start_ns, began_ns), np.minimum(rows.end_ns, ended_ns)
     edges = np.unique(np.concatenate([starts, ends, [began_ns, ended_ns]]))
-    state = np.full(max(0, len(edges) - 1), STATES.index(NOBODY))
+    state = np.full(len(edges) - 1, STATES.index(NOBODY))
     for thread in [number for number, lane in enumerate(trace.lanes) if lane.role == "python"]:
         own = trace.rows.lane == thread
         if own.any():

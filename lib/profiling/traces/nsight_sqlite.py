@@ -56,7 +56,7 @@ def read(path: Path, title: str) -> Trace:
     Raises:
         Refused: It is damaged, no export of Nsight Systems, or takes too long to read.
     """
-    with _opened(path) as database, _damage_told():
+    with _damage_told(), _opened(path) as database:
         found = _tables(database)
         n_rows = sum(_one(database, f"SELECT count(*) FROM {table.table}") for table in found)
         calls = most(call for table in found for call in _calls(database, table))

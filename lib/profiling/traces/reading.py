@@ -74,6 +74,8 @@ def read(path: Path, title: str) -> Trace:
         Refused: It cannot be read; the text says what it looks like, and what to do.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise Refused("it cannot be opened (it is no file)")
         with path.open("rb") as file:
             head = file.read(HEAD)
         return reader_of(head)(path, title)
