@@ -54,12 +54,12 @@ _MEANS = tuple(
         ),
         (
             r"multiply_subtract_fusion|AssignSub|Optimizer\.step|_foreach_",
-            "is the update: weights minus learning rate times gradient",
+            "subtracts what it has multiplied: in plain SGD, the update",
         ),
         (r"zero_grad", "lets go of the last step's gradients"),
         (r"AccumulateGrad", "adds a gradient to the parameter that it belongs to"),
         (r"^autograd::|Backward0$", "is PyTorch's walk back through the step, an operation at a time"),
-        (r"fusion", "is several elementwise operations that XLA has put into one loop"),
+        (r"fusion", "is several operations that XLA has put into one"),
         (r"reduce|sum|mean", "adds numbers up"),
         (r"^copy|aten::copy_|transpose", "moves numbers within the device's memory"),
         (
@@ -104,13 +104,13 @@ def hidden(trace: Trace) -> list[str]:
         kernels = sum(call.count for call in trace.calls if call.kind == KERNEL and call.name != "a whole CUDA graph")
         inside = f"{kernels:,} kernels" if kernels else "no kernel"
         said.append(
-            f"{graphs:,} launches of a CUDA graph: the profiler shows {inside} beside them, and what runs inside a"
-            " graph may be one row or none. Profile with --cuda-graph-trace=node to see each."
+            f"{graphs:,} launch{'es' * (graphs > 1)} of a CUDA graph: the profiler shows {inside} beside them, and what"
+            " runs inside a graph may be one row or none. Profile with --cuda-graph-trace=node to see each."
         )
     if loops:
         said.append(
-            f"{loops:,} loops of a compiled program: many steps are one call, so the host has nothing to show between"
-            " them, and which step a row belongs to is lost."
+            f"{loops:,} loop{'s' * (loops > 1)} of a compiled program: many steps are one call, so the host has"
+            " nothing to show between them, and which step a row belongs to is lost."
         )
     elif programs:
         said.append(

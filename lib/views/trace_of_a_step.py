@@ -309,22 +309,16 @@ def hidden_list(trace: Trace) -> str:
 # Two traces beside each other.
 
 
-def per_step(trace: Trace) -> float:
-    """What its seconds are divided by for a comparison: its steps, where they are known, else 1."""
-    steps = trace.about.get("steps")
-    return float(steps) if isinstance(steps, int | float) and steps >= 1 else 1.0
-
-
-def _comparable(before: Trace, after: Trace) -> tuple[float, float]:
-    """The steps of both, where both are known; else 1 and 1."""
-    both = "steps" in before.about and "steps" in after.about
-    return (per_step(before), per_step(after)) if both else (1.0, 1.0)
+def _per_step(before: Trace, after: Trace) -> tuple[str, tuple[float, float]]:
+    """What seconds are of, and what those of each trace are divided by: its steps, where both know theirs."""
+    steps = [trace.about.get("steps") for trace in (before, after)]
+    first, second = (float(n) if isinstance(n, int | float) and n >= 1 else 0.0 for n in steps)
+    return ("a step", (first, second)) if first and second else ("the profile", (1.0, 1.0))
 
 
 def changes_table(before: Trace, after: Trace) -> str:
     """HTML: the calls whose own time differs most between two traces."""
-    per = _comparable(before, after)
-    unit = "a step" if per != (1.0, 1.0) else "in all"
+    unit, per = _per_step(before, after)
     rows = [
         [html.escape(change.name), word(change.kind), _s(change.before_s), _s(change.after_s), _difference(change)]
         for change in changes(before, after, per)
@@ -345,13 +339,12 @@ def comparison_sentence(before: Trace, after: Trace) -> str:
     """What became shorter from the first trace to the second, by kind; two single profiles have no spread."""
     if not len(before.rows) or not len(after.rows):
         return "One of the two is a report of sums, so only its calls can be compared."
-    per = _comparable(before, after)
+    unit, per = _per_step(before, after)
     known = [
         {state: s / by for state, s in waited_for(trace, *trace.span_ns).seconds.items()}
         for trace, by in zip((before, after), per, strict=True)
     ]
     first_s, second_s = (sum(one.values()) for one in known)
-    unit = "a step" if per != (1.0, 1.0) else "the profile"
     verdict = without_spread(second_s / first_s).verdict
     said = {
         Verdict.FASTER: f"{unit} of the second takes {seconds(second_s)} instead of {seconds(first_s)}",
