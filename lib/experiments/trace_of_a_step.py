@@ -168,6 +168,11 @@ class Reader:
             raise Refused(answer)
         return answer
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def close(self, wait: bool = False) -> None:
         """End the process, with whatever it is doing."""
         self._process.connection.close()

@@ -13,7 +13,7 @@ from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, runtime, settings_of, slider, span, text
 from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
 from lib.pages.url_state import Address, Setting
-from lib.profiling.traces.explanation import waited_for, window
+from lib.profiling.traces.explanation import waited_for
 from lib.profiling.traces.form import Trace, as_chrome_json
 from lib.spec import BATCH_SIZES, Network
 from lib.storage.records import Kind
@@ -121,12 +121,10 @@ def _figures(trace: Trace, part: tuple[float, float]) -> str:
     if not len(trace.rows):
         return ""
     chart = view.timeline_chart(trace, *part)
-    whole = waited_for(trace, *trace.span_ns)
-    bars = {"this part": waited_for(trace, *window(trace, *part)), "all of it": whole}
     return (
         view.legend()
         + layout.figure("who was waited for, and what each thread did; Shift and the wheel zoom, dragging moves", chart)
-        + layout.figure("overhead against arithmetic", view.shares_chart(bars))
+        + layout.figure("overhead against arithmetic", view.part_and_whole_chart(trace, *part))
     )
 
 

@@ -114,7 +114,7 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
     )
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.shiftKey]", name="zoomed")
     bars = (
-        alt.Chart(alt.Data(values=[*waits, *marks]))
+        alt.Chart(alt.NamedData("rows"))
         .mark_bar(height=ROW_PX - 4, clip=True)
         .encode(
             x=x,
@@ -126,7 +126,7 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
         )
         .add_params(zoom)
     )
-    return Chart(styled(alt.layer(bars), height=ROW_PX * len(rows)), f"lanes of {trace.title} over time")
+    return _with_rows(alt.layer(bars), ROW_PX * len(rows), [*waits, *marks], f"lanes of {trace.title} over time")
 
 
 def _lanes(trace: Trace) -> dict[int, str]:
@@ -185,7 +185,7 @@ def shares_chart(traces: Mapping[str, Stretches]) -> Chart:
             at += share
     x = alt.X("from:Q", title=None, axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1], nice=False))
     bars = (
-        alt.Chart(alt.Data(values=rows))
+        alt.Chart(alt.NamedData("rows"))
         .mark_bar(height=20)
         .encode(
             x=x,
@@ -195,7 +195,21 @@ def shares_chart(traces: Mapping[str, Stretches]) -> Chart:
             tooltip=[alt.Tooltip("what:N", title=" ")],
         )
     )
-    return Chart(styled(alt.layer(bars), height=32 * max(1, len(traces))), "shares of the time, by who was waited for")
+    return _with_rows(alt.layer(bars), 32 * max(1, len(traces)), rows, "shares of the time, by who was waited for")
+
+
+def _with_rows(bars: alt.LayerChart | alt.FacetChart, height: int, rows: list[dict], title: str) -> Chart:
+    """The chart with these rows; Altair checks its specification without them, which would take it most of a second."""
+    return Chart(styled(bars, height) | {"datasets": {"rows": rows}}, title)
+
+
+def part_and_whole_chart(trace: Trace, low: float, high: float) -> Chart:
+    """Overhead against arithmetic in a part of a trace, given as shares of its time, and in all of it."""
+    bars = {
+        "this part": waited_for(trace, *window(trace, low, high)),
+        "all of it": waited_for(trace, *trace.span_ns),
+    }
+    return shares_chart(bars)
 
 
 def sentence(trace: Trace, low: float, high: float) -> str:

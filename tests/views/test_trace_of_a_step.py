@@ -32,7 +32,7 @@ QUARTER = trace_of([("main", "host", DISPATCH, "call", 0, 1000), ("worker", "hos
 
 
 def marks(chart):
-    return chart.spec["data"]["values"]
+    return chart.spec["datasets"]["rows"]
 
 
 @pytest.mark.parametrize("trace", shipped(), ids=lambda trace: trace.made_by.split("'")[0])
