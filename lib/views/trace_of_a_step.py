@@ -53,7 +53,7 @@ def word(kind: str) -> str:
 
 def legend() -> str:
     """HTML: what the colours of all charts here mean."""
-    shown = [(COLORS[state], word(state)) for state in STATES]
+    shown = [(COLORS[state], "waiting, or nobody knows" if state == NOBODY else word(state)) for state in STATES]
     entries = "".join(
         f'<span class="compare-key"><i style="border-top: 9px solid {color}"></i>{html.escape(text)}</span>'
         for color, text in shown
@@ -111,6 +111,7 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
         "from:Q",
         title=f"milliseconds from {seconds(began_ns * 1e-9)}" if began_ns else "milliseconds",
         scale=alt.Scale(domain=[0, length_ms], nice=False),
+        axis=alt.Axis(format="~g"),
     )
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.shiftKey]", name="zoomed")
     bars = (
@@ -223,11 +224,16 @@ def sentence(trace: Trace, low: float, high: float) -> str:
         )
     known = waited_for(trace, *window(trace, low, high)).seconds
     whole_s = sum(known.values()) or 1.0
-    others = sorted((state for state in STATES if state != KERNEL and known[state]), key=lambda s: -known[s])
-    told = [f"{word(state)} {known[state] / whole_s:.0%}" for state in others[:3]]
-    said = f"In these {seconds(whole_s)} arithmetic runs {known[KERNEL] / whole_s:.0%} of the time"
-    said += f"; the rest waits, for {', '.join(told)}." if told else "."
+    others = sorted((s for s in STATES if s not in (KERNEL, NOBODY) and known[s]), key=lambda s: -known[s])
+    told = [f"{word(state)} {_share(known[state] / whole_s)}" for state in others[:3]]
+    said = f"In these {seconds(whole_s)} arithmetic runs {_share(known[KERNEL] / whole_s)} of the time"
+    said += f"; the rest waits, for {', '.join(told)}" if told else ""
+    said += f"; for {_share(known[NOBODY] / whole_s)} nobody knows who is waited for." if known[NOBODY] else "."
     return f"{said} {_cost_of_profiling(trace)}".strip()
+
+
+def _share(share: float) -> str:
+    return "less than 1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
 def _cost_of_profiling(trace: Trace) -> str:
@@ -310,7 +316,7 @@ def _explained(call: Call, whole_ns: int) -> str:
     return (
         f'<code>{html.escape(call.name)}</code> <span class="trace-kind" style="border-color: {color}">'
         f"{html.escape(word(call.kind))}</span> {html.escape(meaning(call.name, call.kind))}."
-        f" {many}{mean}{call.self_ns / whole_ns:.0%} of all rows' own time."
+        f" {many}{mean}{_share(call.self_ns / whole_ns)} of all rows' own time."
     )
 
 
@@ -328,6 +334,10 @@ def _per_step(before: Trace, after: Trace) -> tuple[str, tuple[float, float]]:
     steps = [trace.about.get("steps") for trace in (before, after)]
     first, second = (float(n) if isinstance(n, int | float) and n >= 1 else 0.0 for n in steps)
     return ("a step", (first, second)) if first and second else ("the profile", (1.0, 1.0))
+
+
+def _time_of(state: str) -> str:
+    return "what nobody can explain" if state == NOBODY else word(state)
 
 
 def changes_table(before: Trace, after: Trace) -> str:
@@ -368,9 +378,9 @@ def comparison_sentence(before: Trace, after: Trace) -> str:
     shorter, longer = moved[0], moved[-1]
     told = []
     if known[1][shorter] < known[0][shorter]:
-        told.append(f"shortened most: {word(shorter)}, by {seconds(known[0][shorter] - known[1][shorter])}")
+        told.append(f"shortened most: {_time_of(shorter)}, by {seconds(known[0][shorter] - known[1][shorter])}")
     if known[1][longer] > known[0][longer]:
-        told.append(f"lengthened most: {word(longer)}, by {seconds(known[1][longer] - known[0][longer])}")
+        told.append(f"lengthened most: {_time_of(longer)}, by {seconds(known[1][longer] - known[0][longer])}")
     said = said[0].upper() + said[1:]
     return f"{said}; {'; '.join(told)}. One profile of each: no spread is known." if told else f"{said}."
 
