@@ -17,7 +17,7 @@ NETWORK = Network((16,))
 def test_the_profile_is_of_the_steps_that_are_told(small_data, tmp_path, backend):
     if unavailable(Runtime(backend)) is not None:
         pytest.skip(f"{backend} is not installed")
-    asked = Examination("trace", NETWORK, 32, str(tmp_path))
+    asked = Examination("trace", NETWORK, 32, folder=str(tmp_path))
     rows = {row[0]: row[1] for row in examine(backend, "cpu", asked, small_data) if row is not None}
     assert set(rows) == {PLAIN, PROFILED}
     steps = rows[PROFILED].steps_per_block
