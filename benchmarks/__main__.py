@@ -27,6 +27,7 @@ NAMES = (
     "interaction",
     "memory",
     "viewers",
+    "traces",
 )
 
 

@@ -98,7 +98,15 @@ TOGETHER = {
     "backends": {"backends"},
     "storage": {"import"},
     "views": {"contrast"},
-    "pages": {"browser", "browser_compare", "browser_layout", "browser_navigation", "browser_notebooks", "viewers"},
+    "pages": {
+        "browser",
+        "browser_compare",
+        "browser_layout",
+        "browser_navigation",
+        "browser_notebooks",
+        "browser_trace",
+        "viewers",
+    },
 }
 
 

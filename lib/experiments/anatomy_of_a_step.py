@@ -7,7 +7,7 @@ from functools import partial
 from lib.backends.registry import BACKENDS, Runtime, versions
 from lib.experiments.failures import Marked
 from lib.profiling.operations import ALL, KERNELS, LIBRARIES, OPERATIONS, PRODUCT
-from lib.profiling.request import REFERENCE, TRAPS, Examination
+from lib.profiling.request import PLAIN, PROFILED, REFERENCE, TRAPS, Examination
 from lib.profiling.step_breakdown import Split, split
 from lib.spec import Network
 from lib.storage.current import current
@@ -29,11 +29,11 @@ class AnatomyTask:
 
     @property
     def subject(self) -> dict[str, str | int | float]:
-        """The subject of its records; operations and traps go by the library, parts by the backend."""
-        parts = self.examination.kind == "parts"
+        """The subject of its records; operations and traps go by the library, parts and traces by the backend."""
+        by_backend = self.examination.kind in ("parts", "trace")
         return {
             "examination": self.examination.kind,
-            "by": self.runtime.backend if parts else BACKENDS[self.runtime.backend].worker,
+            "by": self.runtime.backend if by_backend else BACKENDS[self.runtime.backend].worker,
             "device": self.runtime.device,
             "precision": self.runtime.precision,
             "hidden": self.examination.network.label,
@@ -59,6 +59,8 @@ class AnatomyTask:
             return self.split(records) is not None
         if self.examination.kind == "traps":
             return {REFERENCE, *TRAPS} <= self.found(records).keys()
+        if self.examination.kind == "trace":
+            return {PLAIN, PROFILED} <= self.found(records).keys()
         counted = {KERNELS} if BACKENDS[self.runtime.backend].worker == "jax" else set()
         return {*(operation.key for operation in OPERATIONS), ALL, PRODUCT, *counted} <= self.found(records).keys()
 
@@ -113,7 +115,12 @@ def measure_tasks(
         yield from marked.row(doing, task.runtime, task.subject, partial(measure, task, doing))
 
 
-_TITLES = {"operations": "operation by operation", "parts": "the parts of its step", "traps": "the traps"}
+_TITLES = {
+    "operations": "operation by operation",
+    "parts": "the parts of its step",
+    "traps": "the traps",
+    "trace": "a profile",
+}
 
 
 def stored(

@@ -38,6 +38,7 @@ NOTEBOOKS = (
     Notebook("notebooks/anatomy_of_a_step.py", "The anatomy of a step"),
     Notebook("notebooks/traps.py", "How to mistime a step"),
     Notebook("notebooks/input_pipeline.py", "What feeds a step"),
+    Notebook("notebooks/trace_of_a_step.py", "The trace of a step"),
     Notebook("notebooks/parallel_sweeps.py", "Many trainings at once"),
     Notebook("notebooks/claims.py", "Claims and figures"),
     Notebook("notebooks/compare_machines.py", "Machines compared"),

@@ -13,6 +13,7 @@ REFERENCE = "reference"  # the step timed well, beside which each trap is measur
 TRAPS = ("synchronisation", "first call counted", "one sample", "best of n", "transfer inside", "busy is not working")
 TRAP_EPOCHS = 5  # short ones, whose average counts the first call
 TRAP_SAMPLES = 20  # single steps, of which the best is taken
+PLAIN, PROFILED = "plain", "profiled"  # steps without a profiler, and those that the trace is of
 
 # What feeds a step with batches, by the backend whose worker measures it.
 FEEDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -107,10 +108,12 @@ class Pipeline:
 class Examination:
     """What a worker shall measure other than a training.
 
-    `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, or `pipelines`, which are those of `pipelines`.
+    `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `pipelines`, which are those of `pipelines`, or
+    `trace`, whose profile is written into `folder`, which is empty when the worker gets it.
     """
 
     kind: str
     network: Network = field(default_factory=Network)
     batch_size: int = 32
     pipelines: tuple[Pipeline, ...] = ()
+    folder: str = field(default="", compare=False)

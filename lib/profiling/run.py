@@ -49,6 +49,10 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
         from lib.profiling.placement import measure_placement
 
         yield from measure_placement(subject)
+    elif examination.kind == "trace":
+        from lib.profiling.traces.live import record
+
+        yield from record(backend, subject, examination.folder)
     else:
         from lib.profiling.traps import measure_traps
 

@@ -19,6 +19,7 @@ WORDS = {
         "only one thread of a Python process runs Python code at a time; compiled code may release the lock, and then"
         " runs beside it"
     ),
+    "kernel, launch": "one piece of arithmetic on a device, such as a product; the call that puts it into the queue",
     "learning rate": "how far each training step moves the weights",
     "median, quartiles": (
         "the middle of all repetitions, and the values that a quarter of them stay below and above: they show how much"
@@ -33,6 +34,7 @@ WORDS = {
         " and named wherever it is used"
     ),
     "throughput": "images or steps per second",
+    "trace": "what a profiler wrote down: who did what, from when to when, in a lane for each thread and each queue",
     "validation accuracy": "the share of 12,000 other images that the network names correctly",
     "vmap": "JAX's way to run one program for many networks at once",
 }

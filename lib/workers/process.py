@@ -51,6 +51,11 @@ class Process:
         """Whether the process has not ended yet."""
         return self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
     def cpu_s(self) -> float | None:
         """Processor seconds that it has used; None where psutil is not installed, or the process has ended."""
         if psutil is None:
