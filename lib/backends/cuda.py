@@ -1,6 +1,5 @@
-"""Which CUDA version an installed library was built for, and whether the driver is new enough for it.
-
-Both are found without importing the library, in the environment that its worker runs in.
+"""CUDA, without importing a library that uses it: which version one was built for, in the environment that its worker
+runs in, whether the driver is new enough, and which errors mean that the card no longer answers.
 """
 
 import re
@@ -14,6 +13,33 @@ OLDEST_DRIVER = {12: 525, 13: 580}
 # What a time on a card depends on, beside the library itself, by the names of CUDA 13 and 12; and JAX's alone.
 COMPUTES_WITH = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
 JAX_COMPUTES_WITH = ("jax-cuda13-plugin", "jax-cuda12-plugin")
+
+# The errors after which a process can do nothing more with its card, by the driver's names and in its words: NVIDIA,
+# CUDA Driver API, CUresult. NVML and the kernel say it in their own way.
+_LOST = re.compile(
+    r"CUDA_ERROR_(?:DEINITIALIZED|NO_DEVICE|DEVICE_UNAVAILABLE|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE"
+    r"|ILLEGAL_ADDRESS|LAUNCH_TIMEOUT|CONTEXT_IS_DESTROYED|ASSERT|HARDWARE_STACK_ERROR|ILLEGAL_INSTRUCTION"
+    r"|MISALIGNED_ADDRESS|INVALID_ADDRESS_SPACE|INVALID_PC|LAUNCH_FAILED|EXTERNAL_DEVICE|CONTAINED|UNKNOWN)\b"
+    r"|(?:CUDA error|cudaError\w*): (?:no CUDA-capable device is detected"
+    r"|CUDA-capable device\(s\) is/are busy or unavailable|uncorrectable (?:ECC|NVLink) error"
+    r"|an illegal (?:memory access|instruction) was encountered|the launch timed out|context is destroyed"
+    r"|device-side assert triggered|hardware stack error|misaligned address|operation not supported on global/shared"
+    r"|invalid program counter|unspecified launch failure|unknown error)"
+    r"|\b(?:GPU|device) is lost|\bdevice lost\b|fallen off the bus",
+    re.IGNORECASE,
+)
+
+
+def lost_card(text: str) -> str:
+    """What says in a library's error that the card no longer answers this process; empty where nothing does.
+
+    >>> lost_card("INTERNAL: Failed to synchronize: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered")
+    'CUDA_ERROR_ECC_UNCORRECTABLE'
+    >>> lost_card("RESOURCE_EXHAUSTED: CUDA_ERROR_OUT_OF_MEMORY: out of memory"), lost_card("CUDA error: invalid value")
+    ('', '')
+    """
+    found = _LOST.search(text)
+    return found[0] if found else ""
 
 
 def _jax(environment: Environment) -> int | None:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lib.backends.registry import BACKENDS, Runtime, versions
+from lib.experiments.failures import Marked
 from lib.profiling.operations import ALL, KERNELS, LIBRARIES, OPERATIONS, PRODUCT
 from lib.profiling.request import REFERENCE, TRAPS, Examination
 from lib.profiling.step_breakdown import Split, split
@@ -91,18 +93,24 @@ def measure_tasks(
         request: Place in the queue of all that runs on this machine.
 
     Yields:
-        Each record as it is measured, and notes on what is measured or waited for.
+        Each record as it is measured, one of kind `FAILURE` for a task that failed on a graphics card, and notes on
+        what is measured or waited for.
 
     Raises:
-        WorkerDied: A worker ended while it measured; the text says what to do.
-        TrainingFailed: The backend could not do what was asked; the text says why.
+        WorkerDied: A worker on a CPU ended while it measured; the text says what to do.
+        TrainingFailed: The backend could not do what was asked on a CPU; the text says why.
     """
+    marked = Marked(store)
+
+    def measure(task: AnatomyTask, doing: str) -> Iterator[Record | Note]:
+        messages = engine.examine(task.runtime, task.examination, cancel, request)
+        return stored(messages, store, Kind.ANATOMY, task.subject, versions(task.runtime), doing)
+
     for task in todo:
         if cancel.is_set():
             return
         doing = f"{task.runtime.label}: {_TITLES[task.examination.kind]}"
-        messages = engine.examine(task.runtime, task.examination, cancel, request)
-        yield from stored(messages, store, Kind.ANATOMY, task.subject, versions(task.runtime), doing)
+        yield from marked.row(doing, task.runtime, task.subject, partial(measure, task, doing))
 
 
 _TITLES = {"operations": "operation by operation", "parts": "the parts of its step", "traps": "the traps"}

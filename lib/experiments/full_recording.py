@@ -14,11 +14,12 @@ from lib.backends.registry import BACKENDS, DEFAULT, DEVICES, Runtime, usable_ru
 from lib.data.mnist import Facts
 from lib.experiments import anatomy_of_a_step, backend_race, parallel_sweeps, time_to_accuracy
 from lib.experiments.backend_race import NETWORK, Cell, all_cells, records_and_notes
+from lib.experiments.failures import GIVE_UP_AFTER, failure
 from lib.experiments.parallel_sweeps import Point
 from lib.experiments.peak_rates import measure_ceilings
 from lib.experiments.published import ARTICLE_ARCHITECTURES
 from lib.hardware.cores import usable_cores
-from lib.hardware.optional import free_memory_bytes
+from lib.hardware.device_memory import usable_memory_bytes
 from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -37,7 +38,6 @@ REPETITION_S = 1.5  # of training in a repetition: half of what the page gives i
 POOL_BYTES = {DEFAULT: 0.35e9}  # of a process of a pool; Keras' are larger
 KERAS_POOL_BYTES = 0.9e9
 MAX_POOL_BYTES = 3e9  # a recording stays below 4 GiB
-GIVE_UP_AFTER = 2  # failures of a library on a device, one after another
 ENOUGH_ROUNDS = 3
 COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: all of them would take four minutes
 
@@ -122,21 +122,25 @@ class Battery:
         if self._library not in (None, library) or task.pooled:
             self.engine.close()  # one library in memory at a time
         self._library = library
+        failed = ""
         try:
             for event in task.measure(self.cancel):
                 if isinstance(event, Note):
                     yield event
+                elif isinstance(event, Record) and event.kind == Kind.FAILURE:
+                    failed = "; ".join(event.warnings)
                 elif isinstance(event, Record | Point):
                     yield Note("")
-            self._failed[library] = 0
             self.facts = self.facts or self.engine.known_facts()
         except (RuntimeError, MemoryError, OSError) as error:  # of the engine, or of a pool
-            self._failed[library] = self._failed.get(library, 0) + 1
-            self.store.add(failure(task, str(error)))
-            yield Note(f"failed, and goes on: {error}")
+            failed = str(error)
+            self.store.add(failure(task.name, task.runtime, task.subject, failed))
         finally:
             if task.pooled:
                 close_pools()
+        self._failed[library] = self._failed.get(library, 0) + 1 if failed else 0
+        if failed:
+            yield Note(f"failed, and goes on: {failed}")
 
     def _ceilings(self) -> list[RecordingTask]:
         # Keras' ceilings are those of the library below it; TensorFlow is reached through Keras alone.
@@ -233,7 +237,7 @@ class Battery:
                 cancel,
                 self.request,
                 device=runtime.device,
-                free_bytes=free_memory_bytes(),
+                free_bytes=usable_memory_bytes(runtime.device),
                 again=again,
             ):
                 if isinstance(event, Point) and not event.why_not:
@@ -300,14 +304,3 @@ def record_of_point(point: Point, runtime: Runtime) -> Record:
     }
     measured = Measurement((point.low_s, point.each_s, point.high_s), 1, Ended.CAP, warnings=point.disturbed)
     return Record.of(Kind.MODELS, subject, measured, versions(runtime))
-
-
-def failure(task: RecordingTask, sentence: str) -> Record:
-    """A record in place of a figure that could not be measured; it has no blocks, and the sentence as its warning.
-
-    Args:
-        task: What was to be measured.
-        sentence: What happened instead.
-    """
-    subject = {"task": task.name} | task.runtime.subject | task.subject
-    return Record(Kind.FAILURE, subject, (), 1, Ended.CAP.name, (sentence,), versions(task.runtime))

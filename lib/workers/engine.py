@@ -31,6 +31,7 @@ from lib.workers.flights import Flights
 from lib.workers.machine_lock import POLL_S, MachineLock
 from lib.workers.messages import (
     About,
+    CardLost,
     Disturbed,
     End,
     Failed,
@@ -261,7 +262,8 @@ class Engine:
 
         Raises:
             WorkerDied: The worker ended, and what to do about it.
-            TrainingFailed: The worker cannot start, or the backend failed; why.
+            TrainingFailed: The worker cannot start, or the backend failed; why. `CardLost`: the next run has a new
+                worker.
         """
         yield from self._perform(Job(next(self._ids), runtime, tuple(trainings), how or How()), cancel, request)
 
@@ -437,6 +439,9 @@ class Engine:
                 if isinstance(content, End):
                     return content is not End.PAUSED
                 if isinstance(content, Failed):
+                    if content.card_lost:
+                        self._drop(worker)
+                        raise CardLost(content.why)
                     raise TrainingFailed(content.why)
                 if asked is not Wish.CANCEL and content is not None:
                     yield self._marked(content) if isinstance(content, Measured) else content

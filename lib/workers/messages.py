@@ -27,6 +27,10 @@ class TrainingFailed(RuntimeError):
     """The backend could not do what was asked; the text says why."""
 
 
+class CardLost(TrainingFailed):
+    """The graphics card no longer answers the worker, which has ended; the text says what to do."""
+
+
 @dataclass(frozen=True)
 class Item:
     """One training, and the backend and device that train it."""
@@ -89,6 +93,7 @@ class Failed:
     """A worker cannot start, or cannot do what was asked; `why` is a sentence for the person."""
 
     why: str
+    card_lost: bool = False  # and the worker ends
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import IO
 
 from lib.backends.base import Epoch, Event, FirstCall, Parameters, Steps, no_parameters
+from lib.backends.cuda import lost_card
 from lib.backends.devices import CardFacts, WrongDevice, card_of
 from lib.backends.known_answer import WrongNumbers, verify
 from lib.backends.registry import BACKENDS, Runtime, load_train, versions
@@ -168,7 +169,10 @@ def _advance(job_id: int, contents: Iterator, control: _Control, connection: Con
     except Exception as error:  # any library's: the page gets a sentence, the terminal the traceback
         if not isinstance(error, MemoryError):
             traceback.print_exc(file=sys.stderr)
-        connection.send(Answer(job_id, Failed(_sentence(error))))
+        lost = bool(lost_card(str(error)))
+        connection.send(Answer(job_id, Failed(_sentence(error), lost)))
+        if lost:  # this process can do nothing more with the card, not even take leave of it
+            os._exit(1)
     return True
 
 
@@ -176,6 +180,11 @@ def _sentence(error: Exception) -> str:
     text = str(error).strip().split("\n")[0][:200]
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower():
         return "there is not enough memory for this training; choose a smaller network or batch"
+    if said := lost_card(str(error)):
+        return (
+            f"the graphics card no longer answers (“{said}”): a new worker starts with the next run; if that fails too,"
+            " look at nvidia-smi or dmesg, and restart the machine"
+        )
     return f"the training stopped with {type(error).__name__}: {text}"
 
 

@@ -111,10 +111,19 @@ def test_a_figure_says_all_that_is_needed_to_judge_it():
     assert "clocks" in row
 
 
-def test_a_task_names_its_subject():
-    task = RecordingTask("NumPy at 32", Runtime("numpy"), lambda cancel: iter(()), {"batch_size": 32})
-    marked = battery_module.failure(task, "no memory")
-    assert (marked.kind, marked.subject["task"], marked.subject["batch_size"]) == (Kind.FAILURE, "NumPy at 32", 32)
+def test_what_fails_on_a_processor_is_marked_with_its_subject(tmp_path):
+    def fails(_cancel):
+        raise TrainingFailed("no memory")
+
+    store = Store(tmp_path / "store.sqlite")
+    battery = Battery(StandIn({}), store, Cancel(), [Runtime("numpy")])
+    list(battery._perform(RecordingTask("NumPy at 32", Runtime("numpy"), fails, {"batch_size": 32})))
+    (marked,) = store.records(Kind.FAILURE)
+    assert (marked.warnings, marked.subject["task"], marked.subject["batch_size"]) == (
+        ("no memory",),
+        "NumPy at 32",
+        32,
+    )
 
 
 def test_what_would_take_too_much_memory_is_left_out_and_said(monkeypatch):

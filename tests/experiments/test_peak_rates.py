@@ -10,8 +10,9 @@ from lib.backends.registry import Runtime
 from lib.experiments.peak_rates import ceilings, measure_ceilings
 from lib.profiling.request import Examination
 from lib.spec import Network
-from lib.storage.records import Kind
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
 from lib.timing.roofline import step_floor
 from lib.workers.cancel import Cancel
 from lib.workers.messages import Measured
@@ -53,6 +54,24 @@ def test_they_are_measured_once_and_make_a_floor(engine, store):
     one = step_floor(Network((128,)), 32, known, "jax-step", calls_per_step=1)
     assert 1e-7 < one.seconds < 1e-2
     assert one.seconds >= step_floor(Network((128,)), 32, known, "jax-epoch", calls_per_step=1 / 1500).seconds
+
+
+def test_a_cards_cache_comes_from_its_driver(store):
+    """From the worker that measured the card; without its answer it is 0, and a floor says so."""
+    card = Runtime("jax-epoch", "gpu")
+    subject = {"library": "jax", "device": "gpu", "precision": "float32", "work": 1e12}
+    for name in ("product", "copy"):
+        store.add(Record.of(Kind.CEILING, subject | {"name": name}, Measurement((1.0,), 1, Ended.CAP)))
+    known = ceilings(card, store)
+    assert known is not None
+    assert known.cache_bytes == 0
+    assert not step_floor(Network((128,)), 32, known).cache_known
+    measured = Measurement((float(50 * 2**20),), 1, Ended.CAP)
+    store.add(Record.of(Kind.CEILING, subject | {"name": "cache", "work": 1.0}, measured))
+    known = ceilings(card, store)
+    assert known is not None
+    assert known.cache_bytes == 50 * 2**20
+    assert step_floor(Network((128,)), 32, known).cache_known
 
 
 def test_a_stop_keeps_what_is_done(engine, store):
