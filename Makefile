@@ -8,9 +8,14 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && exit; done; \
 	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python3)
-# Where an NVIDIA driver answers, the CUDA builds.
-REQUIREMENTS := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU && echo requirements-gpu.txt || echo requirements.txt)
-INSTALLED := $(VENV)/.installed-$(REQUIREMENTS)
+# Where an NVIDIA driver answers, the CUDA builds: in .venv those for CUDA 13, and in an environment of its own
+# TensorFlow for CUDA 12, as their files would lie in the same folders.
+CARD := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU && echo yes)
+REQUIREMENTS := $(if $(CARD),requirements-gpu.txt,requirements.txt)
+INSTALLED_HERE := $(VENV)/.installed-$(REQUIREMENTS)
+VENV_CUDA12 := .venv-cuda12
+INSTALLED_CUDA12 := $(VENV_CUDA12)/.installed
+INSTALLED := $(INSTALLED_HERE) $(if $(CARD),$(INSTALLED_CUDA12))
 INSTALLED_DEV := $(VENV)/.installed-dev
 
 .PHONY: run class install torch cupy cluster test check bench lock clean
@@ -28,11 +33,16 @@ $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Expected Python 3.11 or newer, found none; install one, or call: make PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) could not make a virtual environment; on Debian or Ubuntu: apt install python3-venv"; exit 1; }
 
-$(INSTALLED): $(REQUIREMENTS) | $(VENV)/bin/python
+$(INSTALLED_HERE): $(REQUIREMENTS) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(REQUIREMENTS)
 	@rm -f $(VENV)/.installed-requirements*; touch $@
 
-# PyTorch is optional: on Linux it brings its own CUDA, two gigabytes.
+$(INSTALLED_CUDA12): requirements-cuda12.txt $(INSTALLED_HERE)
+	$(BIN)/python -m venv $(VENV_CUDA12)
+	$(VENV_CUDA12)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-cuda12.txt
+	@touch $@
+
+# PyTorch is optional: on Linux it brings its own CUDA, two gigabytes. With a card it is installed already, as is CuPy.
 torch: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(REQUIREMENTS) -r requirements-torch.txt
 
@@ -73,8 +83,9 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --pytho
 	--no-emit-index-url --no-annotate --no-header
 lock: $(INSTALLED_DEV)
 	$(LOCK) pyproject.toml --extra cpu -o requirements.txt
-	$(LOCK) pyproject.toml --extra gpu -c requirements.txt -o requirements-gpu.txt
+	$(LOCK) pyproject.toml requirements-torch.txt requirements-cupy.txt --extra cpu --extra gpu -c requirements.txt -o requirements-gpu.txt
+	$(LOCK) --group cuda12 -c requirements.txt -o requirements-cuda12.txt
 	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
 
 clean:
-	rm -rf $(VENV) benchmarks/out __marimo__ .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV_CUDA12) benchmarks/out __marimo__ .pytest_cache .ruff_cache .hypothesis

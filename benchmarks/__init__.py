@@ -1,4 +1,4 @@
 """The figures that README quotes:
 
-`python -m benchmarks [epochs] [anatomy] [experiments] [sweeps] [regret] [peers] [interaction] [memory]`.
+`python -m benchmarks [epochs] [anatomy] [pipeline] [experiments] [sweeps] [regret] [peers] [interaction] [memory]`.
 """

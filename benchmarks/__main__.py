@@ -19,6 +19,7 @@ NAMES = (
     "comparison",
     "epochs",
     "anatomy",
+    "pipeline",
     "experiments",
     "sweeps",
     "regret",
@@ -26,6 +27,7 @@ NAMES = (
     "interaction",
     "memory",
     "viewers",
+    "traces",
 )
 
 

@@ -27,7 +27,9 @@ from lib.cache_folder import cache_dir
 from lib.data.mnist import load_test
 
 ROOT = Path(__file__).resolve().parent.parent
-ARGUMENTS = (
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+# Chromium's own calls home would fail where there is no network, and be reported as errors of the page.
+FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -97,11 +99,10 @@ STATES = "[...document.querySelectorAll('.lab-state b')].map(e => e.textContent)
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
+    if CHROMIUM is None:
         raise RuntimeError("no browser found: expected chromium, chromium-browser or google-chrome; install one")
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         try:
             with looking():
                 yield opened

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from lib.backends.registry import versions
+from lib.backends.registry import Runtime, versions
 from lib.data.mnist import load_test
 from lib.hardware.machine import this_machine
 
@@ -135,7 +135,8 @@ def _section(
 
 def measured_on() -> Row:
     """What every row carries: the images, the machine, the libraries, the time."""
-    libraries = dict.fromkeys(part for key in ("keras-tensorflow", "jax-epoch") for part in versions(key).split(", "))
+    runtimes = (Runtime("keras-tensorflow"), Runtime("jax-epoch"))
+    libraries = dict.fromkeys(part for runtime in runtimes for part in versions(runtime).split(", "))
     return {
         "data": load_test()[2].source,
         "machine": this_machine().line,

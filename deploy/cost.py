@@ -51,18 +51,18 @@ def _moment(text: str) -> datetime:
 def status_sentence(row: list[str], now: datetime) -> str:
     """A machine in a sentence.
 
-    `row`: name, zone, status, kind, provisioning model, last start, creation, seconds it may run.
+    `row`: name, zone, status, kind, provisioning model, last start, creation, when it deletes itself.
     """
-    name, zone, status, kind, model, started, created, limit_s = row
+    name, zone, status, kind, model, started, created, ends = row
     if status not in RUNNING:
         return (
-            f"{name} in {zone} is {status}: it computes nothing, but its disk costs money; deploy/gcp delete"
-            " removes it."
+            f"{name} in {zone} is {status}: it computes nothing, but its disk costs money, and nothing deletes it by"
+            " itself; deploy/gcp delete removes it."
         )
     since = _moment(started or created)
     per_h, which = price(kind, spot=model == "SPOT")
     cost = per_h * (now - since).total_seconds() / 3600
-    end = since + timedelta(seconds=float(limit_s)) if limit_s else None
+    end = _moment(ends) if ends else None
     ending = (
         f"deletes itself at {_clock(end)} (in {_span(end - now)})" if end else "has NO time limit: delete it yourself"
     )

@@ -8,6 +8,9 @@ QUOTA_FORMAT='--format=csv[no-heading](quotas.metric,quotas.limit,quotas.usage)'
 # room METRIC QUOTAS: how much of a quota is free; empty where it is not listed.
 room() { printf '%s\n' "$2" | awk -F, -v metric="$1" '$1 == metric { print int($2 - $3) }'; }
 
+# granted METRIC QUOTAS: whether there is any of a quota, free or not.
+granted() { printf '%s\n' "$2" | awk -F, -v metric="$1" '$1 == metric && $2 > 0 { found = 1 } END { exit !found }'; }
+
 # The project answers, and may have another card at all.
 check_project() {
   local quotas free
@@ -22,12 +25,14 @@ check_project() {
 
 # region_has_room REGION: by the region's own quota for this kind; where it is not listed, creating will tell.
 region_has_room() {
-  local quotas free
+  local quotas free metric=$QUOTA
   quotas=$(ask "$QUOTA,$QUOTA_NEEDED,0" gcloud compute regions describe "$1" --project="$PROJECT" '--flatten=quotas[]' "$QUOTA_FORMAT") ||
     trouble "region $1" "check --zones with: gcloud compute zones list"
-  free=$(room "$QUOTA" "$quotas")
+  # Spot machines count against a quota of their own where one was granted, and elsewhere against that of all others.
+  [ -z "$SPOT" ] || ! granted "$SPOT_QUOTA" "$quotas" || metric=$SPOT_QUOTA
+  free=$(room "$metric" "$quotas")
   [ "${free:-$QUOTA_NEEDED}" -ge "$QUOTA_NEEDED" ] && return
-  say "Region $1 has no quota left ($QUOTA: $QUOTA_NEEDED needed, $free free)."
+  say "Region $1 has no quota left ($metric: $QUOTA_NEEDED needed, $free free)."
   return 1
 }
 
@@ -46,12 +51,21 @@ find_image() {
 }
 
 # --- The machine and what belongs to it.
+# in_utc SECONDS: the time in so many seconds, by GNU's date or by that of macOS.
+in_utc() {
+  local at=$(($(date +%s) + $1))
+  date -u -d "@$at" +%Y-%m-%dT%H:%M:%SZ 2>/dev/null || date -u -r "$at" +%Y-%m-%dT%H:%M:%SZ
+}
+
+# Its end is a time, not a duration, which would begin anew with each restart. It runs code for whoever has the password,
+# so it acts for no account of the project.
 create_in() { # ZONE; 1 where the zone has none free
-  local zone="$1" flags
+  local zone="$1" flags ends
+  ends=$(in_utc "$SECONDS_TO_RUN")
   flags=(--project="$PROJECT" --zone="$zone" --machine-type="$MACHINE_TYPE" "${KIND_FLAGS[@]}" --boot-disk-type=pd-balanced
     --image-family="$IMAGE_FAMILY" --image-project="$IMAGE_PROJECT"
-    --max-run-duration="${SECONDS_TO_RUN}s" --instance-termination-action=DELETE
-    --shielded-vtpm --shielded-integrity-monitoring --metadata=enable-oslogin=TRUE --labels="$LABEL=$KIND" --tags="$NAME")
+    --termination-time="$ends" --instance-termination-action=DELETE --no-service-account --no-scopes
+    --shielded-vtpm --shielded-integrity-monitoring --metadata="$METADATA" --labels="$LABEL=$KIND" --tags="$NAME")
   [ -z "$SPOT" ] || flags+=(--provisioning-model=SPOT)
   [ -n "$ADDRESS" ] || flags+=(--no-address)
   say "Trying $zone …"
@@ -59,7 +73,7 @@ create_in() { # ZONE; 1 where the zone has none free
   if quiet gcloud compute instances create "$NAME" "${flags[@]}"; then
     [ -n "$DRY" ] || MADE=", machine $NAME in $zone"
     MACHINE_ZONE=$zone
-    say "Machine $NAME runs in $zone, and deletes itself $HOURS h after its start."
+    say "Machine $NAME runs in $zone, and deletes itself in $HOURS h, at $ends."
     return
   fi
   if grep -qiE 'RESOURCE_POOL_EXHAUSTED|enough resources|STOCKOUT|not exist in zone|not available in zone|machineTypes/.*not found' "$WORK/errors"; then

@@ -15,8 +15,10 @@ describe_kind() {
       MACHINE_TYPE=g2-standard-4
       ZONES=${ZONES:-us-central1-a,us-central1-b,us-central1-c,us-east1-b,us-west1-a}
       IMAGES="common-cu129-ubuntu-2404-nvidia-580 deeplearning-platform-release
-pytorch-2-9-cu129-ubuntu-2404-nvidia-580 deeplearning-platform-release"
-      QUOTA=${SPOT:+PREEMPTIBLE_}NVIDIA_L4_GPUS QUOTA_NEEDED=1
+pytorch-2-9-cu129-ubuntu-2404-nvidia-580 deeplearning-platform-release
+ubuntu-accelerator-2404-amd64-with-nvidia-580 ubuntu-os-accelerator-images"
+      QUOTA=NVIDIA_L4_GPUS SPOT_QUOTA=PREEMPTIBLE_NVIDIA_L4_GPUS QUOTA_NEEDED=1
+      METADATA=enable-oslogin=TRUE,install-nvidia-driver=True # the second for images that install it at the first start
       # A card cannot move to another host. No secure boot: it refuses a driver whose signature it does not know.
       KIND_FLAGS=("--accelerator=type=nvidia-l4,count=1" --maintenance-policy=TERMINATE --boot-disk-size=100GB)
       ;;
@@ -25,7 +27,8 @@ pytorch-2-9-cu129-ubuntu-2404-nvidia-580 deeplearning-platform-release"
       ZONES=${ZONES:-us-central1-a,us-central1-b,us-central1-c,us-east1-b,us-west1-a}
       IMAGES="ubuntu-2404-lts-amd64 ubuntu-os-cloud
 debian-12 debian-cloud"
-      QUOTA=C3_CPUS QUOTA_NEEDED=22
+      QUOTA=C3_CPUS SPOT_QUOTA=PREEMPTIBLE_CPUS QUOTA_NEEDED=22
+      METADATA=enable-oslogin=TRUE
       KIND_FLAGS=(--boot-disk-size=30GB --shielded-secure-boot)
       ;;
   esac

@@ -15,7 +15,8 @@ recording() {
   [ -f "$STATE/record.pid" ] && [ ! -f "$STATE/record.code" ] && grep -qs lib.cli.record "/proc/$(cat "$STATE/record.pid")/cmdline"
 }
 
-# In a session of its own, so that it outlives the connection; called again, it follows the one that runs. 10: the battery failed.
+# In a session of its own, so that it outlives the connection; called again, it follows the one that runs.
+# 10: the battery failed; 11: it is not complete (status 3 of lib.cli.record).
 record() {
   local out="recorded/$1.json"
   if recording; then
@@ -23,13 +24,18 @@ record() {
   else
     mkdir -p recorded
     rm -f "$STATE/record.code"
+    : >"$STATE/record.log" # it is followed below, perhaps before the recording has opened it
     # shellcheck disable=SC2016  # expanded by the inner shell
     setsid nohup bash -c 'code=0; "$1" -u -m lib.cli.record "$2" || code=$?; echo "$code" >"$3.new" && mv "$3.new" "$3"' \
       lib.cli.record "$PYTHON" "$out" "$STATE/record.code" >"$STATE/record.log" 2>&1 </dev/null &
     echo $! >"$STATE/record.pid"
   fi
   tail -n +1 -s 0.2 --pid="$(cat "$STATE/record.pid")" -f "$STATE/record.log"
-  [ "$(cat "$STATE/record.code" 2>/dev/null)" = 0 ] || exit 10
+  case $(cat "$STATE/record.code" 2>/dev/null) in
+    0) ;;
+    3) exit 11 ;;
+    *) exit 10 ;;
+  esac
 }
 
 # Whatever was edited here, and notebooks made here.

@@ -4,7 +4,7 @@
 # --gpu: this machine must have a driver. --root: install there and not in the home folder.
 set -euo pipefail
 
-ARCHIVE="" HOST=127.0.0.1 GPU="" HOME_DIR=$HOME REQUIREMENTS="" START=1
+ARCHIVE="" HOST=127.0.0.1 GPU="" HOME_DIR=$HOME REQUIREMENTS="" CARD="" START=1
 while [ $# -gt 0 ]; do
   case $1 in
     --gpu) GPU=1 ;;
@@ -61,13 +61,13 @@ find_uv() {
   UV=$own/bin/uv
 }
 
-# A Python that all locked libraries exist for: one that is here, otherwise uv brings 3.12.
+# make_environment FOLDER: with a Python that all locked libraries exist for: one that is here, otherwise uv brings 3.12.
 make_environment() {
   local python
-  [ ! -x "$VENV/bin/python" ] || return 0
+  [ ! -x "$1/bin/python" ] || return 0
   python=$("$UV" python find --no-project '>=3.11,<3.14' 2>/dev/null) || python=3.12
-  rm -rf "$VENV" # what an interrupted call left
-  "$UV" venv --quiet --no-project --python "$python" "$VENV" || die "Expected Python 3.11 to 3.13, could not get it; see that this machine reaches the internet, and repeat."
+  rm -rf "$1" # what an interrupted call left
+  "$UV" venv --quiet --no-project --python "$python" "$1" || die "Expected Python 3.11 to 3.13, could not get it; see that this machine reaches the internet, and repeat."
 }
 
 has_driver() { nvidia-smi -L 2>/dev/null | grep -q GPU; }
@@ -75,19 +75,25 @@ has_driver() { nvidia-smi -L 2>/dev/null | grep -q GPU; }
 choose_requirements() {
   local waited=0
   [ -z "$REQUIREMENTS" ] || return 0
-  # Just after the start the driver may still be loading.
+  # Just after the start the driver may still be loading, and some images install it first.
   while [ -n "$GPU" ] && ! has_driver; do
-    [ $waited -lt "${GPU_WAIT_S:-120}" ] || die "Expected an NVIDIA driver, none answered (nvidia-smi -L) in ${GPU_WAIT_S:-120} s; call deploy/gcp create again, or delete the machine: it costs money without its card."
+    [ $waited -lt "${GPU_WAIT_S:-600}" ] || die "Expected an NVIDIA driver, none answered (nvidia-smi -L) in ${GPU_WAIT_S:-600} s; call deploy/gcp create again, or delete the machine: it costs money without its card."
     sleep 5
     waited=$((waited + 5))
   done
-  if has_driver; then REQUIREMENTS=$PROJECT/requirements-gpu.txt; else REQUIREMENTS=$PROJECT/requirements.txt; fi
+  if has_driver; then REQUIREMENTS=$PROJECT/requirements-gpu.txt CARD=1; else REQUIREMENTS=$PROJECT/requirements.txt; fi
 }
 
-install() {
-  choose_requirements
-  printf 'Installing %s …\n' "${REQUIREMENTS##*/}"
-  "$UV" pip install --quiet --python "$VENV/bin/python" -r "$REQUIREMENTS" || die "Expected all of ${REQUIREMENTS##*/} to be installed, uv stopped with the message above; call deploy/gcp create again."
+install() { # FOLDER REQUIREMENTS
+  make_environment "$1"
+  printf 'Installing %s …\n' "${2##*/}"
+  "$UV" pip install --quiet --python "$1/bin/python" -r "$2" || die "Expected all of ${2##*/} to be installed, uv stopped with the message above; call deploy/gcp create again."
+}
+
+# PyTorch compiles for a card by a C compiler with Python's headers; without them only “PyTorch, compiled” is missing.
+install_compiler() {
+  { sudo -n apt-get update && sudo -n apt-get install --yes g++ python3-dev; } >/dev/null 2>&1 ||
+    printf 'g++ and python3-dev could not be installed; without them PyTorch may not compile here.\n' >&2
 }
 
 # Made once: who has opened the page keeps it open when this runs again.
@@ -129,8 +135,12 @@ mkdir -p "$STATE" && chmod 700 "$STATE"
 unpack
 [ -f "$PROJECT/mnist_training.py" ] || die "Expected the project in $PROJECT, found none; name its archive by --archive."
 find_uv
-make_environment
-install
+choose_requirements
+install "$VENV" "$REQUIREMENTS"
+if [ -n "$CARD" ]; then # TensorFlow for it needs an older CUDA than the others: an environment of its own
+  install "$VENV-cuda12" "$PROJECT/requirements-cuda12.txt"
+  install_compiler
+fi
 make_password
 if unit_stands; then VERB=start; else VERB=restart; fi
 install_unit

@@ -2,9 +2,7 @@
 a run's end."""
 
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,38 +13,22 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.browser import CHROMIUM, FLAGS, free_port
 from lib import ROOT
 from lib.pages.notebooks import NOTEBOOKS
 from lib.workers.notes import State
 from tests.contrast import contrast
 from tests.hiding import hiding
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MISSING = "no Chromium found: install one (on Debian: apt install chromium)"
 MARKS = [
     pytest.mark.browser,
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None and not os.environ.get("CI"), reason=MISSING),  # in CI it is a failure
 ]
-# Chromium's own calls home would fail here and be reported as errors of the page.
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 HEAVY, NOTHING = ("keras", "tensorflow", "torch"), ()
 FIRST = ".lab >> nth=0 >> "
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def share_compiled(cache: Path) -> None:
@@ -102,7 +84,7 @@ def browsing() -> Iterator:
     if CHROMIUM is None:
         pytest.fail(MISSING, pytrace=False)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield browser.new_context(viewport={"width": DESK["width"], "height": DESK["height"]})
         browser.close()
 

@@ -99,6 +99,14 @@ def engine() -> Iterator[Engine]:
     shared.close()
 
 
+@pytest.fixture
+def lone_engine() -> Iterator[Engine]:
+    """Its workers are started under the environment that the test has set."""
+    alone = Engine()
+    yield alone
+    alone.close()
+
+
 @pytest.fixture(autouse=True)
 def undisturbed(monkeypatch) -> None:
     """What runs beside a test is no reason for it to measure again; where a disturbance is the subject, this is
@@ -157,20 +165,21 @@ def untouched(deploy_clone: Path, tmp_path_factory) -> Iterator[Cloud]:
 
 @pytest.fixture
 def driver(tmp_path, monkeypatch):
-    """A machine whose driver answers: `driver("470.82.01")`."""
+    """A machine with two cards, an L4 and an older T4, whose driver answers: `driver("470.82.01")`."""
 
     def answers(version: str, status: int = 0) -> None:
         program = tmp_path / "nvidia-smi"
         program.write_text(
-            '#!/bin/sh\ncase "$1" in -L) printf "GPU 0: NVIDIA L4 (UUID: x)\\nGPU 1: NVIDIA A2 (UUID: y)\\n";; *) echo'
-            f' "{version}";; esac\nexit {status}\n'
+            f'#!/bin/sh\necho "GPU-11aa, NVIDIA L4, {version}, 23034, 8.9"\n'
+            f'echo "GPU-22bb, Tesla T4, {version}, 15360, 7.5"\nexit {status}\n'
         )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-        for cached in (nvidia_smi.driver_version, nvidia_smi.nvidia_cards, registry._installed):
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        for cached in (nvidia_smi.all_cards, registry._installed):
             cached.cache_clear()
 
     yield answers
     monkeypatch.undo()
-    for cached in (nvidia_smi.driver_version, nvidia_smi.nvidia_cards, registry._installed):
+    for cached in (nvidia_smi.all_cards, registry._installed):
         cached.cache_clear()

@@ -13,7 +13,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
-COPIED = ("mnist_training.py", "requirements.txt", "requirements-gpu.txt", "requirements-dev.txt", ".gitignore")
+COPIED = (
+    "mnist_training.py",
+    "requirements.txt",
+    "requirements-gpu.txt",
+    "requirements-cuda12.txt",
+    "requirements-dev.txt",
+    ".gitignore",
+)
 
 # What the machine would have: uv makes an environment whose python plays the two programs that are called there.
 UV = """#!/usr/bin/env bash
@@ -29,7 +36,8 @@ case $* in
   *lib.cli.record*)
     echo "measuring" && echo run >>"$FAKE_DIR/recordings"
     while [ -e "$FAKE_DIR/slow" ]; do sleep 0.05; done
-    if [ -e "$FAKE_DIR/broken" ]; then echo "no room" && exit 3; fi
+    if [ -e "$FAKE_DIR/broken" ]; then echo "no room" && exit 1; fi
+    if [ -e "$FAKE_DIR/too-long" ]; then echo '{"recorded": 1}' >"${*: -1}" && echo "the time is up" && exit 3; fi
     echo '{"recorded": 1}' >"${*: -1}" && echo "all measured" ;;
   *lib.cli.store*) echo '{"rows": 1}' >"${*: -1}" ;;
 esac

@@ -27,9 +27,7 @@ def records(line: str, epoch_s: float, runtimes: list[Runtime], warnings: tuple[
     found = []
 
     def add(kind: str, subject: dict, blocks: tuple[float, ...], runtime: Runtime) -> None:
-        record = Record.of(
-            kind, subject, Measurement(blocks, 1, Ended.CAP, warnings=warnings), versions(runtime.backend)
-        )
+        record = Record.of(kind, subject, Measurement(blocks, 1, Ended.CAP, warnings=warnings), versions(runtime))
         found.append(replace(record, machine=line[:5], machine_line=line, measured_at="2026-11-01T10:00:00+00:00"))
 
     for number, runtime in enumerate(runtimes):

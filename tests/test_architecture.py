@@ -105,6 +105,7 @@ TOGETHER = {
         "browser_navigation",
         "browser_notebooks",
         "browser_single_operations",
+        "browser_trace",
         "viewers",
     },
 }
@@ -115,6 +116,8 @@ TOGETHER = {
 )
 def test_tests_stand_in_the_room_of_what_they_test(file):
     inside, name = file.parent.name, file.stem.removeprefix("test_")
+    if inside == "pages" and name not in TOGETHER["pages"]:
+        name = name.removeprefix("browser_")  # of one page
     if inside in ("deploy", "benchmarks"):  # beside lib
         assert (ROOT / inside).is_dir()
     else:

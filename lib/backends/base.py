@@ -140,13 +140,16 @@ def one_step_at_a_time(
     return chunk
 
 
-def next_chunk(steps_left: int, step_s: float | None) -> int:
+def next_chunk(steps_left: int, step_s: float | None, block: int = 1) -> int:
     """How many steps to run before handing back control: a few to learn the pace, then equal parts of the rest.
+
+    They are a multiple of `block`, unless fewer are left.
 
     >>> next_chunk(1500, None), next_chunk(1500, 60e-6), next_chunk(48000, 10e-6)
     (16, 750, 6000)
+    >>> next_chunk(1500, None, 32), next_chunk(1500, 60e-6, 32), next_chunk(11, 1.0, 32)
+    (32, 768, 11)
     """
-    if step_s is None:
-        return min(16, steps_left)
-    parts = max(1, round(steps_left * step_s / CHUNK_S))
-    return max(1, -(-steps_left // parts))
+    parts = max(1, round(steps_left * step_s / CHUNK_S)) if step_s is not None else None
+    wanted = max(1, -(-steps_left // parts)) if parts else 16
+    return min(-(-wanted // block) * block, steps_left)

@@ -1,60 +1,71 @@
-"""Which CUDA version an installed library was built for, and whether the driver is new enough for it.
-
-Both are found without importing the library.
+"""CUDA, without importing a library that uses it: which version one was built for, in the environment that its worker
+runs in, whether the driver is new enough, and which errors mean that the card no longer answers.
 """
 
-import importlib.util
 import re
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
+from lib.backends.environments import Environment
 from lib.hardware.nvidia_smi import driver_version
 
 # The oldest Linux driver for each major CUDA version: NVIDIA, CUDA Toolkit release notes, minor version compatibility.
 OLDEST_DRIVER = {12: 525, 13: 580}
+# What a time on a card depends on, beside the library itself, by the names of CUDA 13 and 12; and JAX's alone.
+COMPUTES_WITH = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
+JAX_COMPUTES_WITH = ("jax-cuda13-plugin", "jax-cuda12-plugin")
+
+# The errors after which a process can do nothing more with its card, by the driver's names and in its words: NVIDIA,
+# CUDA Driver API, CUresult. NVML and the kernel say it in their own way.
+_LOST = re.compile(
+    r"CUDA_ERROR_(?:DEINITIALIZED|NO_DEVICE|DEVICE_UNAVAILABLE|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE"
+    r"|ILLEGAL_ADDRESS|LAUNCH_TIMEOUT|CONTEXT_IS_DESTROYED|ASSERT|HARDWARE_STACK_ERROR|ILLEGAL_INSTRUCTION"
+    r"|MISALIGNED_ADDRESS|INVALID_ADDRESS_SPACE|INVALID_PC|LAUNCH_FAILED|EXTERNAL_DEVICE|CONTAINED|UNKNOWN)\b"
+    r"|(?:CUDA error|cudaError\w*): (?:no CUDA-capable device is detected"
+    r"|CUDA-capable device\(s\) is/are busy or unavailable|uncorrectable (?:ECC|NVLink) error"
+    r"|an illegal (?:memory access|instruction) was encountered|the launch timed out|context is destroyed"
+    r"|device-side assert triggered|hardware stack error|misaligned address|operation not supported on global/shared"
+    r"|invalid program counter|unspecified launch failure|unknown error)"
+    r"|\b(?:GPU|device) is lost|\bdevice lost\b|fallen off the bus",
+    re.IGNORECASE,
+)
 
 
-def installed(name: str) -> bool:
-    """Whether the module is there to be imported."""
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ModuleNotFoundError, ValueError):  # its parent package is missing, or a stand-in has no spec
-        return False
+def lost_card(text: str) -> str:
+    """What says in a library's error that the card no longer answers this process; empty where nothing does.
+
+    >>> lost_card("INTERNAL: Failed to synchronize: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered")
+    'CUDA_ERROR_ECC_UNCORRECTABLE'
+    >>> lost_card("RESOURCE_EXHAUSTED: CUDA_ERROR_OUT_OF_MEMORY: out of memory"), lost_card("CUDA error: invalid value")
+    ('', '')
+    """
+    found = _LOST.search(text)
+    return found[0] if found else ""
 
 
-def package_version(name: str) -> str:
-    """Version of an installed distribution; empty if it is not installed."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
+def _jax(environment: Environment) -> int | None:
+    return next((major for major in (13, 12) if environment.installed(f"jax_cuda{major}_plugin")), None)
 
 
-def _jax() -> int | None:
-    return next((major for major in (13, 12) if installed(f"jax_cuda{major}_plugin")), None)
+def _tensorflow(environment: Environment) -> int | None:
+    """Its wheel for a processor alone is another package; where cuDNN for CUDA 13 is too, that lies over its own."""
+    alone = environment.version("nvidia-cudnn-cu12") and not environment.version("nvidia-cudnn-cu13")
+    return 12 if environment.version("tensorflow") and alone else None
 
 
-def _tensorflow() -> int | None:
-    return 12 if installed("nvidia.cudnn") else None
-
-
-def _torch() -> int | None:
+def _torch(environment: Environment) -> int | None:
     """PyTorch records it in `torch/version.py`, whether installed from wheels, by conda, or with a system's CUDA."""
-    found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
-        return None
-    file = Path(found.origin).with_name("version.py")
-    match = re.search(r"^cuda\b.*?=\s*'(\d+)", file.read_text(), re.MULTILINE) if file.exists() else None
+    found = environment.file("torch")
+    file = None if found is None else found.with_name("version.py")
+    match = re.search(r"^cuda\b.*?=\s*'(\d+)", file.read_text(), re.MULTILINE) if file and file.exists() else None
     return int(match[1]) if match else None
 
 
-def _cupy() -> int | None:
-    named = next((major for major in (13, 12) if package_version(f"cupy-cuda{major}x")), None)
-    return named or (12 if installed("cupy") else None)  # built from source: it has some CUDA
+def _cupy(environment: Environment) -> int | None:
+    named = next((major for major in (13, 12) if environment.version(f"cupy-cuda{major}x")), None)
+    return named or (12 if environment.installed("cupy") else None)  # built from source: it has some CUDA
 
 
-BUILDS: dict[str, Callable[[], int | None]] = {
+BUILDS: dict[str, Callable[[Environment], int | None]] = {
     "jax": _jax,
     "keras-jax": _jax,
     "keras-tensorflow": _tensorflow,
@@ -72,3 +83,9 @@ def driver_problem(major: int) -> str:
     return (
         f"its library is built for CUDA {major}, which needs NVIDIA driver {oldest} or newer, and this one is {found}"
     )
+
+
+def versions_on_a_card(environment: Environment, with_jax: bool) -> dict[str, str]:
+    """Versions of the driver and of CUDA's libraries in an environment, by name; empty where one is not known."""
+    names = COMPUTES_WITH + (JAX_COMPUTES_WITH if with_jax else ())
+    return {"driver": driver_version()} | {name: environment.version(name) for name in names}

@@ -13,13 +13,12 @@ import numpy as np
 
 from lib.backends import reference
 from lib.backends.base import Steps, initial_parameters
-from lib.backends.registry import BACKENDS, load_train, versions
+from lib.backends.registry import BACKENDS, Runtime, load_train, versions
 from lib.data.mnist import Data
 from lib.spec import N_CLASSES, N_PIXELS, Network, Training
 
 N_STEPS = 4
-# Largest relative difference of a loss. GPUs may round the factors of a product to ten bits (TF32).
-TOLERANCE = {"cpu": 1e-4, "gpu": 5e-3}
+TOLERANCE = {"float32": 1e-4, "tf32": 5e-3, "bfloat16": 4e-2}  # largest relative difference of a loss, by precision
 N_ROWS = 36_000  # three stacked networks, each evaluated on 12,000 images
 STACKED, DISTINCT = 3, 16  # networks, and distinct images, which are repeated
 
@@ -30,26 +29,26 @@ class WrongNumbers(RuntimeError):
     """A library computes wrong numbers; the text says which library, by how much, and what to do."""
 
 
-def verify(backend: str, device: str, data: Data, stacked: bool = False) -> None:
-    """Raise `WrongNumbers` unless this backend computes correctly in this process; the check runs once per process.
+def verify(runtime: Runtime, data: Data, stacked: bool = False) -> None:
+    """Raise `WrongNumbers` unless this runtime computes correctly in this process; the check runs once per process.
 
     With `stacked`, also check several networks in one program, which only JAX offers.
     """
     for of_stacks in (False, True) if stacked else (False,):
-        if complaint := _complaint(backend, device, data, of_stacks):
+        if complaint := _complaint(runtime, data, of_stacks):
             raise WrongNumbers(complaint)
 
 
 @cache
-def _complaint(backend: str, device: str, data: Data, stacked: bool) -> str:
+def _complaint(runtime: Runtime, data: Data, stacked: bool) -> str:
     """What is wrong, in a sentence; empty if nothing is."""
-    for what, here, right in _stack(device) if stacked else _answers(backend, device, data):
+    for what, here, right in _stack(runtime.device) if stacked else _answers(runtime.backend, runtime.device, data):
         off = float(np.max(np.abs(here - right) / np.maximum(np.abs(right), 1)))
-        if not off <= TOLERANCE[device]:  # NaN is off too
+        if not off <= TOLERANCE[runtime.precision]:  # NaN is off too
             return (
-                f"“{BACKENDS[backend].label}” computes wrongly here, so it is not used: {what} is off by {off:.2g} of"
-                f" its value from float64, expected at most {TOLERANCE[device]:g}; start it with XLA_FLAGS unset, or"
-                f" install another version of its library ({versions(backend)})"
+                f"“{runtime.label}” computes wrongly here, so it is not used: {what} is off by {off:.2g} of"
+                f" its value from float64, expected at most {TOLERANCE[runtime.precision]:g}; start it with"
+                f" XLA_FLAGS unset, or install another version of its library ({versions(runtime)})"
             )
     return ""
 

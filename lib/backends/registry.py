@@ -5,7 +5,6 @@ This module imports none of the libraries; `load_train` does, inside a worker.
 
 import importlib
 import os
-import platform
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +13,16 @@ from types import MappingProxyType
 
 from lib.backends import cuda
 from lib.backends.base import Train
+from lib.backends.environments import HERE, Environment, environment_in
 from lib.hardware.cores import usable_cores
-from lib.hardware.nvidia_smi import nvidia_cards, nvidia_driver_answers
+from lib.hardware.nvidia_smi import cards, nvidia_driver_answers
 
 DEVICES = ("cpu", "gpu")
+# How the factors of a product of float32 matrices are rounded: not at all, to 10 bits after the point, or to 7. Sums
+# are of float32 in each. Processors are asked for float32 only.
+PRECISIONS = ("float32", "tf32", "bfloat16")
+JAX_PRECISION = {"float32": "highest", "tf32": "TF32_TF32_F32", "bfloat16": "BF16_BF16_F32"}
+OLDEST_WITH_TF32 = 8.0  # compute capability, Ampere; bfloat16 too (NVIDIA, CUDA C++ programming guide)
 
 
 @dataclass(frozen=True)
@@ -36,11 +41,14 @@ class Backend:
     needs: tuple[str, ...]  # modules that must be installed
     remedy: str
     devices: tuple[str, ...] = ("cpu",)
+    precisions: tuple[str, ...] = PRECISIONS[:2]  # on a GPU that has them
     programs: tuple[str, ...] = ()  # one of them must be on the path
     # False: an epoch takes minutes, so only the race, which times parts of an epoch, runs it.
     whole_epochs: bool = True
     taken_apart: bool = True  # whether the anatomy of a step has experiments for it
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # Folder of the environment that its worker on a card runs in; empty: this program's own.
+    cuda_environment: str = ""
     # Whether trainings of one shape advance side by side. Keras' `fit` holds a copy of the images: one at a time.
     side_by_side: bool = True
 
@@ -67,6 +75,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("jax", "jaxlib"),
                 "pip install jax jaxlib",
                 DEVICES,
+                PRECISIONS,
             ),
             Backend(
                 "jax-step",
@@ -78,6 +87,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("jax", "jaxlib"),
                 "pip install jax jaxlib",
                 DEVICES,
+                PRECISIONS,
             ),
             Backend(
                 "numpy",
@@ -110,7 +120,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("torch",),
                 "make torch, and install g++",
                 DEVICES,
-                COMPILERS,
+                programs=COMPILERS,
                 taken_apart=False,
             ),
             Backend(
@@ -162,6 +172,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 "pip install keras tensorflow (Python 3.11 to 3.13)",
                 DEVICES,
                 environment={"KERAS_BACKEND": "tensorflow"} | _TF_QUIET,
+                cuda_environment=".venv-cuda12",
                 side_by_side=False,
             ),
             Backend(
@@ -183,14 +194,16 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
 )
 
 DEFAULT = "jax-epoch"
+INSTALL_AGAIN = "run `make install` again, which adds it"
 
 
 @dataclass(frozen=True, order=True)
 class Runtime:
-    """A backend on a device, which runs a training."""
+    """A backend on a device, which runs a training, and the precision of its products there."""
 
     backend: str = DEFAULT
     device: str = "cpu"
+    precision: str = PRECISIONS[0]
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
@@ -199,10 +212,39 @@ class Runtime:
             )
         if self.device not in DEVICES:
             raise ValueError(f"device: expected cpu or gpu, got {self.device!r}; choose one of these")
+        offered = BACKENDS[self.backend].precisions if self.device == "gpu" else PRECISIONS[:1]
+        if self.precision not in offered:
+            raise ValueError(f"precision: expected {' or '.join(offered)}, got {self.precision!r}; choose one of these")
 
     @property
     def label(self) -> str:
-        return BACKENDS[self.backend].label + (", GPU" if self.device == "gpu" else "")
+        """Its name for people; float32, in which all are compared, goes without saying."""
+        precision = {"tf32": ", TF32"}.get(self.precision, f", {self.precision}")
+        rounded = precision if self.precision != PRECISIONS[0] else ""
+        return BACKENDS[self.backend].label + (", GPU" if self.device == "gpu" else "") + rounded
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Its place in a list of runtimes: those on a CPU first, then by precision, then in the order of the table."""
+        return self.device, PRECISIONS.index(self.precision), list(BACKENDS).index(self.backend)
+
+    @property
+    def address(self) -> str:
+        """Its name in an address: `backend/device`, and the precision unless it is float32."""
+        return self._path(self.backend)
+
+    @property
+    def process(self) -> str:
+        """Name of the worker process that runs it: runtimes with the same library, device and precision share one."""
+        return self._path(BACKENDS[self.backend].worker)
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """What a record says of it."""
+        return {"backend": self.backend, "device": self.device, "precision": self.precision}
+
+    def _path(self, first: str) -> str:
+        return "/".join((first, self.device, *([self.precision] if self.precision != PRECISIONS[0] else [])))
 
     @property
     def color(self) -> str:
@@ -218,8 +260,14 @@ class Unavailable:
 
 
 def all_runtimes() -> list[Runtime]:
+    """Every backend on each of its devices, in float32; and in the other precisions that this machine's GPU has."""
+    on_gpu = PRECISIONS if any(card.compute_capability >= OLDEST_WITH_TF32 for card in cards()[:1]) else PRECISIONS[:1]
     return [
-        Runtime(backend.key, device) for device in DEVICES for backend in BACKENDS.values() if device in backend.devices
+        Runtime(backend.key, device, precision)
+        for device in DEVICES
+        for precision in (on_gpu if device == "gpu" else PRECISIONS[:1])
+        for backend in BACKENDS.values()
+        if device in backend.devices and precision in backend.precisions
     ]
 
 
@@ -229,22 +277,27 @@ def unavailable(runtime: Runtime) -> Unavailable | None:
     # First, because no installation helps without a GPU.
     if runtime.device == "gpu" and not nvidia_driver_answers():
         return Unavailable("no NVIDIA driver answers on this machine", "use a machine with an NVIDIA GPU")
-    missing = [name for name in backend.needs if not _installed(name)]
+    if runtime.device == "gpu" and not cards():
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return Unavailable(f"CUDA_VISIBLE_DEVICES={hidden} hides every graphics card", "unset it, and start again")
+    environment = environment_of(runtime)
+    missing = [name for name in backend.needs if not _installed(environment, name)]
     if missing:
-        return Unavailable(f"{', '.join(missing)} is not installed", backend.remedy)
+        reason = f"{', '.join(missing)} is not installed"
+        if environment is HERE:
+            return Unavailable(reason, backend.remedy)
+        return Unavailable(f"{reason} in {backend.cuda_environment}", f"{INSTALL_AGAIN} for Python 3.11 to 3.13")
     if backend.programs and not any(shutil.which(name) for name in backend.programs):
         return Unavailable(f"it compiles with {backend.programs[0]}, which is not on the path", backend.remedy)
     if runtime.device not in backend.devices:
         return Unavailable("it runs on graphics cards only, not on a processor", "choose it on a GPU")
     if runtime.device == "cpu":
         return None
-    built_for = cuda.BUILDS[backend.worker]()
+    built_for = cuda.BUILDS[backend.worker](environment)
     if built_for is None:
-        return Unavailable(
-            "there is a GPU, but its library is the build without CUDA", "run `make install` again, which adds it"
-        )
+        return Unavailable("there is a GPU, but its library is the build without CUDA", INSTALL_AGAIN)
     if problem := cuda.driver_problem(built_for):
-        return Unavailable(problem, "update the driver, or install the library's build for an older CUDA")
+        return Unavailable(problem, "update the driver")
     return None
 
 
@@ -253,12 +306,17 @@ def usable_runtimes() -> list[Runtime]:
     return [runtime for runtime in all_runtimes() if unavailable(runtime) is None]
 
 
-_installed = cache(cuda.installed)
+_installed = cache(Environment.installed)
+
+
+def environment_of(runtime: Runtime) -> Environment:
+    """Where its worker runs: on a processor in this program's own environment, on a card perhaps in another."""
+    return environment_in(BACKENDS[runtime.backend].cuda_environment if runtime.device == "gpu" else "")
 
 
 def device_count(device: str) -> int:
     """Number of JAX devices of a worker: GPUs, or on a CPU one per core (see `worker_environment`)."""
-    return usable_cores() if device == "cpu" else len(nvidia_cards())
+    return usable_cores() if device == "cpu" else len(cards())
 
 
 def worker_environment(runtime: Runtime, compilation_cache: str | None, threads: int | None = None) -> dict[str, str]:
@@ -283,10 +341,18 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
     else:
         # Allocate GPU memory as needed, because several workers share the GPU.
         environment |= {
+            "CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card in cards()),
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             "JAX_PLATFORMS": "cuda,cpu",
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
             "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+            "JAX_DEFAULT_MATMUL_PRECISION": JAX_PRECISION[runtime.precision],
+            "CUPY_TF32": str(int(runtime.precision == "tf32")),
         }
+        # Over anything that a program or a default says, in all of NVIDIA's own libraries.
+        environment |= {"NVIDIA_TF32_OVERRIDE": "0"} if runtime.precision == "float32" else {}
+        # TensorFlow writes as a warning why it does not use the card; the worker passes it on.
+        environment |= {"TF_CPP_MIN_LOG_LEVEL": "1"} if "tensorflow" in BACKENDS[runtime.backend].needs else {}
     if compilation_cache is not None:
         environment |= {
             "JAX_COMPILATION_CACHE_DIR": compilation_cache,
@@ -297,12 +363,18 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
 
 
 @cache
-def versions(key: str) -> str:
-    """Python's version and those of the libraries that the backend's numbers depend on, without importing them."""
-    found = {"python": platform.python_version()}
-    for name in ("numpy", *BACKENDS[key].needs):
+def versions(runtime: Runtime) -> str:
+    """Python's version and those of the libraries that its numbers depend on, without importing them.
+
+    On a card the driver, JAX's plug-in, cuBLAS and cuDNN are among them, as far as they are known.
+    """
+    environment, needs = environment_of(runtime), BACKENDS[runtime.backend].needs
+    found = {"python": environment.python_version}
+    for name in ("numpy", *needs):
         packages = (name, f"{name}-cpu", f"{name}-cuda12x", f"{name}-cuda13x")
-        found[name] = next(filter(None, map(cuda.package_version, packages)), "")
+        found[name] = next(filter(None, map(environment.version, packages)), "")
+    if runtime.device == "gpu":
+        found |= cuda.versions_on_a_card(environment, "jax" in needs)
     return ", ".join(f"{name} {version}" for name, version in found.items() if version)
 
 

@@ -132,15 +132,16 @@ train_by_image = partial(_train, step_by_image)
 
 def evaluate(parameters: OnCard, x: Array, y: Array) -> tuple[float, float]:
     """Mean loss and accuracy over all images, in slices."""
-    loss, correct = 0.0, 0
+    losses, correct = [], []
     for first in range(0, len(x), VALIDATION_SLICE):
         images, labels = x[first : first + VALIDATION_SLICE], y[first : first + VALIDATION_SLICE]
         logits = forward(parameters, images)[-1]
         shifted = logits - logits.max(axis=1, keepdims=True)
         right = shifted[cp.arange(len(images)), labels]
-        loss += float((cp.log(cp.exp(shifted).sum(axis=1)) - right).sum())
-        correct += int((logits.argmax(axis=1) == labels).sum())
-    return loss / len(x), correct / len(x)
+        losses.append((cp.log(cp.exp(shifted).sum(axis=1)) - right).sum())
+        correct.append((logits.argmax(axis=1) == labels).sum())
+    # Copied at the end: the card would wait for each copy.
+    return sum(cp.asnumpy(cp.stack(losses)).tolist()) / len(x), int(cp.asnumpy(cp.stack(correct)).sum()) / len(x)
 
 
 def _on_card(parameters: Parameters) -> OnCard:

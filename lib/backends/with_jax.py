@@ -5,6 +5,11 @@ which stay on the device, and returns to Python only at the end of an epoch (or 
 first and last step, the learning rate and the batch order are arguments, so none of them triggers a recompilation; only
 a new network or batch size does, and the result is cached on disk.
 
+**Blocks.** How many steps a call makes is an argument, so the loop's length is not known when it is compiled. A GPU
+then makes the host wait in every iteration for the answer whether there is another (jax#2491). So there the loop goes
+over blocks of `BLOCK` steps, each a loop of known length, and over the few steps that are left. A CPU needs no such
+wait: there a block is one step.
+
 Trainings of the same shape share the compiled program, so only the first of them waits for it.
 
 **Layout.** On the device, weights are stored as (outputs, inputs), and the loss selects its logit by comparison instead
@@ -33,6 +38,7 @@ from lib.backends.base import (
 from lib.data.mnist import Data, batch_starts
 from lib.spec import N_PIXELS, Training
 
+BLOCK = {"cpu": 1, "gpu": 32}  # steps, by device
 _evaluated: set[tuple] = set()  # shapes whose evaluation is compiled
 TRACES = {"epoch": 0, "step": 0, "evaluate": 0}  # how often each was traced: a test counts them
 
@@ -75,19 +81,33 @@ def sgd_step(parameters, x, y, learning_rate):
     return jax.tree.map(lambda p, g: p - learning_rate * g, parameters, gradients), loss
 
 
-@partial(jax.jit, static_argnames="batch_size", donate_argnames=("parameters", "losses"))
-def run_steps(parameters, losses, starts, first, stop, x, y, learning_rate, *, batch_size):
+def in_blocks(step: Callable, first, stop, state, block: int):
+    """`step(index, state)` from `first` to `stop` (exclusive), in blocks of `block` steps, then one by one."""
+    if block == 1:
+        return jax.lax.fori_loop(first, stop, step, state)
+
+    def whole_block(number, state):
+        start = first + number * block
+        return jax.lax.fori_loop(0, block, lambda offset, state: step(start + offset, state), state)  # of known length
+
+    n_blocks = (stop - first) // block
+    state = jax.lax.fori_loop(0, n_blocks, whole_block, state)
+    return jax.lax.fori_loop(first + n_blocks * block, stop, step, state)
+
+
+@partial(jax.jit, static_argnames=("batch_size", "block"), donate_argnames=("parameters", "losses"))
+def run_steps(parameters, losses, starts, first, stop, x, y, learning_rate, *, batch_size, block=1):
     """Run steps `first` to `stop` (exclusive) of an epoch in one call; `losses` (steps,) is filled in place."""
     TRACES["epoch"] += 1
 
-    def body(index, state):
+    def step(index, state):
         parameters, losses = state
         images = jax.lax.dynamic_slice(x, (starts[index], 0), (batch_size, N_PIXELS))
         labels = jax.lax.dynamic_slice(y, (starts[index],), (batch_size,))
         parameters, loss = sgd_step(parameters, images, labels, learning_rate)
         return parameters, losses.at[index].set(loss)
 
-    return jax.lax.fori_loop(first, stop, body, (parameters, losses))
+    return in_blocks(step, first, stop, (parameters, losses), min(block, len(starts)))
 
 
 @partial(jax.jit, donate_argnames="parameters")
@@ -135,7 +155,8 @@ def train(
     losses = jax.device_put(jnp.zeros(training.steps_per_epoch(n_images), jnp.float32), target)
     starts = jax.device_put(batch_starts(n_images, size, training.seed, first_epoch), target)
     # Zero steps: compiles the program, or loads it from the cache, without training anything.
-    current, losses = run_steps(current, losses, starts, 0, 0, x, y, rate, batch_size=size)
+    steps = partial(run_steps, batch_size=size, block=BLOCK[device])
+    current, losses = steps(current, losses, starts, 0, 0, x, y, rate)
     # The evaluation takes 7 ms, so it runs only once per shape.
     if (shape := (training.network, size, target)) not in _evaluated:
         jax.block_until_ready(evaluate(current, x_validation, y_validation))
@@ -148,9 +169,9 @@ def train(
         nonlocal current, losses, held
         if held[0] != epoch:
             held = (epoch, jax.device_put(starts, target))
-        stop = done + next_chunk(len(starts) - done, step_s)
+        stop = done + next_chunk(len(starts) - done, step_s, BLOCK[device])
         before = clock()
-        current, losses = run_steps(current, losses, held[1], done, stop, x, y, rate, batch_size=size)
+        current, losses = steps(current, losses, held[1], done, stop, x, y, rate)
         losses.block_until_ready()
         chunk_s = clock() - before
         return np.asarray(losses)[done:stop].copy(), chunk_s

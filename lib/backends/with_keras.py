@@ -98,8 +98,10 @@ class _Handover(keras.callbacks.CallbackList):
         """Stop the clock, pass on the new losses, wait until more are asked for, start the clock."""
         if not self._logs:
             return
-        means = np.array([float(keras.ops.convert_to_numpy(mean)) for mean in self._logs])  # waits for the device
+        keras.ops.convert_to_numpy(self._logs[-1])  # waits for the device
         elapsed_s = time.perf_counter() - self._clock_from
+        # Copied only now: from a card, each of them takes longer than many a step.
+        means = np.array([float(keras.ops.convert_to_numpy(mean)) for mean in self._logs])
         totals = means * np.arange(self._done + 1, self._done + len(means) + 1)
         losses = np.diff(totals, prepend=self._total).astype(np.float32)
         first, self._done, self._total = self._done, self._done + len(means), float(totals[-1])

@@ -1,7 +1,8 @@
 """Measure this machine and write the results to a file for others: `python -m lib.cli.record FILE.json`.
 
 Runs without a page and without a network, with whatever libraries are installed; NumPy suffices. The file is rewritten
-after each measurement, so it can be stopped at any time (Ctrl-C), and the same command resumes where it stopped.
+after each measurement, so it can be stopped at any time (Ctrl-C), and the same command resumes where it stopped. The
+exit status is 0 for a complete recording, 3 for one that is not, 1 where the file or an option cannot be used.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from lib.backends.registry import all_runtimes, unavailable, usable_runtimes, ve
 from lib.experiments.full_recording import Battery
 from lib.formatting import sentence
 from lib.hardware.machine import details, machine_id, this_machine
-from lib.hardware.nvidia_smi import nvidia_cards
+from lib.hardware.nvidia_smi import cards
 from lib.hardware.optional import FileLock, Timeout
 from lib.storage.export import MAX_PRICE, NoExport, export_to, read_export
 from lib.storage.records import Kind, this_command
@@ -31,6 +32,9 @@ from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 
 MINUTES = 9.5
+# A limit, not a measurement: twice as many runtimes, some of which compile for minutes.
+MINUTES_WITH_A_CARD = 60.0
+UNUSABLE, INCOMPLETE = 1, 3  # exit statuses; 2 is argparse's own
 
 
 class CannotRecord(ValueError):
@@ -135,7 +139,7 @@ def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[
         "machine": this_machine().line,
         "details": details(),
         "data": battery.facts.source if battery.facts else "",
-        "libraries": {runtime.label: versions(runtime.backend) for runtime in battery.runtimes},
+        "libraries": {runtime.label: versions(runtime) for runtime in battery.runtimes},
         "not_here": [
             [runtime.label, gap.reason, gap.remedy]
             for runtime in all_runtimes()
@@ -222,7 +226,7 @@ def _clock(seconds: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Record, and return the exit status: 1 where the file or an option cannot be used.
+    """Record, and return the exit status: 0 for a complete recording, or `INCOMPLETE`, or `UNUSABLE`.
 
     Args:
         arguments: Words of the command line; None for those of this program.
@@ -232,14 +236,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m lib.cli.record", description=__doc__)
     parser.add_argument("file", type=Path, help="what to write, or to go on with")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"at most so long (default {MINUTES:g})")
+    limits = f"default {MINUTES:g}, with a graphics card {MINUTES_WITH_A_CARD:g}"
+    parser.add_argument("--minutes", type=float, help=f"at most so long ({limits})")
     parser.add_argument("--card", type=int, help="which graphics card, where there are several: 0 (default), 1, …")
     parser.add_argument("--price", type=float, help="what this machine costs, dollars an hour; with --price-date")
     parser.add_argument("--price-date", default="", help="of which day, such as 2026-11-21")
     options = parser.parse_args(arguments)
     try:
         price = _price(options.price, options.price_date)
-        if not 0 < options.minutes <= 600:
+        if options.minutes is not None and not 0 < options.minutes <= 600:
             raise CannotRecord(
                 f"minutes: expected more than 0, up to 600, got {options.minutes:g}; choose for example 9"
             )
@@ -248,11 +253,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.file.is_dir():
             raise CannotRecord(f"expected a file, got the folder {options.file}; add a name, such as machine.json")
         choose_card(options.card)
-        record(options.file, options.minutes, price)
+        minutes = options.minutes or (MINUTES_WITH_A_CARD if cards() else MINUTES)
+        return 0 if record(options.file, minutes, price) else INCOMPLETE
     except CannotRecord as error:
         print(sentence(error), file=sys.stderr)
-        return 1
-    return 0
+        return UNUSABLE
 
 
 def choose_card(number: int | None) -> None:
@@ -264,21 +269,20 @@ def choose_card(number: int | None) -> None:
     Raises:
         CannotRecord: There is no such GPU.
     """
-    cards = nvidia_cards()
-    if number is None and len(cards) < 2:
+    found = cards()
+    if number is None and len(found) < 2:
         return
-    if not 0 <= (number or 0) < len(cards):
+    if not 0 <= (number or 0) < len(found):
         raise CannotRecord(
-            f"card: expected 0 to {len(cards) - 1}, got {number}"
-            if cards
+            f"card: expected 0 to {len(found) - 1}, got {number}"
+            if found
             else f"card: expected a machine with a driver that answers, got {number} on one without; leave --card out"
         )
     if number is None:
         print(
-            f"{len(cards)} graphics cards; the first is recorded, another by --card 1 and a file of its own", flush=True
+            f"{len(found)} graphics cards; the first is recorded, another by --card 1 and a file of its own", flush=True
         )
-    os.environ["CUDA_VISIBLE_DEVICES"] = str(number or 0)
-    nvidia_cards.cache_clear()
+    os.environ["CUDA_VISIBLE_DEVICES"] = found[number or 0].uuid
 
 
 def _price(dollars_per_h: float | None, dated: str) -> dict[str, object]:

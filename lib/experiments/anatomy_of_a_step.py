@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lib.backends.registry import BACKENDS, Runtime, versions
+from lib.experiments.failures import Marked
 from lib.profiling.operations import ALL, KERNELS, LIBRARIES, OPERATIONS, PRODUCT
-from lib.profiling.request import REFERENCE, TRAPS, Examination
+from lib.profiling.request import PLAIN, PROFILED, REFERENCE, TRAPS, Examination
 from lib.profiling.step_breakdown import Split, split
 from lib.spec import Network
 from lib.storage.current import current
@@ -27,19 +29,20 @@ class AnatomyTask:
 
     @property
     def subject(self) -> dict[str, str | int | float]:
-        """The subject of its records; operations and traps go by the library, parts by the backend."""
-        parts = self.examination.kind == "parts"
+        """The subject of its records; operations and traps go by the library, parts and traces by the backend."""
+        by_backend = self.examination.kind in ("parts", "trace")
         return {
             "examination": self.examination.kind,
-            "by": self.runtime.backend if parts else BACKENDS[self.runtime.backend].worker,
+            "by": self.runtime.backend if by_backend else BACKENDS[self.runtime.backend].worker,
             "device": self.runtime.device,
+            "precision": self.runtime.precision,
             "hidden": self.examination.network.label,
             "batch_size": self.examination.batch_size,
         }
 
     def found(self, records: Sequence[Record]) -> dict[str, Record]:
         """The latest record that is still valid, by name of the experiment."""
-        known = current(records, Kind.ANATOMY, self.subject, self.runtime.backend)
+        known = current(records, Kind.ANATOMY, self.subject, self.runtime)
         return {str(record.subject["name"]): record for record in known}
 
     def seconds(self, records: Sequence[Record]) -> dict[str, float]:
@@ -56,6 +59,8 @@ class AnatomyTask:
             return self.split(records) is not None
         if self.examination.kind == "traps":
             return {REFERENCE, *TRAPS} <= self.found(records).keys()
+        if self.examination.kind == "trace":
+            return {PLAIN, PROFILED} <= self.found(records).keys()
         counted = {KERNELS} if BACKENDS[self.runtime.backend].worker == "jax" else set()
         return {*(operation.key for operation in OPERATIONS), ALL, PRODUCT, *counted} <= self.found(records).keys()
 
@@ -67,8 +72,8 @@ def seconds_of(record: Record) -> float:
 
 def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> list[AnatomyTask]:
     """The operations once for each library and device, then the parts of the step of every runtime that has them."""
-    libraries = {(BACKENDS[runtime.backend].worker, runtime.device): runtime for runtime in reversed(runtimes)}
-    operations = [runtime for (worker, _), runtime in libraries.items() if worker in LIBRARIES]
+    libraries = {runtime.process: runtime for runtime in reversed(runtimes)}
+    operations = [runtime for runtime in libraries.values() if BACKENDS[runtime.backend].worker in LIBRARIES]
     operations.sort(key=lambda runtime: (runtime.device, list(LIBRARIES).index(BACKENDS[runtime.backend].worker)))
     return [AnatomyTask(runtime, Examination("operations", network, batch_size)) for runtime in operations] + [
         AnatomyTask(runtime, Examination("parts", network, batch_size))
@@ -90,21 +95,32 @@ def measure_tasks(
         request: Place in the queue of all that runs on this machine.
 
     Yields:
-        Each record as it is measured, and notes on what is measured or waited for.
+        Each record as it is measured, one of kind `FAILURE` for a task that failed on a graphics card, and notes on
+        what is measured or waited for.
 
     Raises:
-        WorkerDied: A worker ended while it measured; the text says what to do.
-        TrainingFailed: The backend could not do what was asked; the text says why.
+        WorkerDied: A worker on a CPU ended while it measured; the text says what to do.
+        TrainingFailed: The backend could not do what was asked on a CPU; the text says why.
     """
+    marked = Marked(store)
+
+    def measure(task: AnatomyTask, doing: str) -> Iterator[Record | Note]:
+        messages = engine.examine(task.runtime, task.examination, cancel, request)
+        return stored(messages, store, Kind.ANATOMY, task.subject, versions(task.runtime), doing)
+
     for task in todo:
         if cancel.is_set():
             return
         doing = f"{task.runtime.label}: {_TITLES[task.examination.kind]}"
-        messages = engine.examine(task.runtime, task.examination, cancel, request)
-        yield from stored(messages, store, Kind.ANATOMY, task.subject, versions(task.runtime.backend), doing)
+        yield from marked.row(doing, task.runtime, task.subject, partial(measure, task, doing))
 
 
-_TITLES = {"operations": "operation by operation", "parts": "the parts of its step", "traps": "the traps"}
+_TITLES = {
+    "operations": "operation by operation",
+    "parts": "the parts of its step",
+    "traps": "the traps",
+    "trace": "a profile",
+}
 
 
 def stored(

@@ -8,11 +8,13 @@ one of them alone.
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from lib.backends.base import Epoch, FirstCall, Steps
 from lib.backends.registry import Runtime, versions
+from lib.experiments.failures import Marked
 from lib.spec import N_TRAIN, Network, Training
 from lib.storage.current import current
 from lib.storage.records import Kind, Record
@@ -57,8 +59,7 @@ class Cell:
     def subject(self) -> dict[str, str | int | float]:
         """What identifies its records."""
         return {
-            "backend": self.runtime.backend,
-            "device": self.runtime.device,
+            **self.runtime.subject,
             "batch_size": self.batch_size,
             "hidden": self.network.label,
         }
@@ -73,8 +74,8 @@ class Repetition:
     disturbance: Disturbance
 
 
-def records_and_notes(events: Iterator[Repetition | Note]) -> Iterator[Record | Note]:
-    """The events of a race, with each repetition replaced by its record."""
+def records_and_notes(events: Iterator[Repetition | Record | Note]) -> Iterator[Record | Note]:
+    """The events of a race, with each repetition replaced by its record; cells that failed are records already."""
     return (one.record if isinstance(one, Repetition) else one for one in events)
 
 
@@ -95,7 +96,13 @@ def plan(cells: Sequence[Cell], cached: Sequence[Record], rounds: int = ROUNDS, 
 
 def records_of(cell: Cell, records: Sequence[Record]) -> list[Record]:
     """The valid repetitions of a cell, oldest first: of this machine, this code and these versions."""
-    return current(records, Kind.RACE, cell.subject, cell.runtime.backend)
+    return current(records, Kind.RACE, cell.subject, cell.runtime)
+
+
+def failures(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, str]:
+    """Why a cell could not be measured, by its latest valid record of kind `FAILURE`; no others are in it."""
+    found = {cell: current(records, Kind.FAILURE, cell.subject, cell.runtime) for cell in cells}
+    return {cell: "; ".join(of_cell[-1].warnings) for cell, of_cell in found.items() if of_cell}
 
 
 def race(
@@ -105,8 +112,10 @@ def race(
     cancel: Cancel,
     request: Request,
     budget_s: float = BUDGET_S,
-) -> Iterator[Repetition | Note]:
+) -> Iterator[Repetition | Record | Note]:
     """Make the repetitions in this order, each stored as soon as it is made; a stop loses at most the one that runs.
+
+    A cell that fails on a graphics card is marked, and the others go on: see `lib.experiments.failures`.
 
     Args:
         repetitions: From `plan`; a cell occurs once for each repetition.
@@ -118,28 +127,38 @@ def race(
             longer than this by its parts is not trained to its end, but scaled from them.
 
     Yields:
-        Each repetition as it is stored, and notes on what is measured or waited for.
+        Each repetition as it is stored, records of kind `FAILURE`, and notes on what is measured or waited for.
 
     Raises:
-        WorkerDied: A worker ended while it trained; the text says what to do.
-        TrainingFailed: The backend could not train; the text says why.
+        WorkerDied: A worker on a CPU ended while it trained; the text says what to do.
+        TrainingFailed: The backend could not train on a CPU; the text says why.
     """
+    marked = Marked(store)
     for cell in repetitions:
-        yield Note(cell.words)
-        with engine.watch(cell.runtime) as watch:
-            timed = yield from _timed(cell, engine, cancel, request, budget_s)
-        if cancel.is_set() or not timed.epoch_s:
+        if cancel.is_set():
             return
-        assert watch.disturbance is not None, "set at the end of the block"
-        blocks = Measurement(tuple(timed.epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=timed.warnings)
-        subject = cell.subject | {
-            "scaled": int(timed.scaled),
-            "evaluation_s": timed.evaluation_s,
-            "first_call_s": timed.first_call_s,
-        }
-        record = Record.of(Kind.RACE, subject, watch.marked(blocks), versions(cell.runtime.backend))
-        store.add(record)
-        yield Repetition(cell, record, watch.disturbance)
+        once = partial(_race_once, cell, engine, store, cancel, request, budget_s)
+        yield from marked.row(cell.words, cell.runtime, cell.subject, once)
+
+
+def _race_once(
+    cell: Cell, engine: Engine, store: Store, cancel: Cancel, request: Request, budget_s: float
+) -> Iterator[Repetition | Note]:
+    yield Note(cell.words)
+    with engine.watch(cell.runtime) as watch:
+        timed = yield from _timed(cell, engine, cancel, request, budget_s)
+    if cancel.is_set() or not timed.epoch_s:
+        return
+    assert watch.disturbance is not None, "set at the end of the block"
+    blocks = Measurement(tuple(timed.epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=timed.warnings)
+    subject = cell.subject | {
+        "scaled": int(timed.scaled),
+        "evaluation_s": timed.evaluation_s,
+        "first_call_s": timed.first_call_s,
+    }
+    record = Record.of(Kind.RACE, subject, watch.marked(blocks), versions(cell.runtime))
+    store.add(record)
+    yield Repetition(cell, record, watch.disturbance)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from lib.experiments.failures import words
+from lib.storage.records import Kind, Record
 from lib.workers.cancel import Cancel
 from lib.workers.messages import TrainingFailed, WorkerDied
 from lib.workers.notes import Note, State
@@ -103,7 +105,8 @@ class Watched(Watchable):
 class View(Generic[T]):
     """A background task at one moment: its items so far, its state, and what there is to say.
 
-    `problem` is a sentence where it failed; `note` says what is happening meanwhile. Either may be empty.
+    `problem` is a sentence where it failed, or a part of it did; `note` says what is happening meanwhile. Either may be
+    empty.
     """
 
     items: list[T]
@@ -131,7 +134,8 @@ class BackgroundTask(Watched, Generic[T]):
     def __init__(self, make: Callable[[], Iterator[T | Note]], cancel: Cancel) -> None:
         super().__init__(State.MEASURING)
         self._items: list[T] = []
-        self._problem, self._note = "", ""
+        self._problems: list[str] = []
+        self._note = ""
 
         def work() -> None:
             for item in make():
@@ -142,7 +146,7 @@ class BackgroundTask(Watched, Generic[T]):
     def view(self) -> View[T]:
         """The task as it is now."""
         with self.changed:
-            return View(list(self._items), self.state, self._problem, self._note, self.version)
+            return View(list(self._items), self.state, " ".join(self._problems), self._note, self.version)
 
     def _take(self, item: T | Note) -> None:
         with self.changed:
@@ -151,9 +155,17 @@ class BackgroundTask(Watched, Generic[T]):
             else:
                 self._items.append(item)
                 self.state, self._note = State.MEASURING, ""
+                if (
+                    isinstance(item, Record)
+                    and item.kind == Kind.FAILURE
+                    and (why := words(item)) not in self._problems
+                ):
+                    self._problems.append(why)
             self._tell()
 
     def _end(self, state: State, problem: str) -> None:
         with self.changed:
-            self.state, self._problem, self._note = state, problem, ""
+            self._problems += [problem] if problem else []
+            self.state = State.FAILED if self._problems and state is State.DONE else state
+            self._note = ""
             self._tell()

@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lib.backends.registry import BACKENDS, DEFAULT, Runtime, usable_runtimes, versions
+from lib.backends.registry import BACKENDS, DEFAULT, DEVICES, Runtime, usable_runtimes, versions
 from lib.data.mnist import Facts
 from lib.experiments import anatomy_of_a_step, backend_race, parallel_sweeps, time_to_accuracy
 from lib.experiments.backend_race import NETWORK, Cell, all_cells, records_and_notes
+from lib.experiments.failures import GIVE_UP_AFTER, failure
 from lib.experiments.parallel_sweeps import Point
 from lib.experiments.peak_rates import measure_ceilings
 from lib.experiments.published import ARTICLE_ARCHITECTURES
 from lib.hardware.cores import usable_cores
-from lib.hardware.optional import free_memory_bytes
+from lib.hardware.device_memory import usable_memory_bytes
 from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -37,7 +38,6 @@ REPETITION_S = 1.5  # of training in a repetition: half of what the page gives i
 POOL_BYTES = {DEFAULT: 0.35e9}  # of a process of a pool; Keras' are larger
 KERAS_POOL_BYTES = 0.9e9
 MAX_POOL_BYTES = 3e9  # a recording stays below 4 GiB
-GIVE_UP_AFTER = 2  # failures of a library on a device, one after another
 ENOUGH_ROUNDS = 3
 COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: all of them would take four minutes
 
@@ -69,8 +69,8 @@ class Battery:
     runtimes: Sequence[Runtime] = field(default_factory=usable_runtimes)
     request: Request = field(default_factory=Request)
     facts: Facts | None = None
-    _failed: dict[tuple[str, str], int] = field(default_factory=dict)
-    _library: tuple[str, str] | None = None
+    _failed: dict[str, int] = field(default_factory=dict)
+    _library: str | None = None
 
     def run(self) -> Iterator[Note]:
         """Measure what is missing, until it is done or `cancel` is set.
@@ -116,36 +116,43 @@ class Battery:
         return [(f"race, round {n}", lambda n=n: self._repetitions(all_cells(self.runtimes), n)) for n in numbers]
 
     def _perform(self, task: RecordingTask) -> Iterator[Note]:
-        library = _library_of(task.runtime)
+        library = task.runtime.process
         if self._failed.get(library, 0) >= GIVE_UP_AFTER:
             return
         if self._library not in (None, library) or task.pooled:
             self.engine.close()  # one library in memory at a time
         self._library = library
+        failed = ""
         try:
             for event in task.measure(self.cancel):
                 if isinstance(event, Note):
                     yield event
+                elif isinstance(event, Record) and event.kind == Kind.FAILURE:
+                    failed = "; ".join(event.warnings)
                 elif isinstance(event, Record | Point):
                     yield Note("")
-            self._failed[library] = 0
             self.facts = self.facts or self.engine.known_facts()
         except (RuntimeError, MemoryError, OSError) as error:  # of the engine, or of a pool
-            self._failed[library] = self._failed.get(library, 0) + 1
-            self.store.add(failure(task, str(error)))
-            yield Note(f"failed, and goes on: {error}")
+            failed = str(error)
+            self.store.add(failure(task.name, task.runtime, task.subject, failed))
         finally:
             if task.pooled:
                 close_pools()
+        self._failed[library] = self._failed.get(library, 0) + 1 if failed else 0
+        if failed:
+            yield Note(f"failed, and goes on: {failed}")
 
     def _ceilings(self) -> list[RecordingTask]:
         # Keras' ceilings are those of the library below it; TensorFlow is reached through Keras alone.
         libraries = {
-            library: runtime
+            runtime.process: runtime
             for runtime in self.runtimes
-            if (library := _library_of(runtime))[0] not in ("keras-jax", "keras-torch")
+            if BACKENDS[runtime.backend].worker not in ("keras-jax", "keras-torch")
         }
-        has = {(record.subject["library"], record.subject["device"]) for record in self.store.records(Kind.CEILING)}
+        has = {
+            tuple(record.says(name) for name in ("library", "device", "precision"))
+            for record in self.store.records(Kind.CEILING)
+        }
         return [
             RecordingTask(
                 runtime.label,
@@ -154,16 +161,16 @@ class Battery:
                     [runtime], self.engine, self.store, cancel, self.request
                 ),
             )
-            for library, runtime in libraries.items()
-            if library not in has
+            for runtime in libraries.values()
+            if (BACKENDS[runtime.backend].worker, runtime.device, runtime.precision) not in has
         ]
 
     def _repetitions(self, cells: list[Cell], rounds: int) -> list[RecordingTask]:
         """Library by library, so that no two are in memory at once; in a different order each round."""
         todo = backend_race.plan(cells, self.store.records(Kind.RACE), rounds)
-        libraries = list(dict.fromkeys(_library_of(cell.runtime) for cell in cells))
+        libraries = list(dict.fromkeys(cell.runtime.process for cell in cells))
         order = [libraries[i] for i in np.random.default_rng(rounds).permutation(len(libraries))]
-        todo.sort(key=lambda cell: order.index(_library_of(cell.runtime)))
+        todo.sort(key=lambda cell: order.index(cell.runtime.process))
         return [
             RecordingTask(
                 f"{cell.runtime.label}, {cell.network.label} at batch size {cell.batch_size:,}",
@@ -216,7 +223,7 @@ class Battery:
                 lambda cancel, runtime=runtime: self._points(runtime, cancel),
             )
             for runtime in self.runtimes
-            if runtime.backend == DEFAULT and runtime.device not in known
+            if runtime in (Runtime(DEFAULT, device) for device in DEVICES) and runtime.device not in known
         ]
 
     def _points(self, runtime: Runtime, cancel: Cancel) -> Iterator[object]:
@@ -230,7 +237,7 @@ class Battery:
                 cancel,
                 self.request,
                 device=runtime.device,
-                free_bytes=free_memory_bytes(),
+                free_bytes=usable_memory_bytes(runtime.device),
                 again=again,
             ):
                 if isinstance(event, Point) and not event.why_not:
@@ -268,7 +275,7 @@ def why_no_pool(method: parallel_sweeps.Method) -> str:
     """Why a sweep in processes is left out here; empty where it is not, and for any other sweep."""
     if method.strategy not in POOLED:
         return ""
-    if not pools_are_possible():
+    if not pools_are_possible(method.runtime):
         return f"{method.label}: loky is not installed"
     fits = pool_fits(method.runtime.backend)
     return "" if fits else f"{method.label}: {usable_cores()} processes would need more than 4 GiB"
@@ -296,19 +303,4 @@ def record_of_point(point: Point, runtime: Runtime) -> Record:
         "hidden": NETWORK.label,
     }
     measured = Measurement((point.low_s, point.each_s, point.high_s), 1, Ended.CAP, warnings=point.disturbed)
-    return Record.of(Kind.MODELS, subject, measured, versions(runtime.backend))
-
-
-def failure(task: RecordingTask, sentence: str) -> Record:
-    """A record in place of a figure that could not be measured; it has no blocks, and the sentence as its warning.
-
-    Args:
-        task: What was to be measured.
-        sentence: What happened instead.
-    """
-    subject = {"task": task.name, "backend": task.runtime.backend, "device": task.runtime.device} | task.subject
-    return Record(Kind.FAILURE, subject, (), 1, Ended.CAP.name, (sentence,), versions(task.runtime.backend))
-
-
-def _library_of(runtime: Runtime) -> tuple[str, str]:
-    return BACKENDS[runtime.backend].worker, runtime.device
+    return Record.of(Kind.MODELS, subject, measured, versions(runtime))

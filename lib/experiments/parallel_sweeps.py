@@ -9,12 +9,14 @@ import math
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from lib.backends.base import Epoch
 from lib.backends.registry import Runtime, device_count, unavailable, versions
 from lib.backends.stacked.packing import Shape, waste
+from lib.experiments.failures import Marked
 from lib.hardware.cores import usable_cores
 from lib.spec import Network, Training
 from lib.storage.current import current
@@ -84,13 +86,13 @@ def compared(store: Store, epochs: int) -> dict[str, Record]:
     return {
         method.key: cached[-1]
         for method in methods()
-        if (cached := current(records, Kind.SWEEP, {"method": method.key, "epochs": epochs}, method.runtime.backend))
+        if (cached := current(records, Kind.SWEEP, {"method": method.key, "epochs": epochs}, method.runtime))
     }
 
 
 def compare(
     todo: Sequence[Method], epochs: int, engine: Engine, store: Store, cancel: Cancel, request: Request
-) -> Iterator[Compared | Note]:
+) -> Iterator[Compared | Record | Note]:
     """Time the article's sweep of five learning rates once by each method, whole, with warm workers.
 
     A sweep that had to wait in the middle, because another run took its turn, is timed again.
@@ -104,25 +106,36 @@ def compare(
         request: Place in the queue of all that runs on this machine.
 
     Yields:
-        Each method's wall seconds as soon as they are stored, and notes on what is timed or waited for.
+        Each method's wall seconds as soon as they are stored, records of kind `FAILURE` for those that failed on a
+        graphics card, and notes on what is timed or waited for.
     """
+    marked = Marked(store)
     for method in todo:
-        warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.runtime) for seed in range(2)]
-        doing = f"warming up {method.label}"
-        yield Note(doing)
-        yield from _noted(updates(warm_up, engine, None, cancel, Options(method.strategy), request), doing)
-        wall_s, watch = None, engine.watch(method.runtime)
-        while wall_s is None and not cancel.is_set():
-            with watch:
-                wall_s = yield from _timed(method, epochs, engine, cancel, request)
-        if wall_s is None:
+        if cancel.is_set():
             return
-        measured = watch.marked(Measurement((wall_s,), 1, Ended.CAP))
-        record = Record.of(
-            Kind.SWEEP, {"method": method.key, "epochs": epochs}, measured, versions(method.runtime.backend)
+        subject = {"method": method.key, "epochs": epochs}
+        yield from marked.row(
+            method.label, method.runtime, subject, partial(_compare, method, epochs, engine, store, cancel, request)
         )
-        store.add(record)
-        yield Compared(method.key, record)
+
+
+def _compare(
+    method: Method, epochs: int, engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Iterator[Compared | Note]:
+    warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.runtime) for seed in range(2)]
+    doing = f"warming up {method.label}"
+    yield Note(doing)
+    yield from _noted(updates(warm_up, engine, None, cancel, Options(method.strategy), request), doing)
+    wall_s, watch = None, engine.watch(method.runtime)
+    while wall_s is None and not cancel.is_set():
+        with watch:
+            wall_s = yield from _timed(method, epochs, engine, cancel, request)
+    if wall_s is None:
+        return
+    measured = watch.marked(Measurement((wall_s,), 1, Ended.CAP))
+    record = Record.of(Kind.SWEEP, {"method": method.key, "epochs": epochs}, measured, versions(method.runtime))
+    store.add(record)
+    yield Compared(method.key, record)
 
 
 def _timed(
@@ -187,7 +200,7 @@ def saturation(
         cancel: Ends the measurement when it is set.
         request: Place in the queue of all that runs on this machine.
         device: "cpu" or "gpu".
-        free_bytes: Memory that is free now.
+        free_bytes: Memory that a training can have on the device.
         again: Measure stored step times once more.
 
     Yields:

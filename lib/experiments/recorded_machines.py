@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lib.backends.fingerprint import source_digest
-from lib.backends.registry import BACKENDS, Runtime, versions
+from lib.backends.registry import BACKENDS, Runtime, all_runtimes, versions
 from lib.data.mnist import MNIST_DIGEST
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
@@ -113,9 +113,9 @@ class Machine:
         if self.quoted is not None:
             found = {*self.quoted.epoch_s, *self.quoted.experiment_s}
         else:
-            found = {(str(r.subject["backend"]), str(r.subject["device"])) for r in self.records if r.kind == Kind.RACE}
+            found = {_runtime_of(record) for record in self.records if record.kind == Kind.RACE}
         runtimes = [Runtime(*one) for one in found if one[0] in BACKENDS]
-        return tuple(sorted(runtimes, key=lambda runtime: (runtime.device, list(BACKENDS).index(runtime.backend))))
+        return tuple(sorted(runtimes, key=lambda runtime: runtime.place))
 
     @cached_property
     def failures(self) -> tuple[Record, ...]:
@@ -187,7 +187,7 @@ class Machine:
         found = {
             str(record.subject["name"]): seconds_of(record)
             for record in sorted(self.records, key=lambda one: one.measured_at)
-            if record.kind == Kind.ANATOMY and subject.items() <= record.subject.items()
+            if record.kind == Kind.ANATOMY and record.is_about(subject)
         }
         return split(runtime.backend, found)
 
@@ -215,7 +215,11 @@ class Machine:
 def _cell(record: Record) -> tuple[Runtime, Network, int]:
     """What a repetition of a race timed."""
     of = record.subject
-    return Runtime(str(of["backend"]), str(of["device"])), Network.parse(str(of["hidden"])), int(of["batch_size"])
+    return Runtime(*_runtime_of(record)), Network.parse(str(of["hidden"])), int(of["batch_size"])
+
+
+def _runtime_of(record: Record) -> tuple[str, ...]:
+    return tuple(str(record.says(name)) for name in ("backend", "device", "precision"))
 
 
 def spread(repetitions: Sequence[Sequence[float]]) -> Seconds | None:
@@ -319,7 +323,7 @@ def live_machine(store: Store) -> Machine | None:
     None where nothing was timed yet, or the store cannot be read. A saved training stands in for a cell that was not
     raced. The price is an estimate of its electricity.
     """
-    here, known = (machine_id(), source_digest()), {versions(key) for key in BACKENDS}
+    here, known = (machine_id(), source_digest()), set(map(versions, all_runtimes()))
     records = [one for one in store.records() if (one.machine, one.sources) == here and one.versions in known]
     try:
         cached = store.rows("curves", without=["losses"])
@@ -356,6 +360,7 @@ def _as_repetition(row: Mapping[str, object]) -> Record | None:
     subject = {
         "backend": row["backend"],
         "device": row["device"],
+        "precision": row["precision"],
         "batch_size": size,
         "scaled": 0,
         "hidden": Network(tuple(values["network"]["hidden"])).label,

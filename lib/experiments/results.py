@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lib.backends.base import Epoch, FirstCall, Parameters, Steps
+from lib.backends.devices import CardFacts
 from lib.data.mnist import Facts
 from lib.experiments.background import Watched
 from lib.storage.records import Curve
@@ -150,6 +151,7 @@ class Results(Watched):
         self.to_train: tuple[Item, ...] | None = None  # known once the store was asked
         self.parameters: tuple[Item, Parameters] | None = None  # of the best item so far, where they came with it
         self.data: Facts | None = None
+        self.cards: set[CardFacts] = set()  # as the workers' libraries name them
         self.picked: Picked | None = None  # how the sweep is made
 
     def add(self, update: Update) -> None:
@@ -186,6 +188,7 @@ class Results(Watched):
                 self.to_train = update.items
             elif isinstance(update, Ready):
                 self.starting, self.data = "", update.data
+                self.cards |= {update.card} if update.card is not None else set()
             self._tell()
 
     def end(self, state: State, failure: str = "") -> None:

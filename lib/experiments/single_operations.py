@@ -66,7 +66,8 @@ class Task:
             "by": self.library,
             "device": self.runtime.device,
             "size": asked.size,
-            "precision": asked.precision,
+            "precision": self.runtime.precision,
+            "arithmetic": asked.precision,
             "threads": asked.threads,
             "depth": asked.depth,
             "pieces": asked.pieces,
@@ -108,11 +109,11 @@ class Point:
         return float(self.records[way].subject["work"]) / seconds if seconds else None
 
 
-def libraries(device: str | None = None) -> list[Runtime]:
+def libraries() -> list[Runtime]:
     """A runtime of each library that can run here, on the processor and on a card, the quickest to start first."""
     found: dict[tuple[str, str], Runtime] = {}
     for runtime in usable_runtimes():
-        if BACKENDS[runtime.backend].worker in LIBRARIES and device in (None, runtime.device):
+        if BACKENDS[runtime.backend].worker in LIBRARIES and runtime.precision == "float32":
             found.setdefault((BACKENDS[runtime.backend].worker, runtime.device), runtime)
     order = [name for group in GROUPS for name in group]
     return sorted(found.values(), key=lambda one: (order.index(BACKENDS[one.backend].worker), one.device))
@@ -139,6 +140,9 @@ def tasks(runtimes: Sequence[Runtime], operation: Operation, sizes: Sequence[int
 def products(runtimes: Sequence[Runtime], largest: int, precision: str, threads: int) -> list[Task]:
     """Products of square matrices, up to this many rows and columns."""
     asked = Operation("product", precision=precision, threads=threads)
+    # A card's factors are rounded by a worker of its own: some libraries can be told before they are loaded only.
+    rounding = {(one.backend, one.device): one for one in usable_runtimes() if one.precision == precision == "tf32"}
+    runtimes = [rounding.get((one.backend, one.device), one) for one in runtimes]
     return tasks(runtimes, asked, [side for side in SIDES if side <= largest])
 
 
@@ -217,7 +221,7 @@ def found(todo: Sequence[Task], records: Sequence[Record]) -> dict[Task, Point]:
     by_subject: dict[tuple, dict[str, Record]] = {}
     names = list(todo[0].subject) if todo else []
     for runtime in {task.runtime for task in todo}:
-        for record in current(records, Kind.OPERATION, {"device": runtime.device}, runtime.backend):
+        for record in current(records, Kind.OPERATION, {"device": runtime.device}, runtime):
             key = tuple(record.subject.get(name) for name in names)
             by_subject.setdefault(key, {})[str(record.subject["name"])] = record
     known = {task: by_subject.get(tuple(task.subject.values())) for task in todo}
@@ -264,7 +268,8 @@ def measure(
         earlier.append(point)
         yield point
     if todo and todo[0].operation.name in ("product", "sine"):  # what is held against a peak
-        yield from measure_ceilings(_first_group(todo), engine, store, cancel, request)
+        probed = measure_ceilings(_first_group(todo), engine, store, cancel, request)
+        yield from (event for event in probed if isinstance(event, Note))
 
 
 def _measured(
@@ -275,7 +280,7 @@ def _measured(
     records: dict[str, Record] = {}
     try:
         messages = engine.examine(task.runtime, examination, cancel, request)
-        for event in stored(messages, store, Kind.OPERATION, task.subject, versions(task.runtime.backend), doing):
+        for event in stored(messages, store, Kind.OPERATION, task.subject, versions(task.runtime), doing):
             if isinstance(event, Note):
                 yield event
             else:
@@ -326,8 +331,8 @@ def refused(task: Task, earlier: Sequence[Point], free_bytes: Callable[[str], fl
 def unsupported(task: Task) -> str:
     """Why this library has no such arithmetic; empty where it has."""
     precision = task.operation.precision
-    if precision == "tf32" and (task.runtime.device == "cpu" or task.library == "cupy"):
-        return "TF32 is arithmetic of graphics cards" if task.runtime.device == "cpu" else "CuPy is not asked for TF32"
+    if precision == "tf32" and task.runtime.precision != "tf32":
+        return "TF32 is arithmetic of graphics cards, from Ampere on"
     if precision == "bfloat16" and task.library in ("numpy", "cupy"):
         return f"{LABELS[task.library]} has no bfloat16"
     return ""

@@ -90,7 +90,7 @@ def learned(store: Store, network: Network, facts: Facts | None) -> dict[Trainin
     if facts is None:
         return {}
     runtime = Runtime()
-    cached = {t: store.get(Key(t, runtime, facts.digest, versions(runtime.backend))) for t in trials(network)}
+    cached = {t: store.get(Key(t, runtime, facts.digest, versions(runtime))) for t in trials(network)}
     return {t: tuple(epoch.validation_accuracy for epoch in c.epochs) for t, c in cached.items() if c is not None}
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from lib.hardware.cores import usable_cores
-from lib.hardware.nvidia_smi import gpu_names
+from lib.hardware.nvidia_smi import cards
 from lib.hardware.nvml import gpus
 from lib.hardware.optional import total_memory_bytes
 
@@ -39,7 +39,9 @@ def this_machine() -> ThisMachine:
     flags = cpuinfo.get("flags", "").split()
     vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags), "")
     processor = cpuinfo.get("model name") or platform.processor() or platform.machine()
-    return ThisMachine(processor, usable_cores(), total_memory_bytes(), vectors, ", ".join(gpu_names()))
+    return ThisMachine(
+        processor, usable_cores(), total_memory_bytes(), vectors, ", ".join(card.name for card in cards())
+    )
 
 
 def details() -> dict[str, str]:

@@ -1,47 +1,94 @@
-"""What `nvidia-smi` reports about this machine's GPUs, without any library."""
+"""Which NVIDIA GPUs this machine has, as `nvidia-smi` reports them: without any library.
+
+Cards are told apart by UUID everywhere. Numbers mean different cards to different programs: `nvidia-smi` and NVML count
+by PCI bus, CUDA counts the fastest card first unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
+"""
 
 import os
 import subprocess
+from dataclasses import dataclass
 from functools import cache
 
 
+@dataclass(frozen=True)
+class Card:
+    """One GPU, as the driver describes it; 0 and empty text for what it does not know."""
+
+    uuid: str  # GPU-…
+    name: str  # of the model, for example “NVIDIA L4”
+    driver: str  # version, for example 570.86.10
+    memory_bytes: int = 0
+    compute_capability: float = 0.0  # for example 8.9
+
+
 def nvidia_driver_answers() -> bool:
-    """Whether there is an NVIDIA driver that lists at least one GPU."""
-    return bool(nvidia_cards())
+    """Whether there is an NVIDIA driver that lists at least one GPU, which may be hidden from this process."""
+    return bool(all_cards())
+
+
+def cards() -> tuple[Card, ...]:
+    """The GPUs that this process may use: those that `CUDA_VISIBLE_DEVICES` admits; empty without a driver."""
+    return visible(all_cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 @cache
-def nvidia_cards() -> tuple[str, ...]:
-    """A line for each GPU that the driver lists and `CUDA_VISIBLE_DEVICES` admits; empty without a driver."""
-    return tuple(visible([line for line in _answer("-L") if "GPU" in line]))
+def all_cards() -> tuple[Card, ...]:
+    """All GPUs that the driver lists, by PCI bus; asked once."""
+    fields = ["uuid", "name", "driver_version", "memory.total", "compute_cap"]
+    # Drivers before CUDA 11.6 do not know the last field, and answer nothing at all.
+    lines = _answer(fields) or _answer(fields[:-1])
+    return tuple(_card([value.strip() for value in line.split(",")]) for line in lines if line.startswith("GPU-"))
 
 
-def gpu_names() -> list[str]:
-    """The model names of the same GPUs, for example “NVIDIA L4”."""
-    return visible(_answer("--query-gpu=name", "--format=csv,noheader"))
-
-
-@cache
 def driver_version() -> str:
-    """The driver's version, for example 570.86.10; empty where it reports none."""
-    version = next(iter(_answer("--query-gpu=driver_version", "--format=csv,noheader")), "")
-    return version if version[:1].isdigit() else ""
+    """The driver's version, for example 570.86.10; empty without a driver."""
+    return next((card.driver for card in all_cards()), "")
 
 
-def visible(cards: list[str]) -> list[str]:
-    """Those of all GPUs, in the driver's order, that `CUDA_VISIBLE_DEVICES` leaves to this process."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    if not all(number.isdigit() for number in named):  # not set, names of GPUs, or -1 in a worker that may see none
+def visible(cards: tuple[Card, ...], named: str | None) -> tuple[Card, ...]:
+    """Those of all GPUs that a value of `CUDA_VISIBLE_DEVICES` leaves, in the order that it names them.
+
+    As in CUDA, the list ends at the first entry that names no GPU: an empty value or -1 leaves none. Numbers count by
+    PCI bus; workers are given the UUIDs that this finds, so that all of them mean the same card by a number.
+
+    Args:
+        cards: By PCI bus.
+        named: Numbers, UUIDs or the first letters of such, separated by commas; None: it is not set, all are visible.
+    """
+    if named is None:
         return cards
-    return [cards[int(number)] for number in named if int(number) < len(cards)]
+    found: list[Card] = []
+    for entry in map(str.strip, named.split(",")):
+        if entry.isdecimal():
+            matches = cards[int(entry) : int(entry) + 1]
+        else:
+            matches = tuple(card for card in cards if entry.startswith("GPU-") and card.uuid.startswith(entry))
+        if len(matches) != 1:
+            break
+        found += matches
+    return tuple(dict.fromkeys(found))
 
 
-def _answer(*arguments: str) -> list[str]:
-    """Lines printed by `nvidia-smi`; none where it is missing, fails, or takes more than ten seconds."""
+def _card(values: list[str]) -> Card:
+    uuid, name, driver, memory_mib, capability = (*values, "", "", "", "")[:5]
+    return Card(
+        uuid, name, driver if driver[:1].isdigit() else "", int(_number(memory_mib) * 2**20), _number(capability)
+    )
+
+
+def _number(text: str) -> float:
+    """0 for “[N/A]” and the like."""
     try:
-        command = ["nvidia-smi", *arguments]
-        return (
-            subprocess.run(command, capture_output=True, timeout=10, check=True, text=True).stdout.strip().splitlines()
-        )
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _answer(fields: list[str]) -> list[str]:
+    """A line for each GPU; none where `nvidia-smi` is missing, fails, or takes more than ten seconds."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, timeout=10, check=True, text=True)
     except (OSError, subprocess.SubprocessError):
         return []
+    return answer.stdout.strip().splitlines()

@@ -1,5 +1,6 @@
 """Where marimo and the race meet: buttons, the table while it fills, and the chosen cell."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -11,9 +12,11 @@ from lib.backends.registry import usable_runtimes
 from lib.experiments.backend_race import (
     BATCH_SIZES,
     NETWORK,
+    ROUNDS,
     Cell,
     Standing,
     all_cells,
+    failures,
     plan,
     race,
     records_and_notes,
@@ -67,12 +70,14 @@ class Plan:
     records: list[Record]
     left: list[Cell]
     learned: dict[Training, tuple[float, ...]]
+    failed: dict[Cell, str]  # why there is no figure
 
     @classmethod
     def now(cls, engine: Engine, store: Store) -> "Plan":
         """The state by what is stored now; no accuracies while the engine does not know which images there are."""
         cells, records = all_cells(usable_runtimes()), store.records(Kind.RACE)
-        return cls(cells, records, plan(cells, records), learned(store, NETWORK, engine.known_facts()))
+        failed = failures(cells, store.records(Kind.FAILURE))
+        return cls(cells, records, plan(cells, records), learned(store, NETWORK, engine.known_facts()), failed)
 
     @property
     def trials(self) -> list[Training]:
@@ -81,11 +86,19 @@ class Plan:
 
     def after(self, items: Sequence[Record | TrialTrained]) -> "Plan":
         """The state after these records and trainings, in the order in which they were made."""
-        records = [item for item in items if isinstance(item, Record)]
+        records = [item for item in items if isinstance(item, Record) and item.kind == Kind.RACE]
+        failed = failures(self.cells, [item for item in items if isinstance(item, Record)])
         trained = {item.training: item.accuracies for item in items if isinstance(item, TrialTrained)}
-        return Plan(self.cells, [*self.records, *records], self.left[len(records) :], self.learned | trained)
+        made = Counter(tuple(record.subject[name] for name in _IDENTITY) for record in records)
+        left = []
+        for cell in self.left:
+            identity = tuple(cell.subject[name] for name in _IDENTITY)
+            made[identity] -= 1
+            left += [cell] if made[identity] < 0 and cell not in failed else []
+        return Plan(self.cells, [*self.records, *records], left, self.learned | trained, self.failed | failed)
 
 
+_IDENTITY = ("backend", "device", "precision", "batch_size", "hidden")  # of a cell, in its records
 _BUTTONS = ("start", "stop")
 MAX_PRICE_PER_H = 1000
 
@@ -163,7 +176,7 @@ class _Painter:
         )
         shown = backend_race.Shown(view, runtime(beside), price, dated, target, plan.learned)
         running = plan.left[0] if plan.left and state.under_way else None
-        self.widget.table = backend_race.table(usable_runtimes(), BATCH_SIZES, known, shown, running)
+        self.widget.table = backend_race.table(usable_runtimes(), BATCH_SIZES, known, shown, running, plan.failed)
         mo.output.replace(mo.Html(self._head(plan, known, shown, state, problem, note)))
 
     def _head(
@@ -171,7 +184,7 @@ class _Painter:
     ) -> str:
         repetitions, trainings = len(plan(at.cells, [])), len(trials(NETWORK))
         left_s = time_left_s(at.left, known) if state.under_way else None
-        made = repetitions - len(at.left)
+        made = sum(min(ROUNDS, standing.repetitions) for standing in known.values())
         words = (
             (f"{note} · " if note else "")
             + f"{made} of {repetitions} repetitions, {len(at.learned)} of {trainings} trainings to an accuracy"

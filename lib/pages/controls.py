@@ -149,8 +149,8 @@ def device(name: str) -> Control:
 
 
 def runtimes() -> dict[str, str]:
-    """The runtimes that can run here, as an address writes them (`backend/device`), by their labels."""
-    return {one.label: f"{one.backend}/{one.device}" for one in usable_runtimes()}
+    """The runtimes that can run here, as an address writes them (`Runtime.address`), by their labels."""
+    return {one.label: one.address for one in usable_runtimes()}
 
 
 def runtime(written: str) -> Runtime:

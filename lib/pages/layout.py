@@ -280,6 +280,11 @@ def _how_swept(results: Results) -> str:
     earlier = max((line.cached_epochs for line in results.lines), default=0)
     if earlier:
         text += f" Up to {earlier} epochs of a training were saved earlier and continued: their seconds date from then."
+    for card in sorted(results.cards, key=lambda card: card.precision):
+        text += (
+            f" The graphics card, as the library itself names it: {html.escape(card.name)}, driver"
+            f" {html.escape(card.driver or 'unknown')}, products in {card.precision}."
+        )
     if together > 1:
         text += (
             f" Up to {together} were trained in one program; the seconds of each are its equal share of the program's."

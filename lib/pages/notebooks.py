@@ -37,6 +37,8 @@ NOTEBOOKS = (
     Notebook("notebooks/backend_race.py", "The race of the backends"),
     Notebook("notebooks/anatomy_of_a_step.py", "The anatomy of a step"),
     Notebook("notebooks/traps.py", "How to mistime a step"),
+    Notebook("notebooks/input_pipeline.py", "What feeds a step"),
+    Notebook("notebooks/trace_of_a_step.py", "The trace of a step"),
     Notebook("notebooks/parallel_sweeps.py", "Many trainings at once"),
     Notebook("notebooks/single_operations.py", "Single operations"),
     Notebook("notebooks/claims.py", "Claims and figures"),

@@ -7,7 +7,7 @@ import marimo as mo
 from lib.experiments import parallel_sweeps
 from lib.experiments.background import BackgroundTask
 from lib.experiments.parallel_sweeps import COUNTS, Compared, Mixed, Point
-from lib.hardware.optional import free_memory_bytes
+from lib.hardware.device_memory import usable_memory_bytes
 from lib.pages import layout
 from lib.pages.controls import Controls, device, settings_of, slider
 from lib.pages.streaming import Stage, button, paint_figures, paint_while_it_runs, refuse, stop_button
@@ -113,7 +113,7 @@ def saturation(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None
     except ValueError as error:
         return refuse(stage, controls.text, error)
     most, size, device = values["most"], values["size"], values["device"]
-    work = partial(parallel_sweeps.saturation, most, size, device=device, free_bytes=free_memory_bytes())
+    work = partial(parallel_sweeps.saturation, most, size, device=device, free_bytes=usable_memory_bytes(device))
     running = stage.begin_if_new(
         (most, size, device), values["again"], _request(stage), lambda again: ((), partial(work, again=again))
     )

@@ -58,8 +58,8 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     """What is drawn from, how many settings, how they are trained, and the two buttons."""
     return _controls().panel(
         address,
-        stop=stop_button(stage, "Stop; what is trained is kept"),
-        again=button("Search", "Train the settings that are not kept yet"),
+        stop=stop_button(stage, "Stop; what is trained is saved"),
+        again=button("Search", "Train the settings that are not saved yet"),
     )
 
 

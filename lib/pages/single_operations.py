@@ -13,7 +13,7 @@ from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, settings_of, slider
 from lib.pages.streaming import Stage, button, paint_figures, paint_while_it_runs, refuse, stop_button
 from lib.pages.url_state import Address, Setting
-from lib.profiling.request import COPIED, IN_PIECES, IN_TURN, PRECISIONS, WAITED
+from lib.profiling.request import COPIED, IN_PIECES, IN_TURN, OPERATION_PRECISIONS, WAITED
 from lib.spec import BATCH_SIZES
 from lib.storage.records import Kind
 from lib.storage.store import Store
@@ -28,7 +28,7 @@ def _panels() -> dict[str, Controls]:
     return {
         "product": Controls(
             slider("product.largest", "Rows and columns, up to", 1024, SIDES[1:]),
-            dropdown("product.precision", "Precision", "float32", PRECISIONS),
+            dropdown("product.precision", "Precision", "float32", OPERATION_PRECISIONS),
             slider("product.threads", "Threads", cores, range(1, max(cores, 2) + 1)),
             dropdown("product.library", "All ways of", usual, labels),
         ),

@@ -135,7 +135,7 @@ class Stage:
         return lambda: shown[0] == number
 
 
-def stop_button(stage: Stage, tooltip: str = "Stop; what is measured is kept") -> mo.ui.button:
+def stop_button(stage: Stage, tooltip: str = "Stop; what is measured is saved") -> mo.ui.button:
     """A button that stops what runs on the stage."""
     return mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip=tooltip)
 

@@ -1,7 +1,7 @@
 """One training step of 784→hidden→10, operation by operation, as each library dispatches them: one call after another.
 
 These are the six rows of the article's table, taken further apart. As in the article, each operation makes its arrays
-anew and is waited for.
+anew and is waited for. On a card that hides how long it works: PyTorch and CuPy tell that, too.
 """
 
 import shutil
@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from lib.backends.registry import COMPILERS
-from lib.profiling.harness import CONFIG, Row, Subject
+from lib.profiling.harness import CONFIG, ROUNDS, Row, Subject
+from lib.profiling.on_card import Card, OnCard, cupy_card, torch_card
 from lib.timing.measurement import Ended, Measurement, measure
 
 _SHORT = replace(CONFIG, warm_up_s=0.01, min_time_s=0.04, max_time_s=0.15)
@@ -42,6 +43,7 @@ OPERATIONS = (
     Operation("update", "W −= η dW, four times", "update"),
 )
 ALL, PRODUCT, COMPILED = "all", "product", "compiled"  # the whole step op by op; X @ W1 alone; the whole step compiled
+ON_CARD = "card/"  # before an operation's key: the card's own time for it
 KERNELS = "kernels"  # not seconds but a number: of what the host launches in a step that XLA compiled
 
 Array = Any  # of whichever library
@@ -93,6 +95,7 @@ class Library:
     back: Callable[[Array], object] = np.asarray  # to host memory; it waits
     fused: Callable[[Callable], Callable] | None = None  # several operations as one program
     arithmetic: Callable[[str], AbstractContextManager] = any_arithmetic  # in which a precision is what it says
+    card: Card | None = None  # whose events time what is shorter than its dispatch
 
 
 def measure_operations(worker: str, subject: Subject) -> Iterator[Row]:
@@ -103,12 +106,21 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row]:
         subject: A step of one hidden layer.
 
     Yields:
-        A row for each, named as in `steps`; for JAX also `KERNELS`, which is a number of kernels, not seconds.
+        A row for each, named as in `steps`; with a `card`, one more for each operation, named with `ON_CARD`; for JAX
+        also `KERNELS`, which is a number of kernels, not seconds.
     """
     library = LIBRARIES[worker](subject.device)
-    for name, step in steps(library, subject).items():
+    calls = _all_calls(library, subject)
+    for name, call in calls.items():
+        step = _waited(library, call)
         step()  # compiles: that is neither the operation nor a part of the time that measuring it may take
         yield name, measure(step, config=_SHORT), 1.0
+    for operation in OPERATIONS if library.card is not None else ():
+        assert library.card is not None
+        alone = OnCard([calls[operation.key]], library.card)
+        alone.prepare()
+        blocks = tuple(alone.block() for _ in range(ROUNDS))
+        yield ON_CARD + operation.key, Measurement(blocks, 1, Ended.CAP), 1.0
     if worker == "jax":
         from lib.profiling.with_jax import launched
 
@@ -120,6 +132,11 @@ def steps(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:
 
     Each operation has its inputs ready, and is waited for.
     """
+    return {name: _waited(library, call) for name, call in _all_calls(library, subject).items()}
+
+
+def _all_calls(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:
+    """As `steps`, not waited for."""
     x, y = subject.batch
     (w1, b1), (w2, b2) = subject.parameters
     onehot = library.move(np.eye(len(b2), dtype=np.float32)[y])  # (batch, 10)
@@ -135,7 +152,7 @@ def steps(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:
     if library.compiled is not None:
         step = library.compiled(lambda *arrays: _new_weights(library, arrays[0], arrays[1], arrays[2:], rate))
         calls[COMPILED] = lambda: step(images, onehot, *weights)
-    return {name: _waited(library, call) for name, call in calls.items()}
+    return calls
 
 
 def _waited(library: Library, call: Callable[[], Array]) -> Callable[[], Array]:
@@ -225,7 +242,7 @@ def _cupy(_device: str) -> Library:
         cupy.cuda.Device().synchronize()
         return value
 
-    return _like_numpy(cupy, move=cupy.asarray, wait=wait, back=cupy.asnumpy, fused=cupy.fuse)
+    return _like_numpy(cupy, move=cupy.asarray, wait=wait, back=cupy.asnumpy, fused=cupy.fuse, card=cupy_card())
 
 
 def _like_numpy(xp: Any, **others: Any) -> Library:
@@ -360,6 +377,7 @@ def _torch(device: str) -> Library:
         back=lambda array: array.cpu(),
         fused=partial(torch.compile, dynamic=True) if any(map(shutil.which, COMPILERS)) else None,
         arithmetic=arithmetic,
+        card=torch_card() if device == "gpu" else None,
     )
 
 

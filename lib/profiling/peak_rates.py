@@ -1,4 +1,4 @@
-"""What each library's ceilings are measured with: one large product, one large copy, one empty call.
+"""What each library's ceilings are measured with: large products, one large copy, one empty call.
 
 Runs in a worker, because a ceiling must have the same library, threads and instructions as what is compared with it.
 """
@@ -8,13 +8,18 @@ Runs in a worker, because a ceiling must have the same library, threads and inst
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from lib.backends.registry import BACKENDS
-from lib.timing.measurement import Config, Measurement, Step, Sync, measure, no_wait
+from lib.hardware.cuda_driver import l2_cache_bytes
+from lib.profiling.harness import Row
+from lib.timing.measurement import Config, Ended, Measurement, Step, Sync, measure, no_wait
 
-SIDE = 2048
+# Of the products' square matrices; the best rate of these counts. On a fast card the smallest takes hardly longer than
+# its call.
+SIDES = {"cpu": (2048,), "gpu": (2048, 4096, 8192)}
 COPY_BYTES = 256 * 2**20  # far beyond any processor's cache
 CONFIG = Config(warm_up_s=0.1, min_time_s=0.2, max_time_s=1.2, spread_target=0.05)
 
@@ -28,7 +33,10 @@ class Probe:
     work: float
 
 
-def probe(backend: str, device: str) -> Iterator[tuple[str, Measurement, float]]:
+Makers = dict[str, Callable[..., Probe]]  # `product` takes the matrices' side
+
+
+def probe(backend: str, device: str) -> Iterator[Row | None]:
     """Measure the ceilings that this backend's library can be asked for.
 
     Args:
@@ -37,89 +45,118 @@ def probe(backend: str, device: str) -> Iterator[tuple[str, Measurement, float]]
 
     Yields:
         `product`, `copy` or `dispatch`, its measurement, and the work of one step: floating-point operations, bytes, or
-        1.
+        1. On a card also `cache`, which is bytes of its L2, not seconds, where the driver knows them. None in between.
     """
-    for name, one in _MAKERS[BACKENDS[backend].worker](device).items():
-        one.sync(one.step())  # compiles, and touches its memory for the first time
-        yield name, measure(one.step, sync=one.sync, config=CONFIG), one.work
+    for name, make in _MAKERS[BACKENDS[backend].worker](device).items():
+        found: list[tuple[Measurement, float]] = []
+        for one in [partial(make, side) for side in SIDES[device]] if name == "product" else [make]:
+            made = one()
+            made.sync(made.step())  # compiles, and touches its memory for the first time
+            found.append((measure(made.step, sync=made.sync, config=CONFIG), made.work))
+            yield None
+        yield name, *max(found, key=lambda one: one[1] / one[0].median_s)
+    if device == "gpu" and (cache_bytes := l2_cache_bytes()):
+        yield "cache", Measurement((float(cache_bytes),), 1, Ended.CAP), 1.0
 
 
-def _numpy(_device: str) -> dict[str, Probe]:
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal((SIDE, SIDE), np.float32) for _ in range(2))
-    out = np.empty_like(a)
-    source, target = np.ones(COPY_BYTES // 4, np.float32), np.empty(COPY_BYTES // 4, np.float32)
-    small, sum_of = np.ones(1, np.float32), np.empty(1, np.float32)
-    return {
-        "product": Probe(lambda: np.matmul(a, b, out=out), no_wait, 2.0 * SIDE**3),
-        "copy": Probe(lambda: np.copyto(target, source), no_wait, 2.0 * COPY_BYTES),
-        "dispatch": Probe(lambda: np.add(small, small, out=sum_of), no_wait, 1.0),
-    }
+def _numpy(_device: str) -> Makers:
+    def product(side: int) -> Probe:
+        rng = np.random.default_rng(0)
+        a, b = (rng.standard_normal((side, side), np.float32) for _ in range(2))
+        out = np.empty_like(a)
+        return Probe(lambda: np.matmul(a, b, out=out), no_wait, 2.0 * side**3)
+
+    def copy() -> Probe:
+        source, target = np.ones(COPY_BYTES // 4, np.float32), np.empty(COPY_BYTES // 4, np.float32)
+        return Probe(lambda: np.copyto(target, source), no_wait, 2.0 * COPY_BYTES)
+
+    def dispatch() -> Probe:
+        small, sum_of = np.ones(1, np.float32), np.empty(1, np.float32)
+        return Probe(lambda: np.add(small, small, out=sum_of), no_wait, 1.0)
+
+    return {"product": product, "copy": copy, "dispatch": dispatch}
 
 
-def _jax(device: str) -> dict[str, Probe]:
+def _jax(device: str) -> Makers:
     import jax
 
-    target = jax.devices(device)[0]
-    rng = np.random.default_rng(0)
-    a, b = (jax.device_put(rng.standard_normal((SIDE, SIDE), np.float32), target) for _ in range(2))
-    source = jax.device_put(np.ones(COPY_BYTES // 4, np.float32), target)
-    small = jax.device_put(np.float32(1), target)
-    product, copy, empty = jax.jit(lambda a, b: a @ b), jax.jit(lambda x: x + 1), jax.jit(lambda x: x + 1)
-    return {
-        "product": Probe(lambda: product(a, b), jax.block_until_ready, 2.0 * SIDE**3),
-        "copy": Probe(lambda: copy(source), jax.block_until_ready, 2.0 * COPY_BYTES),
-        "dispatch": Probe(lambda: jax.block_until_ready(empty(small)), no_wait, 1.0),
-    }
+    target, wait = jax.devices(device)[0], jax.block_until_ready
+
+    def product(side: int) -> Probe:
+        rng, times = np.random.default_rng(0), jax.jit(lambda a, b: a @ b)
+        a, b = (jax.device_put(rng.standard_normal((side, side), np.float32), target) for _ in range(2))
+        return Probe(lambda: times(a, b), wait, 2.0 * side**3)
+
+    def copy() -> Probe:
+        source, more = jax.device_put(np.ones(COPY_BYTES // 4, np.float32), target), jax.jit(lambda x: x + 1)
+        return Probe(lambda: more(source), wait, 2.0 * COPY_BYTES)
+
+    def dispatch() -> Probe:
+        small, more = jax.device_put(np.float32(1), target), jax.jit(lambda x: x + 1)
+        return Probe(lambda: wait(more(small)), no_wait, 1.0)
+
+    return {"product": product, "copy": copy, "dispatch": dispatch}
 
 
-def _tensorflow(device: str) -> dict[str, Probe]:
+def _tensorflow(device: str) -> Makers:
     import tensorflow as tf
 
-    with tf.device(f"/{device.upper()}:0"):
-        small = tf.constant(1.0)
-    empty = tf.function(lambda x: x + 1)
-    return {"dispatch": Probe(lambda: empty(small).numpy(), no_wait, 1.0)}
+    def dispatch() -> Probe:
+        with tf.device(f"/{device.upper()}:0"):
+            small = tf.constant(1.0)
+        more = tf.function(lambda x: x + 1)
+        return Probe(lambda: more(small).numpy(), no_wait, 1.0)
+
+    return {"dispatch": dispatch}
 
 
-def _torch(device: str) -> dict[str, Probe]:
+def _torch(device: str) -> Makers:
     import torch
 
     from lib.backends.with_torch import torch_device, wait
 
     target = torch_device(device)
-    a, b = torch.randn(SIDE, SIDE, device=target), torch.randn(SIDE, SIDE, device=target)
-    source, small = torch.ones(COPY_BYTES // 4, device=target), torch.ones(1, device=target)
 
     def done(_: object) -> None:
         wait(device)
 
-    return {
-        "product": Probe(lambda: a @ b, done, 2.0 * SIDE**3),
-        "copy": Probe(source.clone, done, 2.0 * COPY_BYTES),
-        "dispatch": Probe(lambda: done(small + 1), no_wait, 1.0),
-    }
+    def product(side: int) -> Probe:
+        a, b = torch.randn(side, side, device=target), torch.randn(side, side, device=target)
+        return Probe(lambda: a @ b, done, 2.0 * side**3)
+
+    def copy() -> Probe:
+        return Probe(torch.ones(COPY_BYTES // 4, device=target).clone, done, 2.0 * COPY_BYTES)
+
+    def dispatch() -> Probe:
+        small = torch.ones(1, device=target)
+        return Probe(lambda: done(small + 1), no_wait, 1.0)
+
+    return {"product": product, "copy": copy, "dispatch": dispatch}
 
 
-def _cupy(_device: str) -> dict[str, Probe]:
+def _cupy(_device: str) -> Makers:
     import cupy as cp
 
     from lib.backends.with_cupy import wait
 
-    a, b = cp.random.rand(SIDE, SIDE, dtype=np.float32), cp.random.rand(SIDE, SIDE, dtype=np.float32)
-    source, small = cp.ones(COPY_BYTES // 4, np.float32), cp.ones(1, np.float32)
-
     def done(_: object) -> None:
         wait()
 
-    return {
-        "product": Probe(lambda: a @ b, done, 2.0 * SIDE**3),
-        "copy": Probe(source.copy, done, 2.0 * COPY_BYTES),
-        "dispatch": Probe(lambda: done(small + 1), no_wait, 1.0),
-    }
+    def product(side: int) -> Probe:
+        a, b = cp.random.rand(side, side, dtype=np.float32), cp.random.rand(side, side, dtype=np.float32)
+        return Probe(lambda: a @ b, done, 2.0 * side**3)
+
+    def copy() -> Probe:
+        return Probe(cp.ones(COPY_BYTES // 4, np.float32).copy, done, 2.0 * COPY_BYTES)
+
+    def dispatch() -> Probe:
+        small = cp.ones(1, np.float32)
+        return Probe(lambda: done(small + 1), no_wait, 1.0)
+
+    return {"product": product, "copy": copy, "dispatch": dispatch}
 
 
-_MAKERS: dict[str, Callable[[str], dict[str, Probe]]] = {
+_MAKERS: dict[str, Callable[[str], Makers]] = {
     "numpy": _numpy,
     "jax": _jax,
     "torch": _torch,

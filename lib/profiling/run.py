@@ -11,7 +11,7 @@ turns, block by block, so that a machine that drifts drifts for all of them.
   library's own, and cannot be run without the call.
 * `transfer`, `transfer-base`: bringing a batch to where the arithmetic needs it, and the same with nothing to bring.
 * `many`, `many-tiny`: many steps on one batch in a compiled loop (NumPy and PyTorch: the calls of one step, each
-  repeated by itself), of this network and of the tiny one.
+  repeated by itself; on a card timed by its events), of this network and of the tiny one.
 """
 
 import importlib
@@ -45,6 +45,18 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
         from lib.profiling.single_operations import measure_operation
 
         yield from measure_operation(BACKENDS[backend].worker, device, examination.operation)
+    elif examination.kind == "pipelines":
+        from lib.profiling.input_pipeline import measure_pipelines
+
+        yield from measure_pipelines(backend, subject, examination.pipelines)
+    elif examination.kind == "placement":
+        from lib.profiling.placement import measure_placement
+
+        yield from measure_placement(subject)
+    elif examination.kind == "trace":
+        from lib.profiling.traces.live import record
+
+        yield from record(backend, subject, examination.folder)
     else:
         from lib.profiling.traps import measure_traps
 

@@ -6,21 +6,22 @@ round are of the same state of the machine.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import jax
 
 from lib.backends.with_jax import sgd_step
-from lib.hardware.nvml import gpus, watched_activity
+from lib.hardware.nvml import Busy, watched_activity
 from lib.profiling.harness import Experiment, Repeated, Row, Subject, interleaved
 from lib.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS
 from lib.profiling.with_jax import on_device, one_call
 from lib.timing.measurement import Ended, Measurement, Step
 
 EPOCH_S = 0.02  # of such an epoch: short, so that a stop does not wait for it
-IN_A_ROW = 50  # steps between two looks at the card
-BUSY_S = 1.5  # nvidia-smi's share is of the last second or less
+IN_A_ROW = 50  # steps between two places where it can be stopped
+BUSY_S = 4.0  # of which the watching thread leaves out the first second
+PAUSED_S = 0.1  # away for longer, and the card was idle or somebody else's
 _wait = jax.block_until_ready
 
 
@@ -133,15 +134,28 @@ def _with_transfer(subject: Subject) -> Step:
     return step
 
 
-def _occupancy(step: Step) -> Iterator[Row]:
+def _occupancy(step: Step) -> Iterator[Row | None]:
     """Shares, not seconds: what `nvidia-smi` shows while steps run, and the chip's own counters (from Hopper on)."""
-    utilisations, until = [], time.perf_counter() + BUSY_S
-    with watched_activity() as found:
-        while time.perf_counter() < until:
-            _wait([step() for _ in range(IN_A_ROW)])
-            utilisations += [gpu.utilisation for gpu in gpus()[:1] if gpu.utilisation is not None]
-    if utilisations:
-        yield "occupancy/utilisation", Measurement(tuple(utilisations), 1, Ended.CAP), 1.0
-    for activity in found:
-        yield "occupancy/activity", Measurement((activity.sm_activity,), 1, Ended.CAP), 1.0
-        yield "occupancy/warps", Measurement((activity.sm_occupancy,), 1, Ended.CAP), 1.0
+    while (busy := (yield from _watched(step))) is None:
+        pass  # it was paused
+    if busy.utilisations:
+        yield "occupancy/utilisation", Measurement(tuple(busy.utilisations), 1, Ended.CAP), 1.0
+    if busy.activity is not None:
+        yield "occupancy/activity", Measurement((busy.activity.sm_activity,), 1, Ended.CAP), 1.0
+        yield "occupancy/warps", Measurement((busy.activity.sm_occupancy,), 1, Ended.CAP), 1.0
+
+
+def _watched(step: Step) -> Generator[None, None, Busy | None]:
+    """Keep the card at work for `BUSY_S`; the value is how busy it was, None where others had their turn meanwhile."""
+    until = time.perf_counter() + BUSY_S
+    with watched_activity() as busy:
+        running = [step() for _ in range(IN_A_ROW)]
+        while (before := time.perf_counter()) < until:
+            yield None
+            if time.perf_counter() - before > PAUSED_S:
+                return None
+            queued = [step() for _ in range(IN_A_ROW)]  # before the others are waited for: the card never waits for us
+            _wait(running)
+            running = queued
+        _wait(running)
+    return busy

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lib.backends.base import CHUNK_S
-from lib.backends.with_jax import one_step, packed, run_steps, sgd_step
+from lib.backends.with_jax import BLOCK, in_blocks, one_step, packed, run_steps, sgd_step
 from lib.profiling.harness import IN_A_ROW, Experiment, InOneCall, Repeated, Subject, loop, nothing
 from lib.spec import N_PIXELS
 from lib.timing.measurement import Step
@@ -57,7 +57,9 @@ def _whole_epoch(subject: Subject) -> dict[str, Experiment]:
 
         def call() -> object:
             nonlocal current, losses
-            current, losses = run_steps(current, losses, starts, 0, steps, x, y, rate, batch_size=of.batch_size)
+            current, losses = run_steps(
+                current, losses, starts, 0, steps, x, y, rate, batch_size=of.batch_size, block=BLOCK[of.device]
+            )
             return losses
 
         return call
@@ -93,7 +95,7 @@ def many_steps(subject: Subject) -> dict[str, Experiment]:
 
     @jax.jit
     def many(parameters, x, y, rate, n):
-        return jax.lax.fori_loop(0, n, lambda _, p: sgd_step(p, x, y, rate)[0], parameters)
+        return in_blocks(lambda _, p: sgd_step(p, x, y, rate)[0], 0, n, parameters, BLOCK[subject.device])
 
     def one(of: Subject) -> Experiment:
         parameters, rate = on_device(of)

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lib.backends.with_torch import build, one_step, tensors, torch_device, wait
 from lib.profiling.harness import IN_A_ROW, Experiment, OneByOne, Repeated, Subject, loop, nothing
+from lib.profiling.on_card import OnCard, torch_card
 from lib.timing.measurement import Step
 
 
@@ -30,9 +31,16 @@ def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
         # The next batch comes from main memory; the same batch again is in the cache.
         "transfer": Repeated(lambda: slot.copy_(x[(start := next(starts)) : start + size]), done),
         "transfer-base": Repeated(lambda: slot.copy_(x[:size]), done),
-        "many": OneByOne(recorded_calls(subject), done),
-        "many-tiny": OneByOne(recorded_calls(subject.tiny), done),
+        "many": _one_by_one(subject),
+        "many-tiny": _one_by_one(subject.tiny),
     }
+
+
+def _one_by_one(subject: Subject) -> Experiment:
+    """The operations of a step by themselves; a card's are shorter than their dispatch, and timed by the card."""
+    if subject.device == "gpu":
+        return OnCard(recorded_calls(subject), torch_card())
+    return OneByOne(recorded_calls(subject), lambda _: wait(subject.device))
 
 
 def _one_call(subject: Subject) -> Step:

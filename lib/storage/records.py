@@ -29,6 +29,7 @@ class Kind(StrEnum):
     SWEEP = "sweep"
     STEP_TIME = "pace"
     OPERATION = "operation"
+    PIPELINE = "pipeline"
     FAILURE = "failure"  # of what could not be measured: it has no seconds
 
 
@@ -75,6 +76,9 @@ class Curve:
     def lasts(self, n_epochs: int) -> bool:
         """Whether it says all that a training of so many epochs would: it is as long, or it diverged before."""
         return len(self.epochs) >= n_epochs or (bool(self.epochs) and self.epochs[-1].diverged_step is not None)
+
+
+_BEFORE = {"precision": "float32"}  # what records of older versions do not say
 
 
 def this_command() -> str:
@@ -126,6 +130,14 @@ class Record:
             measured.warnings,
             versions,
         )
+
+    def says(self, name: str) -> str | int | float | None:
+        """What its subject says under a name; where an older version did not say it, what that stood for."""
+        return self.subject.get(name, _BEFORE.get(name))
+
+    def is_about(self, subject: Mapping[str, object]) -> bool:
+        """Whether its subject agrees with all of these; it may say more."""
+        return all(self.says(name) == value for name, value in subject.items())
 
     @property
     def measurement(self) -> Measurement:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import DEVICES
+from lib.backends.registry import BACKENDS, DEVICES, PRECISIONS, Runtime
 from lib.hardware.optional import Meta, ValidationError, convert, defstruct
 from lib.spec import MAX_EPOCHS, Network, Training
 from lib.storage.records import Curve, Kind, Record
@@ -50,6 +50,7 @@ COLUMNS: Mapping[str, Mapping[str, Any]] = {
         ),
         "backend": str,
         "device": str,
+        "precision": str,
         "data": str,
         "sources": str,
         "versions": str,
@@ -96,7 +97,7 @@ COLUMNS: Mapping[str, Mapping[str, Any]] = {
 }
 # Columns that older versions did not have, since which version they are there, and what they stood for.
 ADDED: Mapping[str, Mapping[str, tuple[int, object]]] = {
-    "curves": {"every": (3, 1), "together": (3, 1), "warnings": (5, "[]")},
+    "curves": {"every": (3, 1), "together": (3, 1), "warnings": (5, "[]"), "precision": (6, "float32")},
     "measurements": {"clocks": (4, ""), "command": (4, "")},
 }
 # What a measurement of a kind must say of its subject, or nothing can be made of it; and what any may say.
@@ -109,8 +110,9 @@ SUBJECTS: Mapping[str, Mapping[str, Any]] = {
     Kind.SWEEP: {"method": str},
     Kind.STEP_TIME: {"first_call_s": Amount},
     Kind.OPERATION: {"operation": str, "by": str, "device": _DEVICE, "size": Count, "name": str, "work": _WORK},
+    Kind.PIPELINE: {"backend": str, "device": _DEVICE, "hidden": str, "name": str, "work": _WORK},
 }
-_EVERY_SUBJECT = {"work": _WORK, "first_call_s": Amount, "evaluation_s": Amount}
+_EVERY_SUBJECT = {"work": _WORK, "first_call_s": Amount, "evaluation_s": Amount, "precision": Literal[PRECISIONS]}
 # What is expected, in words, where the type itself does not say enough.
 _WORDS = {
     "block_s": "seconds from 0 on",
@@ -119,6 +121,7 @@ _WORDS = {
     "every": "1 or more steps a loss",
     "first_call_s": f"seconds, at most {MAX_S:g}",
     "hidden": "1 or more neurons in a layer",
+    "precision": f"a precision of {', '.join(PRECISIONS)}",
     "steps_per_block": "1 or more steps in a block",
     "together": "1 or more networks trained together",
     "used_at": "a time of last use",
@@ -172,6 +175,8 @@ def check_kind(record: Record) -> None:
             checked(subject[name], kind, name)
     if "hidden" in needed:
         Network.parse(str(subject["hidden"]))
+        if subject["backend"] in BACKENDS:  # another version may know more
+            Runtime(*(str(record.says(name)) for name in ("backend", "device", "precision")))
     if record.kind != Kind.FAILURE and not record.block_s:
         raise ValueError("expected seconds, got none")
     if record.kind == Kind.MODELS and len(record.block_s) != 3:

@@ -61,6 +61,7 @@ ALTER TABLE measurements ADD COLUMN clocks TEXT NOT NULL DEFAULT '';
 ALTER TABLE measurements ADD COLUMN command TEXT NOT NULL DEFAULT ''
 """,
     "ALTER TABLE curves ADD COLUMN warnings TEXT NOT NULL DEFAULT '[]'",
+    "ALTER TABLE curves ADD COLUMN precision TEXT NOT NULL DEFAULT 'float32'",
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 
@@ -168,6 +169,7 @@ class Store:
             "training": json.dumps(asdict(key.training)),
             "backend": key.runtime.backend,
             "device": key.runtime.device,
+            "precision": key.runtime.precision,
             "data": key.data_digest,
             "sources": source_digest(),
             "versions": key.versions,

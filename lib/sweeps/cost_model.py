@@ -164,7 +164,7 @@ def pick(
             return None
         expected[key] = expected_s(plan, found)
     n, best_s = usable_cores(), min(expected.values())
-    if with_processes and n > 1 and pools_are_possible() and (is_warm(runtime) or best_s > POOL_WORTH_S):
+    if with_processes and n > 1 and pools_are_possible(runtime) and (is_warm(runtime) or best_s > POOL_WORTH_S):
         for key in POOLED:
             groups = pool_groups(key, trainings, n, limits)
             if key == "processes" or any(len(group) > 1 for group in groups):
@@ -287,12 +287,12 @@ class StepTimes:
         return found
 
     def _subject(self, program: Subject) -> Subject:
-        return program | {"device": self.runtime.device}
+        return program | {"device": self.runtime.device, "precision": self.runtime.precision}
 
     def _remembered(self, program: Subject) -> list[Record]:
         if self.store is None:
             return []
-        return current(self.store.records(Kind.STEP_TIME), Kind.STEP_TIME, self._subject(program), self.runtime.backend)
+        return current(self.store.records(Kind.STEP_TIME), Kind.STEP_TIME, self._subject(program), self.runtime)
 
     def _measured(self, program: Subject, part: Part) -> Generator[Message, None, list[Record]]:
         """Begin the part, and end it after a few steps; no record where it ended before the first of them."""
@@ -312,7 +312,7 @@ class StepTimes:
         spent_s, steps = quickest(reports)
         measured = watch.marked(Measurement((spent_s,), steps, Ended.CAP))
         subject = self._subject(program) | {"first_call_s": first_call_s}
-        record = Record.of(Kind.STEP_TIME, subject, measured, versions(self.runtime.backend))
+        record = Record.of(Kind.STEP_TIME, subject, measured, versions(self.runtime))
         if self.store is not None:
             self.store.add(record)
         return [record]
@@ -370,7 +370,7 @@ class StepTimes:
             return []
         measured = watch.marked(Measurement((max(found),), 1, Ended.CAP))
         subject = self._subject(program) | {"first_call_s": COMPILED_S}
-        record = Record.of(Kind.STEP_TIME, subject, measured, versions(self.runtime.backend))
+        record = Record.of(Kind.STEP_TIME, subject, measured, versions(self.runtime))
         if self.store is not None:
             self.store.add(record)
         return [record]

@@ -8,7 +8,7 @@ from lib.backends.base import Parameters
 from lib.backends.registry import Runtime, versions
 from lib.backends.stacked.packing import MAX_WASTE
 from lib.data.mnist import Facts
-from lib.hardware.optional import free_memory_bytes
+from lib.hardware.device_memory import usable_memory_bytes
 from lib.storage.records import Curve, Key
 from lib.storage.store import Store
 from lib.sweeps import cost_model
@@ -91,8 +91,8 @@ class Plan:
         return cls(items, engine, cancel, options, request, facts, cached, want_parameters)
 
     def limits(self, runtime: Runtime) -> Limits:
-        """What a stack may use on this runtime's device: a share of the memory that is free now."""
-        free_bytes = MEMORY_SHARE * free_memory_bytes()
+        """What a stack may use on this runtime's device: a share of the memory that a training can have there."""
+        free_bytes = MEMORY_SHARE * usable_memory_bytes(runtime.device)
         limits = cost_model.limits_of(runtime, free_bytes, CACHE_BYTES[runtime.device])
         return replace(limits, max_waste=self.options.max_waste)
 
@@ -117,7 +117,7 @@ class Cached:
         """The key that an item's curve is stored under; made once for each item."""
         known = (item, self.digest)
         if known not in self._keys:
-            self._keys[known] = Key(item.training, item.runtime, self.digest, versions(item.runtime.backend))
+            self._keys[known] = Key(item.training, item.runtime, self.digest, versions(item.runtime))
         return self._keys[known]
 
     def curve(self, item: Item) -> Curve | None:

@@ -16,10 +16,10 @@ from functools import cache
 import numpy as np
 
 from lib.backends.base import Epoch, FirstCall, Parameters, Steps, no_parameters
-from lib.backends.cuda import installed
+from lib.backends.environments import HERE
 from lib.backends.fingerprint import source_digest
 from lib.backends.known_answer import WrongNumbers, verify
-from lib.backends.registry import BACKENDS, Runtime, load_train, versions, worker_environment
+from lib.backends.registry import Runtime, environment_of, load_train, versions, worker_environment
 from lib.data.mnist import Data, load
 from lib.hardware.cores import usable_cores
 from lib.spec import Training
@@ -55,7 +55,7 @@ class Expected:
     @classmethod
     def here(cls, runtime: Runtime, data_digest: str) -> "Expected":
         """What this process has, with a digest of the images; an empty one is not compared."""
-        return cls(versions(runtime.backend), source_digest(), data_digest)
+        return cls(versions(runtime), source_digest(), data_digest)
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,11 @@ def refuse_if_other(expected: Expected, runtime: Runtime) -> None:
     Raises:
         OtherVersions: It has others; the text names the worker and the remedy.
     """
+    if environment_of(runtime) is not HERE:
+        raise OtherVersions(
+            f"worker {name_of_process()} runs in {HERE.python}, expected {environment_of(runtime).python}, which has"
+            f" {runtime.label}; train one after another (strategy sequential)"
+        )
     here = Expected.here(runtime, expected.data_digest)
     if here.versions != expected.versions:
         raise OtherVersions(
@@ -202,7 +207,7 @@ def refuse_if_wrong(runtime: Runtime, data: Data | None = None, stacked: bool = 
         name: value for name, value in worker_environment(runtime, None, threads=1).items() if name == "XLA_FLAGS"
     }
     try:
-        verify(runtime.backend, runtime.device, data or _data(), stacked)
+        verify(runtime, data or _data(), stacked)
     except WrongNumbers as error:
         raise OtherVersions(f"worker {name_of_process()}: {error}") from error
 
@@ -240,9 +245,9 @@ def _probe(task: PoolTask, data: Data) -> float:
     return min((seconds / steps for seconds, steps in later), default=0.0)
 
 
-def pools_are_possible() -> bool:
-    """Whether loky, which runs the processes of a pool, is installed."""
-    return installed("loky")
+def pools_are_possible(runtime: Runtime) -> bool:
+    """Whether a pool's processes can train with it: they run in this environment, and by loky."""
+    return HERE.installed("loky") and environment_of(runtime) is HERE
 
 
 class LocalPool:
@@ -286,7 +291,7 @@ class LocalPool:
         self.executor.shutdown(wait=wait, kill_workers=True)
 
 
-_pools: dict[tuple[str, str], LocalPool] = {}
+_pools: dict[str, LocalPool] = {}
 _guard = threading.Lock()
 
 
@@ -297,7 +302,7 @@ def local_pool(runtime: Runtime, fresh: bool = False) -> LocalPool:
         runtime: What shall train.
         fresh: End the pool that there is and make another, because it broke or does what nobody wants.
     """
-    key = (BACKENDS[runtime.backend].worker, runtime.device)
+    key = runtime.process
     with _guard:
         if fresh and key in _pools:
             _pools.pop(key).close()
@@ -316,7 +321,7 @@ def close_pools() -> None:
 def is_warm(runtime: Runtime) -> bool:
     """Whether the processes of the runtime's pool are running."""
     with _guard:
-        pool = _pools.get((BACKENDS[runtime.backend].worker, runtime.device))
+        pool = _pools.get(runtime.process)
         return pool is not None and pool.is_warm
 
 

@@ -24,7 +24,7 @@ from lib.sweeps.strategies import AUTO, STRATEGIES, Limits
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, shared_engine
 from lib.workers.flights import Flight
-from lib.workers.messages import Disturbed, Item, Progress, Ready
+from lib.workers.messages import CardLost, Disturbed, Item, Progress, Ready
 from lib.workers.queue import AnyRequest, Request
 
 
@@ -69,8 +69,7 @@ def row(finished: Finished) -> dict[str, object]:
     training, runtime, curve = finished.item.training, finished.item.runtime, finished.curve
     last = curve.epochs[-1]
     return {
-        "backend": runtime.backend,
-        "device": runtime.device,
+        **runtime.subject,
         "hidden_layers": training.network.label,
         "learning_rate": training.learning_rate,
         "batch_size": training.batch_size,
@@ -186,29 +185,40 @@ def _follow(plan: Plan, flights: dict[Item, Flight[Update]]) -> Generator[Update
 def _train(plan: Plan, items: Sequence[Item]) -> Iterator[Update]:
     """Train what is still missing: another run may have trained some of it since the store was asked.
 
-    The default backend's items are first.
+    The default backend's items are first. A card that no longer answers ends its own runtime's items; the others are
+    trained before its error is raised.
     """
     todo = yield from _missing(plan, items)
     for item in todo:
         if (curve := plan.cached.go_on(item)) is not None:
             yield Continued(item, curve)
+    lost: CardLost | None = None
     for runtime in sorted({item.runtime: None for item in todo}, key=lambda runtime: runtime.backend != DEFAULT):
-        alike = [item for item in todo if item.runtime == runtime]
         if plan.cancel.is_set():
             return
-        if runtime.backend != DEFAULT:
-            strategy, limits = _of_others(plan, runtime), Limits(math.inf, math.inf)
-        else:
-            limits = plan.limits(runtime)
-            picked = yield from _pick(plan, runtime, [item.training for item in alike], limits)
-            if picked is None or plan.cancel.is_set():
-                return
-            yield picked
-            strategy = picked.strategy
-        if STRATEGIES[strategy].elsewhere:
-            yield from in_processes.train(plan, runtime, alike, strategy)
-        else:
-            yield from in_workers.train(plan, runtime, alike, strategy, limits)
+        try:
+            yield from _train_alike(plan, runtime, [item for item in todo if item.runtime == runtime])
+        except CardLost as error:
+            lost = error
+    if lost is not None:
+        raise lost
+
+
+def _train_alike(plan: Plan, runtime: Runtime, alike: Sequence[Item]) -> Iterator[Update]:
+    """Train items of one runtime."""
+    if runtime.backend != DEFAULT:
+        strategy, limits = _of_others(plan, runtime), Limits(math.inf, math.inf)
+    else:
+        limits = plan.limits(runtime)
+        picked = yield from _pick(plan, runtime, [item.training for item in alike], limits)
+        if picked is None or plan.cancel.is_set():
+            return
+        yield picked
+        strategy = picked.strategy
+    if STRATEGIES[strategy].elsewhere:
+        yield from in_processes.train(plan, runtime, alike, strategy)
+    else:
+        yield from in_workers.train(plan, runtime, alike, strategy, limits)
 
 
 def _of_others(plan: Plan, runtime: Runtime) -> str:

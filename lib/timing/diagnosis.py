@@ -31,6 +31,7 @@ class Observed:
     reported_step_s: float | None = None  # by the user's own clock
     transfer_s: float | None = None  # per step, inside the loop
     input_s: float | None = None  # per step, spent on fetching the next batch
+    preprocessing_s: float | None = None  # per step, of processor time on its images before they are a batch
     arithmetic_s: float | None = None  # the floor of a step on this device: FLOPs over its best product rate
     cpu_step_s: float | None = None  # the same step on the CPU
     traces: int | None = None  # how often the step was traced
@@ -130,14 +131,18 @@ def transfer_in_the_loop(observed: Observed) -> Finding | None:
 
 
 def input_bound(observed: Observed) -> Finding | None:
-    return _share_of_the_step(
-        observed,
-        observed.input_s,
-        INPUT_SHARE,
-        "input-bound",
-        "fetching the next batch",
+    preprocessing_s = observed.preprocessing_s
+    cause, remedy = (
         "Python builds each batch while the device waits.",
-        "Keep the data as one array, and take batches by slicing.",
+        ("Keep the data as one array, and take batches by slicing."),
+    )
+    if preprocessing_s is not None and observed.input_s and preprocessing_s > 0.5 * observed.input_s:
+        cause = f"Preprocessing takes {_s(preprocessing_s)} of processor time per step, while the device waits."
+        remedy = (
+            "Preprocess ahead and in parallel by code that releases the interpreter's lock, or once for all epochs."
+        )
+    return _share_of_the_step(
+        observed, observed.input_s, INPUT_SHARE, "input-bound", "fetching the next batch", cause, remedy
     )
 
 

@@ -2,17 +2,20 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from lib.hardware.nvml import gpus
+from lib.hardware.nvml import Gpu, gpus
 from lib.hardware.optional import psutil
 from lib.timing.measurement import Measurement
 
 # Of the processor time that programs wanted. Stolen time lengthens a figure by about its share, and repetitions of a
 # figure differ by a tenth anyway (`diagnosis.SPREAD`): less changes no answer, and a rented machine always has some.
 STEAL_SHARE = 0.1
+# Of the watched time. A card that is slowed for a tenth of it loses less than that tenth; one that boosts to its power
+# limit always touches it for moments.
+SLOWED_SHARE = 0.1
 OTHERS_CORES = 0.25
 SWAP_BYTES = 2**20
 _KINDS = ("other virtual machines took", "other programs kept", "MiB were swapped", "the graphics card was slowed by")
@@ -26,11 +29,14 @@ class Disturbance:
     steal_share: float  # of the processor time that programs wanted, taken by other virtual machines of the host
     others_cores: float  # processors that other programs kept busy, on average
     swapped_bytes: int
-    throttled_by: tuple[str, ...] = ()  # what slowed a graphics card at the end
+    slowed_s: Mapping[str, float] = field(default_factory=dict)  # how long a graphics card was slowed, by what
+    throttled_by: tuple[str, ...] = ()  # what slowed one at the end, where the card does not count seconds
 
     @property
     def flags(self) -> list[str]:
         """A sentence for each disturbance after which a figure must not be trusted."""
+        slowed = {cause: s for cause, s in self.slowed_s.items() if s > SLOWED_SHARE * self.seconds}
+        remedy = "let it cool, or name its clock with the figure"
         possible = (
             (
                 self.steal_share > STEAL_SHARE,
@@ -46,9 +52,15 @@ class Disturbance:
                 f"{self.swapped_bytes / 2**20:.0f} MiB were swapped: free memory, or measure something smaller",
             ),
             (
+                bool(slowed),
+                "the graphics card was slowed by "
+                + " and ".join(f"{cause} for {s:.2g} of {self.seconds:.2g} s" for cause, s in slowed.items())
+                + f": {remedy}",
+            ),
+            (
                 bool(self.throttled_by),
-                f"the graphics card was slowed by {' and '.join(self.throttled_by)}: let it cool, or name its clock"
-                " with the figure",
+                f"the graphics card was slowed by {' and '.join(self.throttled_by)} when it was asked at the end (this"
+                f" one does not count for how long): {remedy}",
             ),
         )
         return [flag for applies, flag in possible if applies]
@@ -68,13 +80,15 @@ class _Moment:
     steal_s: float
     own_s: float
     swapped_bytes: int
+    gpus: tuple[Gpu, ...] = ()
 
 
 class Watch:
     """`with Watch() as watch: ...`, then `watch.disturbance`.
 
     This process, its children and the processes `pids` with theirs count as the measured ones. `gpu` says whether a GPU
-    takes part, and is asked what slowed it. Everything that is timed is watched: see `Engine.watch` and `marked`.
+    takes part: it is asked before and after for how long it has been slowed, because after the work it is idle, and
+    nothing slows an idle card. Everything that is timed is watched: see `Engine.watch` and `marked`.
     """
 
     def __init__(self, *pids: int, gpu: bool = False) -> None:
@@ -104,12 +118,14 @@ class Watch:
             steal_s / wanted_s if wanted_s > 0 else 0.0,
             others_s / seconds if seconds > 0 else 0.0,
             after.swapped_bytes - before.swapped_bytes,
-            tuple(dict.fromkeys(reason for gpu in gpus() for reason in gpu.throttled_by)) if self._gpu else (),
+            _slowed_s(before.gpus, after.gpus),
+            tuple(dict.fromkeys(cause for gpu in after.gpus if gpu.slowed_s is None for cause in gpu.throttled_by)),
         )
 
     def _look(self) -> _Moment:
+        cards = tuple(gpus()) if self._gpu else ()
         if psutil is None:  # a bare machine: nothing is known of others
-            return _Moment(time.perf_counter(), 0.0, 0.0, 0.0, 0)
+            return _Moment(time.perf_counter(), 0.0, 0.0, 0.0, 0, cards)
         family = self._family()  # before any clock is read: looking for children takes time of our own
         times = psutil.cpu_times()
         own_s = _spent_s(family)
@@ -118,7 +134,7 @@ class Watch:
         idle_s = times.idle + getattr(times, "iowait", 0.0)
         total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         swap = psutil.swap_memory()
-        return _Moment(time.perf_counter(), total_s - idle_s - steal_s, steal_s, own_s, swap.sin + swap.sout)
+        return _Moment(time.perf_counter(), total_s - idle_s - steal_s, steal_s, own_s, swap.sin + swap.sout, cards)
 
     def _family(self) -> "list[psutil.Process]":
         """The measured processes, with their children."""
@@ -127,6 +143,17 @@ class Watch:
             with suppress(psutil.NoSuchProcess):
                 family += [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
         return family
+
+
+def _slowed_s(before: Sequence[Gpu], after: Sequence[Gpu]) -> dict[str, float]:
+    """Seconds between two moments in which a card was slowed, by what; of several cards the longest."""
+    began = {gpu.uuid: gpu.slowed_s or {} for gpu in before}
+    found: dict[str, float] = {}
+    for gpu in after:
+        for cause, until_s in (gpu.slowed_s or {}).items():
+            slowed_s = until_s - began.get(gpu.uuid, {}).get(cause, until_s)
+            found[cause] = max(found.get(cause, 0.0), slowed_s)  # below 0 where the driver was loaded anew
+    return found
 
 
 def _spent_s(family: "list[psutil.Process]") -> float:

@@ -36,7 +36,7 @@ class Ceilings:
     product_flops_per_s: float  # one large float32 product
     copy_bytes_per_s: float  # reading plus writing main memory
     dispatch_s: Mapping[str, float] = field(default_factory=dict)  # an empty call and waiting for it, by backend
-    cache_bytes: int = 0  # of the last-level cache: what fits into it causes no memory traffic
+    cache_bytes: int = 0  # of the last-level cache, a card's L2: what fits into it causes no memory traffic; 0: unknown
 
     def __post_init__(self) -> None:
         if not self.product_flops_per_s > 0 or not self.copy_bytes_per_s > 0:
@@ -53,6 +53,7 @@ class Floor:
     seconds: float
     by: Ceiling
     parts_s: Mapping[Ceiling, float]
+    cache_known: bool = True  # else all parameters count as moved in each step, and it is no lower bound
 
 
 def step_work(network: Network, batch_size: int, cache_bytes: int = 0) -> Work:
@@ -81,4 +82,4 @@ def step_floor(
         Ceiling.DISPATCH: calls_per_step * ceilings.dispatch_s.get(backend or "", 0.0),
     }
     by = max(parts, key=parts.__getitem__)
-    return Floor(parts[by], by, parts)
+    return Floor(parts[by], by, parts, ceilings.cache_bytes > 0)

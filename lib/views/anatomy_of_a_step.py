@@ -10,7 +10,7 @@ from lib.backends.registry import BACKENDS, Runtime
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
 from lib.formatting import justified, seconds
-from lib.profiling.operations import ALL, COMPILED, OPERATIONS, PRODUCT
+from lib.profiling.operations import ALL, COMPILED, ON_CARD, OPERATIONS, PRODUCT
 from lib.profiling.step_breakdown import EXPLAINED, PARTS, Split
 from lib.storage.records import Record
 from lib.views.chart import Chart, names_y, nice_above, styled
@@ -57,6 +57,9 @@ def operations_table(
             lines += [_line(m.label, [_cell(one.get(m.key)) for one in found], None, "anatomy-one") for m in members]
     sums = [_sum([one.get(operation.key) for operation in OPERATIONS]) for one in found]
     lines.append(_line("sum of all", sums, published.OPERATION_S["total"], "anatomy-sum"))
+    sums = [_sum([one.get(ON_CARD + operation.key) for operation in OPERATIONS]) for one in found]
+    if any(one != "–" for one in sums):  # of libraries that tell it
+        lines.append(_line("of it the card’s own work, by its clock: without calling and waiting", sums, None))
     lines.append(_line("the whole step, one operation after another", [_cell(one.get(ALL)) for one in found], None))
     lines.append(_line("the single product X @ W1", [_cell(one.get(PRODUCT)) for one in found], published.PRODUCT_S))
     lines.append(_line("the whole step, compiled", [_cell(one.get(COMPILED)) for one in found], published.COMPILED_S))

@@ -56,8 +56,8 @@ class Shown:
 
 
 def key_of(cell: Cell) -> str:
-    """A cell's name in the widget: `backend/device/batch size`."""
-    return f"{cell.runtime.backend}/{cell.runtime.device}/{cell.batch_size}"
+    """A cell's name in the widget: `runtime/batch size`."""
+    return f"{cell.runtime.address}/{cell.batch_size}"
 
 
 def table(
@@ -66,6 +66,7 @@ def table(
     known: Mapping[Cell, Standing],
     shown: Shown | None = None,
     running: Cell | None = None,
+    failed: Mapping[Cell, str] | None = None,
 ) -> dict:
     """Columns and rows for the widget: measured rows first, recorded and published ones below them in the same form.
 
@@ -75,6 +76,7 @@ def table(
         known: Standings of the cells that were measured.
         shown: View and settings; None for seconds per epoch.
         running: The cell that is measured now, if any.
+        failed: Why a cell could not be measured.
 
     Returns:
         `corner`, `columns`, `rows` and `scale`. A cell's `level` is its figure's place on the view's own logarithmic
@@ -88,7 +90,7 @@ def table(
         cells = []
         for cell in (Cell(runtime, size) for size in batch_sizes):
             level = _level(values[cell], values.values()) if cell in values else None
-            shown_cell = _cell(cell, figures.get(cell), known.get(cell), running)
+            shown_cell = _cell(cell, figures.get(cell), known.get(cell), running, (failed or {}).get(cell))
             cells.append(shown_cell | {"level": level, "best": cell in best})
         rows.append({"label": runtime.label, "published": False, "cells": cells})
     if shown.view == "seconds":
@@ -131,10 +133,14 @@ def _scale(figures: Mapping[Cell, "Figure"], values: Mapping[Cell, float], shown
     return {"low": low, "high": high, "words": SCALES[shown.view]}
 
 
-def _cell(cell: Cell, figure: "Figure | None", standing: Standing | None, running: Cell | None) -> dict:
+def _cell(
+    cell: Cell, figure: "Figure | None", standing: Standing | None, running: Cell | None, why_not: str | None
+) -> dict:
     if figure is None or standing is None:
-        state, text = ("running", "…") if cell == running else ("waiting", "–")
-        return {"text": text, "title": "not measured yet", "state": state, "key": ""}
+        if cell == running:
+            return {"text": "…", "title": "not measured yet", "state": "running", "key": ""}
+        text, title = ("–", "not measured yet") if why_not is None else ("failed", why_not)
+        return {"text": text, "title": title, "state": "waiting", "key": ""}
     text, title, value = figure
     state = "waiting" if value is None else "running" if cell == running else "scaled" if standing.scaled else "done"
     return {"text": text, "title": title, "state": state, "key": key_of(cell)}
@@ -297,7 +303,11 @@ def _remarks(known: Mapping[Cell, Standing]) -> list[str]:
             f"At batch size 32 the same epoch takes Keras on TensorFlow {comparison.ratio:.1f} times as long as JAX in"
             " one call."
         )
-    remarks = findings(Observed(batch_sizes=tuple({cell.batch_size for cell in known})))
+    compared_rows = Observed(
+        batch_sizes=tuple({cell.batch_size for cell in known}),
+        precisions=tuple({cell.runtime.precision for cell in known}),
+    )
+    remarks = findings(compared_rows)
     return parts + [finding.text for finding in remarks]
 
 
@@ -323,6 +333,11 @@ def detail(standing: Standing | None, floor: Floor | None = None) -> str:
             f" {floor.by.value}: the cell stands at {middle / (steps * floor.seconds):.2g} times that; the rest is"
             " overhead."
         )
+        if not floor.cache_known and floor.by is Ceiling.COPY:
+            lines.append(
+                "The size of this device's cache is not known, so all parameters count as moved in each step: where"
+                " they fit into it, a step can take less than that least."
+            )
     if standing.scaled:
         lines.append("An epoch takes so long here that half a second of steps was measured at a time, and scaled.")
     lines += [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
-from lib.backends.registry import BACKENDS, DEVICES
+from lib.backends.registry import DEVICES
 from lib.experiments.backend_race import BATCH_SIZES
 from lib.experiments.compare_machines import best_runtime, to_target
 from lib.experiments.recorded_machines import Machine
@@ -81,7 +81,7 @@ def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
 def legend(machines: Sequence[Machine]) -> str:
     """HTML: the colours of all runtimes of these machines, once for all charts; a GPU's are dashed."""
     runtimes = dict.fromkeys(runtime for machine in machines for runtime in machine.runtimes)
-    order = sorted(runtimes, key=lambda runtime: (runtime.device, list(BACKENDS).index(runtime.backend)))
+    order = sorted(runtimes, key=lambda runtime: runtime.place)
     entries = [
         '<span class="compare-key"><i style="border-top: 3px'
         f' {"dashed" if runtime.device == "gpu" else "solid"} {runtime.color}"></i>{html.escape(runtime.label)}</span>'

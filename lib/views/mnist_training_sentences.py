@@ -22,7 +22,7 @@ def sentence(experiment: Experiment, results: Results, target: float = 0.95) -> 
         return results.failure
     done = [(results.labels[i], results.lines[i]) for i in experiment.compared if results.lines[i].curve is not None]
     if results.state is State.STOPPED:
-        return f"Stopped: {len(done)} of {experiment.n_compared} trainings were finished and are kept."
+        return f"Stopped: {len(done)} of {experiment.n_compared} trainings were finished and are saved."
     if not results.over or not done:
         return ""
     tell = {"learning-rate": _tell_rates, "batch-size": _tell_sizes, "depth": _tell_depths, "backend": _tell_backends}
@@ -61,7 +61,9 @@ def _tell_sizes(done: list[tuple[str, Line]], target: float) -> str:
     )
     reached = [(label, spent) for label, line in done if (spent := seconds_to(line, target)) is not None]
     if not reached:
-        return f"{text} None reached {percent(target)}; more epochs or a larger learning rate would."
+        short = 100 * (target - (best[1].accuracy or 0))
+        nearly = f" ({short:.2f} points short)" if percent(best[1].accuracy or 0) == percent(target) else ""
+        return f"{text} None reached {percent(target)}{nearly}; more epochs or a larger learning rate would."
     label, spent = min(reached, key=lambda pair: pair[1])
     text += f" To {percent(target)} the quickest was batch size {label}, in {seconds(spent)}"
     missed = [label for label, line in done if seconds_to(line, target) is None]

@@ -20,7 +20,7 @@ from typing import Any
 
 from lib import ROOT
 from lib.backends.fingerprint import source_digest
-from lib.backends.registry import BACKENDS, Runtime, worker_environment
+from lib.backends.registry import BACKENDS, Runtime, environment_of, worker_environment
 from lib.cache_folder import CacheUnwritable, cache_dir
 from lib.data.mnist import Facts, recognised
 from lib.profiling.request import Examination
@@ -31,6 +31,7 @@ from lib.workers.flights import Flights
 from lib.workers.machine_lock import POLL_S, MachineLock
 from lib.workers.messages import (
     About,
+    CardLost,
     Disturbed,
     End,
     Failed,
@@ -90,8 +91,10 @@ class _Worker:
         self.sources = source_digest()
         self.about: About | None = None
         self.guard = threading.Lock()  # several threads may wait for the worker to be ready; one of them reads
-        arguments = (str(os.getpid()), runtime.backend, runtime.device, str(idle_s))
-        self._process = Process("lib.workers.worker", arguments, complete_environment(runtime))
+        arguments = (str(os.getpid()), str(idle_s), runtime.backend, runtime.device, runtime.precision)
+        self._process = Process(
+            "lib.workers.worker", arguments, complete_environment(runtime), environment_of(runtime).python
+        )
         self.connection = self._process.connection
         self._sign_of_life = (0.0, time.monotonic())  # processor time, and when it was that
         close_at_exit(self)
@@ -182,7 +185,7 @@ class Engine:
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
-        self._workers: dict[tuple[str, str], _Worker] = {}
+        self._workers: dict[str, _Worker] = {}
         self._guard = threading.Lock()
         self._queue = Queue()
         self._ids = itertools.count(1)
@@ -195,11 +198,11 @@ class Engine:
         self._worker(runtime)
 
     def pids(self) -> dict[str, int]:
-        """Process ids of the workers that are ready, by library and device."""
+        """Process ids of the workers that are ready, by `Runtime.process`."""
         with self._guard:
             return {
-                f"{library}/{device}": worker.about.pid
-                for (library, device), worker in self._workers.items()
+                name: worker.about.pid
+                for name, worker in self._workers.items()
                 if worker.about is not None and worker.usable
             }
 
@@ -259,7 +262,8 @@ class Engine:
 
         Raises:
             WorkerDied: The worker ended, and what to do about it.
-            TrainingFailed: The worker cannot start, or the backend failed; why.
+            TrainingFailed: The worker cannot start, or the backend failed; why. `CardLost`: the next run has a new
+                worker.
         """
         yield from self._perform(Job(next(self._ids), runtime, tuple(trainings), how or How()), cancel, request)
 
@@ -325,7 +329,7 @@ class Engine:
                     worker, lambda: cancel.is_set() or self._queue.must_give_way(ticket, quantum_s=0)
                 )
                 if worker.about is not None and not cancel.is_set():
-                    yield Ready(worker.about.data)
+                    yield Ready(worker.about.data, worker.about.card)
                     resume = worker is started_on
                     started_on = worker
                     try:
@@ -365,7 +369,7 @@ class Engine:
             yield Disturbed(self._machine.beside.disturbs)
 
     def _worker(self, runtime: Runtime) -> _Worker:
-        key = (BACKENDS[runtime.backend].worker, runtime.device)
+        key = runtime.process
         with self._guard:
             worker = self._workers.get(key)
             if worker is not None and not worker.usable:
@@ -435,6 +439,9 @@ class Engine:
                 if isinstance(content, End):
                     return content is not End.PAUSED
                 if isinstance(content, Failed):
+                    if content.card_lost:
+                        self._drop(worker)
+                        raise CardLost(content.why)
                     raise TrainingFailed(content.why)
                 if asked is not Wish.CANCEL and content is not None:
                     yield self._marked(content) if isinstance(content, Measured) else content
@@ -489,7 +496,7 @@ class Engine:
         worker.close()
 
 
-def _close_all(workers: dict[tuple[str, str], _Worker]) -> None:
+def _close_all(workers: dict[str, _Worker]) -> None:
     while workers:
         workers.popitem()[1].close()
 

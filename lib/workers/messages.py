@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from lib.backends.base import Event, Parameters
+from lib.backends.devices import CardFacts
 from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
 from lib.profiling.request import Examination
@@ -24,6 +25,10 @@ class WorkerDied(RuntimeError):
 
 class TrainingFailed(RuntimeError):
     """The backend could not do what was asked; the text says why."""
+
+
+class CardLost(TrainingFailed):
+    """The graphics card no longer answers the worker, which has ended; the text says what to do."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ class About:
     pid: int
     data: Facts
     versions: str  # of everything that the numbers depend on
+    card: CardFacts | None = None  # that the library computes on; None: the processor
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,7 @@ class Failed:
     """A worker cannot start, or cannot do what was asked; `why` is a sentence for the person."""
 
     why: str
+    card_lost: bool = False  # and the worker ends
 
 
 @dataclass(frozen=True)
@@ -172,6 +179,7 @@ class Ready:
     """The worker that will train is ready; comes before the first progress, and says what data it has."""
 
     data: Facts
+    card: CardFacts | None = None  # that it computes on; None: the processor, or no worker yet
 
 
 @dataclass(frozen=True)

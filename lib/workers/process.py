@@ -24,9 +24,12 @@ class Process:
         module: Its dotted name.
         arguments: Strings, passed on the command line.
         environment: Variables added to this process's own.
+        python: The interpreter that runs it; its packages need not be those of this one.
     """
 
-    def __init__(self, module: str, arguments: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, module: str, arguments: tuple[str, ...], environment: Mapping[str, str], python: str = sys.executable
+    ) -> None:
         ours, theirs = Pipe()
         self.connection: Connection = ours
         code = (
@@ -35,7 +38,7 @@ class Process:
         )
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code, str(theirs.fileno()), *arguments],
+                [python, "-P", "-c", code, str(theirs.fileno()), *arguments],
                 env=os.environ | dict(environment),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
@@ -47,6 +50,11 @@ class Process:
     def alive(self) -> bool:
         """Whether the process has not ended yet."""
         return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
 
     def cpu_s(self) -> float | None:
         """Processor seconds that it has used; None where psutil is not installed, or the process has ended."""

@@ -1,6 +1,7 @@
 """The worker process: trains what it is sent, streams the events, and never outlives its parent."""
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -8,16 +9,20 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
+from typing import IO
 
 from lib.backends.base import Epoch, Event, FirstCall, Parameters, Steps, no_parameters
+from lib.backends.cuda import lost_card
+from lib.backends.devices import CardFacts, WrongDevice, card_of
 from lib.backends.known_answer import WrongNumbers, verify
-from lib.backends.registry import BACKENDS, load_train, versions
+from lib.backends.registry import BACKENDS, Runtime, load_train, versions
 from lib.data import mnist as data_module
 from lib.data.mnist import Data, DataError
+from lib.hardware.standard_error import kept_away
+from lib.profiling.request import NotMeasured
 from lib.spec import Training
 from lib.workers.messages import (
     About,
@@ -73,7 +78,7 @@ class _Control:
         return [job_id for job_id, wish in list(self._wishes.items()) if wish is Wish.CANCEL]
 
 
-def main(connection: Connection, parent: str, backend: str, device: str, idle_s: str) -> None:
+def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> None:
     """The worker's process: follow the parent, which may be dead already, and serve.
 
     All arguments but the connection are text, as they come from a command line.
@@ -81,12 +86,11 @@ def main(connection: Connection, parent: str, backend: str, device: str, idle_s:
     Args:
         connection: To the parent.
         parent: Process id of the parent.
-        backend: Key of the backend that is imported first.
-        device: `cpu` or `gpu`.
         idle_s: Seconds without a job after which the process ends.
+        runtime: Backend that is imported first, device, and precision.
     """
     follow(int(parent))
-    serve(connection, backend, device, float(idle_s))
+    serve(connection, Runtime(*runtime), float(idle_s))
 
 
 def follow(parent: int) -> None:
@@ -108,25 +112,24 @@ def follow(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def serve(connection: Connection, backend: str, device: str, idle_s: float) -> None:
+def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
     """Load the library and the data, send `About`, then perform jobs until idle for `idle_s` seconds.
 
     A failure to start is sent as `Failed`, and ends it; one in a job is the job's `Answer`.
 
     Args:
         connection: To the parent.
-        backend: Key of the backend that is imported first.
-        device: `cpu` or `gpu`.
+        runtime: Whose backend is imported first.
         idle_s: Seconds without a job after which it returns.
     """
     control = _Control(connection)
     try:
-        data = _get_ready(backend)
-        verify(backend, device, data)
-    except (DataError, ImportError, MemoryError, OSError, WrongNumbers) as error:
+        data, card = _get_ready(runtime)
+        verify(runtime, data)
+    except (DataError, ImportError, MemoryError, OSError, WrongDevice, WrongNumbers) as error:
         connection.send(Failed(str(error)))
         return
-    connection.send(About(os.getpid(), data.facts, versions(backend)))
+    connection.send(About(os.getpid(), data.facts, versions(runtime), card))
     jobs: dict[int, Iterator] = {}
     idle_since = time.monotonic()
     while time.monotonic() - idle_since < idle_s:
@@ -161,12 +164,15 @@ def _advance(job_id: int, contents: Iterator, control: _Control, connection: Con
             connection.send(Answer(job_id, content))
             if isinstance(content, End):
                 return content is not End.PAUSED
-    except WrongNumbers as error:
+    except (WrongNumbers, NotMeasured) as error:
         connection.send(Answer(job_id, Failed(str(error))))
     except Exception as error:  # any library's: the page gets a sentence, the terminal the traceback
         if not isinstance(error, MemoryError):
             traceback.print_exc(file=sys.stderr)
-        connection.send(Answer(job_id, Failed(_sentence(error))))
+        lost = bool(lost_card(str(error)))
+        connection.send(Answer(job_id, Failed(_sentence(error), lost)))
+        if lost:  # this process can do nothing more with the card, not even take leave of it
+            os._exit(1)
     return True
 
 
@@ -174,6 +180,11 @@ def _sentence(error: Exception) -> str:
     text = str(error).strip().split("\n")[0][:200]
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower():
         return "there is not enough memory for this training; choose a smaller network or batch"
+    if said := lost_card(str(error)):
+        return (
+            f"the graphics card no longer answers (“{said}”): a new worker starts with the next run; if that fails too,"
+            " look at nvidia-smi or dmesg, and restart the machine"
+        )
     return f"the training stopped with {type(error).__name__}: {text}"
 
 
@@ -217,7 +228,7 @@ def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
     """What the trainings yield, by index; None in place of an event ends one, None by itself is a place to stop."""
     how = job.how
     backend, device = job.runtime.backend, job.runtime.device
-    verify(backend, device, data, stacked=bool(how.devices))
+    verify(job.runtime, data, stacked=bool(how.devices))
     if how.devices:
         from lib.backends.stacked.train import train_stack  # JAX only
 
@@ -277,21 +288,16 @@ def interleave(trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool)
             (waiting.append if to_the_end else waiting.appendleft)((index, training))
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Drop what native code prints while it is loaded: TensorFlow prints a greeting before it can be told not to."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+def _about_the_card(written: IO[bytes]) -> str:
+    """The last thing that a library wrote about CUDA, as a sentence; empty where it wrote nothing of the kind."""
+    written.seek(0)
+    lines = [line.strip() for line in written.read().decode(errors="replace").splitlines()]
+    told = [line for line in lines if re.search(r"cuda|gpu|dlopen|driver", line, re.IGNORECASE)]
+    return f" Its library wrote: {told[-1][-300:]}" if told else ""
 
 
-def _get_ready(backend: str) -> Data:
-    """Import the library and load the data at the same time: one is Python, the other decompression and hashing."""
+def _get_ready(runtime: Runtime) -> tuple[Data, CardFacts | None]:
+    """Import the library, load the data meanwhile (decompression and hashing), and ask the library for its card."""
     loaded: list[Data | BaseException] = []
 
     def load() -> None:
@@ -303,10 +309,14 @@ def _get_ready(backend: str) -> Data:
     thread = threading.Thread(target=load)
     thread.start()
     try:
-        with _quiet():
-            load_train(backend)
+        with kept_away() as written:
+            load_train(runtime.backend)
+            try:
+                card = card_of(runtime)
+            except WrongDevice as error:
+                raise WrongDevice(f"{error}{_about_the_card(written)}") from error
     finally:
         thread.join()
     if isinstance(loaded[0], BaseException):
         raise loaded[0]
-    return loaded[0]
+    return loaded[0], card

@@ -67,9 +67,14 @@ def test_steps_of_a_chunk_are_launched_until_its_time_is_up_and_waited_for_withi
         nonlocal now
         now += 1.0
 
+    def on_host(losses):
+        nonlocal now
+        now += 100.0  # from a card: no part of the steps
+        return np.array(losses)
+
     monkeypatch.setattr(base.time, "perf_counter", lambda: now)
     x, y = np.arange(30), np.arange(30) % 10
-    chunk = base.one_step_at_a_time(step, wait, np.array, x, y, 2)
+    chunk = base.one_step_at_a_time(step, wait, on_host, x, y, 2)
     losses, chunk_s = chunk(0, np.arange(0, 30, 2), 1, None)
     assert losses.tolist() == [1, 2, 3, 4]
     assert launched[0] == ([2, 3], [2, 3]), "the first step is not the epoch's"

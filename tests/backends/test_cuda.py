@@ -3,6 +3,7 @@
 import pytest
 
 from lib.backends import cuda
+from lib.backends.environments import Environment
 from lib.hardware import nvidia_smi
 
 
@@ -33,15 +34,18 @@ def test_a_driver_that_says_nothing_is_not_refused(driver, answer):
     ("text", "major"),
     [("cuda: Optional[str] = '12.8'", 12), ("cuda = '13.0'", 13), ("cuda: Optional[str] = None", None)],
 )
-def test_pytorchs_own_file_names_its_cuda(tmp_path, monkeypatch, text, major):
-    from importlib.machinery import ModuleSpec
+def test_pytorchs_own_file_names_its_cuda(tmp_path, text, major):
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise AssertionError('it was imported')\n")
+    (package / "version.py").write_text(f"__version__ = '2.13.0'\n{text}\nhip = None\n")
+    assert cuda.BUILDS["torch"](Environment("python", (str(tmp_path),))) == major
+    assert cuda.BUILDS["torch"](Environment("python", ())) is None
 
-    (tmp_path / "version.py").write_text(f"__version__ = '2.13.0'\n{text}\nhip = None\n")
-    spec = ModuleSpec("torch", None, origin=str(tmp_path / "__init__.py"))
-    monkeypatch.setattr(cuda.importlib.util, "find_spec", lambda _: spec)
-    assert cuda.BUILDS["torch"]() == major
 
-
-def test_cupys_package_names_its_cuda(monkeypatch):
-    monkeypatch.setattr(cuda, "package_version", lambda name: name == "cupy-cuda13x")
-    assert cuda.BUILDS["cupy"]() == 13
+@pytest.mark.parametrize("major", [12, 13])
+def test_cupys_package_names_its_cuda(tmp_path, major):
+    (tmp_path / f"cupy_cuda{major}x-14.2.0.dist-info").mkdir()
+    described = f"Metadata-Version: 2.1\nName: cupy-cuda{major}x\nVersion: 14.2.0\n"
+    (tmp_path / f"cupy_cuda{major}x-14.2.0.dist-info" / "METADATA").write_text(described)
+    assert cuda.BUILDS["cupy"](Environment("python", (str(tmp_path),))) == major

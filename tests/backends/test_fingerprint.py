@@ -49,6 +49,7 @@ def edit(path) -> None:
         "timing/measurement.py",
         "profiling/peak_rates.py",
         "profiling/traps.py",
+        "profiling/traces/live.py",
         "profiling/with_torch.py",
         "backends/with_cupy.py",
         "backends/stacked/train.py",

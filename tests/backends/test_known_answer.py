@@ -12,7 +12,6 @@ from lib.backends.registry import XLA_WITHOUT_WRONG_SUMS, Runtime, worker_enviro
 from lib.spec import Network, Training
 from lib.sweeps.process_pool import Expected, LocalPool, OtherVersions, PoolTask, perform
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
 from lib.workers.messages import How, TrainingFailed
 from tests.backends.test_registry import WITH_WRONG_SUMS
 from tests.conftest import ROOT
@@ -36,14 +35,6 @@ def off(flags: str) -> float:
     environment = worker_environment(Runtime(), None) | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", ANSWER]
     return float(subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
-
-
-@pytest.fixture
-def lone_engine():
-    """Its workers are started under the environment that the test has set."""
-    alone = Engine()
-    yield alone
-    alone.close()
 
 
 @pytest.fixture
@@ -142,9 +133,9 @@ def test_a_stack_is_looked_at_before_the_first(small_data, monkeypatch):
         return program.jnp.where(program.jnp.arange(product.shape[-1]) < 10_000, product, rounded * 1.01)
 
     monkeypatch.setattr(program, "_times", last_images_in_bfloat16)
-    verify("jax-epoch", "cpu", small_data)
+    verify(Runtime("jax-epoch"), small_data)
     with pytest.raises(known_answer.WrongNumbers, match="validation loss of stacked networks is off by"):
-        verify("jax-epoch", "cpu", small_data, stacked=True)
+        verify(Runtime("jax-epoch"), small_data, stacked=True)
     program.program.cache_clear()
     known_answer._complaint.cache_clear()
 

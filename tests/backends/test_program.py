@@ -1,11 +1,14 @@
 """The compiled program of a stack: padding stays zero, nothing is compiled twice, and devices exchange nothing."""
 
+import re
+
 import jax
 import numpy as np
 
 from lib.backends.stacked import program as program_module
 from lib.backends.stacked import train as train_module
 from lib.backends.stacked.packing import Shape
+from lib.backends.with_jax import BLOCK
 from lib.spec import Network, Training
 from tests.backends.test_train import trained
 
@@ -38,21 +41,34 @@ def test_neither_rate_nor_seed_nor_epochs_compile_again(small_data):
     assert before == program_module.TRACES
 
 
-def test_devices_exchange_nothing_while_they_train(small_data):
-    """No collective in the compiled steps: what makes it scale to any number of devices."""
-    devices = tuple(jax.devices("cpu")[:1])
-    compiled = program_module.program(Shape((4,), (1,)), 32, False, devices)
-    parameters = program_module.zeros(Shape((4,), (1,)), 1, 2)
-    arguments = (
-        parameters,
+def lowered_steps(data):
+    """The steps of two networks on one device, as JAX hands them to the compiler."""
+    shape, devices = Shape((4,), (1,)), tuple(jax.devices("cpu")[:1])
+    compiled = program_module.program(shape, 32, False, devices)
+    return compiled.steps.lower(  # type: ignore[attr-defined]
+        program_module.zeros(shape, 1, 2),
         np.zeros((20, 1, 2), np.float32),
         [np.ones((1, 2), np.float32)],
         np.zeros((1, 20), np.int32),
         0,
         1,
-        small_data.x_train,
-        small_data.y_train,
+        data.x_train,
+        data.y_train,
         np.ones((1, 2), np.float32),
     )
-    text = compiled.steps.lower(*arguments).as_text()  # type: ignore[attr-defined]
+
+
+def test_devices_exchange_nothing_while_they_train(small_data):
+    """No collective in the compiled steps: what makes it scale to any number of devices."""
+    text = lowered_steps(small_data).as_text()
     assert not any(word in text for word in ("all_reduce", "all_gather", "collective_permute", "all_to_all"))
+
+
+def test_a_card_is_given_blocks_of_known_length(small_data, monkeypatch):
+    monkeypatch.setitem(BLOCK, "cpu", BLOCK["gpu"])
+    program_module.program.cache_clear()
+    try:
+        text = lowered_steps(small_data).compile().as_text() or ""
+    finally:
+        program_module.program.cache_clear()
+    assert re.findall(r'known_trip_count":\{"n":"(\d+)"', text) == ["20"], "a whole epoch, where it has fewer steps"

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.browser import free_port
 from lib.backends import with_jax
 from lib.backends.base import Epoch, FirstCall, Steps
 from lib.backends.stacked import train as train_module
 from lib.backends.stacked.train import train_stack
 from lib.spec import Network, Training
 from tests.backends.test_reference import at_a_kink
-from tests.browser import free_port
 from tests.conftest import ROOT
 
 hidden_layers = st.lists(st.integers(1, 12), max_size=3).map(tuple)

@@ -65,3 +65,19 @@ def test_running_means_become_losses():
     assert (second.first_step, second.losses[0]) == (2, 6.0)
     assert handover.diverged == 3
     assert model.stop_training
+
+
+def test_the_clock_stops_before_the_losses_are_copied(monkeypatch):
+    """From a card each copy takes 10 to 20 µs, which is no part of a step; one is made, to wait for the last step."""
+    happened = []
+    monkeypatch.setattr("lib.backends.with_keras.time.perf_counter", lambda: happened.append("clock") or 1.0)
+    monkeypatch.setattr(
+        "lib.backends.with_keras.keras.ops.convert_to_numpy", lambda mean: happened.append(mean) or mean
+    )
+    handover = object.__new__(_Handover)
+    handover._epoch, handover.diverged, handover.outbox = 0, None, Queue()
+    handover._logs, handover._done, handover._total = [4.0, 3.0, 2.0], 0, 0.0
+    handover._train_s = handover._clock_from = 0.0
+    handover._put = lambda event: happened.append("handed over")
+    handover._hand_over()
+    assert happened == [2.0, "clock", 4.0, 3.0, 2.0, "handed over", "clock"]

@@ -7,10 +7,14 @@ from types import SimpleNamespace
 import pytest
 from playwright.sync_api import Error as PlaywrightError
 
-from benchmarks import anatomy, epochs, interaction, report
+from benchmarks import anatomy, epochs, interaction, pipeline, report
 from benchmarks.report import LeftOut
 from lib.backends.registry import Runtime
-from lib.workers.messages import TrainingFailed
+from lib.experiments import input_pipeline
+from lib.profiling.input_pipeline import QUANTITIES
+from lib.profiling.request import FEEDS
+from lib.timing.measurement import Ended, Measurement
+from lib.workers.messages import Measured, TrainingFailed
 
 
 @pytest.fixture(autouse=True)
@@ -110,3 +114,21 @@ def test_a_split_that_misses_an_experiment_is_left_out(monkeypatch, capsys, out)
     assert said.count("\nLeft out: ") == 2
     assert "expected all of its experiments, got none" in said
     assert json.loads((out / "anatomy.json").read_text()) == []
+
+
+def test_a_feed_that_raises_leaves_the_other_rows(monkeypatch, capsys, out):
+    def examine(_runtime, examination, *_):
+        if examination.pipelines[0].feed == "prefetch":
+            raise TrainingFailed("reading a batch raised ValueError: it is damaged")
+        for name in QUANTITIES:
+            yield Measured(f"0/{name}", Measurement((2e-3,) * 9, 1, Ended.CAP), 1.0)
+
+    monkeypatch.setattr(input_pipeline, "unavailable", lambda runtime: "no" if runtime.backend == "torch" else None)
+    monkeypatch.setattr(pipeline, "Engine", lambda: SimpleNamespace(examine=examine, close=lambda: None))
+    pipeline.main()
+    rows = json.loads((out / "pipeline.json").read_text())
+    feeds = FEEDS["keras-tensorflow"]
+    assert len(rows) == 2 * (len(feeds) - 1)
+    assert {row["feed"] for row in rows} == set(feeds.values()) - {feeds["prefetch"]}
+    assert {(row["median_s"], row["low_s"], row["high_s"], row["waits"]) for row in rows} == {(2e-3, 2e-3, 2e-3, 1.0)}
+    assert capsys.readouterr().out.count("\nLeft out: tf.data + prefetch, ") == 2

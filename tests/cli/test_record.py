@@ -56,7 +56,7 @@ def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
     path = tmp_path / "machine.json"
     first = recording(bare, path, 20)
     said, errors = interrupted(first, after="race, 2 of")
-    assert (first.returncode, errors) == (0, "")
+    assert (first.returncode, errors) == (3, "")
     assert "stopped: " in said
     assert "The same command goes on from here" in said
     cached = read_export(path)
@@ -65,7 +65,7 @@ def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
     assert cached.about["data"] == "made-up images"
     second = recording(bare, path, 30)
     said, errors = interrupted(second, after="race, 2 of")
-    assert (second.returncode, errors) == (0, "")
+    assert (second.returncode, errors) == (3, "")
     assert f"{len(cached.records)} figures are there already" in said
     assert "ceilings" not in said.split("left: ")[0]
     more = read_export(path).records
@@ -82,7 +82,7 @@ def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
 def test_a_file_of_another_machine_is_not_written_over(tmp_path):
     path, store = tmp_path / "other.json", Store(tmp_path / "store.sqlite")
     measured = Measurement((0.1, 0.1, 0.1), 1, Ended.CAP)
-    other = Record.of(Kind.RACE, Cell(Runtime("numpy"), 32).subject, measured, versions("numpy"))
+    other = Record.of(Kind.RACE, Cell(Runtime("numpy"), 32).subject, measured, versions(Runtime("numpy")))
     store.add(Record(**{**vars(other), "machine": "another", "machine_line": "Eniac · 1 core"}))
     record_module.export_to(path, store)
     before = path.read_bytes()
@@ -114,6 +114,24 @@ def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, wor
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("left", "status"), [([], 0), (["race"], 3)])
+def test_the_exit_status_tells_complete_from_incomplete(tmp_path, monkeypatch, capsys, left, status):
+    monkeypatch.setattr(Battery, "run", lambda _: iter(()))
+    monkeypatch.setattr(Battery, "left", lambda _: left)
+    assert main([str(tmp_path / "machine.json")]) == status
+    assert read_export(tmp_path / "machine.json").about["complete"] is (not left)
+    assert "at most 9:30 left" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("cards", "words", "minutes"), [((), [], 9.5), (("L4",), [], 60), (("L4",), ["5"], 5)])
+def test_a_card_is_given_the_time_that_it_needs(tmp_path, monkeypatch, cards, words, minutes):
+    given = []
+    monkeypatch.setattr(record_module, "cards", lambda: cards)
+    monkeypatch.setattr(record_module, "record", lambda _path, limit, _price: given.append(limit) or True)
+    assert main([str(tmp_path / "machine.json"), *(["--minutes", *words] if words else [])]) == 0
+    assert given == [minutes]
 
 
 def test_two_records_do_not_write_the_same_file(tmp_path, capsys):

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import time
+from datetime import UTC, datetime, timedelta
 
 
 def test_create_makes_a_machine_that_deletes_itself_and_runs_marimo_there(cloud):
@@ -11,18 +12,31 @@ def test_create_makes_a_machine_that_deletes_itself_and_runs_marimo_there(cloud)
     (made,) = cloud.calls("instances create")
     for flag in (
         "--machine-type=g2-standard-4",
-        "--max-run-duration=7200s",
         "--instance-termination-action=DELETE",
+        "--no-service-account --no-scopes",
         "--image-family=common-cu129-ubuntu-2404-nvidia-580",
-        "--metadata=enable-oslogin=TRUE",
+        "--metadata=enable-oslogin=TRUE,install-nvidia-driver=True",
         "--maintenance-policy=TERMINATE",
     ):
         assert flag in made
     assert cloud.rows("rules") == ["less-overhead-l4-iap,35.235.240.0/20,tcp:22"]
     assert "systemctl --user restart marimo" in cloud.rows("remote")
-    assert any("requirements-gpu.txt" in line for line in cloud.rows("remote"))
+    assert [words.split("/less-overhead/")[1:] for words in cloud.rows("remote") if "uv pip install" in words] == [
+        [".venv/bin/python -r " + str(cloud.home), "requirements-gpu.txt"],
+        [".venv-cuda12/bin/python -r " + str(cloud.home), "requirements-cuda12.txt"],
+    ]
     assert "$0.71 per hour" in said
-    assert "deletes itself 2 h after its start" in said
+    ends = ending(made)
+    assert f"deletes itself in 2 h, at {ends:%Y-%m-%dT%H:%M:%SZ}" in said
+    assert timedelta(hours=1.9) < ends - datetime.now(UTC) <= timedelta(hours=2)
+
+
+def ending(call: str) -> datetime:
+    """When the machine of this call deletes itself: an absolute time, which no restart prolongs."""
+    found = re.search(r"--termination-time=(\S+)", call)
+    assert found
+    assert "--max-run-duration" not in call
+    return datetime.fromisoformat(found[1])
 
 
 def test_create_twice_goes_on_with_the_machine_that_is_there(cloud):
@@ -39,11 +53,14 @@ def test_create_twice_goes_on_with_the_machine_that_is_there(cloud):
 
 
 def test_a_cpu_machine_takes_ubuntu_and_spot_is_an_option(cloud):
+    (cloud.state / "no-driver").touch()
     cloud("create", "--kind", "cpu", "--spot", "--hours", "0.5", "--name", "mine")
     (made,) = cloud.calls("instances create mine")
-    for flag in ("c3-highcpu-22", "ubuntu-2404-lts-amd64", "--provisioning-model=SPOT", "--max-run-duration=1800s"):
+    for flag in ("c3-highcpu-22", "ubuntu-2404-lts-amd64", "--provisioning-model=SPOT", "--no-service-account"):
         assert flag in made
+    assert ending(made) - datetime.now(UTC) <= timedelta(hours=0.5)
     assert "nvidia" not in made
+    assert not [line for line in cloud.rows("remote") if "cuda12" in line or "apt-get" in line]
 
 
 def test_the_project_is_copied_as_it_stands(cloud):
@@ -143,7 +160,7 @@ def test_status_says_since_when_until_when_and_what_it_has_cost(cloud):
     for _ in range(2):
         said = cloud("status")
         assert re.search(r"less-overhead-cpu in us-central1-a is RUNNING since .* \(30 min\)", said)
-        assert "(in 1 h 30 min)" in said
+        assert re.search(r"\(in (2 h 0|1 h 59) min\)", said)
         assert "So far about $0.47 ($0.936 per hour, on demand" in said
         assert "less-overhead-cpu-iap" in said
 

@@ -46,11 +46,20 @@ def test_a_family_that_is_gone_has_a_fallback(cloud):
     assert "--image-family=pytorch-2-9-cu129-ubuntu-2404-nvidia-580" in cloud.calls("instances create")[0]
 
 
-def test_where_all_families_are_gone_one_sentence_names_them(cloud):
+def test_the_last_family_is_in_another_project(cloud):
     for family in ("common-cu129", "pytorch-2-9"):
         cloud.fail(f"images .*{family}", "The resource was not found")
+    cloud("create")
+    (made,) = cloud.calls("instances create")
+    assert "--image-family=ubuntu-accelerator-2404-amd64-with-nvidia-580" in made
+    assert "--image-project=ubuntu-os-accelerator-images" in made
+
+
+def test_where_all_families_are_gone_one_sentence_names_them(cloud):
+    for family in ("common-cu129", "pytorch-2-9", "ubuntu-accelerator"):
+        cloud.fail(f"images .*{family}", "The resource was not found")
     said = cloud("create", fails=True)
-    one_sentence(said.splitlines()[-1], "common-cu129", "pytorch-2-9", "images list")
+    one_sentence(said.splitlines()[-1], "common-cu129", "pytorch-2-9", "ubuntu-accelerator", "images list")
 
 
 def test_what_creating_refuses_is_passed_on_in_one_sentence(cloud):
@@ -106,7 +115,7 @@ def test_a_card_without_a_driver_is_not_paid_for_in_silence(cloud):
 
 @pytest.mark.parametrize("subcommand", ["create", "open", "record", "fetch"])
 def test_a_preempted_machine_is_named_with_its_remedy(cloud, subcommand):
-    cloud.set("machines", "less-overhead-l4,us-central1-b,TERMINATED,l4,SPOT,7200s\n")
+    cloud.set("machines", "less-overhead-l4,us-central1-b,TERMINATED,l4,SPOT,2026-11-21T22:00:00Z\n")
     one_sentence(cloud(subcommand, "--port", "2799", fails=True), "TERMINATED in us-central1-b", "delete")
     assert "computes nothing" in cloud("status")
 
@@ -121,6 +130,37 @@ def test_a_battery_that_stops_is_told_from_a_lost_connection(made):
     assert "it resumes where it stopped" in made("record", fails=True)
     made.fail("machine.sh record", "offline")
     assert "the recording goes on there" in made("record", fails=True)
+
+
+def test_a_battery_whose_time_is_over_is_fetched_and_told_from_a_complete_one(made):
+    (made.state / "too-long").touch()
+    said = made("record", fails=True)
+    assert (made.clone / "fetched/less-overhead-l4/recorded/less-overhead-l4.json").exists()
+    one_sentence(said.splitlines()[-1], "the whole battery", "was fetched", "Repeat")
+    (made.state / "too-long").unlink()
+    assert "all measured" in made("record")
+
+
+@pytest.mark.parametrize(
+    ("quotas", "metric"),
+    [
+        ("NVIDIA_L4_GPUS,0.0,0.0\nPREEMPTIBLE_NVIDIA_L4_GPUS,1.0,0.0\n", ""),
+        ("NVIDIA_L4_GPUS,1.0,0.0\nPREEMPTIBLE_NVIDIA_L4_GPUS,0.0,0.0\n", ""),
+        ("NVIDIA_L4_GPUS,1.0,0.0\n", ""),
+        ("NVIDIA_L4_GPUS,1.0,0.0\nPREEMPTIBLE_NVIDIA_L4_GPUS,1.0,1.0\n", "PREEMPTIBLE_NVIDIA_L4_GPUS"),
+        ("NVIDIA_L4_GPUS,1.0,1.0\nPREEMPTIBLE_NVIDIA_L4_GPUS,0.0,0.0\n", "NVIDIA_L4_GPUS"),
+    ],
+)
+def test_a_spot_machine_counts_against_its_own_quota_only_where_one_was_granted(cloud, quotas, metric):
+    cloud.set("quotas-us-central1", quotas)
+    said = cloud("check", "--spot", "--zones", "us-central1-a")
+    assert ("Region us-central1 has quota" in said) == (not metric)
+    assert not metric or f"({metric}: 1 needed, 0 free)" in said
+
+
+def test_on_demand_machines_leave_the_quota_of_spot_machines_alone(cloud):
+    cloud.set("quotas-us-central1", "NVIDIA_L4_GPUS,0.0,0.0\nPREEMPTIBLE_NVIDIA_L4_GPUS,1.0,0.0\n")
+    assert "(NVIDIA_L4_GPUS: 1 needed, 0 free)" in cloud("check", "--zones", "us-central1-a")
 
 
 def test_a_machine_that_goes_while_delete_looks_is_no_failure(made):

@@ -176,19 +176,23 @@ def test_skypilot_reads_the_task(monkeypatch):
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 STARTED = "2026-11-21T03:00:00.000-08:00"  # an hour before
+ENDS = "2026-11-21T13:00:00Z"  # an hour later
 
 
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
         (
-            ["m", "z", "RUNNING", "l4", "STANDARD", STARTED, "", "7200"],
+            ["m", "z", "RUNNING", "l4", "STANDARD", STARTED, "", ENDS],
             ["(1 h 0 min)", "(in 1 h 0 min)", "$0.71 ($0.71"],
         ),
-        (["m", "z", "RUNNING", "cpu", "SPOT", STARTED, "", "7200"], ["$0.14 ($0.143 per hour, spot"]),
-        (["m", "z", "RUNNING", "l4", "SPOT", "", STARTED, "7200"], ["$0.71 ($0.71 per hour, at most: no spot price"]),
+        (["m", "z", "RUNNING", "cpu", "SPOT", STARTED, "", ENDS], ["$0.14 ($0.143 per hour, spot"]),
+        (["m", "z", "RUNNING", "l4", "SPOT", "", STARTED, ENDS], ["$0.71 ($0.71 per hour, at most: no spot price"]),
         (["m", "z", "RUNNING", "cpu", "STANDARD", STARTED, "", ""], ["NO time limit: delete it yourself"]),
-        (["m", "z", "TERMINATED", "l4", "SPOT", STARTED, "", "7200"], ["its disk costs money"]),
+        (
+            ["m", "z", "TERMINATED", "l4", "SPOT", STARTED, "", ENDS],
+            ["its disk costs money, and nothing deletes it by itself"],
+        ),
     ],
 )
 def test_status_tells_time_and_cost(row, expected):

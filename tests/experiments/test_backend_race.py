@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from lib.experiments.backend_race import (
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
+from lib.timing.roofline import Ceiling, Floor
 from lib.views.backend_race import detail
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
@@ -37,7 +39,7 @@ NUMPY, JAX, KERAS = Runtime("numpy"), Runtime("jax-epoch"), Runtime("keras-tenso
 
 def record(cell, epoch_s, scaled=0, **changes):
     measured = Measurement(tuple(epoch_s), 1500, Ended.CAP)
-    made = Record.of(Kind.RACE, cell.subject | {"scaled": scaled}, measured, versions(cell.runtime.backend))
+    made = Record.of(Kind.RACE, cell.subject | {"scaled": scaled}, measured, versions(cell.runtime))
     return Record(**{**vars(made), **changes})
 
 
@@ -77,6 +79,9 @@ def test_a_standing_joins_all_repetitions():
     assert "scaled" in detail(standing)
     assert "disturbed" not in detail(standing)
     assert "spreads over 25% of the median" in detail(standing)
+    floor = Floor(1e-6, Ceiling.COPY, dict.fromkeys(Ceiling, 1e-6))
+    assert "cache is not known" not in detail(standing, floor)
+    assert "cache is not known" in detail(standing, replace(floor, cache_known=False))
 
 
 def test_a_race_says_what_it_is_doing(tmp_path):

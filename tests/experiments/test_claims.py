@@ -200,7 +200,7 @@ def test_kept_records_become_what_is_known():
     cell = Cell(runtime, 32)
 
     def record(kind, subject, second, per=1):
-        return Record.of(kind, subject, Measurement((second,) * 3, per, Ended.CAP), versions("numpy"))
+        return Record.of(kind, subject, Measurement((second,) * 3, per, Ended.CAP), versions(Runtime("numpy")))
 
     names = [*(o.key for o in OPERATIONS), ALL, "product"]
     found = {

@@ -63,10 +63,7 @@ def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
     runtimes = [Runtime("numpy"), Runtime("jax-epoch"), Runtime("jax-step"), Runtime("keras-jax")]
     battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), runtimes)
     for rounds in (1, 2, 3):
-        libraries = [
-            battery_module._library_of(task.runtime)
-            for task in battery._repetitions(experiment_cells(runtimes), rounds)
-        ]
+        libraries = [task.runtime.process for task in battery._repetitions(experiment_cells(runtimes), rounds)]
         changes = sum(one != other for one, other in itertools.pairwise(libraries))
         assert changes == 2, "three libraries, each in one piece"
 
@@ -114,10 +111,19 @@ def test_a_figure_says_all_that_is_needed_to_judge_it():
     assert "clocks" in row
 
 
-def test_a_task_names_its_subject():
-    task = RecordingTask("NumPy at 32", Runtime("numpy"), lambda cancel: iter(()), {"batch_size": 32})
-    marked = battery_module.failure(task, "no memory")
-    assert (marked.kind, marked.subject["task"], marked.subject["batch_size"]) == (Kind.FAILURE, "NumPy at 32", 32)
+def test_what_fails_on_a_processor_is_marked_with_its_subject(tmp_path):
+    def fails(_cancel):
+        raise TrainingFailed("no memory")
+
+    store = Store(tmp_path / "store.sqlite")
+    battery = Battery(StandIn({}), store, Cancel(), [Runtime("numpy")])
+    list(battery._perform(RecordingTask("NumPy at 32", Runtime("numpy"), fails, {"batch_size": 32})))
+    (marked,) = store.records(Kind.FAILURE)
+    assert (marked.warnings, marked.subject["task"], marked.subject["batch_size"]) == (
+        ("no memory",),
+        "NumPy at 32",
+        32,
+    )
 
 
 def test_what_would_take_too_much_memory_is_left_out_and_said(monkeypatch):
@@ -127,5 +133,5 @@ def test_what_would_take_too_much_memory_is_left_out_and_said(monkeypatch):
         monkeypatch.setattr(battery_module, "usable_cores", lambda cores=cores: cores)
         out = {method.runtime.backend for method in pooled if "more than 4 GiB" in battery_module.why_no_pool(method)}
         assert out == backends & {method.runtime.backend for method in pooled}
-    monkeypatch.setattr(battery_module, "pools_are_possible", lambda: False)
+    monkeypatch.setattr(battery_module, "pools_are_possible", lambda _: False)
     assert all("loky is not installed" in battery_module.why_no_pool(method) for method in pooled)

@@ -1,6 +1,7 @@
 """The ceilings are measured in the workers, by each library once, and kept."""
 
 import os
+import re
 import subprocess
 
 import pytest
@@ -9,8 +10,9 @@ from lib.backends.registry import Runtime
 from lib.experiments.peak_rates import ceilings, measure_ceilings
 from lib.profiling.request import Examination
 from lib.spec import Network
-from lib.storage.records import Kind
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
 from lib.timing.roofline import step_floor
 from lib.workers.cancel import Cancel
 from lib.workers.messages import Measured
@@ -54,6 +56,24 @@ def test_they_are_measured_once_and_make_a_floor(engine, store):
     assert one.seconds >= step_floor(Network((128,)), 32, known, "jax-epoch", calls_per_step=1 / 1500).seconds
 
 
+def test_a_cards_cache_comes_from_its_driver(store):
+    """From the worker that measured the card; without its answer it is 0, and a floor says so."""
+    card = Runtime("jax-epoch", "gpu")
+    subject = {"library": "jax", "device": "gpu", "precision": "float32", "work": 1e12}
+    for name in ("product", "copy"):
+        store.add(Record.of(Kind.CEILING, subject | {"name": name}, Measurement((1.0,), 1, Ended.CAP)))
+    known = ceilings(card, store)
+    assert known is not None
+    assert known.cache_bytes == 0
+    assert not step_floor(Network((128,)), 32, known).cache_known
+    measured = Measurement((float(50 * 2**20),), 1, Ended.CAP)
+    store.add(Record.of(Kind.CEILING, subject | {"name": "cache", "work": 1.0}, measured))
+    known = ceilings(card, store)
+    assert known is not None
+    assert known.cache_bytes == 50 * 2**20
+    assert step_floor(Network((128,)), 32, known).cache_known
+
+
 def test_a_stop_keeps_what_is_done(engine, store):
     cancel = Cancel()
     cancel.set()
@@ -61,10 +81,13 @@ def test_a_stop_keeps_what_is_done(engine, store):
     assert store.records(Kind.CEILING) == []
 
 
-@pytest.mark.parametrize(("answer", "wanted"), [("GPU 0: NVIDIA L4", "requirements-gpu.txt"), ("", "requirements.txt")])
+WITH_A_CARD = [".venv requirements-gpu.txt", ".venv-cuda12 requirements-cuda12.txt"]
+
+
+@pytest.mark.parametrize(("answer", "wanted"), [("GPU 0: NVIDIA L4", WITH_A_CARD), ("", [".venv requirements.txt"])])
 def test_where_a_driver_answers_the_cuda_builds_are_installed(tmp_path, answer, wanted):
     """`make -n install` in a folder without a virtual environment, with an nvidia-smi that answers, or does not."""
-    for name in ("Makefile", "requirements.txt", "requirements-gpu.txt"):
+    for name in ("Makefile", "requirements.txt", "requirements-gpu.txt", "requirements-cuda12.txt"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     fake = tmp_path / "bin" / "nvidia-smi"
     fake.parent.mkdir()
@@ -74,4 +97,5 @@ def test_where_a_driver_answers_the_cuda_builds_are_installed(tmp_path, answer, 
     said = subprocess.run(
         ["make", "-n", "install"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     ).stdout
-    assert f"-r {wanted}\n" in said
+    installed = re.findall(r"^(\S+)/bin/python -m pip .* -r (\S+)$", said, re.MULTILINE)
+    assert [" ".join(pair) for pair in installed] == wanted

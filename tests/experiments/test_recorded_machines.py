@@ -232,14 +232,16 @@ def test_machines_of_the_same_make_are_told_apart(card):
 
 def repetition(epoch_s: tuple[float, ...], batch_size: int, **other) -> Record:
     subject = {"backend": "jax-epoch", "device": "cpu", "batch_size": batch_size, "hidden": "128", "evaluation_s": 0.01}
-    return replace(Record.of(Kind.RACE, subject, Measurement(epoch_s, 1, Ended.CAP), versions("jax-epoch")), **other)
+    return replace(
+        Record.of(Kind.RACE, subject, Measurement(epoch_s, 1, Ended.CAP), versions(Runtime("jax-epoch"))), **other
+    )
 
 
 def keep_training(store: Store, batch_size: int, train_s: tuple[float, ...], data=MNIST_DIGEST, together=1) -> None:
     training = Training(Network((128,)), 0.1, batch_size, len(train_s))
     epochs = tuple(Epoch(n, 1, 0.2, 0.9, s, 0.02, no_parameters) for n, s in enumerate(train_s))
     curve = Curve(0.3, epochs, np.zeros(0, np.float32), together=together)
-    store.put(Key(training, CPU, data, versions("jax-epoch")), curve)
+    store.put(Key(training, CPU, data, versions(Runtime("jax-epoch"))), curve)
 
 
 def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(tmp_path):

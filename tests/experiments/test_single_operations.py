@@ -149,7 +149,8 @@ def test_a_stop_ends_it_and_keeps_what_is_there(store):
     [
         (NUMPY, "bfloat16", "NumPy has no bfloat16"),
         (NUMPY, "tf32", "graphics cards"),
-        (CARD, "tf32", ""),
+        (CARD, "tf32", "graphics cards"),
+        (Runtime(device="gpu", precision="tf32"), "tf32", ""),
         (JAX, "bfloat16", ""),
     ],
 )

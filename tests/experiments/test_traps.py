@@ -57,7 +57,7 @@ def test_measurements_are_those_of_the_device_and_batch_size(store):
     assert found[REFERENCE] == measured(1e-4)
     assert set(found) == {REFERENCE, *TRAPS}
     assert task.complete(store.records())
-    assert {record.versions for record in store.records("anatomy")} == {versions(task.runtime.backend)}
+    assert {record.versions for record in store.records("anatomy")} == {versions(task.runtime)}
     assert traps.measurements(traps.task_of("cpu", 512), store.records("anatomy")) == {}
     assert traps.measurements(traps.task_of("gpu", 32), store.records("anatomy")) == {}
 

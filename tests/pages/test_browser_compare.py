@@ -22,7 +22,7 @@ def server(tmp_path_factory):
     for size in (1, 32):
         measured = Measurement((7.0, 7.1, 7.2), 1, Ended.CAP)
         Store(folder / "results.sqlite").add(
-            Record.of(Kind.RACE, subject | {"batch_size": size}, measured, versions("numpy"))
+            Record.of(Kind.RACE, subject | {"batch_size": size}, measured, versions(Runtime("numpy")))
         )
     with serving(folder, "notebooks/compare_machines.py") as served:
         yield served

@@ -38,7 +38,7 @@ def keep_ceilings(store):
         if library not in first:
             subject = {"library": library, "device": runtime.device, "name": "dispatch", "work": 1.0}
             measured = Measurement((1e-6,) * 3, 1, Ended.SPREAD)
-            store.add(Record.of(Kind.CEILING, subject, measured, versions(runtime.backend)))
+            store.add(Record.of(Kind.CEILING, subject, measured, versions(runtime)))
 
 
 def measured(page):
@@ -197,7 +197,7 @@ def keep_all_but_one_after_another(store):
         if method.strategy != "sequential" and method.runtime == Runtime():
             measured = Measurement((0.5,), 1, Ended.CAP)
             subject = {"method": method.key, "epochs": 1}
-            store.add(Record.of(Kind.SWEEP, subject, measured, versions(method.runtime.backend)))
+            store.add(Record.of(Kind.SWEEP, subject, measured, versions(method.runtime)))
 
 
 def test_the_sweeps_fill_move_stop_and_are_kept(opened, page, tmp_path):

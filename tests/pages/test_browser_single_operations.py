@@ -8,7 +8,7 @@ STATE = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b'
 
 def test_products_fill_move_and_are_kept(page, tmp_path):
     with serving(tmp_path, "notebooks/single_operations.py") as (base, _):
-        page.goto(base + "?product.largest=16")
+        page.goto(base + "?product.largest=16&sine.largest=64&transfer.largest=64&overlap.size=65536")
         page.wait_for_function(f"n => ({STATE})(n) === 'Done'", arg=0, timeout=120_000)
         assert "At n = 16" in page.locator(".lab-sentence").first.inner_text()
         assert "A100" in page.locator(".lab-table", has_text="published").first.inner_text()

@@ -5,9 +5,14 @@ import re
 import pandas as pd
 import pytest
 
+from lib.backends.devices import CardFacts
+from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
+from lib.experiments.results import Results
 from lib.pages import layout
+from lib.spec import Training
 from lib.views.chart import Chart
+from lib.workers.messages import Item, Ready
 from lib.workers.notes import State
 
 
@@ -67,3 +72,11 @@ def test_a_time_is_told_in_words(passed, words):
 def test_a_long_time_ago_is_a_day():
     assert layout._ago("2026-01-31T10:00:00+00:00") == "on 2026-01-31"
     assert layout._ago("") == "earlier"
+
+
+def test_the_card_is_named_as_its_library_names_it():
+    item = Item(Training(epochs=1), Runtime("jax-epoch", "gpu"))
+    results = Results([item], ["0.1"])
+    assert "graphics card" not in layout._how_swept(results)
+    results.add(Ready(Facts("MNIST", "1"), CardFacts("NVIDIA <L4>", "570.86.10", "float32")))
+    assert "itself names it: NVIDIA &lt;L4&gt;, driver 570.86.10, products in float32." in layout._how_swept(results)

@@ -22,9 +22,11 @@ from lib.pages import (
     anatomy_of_a_step,
     backend_race,
     compare_machines,
+    input_pipeline,
     options,
     parallel_sweeps,
     single_operations,
+    trace_of_a_step,
     traps,
 )
 from lib.pages import mnist_training as page
@@ -42,6 +44,8 @@ PAGES = {
     "backend_race": backend_race.settings(),
     "anatomy_of_a_step": anatomy_of_a_step.settings(),
     "traps": traps.settings(),
+    "input_pipeline": input_pipeline.settings(),
+    "trace_of_a_step": trace_of_a_step.settings(),
     "parallel_sweeps": parallel_sweeps.settings(),
     "compare_machines": compare_machines.settings(),
     "single_operations": single_operations.settings(),
@@ -57,6 +61,9 @@ PANELS = {
     "race": backend_race.panel,
     "step": anatomy_of_a_step.panel,
     "traps": traps.panel,
+    "feed": input_pipeline.feeds_panel,
+    "live": trace_of_a_step.live_panel,
+    "file": lambda address, _stage: trace_of_a_step.file_panel(address, (), None),
     "count": parallel_sweeps.count_panel,
     "mixed": parallel_sweeps.mixed_panel,
     "product": single_operations.product_panel,
@@ -107,8 +114,8 @@ CONTROLS = {
 
 
 def test_every_setting_is_a_control_and_every_control_has_a_setting():
-    not_saved = {"compare.machines", "compare.prices"}
-    buttons = {name for name in CONTROLS if name.endswith((".stop", ".again", ".start"))}
+    not_saved = {"compare.machines", "compare.prices", "file.trace"}
+    buttons = {name for name in CONTROLS if name.endswith((".stop", ".again", ".start", ".apply"))}
     assert CONTROLS - buttons - not_saved == {setting.name for setting in EVERY}
     assert not [name for name, times in Counter(setting.name for setting in EVERY).items() if times > 1]
 

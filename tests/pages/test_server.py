@@ -22,9 +22,10 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from benchmarks.browser import free_port
 from lib.pages import server
 from lib.pages.notebooks import NOTEBOOKS, SERVED, link, navigation
-from tests.browser import free_port, serving
+from tests.browser import serving
 from tests.conftest import ROOT
 
 LONG = server.MAX_SETTINGS_BYTES

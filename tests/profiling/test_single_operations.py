@@ -8,7 +8,7 @@ import pytest
 
 from lib.profiling.harness import Repeated
 from lib.profiling.operations import LIBRARIES, in_precision
-from lib.profiling.request import EAGER, FUSED, MOVED, PRECISIONS, RETURNED, WAITED, Operation
+from lib.profiling.request import EAGER, FUSED, MOVED, OPERATION_PRECISIONS, RETURNED, WAITED, Operation
 from lib.profiling.single_operations import Within, limited, measure_operation, rounds
 from tests.conftest import where_installed
 
@@ -56,7 +56,7 @@ def test_a_precision_is_what_it_says(worker, precision):
 
 def test_every_precision_has_an_array():
     array = np.ones(2, np.float32)
-    assert [in_precision(array, one).dtype.itemsize for one in PRECISIONS] == [8, 4, 4, 2, 2]
+    assert [in_precision(array, one).dtype.itemsize for one in OPERATION_PRECISIONS] == [8, 4, 4, 2, 2]
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core cannot be limited")

@@ -15,6 +15,7 @@ from lib.backends.registry import Runtime
 from lib.spec import Training
 from lib.storage.export import NoExport, export_to, import_from
 from lib.storage.records import Curve, Key, Kind, Record
+from lib.storage.rows import ADDED
 from lib.storage.store import SCHEMA_VERSION, Store
 from lib.timing.measurement import Ended, Measurement
 from tests.conftest import ROOT
@@ -101,28 +102,26 @@ def test_an_export_of_an_earlier_version_is_read(store, tmp_path):
     path = tmp_path / "a.json"
     export_to(path, filled(store))
     content = json.loads(path.read_text())
-    for row in content["curves"]:
-        del row["every"], row["together"], row["warnings"]
-    for row in content["measurements"]:
-        del row["clocks"], row["command"]
+    for table, added in ADDED.items():
+        for row in content[table]:
+            for column in added:
+                del row[column]
     path.write_text(json.dumps(content | {"version": 2}))
     empty = Store(tmp_path / "empty.sqlite")
     assert import_from(path, empty) == (3, 3)
     assert empty.rows("curves") == store.rows("curves")
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
 def test_a_store_of_an_earlier_version_is_migrated(tmp_path, version):
     path = tmp_path / "results.sqlite"
     filled(Store(path))
     with sqlite3.connect(path) as database:  # as that version left it
         if version < 3:
             database.execute("DROP TABLE parameters")
-            for column in ("every", "together"):
-                database.execute(f"ALTER TABLE curves DROP COLUMN {column}")
-        database.execute("ALTER TABLE curves DROP COLUMN warnings")
-        for column in ("clocks", "command") if version < 4 else ():
-            database.execute(f"ALTER TABLE measurements DROP COLUMN {column}")
+        for table, added in ADDED.items():
+            for column in (column for column, (since, _) in added.items() if version < since):
+                database.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         if version == 1:
             database.execute("DROP TABLE measurements")
         database.execute(f"PRAGMA user_version = {version}")

@@ -10,8 +10,10 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from lib.backends.environments import Environment
 from lib.backends.registry import Runtime, versions
 from lib.spec import Network, Training
+from lib.sweeps import process_pool
 from lib.sweeps.events import Finished, Void
 from lib.sweeps.process_pool import Died, Expected, OtherVersions, PoolTask, TaskFailed, local_pool, perform, run_tasks
 from lib.sweeps.sweep import Options, updates
@@ -75,9 +77,18 @@ def test_a_worker_of_other_versions_refuses_by_name():
     task = replace(task, expected=replace(expected_here(), sources="other"))
     with pytest.raises(OtherVersions, match="another state of this project's code"):
         perform(task)
-    task = replace(task, expected=Expected(versions("jax-epoch"), expected_here().sources, "0" * 64))
+    task = replace(task, expected=Expected(versions(Runtime("jax-epoch")), expected_here().sources, "0" * 64))
     with pytest.raises(OtherVersions, match="other training images"):
         perform(task)
+
+
+def test_a_library_in_an_environment_of_its_own_is_not_trained_in_a_pool(monkeypatch):
+    """The pool's processes run in this one, where the library would be another build, or none."""
+    assert process_pool.pools_are_possible(Runtime())
+    monkeypatch.setattr(process_pool, "environment_of", lambda _: Environment("/elsewhere/bin/python", ()))
+    assert not process_pool.pools_are_possible(Runtime())
+    with pytest.raises(OtherVersions, match=r"expected /elsewhere/bin/python, which has JAX.*strategy sequential"):
+        perform(PoolTask(Runtime(), (MIXED[0],), expected_here()))
 
 
 class Broken(concurrent.futures.Executor):

@@ -61,7 +61,7 @@ def test_any_executor_will_do(engine, alone, executor):
 def test_more_models_than_memory_are_made_in_parts(engine, monkeypatch):
     many = [Training(Network((4,)), float(rate), 4096, 1) for rate in np.linspace(0.01, 0.2, 9)]
     free_bytes = 5.5 * Shape.of([many[0].network]).place_bytes(4096) / plan_module.MEMORY_SHARE
-    monkeypatch.setattr(plan_module, "free_memory_bytes", lambda: free_bytes)
+    monkeypatch.setattr(plan_module, "usable_memory_bytes", lambda device: free_bytes)
     _, found = made(many, engine, strategy="vmap")
     assert len(found) == 9
     assert {update.curve.together for update in found.values()} == {5, 4}

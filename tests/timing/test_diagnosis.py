@@ -98,3 +98,9 @@ def test_the_largest_gain_comes_first():
         "transfer in the loop",
         "oversubscribed threads",
     ]
+
+
+@pytest.mark.parametrize(("preprocessing_s", "words"), [(0.6e-3, "Preprocess ahead"), (0.1e-3, "batches by slicing")])
+def test_what_is_waited_for_decides_the_remedy(preprocessing_s, words):
+    (found,) = findings(Observed(step_s=1e-3, input_s=0.75e-3, preprocessing_s=preprocessing_s))
+    assert words in found.remedy

@@ -1,5 +1,6 @@
 """The machine is watched for real: our own work is not a disturbance, another program's is."""
 
+import itertools
 import subprocess
 import sys
 import time
@@ -102,6 +103,11 @@ def test_another_programs_work_is_named(monkeypatch):
         (Disturbance(1.0, 0.12, 0.0, 0), "other virtual machines took 12%"),
         (Disturbance(1.0, 0.0, 1.5, 0), "kept 1.5 cores busy"),
         (Disturbance(1.0, 0.0, 0.0, 2**24), "16 MiB were swapped"),
+        (
+            Disturbance(4.0, 0.0, 0.0, 0, {"its power limit": 1.5, "its temperature": 0.01}),
+            "slowed by its power limit for 1.5 of 4 s",
+        ),
+        (Disturbance(1.0, 0.0, 0.0, 0, throttled_by=("its power limit",)), "does not count for how long"),
     ],
 )
 def test_flags(disturbance, words):
@@ -110,7 +116,45 @@ def test_flags(disturbance, words):
 
 
 def test_quiet_is_no_flag():
-    assert Disturbance(1.0, 0.0, 0.05, 0).flags == []
+    assert Disturbance(1.0, 0.0, 0.05, 0, {"its power limit": 0.01}).flags == []
+
+
+def card(uuid="GPU-1", slowed_s=None, throttled_by=()):
+    return Gpu("NVIDIA L4", "570.86", 24 * 2**30, throttled_by=throttled_by, slowed_s=slowed_s, uuid=uuid)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "slowed_s", "throttled_by"),
+    [
+        (
+            [card(slowed_s={"its power limit": 7.0})],
+            [card(slowed_s={"its power limit": 9.0})],
+            {"its power limit": 2.0},
+            (),
+        ),
+        ([card(slowed_s={"heat": 7.0}, throttled_by=("heat",))], [card(slowed_s={"heat": 7.0})], {"heat": 0.0}, ()),
+        ([card()], [card(throttled_by=("heat",))], {}, ("heat",)),
+        ([], [card(slowed_s={"heat": 7.0})], {"heat": 0.0}, ()),
+        ([card(slowed_s={"heat": 7.0})], [], {}, ()),
+        ([card(slowed_s={"heat": 7.0})], [card(slowed_s={"heat": 1.0})], {"heat": 0.0}, ()),
+        (
+            [card("GPU-1", {"heat": 1.0}), card("GPU-2", {"heat": 8.0})],
+            [card("GPU-2", {"heat": 8.5}), card("GPU-1", {"heat": 2.0})],
+            {"heat": 1.0},
+            (),
+        ),
+    ],
+    ids=["counted", "long ago", "not counted", "came late", "disappeared", "driver loaded anew", "the longest of two"],
+)
+def test_a_card_is_asked_before_and_after_for_how_long_it_was_slowed(
+    before, after, slowed_s, throttled_by, monkeypatch
+):
+    answers = iter([before, after])
+    monkeypatch.setattr("lib.timing.disturbance.gpus", lambda: next(answers))
+    with Watch(gpu=True) as watch:
+        pass
+    assert watch.disturbance is not None
+    assert (watch.disturbance.slowed_s, watch.disturbance.throttled_by) == (slowed_s, throttled_by)
 
 
 class Played(Engine):
@@ -155,8 +199,10 @@ TIMED = {
 
 @pytest.mark.parametrize("timed", TIMED)
 def test_whatever_is_timed_on_a_card_says_what_slowed_it(timed, tmp_path, monkeypatch):
-    hot = Gpu("NVIDIA L4", "570.86", 24 * 2**30, throttled_by=("its temperature (hardware)",))
-    monkeypatch.setattr("lib.timing.disturbance.gpus", lambda: [hot])
+    slowed_s = itertools.count(5.0)  # a second more whenever it is asked
+    monkeypatch.setattr(
+        "lib.timing.disturbance.gpus", lambda: [card(slowed_s={"its temperature": float(next(slowed_s))})]
+    )
     for device, expected in (("gpu", True), ("cpu", False)):
         engine, store = Played(), Store(tmp_path / f"{device}.sqlite")
         list(TIMED[timed](Runtime("jax-epoch", device), engine, store))

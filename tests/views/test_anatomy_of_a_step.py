@@ -6,6 +6,7 @@ from lib.backends.registry import Runtime, versions
 from lib.experiments.anatomy_of_a_step import tasks
 from lib.profiling.operations import (
     ALL,
+    ON_CARD,
     OPERATIONS,
     PRODUCT,
 )
@@ -23,7 +24,7 @@ def cached(task, seconds):
             Kind.ANATOMY,
             task.subject | {"name": name, "work": 1.0},
             Measurement((s, s, 1.02 * s), 1, Ended.SPREAD),
-            versions(task.runtime.backend),
+            versions(task.runtime),
         )
         for name, s in seconds.items()
     ]
@@ -39,6 +40,10 @@ def test_the_table_and_the_chart_show_what_is_kept():
     for text in (">50.0 μs", ">100 μs", "541", "751", "quartiles"):
         assert text in table, text
     assert "other sizes" in operations_table([operations], [parts], records, False)
+    assert "the card’s own work" not in table, "on a processor there is no such thing"
+    on_card = cached(operations, {ON_CARD + operation.key: 2e-6 for operation in OPERATIONS})
+    table = operations_table([operations], [parts], [*records, *on_card], True)
+    assert ">20.0 μs<" in table[table.index("the card’s own work") :].split("</tr>")[0]
     known = splits([parts], records)
     assert "unexplained" in experiments_table([parts], records)
     spec = parts_chart(known, [Runtime("numpy")]).spec

@@ -18,6 +18,9 @@ def test_sentences_say_what_the_rows_show():
     assert "To 95.0" in text
     assert "quickest was batch size 1" in text
     assert "32 did not reach it" in text
+    nearly = mnist_training_sentences.sentence(sizes, filled(sizes, (0.8997, 0.88)), 0.9)
+    assert "(90.0\u202f% after" in nearly
+    assert "None reached 90.0\u202f% (0.03 points short)" in nearly, "it would read as if it had"
     depths = mnist_training.depth(("128", "256"), epochs=3, rate=0.1, batch_size=32)
     assert "one seed cannot tell" in mnist_training_sentences.sentence(depths, filled(depths, (0.965, 0.967)))
     chosen = mnist_training.learning_rate((0.01, 0.1), epochs=1, batch_size=32, hidden="128", backend="numpy")

@@ -1,6 +1,8 @@
 """A process for a worker: a pipe to it, an environment of its own, and an end at once."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -9,6 +11,8 @@ from tests.conftest import ROOT
 
 ECHO = """
 import os
+import subprocess
+import sys
 def main(connection, *arguments):
     connection.send((os.getpid(), arguments, os.environ["ONLY_THERE"]))
     connection.recv()
@@ -42,6 +46,22 @@ def test_it_ends_at_once_and_then_tells_nothing(process):
     process.connection.recv()  # what it had sent before
     with pytest.raises((EOFError, OSError)):
         process.connection.recv()
+
+
+def test_it_runs_in_the_interpreter_that_is_named(tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "other"], check=True)
+    (tmp_path / "where.py").write_text("import sys\ndef main(connection): connection.send((sys.prefix, sys.path))\n")
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    process = Process("where", (), {"PYTHONPATH": path}, str(tmp_path / "other" / "bin" / "python"))
+    try:
+        assert process.connection.poll(30)
+        prefix, folders = process.connection.recv()
+    finally:
+        process.kill(wait=True)
+    assert prefix == str(tmp_path / "other")
+    own = [folder for folder in folders if "site-packages" in folder]
+    assert own
+    assert all(folder.startswith(prefix) for folder in own), "nothing of this environment is seen there"
 
 
 def test_a_module_that_is_not_there_ends_it():

@@ -9,10 +9,17 @@ import pytest
 
 from lib.backends.base import Epoch, Steps
 from lib.backends.registry import Runtime
+from lib.profiling.request import Examination
 from lib.spec import Training
+from lib.storage.store import Store
+from lib.sweeps.events import Finished
+from lib.sweeps.sweep import updates
+from lib.workers import engine as engine_module
 from lib.workers import worker
+from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import (
+    CardLost,
     How,
     Item,
     Job,
@@ -20,8 +27,11 @@ from lib.workers.messages import (
     Trained,
     TrainingFailed,
 )
+from lib.workers.process import Process
+from lib.workers.worker import _sentence
 from tests.conftest import ROOT
-from tests.workers.test_engine import JAX, events_of, run
+from tests.lost_card_worker import SAID
+from tests.workers.test_engine import JAX, events_of, run, until_steps
 
 
 def test_trainings_of_a_job_advance_side_by_side(engine):
@@ -49,7 +59,7 @@ import sys
 from multiprocessing import Pipe
 from lib.workers.worker import main
 ours, theirs = Pipe()
-main(theirs, sys.argv[1], 'numpy', 'cpu', '30')
+main(theirs, sys.argv[1], '30', 'numpy', 'cpu')
 """
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -92,3 +102,78 @@ def test_a_probe_tells_its_first_steps_however_long_they_took(monkeypatch, small
     how = How(devices=devices, probe_s=0.2)
     job = Job(1, Runtime("numpy"), (Training(), Training()), how)
     assert [type(answer) for answer in worker._train(job, small_data)] == [Progress] * expected
+
+
+# A card that disappears in the middle: its run ends with a sentence, its worker ends, and nothing else does.
+
+NUMPY = Runtime("numpy")
+LOST = "INTERNAL: Failed to synchronize: CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure"
+
+
+@pytest.fixture
+def losing(monkeypatch):
+    """An engine whose NumPy worker loses a card; `said` is how its library tells that."""
+
+    def process(_module, arguments, environment, python):
+        module = "tests.lost_card_worker" if "numpy" in arguments else "lib.workers.worker"
+        return Process(module, arguments, environment, python)
+
+    monkeypatch.setattr(engine_module, "Process", process)
+    monkeypatch.setenv(SAID, LOST)
+    own = Engine()
+    yield own
+    own.close()
+
+
+def test_the_run_says_what_to_do_and_the_next_has_a_new_worker(losing, monkeypatch):
+    messages = losing.run(NUMPY, [Training(batch_size=4096, epochs=1)], Cancel())
+    until_steps(messages)
+    lost = psutil.Process(losing.pids()["numpy/cpu"])
+    with pytest.raises(CardLost, match=r"no longer answers .*CUDA_ERROR_LAUNCH_FAILED.*nvidia-smi or dmesg.*restart"):
+        list(messages)
+    assert not psutil.wait_procs([lost], timeout=10)[1], "its process can do nothing more with the card"
+    monkeypatch.setenv(SAID, "shapes (3,) and (4,) do not fit")
+    with pytest.raises(TrainingFailed, match="stopped with RuntimeError: shapes") as error:
+        run(losing, NUMPY, [Training(batch_size=4096, epochs=1)])
+    assert not isinstance(error.value, CardLost)
+    assert psutil.Process(losing.pids()["numpy/cpu"]).is_running(), "an error of another kind ends no worker"
+    assert list(losing.examine(NUMPY, Examination("ceilings"), Cancel()))
+
+
+def test_the_other_runtimes_of_a_sweep_are_trained_all_the_same(losing, tmp_path):
+    training, trained = Training(batch_size=4096, epochs=1), []
+    items = [Item(training, runtime) for runtime in (NUMPY, Runtime("jax-step"))]
+    found = updates(items, losing, Store(tmp_path / "s.sqlite"), Cancel())
+    with pytest.raises(CardLost):
+        trained.extend(update.item for update in found if isinstance(update, Finished))
+    assert trained == items[1:]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LOST,
+        "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported",
+        "cudaErrorECCUncorrectable: uncorrectable ECC error encountered",
+        "CUDA error: device lost",
+        "GPU is lost",
+        "Unable to determine the device handle: GPU has fallen off the bus",
+    ],
+)
+def test_what_libraries_say_of_a_lost_card_is_one_sentence(text):
+    sentence = _sentence(RuntimeError(text))
+    assert "the graphics card no longer answers" in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory: CUDA_ERROR_OUT_OF_MEMORY: out of memory", "not enough memory"),
+        ("CUDA error: no kernel image is available for execution on the device", "stopped with RuntimeError"),
+        ("CUDA error: invalid argument", "stopped with RuntimeError"),
+        ("INVALID_ARGUMENT: shapes do not fit", "stopped with RuntimeError"),
+    ],
+)
+def test_other_errors_are_not_taken_for_it(text, words):
+    assert words in _sentence(RuntimeError(text))

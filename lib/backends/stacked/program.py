@@ -19,6 +19,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lib.backends.stacked.packing import Grid, Shape
+from lib.backends.with_jax import BLOCK, in_blocks
 from lib.spec import N_CLASSES, N_PIXELS
 
 AXIS = "models"
@@ -125,7 +126,7 @@ def program(shape: Shape, batch_size: int, split_rows: bool, devices: tuple) -> 
     part = partial(jax.shard_map, mesh=mesh, check_vma=False)
     losses = PartitionSpec(None, *grid)
     steps = part(
-        partial(_run_steps, shape, batch_size),
+        partial(_run_steps, shape, batch_size, BLOCK[devices[0].platform]),
         in_specs=(grid, losses, grid, row, everywhere, everywhere, everywhere, everywhere, grid),
         out_specs=(grid, losses),
     )
@@ -137,7 +138,7 @@ def program(shape: Shape, batch_size: int, split_rows: bool, devices: tuple) -> 
     )
 
 
-def _run_steps(shape: Shape, batch_size: int, parameters, losses, masks, starts, first, stop, x, y, rates):
+def _run_steps(shape: Shape, batch_size: int, block: int, parameters, losses, masks, starts, first, stop, x, y, rates):
     """Run steps `first` to `stop` (exclusive) of an epoch; `losses` (steps, rows, columns) is filled in place.
 
     `starts`, (rows, steps), is the first image of each batch.
@@ -149,14 +150,14 @@ def _run_steps(shape: Shape, batch_size: int, parameters, losses, masks, starts,
         labels = jax.lax.dynamic_slice(y, (start,), (batch_size,))
         return _step_of_row(shape, parameters, masks, images, labels, rates)
 
-    step = _rowwise(of_row, n_shared=2)
+    all_rows = _rowwise(of_row, n_shared=2)
 
-    def body(index, state):
+    def step(index, state):
         parameters, losses = state
-        parameters, of_step = step(parameters, masks, starts[:, index], rates, x, y)
+        parameters, of_step = all_rows(parameters, masks, starts[:, index], rates, x, y)
         return parameters, losses.at[index].set(of_step)
 
-    return jax.lax.fori_loop(first, stop, body, (parameters, losses))
+    return in_blocks(step, first, stop, (parameters, losses), min(block, starts.shape[1]))
 
 
 def _evaluate(shape: Shape, parameters, x, y):

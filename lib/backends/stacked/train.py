@@ -26,6 +26,7 @@ from lib.backends.base import (
 )
 from lib.backends.stacked.packing import VACANT, Grid, Shape, arrange
 from lib.backends.stacked.program import Program, Weights, masks_of, program, zeros
+from lib.backends.with_jax import BLOCK
 from lib.data.mnist import Data, batch_starts
 from lib.spec import Network, Training
 
@@ -147,6 +148,7 @@ class _Run:
         self.size = trainings[0].batch_size
         self.n_steps = trainings[0].steps_per_epoch(len(data.x_train))
         self.alive = [i for i, training in enumerate(trainings) if training.epochs > first_epoch]
+        self.block = BLOCK[devices[0].platform]
         self.step_s: float | None = None
         # The processes of a job must make the same decisions, so none may depend on measured times: they run whole
         # epochs, and never shrink the stack.
@@ -192,7 +194,7 @@ class _Run:
         self.taken = dict.fromkeys(self.alive, 0)
         done, reported, train_s, unreported_s = 0, 0, 0.0, 0.0
         while done < self.n_steps and len(self.diverged) < len(self.alive):
-            stop = self.n_steps if self.in_step else done + next_chunk(self.n_steps - done, self.step_s)
+            stop = self.n_steps if self.in_step else done + next_chunk(self.n_steps - done, self.step_s, self.block)
             before = time.perf_counter()
             loaded.current, losses = self._steps(losses, starts, done, stop)
             losses.block_until_ready()

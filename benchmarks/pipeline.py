@@ -1,0 +1,88 @@
+"""Seconds of a batch by what feeds the step: every feed of `notebooks/input_pipeline.py`.
+
+With preprocessing by compiled code that releases the interpreter's lock, and by Python code that holds it. `low_s` and
+`high_s` enclose the median in 95 of 100 cases, and so do those of the share of the time in which the step waits.
+"""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.report import LeftOut, Row, note, row, show
+from lib.experiments.input_pipeline import Figures, PipelineTask, Raised, measure, tasks
+from lib.profiling.request import Pipeline
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.timing.comparison import median_interval
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.queue import Request
+
+SETTINGS = Pipeline()  # rows, batch size and preprocessing as the notebook opens with
+COLUMNS = (
+    "backend",
+    "feed",
+    "holds_lock",
+    "median_s",
+    "low_s",
+    "high_s",
+    "data_s",
+    "step_s",
+    "waits",
+    "waits_low",
+    "waits_high",
+    "first_batch_s",
+)
+
+
+def main() -> None:
+    engine, left_out = Engine(), LeftOut()
+    rows: list[Row] = []
+    try:
+        for holds_lock in (False, True):
+            for task in tasks(replace(SETTINGS, holds_lock=holds_lock), "cpu"):
+                label = f"{task.pipelines[0].label}, {'Python' if holds_lock else 'compiled'} preprocessing"
+                with left_out.unless_it_works(label):
+                    rows.append(_row(engine, task))
+                    note(f"{label}: {rows[-1]['median_s']:.3g} s a batch")
+    finally:
+        engine.close()
+    show("pipeline", rows, COLUMNS, [], left_out)
+
+
+def _row(engine: Engine, task: PipelineTask) -> Row:
+    """A row with the seconds of a batch and their interval of 95 %, beside those of the data set and of the step alone.
+
+    Raises:
+        RuntimeError: It could not be measured; the text says why.
+    """
+    with tempfile.TemporaryDirectory() as folder:  # measured anew, whatever is stored
+        store = Store(Path(folder) / "results.sqlite")
+        events = list(measure([task], lambda: None, engine, store, Cancel(), Request()))
+    if reasons := [event.why for event in events if isinstance(event, Raised)]:
+        raise RuntimeError(reasons[0])
+    (figures,) = task.found([event for event in events if isinstance(event, Record)])
+    return _of(figures, task)
+
+
+def _of(figures: Figures, task: PipelineTask) -> Row:
+    low_s, high_s = median_interval(figures.both.step_s)
+    waits, waits_low, waits_high = figures.share
+    return row(
+        "pipeline",
+        figures.both.step_s.tolist(),
+        task.runtime.backend,
+        figures.pipeline.batch_size,
+        feed=figures.pipeline.label,
+        holds_lock=figures.pipeline.holds_lock,
+        rows=figures.pipeline.rows,
+        preprocessing_ms=figures.pipeline.preprocessing_ms,
+        low_s=low_s,
+        high_s=high_s,
+        data_s=figures.data.median_s,
+        step_s=figures.step.median_s,
+        waits=waits,
+        waits_low=waits_low,
+        waits_high=waits_high,
+        first_batch_s=figures.first.median_s,
+    )

@@ -1,0 +1,216 @@
+"""Traces of a step: profiled on this machine, shipped with the project, or read from a file that somebody brings."""
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from lib import ROOT
+from lib.backends.registry import BACKENDS, Runtime, usable_runtimes, versions
+from lib.cache_folder import cache_dir, replaced
+from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
+from lib.hardware.machine import this_machine
+from lib.profiling.request import PLAIN, PROFILED, Examination
+from lib.profiling.traces.form import Refused, Trace, parsed, written
+from lib.spec import Network
+from lib.storage.records import Record
+from lib.storage.store import Store
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.messages import TrainingFailed
+from lib.workers.notes import Note
+from lib.workers.process import Process
+from lib.workers.queue import Request
+
+SHIPPED = ROOT / "recorded" / "traces"
+READ_LIMIT_S = 150.0
+POLL_S = 0.05
+MAX_SAVED = 64  # profiles that are saved on this machine; the oldest goes first
+# Workers whose library has a profiler.
+PROFILERS = ("jax", "torch", "keras-jax", "keras-tensorflow", "keras-torch")
+# The reader measures nothing, so it needs no card, and no threads of its own.
+_READER = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1"}
+
+
+def runtimes() -> list[Runtime]:
+    """The runtimes of this machine whose library has a profiler."""
+    return [runtime for runtime in usable_runtimes() if BACKENDS[runtime.backend].worker in PROFILERS]
+
+
+def task_of(runtime: Runtime, network: Network, batch_size: int) -> AnatomyTask:
+    """A profile of this step, as a task."""
+    return AnatomyTask(runtime, Examination("trace", network, batch_size))
+
+
+def profile(
+    task: AnatomyTask, engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Iterator[Record | Trace | Note]:
+    """Profile a training of this task in its library's worker, and save the trace.
+
+    Yields:
+        The records of its seconds a step, with the profiler and without; then the trace; and notes on what happens.
+
+    Raises:
+        WorkerDied: A worker ended while it measured; the text says what to do.
+        TrainingFailed: There is no profile; the text says why.
+    """
+    with tempfile.TemporaryDirectory(prefix="profile-") as folder, closing(Reader(ahead=True)) as reader:
+        asked = replace(task, examination=replace(task.examination, folder=folder))
+        records: list[Record] = []
+        for item in measure_tasks([asked], engine, store, cancel, request):
+            records += [item] if isinstance(item, Record) else []
+            yield item
+        if cancel.is_set():
+            return
+        yield Note("reading the profile")
+        files = sorted([*Path(folder).rglob("*.xplane.pb"), *Path(folder).glob("trace.json")])
+        if not files:
+            raise TrainingFailed("The profiler wrote no file; press “Profile now” again.")
+        try:
+            trace = reader.read(files[-1], title_of(task), cancel)
+        except Refused as why:
+            raise TrainingFailed(f"The profile could not be read: {why}.") from None
+        if trace is not None:
+            trace = replace(trace, about=_about(task, task.found(records)))
+            _save(task, trace)
+            yield trace
+
+
+def title_of(task: AnatomyTask) -> str:
+    """Which step a trace is of, in words."""
+    network, size = task.examination.network, task.examination.batch_size
+    return f"{task.runtime.label}, batch size {size:,}, hidden layers {network.label}"
+
+
+def _about(task: AnatomyTask, found: dict[str, Record]) -> dict[str, str | float]:
+    """What is known of a trace that was just recorded."""
+    profiled = found[PROFILED]
+    return {
+        "machine": this_machine().line,
+        "versions": versions(task.runtime),
+        "measured_at": profiled.measured_at,
+        "device": task.runtime.device,
+        "steps": profiled.steps_per_block,
+        "profiled_step_s": profiled.measurement.median_s,
+        "plain_step_s": found[PLAIN].measurement.median_s,
+    }
+
+
+def saved(task: AnatomyTask, records: Sequence[Record]) -> Trace | None:
+    """The trace that was saved for a task, where it is still of this machine, code and versions; else None."""
+    found = task.found(records).get(PROFILED)
+    if found is None:
+        return None
+    with suppress(OSError, Refused):
+        trace = parsed(_file(task).read_bytes())
+        if trace.about.get("measured_at") == found.measured_at:
+            return trace
+    return None
+
+
+def _save(task: AnatomyTask, trace: Trace) -> None:
+    """Save a trace for the next time, and remove the oldest beyond `MAX_SAVED`; without a cache folder do nothing."""
+    with suppress(OSError):
+        path = _file(task)
+        path.parent.mkdir(exist_ok=True)
+        with replaced(path) as temporary:
+            temporary.write_text(written(trace))
+        for old in sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)[:-MAX_SAVED]:
+            old.unlink(missing_ok=True)
+
+
+def _file(task: AnatomyTask) -> Path:
+    hidden = "-".join(map(str, task.examination.network.hidden)) or "none"
+    name = f"{task.runtime.address}-{hidden}-{task.examination.batch_size}.json".replace("/", "-")
+    return cache_dir() / "traces" / name
+
+
+@cache
+def shipped() -> tuple[Trace, ...]:
+    """The traces that come with the project, each recorded by it on one machine."""
+    return tuple(parsed(path.read_bytes()) for path in sorted(SHIPPED.glob("*.json")))
+
+
+class Reader:
+    """A process that reads files as traces, one after another, with little memory; it must be closed in the end.
+
+    Args:
+        ahead: Whether it is to be ready for a profile of JAX or TensorFlow before one comes.
+    """
+
+    def __init__(self, ahead: bool = False) -> None:
+        self._process = Process("lib.profiling.traces.reading", ("ahead" if ahead else "",), _environment())
+
+    def read(self, path: Path, title: str, cancel: Cancel) -> Trace | None:
+        """The trace in a file; None where it was cancelled.
+
+        Raises:
+            Refused: There is none; the text says what the file looks like, and what to do.
+        """
+        connection, limit = self._process.connection, time.monotonic() + READ_LIMIT_S
+        try:
+            connection.send((str(path), title))
+            while not connection.poll(POLL_S):
+                if cancel.is_set():
+                    return None
+                if time.monotonic() > limit:
+                    raise Refused(f"reading it took more than {READ_LIMIT_S:.0f} s; record fewer steps")
+            answer = connection.recv()
+        except (EOFError, OSError):
+            raise Refused(
+                "its reader ended without an answer: it needs more memory or time than a trace may, or is damaged;"
+                " record fewer steps"
+            ) from None
+        if isinstance(answer, str):
+            raise Refused(answer)
+        return answer
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def close(self, wait: bool = False) -> None:
+        """End the process, with whatever it is doing."""
+        self._process.connection.close()
+        self._process.kill(wait)
+
+
+def _environment() -> dict[str, str]:
+    return _READER | {"PYTHONPATH": str(ROOT)}
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A file that somebody brought: its name, and the trace in it or why there is none."""
+
+    name: str
+    trace: Trace | None
+    problem: str = ""
+
+
+def read_files(files: Sequence[tuple[str, bytes | Path]], cancel: Cancel) -> Iterator[Brought | Note]:
+    """Read these files as traces, in a process of their own.
+
+    Args:
+        files: Name, and content or path, of each.
+        cancel: Ends the reading.
+    """
+    with tempfile.TemporaryDirectory(prefix="trace-") as folder:
+        for name, content in files:
+            yield Note(f"reading {name}")
+            path = content if isinstance(content, Path) else Path(folder) / "dropped"
+            if not isinstance(content, Path):
+                path.write_bytes(content)
+            with closing(Reader()) as reader:
+                try:
+                    trace = reader.read(path, name, cancel)
+                except Refused as why:
+                    yield Brought(name, None, f"{name}: {why}.")
+                    continue
+            if trace is None:
+                return
+            yield Brought(name, trace)

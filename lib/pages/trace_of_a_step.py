@@ -1,0 +1,297 @@
+"""Connects the traces to marimo: what is profiled now, files that somebody brings, and two traces beside each other."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import marimo as mo
+
+from lib.experiments import trace_of_a_step as experiment
+from lib.experiments.background import BackgroundTask
+from lib.experiments.trace_of_a_step import Brought
+from lib.pages import layout
+from lib.pages.controls import Controls, dropdown, runtime, settings_of, slider, span, text
+from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
+from lib.pages.url_state import Address, Setting
+from lib.profiling.traces.explanation import waited_for
+from lib.profiling.traces.form import Trace, as_chrome_json
+from lib.spec import BATCH_SIZES, Network
+from lib.storage.records import Kind
+from lib.storage.store import Store
+from lib.views import trace_of_a_step as view
+from lib.views.markup import on_demand
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note, State
+from lib.workers.queue import Request, Urgency
+
+MAX_FILE_BYTES = 64 << 20  # of a dropped file, which is held in memory; a larger one is named by its path
+SHARES = tuple(round(0.05 * k, 2) for k in range(21))
+PREFERRED = "jax-step/cpu"
+
+
+def _panels() -> dict[str, Controls]:
+    usable = {one.label: one.address for one in experiment.runtimes()}
+    usual = PREFERRED if PREFERRED in usable.values() else next(iter(usable.values()), "")
+    return {
+        "live": Controls(
+            dropdown("live.by", "Trained by", usual, usable, full_width=True),
+            slider("live.size", "Batch size", 32, BATCH_SIZES),
+            text("live.hidden", "Hidden layers", "128", Network.parse, "none"),
+            span("live.part", "Part of the profile that is shown", (0.45, 0.55), SHARES),
+        ),
+        "file": Controls(span("file.part", "Part of the trace that is shown", (0.0, 1.0), SHARES)),
+    }
+
+
+def settings() -> dict[str, Setting]:
+    """What the controls may say, by name."""
+    return settings_of(_panels().values())
+
+
+# Profiled now.
+
+
+def live_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
+    """Backend, batch size, hidden layers, the part that is shown, and the two buttons."""
+    again = button("Profile now", "Record a new profile of these settings")
+    return _panels()["live"].panel(address, stop=stop_button(stage), again=again)
+
+
+def live(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html, done: Callable[[Trace], object]) -> None:
+    """Show the profile of these settings: the saved one, or one that is recorded now.
+
+    Args:
+        stage: Where it is recorded.
+        panel: From `live_panel`.
+        controls: The panel as HTML.
+        done: Called with the trace, once it is there.
+    """
+    try:
+        values = _panels()["live"].checked(panel.value)
+        low, high = _part(values["part"])
+        task = experiment.task_of(runtime(values["by"]), Network.parse(values["hidden"]), values["size"])
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+
+    def make(again: bool):
+        kept = None if again else experiment.saved(task, stage.store.records(Kind.ANATOMY))
+        return (kept is not None,), partial(_recorded, task, kept)
+
+    running = stage.begin_if_new(task, values["again"], Request(stage.viewer, Urgency.NOW), make)
+    told: list[Trace] = []
+    paint = partial(_paint_live, running, *stage.began_with, (low, high), controls.text, done, told)
+    paint_while_it_runs(stage, running, paint)
+
+
+def _recorded(
+    task: experiment.AnatomyTask, kept: Trace | None, engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Iterator[object]:
+    if kept is not None:
+        yield kept
+        return
+    yield from experiment.profile(task, engine, store, cancel, request)
+
+
+def _paint_live(
+    running: BackgroundTask,
+    was_saved: bool,
+    part: tuple[float, float],
+    controls: str,
+    done: Callable[[Trace], object],
+    told: list[Trace],
+) -> int:
+    now = running.view()
+    trace = next((item for item in reversed(now.items) if isinstance(item, Trace)), None)
+    state = layout.saved_or(now.state, was_saved)
+    words = now.note or (view.origin(trace) if trace is not None else "")
+    line = layout.state_line(state, float(trace is not None), 1.0, words, now.problem)
+    sentence = view.sentence(trace, *part) if trace is not None else ""
+    figures = _figures(trace, part) if trace is not None else ""
+    below = _below(trace) if trace is not None else ""
+    version = painted(now, layout.page(controls, figures + line + layout.sentence(sentence)).text + below, sentence)
+    if trace is not None and trace not in told and now.state is State.DONE:
+        told.append(trace)
+        done(trace)
+    return version
+
+
+def _figures(trace: Trace, part: tuple[float, float]) -> str:
+    """The lanes, and overhead against arithmetic, under one legend; nothing where a report of sums has no rows."""
+    if not len(trace.rows):
+        return ""
+    chart = view.timeline_chart(trace, *part)
+    return (
+        view.legend()
+        + layout.figure("who was waited for, and what each thread did; Shift and the wheel zoom, dragging moves", chart)
+        + layout.figure("overhead against arithmetic", view.part_and_whole_chart(trace, *part))
+    )
+
+
+def _below(trace: Trace) -> str:
+    """What is told of a trace below its charts."""
+    return (
+        "<h3>The ten dearest calls</h3>"
+        + view.dearest_list(trace)
+        + view.hidden_list(trace)
+        + on_demand("all calls: how often, how long", view.calls_table(trace))
+        + perfetto(trace)
+    )
+
+
+def perfetto(trace: Trace) -> str:
+    """HTML: a button that saves the rows as a file that Perfetto reads."""
+    if not len(trace.rows):
+        return ""
+    saved = mo.download(
+        data=lambda: as_chrome_json(trace).encode(),
+        filename="trace.json",
+        mimetype="application/json",
+        label="Save for Perfetto",
+    )
+    return f'<div class="lab-buttons">{saved.text}</div>' + layout.quiet(
+        "Open the saved file at ui.perfetto.dev, or drop it below: this page reads it again."
+    )
+
+
+def _part(ends: Sequence[float]) -> tuple[float, float]:
+    """The two ends of a part, which is never empty."""
+    low, high = ends
+    return (low, high) if high > low else (max(0.0, low - 0.05), min(1.0, low + 0.05))
+
+
+# Brought by somebody.
+
+
+def may_name_a_path() -> bool:
+    """Whether a file of this machine may be named: by who edits the notebook, and never by a viewer."""
+    return mo.app_meta().mode in ("edit", "script")
+
+
+def drop() -> mo.ui.dictionary:
+    """The field for traces, and in the editor one for the path of a file too large to be dropped."""
+    fields: dict = {
+        "files": mo.ui.file(
+            multiple=True,
+            kind="area",
+            max_size=MAX_FILE_BYTES,
+            label="Drop traces here: .xplane.pb, Chrome or PyTorch JSON (also .gz), Nsight Systems as SQLite or CSV",
+        )
+    }
+    if may_name_a_path():
+        fields["path"] = mo.ui.text(
+            label="or the path of a larger file on this machine", full_width=True, max_length=4096
+        )
+    return mo.ui.dictionary(fields)
+
+
+def files_of(dropped: Mapping[str, object]) -> tuple[tuple[str, bytes | Path], ...]:
+    """Name, and content or path, of each file that was brought; a path only where it may be named."""
+    files = [(one.name, one.contents) for one in dropped.get("files") or ()]  # type: ignore[attr-defined]
+    path = str(dropped.get("path") or "").strip() if may_name_a_path() else ""
+    return (*files, *([(Path(path).name, Path(path).expanduser())] if path else []))
+
+
+def read(stage: Stage, dropped: mo.ui.dictionary, done: Callable[[tuple[Trace, ...]], object]) -> None:
+    """Read what was brought, in a process of its own, and say what cannot be read."""
+    files = files_of(dropped.value)
+    if not files:
+        stage.stop()
+        stage.next_showing()
+        mo.output.replace(dropped_fields(dropped))
+        return
+    asked = tuple((name, hash(content)) for name, content in files)
+    running = stage.begin_if_new(asked, 0, Request(stage.viewer, Urgency.NOW), lambda _: ((), partial(_read, files)))
+    paint_while_it_runs(
+        stage, running, partial(_paint_read, running, len(files), dropped_fields(dropped).text, done, [])
+    )
+
+
+def _read(
+    files: Sequence[tuple[str, bytes | Path]], _engine: Engine, _store: Store, cancel: Cancel, _request: Request
+) -> Iterator[Brought | Note]:
+    yield from experiment.read_files(files, cancel)
+
+
+def dropped_fields(dropped: mo.ui.dictionary) -> mo.Html:
+    """The fields of `drop`, one below the other."""
+    return mo.Html("".join(f"<div>{element.text}</div>" for element in dropped.elements.values()))
+
+
+def _paint_read(
+    running: BackgroundTask, total: int, fields: str, done: Callable[[tuple[Trace, ...]], object], told: list[bool]
+) -> int:
+    now = running.view()
+    found = [item for item in now.items if isinstance(item, Brought)]
+    traces = tuple(one.trace for one in found if one.trace is not None)
+    words = now.note or f"{len(traces)} of {total} files read"
+    line = layout.state_line(now.state, len(found), total, words, now.problem)
+    version = painted(now, fields + line + layout.problems(one.problem for one in found if one.problem), "")
+    if now.over and not told:
+        told.append(True)
+        done(traces)
+    return version
+
+
+def file_panel(address: Address, brought: tuple[Trace, ...], live: Trace | None) -> mo.ui.dictionary:
+    """Which trace is shown: one that was brought, or one of the project's; and which part of it."""
+    known = view.titles(all_traces(brought, live))
+    first = next(iter(known), None)
+    choice = mo.ui.dropdown(list(known), value=first, label="Trace", full_width=True)
+    return mo.ui.dictionary({"trace": choice, **_panels()["file"].elements(address)}, on_change=_saved(address))
+
+
+def _saved(address: Address) -> Callable[[dict], None]:
+    save = address.save("file")
+    return lambda values: save({"part": values["part"]})
+
+
+def all_traces(brought: tuple[Trace, ...], live: Trace | None) -> list[Trace]:
+    """What was brought, the project's own, and what was profiled now."""
+    return [*brought, *experiment.shipped(), *([live] if live is not None else [])]
+
+
+def show_file(panel: mo.ui.dictionary, brought: tuple[Trace, ...], live: Trace | None) -> mo.Html:
+    """One trace: its lanes, its sentence, its calls."""
+    fields = "".join(f"<div>{element.text}</div>" for element in panel.elements.values())
+    trace = view.titles(all_traces(brought, live)).get(str(panel.value["trace"]))
+    if trace is None:
+        return layout.page(fields, layout.note("Choose a trace.").text)
+    part = _part(_panels()["file"].checked({"part": panel.value["part"]})["part"])
+    is_recorded = any(trace is one for one in experiment.shipped())
+    told = view.origin(trace) + (" · recorded by this project" if is_recorded else "")
+    shown = _figures(trace, part) + layout.quiet(told) + layout.sentence(view.sentence(trace, *part))
+    return mo.Html(layout.page(fields, shown).text + _below(trace))
+
+
+# Two beside each other.
+
+
+def compare_panel(brought: tuple[Trace, ...], live: Trace | None) -> mo.ui.dictionary:
+    """The two traces that are compared."""
+    known = list(view.titles(all_traces(brought, live)))
+    first, second = (known[0], known[-1 if live is not None else 1 % len(known)]) if known else (None, None)
+    return mo.ui.dictionary(
+        {
+            "before": mo.ui.dropdown(known, value=first, label="First", full_width=True),
+            "after": mo.ui.dropdown(known, value=second, label="Second", full_width=True),
+        }
+    )
+
+
+def compare(panel: mo.ui.dictionary, brought: tuple[Trace, ...], live: Trace | None) -> mo.Html:
+    """Two traces: where the time of each went, and which calls became shorter."""
+    fields = "".join(f"<div>{element.text}</div>" for element in panel.elements.values())
+    known = view.titles(all_traces(brought, live))
+    before, after = (known.get(str(panel.value[name])) for name in ("before", "after"))
+    if before is None or after is None:
+        return layout.page(fields, layout.note("Choose two traces.").text)
+    figure = ""
+    if len(before.rows) and len(after.rows):
+        bars = {
+            f"{label}: {trace.title}"[:60]: waited_for(trace, *trace.span_ns)
+            for label, trace in (("1", before), ("2", after))
+        }
+        figure = view.legend() + layout.figure("where the time went, a bar for each trace", view.shares_chart(bars))
+    told = layout.sentence(view.comparison_sentence(before, after))
+    return layout.page(fields, figure + told + view.changes_table(before, after))

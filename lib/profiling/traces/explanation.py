@@ -1,0 +1,141 @@
+"""What a trace says: who was waited for at each moment, and what the dearest calls do. Pure: rows in, numbers out.
+
+Arithmetic has precedence over everything that runs beside it: at a moment at which a kernel runs, nobody is waited for.
+At any other, it is the first of transfer, launch, dispatch and Python that has a row. The thread of the Python program
+between two of its rows counts as Python, where the profiler saw that thread; everything else is known by nobody.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lib.profiling.traces.form import REST, Call, Rows, Trace
+from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PYTHON, TRANSFER, WAIT
+
+NOBODY = "nobody knows"
+STATES = (KERNEL, TRANSFER, LAUNCH, DISPATCH, PYTHON, NOBODY)  # in order of their precedence
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """A stretch of time in parts, one after another without a gap; neighbours differ.
+
+    `edges_ns` is (parts + 1,), `state` (parts,) holds indices of `STATES`.
+    """
+
+    edges_ns: np.ndarray
+    state: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.state)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each state."""
+        lengths = np.diff(self.edges_ns)
+        return {name: float(lengths[self.state == number].sum()) * 1e-9 for number, name in enumerate(STATES)}
+
+
+def window(trace: Trace, low: float, high: float) -> tuple[int, int]:
+    """Nanoseconds between two shares, 0 to 1, of what the trace's rows span."""
+    began_ns, ended_ns = trace.span_ns
+    length_ns = ended_ns - began_ns
+    return began_ns + round(low * length_ns), began_ns + round(high * length_ns)
+
+
+def inside(rows: Rows, began_ns: int, ended_ns: int) -> Rows:
+    """The rows that have a part within a stretch of time."""
+    return rows.chosen((rows.start_ns < ended_ns) & (rows.end_ns > began_ns))
+
+
+def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
+    """Who was waited for at each moment of a stretch of time.
+
+    Args:
+        trace: Whose rows tell it.
+        began_ns: Start of the stretch.
+        ended_ns: Its end.
+    """
+    if ended_ns <= began_ns:
+        return Stretches(np.array([began_ns]), np.zeros(0, np.int64))
+    rows = inside(trace.rows, began_ns, ended_ns)
+    starts, ends = np.maximum(rows.start_ns, began_ns), np.minimum(rows.end_ns, ended_ns)
+    edges = np.unique(np.concatenate([starts, ends, [began_ns, ended_ns]]))
+    state = np.full(len(edges) - 1, STATES.index(NOBODY))
+    for thread in [number for number, lane in enumerate(trace.lanes) if lane.role == "python"]:
+        own = trace.rows.lane == thread
+        if own.any():
+            seen = (edges[:-1] >= trace.rows.start_ns[own].min()) & (edges[1:] <= trace.rows.end_ns[own].max())
+            state[seen & ~_covered(edges, starts, ends, rows.lane == thread)] = STATES.index(PYTHON)
+    for name in (PYTHON, DISPATCH, LAUNCH, TRANSFER, KERNEL):
+        state[_covered(edges, starts, ends, rows.kind == KINDS.index(name))] = STATES.index(name)
+    changes = np.flatnonzero(np.diff(state)) + 1
+    return Stretches(edges[np.concatenate([[0], changes, [len(state)]])], state[np.concatenate([[0], changes])])
+
+
+def _covered(edges: np.ndarray, starts: np.ndarray, ends: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """Whether a row runs from each edge to the next, (edges - 1,)."""
+    change = np.zeros(len(edges), np.int64)
+    np.add.at(change, np.searchsorted(edges, starts[which]), 1)
+    np.add.at(change, np.searchsorted(edges, ends[which]), -1)
+    return np.cumsum(change)[:-1] > 0
+
+
+def gaps(trace: Trace, lane: int, parts: Stretches) -> list[tuple[int, int, int]]:
+    """Where a lane has no row: start and end in nanoseconds, and the state at that time.
+
+    Args:
+        trace: Whose lane it is.
+        lane: Its number.
+        parts: Of the stretch of time that is looked at.
+    """
+    began_ns, ended_ns = int(parts.edges_ns[0]), int(parts.edges_ns[-1])
+    rows = inside(trace.rows, began_ns, ended_ns)
+    own = rows.chosen(rows.lane == lane)
+    edges = np.unique(np.concatenate([parts.edges_ns, own.start_ns, own.end_ns]))
+    edges = edges[(edges >= began_ns) & (edges <= ended_ns)]
+    starts, ends = np.maximum(own.start_ns, began_ns), np.minimum(own.end_ns, ended_ns)
+    free = ~_covered(edges, starts, ends, np.ones(len(own), bool))
+    state = parts.state[np.clip(np.searchsorted(parts.edges_ns, edges[:-1], side="right") - 1, 0, len(parts) - 1)]
+    return [(int(edges[index]), int(edges[index + 1]), int(state[index])) for index in np.flatnonzero(free).tolist()]
+
+
+def dearest(trace: Trace, count: int = 10) -> list[Call]:
+    """The calls that took most time of their own, without what ran inside them; waiting is nobody's work."""
+    named = [call for call in trace.calls if call.kind != WAIT and call.name != REST]
+    return sorted(named, key=lambda call: (-call.self_ns, call.name))[:count]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A call in two traces: seconds of its own in each; None where it is in one alone."""
+
+    name: str
+    kind: str
+    before_s: float | None
+    after_s: float | None
+
+    @property
+    def saved_s(self) -> float:
+        """Seconds that became shorter; negative where it became longer."""
+        return (self.before_s or 0.0) - (self.after_s or 0.0)
+
+
+def changes(before: Trace, after: Trace, per: tuple[float, float] = (1.0, 1.0), count: int = 10) -> list[Change]:
+    """The calls that changed most from one trace to another, the largest change first.
+
+    Args:
+        before: The first trace.
+        after: The second.
+        per: What each trace's seconds are divided by, such as its steps.
+        count: At most so many.
+    """
+    owns: list[dict[tuple[str, str], float]] = []
+    for trace, by in zip((before, after), per, strict=True):
+        owns.append({})
+        for call in trace.calls:
+            key = (call.name, call.kind)
+            owns[-1][key] = owns[-1].get(key, 0.0) + call.self_s / by
+    keys = [key for key in dict.fromkeys([*owns[0], *owns[1]]) if key[1] != WAIT]
+    found = [Change(name, kind, owns[0].get((name, kind)), owns[1].get((name, kind))) for name, kind in keys]
+    return sorted(found, key=lambda change: (-abs(change.saved_s), change.name))[:count]

@@ -1,0 +1,155 @@
+"""A card that disappears in the middle marks its rows and ends nothing else; no card is needed to see that."""
+
+import numpy as np
+import pytest
+
+from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.backends.registry import Runtime
+from lib.data.mnist import Facts
+from lib.experiments import backend_race
+from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
+from lib.experiments.backend_race import Cell, Repetition, race
+from lib.experiments.background import BackgroundTask
+from lib.experiments.failures import Marked, words
+from lib.experiments.parallel_sweeps import Method, compare
+from lib.experiments.peak_rates import measure_ceilings
+from lib.pages.backend_race import Plan
+from lib.profiling.request import Examination
+from lib.storage.records import Kind, Record
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
+from lib.views.backend_race import table
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.messages import CardLost, Item, Measured, Progress, Ready, Trained, TrainingFailed, WorkerDied
+from lib.workers.notes import Note, State
+from lib.workers.queue import Request
+
+LOST, OTHER, CPU = Runtime("jax-epoch", "gpu"), Runtime("torch", "gpu"), Runtime("numpy")
+WHY = "the graphics card no longer answers"
+
+
+class Losing(Engine):
+    """An engine whose workers answer at once, and of which some runtimes fail."""
+
+    def __init__(self, failing: dict[Runtime, Exception] | None = None) -> None:
+        super().__init__()
+        self.failing, self.asked = {LOST: CardLost(WHY)} if failing is None else failing, []
+
+    def data_facts(self, cancel):
+        yield from ()
+        return Facts("MNIST", "digest")
+
+    def _perform(self, job, cancel, request):
+        self.asked.append(job.runtime)
+        yield Ready(Facts("MNIST", "digest"))
+        if job.runtime in self.failing:
+            raise self.failing[job.runtime]
+        if job.examination is not None:
+            yield Measured("product", Measurement((1e-3,) * 3, 1, Ended.CAP), 1e9)
+        for item in (Item(training, job.runtime) for training in job.trainings):
+            yield Progress(item, FirstCall(0.1))
+            for epoch in range(item.training.epochs):
+                for first in (0, 1):
+                    yield Progress(item, Steps(epoch, first, np.ones(1, np.float32), 1e-3))
+                yield Progress(item, Epoch(epoch, 2, 0.3, 0.9, 1e-3, 1e-4, no_parameters))
+            yield Trained(item, None)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results.sqlite")
+
+
+CELLS = [Cell(runtime, size) for size in (32, 512, 4096) for runtime in (LOST, OTHER, CPU)]
+
+
+def test_a_race_goes_on_with_the_others(store):
+    engine = Losing()
+    events = list(race(CELLS, engine, store, Cancel(), Request()))
+    made = [event.cell for event in events if isinstance(event, Repetition)]
+    assert made == [cell for cell in CELLS if cell.runtime != LOST]
+    assert engine.asked.count(LOST) == 1, "its card is gone: nobody waits for it again"
+    marked = [event for event in events if isinstance(event, Record)]
+    assert {one.id for one in marked} == {one.id for one in store.records(Kind.FAILURE)}
+    assert [(one.subject["batch_size"], one.warnings) for one in marked] == [(size, (WHY,)) for size in (32, 512, 4096)]
+
+
+def test_the_table_shows_which_cells_failed_and_why(store):
+    """While the others go on, and when the page is opened again."""
+    begun = Plan(CELLS, [], list(CELLS), {}, {})
+    events = list(backend_race.records_and_notes(race(CELLS, Losing(), store, Cancel(), Request())))
+    items = [event for event in events if not isinstance(event, Note)]
+    at = begun.after(items[:2])  # one failed, one was made
+    assert at.left == [CELLS[2], *CELLS[3:]]
+    assert begun.after(items).left == []
+    for failed in (begun.after(items).failed, backend_race.failures(CELLS, store.records())):
+        assert failed == {cell: WHY for cell in CELLS if cell.runtime == LOST}
+        rows = table([LOST, CPU], [32], {}, None, None, failed)["rows"][:2]
+        assert [row["cells"][0]["text"] for row in rows] == ["failed", "–"]
+        assert rows[0]["cells"][0]["title"] == WHY
+
+
+MEASURED = {
+    "ceilings": lambda engine, store: measure_ceilings([LOST, OTHER, CPU], engine, store, Cancel()),
+    "anatomy": lambda engine, store: measure_tasks(
+        [AnatomyTask(runtime, Examination("parts")) for runtime in (LOST, OTHER, CPU)],
+        engine,
+        store,
+        Cancel(),
+        Request(),
+    ),
+    "sweeps": lambda engine, store: compare(
+        [Method(runtime.backend, runtime.label, "", runtime, "sequential") for runtime in (LOST, OTHER, CPU)],
+        1,
+        engine,
+        store,
+        Cancel(),
+        Request(),
+    ),
+}
+
+
+@pytest.mark.parametrize("measured", MEASURED)
+def test_whatever_is_measured_goes_on_with_the_others(measured, store):
+    events = list(MEASURED[measured](Losing(), store))
+    (marked,) = store.records(Kind.FAILURE)
+    assert marked in events
+    assert (marked.subject["backend"], marked.subject["device"], marked.warnings) == ("jax-epoch", "gpu", (WHY,))
+    assert len([one for one in store.records() if one.kind != Kind.FAILURE]) == 2
+
+
+def rows(marked, runtime, outcomes):
+    """What comes of rows that fail with these errors, or not (None)."""
+
+    def measure(error):
+        yield "begun"
+        if error is not None:
+            raise error
+
+    for number, error in enumerate(outcomes):
+        yield list(marked.row(f"row {number}", runtime, {"batch_size": number}, lambda error=error: measure(error)))
+
+
+def test_what_fails_once_is_tried_again_and_twice_in_a_row_is_given_up(store):
+    """A batch that is too large for the card's memory costs no other row."""
+    error = TrainingFailed("there is not enough memory")
+    found = list(rows(Marked(store), OTHER, [error, None, WorkerDied("it died"), error, None]))
+    assert [len(one) for one in found] == [2, 1, 2, 2, 1]
+    assert found[1] == ["begun"]
+    (last,) = [one for one in store.records() if one.subject["batch_size"] == 4]
+    assert words(last) == "PyTorch, eager, GPU: there is not enough memory", "not tried any more"
+
+
+def test_on_a_processor_an_error_ends_it(store):
+    with pytest.raises(TrainingFailed, match="no memory"):
+        list(rows(Marked(store), CPU, [TrainingFailed("no memory")]))
+    assert store.records() == []
+
+
+def test_who_watches_is_told_and_the_rest_arrives(store):
+    task = BackgroundTask(lambda: race(CELLS, Losing(), store, Cancel(), Request()), Cancel())
+    task.thread.join(20)
+    now = task.view()
+    assert (now.state, now.problem) == (State.FAILED, f"JAX, one call an epoch, GPU: {WHY}")
+    assert len([item for item in now.items if isinstance(item, Repetition)]) == 6

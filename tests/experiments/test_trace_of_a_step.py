@@ -1,0 +1,128 @@
+"""Traces of a step: profiled in a worker and saved, shipped, or read from what somebody brings."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lib.backends.registry import Runtime
+from lib.experiments import trace_of_a_step as experiment
+from lib.experiments.trace_of_a_step import Brought, profile, read_files, saved, shipped, task_of
+from lib.profiling.request import PLAIN, PROFILED
+from lib.profiling.traces.form import Trace
+from lib.spec import Network
+from lib.storage.records import Kind, Record
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.messages import Measured, TrainingFailed
+from lib.workers.notes import Note
+from lib.workers.queue import Request
+
+TORCH = Path(__file__).parents[1] / "profiling" / "traces" / "torch_step.json"
+TASK = task_of(Runtime("jax-step"), Network((16,)), 32)
+
+
+class StandIn(Engine):
+    """An engine whose worker writes this file as its profile; none where there is no text."""
+
+    def __init__(self, text=""):
+        super().__init__()
+        self.text, self.folders = text, []
+
+    def examine(self, runtime, examination, cancel, request=None):
+        self.folders.append(Path(examination.folder))
+        yield Measured(PLAIN, Measurement((1e-4,) * 3, 1, Ended.CAP), 1.0)
+        if self.text:
+            (Path(examination.folder) / "trace.json").write_text(self.text)
+        yield Measured(PROFILED, Measurement((3e-4,), 2, Ended.CAP), 1.0)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
+    return Store(tmp_path / "results.sqlite")
+
+
+def made(engine, store, cancel=None):
+    return list(profile(TASK, engine, store, cancel or Cancel(), Request()))
+
+
+def test_a_profile_is_recorded_in_the_worker_and_saved(engine, store):
+    items = made(engine, store)
+    assert [type(item) for item in items if not isinstance(item, Note)] == [Record, Record, Trace]
+    trace = items[-1]
+    assert trace.title == "JAX, one call a step, batch size 32, hidden layers 16"
+    assert trace.about["steps"] >= 1
+    assert trace.about["plain_step_s"] > 0
+    again = saved(TASK, store.records(Kind.ANATOMY))
+    assert again is not None
+    assert (again.title, again.n_rows, dict(again.about)) == (trace.title, trace.n_rows, dict(trace.about))
+
+
+def test_what_was_saved_is_served_only_with_the_records_that_it_belongs_to(store):
+    engine = StandIn(TORCH.read_text())
+    made(engine, store)
+    assert saved(TASK, store.records()) is not None
+    assert saved(task_of(Runtime("jax-step"), Network((16,)), 64), store.records()) is None
+    assert saved(TASK, []) is None
+    made(StandIn(TORCH.read_text()), store)
+    experiment._file(TASK).write_text("{}")
+    assert saved(TASK, store.records()) is None, "a damaged file is no trace"
+    assert not any(folder.exists() for folder in engine.folders), "nothing of the profiler is left"
+
+
+def test_the_oldest_profiles_go(store, monkeypatch):
+    monkeypatch.setattr(experiment, "MAX_SAVED", 1)
+    other = task_of(Runtime("jax-step"), Network(()), 32)
+    list(profile(other, StandIn(TORCH.read_text()), store, Cancel(), Request()))
+    made(StandIn(TORCH.read_text()), store)
+    assert [path.name for path in experiment._file(TASK).parent.iterdir()] == ["jax-step-cpu-16-32.json"]
+
+
+@pytest.mark.parametrize(("text", "why"), [("", "wrote no file"), ("nonsense", "could not be read: it is text")])
+def test_a_profile_that_is_none_is_a_failure_in_a_sentence(store, text, why):
+    with pytest.raises(TrainingFailed, match=why):
+        made(StandIn(text), store)
+
+
+def test_a_cancel_leaves_no_trace(store):
+    cancel = Cancel()
+    cancel.set()
+    assert not [item for item in made(StandIn(TORCH.read_text()), store, cancel) if isinstance(item, Trace)]
+
+
+def test_three_traces_are_shipped_in_plain_text_and_few_bytes():
+    assert [trace.made_by.split("'")[0] for trace in shipped()] == ["JAX", "TensorFlow", "PyTorch"]
+    files = list(experiment.SHIPPED.glob("*.json"))
+    assert sum(path.stat().st_size for path in files) < 200_000
+    for trace in shipped():
+        assert len(trace.rows) > 100
+        assert {"machine", "versions", "measured_at", "steps"} <= trace.about.keys()
+        assert any(call.kind == "kernel" for call in trace.calls)
+
+
+def test_files_are_read_and_those_that_are_none_are_told(tmp_path):
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps({"a": 1}))
+    found = [
+        item
+        for item in read_files([("torch.json", TORCH.read_bytes()), ("bad.json", bad), ("none", b"")], Cancel())
+        if isinstance(item, Brought)
+    ]
+    assert [(one.name, one.trace is not None) for one in found] == [
+        ("torch.json", True),
+        ("bad.json", False),
+        ("none", False),
+    ]
+    assert (
+        found[1].problem == 'bad.json: it is JSON, but has no list of "traceEvents"; export the trace as Chrome JSON.'
+    )
+    assert found[2].problem == "none: it is empty; save the trace again."
+
+
+def test_a_reader_that_takes_too_long_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "READ_LIMIT_S", -1.0)
+    (one,) = [item for item in read_files([("torch.json", TORCH.read_bytes())], Cancel()) if isinstance(item, Brought)]
+    assert "took more than" in one.problem

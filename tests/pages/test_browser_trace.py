@@ -1,0 +1,59 @@
+"""The traces in a real browser: one that is recorded, files dropped on the page, sound and not, and two compared."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.browser import MARKS, assert_accessible, serving
+from tests.profiling.traces.files import API_SUM, nsight
+
+TORCH = Path(__file__).parents[1] / "profiling" / "traces" / "torch_step.json"
+pytestmark = MARKS
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("cache"), "notebooks/trace_of_a_step.py") as served:
+        yield served
+
+
+def said(page, words, timeout=60_000):
+    page.wait_for_function(
+        "words => [...document.querySelectorAll('.lab-sentence, .lab-problem, .lab-note')]"
+        ".some(e => e.innerText.includes(words))",
+        arg=words,
+        timeout=timeout,
+    )
+
+
+def test_a_step_is_profiled_files_are_read_and_traces_compared(page, server, tmp_path):
+    page.goto(f"{server[0]}/?live.hidden=16")
+    state = "document.querySelector('.lab-state b')?.innerText"
+    page.wait_for_function(f"() => {state} === 'Done'", timeout=90_000)
+    said(page, "under the profiler")
+    assert page.locator(".lab-figure svg").count() >= 4, "lanes and shares, of the live trace and of a shipped one"
+    before = page.locator(".lab-sentence").first.inner_text()
+    page.get_by_role("slider").nth(1).focus()  # where the part begins
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function(
+        "before => document.querySelector('.lab-sentence')?.innerText !== before", arg=before, timeout=10_000
+    )
+    page.wait_for_function("() => location.search.includes('live.part=0.4')", timeout=10_000)
+    assert page.evaluate(f"() => {state}") == "Done", "a part is drawn, not measured again"
+    assert page.get_by_label("or the path of a larger file").count() == 0, "a viewer names no path"
+    said(page, "recorded by this project")
+
+    report, broken = tmp_path / "report.csv", tmp_path / "broken.json"
+    report.write_text(API_SUM)
+    broken.write_text(TORCH.read_text()[:5000])
+    export = nsight(tmp_path / "export.sqlite", 200)
+    page.locator("input[type=file]").first.set_input_files([str(one) for one in (export, TORCH, report, broken)])
+    said(page, "broken.json: it is cut off or damaged")
+    said(page, "Nsight Systems · 1,400 rows")
+    page.get_by_label("Trace", exact=True).select_option(label="report.csv")
+    said(page, "cuCtxSetCurrent alone takes 61%")
+    page.locator("summary", has_text="all calls").last.click()
+    assert page.locator("table.trace-calls", has_text="published calls").count() == 1
+    page.get_by_label("Second", exact=True).select_option(label="torch_step.json")
+    said(page, "The profile of the second takes")
+    assert_accessible(page)

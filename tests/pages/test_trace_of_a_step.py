@@ -1,0 +1,75 @@
+"""The page of traces: who may name a path, what is shown of a choice, and what a part may be."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from lib.experiments.trace_of_a_step import shipped
+from lib.pages import trace_of_a_step as page
+from lib.pages.streaming import Stage
+from lib.pages.url_state import Address
+
+
+@pytest.fixture
+def mode(monkeypatch):
+    def served_as(name):
+        monkeypatch.setattr(page.mo, "app_meta", lambda: SimpleNamespace(mode=name, request=None))
+
+    return served_as
+
+
+def test_a_path_is_read_for_who_edits_and_never_for_a_viewer(mode):
+    """Whatever a browser sends in place of the field that it does not have."""
+    said = {"files": [SimpleNamespace(name="a.json", contents=b"{}")], "path": " /etc/passwd "}
+    mode("run")
+    assert page.files_of(said) == (("a.json", b"{}"),)
+    assert "path" not in page.drop().elements
+    mode("edit")
+    assert page.files_of(said) == (("a.json", b"{}"), ("passwd", Path("/etc/passwd")))
+    assert "path" in page.drop().elements
+
+
+def test_nothing_brought_is_nothing_to_read(mode):
+    mode("edit")
+    assert page.files_of({"files": None, "path": ""}) == ()
+
+
+def test_the_project_s_traces_are_shown_and_compared_at_once():
+    panel = page.file_panel(Address(), (), None)
+    assert panel.value["trace"] == shipped()[0].title
+    text = page.show_file(panel, (), None).text
+    assert "recorded by this project" in text
+    assert "arithmetic runs" in text
+    told = page.compare(page.compare_panel((), None), (), None).text
+    assert "A step of the second takes" in told
+
+
+def test_what_was_brought_comes_first():
+    brought = (shipped()[2],)
+    assert page.file_panel(Address(), brought, None).value["trace"] == shipped()[2].title
+    live = shipped()[1]
+    assert page.compare_panel((), live).value["after"] == f"{live.title} (2)"
+
+
+def test_a_choice_that_is_no_more_is_a_sentence():
+    panel = page.file_panel(Address(), (), None)
+    panel.elements["trace"]._value = "gone"
+    panel._value = {"trace": "gone", "part": [0.0, 1.0]}
+    assert "Choose a trace." in page.show_file(panel, (), None).text
+
+
+@pytest.mark.parametrize(
+    ("ends", "part"), [((0.2, 0.6), (0.2, 0.6)), ((0.5, 0.5), (0.45, 0.55)), ((1, 1), (0.95, 1)), ((0, 0), (0, 0.05))]
+)
+def test_a_part_is_never_empty(ends, part):
+    assert page._part(ends) == pytest.approx(part)
+
+
+def test_settings_that_cannot_be_used_are_refused_on_the_page(monkeypatch):
+    shown = []
+    monkeypatch.setattr(page, "refuse", lambda _stage, _controls, error: shown.append(str(error)))
+    panel = SimpleNamespace(value={"by": "jax-step/cpu", "size": 32, "hidden": "x", "part": [0, 1], "again": 0})
+    page.live(Stage(None, None), panel, SimpleNamespace(text=""), shown.append)  # pyright: ignore[reportArgumentType]
+    assert len(shown) == 1
+    assert "hidden layers: expected widths" in shown[0]

@@ -1,0 +1,83 @@
+"""Run in a process of its own by `test_feeds_of_tensorflow`: what TensorFlow's feeds yield, as JSON."""
+
+import json
+import sys
+
+import numpy as np
+
+from lib.profiling import feeds_of_tensorflow
+from lib.profiling.harness import Subject
+from lib.profiling.input_pipeline import Preprocessing
+from lib.profiling.placement import measure_placement
+from lib.profiling.request import FEEDS, Examination, NotMeasured, Pipeline
+from lib.profiling.run import examine
+from lib.spec import Network
+from tests.conftest import make_small_data
+
+DATA = make_small_data()
+SUBJECT = Subject(Network((4,)), 32, DATA, "cpu")
+N_BATCHES = 5
+
+
+class Damaged(Preprocessing):
+    """Raises at an image in the third batch."""
+
+    def __call__(self, image):
+        if np.array_equal(image, DATA.x_train[70]):
+            raise ValueError("image 70 is damaged")
+        return image
+
+
+def labels_of(feed):
+    """The labels of the first batches, and whether each image stands with its own label."""
+    batches = feed.open()
+    labels, together = [], True
+    for _ in range(N_BATCHES):
+        images, known = (np.asarray(part) for part in next(batches))
+        together &= all(
+            (DATA.x_train[DATA.y_train == label] == image).all(axis=1).any()
+            for image, label in zip(images, known, strict=True)
+        )
+        labels += known.tolist()
+    batch = next(batches)
+    losses = [feed.step(batch) for _ in range(2)]
+    feed.close()
+    return {"labels": labels, "together": together, "losses": losses}
+
+
+def raised(preprocess, name):
+    feed = feeds_of_tensorflow.feed(Pipeline(name, 640, 32, 0.1), preprocess, SUBJECT)
+    batches = feed.open()
+    try:
+        for _ in range(N_BATCHES):
+            next(batches)
+    except Exception as error:
+        return feeds_of_tensorflow.explained(error)
+    return ""
+
+
+def main():
+    names = list(FEEDS["keras-tensorflow"])
+    found = {
+        "fed": {
+            name: labels_of(feeds_of_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Preprocessing(1, False), SUBJECT))
+            for name in names
+        },
+        "raised": {name: raised(Damaged(1, False), name) for name in names if name not in ("shuffle", "cache")},
+        "placed": {name: measured.block_s[0] for name, measured, _ in filter(None, measure_placement(SUBJECT))},
+    }
+    try:
+        list(examine("keras-tensorflow", "cpu", Examination("pipelines", pipelines=(SLOW_CACHE,)), DATA))
+    except NotMeasured as error:
+        found["slow cache"] = str(error)
+    measured = examine(
+        "keras-tensorflow", "cpu", Examination("pipelines", pipelines=(Pipeline("cache", 640, 32, 0.05),)), DATA
+    )
+    found["cached"] = {name: row.block_s for name, row, _ in filter(None, measured)}
+    json.dump(found, sys.stdout)
+
+
+SLOW_CACHE = Pipeline("cache", 100_000, 32, 5.0)
+
+if __name__ == "__main__":
+    main()

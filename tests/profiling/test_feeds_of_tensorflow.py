@@ -1,0 +1,73 @@
+"""TensorFlow's feeds, in a process of their own, because this one has Keras on JAX."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lib.backends.registry import Runtime, unavailable, worker_environment
+from lib.profiling.request import FEEDS
+from tests.conftest import ROOT, make_small_data
+
+RUNTIME = Runtime("keras-tensorflow")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(unavailable(RUNTIME) is not None, reason="TensorFlow is not installed"),
+]
+FED = list(FEEDS["keras-tensorflow"])
+
+
+@pytest.fixture(scope="module")
+def found():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.profiling.tensorflow_feeds"],
+        cwd=ROOT,
+        env=os.environ | worker_environment(RUNTIME, None),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", FED)
+def test_every_feed_brings_the_same_images_each_with_its_label(found, name):
+    fed, labels = found["fed"][name], make_small_data().y_train.tolist()
+    assert fed["together"]
+    if name == "shuffle":
+        assert fed["labels"] != labels[: len(fed["labels"])]
+    else:
+        assert fed["labels"] == labels[: len(fed["labels"])]
+
+
+@pytest.mark.parametrize("name", FED)
+def test_a_step_trains(found, name):
+    first, second = found["fed"][name]["losses"]
+    assert 0 < second <= first, "at a tiny rate, on one batch twice"
+
+
+@pytest.mark.parametrize("name", [name for name in FED if name not in ("shuffle", "cache")])
+def test_what_a_worker_thread_raised_is_one_line(found, name):
+    assert found["raised"][name] == "ValueError: image 70 is damaged"
+
+
+def test_a_cache_that_would_take_too_long_is_refused(found):
+    assert found["slow cache"].startswith("filling the cache with 100,000 images of 5 ms takes 500 s")
+
+
+def test_a_filled_cache_preprocesses_nothing(found):
+    """32 images of 50 μs take 1.6 ms at least, as long as they are preprocessed."""
+    assert min(found["cached"]["0/data"]) < 1.6e-3 <= min(found["cached"]["0/first"])
+
+
+def test_operations_are_counted_where_they_ran(found):
+    placed = found["placed"]
+    assert {name.split("/")[1] for name in placed if name.count("/") == 2} == {"CPU"}
+    products = sum(count for name, count in placed.items() if "MatMul" in name)
+    assert products >= 3, "two layers forward, and at least the output layer backward"
+    assert any(name.startswith("IteratorGetNext/") for name in placed)
+    assert placed["gpus"] == 0

@@ -1,0 +1,39 @@
+"""A fresh process: it sends every stage in its order, and ends when nobody listens any more."""
+
+import time
+
+import pytest
+
+from lib.backends.registry import Runtime, unavailable
+from lib.profiling.fresh_model import FRESH, REPEATED
+from lib.workers.engine import complete_environment
+from lib.workers.process import Process
+
+RUNTIME = Runtime("keras-tensorflow")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(unavailable(RUNTIME) is not None, reason="TensorFlow is not installed"),
+]
+
+
+def test_every_stage_is_sent_and_the_first_time_includes_what_later_ones_find():
+    process = Process("lib.profiling.fresh_model", ("16", "cpu"), complete_environment(RUNTIME))
+    try:
+        rows = list(iter(process.connection.recv, None))
+    finally:
+        process.kill()
+    found = dict(rows)
+    assert [name for name, _ in rows if name in FRESH] == list(FRESH)
+    assert set(found) == {*FRESH, *REPEATED}
+    assert found["step"][0] > min(found["step again"]), "the first is traced and compiled"
+    assert all(s > 0 for seconds in found.values() for s in seconds)
+
+
+def test_it_ends_when_nobody_listens():
+    process = Process("lib.profiling.fresh_model", ("16", "cpu"), complete_environment(RUNTIME))
+    process.connection.close()
+    limit = time.monotonic() + 30
+    while process.alive and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert not process.alive
+    process.kill()

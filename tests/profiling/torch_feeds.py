@@ -1,0 +1,26 @@
+"""Run in a process of its own by `test_feeds_of_torch`: opens a loader with two workers, prints their ids."""
+
+import os
+import time
+
+import psutil
+
+from lib.profiling import feeds_of_torch
+from lib.profiling.harness import Subject
+from lib.profiling.input_pipeline import Preprocessing
+from lib.profiling.request import Pipeline
+from lib.spec import Network
+from tests.conftest import make_small_data
+
+
+def main():
+    subject = Subject(Network((4,)), 32, make_small_data(), "cpu")
+    feed = feeds_of_torch.feed(Pipeline("loader-2", 640), Preprocessing(1, False), subject)
+    next(feed.open())
+    children = psutil.Process(os.getpid()).children(recursive=True)
+    print(" ".join(str(child.pid) for child in children), flush=True)
+    time.sleep(60)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Files of every format for the tests, made here: none of Nsight's is from a card, only its schema is.
+
+The tables and columns of Nsight Systems are those of its documented SQLite export; the XSpace is encoded by hand, from
+the fields of `xplane.proto`, so that a plane of a card can be read where there is none.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+NSIGHT = """
+CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER,
+    globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL,
+    callchainId INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+    contextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER,
+    shortName INTEGER NOT NULL, graphNodeId INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+    contextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, bytes INTEGER NOT NULL,
+    copyKind INTEGER NOT NULL);
+"""
+NAMES = ("cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuGraphLaunch", "cuStreamSynchronize", "gemm", "relu_kernel")
+THREAD = (7 << 24) + 4711
+
+
+def nsight(path: Path, steps: int, step_ns: int = 100_000) -> Path:
+    """An export of so many steps: copy, launch, graph and wait on the host; a copy and two kernels on the card."""
+    with sqlite3.connect(path) as database:
+        database.executescript(NSIGHT)
+        database.executemany("INSERT INTO StringIds VALUES (?, ?)", list(enumerate(NAMES)))
+        at = [(step * step_ns, 4 * step) for step in range(steps)]
+        host = [
+            (began + offset, began + offset + length, None, THREAD, first + call, call, 0, None)
+            for began, first in at
+            for call, offset, length in ((1, 0, 10_000), (0, 12_000, 5_000), (2, 20_000, 8_000), (3, 30_000, 60_000))
+        ]
+        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?, ?, ?, ?)", host)
+        kernels = [
+            (began + offset, began + offset + length, 0, 1, 7, first, None, name, name, None)
+            for began, first in at
+            for name, offset, length in ((4, 40_000, 20_000), (5, 65_000, 5_000))
+        ]
+        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", kernels)
+        copies = [(began + 5_000, began + 9_000, 0, 1, 7, first + 1, None, 100_352, 1) for began, first in at]
+        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", copies)
+    database.close()
+    return path
+
+
+API_SUM = """Time (%),Total Time (ns),Num Calls,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name
+ 61.0,870000000,98168,8862.4,8000.0,900,91000,100.0,cuCtxSetCurrent
+ 39.0,560000000,6144,91145.8,90000.0,1000,910000,100.0,cuMemcpyDtoHAsync
+"""
+GPU_TRACE = """Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,Bytes (MB),Device,Ctx,Strm,Name
+1000,500,11,1,1,1,32,,NVIDIA L4 (0),1,7,"gemm<float, 4>"
+2000,300,12,,,,,0.1,NVIDIA L4 (0),1,7,[CUDA memcpy Host-to-Device]
+"""
+API_TRACE = """Start (ns),Duration (ns),Name,Result,CorrID,Pid,Tid,T-Pri,Thread Name
+900,50,cuLaunchKernel,0,11,3,4,20,python
+"""
+
+
+def chrome(events: Iterable[dict], **head: object) -> str:
+    return json.dumps(head | {"traceEvents": list(events)})
+
+
+def event(name: str, start_us: float, duration_us: float, tid: object = 1, **more: object) -> dict:
+    return {"ph": "X", "pid": 1, "tid": tid, "name": name, "ts": start_us, "dur": duration_us} | more
+
+
+def varint(value: int) -> bytes:
+    found = b""
+    while value > 127:
+        found += bytes([value & 127 | 128])
+        value >>= 7
+    return found + bytes([value])
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    """A field of a protocol buffer: a number, or bytes with their length."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def xspace(planes: dict[str, dict[str, list[tuple[str, int, int, dict[str, int]]]]]) -> bytes:
+    """An XSpace of planes by name, of lines by name, of events: name, start and duration in nanoseconds, stats."""
+    space = b""
+    for plane_name, lines in planes.items():
+        events = [one for line in lines.values() for one in line]
+        names = {name: number for number, name in enumerate(dict.fromkeys(one[0] for one in events), 1)}
+        stats = {name: number for number, name in enumerate(dict.fromkeys(key for one in events for key in one[3]), 1)}
+        plane = field(2, plane_name.encode())
+        for line_name, members in lines.items():
+            line = field(2, line_name.encode()) + field(3, 1_000)
+            for name, start_ns, duration_ns, told in members:
+                one = field(1, names[name]) + field(2, start_ns * 1000) + field(3, duration_ns * 1000)
+                one += b"".join(field(4, field(1, stats[key]) + field(4, value)) for key, value in told.items())
+                line += field(4, one)
+            plane += field(3, line)
+        for place, known in ((4, names), (5, stats)):
+            for name, number in known.items():
+                described = field(1, number) + field(2, name.encode())
+                plane += field(place, field(1, number) + field(2, described))
+        space += field(1, plane)
+    return space

@@ -1,0 +1,99 @@
+"""A format is told by a file's content; what is none is named; and the reader's process survives what kills it."""
+
+import io
+import zipfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.experiments.trace_of_a_step import Reader
+from lib.profiling.traces import chrome, nsight_csv, nsight_sqlite, reading, xplane
+from lib.profiling.traces.form import Refused, Trace, written
+from lib.workers.cancel import Cancel
+from tests.profiling.traces.files import API_SUM, nsight, xspace
+
+TORCH = Path(__file__).with_name("torch_step.json")
+
+
+def zipped():
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("a", "b")
+    return buffer.getvalue()
+
+
+def test_each_format_is_told_by_its_content(tmp_path):
+    heads = {
+        chrome.read: [b' {"traceEvents": []}', b"[]", b"\x1f\x8b\x08"],
+        nsight_csv.read: [API_SUM.encode(), b"\xef\xbb\xbf" + API_SUM.encode()],
+        xplane.read: [xspace({"/host:CPU": {}})],
+        nsight_sqlite.read: [nsight(tmp_path / "a.sqlite", 1).read_bytes()[: reading.HEAD]],
+        reading._saved: [written(chrome.read(TORCH, "torch")).encode()],
+    }
+    for reader, known in heads.items():
+        for head in known:
+            assert reading.reader_of(head[: reading.HEAD]) is reader
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "it is empty"),
+        (b" \n", "it is empty"),
+        (zipped(), "looks like a ZIP archive"),
+        (b"<!DOCTYPE html>", "looks like a page of HTML"),
+        (b"\x89PNG\r\n", "looks like a picture"),
+        (b"%PDF-1.7", "looks like a PDF"),
+        (b"\x00\x01\x02" * 50, "a binary file of another kind"),
+        (b"hello", "no report of nsys stats"),
+        (b'"a string"', "no report of nsys stats"),
+    ],
+)
+def test_what_is_no_trace_is_refused_by_what_it_looks_like(tmp_path, content, why):
+    path = tmp_path / "trace.json"
+    path.write_bytes(content)
+    with pytest.raises(Refused, match=why):
+        reading.read(path, "trace.json")
+
+
+@given(
+    st.binary(max_size=300), st.sampled_from([b"", b"{", b"[", b"\n\x20", b"SQLite format 3\0", b"\x1f\x8b", b"Name,"])
+)
+def test_any_bytes_are_a_trace_or_a_sentence(tmp_path_factory, content, head):
+    path = tmp_path_factory.getbasetemp() / "any"
+    path.write_bytes(head + content)
+    told = ""
+    try:
+        assert isinstance(reading.read(path, "any"), Trace)
+    except Refused as why:
+        told = str(why)
+    assert not told or 10 < len(told) < 600
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(Refused, match="cannot be opened"):
+        reading.read(tmp_path / "nowhere", "nowhere")
+    with pytest.raises(Refused, match="cannot be opened"):
+        reading.read(tmp_path, "a folder")
+
+
+def test_the_reader_s_process_reads_one_after_another_and_says_what_it_refuses(tmp_path):
+    empty = tmp_path / "empty"
+    empty.touch()
+    with closing(Reader()) as reader:
+        with pytest.raises(Refused, match="it is empty"):
+            reader.read(empty, "empty", Cancel())
+        trace = reader.read(TORCH, "torch", Cancel())
+        assert trace is not None
+        assert trace.n_rows > 50
+        cancelled = Cancel()
+        cancelled.set()
+        slow = tmp_path / "slow"
+        slow.write_text('{"traceEvents": [' + " " * 50_000_000)
+        assert reader.read(slow, "slow", cancelled) is None
+        reader._process.kill(wait=True)
+        with pytest.raises(Refused, match="its reader ended"):
+            reader.read(TORCH, "torch", Cancel())

@@ -1,0 +1,164 @@
+"""A trace as a reader sees it: charts of bounded size, sentences that its rows bear, names that are no HTML."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import altair as alt
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.experiments import published
+from lib.experiments.trace_of_a_step import shipped
+from lib.profiling.traces import nsight_csv, nsight_sqlite
+from lib.profiling.traces.explanation import waited_for
+from lib.profiling.traces.form import Collector
+from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PYTHON
+from lib.views import trace_of_a_step as view
+from lib.views.trace_meanings import hidden
+from tests.profiling.traces.files import API_SUM, nsight
+
+
+def trace_of(rows, **about):
+    found = Collector()
+    for lane, role, kind, name, start, length in rows:
+        found.add(found.lane(lane, lane, role), name, kind, start, length)
+    return found.trace("made", "a test", **about)
+
+
+# 1 μs of which arithmetic runs a quarter, and the rest waits for dispatch.
+QUARTER = trace_of([("main", "host", DISPATCH, "call", 0, 1000), ("worker", "host", KERNEL, "gemm", 500, 250)])
+
+
+def marks(chart):
+    return chart.spec["datasets"]["rows"]
+
+
+@pytest.mark.parametrize("trace", shipped(), ids=lambda trace: trace.made_by.split("'")[0])
+def test_a_shipped_trace_is_drawn_and_told(trace):
+    chart = view.timeline_chart(trace, 0.0, 1.0)
+    alt.Chart.from_dict(chart.spec)
+    drawn = marks(chart)
+    assert 0 < len(drawn) <= view.MAX_MARKS + view.MAX_WAITS
+    assert {mark["row"] for mark in drawn} <= set(chart.spec["layer"][0]["encoding"]["y"]["scale"]["domain"])
+    low, high = chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    assert all(low <= mark["from"] <= mark["to"] <= high + 1e-6 for mark in drawn)
+    assert "arithmetic runs" in view.sentence(trace, 0.0, 1.0)
+    assert view.dearest_list(trace).count("<li>") == 10
+
+
+def test_the_sentence_says_what_the_rows_say():
+    assert view.sentence(QUARTER, 0.0, 1.0) == (
+        "In these 1\u202fμs arithmetic runs 25% of the time; the rest waits, for dispatch 75%."
+    )
+    assert view.sentence(QUARTER, 0.5, 0.75).endswith("arithmetic runs 100% of the time.")
+
+
+def test_what_the_profiler_costs_is_told_where_it_was_measured():
+    told = view.sentence(replace(QUARTER, about={"profiled_step_s": 3e-4, "plain_step_s": 1e-4, "steps": 7}), 0.0, 1.0)
+    assert "300\u202fμs under the profiler (7 steps) and 100\u202fμs without it. What the profiler adds" in told
+    alike = view.sentence(replace(QUARTER, about={"profiled_step_s": 1e-4, "plain_step_s": 1e-4}), 0.0, 1.0)
+    assert "What the profiler adds" not in alike
+
+
+def test_shares_are_of_the_whole_and_meet():
+    chart = view.shares_chart({"one": waited_for(QUARTER, *QUARTER.span_ns)})
+    bars = marks(chart)
+    assert bars[0]["to"] == pytest.approx(0.25)
+    assert all(a["to"] == b["from"] for a, b in pairwise(bars))
+    assert bars[-1]["to"] == pytest.approx(1.0)
+
+
+def test_a_card_s_gaps_are_coloured_by_who_was_waited_for(tmp_path):
+    trace = nsight_sqlite.read(nsight(tmp_path / "a.sqlite", 3), "card")
+    faint = [mark for mark in marks(view.timeline_chart(trace, 0.0, 1.0)) if mark["opacity"] < 1]
+    assert {mark["row"] for mark in faint} == {"device 0, stream 7"}
+    assert {view.COLORS[LAUNCH], view.COLORS[view.NOBODY]} <= {mark["color"] for mark in faint}
+
+
+def test_the_article_s_counts_stand_beside_the_same_calls(tmp_path):
+    path = tmp_path / "report.csv"
+    path.write_text(API_SUM)
+    trace = nsight_csv.read(path, "report")
+    text = view.calls_table(trace)
+    assert "published calls" in text
+    assert text.count("98,168") == 2, "measured and published"
+    assert "cuCtxSetCurrent alone takes 61%" in view.sentence(trace, 0.0, 1.0)
+    assert "no lanes" in view.hidden_list(trace)
+    other = view.calls_table(QUARTER)
+    assert "published calls" not in other
+    assert "1,500 steps and 375 batches" in other
+
+
+def test_the_published_figures_are_the_article_s():
+    assert sum(calls for _, _, calls, _ in published.CUDA_CALLS) == 135_731
+    assert sum(total for *_, total in published.CUDA_CALLS) == pytest.approx(2.45)
+
+
+def test_what_is_hidden_is_said(tmp_path):
+    graphs = nsight_sqlite.read(nsight(tmp_path / "a.sqlite", 3), "card")
+    assert any("3 launches of a CUDA graph" in text for text in hidden(graphs))
+    epoch = trace_of(
+        [("main", "host", DISPATCH, "while.1", 0, 10), ("main", "host", DISPATCH, "PjitFunction(f)", 20, 5)]
+    )
+    assert any("1 loop of a compiled program" in text for text in hidden(epoch))
+    assert hidden(QUARTER) == []
+    assert any("Drawn are 2 of 9 rows" in text for text in hidden(replace(QUARTER, n_rows=9)))
+
+
+def test_two_traces_are_compared_a_step_where_both_know_their_steps():
+    slow = replace(QUARTER, about={"steps": 1})
+    quick = trace_of([("main", "host", DISPATCH, "call", 0, 400), ("worker", "host", KERNEL, "gemm", 0, 250)])
+    told = view.comparison_sentence(slow, replace(quick, about={"steps": 2}))
+    assert told.startswith(
+        "A step of the second takes 0.2\u202fμs instead of 1\u202fμs; shortened most: dispatch, by 0.68"
+    )
+    assert told.endswith("One profile of each: no spread is known.")
+    assert view.comparison_sentence(slow, quick).startswith("The profile of the second takes")
+    assert "about as long in both" in view.comparison_sentence(slow, slow)
+    assert "first, a step" in view.changes_table(slow, slow)
+    assert "first, the profile" in view.changes_table(slow, quick)
+
+
+def test_traces_of_one_title_are_told_apart():
+    assert list(view.titles([QUARTER, QUARTER, QUARTER])) == ["made", "made (2)", "made (3)"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text(max_size=8),
+            st.sampled_from(["python", "host", "device"]),
+            st.sampled_from(KINDS),
+            st.text(max_size=8) | st.just("<script>alert(1)</script>"),
+            st.integers(0, 10**6),
+            st.integers(1, 10**6),
+        ),
+        max_size=20,
+    ),
+    st.floats(0, 1),
+    st.floats(0, 1),
+)
+def test_any_rows_are_drawn_and_told_without_markup_of_theirs(rows, a, b):
+    trace = trace_of(rows)
+    low, high = min(a, b), max(a, b)
+    if len(trace.rows):
+        rows_drawn = marks(view.timeline_chart(trace, low, high))
+        assert all(np.isfinite([mark["from"], mark["to"]]).all() for mark in rows_drawn)
+        assert view.sentence(trace, low, high)
+    text = (
+        view.dearest_list(trace) + view.calls_table(trace) + view.changes_table(trace, trace) + view.hidden_list(trace)
+    )
+    assert "<script" not in text
+
+
+def test_a_lane_of_python_is_first_and_a_card_last():
+    trace = trace_of(
+        [
+            ("card", "device", KERNEL, "gemm", 0, 5),
+            ("other", "host", DISPATCH, "call", 0, 5),
+            ("main", "python", PYTHON, "f", 0, 5),
+        ]
+    )
+    assert list(view._lanes(trace).values()) == ["main", "other", "card"]
