@@ -19,6 +19,7 @@ from lib.storage.records import Kind
 from lib.storage.store import Store
 from lib.views import recorded_gpus
 from lib.views import single_operations as view
+from lib.views.chart import Chart
 
 
 def _panels() -> dict[str, Controls]:
@@ -250,7 +251,7 @@ def _paint_first(running: BackgroundTask, saved: bool, todo: Sequence[Task], con
     words = now.note or f"{len(points)} of {len(todo)} libraries, each in fresh processes"
     return paint_figures(
         now,
-        {"seconds before the first result, in a fresh process": view.first_chart(points, _names(todo))},
+        {"seconds before the first result, in a fresh process": _with_legend(view.first_chart(points, _names(todo)))},
         layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
         view.first_sentence(points),
         _below(points) + view.first_table(points),
@@ -283,7 +284,7 @@ def _paint_fusions(running: BackgroundTask, saved: bool, todo: Sequence[Task], d
     points = [item for item in now.items if isinstance(item, Point)]
     return paint_figures(
         now,
-        {"how many, counted from the compiler's text": view.fusion_chart(points)},
+        {"how many, counted from the compiler's text": _with_legend(view.fusion_chart(points))},
         layout.state_line(
             layout.saved_or(now.state, saved), len(points), len(todo), now.note or "nothing is timed here", now.problem
         ),
@@ -333,6 +334,11 @@ def _paint_overlaps(running: BackgroundTask, saved: bool, todo: Sequence[Task], 
         _below(points) + view.overlap_published(),
         controls,
     )
+
+
+def _with_legend(chart: Chart) -> str:
+    """HTML: a chart as high as it is drawn; the place of `layout.figure` has no room for a legend."""
+    return mo.as_html(chart).text
 
 
 def _names(todo: Sequence[Task]) -> list[str]:

@@ -724,7 +724,13 @@ def fusion_chart(points: Sequence[Point]) -> Chart:
         alt.Chart(pd.DataFrame(rows, columns=["label", "kind", "n", "order"]))
         .mark_bar(height=18)
         .encode(
-            x=alt.X("n:Q", stack="zero", title="operations before, kernels after", scale=alt.Scale(domain=[0, most])),
+            x=alt.X(
+                "n:Q",
+                stack="zero",
+                title="operations before, kernels after",
+                axis=alt.Axis(tickCount=5),
+                scale=alt.Scale(domain=[0, most]),
+            ),
             y=y,
             order="order:Q",
             color=alt.Color(
@@ -792,7 +798,8 @@ def lanes_chart(point: Point | None, way: str, most_s: float) -> Chart:
         for number, (begin, end) in enumerate(pieces, 1)
     ]
     names = list(LANE_LABELS.values())
-    x = alt.X("begin:Q", title="milliseconds", scale=alt.Scale(domain=[0, nice_above(1e3 * most_s)], nice=False))
+    scale = alt.Scale(domain=[0, nice_above(1e3 * most_s)], nice=False)
+    x = alt.X("begin:Q", title="milliseconds", axis=alt.Axis(tickCount=5), scale=scale)
     bars = (
         alt.Chart(pd.DataFrame(rows, columns=["label", "begin", "end", "piece"]))
         .mark_bar(height=16, stroke="currentColor", strokeWidth=0.4)
