@@ -104,6 +104,7 @@ TOGETHER = {
         "browser_layout",
         "browser_navigation",
         "browser_notebooks",
+        "browser_single_operations",
         "browser_trace",
         "viewers",
     },

@@ -9,12 +9,14 @@ from lib import ROOT
 
 OVERHEAD_ARTICLE = "GPU overhead: why our MNIST model trains faster on CPU"
 MACHINES_ARTICLE = "Why a bigger GPU is not always faster"
+OPERATIONS_ARTICLE = "GPU vs CPU: Matmul, Sine Waves, and the Myth of Speed"
 # On what feeds a step, and on creating models. Without figures.
 SLOWER_ARTICLE = "Keras Tensorflow backend slower on GPU than on CPU when training certain networks"
 CREATING_ARTICLE = "Why is TensorFlow GPU slower than CPU when creating and training models?"
 ADDRESSES = {
     OVERHEAD_ARTICLE: "https://indepth.dev/posts/2006/en/gpu-overhead-why-mnist-trains-faster-on-cpu",
     MACHINES_ARTICLE: "https://indepth.dev/posts/1016/en/why-bigger-gpu-not-always-faster",
+    OPERATIONS_ARTICLE: "https://allenphilip93.github.io/blog/gpu-faster-than-cpu-right",
 }
 
 FILE = ROOT / "recorded" / "published.json"
@@ -59,6 +61,10 @@ OPERATION_S = MappingProxyType(
         "total": (751e-6, 4447e-6),
     }
 )
+LAUNCH_S = (5e-6, 15e-6)  # of a kernel on a card
+BATCH_TRANSFER = (100e3, 32e9, (10, 20))  # bytes, bytes a second, and how many times as long it takes to set it up
+PRODUCT_TRANSFER_SHARE = 0.5  # of large products on an A100, the third article
+SINE_S = (100e-6, 50e-6)  # four nested sines on an A100: a kernel each, and compiled into one; the third article
 PRODUCT_S = (272e-6, 109e-6)  # X @ W1 alone: CPU, GPU
 COMPILED_S = (1.30e-3, 1.27e-3)  # one compiled training step: CPU, GPU
 

@@ -40,6 +40,7 @@ NOTEBOOKS = (
     Notebook("notebooks/input_pipeline.py", "What feeds a step"),
     Notebook("notebooks/trace_of_a_step.py", "The trace of a step"),
     Notebook("notebooks/parallel_sweeps.py", "Many trainings at once"),
+    Notebook("notebooks/single_operations.py", "Single operations"),
     Notebook("notebooks/claims.py", "Claims and figures"),
     Notebook("notebooks/compare_machines.py", "Machines compared"),
 )

@@ -1,22 +1,20 @@
 """Connects the notebook on sweeps to marimo: three experiments, each with its controls, its task and its painter."""
 
-from collections.abc import Mapping
 from functools import partial
 
 import marimo as mo
 
 from lib.experiments import parallel_sweeps
-from lib.experiments.background import BackgroundTask, View
+from lib.experiments.background import BackgroundTask
 from lib.experiments.parallel_sweeps import COUNTS, Compared, Mixed, Point
 from lib.hardware.device_memory import usable_memory_bytes
 from lib.pages import layout
 from lib.pages.controls import Controls, device, settings_of, slider
-from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
+from lib.pages.streaming import Stage, button, paint_figures, paint_while_it_runs, refuse, stop_button
 from lib.pages.url_state import Address, Setting
 from lib.spec import BATCH_SIZES
 from lib.views import parallel_sweeps as view
 from lib.views import recorded_gpus
-from lib.views.chart import Chart
 from lib.workers.notes import State
 from lib.workers.queue import Request, Urgency
 
@@ -46,16 +44,6 @@ def settings() -> dict[str, Setting]:
 def _request(stage: Stage) -> Request:
     """With the page they come in its order; a control that is moved later goes first."""
     return Request(stage.viewer, Urgency.NOW if stage.asked else Urgency.IN_ORDER)
-
-
-def _paint(now: View, figures: Mapping[str, Chart | str], line: str, sentence: str, below: str, controls: str) -> int:
-    """Figures by their captions, state, sentence, and what is below, into the cell; the version that is drawn."""
-    drawn = "".join(
-        layout.figure(caption, shown) if isinstance(shown, Chart) else layout.framed(caption, shown)
-        for caption, shown in figures.items()
-    )
-    result = drawn + line + layout.sentence(sentence) + below
-    return painted(now, layout.page(controls, result).text, sentence)
 
 
 # The article's comparison.
@@ -95,7 +83,7 @@ def _paint_comparison(running: BackgroundTask, cached: dict, began: bool, epochs
     words = now.note or f"{len(known)} of {len(methods)} strategies timed, once each"
     if now.state is State.DONE and len(known) < len(methods):
         words += "; Keras takes a minute or more: press “Time Keras too”"
-    return _paint(
+    return paint_figures(
         now,
         {
             f"five learning rates, {epochs} epochs each, batch size 32, evaluation included": view.comparison_chart(
@@ -137,7 +125,7 @@ def _paint_saturation(running: BackgroundTask, most: int, controls: str) -> int:
     points = [item for item in now.items if isinstance(item, Point)]
     total = 3 * len([count for count in COUNTS if count <= most]) - 2
     done, words = total if now.over else len(points), now.note or f"{len(points)} points"
-    return _paint(
+    return paint_figures(
         now,
         {"milliseconds of an epoch, for each network": view.saturation_chart(points, most)},
         layout.state_line(now.state, done, total, words, now.problem),
@@ -175,7 +163,7 @@ def _paint_mixed(running: BackgroundTask, spread: float, controls: str) -> int:
     now = running.view()
     found = [item for item in now.items if isinstance(item, Mixed)]
     shapes = view.shapes_figure(parallel_sweeps.different(spread))
-    return _paint(
+    return paint_figures(
         now,
         {
             "neurons of the eight networks, in the width that all are padded to": shapes,

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
@@ -32,6 +32,7 @@ from lib.pages import layout
 from lib.spec import Training
 from lib.storage.store import Store
 from lib.views import mnist_training_sentences
+from lib.views.chart import Chart
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import How, Item, Ready, Trained, TrainingFailed, WorkerDied
@@ -183,6 +184,18 @@ def painted(view: View, content: str, sentence: str) -> int:
     if view.over:
         say(sentence)
     return view.version
+
+
+def paint_figures(
+    now: View, figures: Mapping[str, Chart | str], line: str, sentence: str, below: str, controls: str
+) -> int:
+    """Put figures by their captions, state line, sentence and what is below into the cell, as `painted` does."""
+    drawn = "".join(
+        layout.figure(caption, shown) if isinstance(shown, Chart) else layout.framed(caption, shown)
+        for caption, shown in figures.items()
+    )
+    result = drawn + line + layout.sentence(sentence) + below
+    return painted(now, layout.page(controls, result).text, sentence)
 
 
 def paint_while_it_runs(stage: Stage, task: BackgroundTask, paint: Callable[[], int]) -> None:

@@ -51,6 +51,7 @@ class Repeated:
         config: When a block is long enough.
         returns: Measure only until the call returns: `sync` then runs untimed, and blocks are short, so that no queue
             fills up.
+        at_most: Calls in a block where `returns` is set; 1 for a long call, of which there are no bursts either.
     """
 
     call: Step
@@ -58,17 +59,18 @@ class Repeated:
     steps: float = 1.0
     config: Config = CONFIG
     returns: bool = False
+    at_most: int = 16
 
     def prepare(self) -> None:
         """Warm up, and find how many calls a block has."""
-        config = replace(CONFIG, max_steps_per_block=16) if self.returns else self.config  # no queue fills up
+        config = replace(self.config, max_steps_per_block=self.at_most) if self.returns else self.config
         self._meter = Meter(self.call, self.sync, config, time.perf_counter, wait_in_block=not self.returns)
         self._meter.warm_up()
         self._meter.find_block_size()
 
     def block(self) -> float:
         """Seconds of one training step, from one block, or from the last of `BURSTS` where `returns` is set."""
-        for _ in range(BURSTS if self.returns else 1):
+        for _ in range(BURSTS if self.returns and self.at_most > 1 else 1):
             self._meter.block()
         return self._meter.blocks[-1] / self._meter.steps_per_block / self.steps
 

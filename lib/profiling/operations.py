@@ -4,12 +4,16 @@ These are the six rows of the article's table, taken further apart. As in the ar
 anew and is waited for. On a card that hides how long it works: PyTorch and CuPy tell that, too.
 """
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from lib.backends.registry import COMPILERS
 from lib.profiling.harness import CONFIG, ROUNDS, Row, Subject
 from lib.profiling.on_card import Card, OnCard, cupy_card, torch_card
 from lib.timing.measurement import Ended, Measurement, measure
@@ -53,6 +57,20 @@ def _same(array: Array) -> Array:
     return array
 
 
+def in_precision(array: np.ndarray, precision: str) -> np.ndarray:
+    """A float32 array in another precision; TF32 lies in memory as float32."""
+    if precision == "bfloat16":
+        import ml_dtypes  # comes with JAX and TensorFlow
+
+        return array.astype(ml_dtypes.bfloat16)
+    return array.astype("float32" if precision == "tf32" else precision, copy=False)
+
+
+def any_arithmetic(_precision: str) -> AbstractContextManager:
+    """Where the precision follows from the arrays alone."""
+    return nullcontext()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Library:
     """What the libraries write differently; what several write alike is the default."""
@@ -71,6 +89,12 @@ class Library:
     row_sum: Callable[[Array], Array] = lambda z: z.sum(axis=1, keepdims=True)  # (batch, 1)
     column_sum: Callable[[Array], Array] = lambda z: z.sum(axis=0, keepdims=True)  # (1, columns)
     compiled: Callable[[Callable], Callable] | None = None
+    # For operations by themselves (`lib.profiling.single_operations`).
+    sine: Callable[[Array], Array]
+    host: Callable[[np.ndarray, str], Array] = in_precision  # in host memory, as the library's users have it
+    back: Callable[[Array], object] = np.asarray  # to host memory; it waits
+    fused: Callable[[Callable], Callable] | None = None  # several operations as one program
+    arithmetic: Callable[[str], AbstractContextManager] = any_arithmetic  # in which a precision is what it says
     card: Card | None = None  # whose events time what is shorter than its dispatch
 
 
@@ -218,7 +242,7 @@ def _cupy(_device: str) -> Library:
         cupy.cuda.Device().synchronize()
         return value
 
-    return _like_numpy(cupy, move=cupy.asarray, wait=wait, card=cupy_card())
+    return _like_numpy(cupy, move=cupy.asarray, wait=wait, back=cupy.asnumpy, fused=cupy.fuse, card=cupy_card())
 
 
 def _like_numpy(xp: Any, **others: Any) -> Library:
@@ -236,6 +260,7 @@ def _like_numpy(xp: Any, **others: Any) -> Library:
             "total": xp.sum,
             "variable": xp.copy,
             "descend": descend,
+            "sine": xp.sin,
         }
         | others
     )
@@ -246,6 +271,13 @@ def _jax(device: str) -> Library:
     import jax.numpy as jnp
 
     target = jax.devices(device)[0]
+
+    def arithmetic(precision: str) -> AbstractContextManager:
+        stack = ExitStack()
+        stack.enter_context(jax.enable_x64(precision == "float64"))
+        stack.enter_context(jax.default_matmul_precision("tensorfloat32" if precision == "tf32" else "highest"))
+        return stack
+
     return _like_numpy(
         jnp,
         move=lambda array: jax.device_put(array, target),
@@ -254,6 +286,8 @@ def _jax(device: str) -> Library:
         variable=_same,
         descend=lambda weights, step: weights - step,
         compiled=jax.jit,
+        fused=jax.jit,
+        arithmetic=arithmetic,
     )
 
 
@@ -272,6 +306,16 @@ def _tensorflow(device: str) -> Library:
             tf.test.experimental.sync_devices()
         return value
 
+    @contextmanager
+    def arithmetic(precision: str) -> Iterator[None]:
+        switch = tf.config.experimental
+        before = switch.tensor_float_32_execution_enabled()
+        switch.enable_tensor_float_32_execution(precision == "tf32")
+        try:
+            yield
+        finally:
+            switch.enable_tensor_float_32_execution(before)
+
     return Library(
         move=placed(tf.constant),
         product=lambda a, b, ta, tb: tf.matmul(a, b, transpose_a=ta, transpose_b=tb),
@@ -287,6 +331,10 @@ def _tensorflow(device: str) -> Library:
         variable=placed(tf.Variable),
         descend=lambda w, step: w.assign_sub(step),
         compiled=lambda function: tf.function(function, autograph=False),
+        sine=tf.sin,
+        back=lambda array: array.numpy(),
+        fused=lambda function: tf.function(function, autograph=False, jit_compile=True),
+        arithmetic=arithmetic,
     )
 
 
@@ -299,8 +347,20 @@ def _torch(device: str) -> Library:
         wait(device)
         return value
 
+    @contextmanager
+    def arithmetic(precision: str) -> Iterator[None]:
+        products = torch.backends.cuda.matmul
+        before, products.allow_tf32 = products.allow_tf32, precision == "tf32"
+        try:
+            yield
+        finally:
+            products.allow_tf32 = before
+
+    def on_host(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.array(array))
+
     return Library(
-        move=lambda array: torch.from_numpy(np.array(array)).to(torch_device(device)),
+        move=lambda array: (array if isinstance(array, torch.Tensor) else on_host(array)).to(torch_device(device)),
         relu=torch.relu,
         exp=torch.exp,
         log=torch.log,
@@ -310,6 +370,13 @@ def _torch(device: str) -> Library:
         total=torch.sum,
         wait=waited,
         descend=lambda w, step: w.sub_(step),
+        sine=torch.sin,
+        host=lambda array, precision: on_host(array).to(
+            getattr(torch, "float32" if precision == "tf32" else precision)
+        ),
+        back=lambda array: array.cpu(),
+        fused=partial(torch.compile, dynamic=True) if any(map(shutil.which, COMPILERS)) else None,
+        arithmetic=arithmetic,
         card=torch_card() if device == "gpu" else None,
     )
 

@@ -104,12 +104,47 @@ class Pipeline:
         return 4 * self.rows * (N_PIXELS + 1) * 4
 
 
+# Operations by themselves: ways to time them (see `lib.profiling.single_operations`).
+WAITED, MOVED, RETURNED = "waited", "moved", "returned"
+EAGER, FUSED = "eager", "fused"  # nested sines: one call each, or compiled into one
+COPIED, PINNED, ALIASED = "copied", "pinned", "aliased"  # transfers: see `lib.profiling.transfers`
+BEFORE, AFTER, INSIDE = "before", "after", "inside"  # counts: see `lib.profiling.fusion`
+IN_TURN, IN_PIECES = "in turn", "in pieces"  # see `lib.profiling.overlap`
+LANES = ("there", "compute", "back")
+OPERATION_PRECISIONS = ("float64", "float32", "tf32", "bfloat16", "float16")
+ITEM_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation by itself: what a notebook asks about it, and at which size.
+
+    Args:
+        name: `product` of two `size` × `size` matrices; `sine`, nested `depth` times, of `size` elements; `transfer` of
+            `size` bytes; `first use` of a library, for such sines; `fusion` of a training step on `size` images, and of
+            such sines: counts, not seconds; `overlap` of such sines with the transfers there and back.
+        size: Rows and columns, elements, bytes, or images.
+        precision: One of `OPERATION_PRECISIONS`; TF32 is float32 whose factors a card rounds to ten bits.
+        threads: At most so many cores compute; 0: as many as there are.
+        depth: Sines in one another.
+        pieces: Of the array, in `overlap`.
+    """
+
+    name: str
+    size: int = 1
+    precision: str = "float32"
+    threads: int = 0
+    depth: int = 1
+    pieces: int = 1
+
+
 @dataclass(frozen=True)
 class Examination:
     """What a worker shall measure other than a training.
 
-    `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `pipelines`, which are those of `pipelines`, or
-    `trace`, whose profile is written into `folder`, which is empty when the worker gets it.
+    `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `pipelines`, which are those of `pipelines`,
+    `operation`, of one by itself, which `operation` describes, or `trace`, whose profile is written into `folder`,
+    which is empty when the worker gets it.
     """
 
     kind: str
@@ -117,3 +152,4 @@ class Examination:
     batch_size: int = 32
     pipelines: tuple[Pipeline, ...] = ()
     folder: str = field(default="", compare=False)
+    operation: Operation | None = None

@@ -41,6 +41,10 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
         from lib.profiling.operations import measure_operations
 
         yield from measure_operations(BACKENDS[backend].worker, subject)
+    elif examination.operation is not None:
+        from lib.profiling.single_operations import measure_operation
+
+        yield from measure_operation(BACKENDS[backend].worker, device, examination.operation)
     elif examination.kind == "pipelines":
         from lib.profiling.input_pipeline import measure_pipelines
 

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     MODELS = "models"
     SWEEP = "sweep"
     STEP_TIME = "pace"
+    OPERATION = "operation"
     PIPELINE = "pipeline"
     FAILURE = "failure"  # of what could not be measured: it has no seconds
 

@@ -109,6 +109,7 @@ SUBJECTS: Mapping[str, Mapping[str, Any]] = {
     Kind.MODELS: {"strategy": str, "device": _DEVICE, "count": Count},
     Kind.SWEEP: {"method": str},
     Kind.STEP_TIME: {"first_call_s": Amount},
+    Kind.OPERATION: {"operation": str, "by": str, "device": _DEVICE, "size": Count, "name": str, "work": _WORK},
     Kind.PIPELINE: {"backend": str, "device": _DEVICE, "hidden": str, "name": str, "work": _WORK},
 }
 _EVERY_SUBJECT = {"work": _WORK, "first_call_s": Amount, "evaluation_s": Amount, "precision": Literal[PRECISIONS]}

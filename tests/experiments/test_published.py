@@ -40,7 +40,9 @@ def test_an_experiment_has_both_machines_of_the_second_article():
 
 
 def test_every_source_has_an_address():
-    assert {machine.source for machine in published.MACHINES} == set(published.ADDRESSES)
+    assert {*(machine.source for machine in published.MACHINES), published.OPERATIONS_ARTICLE} == set(
+        published.ADDRESSES
+    )
 
 
 def test_the_operations_of_a_step_add_up_to_its_total():

@@ -25,6 +25,7 @@ from lib.pages import (
     input_pipeline,
     options,
     parallel_sweeps,
+    single_operations,
     trace_of_a_step,
     traps,
 )
@@ -47,6 +48,7 @@ PAGES = {
     "trace_of_a_step": trace_of_a_step.settings(),
     "parallel_sweeps": parallel_sweeps.settings(),
     "compare_machines": compare_machines.settings(),
+    "single_operations": single_operations.settings(),
     "claims": {},
 }
 EVERY = [setting for known in PAGES.values() for setting in known.values()]
@@ -64,6 +66,12 @@ PANELS = {
     "file": lambda address, _stage: trace_of_a_step.file_panel(address, (), None),
     "count": parallel_sweeps.count_panel,
     "mixed": parallel_sweeps.mixed_panel,
+    "product": single_operations.product_panel,
+    "sine": single_operations.sine_panel,
+    "transfer": single_operations.transfer_panel,
+    "first": single_operations.first_panel,
+    "fusion": single_operations.fusion_panel,
+    "overlap": single_operations.overlap_panel,
 }
 EXPERIMENTS = {
     "rate": page.rate_experiment,

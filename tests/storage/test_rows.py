@@ -19,6 +19,7 @@ SUBJECTS = {
     Kind.MODELS: {"strategy": "vmap", "device": "cpu", "count": 8},
     Kind.SWEEP: {"method": "vmap"},
     Kind.STEP_TIME: {"first_call_s": 0},
+    Kind.OPERATION: {"operation": "sine", "by": "numpy", "device": "cpu", "size": 4, "name": "eager", "work": 8.0},
     Kind.PIPELINE: {"backend": "numpy", "device": "cpu", "hidden": "128", "name": "0/data", "work": 1.0},
     Kind.FAILURE: {},
 }

@@ -1,0 +1,432 @@
+"""Single operations at one size after another, by every library: what is measured, what is refused, and what follows.
+
+A size is refused before anything is allocated, where it would take too much memory, or too long by what the largest
+size measured so far took.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
+
+from lib.backends.registry import BACKENDS, DEVICES, Runtime, usable_runtimes, versions
+from lib.experiments.anatomy_of_a_step import stored
+from lib.experiments.peak_rates import ceilings, measure_ceilings
+from lib.hardware.nvml import gpus
+from lib.hardware.optional import free_memory_bytes
+from lib.profiling.operations import LIBRARIES
+from lib.profiling.request import ITEM_BYTES, LANES, WAITED, Examination, Operation
+from lib.storage.current import current
+from lib.storage.records import Kind, Record
+from lib.storage.store import Store
+from lib.timing.comparison import Verdict, compared
+from lib.timing.latency import Cost, cost_of
+from lib.timing.roofline import Ceilings
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.messages import TrainingFailed, WorkerDied
+from lib.workers.notes import Note
+from lib.workers.queue import Request
+
+SIDES = tuple(2**k for k in range(16))  # of the square matrices
+LENGTHS = tuple(4**k for k in range(15))  # elements of the nested sine
+TRANSFERS_BYTES = tuple(4**k for k in range(1, 15))
+LIMIT_S = 30.0  # of measuring one size by one library
+OVERLAP_SIZES = tuple(4**k for k in range(8, 13))  # elements
+FIRST_SIZES = (1, 1024, 2**20)  # elements; the article's is 1,024
+SHARE_OF_MEMORY = 0.8  # of what is free
+CALLS = 6  # of each way at a size, at least, and one that compiles
+GIVE_UP_AFTER = 2  # sizes that failed, one after another
+# Libraries of a group take turns at each size; a group waits for the one before, because its workers start slowly.
+GROUPS = (("numpy", "jax", "cupy"), ("torch",), ("keras-tensorflow",))
+
+
+@dataclass(frozen=True)
+class Task:
+    """One operation at one size, by one library on one device."""
+
+    runtime: Runtime
+    operation: Operation
+
+    @property
+    def library(self) -> str:
+        """Name of the library's worker."""
+        return BACKENDS[self.runtime.backend].worker
+
+    @property
+    def label(self) -> str:
+        """The library, and the device where that is a graphics card."""
+        return LABELS[self.library] + (", GPU" if self.runtime.device == "gpu" else "")
+
+    @property
+    def subject(self) -> dict[str, str | int | float]:
+        """The subject of its records."""
+        asked = self.operation
+        return {
+            "operation": asked.name,
+            "by": self.library,
+            "device": self.runtime.device,
+            "size": asked.size,
+            "precision": self.runtime.precision,
+            "arithmetic": asked.precision,
+            "threads": asked.threads,
+            "depth": asked.depth,
+            "pieces": asked.pieces,
+        }
+
+
+LABELS: Mapping[str, str] = {
+    "numpy": "NumPy",
+    "jax": "JAX",
+    "torch": "PyTorch",
+    "keras-tensorflow": "TensorFlow",
+    "cupy": "CuPy",
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is known of a task: its records by the way they were timed, or why there are none.
+
+    `predicted_s` are the seconds of one call, where it was refused and that can be told.
+    """
+
+    task: Task
+    records: Mapping[str, Record] = field(default_factory=dict)
+    why_not: str = ""
+    predicted_s: float | None = None
+
+    @property
+    def size(self) -> int:
+        return self.task.operation.size
+
+    def seconds(self, way: str) -> float | None:
+        """Median seconds of a call, timed in this way; None where it was not."""
+        return self.records[way].measurement.median_s if way in self.records else None
+
+    def rate(self, way: str) -> float | None:
+        """Floating-point operations or bytes a second; None where it was not timed in this way."""
+        seconds = self.seconds(way)
+        return float(self.records[way].subject["work"]) / seconds if seconds else None
+
+
+def libraries() -> list[Runtime]:
+    """A runtime of each library that can run here, on the processor and on a card, the quickest to start first."""
+    found: dict[tuple[str, str], Runtime] = {}
+    for runtime in usable_runtimes():
+        if BACKENDS[runtime.backend].worker in LIBRARIES and runtime.precision == "float32":
+            found.setdefault((BACKENDS[runtime.backend].worker, runtime.device), runtime)
+    order = [name for group in GROUPS for name in group]
+    return sorted(found.values(), key=lambda one: (order.index(BACKENDS[one.backend].worker), one.device))
+
+
+def labels() -> list[str]:
+    """The libraries that can run here, as they are called on the page; with their device where that is a card."""
+    return [Task(runtime, Operation("product")).label for runtime in libraries()]
+
+
+def tasks(runtimes: Sequence[Runtime], operation: Operation, sizes: Sequence[int]) -> list[Task]:
+    """Each size by each library: small ones first, group after group."""
+    group_of = {name: number for number, group in enumerate(GROUPS) for name in group}
+    ordered = sorted(runtimes, key=lambda one: group_of[BACKENDS[one.backend].worker])
+    return [
+        Task(runtime, replace(operation, size=size))
+        for _, group in groupby(ordered, key=lambda one: group_of[BACKENDS[one.backend].worker])
+        for group in [list(group)]
+        for size in sizes
+        for runtime in group
+    ]
+
+
+def products(runtimes: Sequence[Runtime], largest: int, precision: str, threads: int) -> list[Task]:
+    """Products of square matrices, up to this many rows and columns."""
+    asked = Operation("product", precision=precision, threads=threads)
+    # A card's factors are rounded by a worker of its own: some libraries can be told before they are loaded only.
+    rounding = {(one.backend, one.device): one for one in usable_runtimes() if one.precision == precision == "tf32"}
+    runtimes = [rounding.get((one.backend, one.device), one) for one in runtimes]
+    return tasks(runtimes, asked, [side for side in SIDES if side <= largest])
+
+
+def sines(runtimes: Sequence[Runtime], largest: int, depth: int) -> list[Task]:
+    """Nested sines, of up to this many elements."""
+    return tasks(runtimes, Operation("sine", depth=depth), [length for length in LENGTHS if length <= largest])
+
+
+def transfers(runtimes: Sequence[Runtime], largest_bytes: int) -> list[Task]:
+    """Transfers of 4 bytes to this many."""
+    return tasks(runtimes, Operation("transfer"), [size for size in TRANSFERS_BYTES if size <= largest_bytes])
+
+
+def first_uses(runtimes: Sequence[Runtime], size: int) -> list[Task]:
+    """The first use of each library, for four nested sines of this many elements."""
+    return tasks(runtimes, Operation("first use", depth=4), [size])
+
+
+def fusions(runtimes: Sequence[Runtime], batch_size: int, depth: int) -> list[Task]:
+    """What XLA makes of a training step and of nested sines, on each device that JAX has."""
+    mine = [runtime for runtime in runtimes if BACKENDS[runtime.backend].worker == "jax"]
+    return tasks(mine, Operation("fusion", depth=depth), [batch_size])
+
+
+def overlaps(runtimes: Sequence[Runtime], size: int, depth: int, pieces: int) -> list[Task]:
+    """Nested sines that overlap with their transfers: by NumPy's threads, and by PyTorch's streams on a card."""
+    able = [
+        one for one in runtimes if (BACKENDS[one.backend].worker, one.device) in (("numpy", "cpu"), ("torch", "gpu"))
+    ]
+    return tasks(able, Operation("overlap", depth=depth, pieces=pieces), [size])
+
+
+def spans_of(point: Point, way: str) -> dict[str, list[tuple[float, float]]]:
+    """Seconds at which each piece began and ended, by lane; empty where that was not measured."""
+    names = {lane: [f"{way}/{lane}/{end}" for end in ("begins", "ends")] for lane in LANES}
+    return {
+        lane: list(zip(*(point.records[name].block_s for name in both), strict=True))
+        for lane, both in names.items()
+        if set(both) <= point.records.keys()
+    }
+
+
+def overlapped_share(spans: Mapping[str, Sequence[tuple[float, float]]]) -> float:
+    """The share of a run in which two lanes or more were at work.
+
+    >>> overlapped_share({"there": [(0.0, 1.0), (1.0, 2.0)], "compute": [(1.0, 2.0)], "back": [(2.0, 4.0)]})
+    0.25
+    """
+    edges = sorted({edge for lane in spans.values() for span in lane for edge in span})
+    if not edges or edges[-1] <= edges[0]:
+        return 0.0
+    both_s = sum(
+        high - low
+        for low, high in pairwise(edges)
+        if sum(begin <= low and high <= end for lane in spans.values() for begin, end in lane) > 1
+    )
+    return both_s / (edges[-1] - edges[0])
+
+
+def transfer_costs(points: Sequence[Point]) -> dict[str, Cost]:
+    """Latency and bandwidth of each way that was measured at three sizes or more.
+
+    Args:
+        points: Transfers by one library on one device.
+    """
+    ways = dict.fromkeys(way for point in points for way in point.records)
+    fitted = {}
+    for way in ways:
+        known = {point.size: seconds for point in points if (seconds := point.seconds(way))}
+        fitted[way] = cost_of(list(known), list(known.values()))
+    return {way: cost for way, cost in fitted.items() if cost is not None}
+
+
+def found(todo: Sequence[Task], records: Sequence[Record]) -> dict[Task, Point]:
+    """What is stored of these tasks, and still valid."""
+    by_subject: dict[tuple, dict[str, Record]] = {}
+    names = list(todo[0].subject) if todo else []
+    for runtime in {task.runtime for task in todo}:
+        for record in current(records, Kind.OPERATION, {"device": runtime.device}, runtime):
+            key = tuple(record.subject.get(name) for name in names)
+            by_subject.setdefault(key, {})[str(record.subject["name"])] = record
+    known = {task: by_subject.get(tuple(task.subject.values())) for task in todo}
+    return {task: Point(task, records) for task, records in known.items() if records}
+
+
+def measure(
+    todo: Sequence[Task],
+    known: Mapping[Task, Point],
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    request: Request,
+    free_bytes: Callable[[str], float] | None = None,
+) -> Iterator[Point | Note]:
+    """Measure what is not known, one after the other, then this machine's peak rates where they are missing.
+
+    What is refused, and what fails, is a point too, and the rest goes on; a library that failed at `GIVE_UP_AFTER`
+    sizes in a row is not asked for larger ones.
+
+    Args:
+        todo: In the order in which they are measured; of a library, small sizes first.
+        known: Not measured again.
+        engine: Runs each examination in the worker of the task's library.
+        store: Where the records go.
+        cancel: Ends the measurement when it is set.
+        request: Place in the queue of all that runs on this machine.
+        free_bytes: Memory that may be allocated on a device ("cpu" or "gpu"); None: what is free now.
+
+    Yields:
+        A point of each task, and notes on what is measured or waited for.
+    """
+    free_bytes = free_bytes or free_memory
+    before: dict[Runtime, list[Point]] = {}
+    for task in todo:
+        if cancel.is_set():
+            return
+        earlier = before.setdefault(task.runtime, [])
+        point = known.get(task) or refused(task, earlier, free_bytes)
+        if point is None:
+            point = yield from _measured(task, engine, store, cancel, request)
+        if point is None:
+            return
+        earlier.append(point)
+        yield point
+    if todo and todo[0].operation.name in ("product", "sine"):  # what is held against a peak
+        probed = measure_ceilings(_first_group(todo), engine, store, cancel, request)
+        yield from (event for event in probed if isinstance(event, Note))
+
+
+def _measured(
+    task: Task, engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Generator[Note, None, Point | None]:
+    doing = f"{task.label}: {task.operation.name}, size {task.operation.size:,}"
+    examination = Examination("operation", operation=task.operation)
+    records: dict[str, Record] = {}
+    try:
+        messages = engine.examine(task.runtime, examination, cancel, request)
+        for event in stored(messages, store, Kind.OPERATION, task.subject, versions(task.runtime), doing):
+            if isinstance(event, Note):
+                yield event
+            else:
+                records[str(event.subject["name"])] = event
+    except (TrainingFailed, WorkerDied) as error:
+        return Point(task, why_not=_why(str(error)))
+    return Point(task, records) if records else None  # it was cancelled
+
+
+def _why(error: str) -> str:
+    if "not enough memory" in error:
+        return "it ran out of memory while it was measured"
+    return error.rstrip(".")
+
+
+def _first_group(todo: Sequence[Task]) -> list[Runtime]:
+    """Those whose peak rates are asked for: the quick starters know them, on each device."""
+    return list(dict.fromkeys(task.runtime for task in todo if task.library in GROUPS[0]))
+
+
+def refused(task: Task, earlier: Sequence[Point], free_bytes: Callable[[str], float]) -> Point | None:
+    """Why this size is not measured, before anything is allocated; None where it can be.
+
+    Args:
+        task: What would be measured.
+        earlier: Points of the same library, of smaller sizes.
+        free_bytes: Memory that may be allocated on a device.
+    """
+    asked = task.operation
+    if why := unsupported(task):
+        return Point(task, why_not=why)
+    call_s = predicted_s(asked, earlier)
+    for device, needed in needed_bytes(task).items():
+        if needed > SHARE_OF_MEMORY * (free := free_bytes(device)):
+            where = "memory" if device == "cpu" else "the card's memory"
+            why = f"it needs {needed / 1e9:.3g} GB of {where}, of which {free / 1e9:.3g} GB are free"
+            return Point(task, why_not=why, predicted_s=call_s)
+    ways = max((len(point.records) for point in earlier), default=1)
+    if call_s is not None and (all_s := ways * CALLS * call_s) > LIMIT_S:
+        why = f"measuring it would take about {all_s:.0f} s, and the limit is {LIMIT_S:.0f} s"
+        return Point(task, why_not=why, predicted_s=call_s)
+    failed = [not point.records for point in earlier[-GIVE_UP_AFTER:]]
+    if len(failed) == GIVE_UP_AFTER and all(failed):
+        return Point(task, why_not="smaller sizes failed already", predicted_s=call_s)
+    return None
+
+
+def unsupported(task: Task) -> str:
+    """Why this library has no such arithmetic; empty where it has."""
+    precision = task.operation.precision
+    if precision == "tf32" and task.runtime.precision != "tf32":
+        return "TF32 is arithmetic of graphics cards, from Ampere on"
+    if precision == "bfloat16" and task.library in ("numpy", "cupy"):
+        return f"{LABELS[task.library]} has no bfloat16"
+    return ""
+
+
+def needed_bytes(task: Task) -> dict[str, float]:
+    """Bytes that measuring this allocates at most, by device.
+
+    A transfer has its source, the copies of two calls, and one that stays, pinned or on the card. A product has two
+    operands and a result, a sine one of each. They lie in host memory as float32 and in their precision, and on the
+    device once to stay and once for what is moved. NumPy has them only once.
+    """
+    asked, arrays = task.operation, 2 if task.operation.name == "sine" else 3
+    if asked.name == "transfer":
+        return {"cpu": 4.0 * asked.size} | ({"gpu": 3.0 * asked.size} if task.runtime.device == "gpu" else {})
+    elements = asked.size**2 if asked.name == "product" else asked.size
+    one = float(elements * ITEM_BYTES[asked.precision])
+    host = arrays * one + 4.0 * elements * (asked.precision not in ("float32", "tf32"))
+    if task.runtime.device == "gpu":
+        return {"cpu": host, "gpu": 2 * arrays * one}
+    return {"cpu": host if task.library == "numpy" else host + 2 * arrays * one}
+
+
+def work_of(operation: Operation) -> float:
+    """What a call's seconds grow with: multiply-adds of a product, elements of a sine, bytes."""
+    return float(operation.size**3 if operation.name == "product" else operation.size)
+
+
+def predicted_s(operation: Operation, earlier: Sequence[Point]) -> float | None:
+    """Seconds of one call, at the rate of the largest size that was measured; None without any.
+
+    Small sizes are mostly overhead, which does not grow: the prediction is rather too long than too short.
+    """
+    measured = [point for point in earlier if point.records]
+    if not measured:
+        return None
+    largest = max(measured, key=lambda point: point.size)
+    slowest_s = max(seconds for way in largest.records if (seconds := largest.seconds(way)) is not None)
+    return slowest_s * work_of(operation) / work_of(largest.task.operation)
+
+
+def free_memory(device: str) -> float:
+    """Bytes that can be allocated: of main memory what is free, of a card all, of which others may hold some."""
+    if device == "cpu":
+        return float(free_memory_bytes())
+    return float(max((gpu.memory_bytes for gpu in gpus()), default=0)) or float("inf")
+
+
+def worth_from(points: Sequence[Point], others: Sequence[Point], way: str) -> int | None:
+    """The size from which one library is faster than another at every larger size that both measured; None for none.
+
+    Args:
+        points: Of one library, timed in this way.
+        others: Of the one that it is compared with, waited for.
+        way: How `points` are timed.
+    """
+    usual = {point.size: point.records[WAITED] for point in others if WAITED in point.records}
+    least: int | None = None
+    for point in sorted(points, key=lambda one: one.size, reverse=True):
+        if way not in point.records or point.size not in usual:
+            continue
+        mine, other = (one.measurement.step_s for one in (point.records[way], usual[point.size]))
+        if compared(mine, other, paired=False).verdict is not Verdict.FASTER:
+            break
+        least = point.size
+    return least
+
+
+def peak_rates(points: Sequence[Point], store: Store) -> dict[str, float]:
+    """Floating-point operations a second at best, by device: of the probe, or of a float32 product that beat it.
+
+    Args:
+        points: Of products.
+        store: Where the probes are; a device without one has no peak.
+    """
+    peaks = {device: one.product_flops_per_s for device, one in _ceilings(store).items()}
+    for point in points:
+        asked, device = point.task.operation, point.task.runtime.device
+        if asked.precision == "float32" and not asked.threads and device in peaks:
+            peaks[device] = max(peaks[device], point.rate(WAITED) or 0.0)
+    return peaks
+
+
+def bandwidths(store: Store) -> dict[str, float]:
+    """Bytes a second that a large copy reads and writes, by device; a device that was not probed has none."""
+    return {device: one.copy_bytes_per_s for device, one in _ceilings(store).items()}
+
+
+def _ceilings(store: Store) -> dict[str, Ceilings]:
+    probed = {device: ceilings(Runtime(device=device), store) for device in DEVICES}
+    return {device: one for device, one in probed.items() if one is not None}
+
+
+def half_peak_from(points: Sequence[Point], peak_per_s: float, way: str = WAITED) -> int | None:
+    """The smallest size at which half of the peak rate is reached (Hockney's n½); None where none does."""
+    reached = [point.size for point in points if (rate := point.rate(way)) is not None and rate >= peak_per_s / 2]
+    return min(reached, default=None)

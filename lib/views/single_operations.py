@@ -1,0 +1,851 @@
+"""Single operations as a reader sees them: charts, tables and sentences computed from points. Measures nothing."""
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, log2, log10
+
+import altair as alt
+import pandas as pd
+
+from lib.backends.registry import BACKENDS
+from lib.experiments import published
+from lib.experiments.single_operations import Point, half_peak_from, overlapped_share, spans_of, worth_from
+from lib.formatting import listed, seconds
+from lib.profiling.request import (
+    AFTER,
+    ALIASED,
+    BEFORE,
+    COPIED,
+    EAGER,
+    FUSED,
+    IN_PIECES,
+    IN_TURN,
+    INSIDE,
+    MOVED,
+    PINNED,
+    RETURNED,
+    WAITED,
+)
+from lib.storage.records import Record
+from lib.timing.comparison import Comparison, Verdict, compared
+from lib.timing.latency import Cost
+from lib.views.chart import (
+    HEIGHT,
+    ROW_COLOR,
+    Chart,
+    decades,
+    labels,
+    log_scale,
+    moved_apart,
+    names_y,
+    nice_above,
+    ordered_palette,
+    room,
+    styled,
+)
+from lib.views.markup import inline, on_demand, table
+
+MOVED_COLOR, WRONG_COLOR = "#b04fb4", "#d1623a"
+LEAST_S = 1e-7  # end of the axis of seconds: no call takes less
+WAYS = {
+    WAITED: "on the device, waited for",
+    MOVED: "there and back, waited for",
+    RETURNED: "mistake: not waited for",
+}
+WAY_LABELS = ("NumPy", "waited for", "there and back", "not waited for")
+SINE_WAYS = {
+    f"{EAGER}/{WAITED}": "one by one",
+    f"{EAGER}/{MOVED}": "one by one, there and back",
+    f"{FUSED}/{WAITED}": "in one",
+    f"{FUSED}/{MOVED}": "in one, there and back",
+}
+SINE_LABELS = ("NumPy", "one by one", "… and back", "in one", "… and back ")
+MEMORY_BOUND, NOT_BOUND = 0.7, 0.5  # shares of the memory's bandwidth: from the one on, and up to the other
+_SECONDS = alt.Axis(labelExpr="format(datum.value, '~s') + 's'", tickCount=6)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a chart: points timed in one way, under a name of its own."""
+
+    label: str
+    color: str
+    points: Sequence[Point]
+    way: str
+    dash: str = "solid"  # or “dashed”, for what is not comparable with the others
+
+
+def color(point: Point) -> str:
+    """The colour of its library, the same on all pages."""
+    return BACKENDS[point.task.runtime.backend].color
+
+
+def by_label(points: Sequence[Point]) -> dict[str, list[Point]]:
+    """The points of each library and device, the small sizes first."""
+    found: dict[str, list[Point]] = {}
+    for point in sorted(points, key=lambda one: one.size):
+        found.setdefault(point.task.label, []).append(point)
+    return found
+
+
+def lines_of(points: Sequence[Point], way: str) -> list[Line]:
+    """A line for each library and device, timed in this way."""
+    return [
+        Line(label, color(mine[0]), mine, way, "dashed" if mine[0].task.runtime.device == "gpu" else "solid")
+        for label, mine in by_label(points).items()
+    ]
+
+
+def ways_of(points: Sequence[Point], label: str) -> list[Line]:
+    """One library's ways, with NumPy beside them."""
+    mine, usual = by_label(points).get(label, []), by_label(points).get("NumPy", [])
+    lines = [Line("NumPy", color(usual[0]), usual, WAITED)] if usual and label != "NumPy" else []
+    if mine:
+        lines += [
+            Line("waited for", color(mine[0]), mine, WAITED),
+            Line("there and back", MOVED_COLOR, mine, MOVED),
+            Line("not waited for", WRONG_COLOR, mine, RETURNED, "dashed"),
+        ]
+    return lines
+
+
+def size_axis(largest: int, title: str) -> alt.X:
+    """A logarithmic axis from 1 to the largest size, labelled with powers of two."""
+    steps = 2 if largest <= 2**16 else 4
+    return alt.X(
+        "x:Q",
+        scale=log_scale([1, max(2, largest)], base=2),
+        title=title,
+        axis=alt.Axis(
+            values=[2**k for k in range(0, 29, steps)],
+            labelExpr="datum.value < 1e5 ? format(datum.value, ',') : '2^' + round(log(datum.value) / log(2))",
+            labelOverlap=True,
+        ),
+    )
+
+
+def seconds_chart(
+    lines: Sequence[Line], largest: int, title: str, names: Sequence[str], unit: str, costs: Sequence[Cost] = ()
+) -> Chart:
+    """Median seconds of a call by size, both logarithmic, with quartiles; hollow where predicted and not measured.
+
+    Args:
+        lines: A line each; their names are among `names`.
+        largest: End of the axis of sizes.
+        title: For screen readers.
+        names: Of all lines that may come: the plot keeps its width.
+        unit: What a size counts.
+        costs: Drawn as thin dotted curves: what transfers of each size should take.
+    """
+    rows, hollow = [], []
+    for line in lines:
+        for point in line.points:
+            of = {"label": line.label, "color": line.color, "dash": line.dash, "x": point.size}
+            if (record := point.records.get(line.way)) is not None:
+                low, high = record.measurement.quartiles_s
+                rows.append(of | {"y": record.measurement.median_s, "low": low, "high": high})
+            elif point.predicted_s is not None and line.way in (WAITED, f"{EAGER}/{WAITED}"):
+                hollow.append(of | {"y": point.predicted_s, "why": point.why_not})
+    most = max([row["y"] for row in rows + hollow], default=0.0)
+    domain = (LEAST_S, decades([max(most, 0.05)])[1])
+    sizes = [2**k for k in range(2, round(log2(largest)) + 1)]
+    fitted = [
+        {"curve": number, "x": size, "y": cost.seconds(size)}
+        for number, cost in enumerate(costs)
+        for size in sizes
+        if cost.seconds(size) > 0
+    ]
+    axis, scale = size_axis(largest, unit), log_scale(domain, clamp=True)
+    return _drawn(rows, hollow, axis, domain, scale, _SECONDS, title, names, fitted)
+
+
+def share_chart(
+    lines: Sequence[Line], largest: int, peaks: Mapping[str, float], names: Sequence[str], unit: str, what: str
+) -> Chart:
+    """The share of the device's peak rate that is reached at each size, from 0 to 1.
+
+    Args:
+        lines: A line each; those of a device without a peak are left out.
+        largest: End of the axis of sizes.
+        peaks: Work a second at best, by device.
+        names: Of all lines that may come.
+        unit: What a size counts.
+        what: The peak, for screen readers.
+    """
+    rows = [
+        {
+            "label": line.label,
+            "color": line.color,
+            "dash": line.dash,
+            "x": point.size,
+            "y": share,
+            "low": share,
+            "high": share,
+        }
+        for line in lines
+        for point in line.points
+        if (peak := peaks.get(point.task.runtime.device)) and (rate := point.rate(line.way)) is not None
+        for share in [rate / peak]
+    ]
+    most = max([1.0, *(row["y"] for row in rows)])
+    scale = alt.Scale(domain=[0, most], nice=False)
+    return _drawn(
+        rows, [], size_axis(largest, unit), (0.0, most), scale, alt.Axis(format=".0%", tickCount=5), what, names
+    )
+
+
+def _drawn(
+    rows: list[dict],
+    hollow: list[dict],
+    x: alt.X,
+    domain: tuple[float, float],
+    scale: alt.Scale,
+    axis: alt.Axis,
+    title: str,
+    names: Sequence[str],
+    fitted: Sequence[dict] = (),
+) -> Chart:
+    def y(field: str) -> alt.Y:
+        return alt.Y(f"{field}:Q", scale=scale, title=None, axis=axis)
+
+    columns = ["label", "color", "dash", "x", "y", "low", "high"]
+    frame = pd.DataFrame(rows, columns=columns)
+    tooltip = [
+        "label:N",
+        alt.Tooltip("x:Q", title="size", format=","),
+        alt.Tooltip("y:Q", title="measured", format=".3~s"),
+    ]
+    dash = alt.StrokeDash("dash:N", scale=alt.Scale(domain=["solid", "dashed"], range=[[1, 0], [5, 3]]), legend=None)
+    base = alt.Chart(frame).encode(x=x, color=ROW_COLOR)
+    spread = base.mark_rule(strokeWidth=4, opacity=0.3).encode(y=y("low"), y2="high:Q")
+    lines = base.mark_line(strokeWidth=1.8).encode(y=y("y"), strokeDash=dash, detail="label:N")
+    dots = base.mark_point(size=26, filled=True, opacity=1).encode(y=y("y"), tooltip=tooltip)
+    skipped = (
+        alt.Chart(pd.DataFrame(hollow, columns=["label", "color", "dash", "x", "y", "why"]))
+        .mark_point(size=40, filled=False, strokeWidth=1.4)
+        .encode(
+            x=x,
+            y=y("y"),
+            color=ROW_COLOR,
+            tooltip=["label:N", "why:N", alt.Tooltip("y:Q", title="predicted, not measured", format=".3~s")],
+        )
+    )
+    curves = (
+        alt.Chart(pd.DataFrame(fitted, columns=["curve", "x", "y"]))
+        .mark_line(strokeWidth=1, strokeDash=[2, 2], opacity=0.7, color="currentColor")
+        .encode(x=x, y=y("y"), detail="curve:N")
+    )
+    spec = styled(
+        alt.layer(curves, spread, lines, dots, skipped, *labels(x, y("y"), y("at"), ROW_COLOR)), height=HEIGHT
+    )
+    ends = frame.sort_values("x").groupby("label", sort=False).tail(1).to_dict("records")
+    spec["datasets"] |= {"ends": _placed(ends, domain), "room": room(names)}
+    return Chart(spec, title)
+
+
+def _placed(ends: list[dict], domain: tuple[float, float]) -> list[dict]:
+    """The lines' ends, with places for their labels on a logarithmic axis, or on a linear one that begins at 0."""
+    if domain[0] > 0:
+        return moved_apart(ends, domain)
+    # A linear axis is a logarithmic one of its exponentials.
+    apart = moved_apart([end | {"y": 10.0 ** end["y"]} for end in ends], (1.0, 10.0 ** domain[1]))
+    return [moved | {"y": end["y"], "at": log10(moved["at"])} for end, moved in zip(ends, apart, strict=True)]
+
+
+def product_sentence(points: Sequence[Point], label: str, peaks: Mapping[str, float]) -> str:
+    """What the largest products reach, from which size each library pays, and what not waiting hides.
+
+    Args:
+        points: Of all libraries.
+        label: Of the one whose ways are drawn.
+        peaks: Floating-point operations a second at best, by device; of float32.
+    """
+    known = {name: [point for point in mine if WAITED in point.records] for name, mine in by_label(points).items()}
+    known = {name: mine for name, mine in known.items() if mine}
+    if not known:
+        return ""
+    parts = [_best(known, peaks), _halves(known, peaks), *_worth(known), _mistake(known.get(label, []), label)]
+    return " ".join(filter(None, parts))
+
+
+def _best(known: Mapping[str, list[Point]], peaks: Mapping[str, float]) -> str:
+    size = max(mine[-1].size for mine in known.values())
+    there = {name: mine[-1] for name, mine in known.items() if mine[-1].size == size}
+    quickest = min(there, key=lambda name: there[name].seconds(WAITED) or 0.0)
+    rate = there[quickest].rate(WAITED) or 0.0
+    least_s = there[quickest].seconds(WAITED) or 0.0
+    text = f"At n = {size:,}, {quickest} has the shortest time, {seconds(least_s)}: {rate / 1e9:,.3g} GFLOP/s"
+    if peak := peaks.get(there[quickest].task.runtime.device):
+        text += f", {100 * rate / peak:.2g} % of the float32 peak that was measured here"
+    others = [one for name, one in there.items() if name != quickest]
+    alike = [
+        one.task.label
+        for one in others
+        if _verdict(there[quickest].records[WAITED], one.records[WAITED]) is not Verdict.FASTER
+    ]
+    return text + (f"; not told apart from it: {listed(alike)}." if alike else ".")
+
+
+def _verdict(first: Record, second: Record) -> Verdict:
+    return compared(first.measurement.step_s, second.measurement.step_s, paired=False).verdict
+
+
+def _halves(known: Mapping[str, list[Point]], peaks: Mapping[str, float]) -> str:
+    reached = [
+        f"{name} from n = {size:,}"
+        for name, mine in known.items()
+        if (peak := peaks.get(mine[0].task.runtime.device)) and (size := half_peak_from(mine, peak)) is not None
+    ]
+    return f"Half of the peak is reached by {listed(reached)}." if reached else ""
+
+
+def _worth(known: Mapping[str, list[Point]]) -> list[str]:
+    """From which size each library is faster than NumPy, on a card with and without the transfer."""
+    if "NumPy" not in known:
+        return []
+    said = []
+    for name, mine in known.items():
+        if name == "NumPy":
+            continue
+        card = mine[0].task.runtime.device == "gpu"
+        ways = {"with the transfer": MOVED, "without it": WAITED} if card else {"": WAITED}
+        texts = [_from(words, worth_from(mine, known["NumPy"], way)) for words, way in ways.items()]
+        said.append(f"{name} is faster than NumPy {listed(texts)}.")
+    return said
+
+
+def times(ratio: float) -> str:
+    """A factor with two digits, without an exponent.
+
+    >>> times(3456.7), times(1.234), times(12.3)
+    ('3,500', '1.2', '12')
+    """
+    rounded = float(f"{ratio:.2g}")
+    return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"
+
+
+def _from(words: str, least: int | None) -> str:
+    return f"{words} from n = {least:,} on".strip() if least else f"{words} not at the largest n".strip()
+
+
+def _mistake(mine: Sequence[Point], label: str) -> str:
+    """How much not waiting hides at the largest size at which that can be told."""
+    both = [point for point in mine if RETURNED in point.records]
+    for point in reversed(both):
+        right, wrong = (point.records[way].measurement.step_s for way in (WAITED, RETURNED))
+        ratio = compared(right, wrong, paired=True)
+        if ratio.verdict is Verdict.SLOWER:
+            return (
+                f"A clock that does not wait for the result would show {label}'s product of n = {point.size:,}"
+                f" {times(ratio.ratio)} times too fast."
+            )
+    return f"Not waiting for {label} hides nothing that can be told here." if both else ""
+
+
+def skipped(points: Sequence[Point]) -> str:
+    """HTML: what was refused or failed, a line for each library and reason, closed; empty where nothing was."""
+    why: dict[tuple[str, str], list[int]] = {}
+    for point in points:
+        if point.why_not:
+            why.setdefault((point.task.label, point.why_not), []).append(point.size)
+    rows = "".join(
+        f"<li>{html.escape(label)}, size {listed([f'{size:,}' for size in sizes])}: {html.escape(reason)}.</li>"
+        for (label, reason), sizes in why.items()
+    )
+    return on_demand("Not measured, and why", f'<ul class="lab-note">{rows}</ul>') if why else ""
+
+
+def times_table(points: Sequence[Point], head: Mapping[str, str], rate: Callable[[Point], str]) -> str:
+    """HTML: every point with its median and its rate, by library and size; closed until somebody opens it.
+
+    Args:
+        points: Those without records are left out.
+        head: Column titles of the ways, by way.
+        rate: What the last column says of a point.
+    """
+    rows = []
+    for label, mine in by_label(points).items():
+        for point in mine:
+            if point.records:
+                cells = [point.records[way].measurement.text if way in point.records else "–" for way in head]
+                rows.append([html.escape(label), f"{point.size:,}", *map(html.escape, cells), rate(point)])
+    return on_demand("Table", table(["library", "size", *head.values(), "rate"], rows)) if rows else ""
+
+
+def products_table(points: Sequence[Point]) -> str:
+    """HTML: seconds in each way, and floating-point operations a second."""
+    return times_table(points, WAYS, lambda point: f"{(point.rate(WAITED) or 0.0) / 1e9:,.3g} GFLOP/s")
+
+
+def products_published(points: Sequence[Point], label: str) -> str:
+    """HTML: what the articles say of a product, beside what was measured here."""
+    mine = [point for point in by_label(points).get(label, []) if MOVED in point.records]
+    share = 1 - (mine[-1].seconds(WAITED) or 0.0) / (mine[-1].seconds(MOVED) or 1.0) if mine else None
+    here = f"{max(0.0, share):.0%} by {label} at n = {mine[-1].size:,}" if share is not None else "not measured yet"
+    cpu_s, gpu_s = published.PRODUCT_S
+    rows = [
+        ["share of the transfer in a product on a card", f"{published.PRODUCT_TRANSFER_SHARE:.0%}, A100", here],
+        ["(32, 784) @ (784, 128)", f"CPU {seconds(cpu_s)}, card {seconds(gpu_s)}", "see the anatomy of a step"],
+    ]
+    note = (
+        f"Published: “{published.OPERATIONS_ARTICLE}” (the share, of its largest products) and"
+        f" “{published.OVERHEAD_ARTICLE}” (the seconds). Without a card, “there and back” is what the library copies"
+        " within main memory."
+    )
+    return table(["figure", "published", "measured here"], rows) + f'<p class="lab-note">{inline(note)}</p>'
+
+
+# Nested sines.
+
+
+def sine_ways_of(points: Sequence[Point], label: str) -> list[Line]:
+    """One library's ways to make nested sines, with NumPy beside them."""
+    mine, usual = by_label(points).get(label, []), by_label(points).get("NumPy", [])
+    numpys, one_by_one, back, in_one, in_one_back = SINE_LABELS
+    lines = [Line(numpys, color(usual[0]), usual, f"{EAGER}/{WAITED}")] if usual and label != "NumPy" else []
+    if mine:
+        lines += [
+            Line(one_by_one, color(mine[0]), mine, f"{EAGER}/{WAITED}"),
+            Line(back, color(mine[0]), mine, f"{EAGER}/{MOVED}", "dashed"),
+            Line(in_one, MOVED_COLOR, mine, f"{FUSED}/{WAITED}"),
+            Line(in_one_back, MOVED_COLOR, mine, f"{FUSED}/{MOVED}", "dashed"),
+        ]
+    return lines
+
+
+def bandwidth_lines(points: Sequence[Point]) -> list[Line]:
+    """A line for each library and device: its compiled sines, or where it has none, one by one."""
+    return [
+        Line(one.label, one.color, one.points, best, one.dash)
+        for one in lines_of(points, WAITED)
+        for best in [f"{FUSED if any(f'{FUSED}/{WAITED}' in p.records for p in one.points) else EAGER}/{WAITED}"]
+    ]
+
+
+def sine_sentence(points: Sequence[Point], label: str, depth: int, bandwidths: Mapping[str, float]) -> str:
+    """How many passes over memory fusing saves, what that brings, and whether the memory is what limits it.
+
+    Args:
+        points: Of all libraries.
+        label: Of the library that the sentence is about.
+        depth: Sines in one another.
+        bandwidths: Bytes a second of a large copy, by device.
+    """
+    ways = {name: f"{name}/{WAITED}" for name in (EAGER, FUSED)}
+    both = [point for point in by_label(points).get(label, []) if set(ways.values()) <= point.records.keys()]
+    if not both:
+        return ""
+    last = both[-1]
+    eager, fused = (last.records[way].measurement.step_s for way in ways.values())
+    ratio = compared(eager, fused, paired=True)
+    text = f"Fusing {depth} sines into one program saves {depth - 1} of {depth} passes over memory"
+    if ratio.verdict is Verdict.SLOWER:
+        text += f"; at {last.size:,} elements {label} is {times(ratio.ratio)} times as fast with it."
+    else:
+        what = {Verdict.SAME: "takes the same time", Verdict.FASTER: f"takes {times(1 / ratio.ratio)} times as long"}
+        text += f"; at {last.size:,} elements {label} {what.get(ratio.verdict, 'is not told apart')} with it."
+    return f"{text} {_bound(last, label, bandwidths)}".strip()
+
+
+def _bound(point: Point, label: str, bandwidths: Mapping[str, float]) -> str:
+    """Whether the compiled sines are memory bound at this size."""
+    bandwidth, rate = bandwidths.get(point.task.runtime.device), point.rate(f"{FUSED}/{WAITED}")
+    if not bandwidth or not rate:
+        return ""
+    share = rate / bandwidth
+    moved = f"It moves {rate / 1e9:.3g} GB/s, {share:.0%} of what a copy moves here"
+    if share >= MEMORY_BOUND:
+        return f"{moved}: memory bound."
+    if share <= NOT_BOUND:
+        return f"{moved}: not memory bound, its arithmetic and its call take the time."
+    return f"{moved}: memory and arithmetic take about as long as each other."
+
+
+def sines_table(points: Sequence[Point]) -> str:
+    """HTML: seconds in each way, and bytes a second."""
+
+    def rate(point: Point) -> str:
+        rates = [point.rate(f"{name}/{WAITED}") for name in (EAGER, FUSED)]
+        return ", ".join(f"{one / 1e9:,.3g}" for one in rates if one is not None) + " GB/s"
+
+    return times_table(points, SINE_WAYS, rate)
+
+
+def sines_published(points: Sequence[Point], label: str, depth: int) -> str:
+    """HTML: what fusing four sines brought on the article's card, beside what it brings here."""
+    both = [one for one in by_label(points).get(label, []) if f"{FUSED}/{WAITED}" in one.records]
+    here = "not measured yet"
+    if both:
+        eager_s, fused_s = (both[-1].seconds(f"{name}/{WAITED}") or 0.0 for name in (EAGER, FUSED))
+        here = f"{seconds(eager_s)} → {seconds(fused_s)}, {depth} sines of {both[-1].size:,} by {label}"
+    before_s, after_s = published.SINE_S
+    rows = [["nested sines, one by one → in one", f"{seconds(before_s)} → {seconds(after_s)}, four, A100", here]]
+    note = (
+        f"Published: “{published.OPERATIONS_ARTICLE}”, “approximately”, of a size that it does not say. It finds a card"
+        " slower than a processor at 2³² elements, the transfer included."
+    )
+    return table(["figure", "published", "measured here"], rows) + f'<p class="lab-note">{inline(note)}</p>'
+
+
+# Transfers.
+
+TRANSFER_WAYS = {COPIED: "copied", PINNED: "pinned", ALIASED: "aliased"}
+TRANSFER_COLORS = {PINNED: "#3a72d8", ALIASED: "#0b7a57"}
+
+
+def transfer_lines(points: Sequence[Point], label: str) -> list[Line]:
+    """One library's ways to bring an array to where it computes."""
+    mine = by_label(points).get(label, [])
+    ways = [way for way in TRANSFER_WAYS if any(way in point.records for point in mine)]
+    return [Line(TRANSFER_WAYS[way], TRANSFER_COLORS.get(way, color(mine[0])), mine, way) for way in ways]
+
+
+def transfer_sentence(points: Sequence[Point], label: str, costs: Mapping[str, Cost]) -> str:
+    """What each way costs, with 95 % intervals, and from which size on the bytes cost more than the call.
+
+    Args:
+        points: Of all libraries.
+        label: Of the library that the sentence is about.
+        costs: Of its ways; from `transfer_costs`.
+    """
+    if not costs:
+        return ""
+    parts = [f"{label}, {TRANSFER_WAYS[way]}: {_cost_text(cost)}." for way, cost in costs.items()]
+    copied = costs.get(COPIED)
+    if copied is not None and copied.grows:
+        parts.append(f"Below {_bytes_text(copied.half_bytes)}, most of a copy's time is the call and not its bytes.")
+    largest = max((point for point in by_label(points).get(label, []) if point.records), key=lambda one: one.size)
+    if {COPIED, ALIASED} <= largest.records.keys():
+        steps = (largest.records[way].measurement.step_s for way in (COPIED, ALIASED))
+        ratio = compared(*steps, paired=True)
+        if ratio.verdict is Verdict.SLOWER:
+            parts.append(f"At {_bytes_text(largest.size)} a copy takes {times(ratio.ratio)} times as long as an alias.")
+    return " ".join(parts)
+
+
+def _cost_text(cost: Cost) -> str:
+    low_s, high_s = cost.latency_interval_s
+    text = f"{seconds(cost.latency_s)} ({seconds(max(low_s, 0.0))} to {seconds(high_s)})"
+    if not cost.grows:
+        return f"{text} at any size"
+    slow, fast = cost.bandwidth_interval
+    upper = f"{fast / 1e9:.2g}" if fast < inf else "any"
+    return f"{text} + size ÷ {cost.bytes_per_s / 1e9:.2g} GB/s ({slow / 1e9:.2g} to {upper})"
+
+
+def _bytes_text(n_bytes: float) -> str:
+    unit, name = next(((u, n) for u, n in ((2**20, "MiB"), (2**10, "KiB")) if n_bytes >= u), (1, "bytes"))
+    return f"{n_bytes / unit:,.3g} {name}"
+
+
+def transfers_table(points: Sequence[Point]) -> str:
+    """HTML: seconds in each way, and bytes a second of a copy."""
+    return times_table(points, TRANSFER_WAYS, lambda point: f"{(point.rate(COPIED) or 0.0) / 1e9:,.3g} GB/s")
+
+
+def transfers_published(label: str, costs: Mapping[str, Cost]) -> str:
+    """HTML: what the article says of a batch's transfer, beside what the fit says of as many bytes."""
+    n_bytes, bandwidth, (least, most) = published.BATCH_TRANSFER
+    copied = costs.get(COPIED)
+    here = "not measured yet"
+    if copied is not None and copied.grows:
+        raw_s = n_bytes * copied.byte_s
+        setup = max(copied.latency_s, 0.0) / raw_s
+        here = f"{seconds(raw_s)}; the call takes {setup:.2g} times that ({label}, predicted by the fit)"
+    said = f"{seconds(n_bytes / bandwidth)} at {bandwidth / 1e9:.0f} GB/s; the setup takes {least} to {most} times that"
+    rows = [[f"{n_bytes / 1e3:.0f} kB, a batch of 32 images", said, here]]
+    note = f"Published: “{published.OVERHEAD_ARTICLE}”, calculated there and not measured."
+    return table(["transfer", "published", "here"], rows) + f'<p class="lab-note">{inline(note)}</p>'
+
+
+# First use.
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the time before a library's first result: the difference of two stages, or one of them."""
+
+    label: str
+    stage: str
+    less: str = ""
+
+
+STAGES = (
+    Stage("Python starts", "process"),
+    Stage("import", "import"),
+    Stage("device and first array", "context"),
+    Stage("kernels of the first call", "first", "steady"),
+    Stage("compiling it as one program", "compiled first", "compiled second"),
+)
+
+
+def stage_s(point: Point, stage: Stage) -> float | None:
+    """Median seconds of a stage, at least 0; None where the library has none."""
+    whole, rest = point.seconds(stage.stage), point.seconds(stage.less) if stage.less else 0.0
+    return None if whole is None or rest is None else max(0.0, whole - rest)
+
+
+def first_chart(points: Sequence[Point], names: Sequence[str]) -> Chart:
+    """Stacked seconds of the stages before a first result, a row for each library."""
+    rows = [
+        {"label": point.task.label, "stage": stage.label, "s": seconds_, "order": number}
+        for point in points
+        for number, stage in enumerate(STAGES)
+        if (seconds_ := stage_s(point, stage)) is not None
+    ]
+    totals: dict[str, float] = {}
+    for row in rows:
+        totals[row["label"]] = totals.get(row["label"], 0.0) + row["s"]
+    labels_ = [stage.label for stage in STAGES]
+    colors = alt.Scale(domain=labels_, range=ordered_palette(len(labels_)))
+    most = nice_above(1.1 * max(totals.values(), default=0.9))
+    x = alt.X(
+        "s:Q", stack="zero", title="seconds", axis=alt.Axis(tickCount=5), scale=alt.Scale(domain=[0, most], nice=False)
+    )
+    bars = (
+        alt.Chart(pd.DataFrame(rows, columns=["label", "stage", "s", "order"]))
+        .mark_bar(height=18)
+        .encode(
+            x=x,
+            y=names_y(names, 170),
+            order="order:Q",
+            color=alt.Color(
+                "stage:N", scale=colors, sort=labels_, legend=alt.Legend(orient="top", title=None, columns=3)
+            ),
+            tooltip=["label:N", "stage:N", alt.Tooltip("s:Q", format=".3~s", title="seconds")],
+        )
+    )
+    ends = pd.DataFrame([{"label": label, "s": s, "text": seconds(s)} for label, s in totals.items()])
+    text = (
+        alt.Chart(ends if totals else pd.DataFrame(columns=["label", "s", "text"]))
+        .mark_text(align="left", dx=6, color="currentColor")
+        .encode(x="s:Q", y=names_y(names, 170), text="text:N")
+    )
+    return Chart(styled(alt.layer(bars, text), height=44 * max(1, len(names))), "stages before the first result")
+
+
+def first_sentence(points: Sequence[Point]) -> str:
+    """Who has a first result when, how much longer a first call takes than a steady one, and when compiling pays."""
+    known = [point for point in points if "first" in point.records]
+    if not known:
+        return ""
+    before = {point.task.label: [stage_s(point, stage) or 0.0 for stage in STAGES[:-1]] for point in known}
+    ordered = sorted(before, key=lambda label: sum(before[label]))
+    parts = [
+        f"{label} has its first result after {seconds(sum(before[label]))}"
+        for label in dict.fromkeys((ordered[0], ordered[-1]))
+    ]
+    largest = max(range(len(STAGES) - 1), key=lambda number: before[ordered[-1]][number])
+    share = before[ordered[-1]][largest] / sum(before[ordered[-1]])
+    said = [f"{listed(parts)}: {share:.0%} of the latter is “{STAGES[largest].label}”."]
+    longer = [
+        f"{point.task.label} {times(ratio.ratio)} times"
+        for point in known
+        if (ratio := _compared(point, "first", "steady")).verdict is Verdict.SLOWER
+    ]
+    if longer:
+        said.append(f"As long as a steady call, the first one takes {listed(longer)}.")
+    return " ".join([*said, *filter(None, map(_pays, known))])
+
+
+def _compared(point: Point, first: str, second: str) -> Comparison:
+    return compared(*(point.records[name].measurement.step_s for name in (first, second)), paired=False)
+
+
+def _pays(point: Point) -> str:
+    """After how many calls a compiled program has earned its compilation; empty for a library without."""
+    steady_s, compiled_s, cost_s = point.seconds("steady"), point.seconds("compiled second"), stage_s(point, STAGES[-1])
+    if steady_s is None or compiled_s is None or cost_s is None:
+        return ""
+    if compiled_s >= steady_s:
+        return f"{point.task.label}'s compiled program is no quicker at this size."
+    return f"{point.task.label}'s has earned its compilation after {times(cost_s / (steady_s - compiled_s))} calls."
+
+
+def first_table(points: Sequence[Point]) -> str:
+    """HTML: every stage as it was measured, and the article's figure for a launch beside a steady call."""
+    names = ["process", "import", "context", "first", "second", "steady", "compiled first", "compiled second"]
+    rows = [
+        [
+            html.escape(point.task.label),
+            *(point.records[name].measurement.text if name in point.records else "–" for name in names),
+        ]
+        for point in points
+        if point.records
+    ]
+    low_s, high_s = published.LAUNCH_S
+    note = (
+        f"Published: launching a kernel takes {seconds(low_s)} to {seconds(high_s)} (“{published.OVERHEAD_ARTICLE}”);"
+        " a steady call here is four operations and their results' arrival."
+    )
+    return (
+        on_demand("Table", table(["library", *names], rows)) if rows else ""
+    ) + f'<p class="lab-note">{inline(note)}</p>'
+
+
+# Fusion.
+
+PROGRAMS = {"step": "the step", "sine": "the sines"}
+KINDS = {
+    "product": "products",
+    "reduction": "reductions",
+    "elementwise": "element by element",
+    "fusion": "several fused",
+    "single": "one by itself",
+}
+
+
+def count_of(point: Point, program: str, when: str) -> dict[str, int]:
+    """How many operations (before) or kernels (after) of each kind a program has; empty where it was not counted."""
+    names = {kind: f"{program}/{when}/{kind}" for kind in KINDS}
+    return {kind: round(point.seconds(name) or 0.0) for kind, name in names.items() if name in point.records}
+
+
+def fusion_chart(points: Sequence[Point]) -> Chart:
+    """Operations before and kernels after compilation, stacked by kind: a row for each program, device and moment."""
+    rows, ends, names = [], [], []
+    for program, title in PROGRAMS.items():
+        for point in points:
+            device = ", GPU" if point.task.runtime.device == "gpu" else ""
+            for when in (BEFORE, AFTER):
+                counted, label = count_of(point, program, when), f"{title}{device}, {when}"
+                names.append(label)
+                rows += [
+                    {"label": label, "kind": KINDS[kind], "n": n, "order": number}
+                    for number, (kind, n) in enumerate(counted.items())
+                ]
+                ends += [{"label": label, "n": sum(counted.values()), "text": f"{sum(counted.values())}"}]
+    names = names or [f"{title}, {when}" for title in PROGRAMS.values() for when in (BEFORE, AFTER)]
+    kinds = list(KINDS.values())
+    most = nice_above(1.1 * max((end["n"] for end in ends), default=9.0))
+    y = names_y(names, 170)
+    bars = (
+        alt.Chart(pd.DataFrame(rows, columns=["label", "kind", "n", "order"]))
+        .mark_bar(height=18)
+        .encode(
+            x=alt.X("n:Q", stack="zero", title="operations before, kernels after", scale=alt.Scale(domain=[0, most])),
+            y=y,
+            order="order:Q",
+            color=alt.Color(
+                "kind:N",
+                scale=alt.Scale(domain=kinds, range=ordered_palette(len(kinds))),
+                sort=kinds,
+                legend=alt.Legend(orient="top", title=None, columns=3),
+            ),
+            tooltip=["label:N", "kind:N", alt.Tooltip("n:Q", title="how many")],
+        )
+    )
+    text = (
+        alt.Chart(pd.DataFrame(ends, columns=["label", "n", "text"]))
+        .mark_text(align="left", dx=6, color="currentColor")
+        .encode(x="n:Q", y=y, text="text:N")
+    )
+    return Chart(styled(alt.layer(bars, text), height=34 * len(names)), "operations and kernels")
+
+
+def fusion_sentence(points: Sequence[Point], depth: int) -> str:
+    """How many kernels are left of how many operations, and how large the largest fusion is, on each device."""
+    said = []
+    for point in points:
+        before, after = (sum(count_of(point, "step", when).values()) for when in (BEFORE, AFTER))
+        sines = sum(count_of(point, "sine", AFTER).values())
+        if not before:
+            continue
+        where = "On the card" if point.task.runtime.device == "gpu" else "On the processor"
+        products = count_of(point, "step", AFTER).get("product", 0)
+        largest = round(point.seconds(f"step/{INSIDE}/fusion") or 0.0)
+        said.append(
+            f"{where}, XLA makes {after} kernels of the step's {before} operations: {products} of them products, and"
+            f" the largest fusion has {largest} operations. Of {depth} sines it makes {sines}."
+        )
+    return " ".join(said)
+
+
+def fusion_published() -> str:
+    """HTML: what the articles say of compiling, and what the counts correct of it."""
+    note = (
+        f"Published: “{published.OPERATIONS_ARTICLE}” counts four kernels of four sines before `torch.jit.script`, and"
+        f" one after. “{published.OVERHEAD_ARTICLE}” calls a compiled step one fused call: it is one call from Python,"
+        " and as many kernels as are counted above."
+    )
+    return f'<p class="lab-note">{inline(note)}</p>'
+
+
+# Overlap.
+
+LANE_LABELS = {"there": "bring there", "compute": "compute", "back": "bring back"}
+
+
+def lanes_chart(point: Point | None, way: str, most_s: float) -> Chart:
+    """When each lane was at work in one run, a bar for each piece.
+
+    Args:
+        point: None while nothing was measured.
+        way: `IN_TURN` or `IN_PIECES`.
+        most_s: End of the axis, the same for both ways.
+    """
+    spans = spans_of(point, way) if point is not None else {}
+    rows = [
+        {"label": LANE_LABELS[lane], "begin": 1e3 * begin, "end": 1e3 * end, "piece": f"{number} of {len(pieces)}"}
+        for lane, pieces in spans.items()
+        for number, (begin, end) in enumerate(pieces, 1)
+    ]
+    names = list(LANE_LABELS.values())
+    x = alt.X("begin:Q", title="milliseconds", scale=alt.Scale(domain=[0, nice_above(1e3 * most_s)], nice=False))
+    bars = (
+        alt.Chart(pd.DataFrame(rows, columns=["label", "begin", "end", "piece"]))
+        .mark_bar(height=16, stroke="currentColor", strokeWidth=0.4)
+        .encode(
+            x=x,
+            x2="end:Q",
+            y=names_y(names, 110),
+            color=alt.Color("label:N", scale=alt.Scale(domain=names, range=ordered_palette(len(names))), legend=None),
+            tooltip=["label:N", "piece:N", alt.Tooltip("begin:Q", format=".3~g"), alt.Tooltip("end:Q", format=".3~g")],
+        )
+    )
+    return Chart(styled(alt.layer(bars), height=32 * len(names)), f"lanes, {way}")
+
+
+def last_end_s(points: Sequence[Point]) -> float:
+    """Seconds of the longest run whose lanes are drawn; a hundredth of a second without any."""
+    ends = [
+        end
+        for point in points
+        for way in (IN_TURN, IN_PIECES)
+        for lane in spans_of(point, way).values()
+        for _, end in lane
+    ]
+    return max(ends, default=0.01)
+
+
+def overlap_sentence(points: Sequence[Point]) -> str:
+    """Whether pieces pay, on each device, and for which share of a run two stages were at work."""
+    said = []
+    for point in points:
+        if not {IN_TURN, IN_PIECES} <= point.records.keys():
+            continue
+        ratio = compared(*(point.records[way].measurement.step_s for way in (IN_TURN, IN_PIECES)), paired=True)
+        shares = [overlapped_share(spans_of(point, way)) for way in (IN_TURN, IN_PIECES)]
+        what = {
+            Verdict.SLOWER: f"{times(ratio.ratio)} times as fast",
+            Verdict.FASTER: f"{times(1 / ratio.ratio)} times as slow",
+            Verdict.SAME: "as fast",
+            Verdict.UNCLEAR: "not told apart",
+        }[ratio.verdict]
+        pieces = point.task.operation.pieces
+        said.append(
+            f"{point.task.label}: in turn, two stages are at work for {shares[0]:.0%} of a run, in {pieces} pieces for"
+            f" {shares[1]:.0%}; with pieces it is {what}."
+        )
+    return " ".join(said)
+
+
+def overlap_published() -> str:
+    """HTML: what the article found with its streams, and why it could find nothing else."""
+    note = (
+        f"Published: “{published.OPERATIONS_ARTICLE}” sees not much of a benefit in three streams, and gives no figure."
+        " Its streams cannot overlap: each is synchronised before the next one begins, there is one piece, and pageable"
+        " memory is copied by the host."
+    )
+    return f'<p class="lab-note">{inline(note)}</p>'

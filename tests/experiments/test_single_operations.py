@@ -1,0 +1,199 @@
+"""Single operations: what is refused before it is allocated, what fails in the middle, and what is measured once."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.backends.registry import Runtime
+from lib.experiments import single_operations as single
+from lib.experiments.single_operations import Point, Task, measure, needed_bytes, predicted_s, refused, worth_from
+from lib.profiling.request import MOVED, WAITED, Operation
+from lib.storage.records import Kind, Record
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.messages import Measured, TrainingFailed, WorkerDied
+from lib.workers.queue import Request
+
+NUMPY, JAX, CARD = Runtime("numpy"), Runtime(), Runtime(device="gpu")
+PLENTY = {"cpu": 1e12, "gpu": 1e12}.__getitem__
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results.sqlite")
+
+
+def of_seconds(seconds, spread=0.001):
+    return Measurement(tuple(seconds * (1 + spread * k) for k in range(9)), 1, Ended.CAP)
+
+
+def point(runtime, size, seconds, way=WAITED, name="product", spread=0.001):
+    task = Task(runtime, Operation(name, size))
+    record = Record.of(Kind.OPERATION, task.subject | {"name": way, "work": 1.0}, of_seconds(seconds, spread))
+    return Point(task, {way: record})
+
+
+class StandIn(Engine):
+    """An engine whose libraries need a second for 1000 rows, and fail where they are told to."""
+
+    def __init__(self, fails=()):
+        super().__init__()
+        self.asked, self._fails = [], dict(fails)
+
+    def examine(self, runtime, examination, cancel, request=None):
+        if examination.kind == "ceilings":
+            return
+        asked = examination.operation or Operation("none")
+        self.asked.append((runtime.backend, asked.size))
+        if (error := self._fails.get((runtime.backend, asked.size))) is not None:
+            raise error
+        yield Measured(WAITED, of_seconds((asked.size / 1000) ** 3), 2.0 * asked.size**3)
+
+
+def run(todo, store, engine=None, known=(), free=PLENTY, cancel=None):
+    events = measure(todo, dict(known), engine or StandIn(), store, cancel or Cancel(), Request(), free)
+    return [event for event in events if isinstance(event, Point)]
+
+
+def test_small_sizes_come_first_and_quick_starters_before_slow_ones():
+    runtimes = [Runtime("keras-tensorflow"), Runtime("torch"), JAX, NUMPY]
+    order = [(task.library, task.operation.size) for task in single.products(runtimes, 2, "float32", 0)]
+    assert order[:4] in ([("jax", 1), ("numpy", 1), ("jax", 2), ("numpy", 2)],)
+    assert order[4:] == [("torch", 1), ("torch", 2), ("keras-tensorflow", 1), ("keras-tensorflow", 2)]
+
+
+def test_what_is_measured_is_stored_and_not_measured_again(store):
+    todo, engine = single.products([NUMPY], 8, "float32", 0), StandIn()
+    first = run(todo, store, engine)
+    assert [one.size for one in first] == [1, 2, 4, 8]
+    more = single.products([NUMPY], 16, "float32", 0)
+    known = single.found(more, store.records(Kind.OPERATION))
+    assert len(known) == 4, "a slider moved on reuses the stored points"
+    run(more, store, engine, known)
+    assert engine.asked == [("numpy", size) for size in (1, 2, 4, 8, 16)]
+    assert single.found(single.products([NUMPY], 8, "float64", 0), store.records(Kind.OPERATION)) == {}
+    assert single.found(single.products([JAX], 8, "float32", 0), store.records(Kind.OPERATION)) == {}
+    assert single.found([], []) == {}
+
+
+def test_what_takes_too_long_is_refused_by_what_smaller_sizes_took(store):
+    """A second for 1,000 rows makes 69 s for 4,096: six calls would take minutes."""
+    engine = StandIn()
+    points = run(single.products([NUMPY], 4096, "float32", 0), store, engine)
+    assert max(size for _, size in engine.asked) == 1024
+    assert [one.size for one in points if one.why_not] == [2048, 4096]
+    assert points[-1].predicted_s == pytest.approx(4.096**3, rel=0.01)
+    assert "the limit is 30 s" in points[-1].why_not
+    assert points[-1].records == {}
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_allocated(store):
+    engine = StandIn()
+    points = run(single.products([NUMPY], 1024, "float32", 0), store, engine, free=lambda _: 1e6)
+    assert [one.size for one in points if not one.why_not] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert "GB of memory, of which 0.001 GB are free" in points[-1].why_not
+    assert len(engine.asked) == 9, "no worker hears of the others"
+
+
+def test_a_card_has_a_memory_of_its_own():
+    todo = Task(CARD, Operation("product", 1024))
+    (why,) = [refused(todo, [], {"cpu": 1e12, "gpu": 1e6}.__getitem__)]
+    assert why is not None
+    assert "the card's memory" in why.why_not
+    assert refused(todo, [], PLENTY) is None
+
+
+@given(st.integers(1, 2**15), st.sampled_from(["float64", "float32", "float16"]), st.sampled_from([NUMPY, JAX, CARD]))
+def test_more_memory_is_foreseen_than_operands_and_result_have(size, precision, runtime):
+    operation = Operation("product", size, precision)
+    least = 3 * size**2 * single.ITEM_BYTES[precision]
+    assert all(needed >= least for needed in needed_bytes(Task(runtime, operation)).values())
+
+
+def test_a_card_out_of_memory_marks_the_point_and_the_rest_goes_on(store):
+    full = TrainingFailed("there is not enough memory for this training; choose a smaller network or batch")
+    engine = StandIn({("jax-epoch", 4): full})
+    points = run(single.products([JAX, NUMPY], 8, "float32", 0), store, engine)
+    marked = [one for one in points if one.why_not]
+    assert [(one.task.runtime, one.size, one.why_not) for one in marked] == [
+        (JAX, 4, "it ran out of memory while it was measured")
+    ]
+    assert ("jax-epoch", 8) in engine.asked
+    assert len(points) == 8
+
+
+def test_a_library_that_fails_twice_in_a_row_is_not_asked_again(store):
+    engine = StandIn({("numpy", size): WorkerDied("The worker ended.") for size in (2, 4, 8, 16)})
+    points = run(single.products([NUMPY], 16, "float32", 0), store, engine)
+    assert [size for _, size in engine.asked] == [1, 2, 4]
+    assert [one.why_not for one in points][1:] == ["The worker ended"] * 2 + ["smaller sizes failed already"] * 2
+
+
+def test_a_stop_ends_it_and_keeps_what_is_there(store):
+    cancel = Cancel()
+    todo = single.products([NUMPY], 8, "float32", 0)
+    events = measure(todo, {}, StandIn(), store, cancel, Request(), PLENTY)
+    while not isinstance(next(events), Point):
+        pass
+    cancel.set()
+    assert [one for one in events if isinstance(one, Point)] == []
+    assert len(store.records(Kind.OPERATION)) == 1
+
+
+@pytest.mark.parametrize(
+    ("runtime", "precision", "words"),
+    [
+        (NUMPY, "bfloat16", "NumPy has no bfloat16"),
+        (NUMPY, "tf32", "graphics cards"),
+        (CARD, "tf32", "graphics cards"),
+        (Runtime(device="gpu", precision="tf32"), "tf32", ""),
+        (JAX, "bfloat16", ""),
+    ],
+)
+def test_arithmetic_that_a_library_does_not_have_is_refused(runtime, precision, words):
+    why = refused(Task(runtime, Operation("product", 4, precision)), [], PLENTY)
+    assert (why.why_not if why else "") == words or words in (why.why_not if why else "")
+    assert bool(why) == bool(words)
+
+
+def test_a_prediction_goes_by_the_arithmetic():
+    assert predicted_s(Operation("product", 64), []) is None
+    assert predicted_s(Operation("product", 64), [point(NUMPY, 32, 1e-3)]) == pytest.approx(8e-3, rel=0.01)
+    sine = point(NUMPY, 32, 1e-3, name="sine")
+    assert predicted_s(Operation("sine", 64), [sine]) == pytest.approx(2e-3, rel=0.01)
+
+
+def test_a_card_pays_from_where_it_is_faster_to_the_end():
+    usual = [point(NUMPY, size, 1e-6 * size) for size in (1, 2, 4, 8)]
+
+    def card(*seconds, way=WAITED):
+        return [point(CARD, 2**k, one, way) for k, one in enumerate(seconds)]
+
+    assert worth_from(card(5e-6, 5e-6, 3e-6, 3e-6), usual, WAITED) == 4
+    assert worth_from(card(5e-7, 5e-6, 5e-6, 3e-6), usual, WAITED) == 8, (
+        "an early win that is lost again does not count"
+    )
+    assert worth_from(card(9e-6, 9e-6, 9e-6, 9e-6), usual, WAITED) is None
+    assert worth_from(card(5e-7, 5e-7, 5e-7, 5e-7, way=MOVED), usual, MOVED) == 1
+    vague = [
+        replace(one, records={WAITED: point(CARD, 8, 7e-6, spread=0.5).records[WAITED]}) for one in card(1, 1, 1, 1)
+    ]
+    assert worth_from(vague[-1:], usual, WAITED) is None, "not told apart is not faster"
+
+
+def test_the_peak_is_the_best_that_was_seen(store):
+    fast = Task(NUMPY, Operation("product", 100))
+    seen = Point(fast, {WAITED: Record.of(Kind.OPERATION, {"work": 2e6}, of_seconds(1e-5, 0.0))})
+    assert single.peak_rates([seen], store) == {}, "without a probe there is no peak"
+    for name in ("product", "copy"):
+        subject = {"library": "numpy", "device": "cpu", "name": name, "work": 1e9}
+        store.add(Record.of(Kind.CEILING, subject, of_seconds(0.1, 0.0)))
+    assert single.peak_rates([], store) == {"cpu": pytest.approx(1e10)}
+    assert single.peak_rates([seen], store) == {"cpu": pytest.approx(2e11)}
+    assert single.bandwidths(store) == {"cpu": pytest.approx(1e10)}
+    assert single.half_peak_from([seen], 2e11) == 100
+    assert single.half_peak_from([seen], 5e11) is None
