@@ -184,7 +184,7 @@ def small_panel(stage: Stage) -> mo.ui.dictionary:
 def placement(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     """Run one step, and show where TensorFlow placed its operations."""
     if (why := unavailable(Runtime(TENSORFLOW))) is not None:
-        return refuse(stage, controls.text, ValueError(f"{why.reason}; {why.remedy}"))
+        return mo.output.replace(layout.page(controls.text, layout.quiet(f"Not measured: {why.reason}; {why.remedy}.")))
     device = input_pipeline.placement_device()
 
     def make(again: bool):
@@ -216,7 +216,7 @@ def _paint_placement(store: Store, running: BackgroundTask, complete: bool, cont
 def models(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     """Build and clone a small and a large model, each in a fresh process, and show what that took."""
     if (why := unavailable(Runtime(TENSORFLOW))) is not None:
-        return refuse(stage, controls.text, ValueError(f"{why.reason}; {why.remedy}"))
+        return mo.output.replace(layout.page(controls.text, layout.quiet(f"Not measured: {why.reason}; {why.remedy}.")))
     device = input_pipeline.placement_device()
 
     def make(again: bool):

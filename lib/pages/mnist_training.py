@@ -19,13 +19,14 @@ from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable
 from lib.data.mnist import DataError, Facts, load_test, recognised
 from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
-from lib.experiments.published import ARTICLE_ARCHITECTURES, MACHINES_ARTICLE, OVERHEAD_ARTICLE
+from lib.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ARTICLE
+from lib.formatting import listed
 from lib.experiments.results import Results
 from lib.hardware.machine import details, this_machine
 from lib.once import Once, once
 from lib.pages import layout, options, streaming
 from lib.pages.controls import Control, Controls, dropdown, settings_of, several, slider, span, text
-from lib.pages.notebooks import navigation
+from lib.pages.notebooks import navigation, notebook_of
 from lib.pages.streaming import Stage, button, stop_button
 from lib.pages.url_state import Address, Setting
 from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, encode, sample_digits
@@ -45,7 +46,6 @@ _QUESTION = (
     "A small network often trains faster on a processor than on a graphics card, because most of its time is not"
     " arithmetic but overhead. Move a slider: every line below is trained on this machine."
 )
-_SOURCES = f"After two articles: “{OVERHEAD_ARTICLE}” and “{MACHINES_ARTICLE}”."
 
 
 def _backend(name: str) -> Control:
@@ -162,10 +162,11 @@ def plain_title(name: str, heading: str, question: str, address: Address) -> mo.
 
 
 def _heading(name: str, heading: str, question: str) -> str:
+    sources = f"After {listed([f'“{title}”' for title in notebook_of(name).articles])}."
     return (
         f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1>'
         f'<p class="lab-line">{html.escape(this_machine().line)}</p></div>'
-        f'<p class="lab-question">{html.escape(question)}</p>{layout.quiet(_SOURCES)}'
+        f'<p class="lab-question">{html.escape(question)}</p>{layout.quiet(sources)}'
     )
 
 

@@ -6,15 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lib.experiments.published import (
+    CREATING_ARTICLE,
+    MACHINES_ARTICLE,
+    OPERATIONS_ARTICLE,
+    OVERHEAD_ARTICLE,
+    SLOWER_ARTICLE,
+)
+
 SERVED = "MNIST_NOTEBOOKS_SERVED"  # “edit” or “run” in the environment of a server that serves all of them
 
 
 @dataclass(frozen=True)
 class Notebook:
-    """A notebook's file from the project's root, and what a link to it says."""
+    """A notebook's file from the project's root, what a link to it says, and the articles that it follows."""
 
     file: str
     title: str
+    articles: tuple[str, ...] = (OVERHEAD_ARTICLE, MACHINES_ARTICLE)
 
     @property
     def name(self) -> str:
@@ -37,18 +46,23 @@ NOTEBOOKS = (
     Notebook("notebooks/backend_race.py", "The race of the backends"),
     Notebook("notebooks/anatomy_of_a_step.py", "The anatomy of a step"),
     Notebook("notebooks/traps.py", "How to mistime a step"),
-    Notebook("notebooks/input_pipeline.py", "What feeds a step"),
-    Notebook("notebooks/trace_of_a_step.py", "The trace of a step"),
+    Notebook("notebooks/input_pipeline.py", "What feeds a step", (SLOWER_ARTICLE, CREATING_ARTICLE)),
+    Notebook("notebooks/trace_of_a_step.py", "The trace of a step", (OVERHEAD_ARTICLE,)),
     Notebook("notebooks/parallel_sweeps.py", "Many trainings at once"),
-    Notebook("notebooks/single_operations.py", "Single operations"),
+    Notebook("notebooks/single_operations.py", "Single operations", (OVERHEAD_ARTICLE, OPERATIONS_ARTICLE)),
     Notebook("notebooks/claims.py", "Claims and figures"),
     Notebook("notebooks/compare_machines.py", "Machines compared"),
 )
 
 
+def notebook_of(name: str) -> Notebook:
+    """The notebook of this name."""
+    return next(one for one in NOTEBOOKS if one.name == name)
+
+
 def link(name: str, environment: Mapping[str, str] = os.environ) -> str:
     """HTML: a notebook's title, as a link where the server has that notebook; an exported page has no server."""
-    notebook = next(one for one in NOTEBOOKS if one.name == name)
+    notebook = notebook_of(name)
     served, title = environment.get(SERVED, ""), html.escape(notebook.title)
     return f'<a href="{html.escape(notebook.address(served))}">{title}</a>' if served else title
 

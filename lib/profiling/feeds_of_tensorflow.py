@@ -11,6 +11,8 @@ reading the loss.
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
@@ -55,8 +57,7 @@ class _Feed(Feed):
         self._pipeline = pipeline
         images, labels = rows_of(subject.data, pipeline.rows)
         self._open = _opener(pipeline, preprocess, images, labels)
-        model = build(subject.network, subject.training.learning_rate, subject.parameters)
-        self._step = tf.function(model.train_step, jit_compile=model.jit_compile, reduce_retracing=True)
+        self._step = _compiled(replace(subject, batch_size=pipeline.batch_size))
         self._batches: Iterator[Any] = iter(())
 
     def open(self) -> Iterator[Any]:
@@ -72,6 +73,13 @@ class _Feed(Feed):
 
     def close(self) -> None:
         self._batches = iter(())
+
+
+@lru_cache(maxsize=2)
+def _compiled(subject: Subject) -> Callable[[Any], Any]:
+    """The step, as `fit` compiles it: one for all feeds of a batch size, so that none but the first waits for it."""
+    model = build(subject.network, subject.training.learning_rate, subject.parameters)
+    return tf.function(model.train_step, jit_compile=model.jit_compile)
 
 
 def _opener(

@@ -29,7 +29,7 @@ QUANTITIES = ("data", "step", "both", "waits", "preprocessing", "first")
 FIRST_BATCHES = 2  # of a fresh iterator: not timed
 MIN_BATCHES, STRETCH_S = 3, 0.03  # of a timed stretch
 PAUSE_S = 0.05  # between two places to stop
-MIN_ROUNDS, ROUNDS_S = 3, 4.0  # slow batches: fewer rounds than `ROUNDS`
+ENOUGH = ((6, 4.0), (3, 20.0))  # slow batches: fewer rounds than `ROUNDS`, from so many and so many seconds on
 TRIES, TRY_S = 200, 2e-4  # to see how long a repetition of the preprocessing takes
 
 _clock = time.perf_counter
@@ -150,7 +150,8 @@ def measure_pipelines(backend: str, subject: Subject, pipelines: Sequence[Pipeli
         for number in range(ROUNDS):
             for index in rng.permutation(len(opened)):
                 yield from opened[index].round()
-            if number + 1 >= MIN_ROUNDS and _clock() - began > ROUNDS_S * len(opened):
+            spent_s = (_clock() - began) / len(opened)
+            if any(number + 1 >= rounds and spent_s > seconds for rounds, seconds in ENOUGH):
                 break
         for index, rounds in enumerate(opened):
             for name, values in rounds.found.items():

@@ -176,7 +176,7 @@ def applied_sentence(pair: Sequence[Figures]) -> str:
         changes.append("preprocessing that releases the lock")
     images = [f"{figures.pipeline.batch_size / figures.both.median_s:,.0f}" for figures in pair]
     return (
-        f"Applied: {listed(changes)}, measured in turns with “{before.pipeline.label}”. An image is {found.text};"
+        f"Applied: {listed(changes)}, measured in turns with “{before.pipeline.label}”. Per image: {found.text};"
         f" {images[1]} images per second instead of {images[0]}, and the step waits {after.share[0]:.0%} of the time"
         f" instead of {before.share[0]:.0%}."
     )

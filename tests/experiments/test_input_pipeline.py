@@ -90,6 +90,8 @@ def test_every_feed_that_can_run_here_is_a_task_of_its_own(without_torch):
     found = tasks(MINE, "cpu")
     assert [task.pipelines[0].feed for task in found] == list(FEEDS["keras-tensorflow"])
     assert all(replace(task.pipelines[0], feed=MINE.feed) == MINE for task in found)
+    assert {task.runtime for task in found} == {TENSORFLOW}
+    assert {task.runtime.device for task in tasks(MINE, "gpu")} == {"gpu"}
 
 
 def test_what_is_measured_is_kept_and_found_again(without_torch, store):

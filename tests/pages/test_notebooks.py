@@ -2,7 +2,8 @@
 
 import pytest
 
-from lib.pages.notebooks import FIRST, NOTEBOOKS, SERVED, link, navigation
+from lib.experiments import published
+from lib.pages.notebooks import FIRST, NOTEBOOKS, SERVED, link, navigation, notebook_of
 
 
 @pytest.mark.parametrize(("served", "address"), [("edit", "/?file=notebooks/traps.py"), ("run", "/traps/")])
@@ -20,3 +21,9 @@ def test_the_way_names_every_notebook_once_and_marks_the_one_that_is_open():
     assert shown.count("<li") == len(NOTEBOOKS)
     assert shown.count("<a href") == len(NOTEBOOKS) - 1
     assert f'<li aria-current="page">{FIRST.title}</li>' in shown
+
+
+def test_each_notebook_names_the_articles_that_it_follows():
+    named = {title for notebook in NOTEBOOKS for title in notebook.articles}
+    assert named == {title for name, title in vars(published).items() if name.endswith("_ARTICLE")}
+    assert notebook_of("input_pipeline").articles == (published.SLOWER_ARTICLE, published.CREATING_ARTICLE)
