@@ -17,7 +17,7 @@ from lib.profiling.request import COPIED, IN_PIECES, IN_TURN, OPERATION_PRECISIO
 from lib.spec import BATCH_SIZES
 from lib.storage.records import Kind
 from lib.storage.store import Store
-from lib.views import recorded_gpus
+from lib.views import first_use, fusion, overlap, recorded_gpus
 from lib.views import single_operations as view
 from lib.views.chart import Chart
 
@@ -251,10 +251,14 @@ def _paint_first(running: BackgroundTask, saved: bool, todo: Sequence[Task], con
     words = now.note or f"{len(points)} of {len(todo)} libraries, each in fresh processes"
     return paint_figures(
         now,
-        {"seconds before the first result, in a fresh process": _with_legend(view.first_chart(points, _names(todo)))},
+        {
+            "seconds before the first result, in a fresh process": _with_legend(
+                first_use.first_chart(points, _names(todo))
+            )
+        },
         layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
-        view.first_sentence(points),
-        _below(points) + view.first_table(points),
+        first_use.first_sentence(points),
+        _below(points) + first_use.first_table(points),
         controls,
     )
 
@@ -284,12 +288,12 @@ def _paint_fusions(running: BackgroundTask, saved: bool, todo: Sequence[Task], d
     points = [item for item in now.items if isinstance(item, Point)]
     return paint_figures(
         now,
-        {"how many, counted from the compiler's text": _with_legend(view.fusion_chart(points))},
+        {"how many, counted from the compiler's text": _with_legend(fusion.fusion_chart(points))},
         layout.state_line(
             layout.saved_or(now.state, saved), len(points), len(todo), now.note or "nothing is timed here", now.problem
         ),
-        view.fusion_sentence(points, depth),
-        view.skipped(points) + view.fusion_published(),
+        fusion.fusion_sentence(points, depth),
+        view.skipped(points) + fusion.fusion_published(),
         controls,
     )
 
@@ -317,9 +321,9 @@ def overlaps(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
 def _paint_overlaps(running: BackgroundTask, saved: bool, todo: Sequence[Task], controls: str) -> int:
     now = running.view()
     points = [item for item in now.items if isinstance(item, Point)]
-    most_s = view.last_end_s(points)
+    most_s = overlap.last_end_s(points)
     figures = {
-        f"{task.label}, {way}: the lanes of one run": view.lanes_chart(
+        f"{task.label}, {way}: the lanes of one run": overlap.lanes_chart(
             next((point for point in points if point.task == task), None), way, most_s
         )
         for task in todo
@@ -330,8 +334,8 @@ def _paint_overlaps(running: BackgroundTask, saved: bool, todo: Sequence[Task], 
         now,
         figures,
         layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
-        view.overlap_sentence(points),
-        _below(points) + view.overlap_published(),
+        overlap.overlap_sentence(points),
+        _below(points) + overlap.overlap_published(),
         controls,
     )
 
