@@ -22,7 +22,7 @@ def curve(n_epochs: int, steps: int = 4) -> Curve:
 
 
 def test_the_values_of_kinds_lie_in_files():
-    assert sorted(Kind) == ["anatomy", "ceiling", "failure", "models", "pace", "pipeline", "race", "sweep"]
+    assert sorted(Kind) == ["anatomy", "ceiling", "failure", "models", "operation", "pace", "pipeline", "race", "sweep"]
     assert json.dumps(Kind.RACE) == '"race"'
 
 
