@@ -151,11 +151,15 @@ def _race_once(
         return
     assert watch.disturbance is not None, "set at the end of the block"
     blocks = Measurement(tuple(timed.epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=timed.warnings)
-    subject = cell.subject | {
-        "scaled": int(timed.scaled),
-        "evaluation_s": timed.evaluation_s,
-        "first_call_s": timed.first_call_s,
-    }
+    subject = (
+        cell.subject
+        | {
+            "scaled": int(timed.scaled),
+            "evaluation_s": timed.evaluation_s,
+            "first_call_s": timed.first_call_s,
+        }
+        | ({} if timed.first_accuracy is None else {"first_accuracy": timed.first_accuracy})
+    )
     record = Record.of(Kind.RACE, subject, watch.marked(blocks), versions(cell.runtime))
     store.add(record)
     yield Repetition(cell, record, watch.disturbance)
@@ -169,6 +173,7 @@ class _Timed:
     scaled: bool  # … from parts of it
     evaluation_s: float  # of one pass over the validation images; 0: none was made
     first_call_s: float
+    first_accuracy: float | None  # on the validation images after the first epoch; None: none was trained to its end
     warnings: tuple[str, ...]
 
 
@@ -180,6 +185,7 @@ def _timed(
     evaluations: list[float] = []
     parts: list[float] = []
     steps, part_s, chunks, train_s, first_call_s = 0, 0.0, 0, 0.0, 0.0
+    first_accuracy: float | None = None
     beside: tuple[str, ...] = ()
     with cancel.calling(stop.set):
         for message in engine.run(cell.runtime, [cell.training], stop, request=request):
@@ -196,6 +202,8 @@ def _timed(
                 if len(parts) >= PARTS and parts[-1] > budget_s:
                     stop.set()
             elif isinstance(event, Epoch):
+                if not epochs:
+                    first_accuracy = event.validation_accuracy
                 epochs.append(event.train_s)
                 evaluations.append(event.evaluation_s)
                 if len(epochs) >= 3 and train_s > budget_s:
@@ -209,7 +217,7 @@ def _timed(
                 beside = (message.why,)
     evaluation_s = float(np.median(evaluations)) if evaluations else 0.0
     scaled = len(epochs) < 2
-    return _Timed(parts if scaled else epochs[1:], scaled, evaluation_s, first_call_s, beside)
+    return _Timed(parts if scaled else epochs[1:], scaled, evaluation_s, first_call_s, first_accuracy, beside)
 
 
 @dataclass(frozen=True)
@@ -223,6 +231,7 @@ class Standing:
     warnings: tuple[str, ...]
     measured_at: str
     evaluation_s: float = 0.0  # of one pass over the validation images; 0: not measured
+    first_accuracy: float | None = None  # on the validation images after the first epoch
 
     @property
     def repetitions(self) -> int:
@@ -263,6 +272,9 @@ def standings(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, St
 
 def _standing(cell: Cell, repetitions: Sequence[Record]) -> Standing:
     evaluations = [s for repetition in repetitions if (s := float(repetition.subject.get("evaluation_s", 0.0)))]
+    accuracies = [
+        float(found) for repetition in repetitions if (found := repetition.subject.get("first_accuracy")) is not None
+    ]
     return Standing(
         cell,
         tuple(second for repetition in repetitions for second in repetition.block_s),
@@ -271,6 +283,7 @@ def _standing(cell: Cell, repetitions: Sequence[Record]) -> Standing:
         tuple(dict.fromkeys(warning for repetition in repetitions for warning in repetition.warnings)),
         repetitions[-1].measured_at,
         float(np.median(evaluations)) if evaluations else 0.0,
+        float(np.median(accuracies)) if accuracies else None,
     )
 
 

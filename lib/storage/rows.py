@@ -32,6 +32,7 @@ LEAST_LOSS = -1e-3  # a mean cross-entropy is not negative, but rounded
 Seconds = Annotated[float, Meta(ge=0.0, le=MAX_S)]
 Amount = Annotated[float, Meta(ge=0.0, le=MAX_NUMBER)]
 Index = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Count = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 
 
@@ -63,7 +64,7 @@ COLUMNS: Mapping[str, Mapping[str, Any]] = {
                     epoch=Index,
                     steps=Index,
                     validation_loss=float,  # not a number where a training diverged
-                    validation_accuracy=Annotated[float, Meta(ge=0.0, le=1.0)],
+                    validation_accuracy=Share,
                     train_s=Seconds,
                     evaluation_s=Seconds,
                     diverged_step=Index | None,
@@ -112,7 +113,13 @@ SUBJECTS: Mapping[str, Mapping[str, Any]] = {
     Kind.OPERATION: {"operation": str, "by": str, "device": _DEVICE, "size": Count, "name": str, "work": _WORK},
     Kind.PIPELINE: {"backend": str, "device": _DEVICE, "hidden": str, "name": str, "work": _WORK},
 }
-_EVERY_SUBJECT = {"work": _WORK, "first_call_s": Amount, "evaluation_s": Amount, "precision": Literal[PRECISIONS]}
+_EVERY_SUBJECT = {
+    "work": _WORK,
+    "first_call_s": Amount,
+    "evaluation_s": Amount,
+    "first_accuracy": Share,
+    "precision": Literal[PRECISIONS],
+}
 # What is expected, in words, where the type itself does not say enough.
 _WORDS = {
     "block_s": "seconds from 0 on",

@@ -13,7 +13,7 @@ from lib.experiments import published
 from lib.experiments.backend_race import Cell, Standing
 from lib.experiments.recorded_machines import Machine, gpu_runtimes, named, recorded_gpus
 from lib.experiments.time_to_accuracy import Learned, needed
-from lib.formatting import justified, seconds
+from lib.formatting import justified, percent, seconds
 from lib.spec import N_TRAIN
 from lib.timing.comparison import Verdict, compared
 from lib.timing.diagnosis import Observed, findings
@@ -326,6 +326,11 @@ def detail(standing: Standing | None, floor: Floor | None = None) -> str:
         f" {justified(middle, low, high)} per epoch (quartiles {seconds(low)} to {seconds(high)},"
         f" {len(standing.epoch_s)} epochs in {_repetitions(standing)}, last {standing.measured_at[:16]} UTC)."
     ]
+    if standing.first_accuracy is not None:
+        lines.append(
+            f"After its first epoch it names {percent(standing.first_accuracy)} of the validation images, with products"
+            f" in {standing.cell.runtime.precision}."
+        )
     if floor is not None:
         steps = N_TRAIN // standing.cell.batch_size
         lines.append(

@@ -104,6 +104,9 @@ def test_a_real_repetition_is_cached_and_not_made_again(engine, tmp_path):
     assert len(repetition.record.block_s) == 3, "the first epoch is not timed"
     assert all(second > 0 for second in repetition.record.block_s)
     assert sum(repetition.record.block_s) < time.perf_counter() - began, "seconds, of those that passed here"
+    assert 0.5 < float(repetition.record.subject["first_accuracy"]) < 1
+    shown = detail(standings(cells, [repetition.record])[cells[0]])
+    assert "of the validation images, with products in float32" in shown
     assert store.records(Kind.RACE) == [repetition.record]
     assert plan(cells, store.records(Kind.RACE), rounds=1) == []
 
@@ -113,6 +116,7 @@ def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
     monkeypatch.setattr("lib.experiments.backend_race.PART_S", 0.1)
     (repetition,) = repetitions_of(race([Cell(NUMPY, 1)], engine, Store(tmp_path / "r.sqlite"), Cancel(), Request()))
     assert repetition.record.subject["scaled"] == 1
+    assert "first_accuracy" not in repetition.record.subject, "no epoch was trained to its end"
     assert len(repetition.record.block_s) >= 3
     assert repetition.record.measurement.median_s * 48_000 > 1, (
         "seconds of a whole epoch, from a tenth of a second of steps"
