@@ -33,8 +33,8 @@ def feeds_question(address, feeds_stage):
     If each batch takes the data set $D$ seconds and the step $S$, one after the other they take $D + S$; with the next
     batch made ahead while the step runs, at best $\max(D, S)$; with $c$ cores at work on the batches, at best
     $\max(D / c, S)$; and cached, $S$ alone. Which of these is reached depends on the machine, on the library, and on
-    whether the preprocessing holds Python's interpreter lock: if it does, more threads only take turns. Say which feed
-    is yours, then let what would help be applied.
+    whether the preprocessing holds Python's interpreter lock: if it does, more threads only take turns. Choose
+    the feed that you use, then apply what would help.
     """)
     return (feeds_panel,)
 

@@ -67,7 +67,7 @@ def the_sines(sine_panel, sine_stage):
 def transfer_question(address, transfer_stage):
     transfer_panel = single_operations.transfer_panel(address, transfer_stage)
     mo.md(r"""
-    ## 3 · Bringing the data there
+    ## 3 · Moving the data
 
     A transfer costs a latency, whatever its size, and a time for each byte. A card reads pageable memory through a
     buffer of the driver, and pinned memory by itself. On a processor, the library computes in the memory where the
@@ -123,7 +123,7 @@ def the_fusions(fusion_panel, fusion_stage):
 def overlap_question(address, overlap_stage):
     overlap_panel = single_operations.overlap_panel(address, overlap_stage)
     mo.md(r"""
-    ## 6 · At the same time
+    ## 6 · Transfers while it computes
 
     A card can bring data there, compute, and bring data back at the same time; so can three threads of a processor.
     It takes pieces: of one piece alone, each stage needs all that the stage before made.

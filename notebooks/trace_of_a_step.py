@@ -27,10 +27,10 @@ def title(address):
 @app.cell(hide_code=True)
 def live_question():
     mo.md(r"""
-    ## 1 · A training of this machine, under its library's profiler
+    ## 1 · A training on this machine, under its library's profiler
 
     JAX, TensorFlow and PyTorch each bring a profiler. Steps run until nothing is compiled any more; then some are
-    recorded. At each moment the topmost lane says what runs: arithmetic, or whom it waits for.
+    recorded. The topmost lane says, for each moment, what runs: arithmetic, or what it is waiting for.
     """)
     return
 
@@ -52,8 +52,8 @@ def file_question():
     mo.md(r"""
     ## 2 · Any trace
 
-    A file is told by its content and read in a process of its own. Without one, here are three that this project
-    recorded.
+    The format is recognised from the content, and the file is read in a process of its own. Without one, here
+    are three that this project recorded.
     """)
     return
 

@@ -43,7 +43,7 @@ def _controls() -> Controls:
         slider("feed.size", "Batch size", 32, SIZES),
         slider("feed.rows", "Rows", 1_000, ROWS),
         dropdown("feed.device", "Device", "cpu", devices),
-        dropdown("feed.look", "Yours is", "tf.data", feeds, full_width=True),
+        dropdown("feed.look", "Your pipeline", "tf.data", feeds, full_width=True),
         checkbox("feed.same", "The same images in each epoch", False),
     )
 
@@ -62,7 +62,7 @@ def feeds_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     """The pipeline's settings, and three buttons."""
     return _controls().panel(
         address,
-        apply=button("Apply what would help", "Measure yours and what would help in turns"),
+        apply=button("Apply what would help", "Measure your pipeline and the suggested one in turns"),
         stop=stop_button(stage),
         again=button("Measure again", "Measure all feeds anew"),
     )
@@ -169,7 +169,7 @@ def _not_here(mine: Pipeline, wanted: Sequence[PipelineTask]) -> str:
     missing = {backend: unavailable(Runtime(backend)) for backend in FEEDS if backend not in there}
     notes = [f"{Runtime(backend).label}: {why.reason}; {why.remedy}." for backend, why in missing.items() if why]
     if mine.feed not in {task.pipelines[0].feed for task in wanted}:
-        notes.append(f"“{mine.label}” cannot be measured here; choose another feed as yours.")
+        notes.append(f"“{mine.label}” cannot be measured here; choose another feed.")
     return layout.quiet(" ".join(notes))
 
 

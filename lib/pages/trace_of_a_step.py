@@ -131,7 +131,7 @@ def _figures(trace: Trace, part: tuple[float, float]) -> str:
 def _below(trace: Trace) -> str:
     """What is told of a trace below its charts."""
     return (
-        "<h3>The ten dearest calls</h3>"
+        "<h3>The ten most expensive calls</h3>"
         + view.dearest_list(trace)
         + view.hidden_list(trace)
         + on_demand("all calls: how often, how long", view.calls_table(trace))

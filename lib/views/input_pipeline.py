@@ -137,7 +137,7 @@ def sentence(
         return ""
     share, low, high = here.share
     text = (
-        f"From “{chosen.label}” a batch of {chosen.batch_size:,} takes"
+        f"With “{chosen.label}” a batch of {chosen.batch_size:,} takes"
         f" {justified(here.both.median_s, *here.both.quartiles_s)}, and for {share:.0%} of that"
         f" ({_interval(low, high)}) the step waits. {_BOUND[here.bound]} Alone, the data set takes"
         f" {justified(here.data.median_s, *here.data.quartiles_s)} a batch, the step"
@@ -267,7 +267,8 @@ def models_sentence(found: Mapping[Network, Mapping[str, Measurement]]) -> str:
         again_s = sum(measured[name].median_s for name in REPEATED)
         said.append(
             f"784→{network.label}→10 ({network.n_parameters:,} parameters): {seconds(before_s)} pass before a model can"
-            f" be built; building, cloning and the first step take {seconds(first_s)}, once more {seconds(again_s)}."
+            f" be built; building, cloning and the first step take {seconds(first_s)},"
+            f" and {seconds(again_s)} the second time."
         )
     if len(found) == 2:
         small, large = found.values()

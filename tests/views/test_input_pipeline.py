@@ -127,7 +127,7 @@ def test_the_first_time_stands_beside_the_next_ones():
     found = {Network((128,)): created(0.01), Network((4096, 4096)): created(0.1)}
     text = view.models_sentence(found)
     assert "784→128→10 (101,770 parameters): 2.0\u202fs pass before a model can be built" in text
-    assert "building, cloning and the first step take 3.0\u202fs, once more 31\u202fms" in text
+    assert "building, cloning and the first step take 3.0\u202fs, and 31\u202fms the second time" in text
     assert "Cloning the large one takes 10 times as long" in text
     table = view.models_table(found)
     assert table.count("<tr") == 1 + len(FRESH)
