@@ -146,7 +146,8 @@ def wait_until(page, condition: str, arg: object, timeout: int) -> None:
         page.wait_for_function(condition, arg=arg, timeout=timeout)
     except TooLate:
         states = page.locator(".lab-state").all_inner_texts()
-        pytest.fail(f"expected {condition} of {arg} within {timeout} ms, got experiments that are at {states}")
+        end = page.locator("body").inner_text()[-1500:]  # where a cell has failed, marimo says it there
+        pytest.fail(f"expected {condition} of {arg} within {timeout} ms, got experiments that are at {states}; … {end}")
 
 
 # What axe finds in marimo's own parts of a page: rule, how the selector begins, and why nothing is done about it here.

@@ -64,7 +64,7 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
         marked.mark_text(**column, color="currentColor").encode(x=alt.value("width"), y=y, text="text:N"),
         kept_free(**column),
     ]
-    spec = styled(alt.layer(*layers), height=26 * len(pipelines))
+    spec = styled(alt.layer(*layers), height=26 * max(1, len(pipelines)))
     spec["datasets"] |= {"room": room(["88.8 ms · waits 88%"])}
     return Chart(spec, "milliseconds of a batch, by what feeds it")
 
