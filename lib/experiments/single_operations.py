@@ -41,7 +41,7 @@ GROUPS = (("numpy", "jax", "cupy"), ("torch",), ("keras-tensorflow",))
 
 
 @dataclass(frozen=True)
-class Task:
+class OperationTask:
     """One operation at one size, by one library on one device."""
 
     runtime: Runtime
@@ -84,13 +84,13 @@ LABELS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Point:
+class OperationPoint:
     """What is known of a task: its records by the way they were timed, or why there are none.
 
     `predicted_s` are the seconds of one call, where it was refused and that can be told.
     """
 
-    task: Task
+    task: OperationTask
     records: Mapping[str, Record] = field(default_factory=dict)
     why_not: str = ""
     predicted_s: float | None = None
@@ -121,15 +121,15 @@ def libraries() -> list[Runtime]:
 
 def labels() -> list[str]:
     """The libraries that can run here, as they are called on the page; with their device where that is a card."""
-    return [Task(runtime, Operation("product")).label for runtime in libraries()]
+    return [OperationTask(runtime, Operation("product")).label for runtime in libraries()]
 
 
-def tasks(runtimes: Sequence[Runtime], operation: Operation, sizes: Sequence[int]) -> list[Task]:
+def tasks(runtimes: Sequence[Runtime], operation: Operation, sizes: Sequence[int]) -> list[OperationTask]:
     """Each size by each library: small ones first, group after group."""
     group_of = {name: number for number, group in enumerate(GROUPS) for name in group}
     ordered = sorted(runtimes, key=lambda one: group_of[BACKENDS[one.backend].worker])
     return [
-        Task(runtime, replace(operation, size=size))
+        OperationTask(runtime, replace(operation, size=size))
         for _, group in groupby(ordered, key=lambda one: group_of[BACKENDS[one.backend].worker])
         for group in [list(group)]
         for size in sizes
@@ -137,7 +137,7 @@ def tasks(runtimes: Sequence[Runtime], operation: Operation, sizes: Sequence[int
     ]
 
 
-def products(runtimes: Sequence[Runtime], largest: int, precision: str, threads: int) -> list[Task]:
+def products(runtimes: Sequence[Runtime], largest: int, precision: str, threads: int) -> list[OperationTask]:
     """Products of square matrices, up to this many rows and columns."""
     asked = Operation("product", precision=precision, threads=threads)
     # A card's factors are rounded by a worker of its own: some libraries can be told before they are loaded only.
@@ -146,28 +146,28 @@ def products(runtimes: Sequence[Runtime], largest: int, precision: str, threads:
     return tasks(runtimes, asked, [side for side in SIDES if side <= largest])
 
 
-def sines(runtimes: Sequence[Runtime], largest: int, depth: int) -> list[Task]:
+def sines(runtimes: Sequence[Runtime], largest: int, depth: int) -> list[OperationTask]:
     """Nested sines, of up to this many elements."""
     return tasks(runtimes, Operation("sine", depth=depth), [length for length in LENGTHS if length <= largest])
 
 
-def transfers(runtimes: Sequence[Runtime], largest_bytes: int) -> list[Task]:
+def transfers(runtimes: Sequence[Runtime], largest_bytes: int) -> list[OperationTask]:
     """Transfers of 4 bytes to this many."""
     return tasks(runtimes, Operation("transfer"), [size for size in TRANSFERS_BYTES if size <= largest_bytes])
 
 
-def first_uses(runtimes: Sequence[Runtime], size: int) -> list[Task]:
+def first_uses(runtimes: Sequence[Runtime], size: int) -> list[OperationTask]:
     """The first use of each library, for four nested sines of this many elements."""
     return tasks(runtimes, Operation("first use", depth=4), [size])
 
 
-def fusions(runtimes: Sequence[Runtime], batch_size: int, depth: int) -> list[Task]:
+def fusions(runtimes: Sequence[Runtime], batch_size: int, depth: int) -> list[OperationTask]:
     """What XLA makes of a training step and of nested sines, on each device that JAX has."""
     mine = [runtime for runtime in runtimes if BACKENDS[runtime.backend].worker == "jax"]
     return tasks(mine, Operation("fusion", depth=depth), [batch_size])
 
 
-def overlaps(runtimes: Sequence[Runtime], size: int, depth: int, pieces: int) -> list[Task]:
+def overlaps(runtimes: Sequence[Runtime], size: int, depth: int, pieces: int) -> list[OperationTask]:
     """Nested sines that overlap with their transfers: by NumPy's threads, and by PyTorch's streams on a card."""
     able = [
         one for one in runtimes if (BACKENDS[one.backend].worker, one.device) in (("numpy", "cpu"), ("torch", "gpu"))
@@ -175,7 +175,7 @@ def overlaps(runtimes: Sequence[Runtime], size: int, depth: int, pieces: int) ->
     return tasks(able, Operation("overlap", depth=depth, pieces=pieces), [size])
 
 
-def spans_of(point: Point, way: str) -> dict[str, list[tuple[float, float]]]:
+def spans_of(point: OperationPoint, way: str) -> dict[str, list[tuple[float, float]]]:
     """Seconds at which each piece began and ended, by lane; empty where that was not measured."""
     names = {lane: [f"{way}/{lane}/{end}" for end in ("begins", "ends")] for lane in LANES}
     return {
@@ -202,7 +202,7 @@ def overlapped_share(spans: Mapping[str, Sequence[tuple[float, float]]]) -> floa
     return both_s / (edges[-1] - edges[0])
 
 
-def transfer_costs(points: Sequence[Point]) -> dict[str, Cost]:
+def transfer_costs(points: Sequence[OperationPoint]) -> dict[str, Cost]:
     """Latency and bandwidth of each way that was measured at three sizes or more.
 
     Args:
@@ -216,7 +216,7 @@ def transfer_costs(points: Sequence[Point]) -> dict[str, Cost]:
     return {way: cost for way, cost in fitted.items() if cost is not None}
 
 
-def found(todo: Sequence[Task], records: Sequence[Record]) -> dict[Task, Point]:
+def found(todo: Sequence[OperationTask], records: Sequence[Record]) -> dict[OperationTask, OperationPoint]:
     """What is stored of these tasks, and still valid."""
     by_subject: dict[tuple, dict[str, Record]] = {}
     names = list(todo[0].subject) if todo else []
@@ -225,18 +225,18 @@ def found(todo: Sequence[Task], records: Sequence[Record]) -> dict[Task, Point]:
             key = tuple(record.subject.get(name) for name in names)
             by_subject.setdefault(key, {})[str(record.subject["name"])] = record
     known = {task: by_subject.get(tuple(task.subject.values())) for task in todo}
-    return {task: Point(task, records) for task, records in known.items() if records}
+    return {task: OperationPoint(task, records) for task, records in known.items() if records}
 
 
 def measure(
-    todo: Sequence[Task],
-    known: Mapping[Task, Point],
+    todo: Sequence[OperationTask],
+    known: Mapping[OperationTask, OperationPoint],
     engine: Engine,
     store: Store,
     cancel: Cancel,
     request: Request,
     free_bytes: Callable[[str], float] | None = None,
-) -> Iterator[Point | Note]:
+) -> Iterator[OperationPoint | Note]:
     """Measure what is not known, one after the other, then this machine's peak rates where they are missing.
 
     What is refused, and what fails, is a point too, and the rest goes on; a library that failed at `GIVE_UP_AFTER`
@@ -255,7 +255,7 @@ def measure(
         A point of each task, and notes on what is measured or waited for.
     """
     free_bytes = free_bytes or free_memory
-    before: dict[Runtime, list[Point]] = {}
+    before: dict[Runtime, list[OperationPoint]] = {}
     for task in todo:
         if cancel.is_set():
             return
@@ -273,8 +273,8 @@ def measure(
 
 
 def _measured(
-    task: Task, engine: Engine, store: Store, cancel: Cancel, request: Request
-) -> Generator[Note, None, Point | None]:
+    task: OperationTask, engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Generator[Note, None, OperationPoint | None]:
     doing = f"{task.label}: {task.operation.name}, size {task.operation.size:,}"
     examination = Examination("operation", operation=task.operation)
     records: dict[str, Record] = {}
@@ -286,8 +286,8 @@ def _measured(
             else:
                 records[str(event.subject["name"])] = event
     except (TrainingFailed, WorkerDied) as error:
-        return Point(task, why_not=_why(str(error)))
-    return Point(task, records) if records else None  # it was cancelled
+        return OperationPoint(task, why_not=_why(str(error)))
+    return OperationPoint(task, records) if records else None  # it was cancelled
 
 
 def _why(error: str) -> str:
@@ -296,12 +296,14 @@ def _why(error: str) -> str:
     return error.rstrip(".")
 
 
-def _first_group(todo: Sequence[Task]) -> list[Runtime]:
+def _first_group(todo: Sequence[OperationTask]) -> list[Runtime]:
     """Those whose peak rates are asked for: the quick starters know them, on each device."""
     return list(dict.fromkeys(task.runtime for task in todo if task.library in GROUPS[0]))
 
 
-def refused(task: Task, earlier: Sequence[Point], free_bytes: Callable[[str], float]) -> Point | None:
+def refused(
+    task: OperationTask, earlier: Sequence[OperationPoint], free_bytes: Callable[[str], float]
+) -> OperationPoint | None:
     """Why this size is not measured, before anything is allocated; None where it can be.
 
     Args:
@@ -311,24 +313,24 @@ def refused(task: Task, earlier: Sequence[Point], free_bytes: Callable[[str], fl
     """
     asked = task.operation
     if why := unsupported(task):
-        return Point(task, why_not=why)
+        return OperationPoint(task, why_not=why)
     call_s = predicted_s(asked, earlier)
     for device, needed in needed_bytes(task).items():
         if needed > SHARE_OF_MEMORY * (free := free_bytes(device)):
             where = "memory" if device == "cpu" else "the card's memory"
             why = f"it needs {needed / 1e9:.3g} GB of {where}, of which {free / 1e9:.3g} GB are free"
-            return Point(task, why_not=why, predicted_s=call_s)
+            return OperationPoint(task, why_not=why, predicted_s=call_s)
     ways = max((len(point.records) for point in earlier), default=1)
     if call_s is not None and (all_s := ways * CALLS * call_s) > LIMIT_S:
         why = f"measuring it would take about {all_s:.0f} s, and the limit is {LIMIT_S:.0f} s"
-        return Point(task, why_not=why, predicted_s=call_s)
+        return OperationPoint(task, why_not=why, predicted_s=call_s)
     failed = [not point.records for point in earlier[-GIVE_UP_AFTER:]]
     if len(failed) == GIVE_UP_AFTER and all(failed):
-        return Point(task, why_not="smaller sizes failed already", predicted_s=call_s)
+        return OperationPoint(task, why_not="smaller sizes failed already", predicted_s=call_s)
     return None
 
 
-def unsupported(task: Task) -> str:
+def unsupported(task: OperationTask) -> str:
     """Why this library has no such arithmetic; empty where it has."""
     precision = task.operation.precision
     if precision == "tf32" and task.runtime.precision != "tf32":
@@ -338,7 +340,7 @@ def unsupported(task: Task) -> str:
     return ""
 
 
-def needed_bytes(task: Task) -> dict[str, float]:
+def needed_bytes(task: OperationTask) -> dict[str, float]:
     """Bytes that measuring this allocates at most, by device.
 
     A transfer has its source, the copies of two calls, and one that stays, pinned or on the card. A product has two
@@ -361,7 +363,7 @@ def work_of(operation: Operation) -> float:
     return float(operation.size**3 if operation.name == "product" else operation.size)
 
 
-def predicted_s(operation: Operation, earlier: Sequence[Point]) -> float | None:
+def predicted_s(operation: Operation, earlier: Sequence[OperationPoint]) -> float | None:
     """Seconds of one call, at the rate of the largest size that was measured; None without any.
 
     Small sizes are mostly overhead, which does not grow: the prediction is rather too long than too short.
@@ -381,7 +383,7 @@ def free_memory(device: str) -> float:
     return float(max((gpu.memory_bytes for gpu in gpus()), default=0)) or float("inf")
 
 
-def worth_from(points: Sequence[Point], others: Sequence[Point], way: str) -> int | None:
+def worth_from(points: Sequence[OperationPoint], others: Sequence[OperationPoint], way: str) -> int | None:
     """The size from which one library is faster than another at every larger size that both measured; None for none.
 
     Args:
@@ -401,7 +403,7 @@ def worth_from(points: Sequence[Point], others: Sequence[Point], way: str) -> in
     return least
 
 
-def peak_rates(points: Sequence[Point], store: Store) -> dict[str, float]:
+def peak_rates(points: Sequence[OperationPoint], store: Store) -> dict[str, float]:
     """Floating-point operations a second at best, by device: of the probe, or of a float32 product that beat it.
 
     Args:
@@ -426,7 +428,7 @@ def _ceilings(store: Store) -> dict[str, Ceilings]:
     return {device: one for device, one in probed.items() if one is not None}
 
 
-def half_peak_from(points: Sequence[Point], peak_per_s: float, way: str = WAITED) -> int | None:
+def half_peak_from(points: Sequence[OperationPoint], peak_per_s: float, way: str = WAITED) -> int | None:
     """The smallest size at which half of the peak rate is reached (Hockney's n½); None where none does."""
     reached = [point.size for point in points if (rate := point.rate(way)) is not None and rate >= peak_per_s / 2]
     return min(reached, default=None)

@@ -7,7 +7,15 @@ import marimo as mo
 
 from lib.experiments import single_operations
 from lib.experiments.background import BackgroundTask
-from lib.experiments.single_operations import FIRST_SIZES, LENGTHS, OVERLAP_SIZES, SIDES, TRANSFERS_BYTES, Point, Task
+from lib.experiments.single_operations import (
+    FIRST_SIZES,
+    LENGTHS,
+    OVERLAP_SIZES,
+    SIDES,
+    TRANSFERS_BYTES,
+    OperationPoint,
+    OperationTask,
+)
 from lib.hardware.cores import usable_cores
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, settings_of, slider
@@ -65,7 +73,7 @@ def _panel(name: str, address: Address, stage: Stage) -> mo.ui.dictionary:
     return _panels()[name].panel(address, stop=stop_button(stage), again=again)
 
 
-def _run(stage: Stage, asked: tuple, presses: object, todo: Sequence[Task]) -> tuple[BackgroundTask, bool]:
+def _run(stage: Stage, asked: tuple, presses: object, todo: Sequence[OperationTask]) -> tuple[BackgroundTask, bool]:
     """The run of these tasks, and whether all was stored before it."""
 
     def make(again: bool):
@@ -99,10 +107,16 @@ def products(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
 
 
 def _paint_products(
-    store: Store, running: BackgroundTask, saved: bool, todo: Sequence[Task], largest: int, label: str, controls: str
+    store: Store,
+    running: BackgroundTask,
+    saved: bool,
+    todo: Sequence[OperationTask],
+    largest: int,
+    label: str,
+    controls: str,
 ) -> int:
     now = running.view()
-    points = [item for item in now.items if isinstance(item, Point)]
+    points = [item for item in now.items if isinstance(item, OperationPoint)]
     names = _names(todo)
     peaks = single_operations.peak_rates(points, store)
     unit = "n, of two n × n matrices"
@@ -152,10 +166,10 @@ def sines(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
 
 
 def _paint_sines(
-    store: Store, running: BackgroundTask, saved: bool, todo: Sequence[Task], values: Mapping, controls: str
+    store: Store, running: BackgroundTask, saved: bool, todo: Sequence[OperationTask], values: Mapping, controls: str
 ) -> int:
     now = running.view()
-    points = [item for item in now.items if isinstance(item, Point)]
+    points = [item for item in now.items if isinstance(item, OperationPoint)]
     largest, depth, label = values["largest"], values["depth"], values["library"]
     bandwidths = single_operations.bandwidths(store)
     words = now.note or f"{len(points)} of {len(todo)} sizes and libraries"
@@ -202,10 +216,10 @@ def transfers(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
 
 
 def _paint_transfers(
-    running: BackgroundTask, saved: bool, todo: Sequence[Task], largest: int, label: str, controls: str
+    running: BackgroundTask, saved: bool, todo: Sequence[OperationTask], largest: int, label: str, controls: str
 ) -> int:
     now = running.view()
-    points = [item for item in now.items if isinstance(item, Point)]
+    points = [item for item in now.items if isinstance(item, OperationPoint)]
     costs = single_operations.transfer_costs([point for point in points if point.task.label == label])
     words = now.note or f"{len(points)} of {len(todo)} sizes and libraries"
     ways = list(view.TRANSFER_WAYS.values())
@@ -245,9 +259,9 @@ def first_uses(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None
     paint_while_it_runs(stage, running, partial(_paint_first, running, saved, todo, controls.text))
 
 
-def _paint_first(running: BackgroundTask, saved: bool, todo: Sequence[Task], controls: str) -> int:
+def _paint_first(running: BackgroundTask, saved: bool, todo: Sequence[OperationTask], controls: str) -> int:
     now = running.view()
-    points = [item for item in now.items if isinstance(item, Point)]
+    points = [item for item in now.items if isinstance(item, OperationPoint)]
     words = now.note or f"{len(points)} of {len(todo)} libraries, each in fresh processes"
     return paint_figures(
         now,
@@ -283,9 +297,11 @@ def fusions(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     paint_while_it_runs(stage, running, partial(_paint_fusions, running, saved, todo, values["depth"], controls.text))
 
 
-def _paint_fusions(running: BackgroundTask, saved: bool, todo: Sequence[Task], depth: int, controls: str) -> int:
+def _paint_fusions(
+    running: BackgroundTask, saved: bool, todo: Sequence[OperationTask], depth: int, controls: str
+) -> int:
     now = running.view()
-    points = [item for item in now.items if isinstance(item, Point)]
+    points = [item for item in now.items if isinstance(item, OperationPoint)]
     return paint_figures(
         now,
         {"how many, counted from the compiler's text": _with_legend(fusion.fusion_chart(points))},
@@ -318,9 +334,9 @@ def overlaps(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
     paint_while_it_runs(stage, running, partial(_paint_overlaps, running, saved, todo, controls.text))
 
 
-def _paint_overlaps(running: BackgroundTask, saved: bool, todo: Sequence[Task], controls: str) -> int:
+def _paint_overlaps(running: BackgroundTask, saved: bool, todo: Sequence[OperationTask], controls: str) -> int:
     now = running.view()
-    points = [item for item in now.items if isinstance(item, Point)]
+    points = [item for item in now.items if isinstance(item, OperationPoint)]
     most_s = overlap.last_end_s(points)
     figures = {
         f"{task.label}, {way}: the lanes of one run": overlap.lanes_chart(
@@ -345,11 +361,11 @@ def _with_legend(chart: Chart) -> str:
     return mo.as_html(chart).text
 
 
-def _names(todo: Sequence[Task]) -> list[str]:
+def _names(todo: Sequence[OperationTask]) -> list[str]:
     return list(dict.fromkeys(task.label for task in todo))
 
 
-def _below(points: Sequence[Point]) -> str:
+def _below(points: Sequence[OperationPoint]) -> str:
     """HTML: what was not measured, and what disturbed the others."""
     records = [record for point in points for record in point.records.values()]
     return view.skipped(points) + layout.disturbed(records)

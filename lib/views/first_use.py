@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from lib.experiments import published
-from lib.experiments.single_operations import Point
+from lib.experiments.single_operations import OperationPoint
 from lib.formatting import listed, seconds
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.views.chart import (
@@ -23,7 +23,7 @@ from lib.views.single_operations import times
 
 
 @dataclass(frozen=True)
-class Stage:
+class StartStage:
     """A part of the time before a library's first result: the difference of two stages, or one of them."""
 
     label: str
@@ -32,21 +32,21 @@ class Stage:
 
 
 STAGES = (
-    Stage("Python starts", "process"),
-    Stage("import", "import"),
-    Stage("device and first array", "context"),
-    Stage("kernels of the first call", "first", "steady"),
-    Stage("compiling it as one program", "compiled first", "compiled second"),
+    StartStage("Python starts", "process"),
+    StartStage("import", "import"),
+    StartStage("device and first array", "context"),
+    StartStage("kernels of the first call", "first", "steady"),
+    StartStage("compiling it as one program", "compiled first", "compiled second"),
 )
 
 
-def stage_s(point: Point, stage: Stage) -> float | None:
+def stage_s(point: OperationPoint, stage: StartStage) -> float | None:
     """Median seconds of a stage, at least 0; None where the library has none."""
     whole, rest = point.seconds(stage.stage), point.seconds(stage.less) if stage.less else 0.0
     return None if whole is None or rest is None else max(0.0, whole - rest)
 
 
-def first_chart(points: Sequence[Point], names: Sequence[str]) -> Chart:
+def first_chart(points: Sequence[OperationPoint], names: Sequence[str]) -> Chart:
     """Stacked seconds of the stages before a first result, a row for each library."""
     rows = [
         {"label": point.task.label, "stage": stage.label, "s": seconds_, "order": number}
@@ -85,7 +85,7 @@ def first_chart(points: Sequence[Point], names: Sequence[str]) -> Chart:
     return Chart(styled(alt.layer(bars, text), height=44 * max(1, len(names))), "stages before the first result")
 
 
-def first_sentence(points: Sequence[Point]) -> str:
+def first_sentence(points: Sequence[OperationPoint]) -> str:
     """Who has a first result when, how much longer a first call takes than a steady one, and when compiling pays."""
     known = [point for point in points if "first" in point.records]
     if not known:
@@ -109,11 +109,11 @@ def first_sentence(points: Sequence[Point]) -> str:
     return " ".join([*said, *filter(None, map(_pays, known))])
 
 
-def _compared(point: Point, first: str, second: str) -> Comparison:
+def _compared(point: OperationPoint, first: str, second: str) -> Comparison:
     return compared(*(point.records[name].measurement.step_s for name in (first, second)), paired=False)
 
 
-def _pays(point: Point) -> str:
+def _pays(point: OperationPoint) -> str:
     """After how many calls a compiled program has earned its compilation; empty for a library without."""
     steady_s, compiled_s, cost_s = point.seconds("steady"), point.seconds("compiled second"), stage_s(point, STAGES[-1])
     if steady_s is None or compiled_s is None or cost_s is None:
@@ -123,7 +123,7 @@ def _pays(point: Point) -> str:
     return f"{point.task.label}'s has earned its compilation after {times(cost_s / (steady_s - compiled_s))} calls."
 
 
-def first_table(points: Sequence[Point]) -> str:
+def first_table(points: Sequence[OperationPoint]) -> str:
     """HTML: every stage as it was measured, and the article's figure for a launch beside a steady call."""
     names = ["process", "import", "context", "first", "second", "steady", "compiled first", "compiled second"]
     rows = [

@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from lib.experiments import published
-from lib.experiments.single_operations import Point
+from lib.experiments.single_operations import OperationPoint
 from lib.profiling.request import (
     AFTER,
     BEFORE,
@@ -31,13 +31,13 @@ KINDS = {
 }
 
 
-def count_of(point: Point, program: str, when: str) -> dict[str, int]:
+def count_of(point: OperationPoint, program: str, when: str) -> dict[str, int]:
     """How many operations (before) or kernels (after) of each kind a program has; empty where it was not counted."""
     names = {kind: f"{program}/{when}/{kind}" for kind in KINDS}
     return {kind: round(point.seconds(name) or 0.0) for kind, name in names.items() if name in point.records}
 
 
-def fusion_chart(points: Sequence[Point]) -> Chart:
+def fusion_chart(points: Sequence[OperationPoint]) -> Chart:
     """Operations before and kernels after compilation, stacked by kind: a row for each program, device and moment."""
     rows, ends, names = [], [], []
     for program, title in PROGRAMS.items():
@@ -85,7 +85,7 @@ def fusion_chart(points: Sequence[Point]) -> Chart:
     return Chart(styled(alt.layer(bars, text), height=34 * len(names)), "operations and kernels")
 
 
-def fusion_sentence(points: Sequence[Point], depth: int) -> str:
+def fusion_sentence(points: Sequence[OperationPoint], depth: int) -> str:
     """How many kernels are left of how many operations, and how large the largest fusion is, on each device."""
     said = []
     for point in points:

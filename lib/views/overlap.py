@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from lib.experiments import published
-from lib.experiments.single_operations import Point, overlapped_share, spans_of
+from lib.experiments.single_operations import OperationPoint, overlapped_share, spans_of
 from lib.profiling.request import (
     IN_PIECES,
     IN_TURN,
@@ -25,7 +25,7 @@ from lib.views.single_operations import times
 LANE_LABELS = {"there": "bring there", "compute": "compute", "back": "bring back"}
 
 
-def lanes_chart(point: Point | None, way: str, most_s: float) -> Chart:
+def lanes_chart(point: OperationPoint | None, way: str, most_s: float) -> Chart:
     """When each lane was at work in one run, a bar for each piece.
 
     Args:
@@ -56,7 +56,7 @@ def lanes_chart(point: Point | None, way: str, most_s: float) -> Chart:
     return Chart(styled(alt.layer(bars), height=32 * len(names)), f"lanes, {way}")
 
 
-def last_end_s(points: Sequence[Point]) -> float:
+def last_end_s(points: Sequence[OperationPoint]) -> float:
     """Seconds of the longest run whose lanes are drawn; a hundredth of a second without any."""
     ends = [
         end
@@ -68,7 +68,7 @@ def last_end_s(points: Sequence[Point]) -> float:
     return max(ends, default=0.01)
 
 
-def overlap_sentence(points: Sequence[Point]) -> str:
+def overlap_sentence(points: Sequence[OperationPoint]) -> str:
     """Whether pieces pay, on each device, and for which share of a run two stages were at work."""
     said = []
     for point in points:

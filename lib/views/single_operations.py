@@ -10,7 +10,7 @@ import pandas as pd
 
 from lib.backends.registry import BACKENDS
 from lib.experiments import published
-from lib.experiments.single_operations import Point, half_peak_from, worth_from
+from lib.experiments.single_operations import OperationPoint, half_peak_from, worth_from
 from lib.formatting import listed, seconds
 from lib.profiling.request import (
     ALIASED,
@@ -63,25 +63,25 @@ class Line:
 
     label: str
     color: str
-    points: Sequence[Point]
+    points: Sequence[OperationPoint]
     way: str
     dash: str = "solid"  # or “dashed”, for what is not comparable with the others
 
 
-def color(point: Point) -> str:
+def color(point: OperationPoint) -> str:
     """The colour of its library, the same on all pages."""
     return BACKENDS[point.task.runtime.backend].color
 
 
-def by_label(points: Sequence[Point]) -> dict[str, list[Point]]:
+def by_label(points: Sequence[OperationPoint]) -> dict[str, list[OperationPoint]]:
     """The points of each library and device, the small sizes first."""
-    found: dict[str, list[Point]] = {}
+    found: dict[str, list[OperationPoint]] = {}
     for point in sorted(points, key=lambda one: one.size):
         found.setdefault(point.task.label, []).append(point)
     return found
 
 
-def lines_of(points: Sequence[Point], way: str) -> list[Line]:
+def lines_of(points: Sequence[OperationPoint], way: str) -> list[Line]:
     """A line for each library and device, timed in this way."""
     return [
         Line(label, color(mine[0]), mine, way, "dashed" if mine[0].task.runtime.device == "gpu" else "solid")
@@ -89,7 +89,7 @@ def lines_of(points: Sequence[Point], way: str) -> list[Line]:
     ]
 
 
-def ways_of(points: Sequence[Point], label: str) -> list[Line]:
+def ways_of(points: Sequence[OperationPoint], label: str) -> list[Line]:
     """One library's ways, with NumPy beside them."""
     mine, usual = by_label(points).get(label, []), by_label(points).get("NumPy", [])
     lines = [Line("NumPy", color(usual[0]), usual, WAITED)] if usual and label != "NumPy" else []
@@ -245,7 +245,7 @@ def _placed(ends: list[dict], domain: tuple[float, float]) -> list[dict]:
     return [moved | {"y": end["y"], "at": log10(moved["at"])} for end, moved in zip(ends, apart, strict=True)]
 
 
-def product_sentence(points: Sequence[Point], label: str, peaks: Mapping[str, float]) -> str:
+def product_sentence(points: Sequence[OperationPoint], label: str, peaks: Mapping[str, float]) -> str:
     """What the largest products reach, from which size each library pays, and what not waiting hides.
 
     Args:
@@ -261,7 +261,7 @@ def product_sentence(points: Sequence[Point], label: str, peaks: Mapping[str, fl
     return " ".join(filter(None, parts))
 
 
-def _best(known: Mapping[str, list[Point]], peaks: Mapping[str, float]) -> str:
+def _best(known: Mapping[str, list[OperationPoint]], peaks: Mapping[str, float]) -> str:
     size = max(mine[-1].size for mine in known.values())
     there = {name: mine[-1] for name, mine in known.items() if mine[-1].size == size}
     quickest = min(there, key=lambda name: there[name].seconds(WAITED) or 0.0)
@@ -283,7 +283,7 @@ def _verdict(first: Record, second: Record) -> Verdict:
     return compared(first.measurement.step_s, second.measurement.step_s, paired=False).verdict
 
 
-def _halves(known: Mapping[str, list[Point]], peaks: Mapping[str, float]) -> str:
+def _halves(known: Mapping[str, list[OperationPoint]], peaks: Mapping[str, float]) -> str:
     reached = [
         f"{name} from n = {size:,}"
         for name, mine in known.items()
@@ -292,7 +292,7 @@ def _halves(known: Mapping[str, list[Point]], peaks: Mapping[str, float]) -> str
     return f"Half of the peak is reached by {listed(reached)}." if reached else ""
 
 
-def _worth(known: Mapping[str, list[Point]]) -> list[str]:
+def _worth(known: Mapping[str, list[OperationPoint]]) -> list[str]:
     """From which size each library is faster than NumPy, on a card with and without the transfer."""
     if "NumPy" not in known:
         return []
@@ -321,7 +321,7 @@ def _from(words: str, least: int | None) -> str:
     return f"{words} from n = {least:,} on".strip() if least else f"{words} not at the largest n".strip()
 
 
-def _mistake(mine: Sequence[Point], label: str) -> str:
+def _mistake(mine: Sequence[OperationPoint], label: str) -> str:
     """How much not waiting hides at the largest size at which that can be told."""
     both = [point for point in mine if RETURNED in point.records]
     for point in reversed(both):
@@ -335,7 +335,7 @@ def _mistake(mine: Sequence[Point], label: str) -> str:
     return f"Not waiting for {label} hides nothing that can be told here." if both else ""
 
 
-def skipped(points: Sequence[Point]) -> str:
+def skipped(points: Sequence[OperationPoint]) -> str:
     """HTML: what was refused or failed, a line for each library and reason, closed; empty where nothing was."""
     why: dict[tuple[str, str], list[int]] = {}
     for point in points:
@@ -348,7 +348,9 @@ def skipped(points: Sequence[Point]) -> str:
     return on_demand("Not measured, and why", f'<ul class="lab-note">{rows}</ul>') if why else ""
 
 
-def times_table(points: Sequence[Point], head: Mapping[str, str], rate: Callable[[Point], str]) -> str:
+def times_table(
+    points: Sequence[OperationPoint], head: Mapping[str, str], rate: Callable[[OperationPoint], str]
+) -> str:
     """HTML: every point with its median and its rate, by library and size; closed until somebody opens it.
 
     Args:
@@ -365,12 +367,12 @@ def times_table(points: Sequence[Point], head: Mapping[str, str], rate: Callable
     return on_demand("Table", table(["library", "size", *head.values(), "rate"], rows)) if rows else ""
 
 
-def products_table(points: Sequence[Point]) -> str:
+def products_table(points: Sequence[OperationPoint]) -> str:
     """HTML: seconds in each way, and floating-point operations a second."""
     return times_table(points, WAYS, lambda point: f"{(point.rate(WAITED) or 0.0) / 1e9:,.3g} GFLOP/s")
 
 
-def products_published(points: Sequence[Point], label: str) -> str:
+def products_published(points: Sequence[OperationPoint], label: str) -> str:
     """HTML: what the articles say of a product, beside what was measured here."""
     mine = [point for point in by_label(points).get(label, []) if MOVED in point.records]
     share = 1 - (mine[-1].seconds(WAITED) or 0.0) / (mine[-1].seconds(MOVED) or 1.0) if mine else None
@@ -391,7 +393,7 @@ def products_published(points: Sequence[Point], label: str) -> str:
 # Nested sines.
 
 
-def sine_ways_of(points: Sequence[Point], label: str) -> list[Line]:
+def sine_ways_of(points: Sequence[OperationPoint], label: str) -> list[Line]:
     """One library's ways to make nested sines, with NumPy beside them."""
     mine, usual = by_label(points).get(label, []), by_label(points).get("NumPy", [])
     numpys, one_by_one, back, in_one, in_one_back = SINE_LABELS
@@ -406,7 +408,7 @@ def sine_ways_of(points: Sequence[Point], label: str) -> list[Line]:
     return lines
 
 
-def bandwidth_lines(points: Sequence[Point]) -> list[Line]:
+def bandwidth_lines(points: Sequence[OperationPoint]) -> list[Line]:
     """A line for each library and device: its compiled sines, or where it has none, one by one."""
     return [
         Line(one.label, one.color, one.points, best, one.dash)
@@ -415,7 +417,7 @@ def bandwidth_lines(points: Sequence[Point]) -> list[Line]:
     ]
 
 
-def sine_sentence(points: Sequence[Point], label: str, depth: int, bandwidths: Mapping[str, float]) -> str:
+def sine_sentence(points: Sequence[OperationPoint], label: str, depth: int, bandwidths: Mapping[str, float]) -> str:
     """How many passes over memory fusing saves, what that brings, and whether the memory is what limits it.
 
     Args:
@@ -440,7 +442,7 @@ def sine_sentence(points: Sequence[Point], label: str, depth: int, bandwidths: M
     return f"{text} {_bound(last, label, bandwidths)}".strip()
 
 
-def _bound(point: Point, label: str, bandwidths: Mapping[str, float]) -> str:
+def _bound(point: OperationPoint, label: str, bandwidths: Mapping[str, float]) -> str:
     """Whether the compiled sines are memory bound at this size."""
     bandwidth, rate = bandwidths.get(point.task.runtime.device), point.rate(f"{FUSED}/{WAITED}")
     if not bandwidth or not rate:
@@ -454,17 +456,17 @@ def _bound(point: Point, label: str, bandwidths: Mapping[str, float]) -> str:
     return f"{moved}: memory and arithmetic take about as long as each other."
 
 
-def sines_table(points: Sequence[Point]) -> str:
+def sines_table(points: Sequence[OperationPoint]) -> str:
     """HTML: seconds in each way, and bytes a second."""
 
-    def rate(point: Point) -> str:
+    def rate(point: OperationPoint) -> str:
         rates = [point.rate(f"{name}/{WAITED}") for name in (EAGER, FUSED)]
         return ", ".join(f"{one / 1e9:,.3g}" for one in rates if one is not None) + " GB/s"
 
     return times_table(points, SINE_WAYS, rate)
 
 
-def sines_published(points: Sequence[Point], label: str, depth: int) -> str:
+def sines_published(points: Sequence[OperationPoint], label: str, depth: int) -> str:
     """HTML: what fusing four sines brought on the article's card, beside what it brings here."""
     both = [one for one in by_label(points).get(label, []) if f"{FUSED}/{WAITED}" in one.records]
     here = "not measured yet"
@@ -486,14 +488,14 @@ TRANSFER_WAYS = {COPIED: "copied", PINNED: "pinned", ALIASED: "aliased"}
 TRANSFER_COLORS = {PINNED: "#3a72d8", ALIASED: "#0b7a57"}
 
 
-def transfer_lines(points: Sequence[Point], label: str) -> list[Line]:
+def transfer_lines(points: Sequence[OperationPoint], label: str) -> list[Line]:
     """One library's ways to bring an array to where it computes."""
     mine = by_label(points).get(label, [])
     ways = [way for way in TRANSFER_WAYS if any(way in point.records for point in mine)]
     return [Line(TRANSFER_WAYS[way], TRANSFER_COLORS.get(way, color(mine[0])), mine, way) for way in ways]
 
 
-def transfer_sentence(points: Sequence[Point], label: str, costs: Mapping[str, Cost]) -> str:
+def transfer_sentence(points: Sequence[OperationPoint], label: str, costs: Mapping[str, Cost]) -> str:
     """What each way costs, with 95 % intervals, and from which size on the bytes cost more than the call.
 
     Args:
@@ -531,7 +533,7 @@ def _bytes_text(n_bytes: float) -> str:
     return f"{n_bytes / unit:,.3g} {name}"
 
 
-def transfers_table(points: Sequence[Point]) -> str:
+def transfers_table(points: Sequence[OperationPoint]) -> str:
     """HTML: seconds in each way, and bytes a second of a copy."""
     return times_table(points, TRANSFER_WAYS, lambda point: f"{(point.rate(COPIED) or 0.0) / 1e9:,.3g} GB/s")
 

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from lib.backends.registry import Runtime
 from lib.experiments import single_operations as single
-from lib.experiments.single_operations import Point, Task, measure, needed_bytes, predicted_s, refused, worth_from
+from lib.experiments.single_operations import (
+    OperationPoint,
+    OperationTask,
+    measure,
+    needed_bytes,
+    predicted_s,
+    refused,
+    worth_from,
+)
 from lib.profiling.request import MOVED, WAITED, Operation
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -32,9 +40,9 @@ def of_seconds(seconds, spread=0.001):
 
 
 def point(runtime, size, seconds, way=WAITED, name="product", spread=0.001):
-    task = Task(runtime, Operation(name, size))
+    task = OperationTask(runtime, Operation(name, size))
     record = Record.of(Kind.OPERATION, task.subject | {"name": way, "work": 1.0}, of_seconds(seconds, spread))
-    return Point(task, {way: record})
+    return OperationPoint(task, {way: record})
 
 
 class StandIn(Engine):
@@ -56,7 +64,7 @@ class StandIn(Engine):
 
 def run(todo, store, engine=None, known=(), free=PLENTY, cancel=None):
     events = measure(todo, dict(known), engine or StandIn(), store, cancel or Cancel(), Request(), free)
-    return [event for event in events if isinstance(event, Point)]
+    return [event for event in events if isinstance(event, OperationPoint)]
 
 
 def test_small_sizes_come_first_and_quick_starters_before_slow_ones():
@@ -100,7 +108,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_allocated(store):
 
 
 def test_a_card_has_a_memory_of_its_own():
-    todo = Task(CARD, Operation("product", 1024))
+    todo = OperationTask(CARD, Operation("product", 1024))
     (why,) = [refused(todo, [], {"cpu": 1e12, "gpu": 1e6}.__getitem__)]
     assert why is not None
     assert "the card's memory" in why.why_not
@@ -111,7 +119,7 @@ def test_a_card_has_a_memory_of_its_own():
 def test_more_memory_is_foreseen_than_operands_and_result_have(size, precision, runtime):
     operation = Operation("product", size, precision)
     least = 3 * size**2 * single.ITEM_BYTES[precision]
-    assert all(needed >= least for needed in needed_bytes(Task(runtime, operation)).values())
+    assert all(needed >= least for needed in needed_bytes(OperationTask(runtime, operation)).values())
 
 
 def test_a_card_out_of_memory_marks_the_point_and_the_rest_goes_on(store):
@@ -137,10 +145,10 @@ def test_a_stop_ends_it_and_keeps_what_is_there(store):
     cancel = Cancel()
     todo = single.products([NUMPY], 8, "float32", 0)
     events = measure(todo, {}, StandIn(), store, cancel, Request(), PLENTY)
-    while not isinstance(next(events), Point):
+    while not isinstance(next(events), OperationPoint):
         pass
     cancel.set()
-    assert [one for one in events if isinstance(one, Point)] == []
+    assert [one for one in events if isinstance(one, OperationPoint)] == []
     assert len(store.records(Kind.OPERATION)) == 1
 
 
@@ -155,7 +163,7 @@ def test_a_stop_ends_it_and_keeps_what_is_there(store):
     ],
 )
 def test_arithmetic_that_a_library_does_not_have_is_refused(runtime, precision, words):
-    why = refused(Task(runtime, Operation("product", 4, precision)), [], PLENTY)
+    why = refused(OperationTask(runtime, Operation("product", 4, precision)), [], PLENTY)
     assert (why.why_not if why else "") == words or words in (why.why_not if why else "")
     assert bool(why) == bool(words)
 
@@ -186,8 +194,8 @@ def test_a_card_pays_from_where_it_is_faster_to_the_end():
 
 
 def test_the_peak_is_the_best_that_was_seen(store):
-    fast = Task(NUMPY, Operation("product", 100))
-    seen = Point(fast, {WAITED: Record.of(Kind.OPERATION, {"work": 2e6}, of_seconds(1e-5, 0.0))})
+    fast = OperationTask(NUMPY, Operation("product", 100))
+    seen = OperationPoint(fast, {WAITED: Record.of(Kind.OPERATION, {"work": 2e6}, of_seconds(1e-5, 0.0))})
     assert single.peak_rates([seen], store) == {}, "without a probe there is no peak"
     for name in ("product", "copy"):
         subject = {"library": "numpy", "device": "cpu", "name": name, "work": 1e9}

@@ -1,7 +1,7 @@
 """A first use as a reader sees it, from literal points."""
 
 from lib.backends.registry import Runtime
-from lib.experiments.single_operations import Point, Task
+from lib.experiments.single_operations import OperationPoint, OperationTask
 from lib.profiling.request import Operation
 from lib.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
@@ -13,13 +13,15 @@ JAX = Runtime()
 
 
 def first(runtime, **stages):
-    task = Task(runtime, Operation("first use", 1024, depth=4))
+    task = OperationTask(runtime, Operation("first use", 1024, depth=4))
 
     def record(name, seconds):
         blocks = Measurement(tuple(seconds * (1 + 0.01 * k) for k in range(3)), 1, Ended.CAP)
         return Record.of(Kind.OPERATION, task.subject | {"name": name, "work": 1.0}, blocks)
 
-    return Point(task, {name.replace("_", " "): record(name.replace("_", " "), s) for name, s in stages.items()})
+    return OperationPoint(
+        task, {name.replace("_", " "): record(name.replace("_", " "), s) for name, s in stages.items()}
+    )
 
 
 FIRST = [

@@ -1,7 +1,7 @@
 """What a compiler leaves as a reader sees it, from literal counts."""
 
 from lib.backends.registry import Runtime
-from lib.experiments.single_operations import Point, Task
+from lib.experiments.single_operations import OperationPoint, OperationTask
 from lib.profiling.request import Operation
 from lib.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
@@ -12,12 +12,12 @@ JAX = Runtime()
 
 
 def counted(runtime, **counts):
-    task = Task(runtime, Operation("fusion", 32, depth=4))
+    task = OperationTask(runtime, Operation("fusion", 32, depth=4))
     records = {
         name.replace("_", "/"): Record.of(Kind.OPERATION, {"work": 1.0}, Measurement((float(n),), 1, Ended.CAP))
         for name, n in counts.items()
     }
-    return Point(task, records)
+    return OperationPoint(task, records)
 
 
 COUNTED = counted(

@@ -3,7 +3,7 @@
 import pytest
 
 from lib.backends.registry import Runtime
-from lib.experiments.single_operations import Point, Task
+from lib.experiments.single_operations import OperationPoint, OperationTask
 from lib.profiling.request import Operation
 from lib.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
@@ -14,7 +14,7 @@ NUMPY = Runtime("numpy")
 
 
 def lanes(in_turn_s, in_pieces_s):
-    task = Task(NUMPY, Operation("overlap", 64, depth=4, pieces=2))
+    task = OperationTask(NUMPY, Operation("overlap", 64, depth=4, pieces=2))
     blocks = {
         "in turn": tuple(in_turn_s * (1 + 0.001 * k) for k in range(9)),
         "in pieces": tuple(in_pieces_s * (1 + 0.001 * k) for k in range(9)),
@@ -25,7 +25,7 @@ def lanes(in_turn_s, in_pieces_s):
     for number, lane in enumerate(spans):
         blocks |= {f"in turn/{lane}/begins": (2.0 * number,), f"in turn/{lane}/ends": (2.0 * number + 2.0,)}
     made = {name: Record.of(Kind.OPERATION, {"work": 1.0}, Measurement(b, 1, Ended.CAP)) for name, b in blocks.items()}
-    return Point(task, made)
+    return OperationPoint(task, made)
 
 
 @pytest.mark.parametrize(

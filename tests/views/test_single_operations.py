@@ -3,7 +3,7 @@
 import pytest
 
 from lib.backends.registry import Runtime
-from lib.experiments.single_operations import Point, Task, transfer_costs
+from lib.experiments.single_operations import OperationPoint, OperationTask, transfer_costs
 from lib.profiling.request import MOVED, RETURNED, WAITED, Operation
 from lib.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
@@ -13,7 +13,7 @@ NUMPY, JAX, CARD = Runtime("numpy"), Runtime(), Runtime(device="gpu")
 
 
 def product(runtime, size, spread=0.001, **ways):
-    task = Task(runtime, Operation("product", size))
+    task = OperationTask(runtime, Operation("product", size))
 
     def record(way, seconds):
         blocks = tuple(seconds * (1 + spread * (k % 5)) for k in range(9))
@@ -21,7 +21,7 @@ def product(runtime, size, spread=0.001, **ways):
             Kind.OPERATION, task.subject | {"name": way, "work": 2.0 * size**3}, Measurement(blocks, 1, Ended.CAP)
         )
 
-    return Point(task, {way: record(way, seconds) for way, seconds in ways.items()})
+    return OperationPoint(task, {way: record(way, seconds) for way, seconds in ways.items()})
 
 
 POINTS = [
@@ -66,7 +66,7 @@ def test_a_card_is_held_against_numpy_with_and_without_the_transfer():
 
 
 def test_hollow_points_stand_where_they_are_predicted():
-    refused = Point(Task(NUMPY, Operation("product", 4096)), why_not="it needs 9 GB", predicted_s=2.0)
+    refused = OperationPoint(OperationTask(NUMPY, Operation("product", 4096)), why_not="it needs 9 GB", predicted_s=2.0)
     chart = view.seconds_chart(view.lines_of([*POINTS, refused], WAITED), 4096, "seconds", ["NumPy", "JAX"], "n")
     assert [(row["x"], row["y"], row["why"]) for row in rows(chart, "why")] == [(4096, 2.0, "it needs 9 GB")]
     assert {row["x"] for row in rows(chart, "low")} == {64, 1024}
@@ -117,14 +117,14 @@ def test_the_table_has_every_way_and_published_figures_are_called_so():
 
 def sine(runtime, size, **ways):
     """Bytes of work: two arrays of float32 a pass, four passes one by one."""
-    task = Task(runtime, Operation("sine", size, depth=4))
+    task = OperationTask(runtime, Operation("sine", size, depth=4))
 
     def record(way, seconds):
         work = 8.0 * size * (4 if way.startswith("eager") else 1)
         blocks = tuple(seconds * (1 + 0.001 * (k % 5)) for k in range(9))
         return Record.of(Kind.OPERATION, task.subject | {"name": way, "work": work}, Measurement(blocks, 1, Ended.CAP))
 
-    return Point(task, {way: record(way, seconds) for way, seconds in ways.items()})
+    return OperationPoint(task, {way: record(way, seconds) for way, seconds in ways.items()})
 
 
 @pytest.mark.parametrize(
@@ -158,14 +158,14 @@ def test_published_sines_stand_beside_those_measured_here():
 
 
 def transfer(runtime, size, **ways):
-    task = Task(runtime, Operation("transfer", size))
+    task = OperationTask(runtime, Operation("transfer", size))
 
     def record(way, seconds):
         blocks = tuple(seconds * (1 + 0.001 * (k % 5)) for k in range(9))
         subject = task.subject | {"name": way, "work": float(size)}
         return Record.of(Kind.OPERATION, subject, Measurement(blocks, 1, Ended.CAP))
 
-    return Point(task, {way: record(way, seconds) for way, seconds in ways.items()})
+    return OperationPoint(task, {way: record(way, seconds) for way, seconds in ways.items()})
 
 
 TRANSFERS = [transfer(JAX, 4**k, copied=1e-5 + 4**k / 1e9, aliased=1e-5 * (1 + 0.01 * (-1) ** k)) for k in range(1, 13)]

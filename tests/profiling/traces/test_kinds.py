@@ -40,8 +40,16 @@ def test_cuda_s_calls_are_of_the_article_s_kinds(name, kind):
 
 
 @pytest.mark.parametrize(
-    ("name", "answer"), [("aten::mm", True), ("aten::add_", True), ("aten::t", False), ("aten::empty_like", False),
-                         ("aten::transpose", False), ("aten::threshold_backward", True), ("AddmmBackward0", False)]
-)  # fmt: skip
+    ("name", "answer"),
+    [
+        ("aten::mm", True),
+        ("aten::add_", True),
+        ("aten::t", False),
+        ("aten::empty_like", False),
+        ("aten::transpose", False),
+        ("aten::threshold_backward", True),
+        ("AddmmBackward0", False),
+    ],
+)
 def test_what_only_makes_or_renames_a_tensor_computes_nothing(name, answer):
     assert computes(name) is answer
