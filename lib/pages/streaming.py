@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 import marimo as mo
@@ -42,8 +41,7 @@ from lib.workers.queue import Request, Urgency
 # The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and
 # the training that is being timed wants that core.
 FIRST_FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
-FRAME_S = 0.25  # of a background task
-TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom from the start
+TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom: a race from the start, other tasks soon
 AT_ONCE_S = 0.12  # stored results, and a warm worker's first points, are shown without an empty frame before them
 QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
 
@@ -215,7 +213,21 @@ def paint_while_it_runs(stage: Stage, task: BackgroundTask, paint: Callable[[], 
         if (now := task.view()).state is State.FAILED:
             end_script(now.problem, 1)
         return
-    mo.Thread(target=_keep_painting, args=(task, paint, latest, paint(), repeat(FRAME_S)), daemon=True).start()
+    frames_s = slower(FIRST_FRAME_S, TIMED_FRAME_S)
+    mo.Thread(target=_keep_painting, args=(task, paint, latest, paint(), frames_s), daemon=True).start()
+
+
+def slower(first_s: float, last_s: float) -> Iterator[float]:
+    """Seconds of one frame after another: each is `SLOWER` times as long as the one before, up to the last.
+
+    >>> frames_s = slower(1.0, 1.5)
+    >>> [next(frames_s) for _ in range(4)]
+    [1.0, 1.3, 1.5, 1.5]
+    """
+    frame_s = first_s
+    while True:
+        yield frame_s
+        frame_s = min(SLOWER * frame_s, last_s)
 
 
 def _keep_painting(
