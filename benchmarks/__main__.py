@@ -25,6 +25,7 @@ NAMES = (
     "regret",
     "peers",
     "interaction",
+    "pages",
     "memory",
     "viewers",
     "traces",

@@ -1,0 +1,80 @@
+"""Pages that measure when they open: seconds from opening one, on an empty store, to its figures.
+
+first-figure    something is drawn in a chart
+first-section   the page's first section is over
+page            all of its sections are over
+again           all of them, for somebody who opens the page when all is stored
+"""
+
+from collections import defaultdict
+
+from playwright.sync_api import Page
+
+from benchmarks.browser import browser, class_server, fresh_cache, looking, page_of, visitor
+from benchmarks.report import LeftOut, Row, Target, note, row, show
+from lib.pages.notebooks import notebook_of
+from lib.workers.notes import State
+
+PAGES = ("single_operations", "input_pipeline", "trace_of_a_step")
+OPENINGS = 3
+FIRST_SECTION_S = 60.0
+LIMIT_S = 240
+REST_S = 3.0  # all sections that came are over for so long: no other comes
+OVER = [str(state) for state in State if state.over]
+
+# The seconds since the page began to load at which each was so first; of `all`, at which it was so for good.
+WATCH = """
+window.came = {figure: null, section: null, all: null};
+setInterval(() => {
+  const now = performance.now() / 1000, came = window.came;
+  const states = [...document.querySelectorAll('.lab-state b')].map(e => e.textContent);
+  const drawn = [...document.querySelectorAll('marimo-mime-renderer')].some(e => e.shadowRoot?.querySelector(
+    '.mark-line.role-mark path, .mark-rect.role-mark path, .mark-symbol.role-mark path'));
+  if (drawn) came.figure ??= now;
+  if (OVER.includes(states[0])) came.section ??= now;
+  if (states.length && states.every(one => OVER.includes(one))) came.all ??= now; else came.all = null;
+  window.rested = came.all !== null && now - came.all > REST_S;
+}, 50);
+"""
+
+
+def main() -> None:
+    seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    left_out = LeftOut()
+    try:
+        with browser() as opened:
+            for number in range(OPENINGS):
+                for name in PAGES:
+                    with left_out.unless_it_works(f"{name}, opening {number + 1} of {OPENINGS}"), looking():
+                        _open(opened, name, seconds)
+    finally:
+        _report(seconds, left_out)  # what was measured before it was interrupted is kept
+
+
+def _open(opened, name: str, seconds: dict[tuple[str, str], list[float]]) -> None:
+    with fresh_cache() as cache, class_server(cache) as (_, address), visitor(opened) as person:
+        person.add_init_script(WATCH.replace("OVER", str(OVER)).replace("REST_S", str(REST_S)))
+        where = address + notebook_of(name).path.lstrip("/")
+        with page_of(person, where) as page:
+            came = _came(page)
+        for what, at in (("first-figure", "figure"), ("first-section", "section"), ("page", "all")):
+            if came[at] is not None:
+                seconds[name, what].append(came[at])
+        with page_of(person, where) as page:
+            seconds[name, "again"].append(_came(page)["all"])
+    note(f"{name}: {', '.join(f'{what} {at:.1f} s' for what, at in came.items() if at is not None)}")
+
+
+def _came(page: Page) -> dict:
+    page.wait_for_function("window.rested", timeout=1000 * LIMIT_S, polling=200)
+    return page.evaluate("window.came")
+
+
+def _report(seconds: dict[tuple[str, str], list[float]], left_out: LeftOut) -> None:
+    rows: list[Row] = [row(what, values, page=name, worst_s=max(values)) for (name, what), values in seconds.items()]
+    medians = {(one["page"], one["name"]): one["median_s"] for one in rows}
+    targets = [
+        Target(f"{name}, first section", medians.get((name, "first-section")), FIRST_SECTION_S, "s")  # pyright: ignore[reportArgumentType]
+        for name in PAGES
+    ]
+    show("pages", rows, ("page", "name", "median_s", "q1_s", "q3_s", "n", "worst_s"), targets, left_out)
