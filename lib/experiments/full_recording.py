@@ -1,25 +1,35 @@
 """Everything that is measured on a machine, the most useful first, one after the other, until the time is up.
 
 First each question once: peak rates, a round of the race, the article's experiments, sweeps, one step taken apart, many
-networks at once, epochs to an accuracy. Then further rounds of the race, for the spread. What is in the store already
-is not measured again.
+networks at once, single operations, what feeds a step, epochs to an accuracy. Then further rounds of the race, for the
+spread. What is in the store already is not measured again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from lib.backends.registry import BACKENDS, DEFAULT, DEVICES, Runtime, usable_runtimes, versions
 from lib.data.mnist import Facts
-from lib.experiments import anatomy_of_a_step, backend_race, parallel_sweeps, time_to_accuracy
+from lib.experiments import (
+    anatomy_of_a_step,
+    backend_race,
+    input_pipeline,
+    parallel_sweeps,
+    single_operations,
+    time_to_accuracy,
+)
 from lib.experiments.backend_race import NETWORK, Cell, all_cells, records_and_notes
 from lib.experiments.failures import GIVE_UP_AFTER, failure
+from lib.experiments.input_pipeline import PipelineTask, Raised
 from lib.experiments.parallel_sweeps import Point
 from lib.experiments.peak_rates import measure_ceilings
 from lib.experiments.published import ARTICLE_ARCHITECTURES
+from lib.experiments.single_operations import OperationPoint, OperationTask, free_memory, refused
 from lib.hardware.cores import usable_cores
 from lib.hardware.device_memory import usable_memory_bytes
+from lib.profiling.request import Pipeline
 from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -39,6 +49,12 @@ POOL_BYTES = {DEFAULT: 0.35e9}  # of a process of a pool; Keras' are larger
 KERAS_POOL_BYTES = 0.9e9
 MAX_POOL_BYTES = 3e9  # a recording stays below 4 GiB
 ENOUGH_ROUNDS = 3
+# Largest product, nested sine and transfer: rows, elements and bytes. Those with which the notebook opens; where a card
+# is measured, as large as it takes to see from which size it is worth it.
+LARGEST, LARGEST_WITH_A_CARD = (1024, 4**11, 4**12), (4096, 4**13, 4**14)
+SINE_DEPTH = 4
+# As the notebook opens; where a card is measured also without preprocessing, which is all that it could wait for.
+PIPELINE = Pipeline()
 COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: all of them would take four minutes
 
 
@@ -60,7 +76,8 @@ Phase = tuple[str, Callable[[], list[RecordingTask]]]  # a title, and what finds
 class Battery:
     """All measurements of a machine: its engine and store, and what has failed so far.
 
-    A library that fails `GIVE_UP_AFTER` times in a row on a device is left out from then on.
+    A library that fails `GIVE_UP_AFTER` times in a row on a device is left out from then on; what fails at one size and
+    works at another does not count.
     """
 
     engine: Engine
@@ -106,6 +123,8 @@ class Battery:
             ("sweeps", lambda: self._sweeps(quick=True)),
             ("a step taken apart", self._anatomy),
             ("many networks at once", self._models),
+            ("single operations", self._operations),
+            ("what feeds a step", self._pipelines),
             ("sweeps by Keras", lambda: self._sweeps(quick=False)),
             ("epochs to an accuracy", self._accuracy),
         ]
@@ -122,14 +141,15 @@ class Battery:
         if self._library not in (None, library) or task.pooled:
             self.engine.close()  # one library in memory at a time
         self._library = library
-        failed = ""
+        failed, works = "", False
         try:
             for event in task.measure(self.cancel):
                 if isinstance(event, Note):
                     yield event
                 elif isinstance(event, Record) and event.kind == Kind.FAILURE:
                     failed = "; ".join(event.warnings)
-                elif isinstance(event, Record | Point):
+                elif isinstance(event, Record | Point) or (isinstance(event, OperationPoint) and event.records):
+                    works = True
                     yield Note("")
             self.facts = self.facts or self.engine.known_facts()
         except (RuntimeError, MemoryError, OSError) as error:  # of the engine, or of a pool
@@ -138,7 +158,7 @@ class Battery:
         finally:
             if task.pooled:
                 close_pools()
-        self._failed[library] = self._failed.get(library, 0) + 1 if failed else 0
+        self._failed[library] = self._failed.get(library, 0) + 1 if failed and not works else 0
         if failed:
             yield Note(f"failed, and goes on: {failed}")
 
@@ -248,6 +268,53 @@ class Battery:
                 self.store.add(record_of_point(point, runtime))
                 yield point
 
+    def _operations(self) -> list[RecordingTask]:
+        """All sizes of an operation by one library, which are refused or given up by how the smaller ones went."""
+        records = self.store.records(Kind.OPERATION)
+        return [
+            RecordingTask(
+                f"{todo[0].operation.name}s, {todo[0].label}",
+                todo[0].runtime,
+                lambda cancel, todo=todo: self._sizes(todo, cancel),
+                todo[0].subject,
+            )
+            for todo in operations(self.runtimes)
+            if unanswered(todo, records)
+        ]
+
+    def _sizes(self, todo: Sequence[OperationTask], cancel: Cancel) -> Iterator[object]:
+        known = single_operations.found(todo, self.store.records(Kind.OPERATION))
+        earlier: list[OperationPoint] = []
+        for event in single_operations.measure(todo, known, self.engine, self.store, cancel, self.request):
+            if isinstance(event, OperationPoint):
+                if event.why_not and refused(event.task, earlier, free_memory) is None:  # it was tried
+                    yield self._mark(event.task, event.task.label, event.why_not)
+                earlier.append(event)
+            yield event
+
+    def _pipelines(self) -> list[RecordingTask]:
+        records = self.store.records(Kind.PIPELINE)
+        return [
+            RecordingTask(
+                f"{task.runtime.label}, {task.pipelines[0].label}, {task.pipelines[0].preprocessing_ms:g} ms an image",
+                task.runtime,
+                lambda cancel, task=task: self._fed(task, cancel),
+                task.subject,
+            )
+            for task in pipelines(self.runtimes)
+            if not task.found(records)
+        ]
+
+    def _fed(self, task: PipelineTask, cancel: Cancel) -> Iterator[object]:
+        for event in input_pipeline.measure([task], lambda: None, self.engine, self.store, cancel, self.request):
+            yield self._mark(task, event.pipeline.label, event.why) if isinstance(event, Raised) else event
+
+    def _mark(self, task: OperationTask | PipelineTask, label: str, why: str) -> Record:
+        """The mark in place of a figure, stored."""
+        marked = failure(label, task.runtime, task.subject, why)
+        self.store.add(marked)
+        return marked
+
     def _accuracy(self) -> list[RecordingTask]:
         runtime = Runtime()
         self.facts = self.facts or self.engine.known_facts()
@@ -264,6 +331,47 @@ class Battery:
             pooled=True,
         )
         return [task] if todo else []
+
+
+def operations(runtimes: Sequence[Runtime]) -> list[list[OperationTask]]:
+    """Products, nested sines and transfers by each library among these, library by library; small sizes first."""
+    card = any(runtime.device == "gpu" for runtime in runtimes)
+    side, length, n_bytes = LARGEST_WITH_A_CARD if card else LARGEST
+    return [
+        todo
+        for one in single_operations.libraries()
+        if one in runtimes
+        for todo in (
+            single_operations.products([one], side, one.precision, 0),
+            single_operations.sines([one], length, SINE_DEPTH),
+            single_operations.transfers([one], n_bytes),
+        )
+    ]
+
+
+def unanswered(todo: Sequence[OperationTask], records: Sequence[Record]) -> bool:
+    """Whether one of these sizes, the small ones first, is neither stored nor too large for this machine."""
+    known = single_operations.found(todo, records)
+    earlier: list[OperationPoint] = []
+    for task in todo:
+        point = known.get(task) or refused(task, earlier, free_memory)
+        if point is None:
+            return True
+        earlier.append(point)
+    return False
+
+
+def pipelines(runtimes: Sequence[Runtime]) -> list[PipelineTask]:
+    """Every feed that these runtimes have, one device after another."""
+    devices = [device for device in DEVICES if any(runtime.device == device for runtime in runtimes)]
+    plain = [replace(PIPELINE, preprocessing_ms=0.0)] if "gpu" in devices else []
+    return [
+        task
+        for device in devices
+        for pipeline in (PIPELINE, *plain)
+        for task in input_pipeline.tasks(pipeline, device)
+        if task.runtime in runtimes
+    ]
 
 
 def pool_fits(backend: str) -> bool:

@@ -4,6 +4,7 @@ Each pipeline is an examination of its own, so that one that raises an error cos
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
@@ -86,13 +87,8 @@ class PipelineTask:
     def found(self, records: Sequence[Record]) -> "tuple[Figures, ...]":
         """The latest valid figures of each pipeline; empty while one is missing."""
         latest = self.latest(records)
-        names = [[f"{index}/{name}" for name in QUANTITIES] for index in range(len(self.pipelines))]
-        if not {name for group in names for name in group} <= latest.keys():
-            return ()
-        return tuple(
-            Figures(pipeline, **{name.partition("/")[2]: latest[name].measurement for name in group})
-            for pipeline, group in zip(self.pipelines, names, strict=True)
-        )
+        found = [_figures(pipeline, index, latest) for index, pipeline in enumerate(self.pipelines)]
+        return () if None in found else tuple(one for one in found if one is not None)
 
 
 @dataclass(frozen=True)
@@ -199,6 +195,13 @@ def _measured(
         yield Raised(task.pipelines[0], str(error))
 
 
+def _figures(pipeline: Pipeline, index: int, latest: Mapping[str, Record]) -> Figures | None:
+    """The figures of the pipeline with this index, from records by name; None while one is missing."""
+    if not {f"{index}/{name}" for name in QUANTITIES} <= latest.keys():
+        return None
+    return Figures(pipeline, **{name: latest[f"{index}/{name}"].measurement for name in QUANTITIES})
+
+
 def known(todo: Sequence[PipelineTask], records: Sequence[Record]) -> dict[Pipeline, Figures]:
     """The figures of each pipeline that has all of them."""
     return {found.pipeline: found for task in todo for found in task.found(records)}
@@ -206,17 +209,36 @@ def known(todo: Sequence[PipelineTask], records: Sequence[Record]) -> dict[Pipel
 
 def all_figures(records: Sequence[Record], device: str) -> list[Figures]:
     """The latest valid figures of every pipeline that was measured by itself on this device, whatever its settings."""
-    found = {
-        PipelineTask(Runtime(backend, device), (_pipeline_of(record.subject),))
+    return [
+        figures
         for backend in FEEDS
-        for record in current(records, Kind.PIPELINE, {"device": device, "beside": ""}, Runtime(backend, device))
-        if record.subject["backend"] == backend
-    }
-    return [figures for task in found for figures in task.found(records)]
+        for figures in recorded_figures(
+            current(records, Kind.PIPELINE, {"backend": backend, "device": device}, Runtime(backend, device))
+        )
+    ]
+
+
+def recorded_figures(records: Sequence[Record]) -> list[Figures]:
+    """The latest figures of every pipeline that was measured by itself, of records of one machine and device.
+
+    Args:
+        records: Of any kind and machine, the oldest first; they may come from anybody.
+    """
+    by_pipeline: dict[Pipeline, dict[str, Record]] = {}
+    for record in records:
+        if record.kind == Kind.PIPELINE and record.says("beside") == "":
+            with suppress(KeyError, ValueError):  # another version may know other feeds or settings
+                by_pipeline.setdefault(_pipeline_of(record.subject), {})[str(record.subject["name"])] = record
+    found = [_figures(pipeline, 0, latest) for pipeline, latest in by_pipeline.items()]
+    return [figures for figures in found if figures is not None]
 
 
 def _pipeline_of(subject: Mapping[str, str | int | float]) -> Pipeline:
-    """The pipeline of a record that `PipelineTask` wrote."""
+    """The pipeline of a record that `PipelineTask` wrote.
+
+    Raises:
+        KeyError, ValueError: It is no such record, or of another version.
+    """
     feed, rows, size, ms, lock = (
         subject[name] for name in ("feed", "rows", "batch_size", "preprocessing_ms", "holds_lock")
     )

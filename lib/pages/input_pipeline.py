@@ -27,6 +27,7 @@ from lib.profiling.request import FEEDS, Pipeline
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.views import input_pipeline as view
+from lib.views import recorded_gpus
 from lib.views.markup import on_demand
 from lib.workers.cancel import Cancel
 from lib.workers.queue import Request, Urgency
@@ -146,7 +147,7 @@ def _paint_feeds(
         + on_demand("How this was measured", f"<p>{_HOW}</p>")
     )
     below = layout.disturbed([record for task in wanted for record in task.latest(records).values()])
-    below += _not_here(mine, wanted)
+    below += _not_here(mine, wanted) + layout.quiet(recorded_gpus.feeds_note())
     return painted(now, layout.page(controls, result).text + below, f"{sentence} {applied}".strip())
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from lib.backends.registry import BACKENDS
+from lib.experiments.input_pipeline import recorded_figures
 from lib.experiments.recorded_machines import Machine, gpu_runtimes, named, recorded_gpus
 from lib.formatting import listed, seconds
 from lib.hardware.nvidia_smi import nvidia_driver_answers
@@ -51,6 +52,25 @@ def models_note() -> str:
             return ""
         alone, together = seconds(points[min(points)]), seconds(points[max(points)])
         return f"an epoch of each network takes {alone} alone and {together} with {max(points):,} in one program."
+
+    return _note(of)
+
+
+def feeds_note() -> str:
+    """How long a step waits for its data on each recorded GPU, for the best feed and the worst, in a sentence."""
+
+    def of(machine: Machine) -> str:
+        found = recorded_figures([record for record in machine.records if record.says("device") == "gpu"])
+        settings = sorted({(one.pipeline.preprocessing_ms, one.pipeline.batch_size) for one in found})
+        said = []
+        for ms, size in settings:
+            alike = [one for one in found if (one.pipeline.preprocessing_ms, one.pipeline.batch_size) == (ms, size)]
+            least, most = (choose(alike, key=lambda one: one.share[0]) for choose in (min, max))
+            said.append(
+                f"with {ms:g} ms of preprocessing an image, a step on {size:,} images waits {least.share[0]:.0%} of the"
+                f" time for “{least.pipeline.label}” and {most.share[0]:.0%} for “{most.pipeline.label}”"
+            )
+        return f"{'; '.join(said)}." if said else ""
 
     return _note(of)
 

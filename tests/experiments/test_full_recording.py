@@ -14,12 +14,13 @@ from lib.experiments import full_recording as battery_module
 from lib.experiments.backend_race import Cell
 from lib.experiments.full_recording import Battery, RecordingTask, experiment_cells, record_of_point
 from lib.experiments.parallel_sweeps import Point
+from lib.profiling.input_pipeline import QUANTITIES
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
-from lib.workers.messages import Item, Progress, TrainingFailed, WorkerDied
+from lib.workers.messages import Item, Measured, Progress, TrainingFailed, WorkerDied
 
 
 class StandIn(Engine):
@@ -81,8 +82,13 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
     monkeypatch.setattr(StandIn, "examine", examined)
     battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), [Runtime("numpy")])
     assert len(list(battery.run())) > 30
-    assert asked == ["ceilings", "operations", "parts"]
-    assert battery.left() == ["ceilings: 1", "a step taken apart: 2"], "which the stand-in did not answer"
+    n_sizes = sum(map(len, battery_module.operations([Runtime("numpy")])))
+    missed = asked.count("operation")
+    assert 3 <= missed <= n_sizes, "a stand-in that gives no row is taken for one that was cancelled"
+    assert [kind for kind in asked if kind != "operation"][:3] == ["ceilings", "operations", "parts"]
+    assert battery.left() == ["ceilings: 1", "a step taken apart: 2", "single operations: 3"], (
+        "which the stand-in did not answer"
+    )
     counts = {
         len(battery_module.backend_race.records_of(c, battery.store.records("race")))
         for c in battery_module.all_cells([Runtime("numpy")])
@@ -135,3 +141,107 @@ def test_what_would_take_too_much_memory_is_left_out_and_said(monkeypatch):
         assert out == backends & {method.runtime.backend for method in pooled}
     monkeypatch.setattr(battery_module, "pools_are_possible", lambda _: False)
     assert all("loky is not installed" in battery_module.why_no_pool(method) for method in pooled)
+
+
+class Examined(StandIn):
+    """An engine that answers every examination at once, but for what `refuses`."""
+
+    def __init__(self, refuses=lambda _examination: ""):
+        super().__init__({})
+        self.refuses, self.examined = refuses, []
+
+    def examine(self, runtime, examination, cancel, request=None):
+        self.examined.append((runtime, examination))
+        if why := self.refuses(examination):
+            raise TrainingFailed(why)
+        nine = Measurement((1e-3,) * 9, 1, Ended.CAP)
+        names = [f"0/{name}" for name in QUANTITIES] if examination.kind == "pipelines" else ["waited", "moved"]
+        for name in names:
+            yield Measured(name, nine, 1.0)
+
+
+@pytest.fixture
+def two_libraries(monkeypatch):
+    """JAX and TensorFlow, each on the processor and on a card, and nothing else, whatever this machine has."""
+    both = [Runtime(backend, device) for backend in ("jax-epoch", "keras-tensorflow") for device in ("cpu", "gpu")]
+    monkeypatch.setattr(battery_module.single_operations, "usable_runtimes", lambda: both)
+    monkeypatch.setattr(
+        battery_module.input_pipeline, "unavailable", lambda one: None if one in both else "it is not installed"
+    )
+    monkeypatch.setattr(battery_module.single_operations, "free_memory", lambda _: 1e12)
+    monkeypatch.setattr(battery_module, "free_memory", lambda _: 1e12)
+    return both
+
+
+def answered(battery, phases=("single operations", "what feeds a step")):
+    """The notes of these questions, asked once."""
+    return [
+        note.text
+        for title, make in battery.questions()
+        if title in phases
+        for task in make()
+        for note in battery._perform(task)
+    ]
+
+
+def left_of(battery):
+    return [line for line in battery.left() if line.startswith(("single operations", "what feeds"))]
+
+
+def test_operations_and_pipelines_are_asked_once_on_each_device(tmp_path, two_libraries):
+    engine, store = Examined(), Store(tmp_path / "store.sqlite")
+    battery = Battery(engine, store, Cancel(), two_libraries)
+    assert left_of(battery) == ["single operations: 12", "what feeds a step: 40"]
+    answered(battery)
+    assert left_of(battery) == []
+    libraries = [runtime.process for runtime, _ in engine.examined]
+    changes = sum(one != other for one, other in itertools.pairwise(libraries))
+    assert changes == 5, "JAX and TensorFlow on either device, then what feeds TensorFlow on the processor and the card"
+    before = len(engine.examined)
+    answered(battery)
+    assert len(engine.examined) == before, "what is stored is not measured again"
+    path = tmp_path / "file.json"
+    record_module.export_to(path, store)
+    again = Store(tmp_path / "again.sqlite")
+    assert resume(path, again) == (len(store.records()), 0.0)
+    assert left_of(Battery(engine, again, Cancel(), two_libraries)) == []
+
+
+def test_without_a_card_the_sizes_are_those_of_the_notebooks(two_libraries):
+    of_processor = [one for one in two_libraries if one.device == "cpu"]
+    largest = {todo[-1].operation.name: todo[-1].operation.size for todo in battery_module.operations(of_processor)}
+    assert largest == {"product": 1024, "sine": 4**11, "transfer": 4**12}
+    assert {task.pipelines[0].preprocessing_ms for task in battery_module.pipelines(of_processor)} == {0.2}
+    assert {task.pipelines[0].preprocessing_ms for task in battery_module.pipelines(two_libraries)} == {0.0, 0.2}
+
+
+def test_an_operation_and_a_feed_that_fail_are_marked_and_left(tmp_path, two_libraries):
+    def refuses(examination):
+        is_large = examination.operation is not None and examination.operation.size == 1024
+        return "the card is gone" if is_large or any(p.feed == "generator" for p in examination.pipelines) else ""
+
+    of_processor = [one for one in two_libraries if one.device == "cpu"]
+    store = Store(tmp_path / "store.sqlite")
+    battery = Battery(Examined(refuses), store, Cancel(), of_processor)
+    notes = answered(battery)
+    marked = [one.subject for one in store.records(Kind.FAILURE)]
+    assert {(one.get("operation"), one.get("feed")) for one in marked} == {
+        ("product", None),
+        ("sine", None),
+        ("transfer", None),
+        (None, "generator"),
+    }
+    assert "failed, and goes on: the card is gone" in notes
+    assert left_of(battery) == ["single operations: 6", "what feeds a step: 1"]
+
+
+def test_a_size_beyond_this_machine_is_not_left(tmp_path, two_libraries, monkeypatch):
+    for module in (battery_module, battery_module.single_operations):
+        monkeypatch.setattr(module, "free_memory", lambda _: 1e6)
+    engine = Examined()
+    battery = Battery(engine, Store(tmp_path / "store.sqlite"), Cancel(), two_libraries)
+    answered(battery, ("single operations",))
+    assert (
+        max(one.size for _, examined in engine.examined if (one := examined.operation) and one.name == "product") < 512
+    )
+    assert left_of(battery) == ["what feeds a step: 40"]

@@ -12,6 +12,7 @@ from lib.backends.registry import Runtime, versions
 from lib.data.mnist import MNIST_DIGEST
 from lib.experiments import published, recorded_machines
 from lib.experiments import recorded_machines as recorded_module
+from lib.experiments.input_pipeline import PipelineTask
 from lib.experiments.recorded_machines import (
     EXPERIMENTS,
     Seconds,
@@ -22,8 +23,10 @@ from lib.experiments.recorded_machines import (
     told_apart,
     total_of,
 )
+from lib.profiling.input_pipeline import QUANTITIES
+from lib.profiling.request import Pipeline
 from lib.spec import Network, Training
-from lib.storage.export import parse_export
+from lib.storage.export import export_to, parse_export
 from lib.storage.records import Curve, Key, Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
@@ -170,7 +173,7 @@ def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
     assert found.machines, "the machine at hand is there"
     for machine in found.machines:
         for record in machine.records:
-            assert re.match(r"python (-u )?-m lib\.record ", record.command)
+            assert re.match(r"python (-u )?-m lib\.(cli\.)?record ", record.command)
             assert "numpy" in record.versions
             assert record.machine_line == machine.name
             # A whole sweep is timed once, and says so.
@@ -202,12 +205,47 @@ def test_recorded_cards_stand_in_with_machine_and_date(with_card):
     assert rows[1]["cells"][0]["title"] == "Imaginary 9000, recorded 2026-11-01, not measured here"
 
 
+def test_what_fed_a_recorded_card_is_told_by_its_best_and_its_worst(tmp_path, monkeypatch):
+    """And what another version knows, or somebody made up, is left out."""
+    store = Store(tmp_path / "store.sqlite")
+
+    def add(subject, waits):
+        for name in QUANTITIES:
+            blocks = (waits if name == "waits" else 1.0,) * 9
+            record = Record.of(Kind.PIPELINE, subject | {"name": f"0/{name}", "work": 1.0}, measured(*blocks), "v")
+            store.add(replace(record, machine="other", machine_line=CARD, measured_at="2026-11-01T10:00:00+00:00"))
+
+    for feed, waits in (("arrays", 0.25), ("tf.data", 0.9), ("cache", 0.02)):
+        for device in ("cpu", "gpu"):
+            task = PipelineTask(Runtime("keras-tensorflow", device), (Pipeline(feed),))
+            add(task.subject, waits if device == "gpu" else 0.99)
+    mine = PipelineTask(Runtime("keras-tensorflow", "gpu"), (Pipeline(),)).subject
+    for wrong in ({"feed": "telepathy"}, {"rows": 3}, {"rows": "many"}):
+        add(mine | wrong, 0.999)
+    (machine,) = collect([("card.json", exported(tmp_path / "card.json", store))]).machines
+    monkeypatch.setattr(recorded_gpus, "recorded_gpus", lambda: (machine,))
+    assert recorded_gpus.feeds_note() == (
+        "Imaginary 9000, recorded 2026-11-01: with 0.2 ms of preprocessing an image, a step on 32 images waits 2% of"
+        " the time for “tf.data + cache” and 90% for “tf.data”."
+    )
+
+
+def measured(*seconds):
+    return Measurement(seconds, 1, Ended.CAP)
+
+
+def exported(path, store):
+    export_to(path, store)
+    return path.read_text()
+
+
 def test_without_a_recorded_card_it_is_said_how_to_get_one(monkeypatch):
     monkeypatch.setattr(recorded_gpus, "recorded_gpus", lambda: ())
     assert (
         recorded_gpus.epoch_note(32)
         == recorded_gpus.step_note()
         == recorded_gpus.models_note()
+        == recorded_gpus.feeds_note()
         == recorded_gpus.NONE_YET
     )
     monkeypatch.setattr(recorded_gpus, "nvidia_driver_answers", lambda: True)
