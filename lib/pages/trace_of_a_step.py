@@ -124,6 +124,7 @@ def _figures(trace: Trace, part: tuple[float, float]) -> str:
     return (
         view.legend()
         + layout.figure("who was waited for, and what each thread did; Shift and the wheel zoom, dragging moves", chart)
+        + layout.quiet(view.not_drawn(trace, *part))
         + layout.figure("overhead against arithmetic", view.part_and_whole_chart(trace, *part))
     )
 

@@ -6,6 +6,9 @@ from functools import lru_cache
 from lib.profiling.traces.form import Trace
 from lib.profiling.traces.kinds import DISPATCH, KERNEL, LAUNCH, PYTHON, TRANSFER, WAIT
 
+# How a compiled program is called: by JAX, by TensorFlow through XLA, by torch.compile.
+_COMPILED = re.compile(r"^PjitFunction|^_?Xla(Launch|Run|CompileOnDemand)|Torch-Compiled Region|CompiledFxGraph")
+
 # What calls do, for the reader: the first that is found in the name. Each ends a sentence that begins with the name.
 _MEANS = tuple(
     (re.compile(words), means)
@@ -98,7 +101,8 @@ def hidden(trace: Trace) -> list[str]:
     counts = {call.name: call.count for call in trace.calls}
     graphs = sum(count for name, count in counts.items() if "GraphLaunch" in name)
     loops = sum(count for name, count in counts.items() if re.fullmatch(r"while(\.\d+)?", name))
-    programs = [name for name in counts if name.startswith("PjitFunction")]
+    programs = [name for name in counts if _COMPILED.search(name)]
+    by_xla = trace.made_by.startswith(("JAX", "TensorFlow"))
     said = []
     if graphs:
         kernels = sum(call.count for call in trace.calls if call.kind == KERNEL and call.name != "a whole CUDA graph")
@@ -106,6 +110,12 @@ def hidden(trace: Trace) -> list[str]:
         said.append(
             f"{graphs:,} launch{'es' * (graphs > 1)} of a CUDA graph: the profiler shows {inside} beside them, and what"
             " runs inside a graph may be one row or none. Profile with --cuda-graph-trace=node to see each."
+        )
+    if by_xla and trace.has_device and not graphs:
+        said.append(
+            "While a profile is recorded, XLA launches kernel by kernel what it otherwise puts into CUDA graphs: there"
+            " may be fewer launches without the profiler. The flag --xla_enable_command_buffers_during_profiling=true"
+            " keeps the graphs."
         )
     if loops:
         said.append(

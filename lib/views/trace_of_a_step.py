@@ -7,7 +7,7 @@ import altair as alt
 import numpy as np
 
 from lib.experiments import published
-from lib.formatting import seconds
+from lib.formatting import listed, seconds
 from lib.profiling.traces.explanation import (
     NOBODY,
     STATES,
@@ -75,10 +75,8 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
     began_ns, ended_ns = window(trace, low, high)
     parts = waited_for(trace, began_ns, ended_ns)
     drawn = _lanes(trace)
-    shown = inside(trace.rows, began_ns, ended_ns)
-    depth = trace.depth[(trace.rows.start_ns < ended_ns) & (trace.rows.end_ns > began_ns)]
-    order = np.argsort(-shown.duration_ns, kind="stable")
-    order = order[np.isin(shown.lane[order], list(drawn)) & (depth[order] < MAX_DEPTH)][:MAX_MARKS]
+    order = _drawable(trace, drawn, began_ns, ended_ns)[:MAX_MARKS]
+    shown, depth = trace.rows.chosen(order), trace.depth[order]
     marks = [
         _mark(
             _row_name(drawn[lane], level),
@@ -89,12 +87,12 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
             began_ns,
         )
         for lane, level, name, kind, start_ns, duration_ns in zip(
-            shown.lane[order].tolist(),
-            depth[order].tolist(),
-            shown.name[order].tolist(),
-            shown.kind[order].tolist(),
-            shown.start_ns[order].tolist(),
-            shown.duration_ns[order].tolist(),
+            shown.lane.tolist(),
+            depth.tolist(),
+            shown.name.tolist(),
+            shown.kind.tolist(),
+            shown.start_ns.tolist(),
+            shown.duration_ns.tolist(),
             strict=True,
         )
     ]
@@ -128,6 +126,26 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
         .add_params(zoom)
     )
     return _with_rows(alt.layer(bars), ROW_PX * len(rows), [*waits, *marks], f"lanes of {trace.title} over time")
+
+
+def _drawable(trace: Trace, lanes: Mapping[int, str], began_ns: int, ended_ns: int) -> np.ndarray:
+    """Indices of the rows of these lanes with a part in a stretch of time, the longest first."""
+    rows = trace.rows
+    which = (rows.start_ns < ended_ns) & (rows.end_ns > began_ns) & np.isin(rows.lane, list(lanes))
+    found = np.flatnonzero(which & (trace.depth < MAX_DEPTH))
+    return found[np.argsort(-rows.duration_ns[found], kind="stable")]
+
+
+def not_drawn(trace: Trace, low: float, high: float) -> str:
+    """What the chart of the lanes leaves out for want of room, in a sentence; empty where it shows all."""
+    lanes, (began_ns, ended_ns) = _lanes(trace), window(trace, low, high)
+    n_rows, n_drawn = len(inside(trace.rows, began_ns, ended_ns)), len(_drawable(trace, lanes, began_ns, ended_ns))
+    said = [f"the {MAX_MARKS:,} longest"] if n_drawn > MAX_MARKS else []
+    said += [f"those at most {MAX_DEPTH} deep in others"] if n_drawn < n_rows else []
+    said += [f"those of the {len(lanes)} busiest of {len(trace.lanes)} threads and streams"] * (
+        len(lanes) < len(trace.lanes)
+    )
+    return f"Of {n_rows:,} rows in this part, drawn are {listed(said)}; choose a shorter part for more." if said else ""
 
 
 def _lanes(trace: Trace) -> dict[int, str]:
@@ -208,13 +226,15 @@ def part_and_whole_chart(trace: Trace, low: float, high: float) -> Chart:
     """Overhead against arithmetic in a part of a trace, given as shares of its time, and in all of it."""
     bars = {
         "this part": waited_for(trace, *window(trace, low, high)),
-        "all of it": waited_for(trace, *trace.span_ns),
+        "all of it" if len(trace.rows) == trace.n_rows else "all that is kept": waited_for(trace, *trace.span_ns),
     }
     return shares_chart(bars)
 
 
 def sentence(trace: Trace, low: float, high: float) -> str:
     """What took the time in a part of a trace, and what the trace is of."""
+    if not trace.calls:
+        return "It has no calls."
     if not len(trace.rows):
         total_s = sum(call.total_s for call in trace.calls)
         worst = trace.calls[0]
@@ -238,11 +258,11 @@ def _share(share: float) -> str:
 
 def _cost_of_profiling(trace: Trace) -> str:
     """How much longer a step took under the profiler, where that was measured."""
-    with_s, without_s = (trace.about.get(name) for name in ("profiled_step_s", "plain_step_s"))
-    if not isinstance(with_s, float) or not isinstance(without_s, float) or not without_s:
+    with_s, without_s, steps = (trace.about.get(name) for name in ("profiled_step_s", "plain_step_s", "steps"))
+    if not all(isinstance(value, int | float) and value > 0 for value in (with_s, without_s, steps)):
         return ""
-    steps = int(trace.about.get("steps", 1))
-    told = f"A step took {seconds(with_s)} under the profiler ({steps:,} steps) and {seconds(without_s)} without it."
+    with_s, without_s = float(with_s), float(without_s)  # type: ignore[arg-type]
+    told = f"A step took {seconds(with_s)} under the profiler ({steps:,.0f} steps) and {seconds(without_s)} without it."
     if without_spread(with_s / without_s).verdict is Verdict.SLOWER:
         told += " What the profiler adds lies in the rows too, most where rows are short."
     return told
@@ -331,9 +351,17 @@ def hidden_list(trace: Trace) -> str:
 
 def _per_step(before: Trace, after: Trace) -> tuple[str, tuple[float, float]]:
     """What seconds are of, and what those of each trace are divided by: its steps, where both know theirs."""
-    steps = [trace.about.get("steps") for trace in (before, after)]
-    first, second = (float(n) if isinstance(n, int | float) and n >= 1 else 0.0 for n in steps)
+    first, second = (_steps(trace) for trace in (before, after))
     return ("a step", (first, second)) if first and second else ("the profile", (1.0, 1.0))
+
+
+def _steps(trace: Trace) -> float:
+    """How many steps the rows are of; 0 where that is not known, or where they are of much else, or not of all."""
+    steps, step_s = trace.about.get("steps"), trace.about.get("profiled_step_s")
+    if not isinstance(steps, int | float) or not 1 <= steps <= trace.n_rows or len(trace.rows) < trace.n_rows:
+        return 0.0
+    of_steps_alone = not isinstance(step_s, int | float) or trace.span_s <= 1.5 * step_s * steps
+    return float(steps) if of_steps_alone else 0.0
 
 
 def _time_of(state: str) -> str:
@@ -369,6 +397,12 @@ def comparison_sentence(before: Trace, after: Trace) -> str:
         for trace, by in zip((before, after), per, strict=True)
     ]
     first_s, second_s = (sum(one.values()) for one in known)
+    if unit == "the profile" and any("steps" in trace.about for trace in (before, after)):
+        shares = [one[KERNEL] / (whole_s or 1.0) for one, whole_s in zip(known, (first_s, second_s), strict=True)]
+        return (
+            f"Arithmetic runs {_share(shares[1])} of the second's time and {_share(shares[0])} of the first's. They are"
+            " not of equally many steps, or not of steps alone, so their seconds cannot be compared."
+        )
     verdict = without_spread(second_s / first_s).verdict
     said = {
         Verdict.FASTER: f"{unit} of the second takes {seconds(second_s)} instead of {seconds(first_s)}",

@@ -104,6 +104,13 @@ def test_what_is_hidden_is_said(tmp_path):
     )
     assert any("1 loop of a compiled program" in text for text in hidden(epoch))
     assert hidden(QUARTER) == []
+    card = [("thread", "host", LAUNCH, "cuLaunchKernel", 0, 5), ("stream", "device", KERNEL, "fusion", 5, 5)]
+    by_xla = replace(trace_of(card), made_by="JAX's profiler")
+    assert any("XLA launches kernel by kernel" in text for text in hidden(by_xla))
+    assert hidden(replace(by_xla, made_by="Nsight Systems")) == []
+    for name in ("PjitFunction(step)", "Torch-Compiled Region: 0/0", "XlaLaunch"):
+        compiled = trace_of([("main", "host", DISPATCH, name, 0, 10)])
+        assert any("A step is one compiled program" in text for text in hidden(compiled)), name
     assert any("Drawn are 2 of 9 rows" in text for text in hidden(replace(QUARTER, n_rows=9)))
 
 
@@ -115,10 +122,47 @@ def test_two_traces_are_compared_a_step_where_both_know_their_steps():
         "A step of the second takes 0.2\u202fμs instead of 1\u202fμs; shortened most: dispatch, by 0.68"
     )
     assert told.endswith("One profile of each: no spread is known.")
-    assert view.comparison_sentence(slow, quick).startswith("The profile of the second takes")
+    assert view.comparison_sentence(QUARTER, quick).startswith("The profile of the second takes")
+    assert view.comparison_sentence(slow, quick).startswith(
+        "Arithmetic runs 62% of the second's time and 25% of the first's."
+    )
     assert "about as long in both" in view.comparison_sentence(slow, slow)
     assert "first, a step" in view.changes_table(slow, slow)
     assert "first, the profile" in view.changes_table(slow, quick)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"steps": 2, "profiled_step_s": 1e-7},  # the rows last five times as long as two steps
+        {"steps": 2, "kept": "a part"},
+        {"steps": 1e300},
+        {"steps": "two"},
+    ],
+)
+def test_seconds_of_a_step_are_told_only_where_all_rows_are_of_steps(about):
+    other = replace(QUARTER, about=about, n_rows=9 if "kept" in about else len(QUARTER.rows))
+    assert "cannot be compared" in view.comparison_sentence(replace(QUARTER, about={"steps": 1}), other)
+    assert "first, the profile" in view.changes_table(QUARTER, other)
+
+
+@pytest.mark.parametrize("steps", ["two", 0.0, -1.0])
+def test_what_somebody_wrote_about_a_trace_is_no_reason_to_fail(steps):
+    about = {"profiled_step_s": 3e-4, "plain_step_s": 1e-4, "steps": steps}
+    assert "under the profiler" not in view.sentence(replace(QUARTER, about=about), 0.0, 1.0)
+
+
+def test_what_is_not_drawn_is_said(monkeypatch):
+    assert view.not_drawn(QUARTER, 0.0, 1.0) == ""
+    nested = trace_of([("main", "host", DISPATCH, f"call {n}", n, 100 - 2 * n) for n in range(5)])
+    monkeypatch.setattr(view, "MAX_MARKS", 2)
+    assert view.not_drawn(nested, 0.0, 1.0) == (
+        "Of 5 rows in this part, drawn are the 2 longest and those at most 3 deep in others; choose a shorter part for"
+        " more."
+    )
+    assert len([mark for mark in marks(view.timeline_chart(nested, 0.0, 1.0)) if mark["row"] != view.WAITED]) == 2
+    many = trace_of([(f"thread {n}", "host", DISPATCH, "call", n, 5) for n in range(10)])
+    assert "those of the 8 busiest of 10 threads and streams" in view.not_drawn(many, 0.0, 1.0)
 
 
 def test_traces_of_one_title_are_told_apart():
@@ -143,10 +187,10 @@ def test_traces_of_one_title_are_told_apart():
 def test_any_rows_are_drawn_and_told_without_markup_of_theirs(rows, a, b):
     trace = trace_of(rows)
     low, high = min(a, b), max(a, b)
+    assert view.sentence(trace, low, high)
     if len(trace.rows):
         rows_drawn = marks(view.timeline_chart(trace, low, high))
         assert all(np.isfinite([mark["from"], mark["to"]]).all() for mark in rows_drawn)
-        assert view.sentence(trace, low, high)
     text = (
         view.dearest_list(trace) + view.calls_table(trace) + view.changes_table(trace, trace) + view.hidden_list(trace)
     )

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from lib.profiling.traces.form import Collector, Refused, Trace
-from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, PYTHON, TRANSFER, cuda_kind, kind_of
+from lib.profiling.traces.form import ROLES, Collector, Refused, Trace
+from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, PYTHON, TRANSFER, WAIT, cuda_kind, kind_of
 
 CHUNK = 1 << 20  # characters that are read at once
 MAX_EVENT = 8 << 20  # characters of one event
@@ -28,6 +28,7 @@ _BY_CATEGORY = {
     "cpu_op": DISPATCH,
     "python_function": PYTHON,
     "user_annotation": PYTHON,
+    "cuda_sync": WAIT,
 }
 _CUDA = {"cuda_runtime", "cuda_driver", "cuda_profiler_range"}
 _ON_DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
@@ -98,6 +99,8 @@ def _head(file: IO[str]) -> tuple[str, int]:
         piece = file.read(CHUNK)
         buffer += piece
         begins = buffer.lstrip("\ufeff \t\r\n")[:1]
+        if begins and begins not in "[{":
+            raise Refused("it is gzipped, and what it holds is no JSON; unpack it, and choose a trace in it")
         if begins == "[":
             return buffer, buffer.index("[") + 1
         key = buffer.find(EVENTS)
@@ -114,6 +117,7 @@ class _Lanes:
         self._open: dict[tuple, list[tuple[str, str, float]]] = {}  # begun and not ended
         self._processes: dict[object, str] = {}
         self._threads: dict[tuple, str] = {}
+        self._roles: dict[tuple, str] = {}  # of a file that this project saved
 
     def take(self, event: dict[str, Any]) -> None:
         """Take one event; what is not as the format says is left out."""
@@ -139,13 +143,16 @@ class _Lanes:
             self._add(key, name, category, began_us, at_us - began_us, event.get("args"))
 
     def _named(self, event: dict[str, Any], pid: object, tid: object) -> None:
-        arguments = event.get("args")
-        name = arguments.get("name") if isinstance(arguments, dict) else None
+        found = event.get("args")
+        arguments = found if isinstance(found, dict) else {}
+        name = arguments.get("name")
         if isinstance(name, str) and len(self._threads) + len(self._processes) < 10_000:
             if event.get("name") == "process_name":
                 self._processes[pid] = name
             elif event.get("name") == "thread_name":
                 self._threads[(pid, tid)] = name
+                if (role := arguments.get("role")) in ROLES:
+                    self._roles[(pid, tid)] = role
 
     def _add(self, key: tuple, name: str, category: str, start_us: float, duration_us: float, more: object) -> None:
         if not abs(start_us) < 1e16 or not 0 <= duration_us < 1e16:
@@ -167,8 +174,13 @@ class _Lanes:
         python = self.found.busiest(key for key, name in self._threads.items() if "python" in name.lower())
         for key in self.found.known():
             process, thread = self._processes.get(key[0], ""), self._threads.get(key, "")
-            role = "device" if "device:GPU" in process or thread.startswith("Stream") else ""
-            self.found.rename(key, thread or f"thread {key[1]}", "python" if key == python else role)
+            on_card, is_stream = "device:GPU" in process, thread.lower().startswith("stream")
+            if on_card and is_stream:
+                self.found.only_arithmetic(key)
+            elif on_card:  # XLA's programs, operations and names: the streams' rows once more
+                self.found.leave_out(key)
+            told = "python" if key == python else "device" if on_card or is_stream else ""
+            self.found.rename(key, thread or f"thread {key[1]}", self._roles.get(key, told))
 
 
 def _is_operation(more: object) -> bool:

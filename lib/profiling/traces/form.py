@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, computes
+from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, TRANSFER, computes
 
 FORMAT = "less-overhead trace"
 ROLES = ("python", "host", "device")  # of a lane: the thread of the Python program, another thread, a stream of a card
@@ -25,7 +25,7 @@ MAX_CALLS = 500  # different ones; the cheapest beyond are added up
 MAX_LANES = 4_096
 MAX_NAMES = 200_000
 MAX_NAME = 160  # characters
-MAX_NS = 2**62
+MAX_NS = 2**61  # of a start and of a duration: their sum, and the difference of two of them, fit into 64 bits
 REST = "all others"
 
 
@@ -177,6 +177,8 @@ class Collector:
         self._columns = [array("q") for _ in COLUMNS]
         self._names: dict[str, int] = {}
         self._lanes: dict[object, int] = {}
+        self._streams: set[int] = set()
+        self._left_out: set[int] = set()
         self.lanes: list[Lane] = []
 
     def __len__(self) -> int:
@@ -201,6 +203,14 @@ class Collector:
         counts = np.bincount(np.frombuffer(self._columns[0], np.int64), minlength=len(self.lanes)) if len(self) else []
         found = [key for key in keys if key in self._lanes]
         return max(found, key=lambda key: counts[self._lanes[key]]) if found and len(self) else None
+
+    def only_arithmetic(self, key: object) -> None:
+        """Tell that all rows of a lane are arithmetic but those that move bytes: it is a stream of a card."""
+        self._streams.add(self.lane(key))
+
+    def leave_out(self, key: object) -> None:
+        """Leave out all rows of a lane, because it repeats those of others."""
+        self._left_out.add(self.lane(key))
 
     def rename(self, key: object, name: str = "", role: str = "") -> None:
         """Set what is known of a lane only later."""
@@ -229,8 +239,12 @@ class Collector:
             np.frombuffer(column, np.int64).astype(of) if column else np.zeros(0, of)
             for column, of in zip(self._columns, COLUMNS.values(), strict=True)
         ]
-        start = arrays[list(COLUMNS).index("start_ns")]
-        return Rows(*arrays).chosen(np.argsort(start, kind="stable"))
+        rows = Rows(*arrays)
+        on_stream = np.isin(rows.lane, list(self._streams)) & (rows.kind != _NUMBERS[TRANSFER])
+        rows.kind[on_stream] = _NUMBERS[KERNEL]
+        if self._left_out:
+            rows = rows.chosen(~np.isin(rows.lane, list(self._left_out)))
+        return rows.chosen(np.argsort(rows.start_ns, kind="stable"))
 
     def trace(self, title: str, made_by: str, calls_compute: bool = False, **about: Any) -> Trace:
         """The trace of all rows that were taken.
@@ -264,15 +278,18 @@ def _calls(rows: Rows, own_ns: np.ndarray, names: Sequence[str]) -> tuple[Call, 
     key = rows.name.astype(np.int64) * len(KINDS) + rows.kind
     keys, which = np.unique(key, return_inverse=True)
     counts = np.bincount(which)
-    totals, selves = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
-    np.add.at(totals, which, rows.duration_ns)
-    np.add.at(selves, which, own_ns)
+    totals, selves = (_sums(which, column) for column in (rows.duration_ns, own_ns))
     return most(
         Call(names[int(key) // len(KINDS)], KINDS[int(key) % len(KINDS)], count, total_ns, self_ns)
         for key, count, total_ns, self_ns in zip(
             keys.tolist(), counts.tolist(), totals.tolist(), selves.tolist(), strict=True
         )
     )
+
+
+def _sums(which: np.ndarray, values_ns: np.ndarray) -> np.ndarray:
+    """Sums by group, which absurd times do not overflow; exact up to 104 days."""
+    return np.minimum(np.bincount(which, weights=values_ns), float(MAX_NS)).astype(np.int64)
 
 
 def most(calls: Iterable[Call]) -> tuple[Call, ...]:
@@ -314,9 +331,12 @@ def shortened(name: str) -> str:
 
 _Text = Annotated[str, msgspec.Meta(max_length=4 * MAX_NAME)]
 _Ns = Annotated[int, msgspec.Meta(ge=0, le=MAX_NS)]
+_Start = Annotated[int, msgspec.Meta(ge=0, le=2 * MAX_NS)]
+_Duration = Annotated[int, msgspec.Meta(gt=0, le=MAX_NS)]
 _Index = Annotated[int, msgspec.Meta(ge=0, le=MAX_NAMES)]
 _Signed = Annotated[int, msgspec.Meta(ge=-MAX_NS, le=MAX_NS)]
 _Kind = Annotated[int, msgspec.Meta(ge=0, lt=len(KINDS))]
+_Row = tuple[_Index, _Index, _Kind, _Start, _Duration, _Signed]
 _Written = msgspec.defstruct(
     "Written",
     [
@@ -327,7 +347,7 @@ _Written = msgspec.defstruct(
         ("names", Annotated[list[_Text], msgspec.Meta(max_length=MAX_NAMES)]),
         (
             "rows",
-            Annotated[list[tuple[_Index, _Index, _Kind, _Ns, _Ns, _Signed]], msgspec.Meta(max_length=MAX_KEPT)],
+            Annotated[list[_Row], msgspec.Meta(max_length=MAX_KEPT)],
         ),
         (
             "calls",
@@ -389,9 +409,12 @@ def parsed(text: str | bytes) -> Trace:
 
 
 def as_chrome_json(trace: Trace) -> str:
-    """The rows as Chrome's trace events, which Perfetto reads: one process, a thread for each lane."""
+    """The rows as Chrome's trace events, which Perfetto reads: one process, a thread for each lane.
+
+    The lanes' roles, which Perfetto does not look at, are there for who drops the file on the page again.
+    """
     threads = [
-        {"ph": "M", "pid": 1, "tid": number + 1, "name": "thread_name", "args": {"name": lane.name}}
+        {"ph": "M", "pid": 1, "tid": number + 1, "name": "thread_name", "args": {"name": lane.name, "role": lane.role}}
         for number, lane in enumerate(trace.lanes)
     ]
     events = [

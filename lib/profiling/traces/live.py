@@ -11,7 +11,9 @@ from lib.profiling.harness import Row, Subject
 from lib.profiling.request import PLAIN, PROFILED, NotMeasured
 from lib.timing.measurement import Ended, Measurement
 
-EPOCH_STEPS = 128  # of each short epoch: what is profiled is at most that
+# Of each short epoch, and at most what is profiled: more than fit into a chunk where steps are Keras', so that one is
+# profiled in the middle of an epoch.
+EPOCH_STEPS = 256
 WARM_UP_S = 0.3
 PLAIN_S = 0.3  # of steps without the profiler, beside which its cost is seen
 MAX_WARM_UP_S = 20.0
@@ -53,6 +55,7 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
             plain.append((steps.train_s / len(steps.losses), len(steps.losses)))
             _settle(events, steps, epoch_steps)
             yield None
+        _past_the_beginning(events, epoch_steps)
         end = start(folder)
         try:
             profiled = _next(events)
@@ -92,6 +95,16 @@ def _settle(events: Iterator[Event], last: Steps, epoch_steps: int) -> None:
     """Go to where steps come next: past the evaluation, where the epoch has ended."""
     if last.first_step + len(last.losses) >= epoch_steps:
         next(event for event in events if isinstance(event, Epoch))
+
+
+def _past_the_beginning(events: Iterator[Event], epoch_steps: int) -> None:
+    """Go past the first chunk of an epoch: with it, Keras builds its input pipeline, which is no part of a step.
+
+    Where an epoch is one chunk, the next one begins.
+    """
+    while (chunk := _next(events)).first_step:
+        pass
+    _settle(events, chunk, epoch_steps)
 
 
 def _with_jax(folder: str) -> Callable[[], object]:

@@ -68,6 +68,33 @@ def test_a_card_s_streams_and_cuda_s_calls_are_told_apart(tmp_path):
     assert sorted(trace.rows.correlation.tolist()) == [0, 0, 9, 9, 10, 10]
 
 
+def test_xla_s_streams_are_read_and_what_repeats_them_is_not(tmp_path):
+    """As TensorFlow's and JAX' profilers export a card: programs and operations once more, beside the streams."""
+
+    def named(what, name, tid=0):
+        return {"ph": "M", "pid": 1, "tid": tid, "name": what, "args": {"name": name}}
+
+    lanes = ("Stream #13(Compute)", "XLA Modules", "XLA Ops")
+    trace = read(
+        tmp_path,
+        text_of(
+            [
+                named("process_name", "/device:GPU:0"),
+                *(named("thread_name", name, tid) for tid, name in enumerate(lanes)),
+                event("gemm_fusion", 10, 5, tid=0),
+                event("MemcpyD2H", 20, 1, tid=0),
+                event("jit_step", 0, 30, tid=1),
+                event("gemm_fusion", 10, 5, tid=2, args={"hlo_op": "gemm_fusion"}),
+            ]
+        ),
+    )
+    assert {(call.name, call.kind, call.count) for call in trace.calls} == {
+        ("gemm_fusion", "kernel", 1),
+        ("MemcpyD2H", "transfer", 1),
+    }
+    assert [(lane.name, lane.role) for lane in trace.lanes] == [(lanes[0], "device")]
+
+
 def test_begun_and_ended_events_and_a_bare_list(tmp_path):
     events = [
         {"ph": "B", "pid": 1, "tid": 1, "name": "outer", "ts": 0},
@@ -91,6 +118,9 @@ def test_what_is_saved_for_perfetto_is_read_again(tmp_path):
     for column in ("start_ns", "duration_ns", "kind", "correlation"):
         assert getattr(again.rows, column).tolist() == getattr(trace.rows, column).tolist()
     assert [again.names[n] for n in again.rows.name] == [trace.names[n] for n in trace.rows.name]
+    card = read(tmp_path, text_of([event("sgemm", 0, 8, tid=7, cat="kernel"), event("call", 0, 9)]))
+    again = read(tmp_path, as_chrome_json(card))
+    assert again.lanes == card.lanes, "a lane is still a card's"
 
 
 @given(st.integers(20, 400), st.data())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lib.profiling.traces import form
 from lib.profiling.traces.form import Collector, Refused, nested, parsed, written
-from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS
+from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, TRANSFER
 
 
 def nested_rows(draw_tree, start=0, depth=0):
@@ -109,6 +109,7 @@ TRACE = json.loads(written(collected([("a", 0, 5), ("b", 1, 3)]).trace("small", 
         ({"rows": [[0, 0, len(KINDS), 1, 1, 0]]}, "but then"),
         ({"rows": [[0, 0, 0, -1, 1, 0]]}, "but then"),
         ({"rows": [[0, 0, 0, 2**63, 1, 0]]}, "but then"),
+        ({"rows": [[0, 0, 0, 1, 0, 0]]}, "but then"),
         ({"names": ["x" * 10_000]}, "but then"),
         ({"more": 1}, "but then"),
         ({"about": {"steps": [1]}}, "but then"),
@@ -127,3 +128,27 @@ def test_a_saved_trace_that_is_cut_off_is_refused():
 def test_names_are_shortened_and_show_no_control_character():
     assert form.shortened("a\x00b\n") == "a b"
     assert len(form.shortened("x" * 5000)) == form.MAX_NAME
+
+
+def test_absurd_times_overflow_nothing():
+    largest = form.MAX_NS - 1
+    trace = collected([("a", -largest, 0), ("a", 0, largest), ("b", largest, 2 * largest)] * 3).trace("far", "any")
+    assert (trace.rows.start_ns >= 0).all()
+    assert (trace.rows.end_ns > trace.rows.start_ns).all()
+    assert all(0 <= call.self_ns <= call.total_ns <= form.MAX_NS for call in trace.calls)
+    assert written(parsed(written(trace))) == written(trace)
+
+
+def test_a_stream_s_rows_are_arithmetic_or_copies_and_what_repeats_them_is_left_out():
+    found = Collector()
+    for lane in ("stream", "repeated"):
+        found.add(found.lane(lane), "loop_fusion", DISPATCH, 0, 5)
+        found.add(found.lane(lane), "MemcpyD2H", TRANSFER, 5, 5)
+    found.only_arithmetic("stream")
+    found.leave_out("repeated")
+    trace = found.trace("card", "any")
+    assert {(call.name, call.kind, call.count) for call in trace.calls} == {
+        ("loop_fusion", KERNEL, 1),
+        ("MemcpyD2H", TRANSFER, 1),
+    }
+    assert (trace.n_rows, len(trace.lanes)) == (2, 1)

@@ -1,8 +1,10 @@
 """A training under its library's profiler: a chunk of steps, and a sentence where another profile is being recorded."""
 
 import jax
+import numpy as np
 import pytest
 
+from lib.backends.base import Epoch, Steps, no_parameters
 from lib.backends.registry import Runtime, unavailable
 from lib.profiling.harness import Subject
 from lib.profiling.request import PLAIN, PROFILED, Examination, NotMeasured
@@ -65,3 +67,28 @@ def test_batches_larger_than_an_epoch_s_share_are_profiled_too(small_data, tmp_p
         if row
     }
     assert rows[PROFILED].steps_per_block == 2
+
+
+@pytest.mark.parametrize(("chunks", "profiled"), [((0, 8, 16), 8), ((0,), 0)])
+def test_what_begins_an_epoch_is_not_profiled_where_it_has_several_chunks(
+    small_data, tmp_path, monkeypatch, chunks, profiled
+):
+    """Keras builds its input pipeline with an epoch's first chunk."""
+    asked, at_start = [], []
+
+    def train(_training, data, _device):
+        n = len(data.x_train) // 32
+        while True:
+            for first, end in zip(chunks, (*chunks[1:], n), strict=True):
+                asked.append(first)
+                yield Steps(0, first, np.ones(end - first, np.float32), 0.2)
+            yield Epoch(0, n, 1.0, 0.5, 0.2, 0.1, no_parameters)
+
+    def start(_folder):
+        at_start.append(len(asked))
+        return lambda: None
+
+    monkeypatch.setattr(live, "load_train", lambda _: train)
+    monkeypatch.setitem(live._PROFILERS, "jax", start)
+    list(live.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path)))
+    assert asked[at_start[0] :] == [profiled]
