@@ -61,7 +61,7 @@ class _Feed(Feed):
         self._batches: Iterator[Any] = iter(())
 
     def open(self) -> Iterator[Any]:
-        self._batches = iter(())  # the last one's threads end before the next one's begin
+        self.rest()
         self._batches = self._open()
         return self._batches
 
@@ -71,8 +71,12 @@ class _Feed(Feed):
     def fill_batches(self) -> int:
         return -(-self._pipeline.rows // self._pipeline.batch_size) if self._pipeline.feed == "cache" else 0
 
+    def rest(self) -> int:
+        self._batches = iter(())  # with the last reference its threads end
+        return 0
+
     def close(self) -> None:
-        self._batches = iter(())
+        self.rest()
 
 
 @lru_cache(maxsize=2)

@@ -20,6 +20,8 @@ from lib.profiling.harness import Subject
 from lib.profiling.input_pipeline import Feed, Preprocessing, rows_of
 from lib.profiling.request import Pipeline
 
+AHEAD = 2  # batches that each worker makes ahead: PyTorch's default
+
 
 def feed(pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> Feed:
     """The pipeline's batches, and the step on them."""
@@ -62,6 +64,7 @@ class _Endless:
 class _Feed(Feed):
     def __init__(self, pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> None:
         workers = int(pipeline.feed.removeprefix("loader-"))
+        self._on_their_way = AHEAD * workers
         self._device = torch_device(subject.device)
         self._loader: DataLoader | None = DataLoader(
             _Images(*rows_of(subject.data, pipeline.rows), preprocess),
@@ -71,6 +74,7 @@ class _Feed(Feed):
             num_workers=workers,
             persistent_workers=workers > 0,
             multiprocessing_context="spawn" if workers else None,
+            prefetch_factor=AHEAD if workers else None,
             pin_memory=subject.device == "gpu",
         )
         model = build(subject.network, subject.parameters, self._device)
@@ -79,6 +83,9 @@ class _Feed(Feed):
     def open(self) -> Iterator[Any]:
         assert self._loader is not None, "not closed"
         return iter(self._loader)
+
+    def rest(self) -> int:
+        return self._on_their_way  # they cannot be called back
 
     def step(self, batch: Any) -> object:
         images, labels = (part.to(self._device, non_blocking=True) for part in batch)

@@ -5,7 +5,8 @@ interpreter's lock (GIL), or compiled code that releases it, as image decoders d
 feeds themselves are in `feeds_of_tensorflow` and `feeds_of_torch`.
 
 Each stretch of batches has a fresh iterator, whose first batches are not timed: a pipeline that works ahead in threads
-of its own must neither bring batches along from the time in which something else was measured, nor work on meanwhile.
+of its own must neither bring batches along from the time in which something else was measured, nor work on meanwhile:
+after the last batch that is asked for, it rests.
 """
 
 import hashlib
@@ -103,6 +104,10 @@ class Feed(ABC):
         """A fresh iterator. The one before is not used any more."""
 
     @abstractmethod
+    def rest(self) -> int:
+        """Make no more batches until it is opened again; how many may still be on their way."""
+
+    @abstractmethod
     def step(self, batch: Any) -> object:
         """One training step, waited for."""
 
@@ -183,6 +188,7 @@ class _Rounds:
         for _ in range(self.feed.fill_batches()):
             self._next(batches)
             yield
+        self.feed.rest()
 
     def _open(self) -> Iterator[Any]:
         before = _clock()
@@ -193,11 +199,15 @@ class _Rounds:
 
     def round(self) -> Iterator[None]:
         """A value of each quantity."""
-        step_s, _ = yield from self._stretch(None, self.feed.step)
-        yield
         data_s, _ = yield from self._stretch(self.feed.open(), None)
         yield
         both_s, waits_s = yield from self._stretch(self.feed.open(), self.feed.step)
+        until = _clock() + self.feed.rest() * data_s
+        while (left_s := until - _clock()) > 0:
+            time.sleep(min(left_s, PAUSE_S))
+            yield
+        step_s, _ = yield from self._stretch(None, self.feed.step)
+        yield
         image = np.zeros(784, np.float32)
         before = _clock()
         self.preprocess(image)

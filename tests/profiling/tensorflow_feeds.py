@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 import numpy as np
 
@@ -45,6 +46,28 @@ def labels_of(feed):
     return {"labels": labels, "together": together, "losses": losses}
 
 
+class Counted(Preprocessing):
+    """Counts the images of all threads."""
+
+    seen = 0
+
+    def __call__(self, image):
+        Counted.seen += 1
+        return super().__call__(image)
+
+
+def worked_on(name):
+    """How many images were preprocessed after the feed was told to rest."""
+    feed = feeds_of_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Counted(20, False), SUBJECT)
+    next(feed.open())
+    feed.rest()
+    before = Counted.seen
+    time.sleep(0.1)
+    after = Counted.seen
+    feed.close()
+    return after - before
+
+
 def raised(preprocess, name):
     feed = feeds_of_tensorflow.feed(Pipeline(name, 640, 32, 0.1), preprocess, SUBJECT)
     batches = feed.open()
@@ -63,6 +86,7 @@ def main():
             name: labels_of(feeds_of_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Preprocessing(1, False), SUBJECT))
             for name in names
         },
+        "worked on": {name: worked_on(name) for name in names},
         "raised": {name: raised(Damaged(1, False), name) for name in names if name not in ("shuffle", "cache")},
         "placed": {name: measured.block_s[0] for name, measured, _ in filter(None, measure_placement(SUBJECT))},
     }

@@ -48,6 +48,11 @@ def test_every_feed_brings_the_same_images_each_with_its_label(found, name):
 
 
 @pytest.mark.parametrize("name", FED)
+def test_a_feed_that_rests_works_no_more(found, name):
+    assert found["worked on"][name] == 0
+
+
+@pytest.mark.parametrize("name", FED)
 def test_a_step_has_the_loss_of_its_batch(found, name):
     """At a rate that changes nothing; Keras tells the mean of all steps, and those of a shuffle have other images."""
     data, (hidden, output) = make_small_data(), initial_parameters(Network((4,)), 0)

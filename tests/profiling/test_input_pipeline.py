@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from itertools import count
+from itertools import count, groupby
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,11 +25,15 @@ NOTHING = Pipeline(preprocessing_ms=0.0)
 class Sleeping(Feed):
     """Batches and steps that take known times; from `raises_at` on a batch raises."""
 
+    on_their_way = 0
+
     def __init__(self, raises_at=None):
         self.opened, self.closed, self.raises_at = 0, False, raises_at
+        self.said = []
 
     def open(self):
         self.opened += 1
+        self.said.append("open")
         return self._batches()
 
     def _batches(self):
@@ -39,7 +43,12 @@ class Sleeping(Feed):
             time.sleep(DATA_S)
             yield number
 
+    def rest(self):
+        self.said.append("rest")
+        return self.on_their_way
+
     def step(self, batch):
+        self.said.append("step")
         time.sleep(STEP_S)
 
     def close(self):
@@ -75,6 +84,22 @@ def test_who_waits_for_whom(feeding):
     assert (waits >= DATA_S).all()
     assert (waits <= both - STEP_S).all()
     assert feed.closed
+
+
+def test_nothing_works_ahead_while_the_step_is_alone(feeding, monkeypatch):
+    """After the last batch it rests, and what is still on its way is waited for."""
+    monkeypatch.setattr(Sleeping, "on_their_way", 3)
+    slept = []
+    monkeypatch.setattr(
+        input_pipeline, "time", SimpleNamespace(sleep=lambda s: (slept.append(s), time.sleep(s)), perf_counter=None)
+    )
+    feed = Sleeping()
+    feeding(feed)
+    runs = [name for name, _ in groupby(feed.said)]
+    once = ["open", "step", "rest", "step"]  # data alone, both; the step alone
+    assert runs == ["open", "step", "rest", *once * (len(runs[3:]) // 4)]
+    assert len(runs[3:]) // 4 == input_pipeline.ROUNDS
+    assert sum(slept) >= 0.9 * input_pipeline.ROUNDS * 3 * DATA_S
 
 
 def test_two_are_measured_in_turns_and_can_be_stopped_in_between(feeding):
