@@ -273,5 +273,4 @@ def _paint_checklist(store: Store, running: BackgroundTask, mine: Pipeline, devi
     if registered is None and input_pipeline.placement_device() == "gpu":
         registered = placed.get("gpus")
     created = input_pipeline.models(records, input_pipeline.placement_device()).get(NETWORK)
-    first_step_s = created["step"].median_s if created else None
-    return painted(now, view.checklist(figures, mine, device, present, registered, first_step_s), "")
+    return painted(now, view.checklist(figures, mine, device, present, registered, created), "")

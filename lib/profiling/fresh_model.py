@@ -13,6 +13,7 @@ from lib.hardware.standard_error import kept_away
 from lib.spec import N_CLASSES, N_PIXELS, Network
 
 AGAIN, AGAIN_S = 9, 1.5  # repetitions of each, and the seconds after which there are no more
+BATCH_SIZE = 32  # of its steps
 FRESH = ("import", "device", "build", "clone", "step")  # once each, in this order
 REPEATED = ("build again", "clone again", "step again")
 
@@ -47,7 +48,7 @@ def main(connection: Connection, hidden: str, device: str) -> None:
     import tensorflow as tf
 
     network, place = Network.parse(hidden), f"/{device.upper()}:0"
-    images, labels = np.zeros((32, N_PIXELS), np.float32), np.zeros(32, np.int32)
+    images, labels = np.zeros((BATCH_SIZE, N_PIXELS), np.float32), np.zeros(BATCH_SIZE, np.int32)
     models: list[keras.Model] = []
 
     def build() -> None:

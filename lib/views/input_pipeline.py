@@ -9,6 +9,7 @@ import pandas as pd
 from lib.experiments.input_pipeline import Bound, Figures, difference
 from lib.experiments.published import CREATING_ARTICLE, SLOWER_ARTICLE
 from lib.formatting import justified, listed, seconds
+from lib.profiling.fresh_model import BATCH_SIZE as FRESH_BATCH
 from lib.profiling.fresh_model import FRESH, REPEATED
 from lib.profiling.request import Pipeline
 from lib.spec import Network
@@ -292,7 +293,7 @@ def checklist(
     device: str,
     gpus_present: int,
     gpus_registered: int | None,
-    first_step_s: float | None,
+    created: Mapping[str, Measurement] | None,
 ) -> str:
     """HTML: the articles' advice, each with what was measured here, and the finding that follows from it.
 
@@ -302,7 +303,7 @@ def checklist(
         device: That the step runs on.
         gpus_present: GPUs that the driver lists.
         gpus_registered: GPUs that TensorFlow sees; None while that is not known.
-        first_step_s: Seconds of the first step in a fresh process; None while that is not known.
+        created: What creating a model took in a fresh process, by name; None while that is not known.
     """
     known = {one.pipeline: one for one in figures}
     here = known.get(chosen)
@@ -316,7 +317,7 @@ def checklist(
             _registered(gpus_present, gpus_registered),
             _first(Observed(device, gpus_present=gpus_present, gpus_registered=gpus_registered)),
         ),
-        _advice("Benchmark after warming up", SLOWER_ARTICLE, _warm(here, first_step_s), _cold(here, first_step_s)),
+        _advice("Benchmark after warming up", SLOWER_ARTICLE, _warm(created), _cold(created, chosen.rows)),
         _advice("Prefetch and parallel calls by AUTOTUNE", CREATING_ARTICLE, _beside(known, chosen, "autotune"), None),
     ]
     return table(["advice", "measured here", "finding"], rows, "claims")
@@ -378,20 +379,23 @@ def _preprocessing(here: Figures | None) -> str:
 def _registered(present: int, registered: int | None) -> str:
     seen = "" if registered is None and present else f"; TensorFlow sees {registered or 0}"
     return (
-        f"The driver lists {present} GPUs{seen}."
+        f"The driver lists {present} GPU{'s' * (present > 1)}{seen}."
         if present
         else "No NVIDIA driver answers: everything runs on the CPU."
     )
 
 
-def _warm(here: Figures | None, first_step_s: float | None) -> str:
-    if here is None or first_step_s is None:
+def _warm(created: Mapping[str, Measurement] | None) -> str:
+    if created is None:
         return ""
-    return f"The first step takes {seconds(first_step_s)} in a fresh process, later ones {seconds(here.step.median_s)}."
+    first_s, later_s = (created[name].median_s for name in ("step", _AGAIN["step"]))
+    return f"The first step of Keras takes {seconds(first_s)} in a fresh process, later ones {seconds(later_s)}."
 
 
-def _cold(here: Figures | None, first_step_s: float | None) -> Finding | None:
-    if here is None or first_step_s is None:
+def _cold(created: Mapping[str, Measurement] | None, rows: int) -> Finding | None:
+    """Whether the first step, counted with the others of an epoch of so many rows, would be much of it."""
+    if created is None:
         return None
-    epoch_s = here.both.median_s * (here.pipeline.rows // here.pipeline.batch_size)
+    first_step_s, later_s = (created[name].median_s for name in ("step", _AGAIN["step"]))
+    epoch_s = later_s * max(1, rows // FRESH_BATCH)
     return _first(Observed(first_call_counted=True, epoch_s=(first_step_s + epoch_s, epoch_s, epoch_s)))

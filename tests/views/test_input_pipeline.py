@@ -138,18 +138,28 @@ def test_the_first_time_stands_beside_the_next_ones():
 def test_the_checklist_answers_each_piece_of_advice():
     prefetched, tuned = (figures(Pipeline(feed), 8e-3, 0.7) for feed in ("prefetch", "autotune"))
     larger = figures(Pipeline(batch_size=128), 3e-2, 0.5)
-    text = view.checklist([SLOW, prefetched, tuned, larger], MINE, "cpu", 0, 0, 0.5)
+    text = view.checklist(
+        [SLOW, prefetched, tuned, larger],
+        MINE,
+        "cpu",
+        0,
+        0,
+        {"step": measured(0.5), "step again": measured(1e-3, 1e-3)},
+    )
     assert "62\u202fμs an image at batch size 32 and 117\u202fμs an image at batch size 128" in text
     assert "“tf.data + prefetch” beside “tf.data”: faster: 0.8 times" in text
     assert "<b>input-bound</b>: Of 10.0 ms per step, 8.0 ms (80%) go into fetching the next batch." in text
     assert "Preprocessing takes 6.4 ms of processor time per step" in text
     assert "No NVIDIA driver answers" in text
     assert "<b>compilation counted</b>" in text
+    assert "The first step of Keras takes 500\u202fms in a fresh process, later ones 1\u202fms." in text
     assert text.count("not measured yet") == 0
 
 
 def test_a_card_that_tensorflow_does_not_see_is_a_finding():
     text = view.checklist([], MINE, "cpu", 1, 0, None)
     assert "<b>GPU present but not registered</b>: The driver lists 1 GPU, the framework sees 0." in text
+    assert "The driver lists 1 GPU; TensorFlow sees 0." in text
+    assert "The driver lists 2 GPUs; TensorFlow sees 2." in view.checklist([], MINE, "gpu", 2, 2, None)
     assert text.count("not measured yet") == 5
     assert "not registered" not in view.checklist([], MINE, "gpu", 1, 1, None)
