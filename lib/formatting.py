@@ -7,13 +7,13 @@ from collections.abc import Sequence
 def seconds(value_s: float) -> str:
     r"""A duration with about two digits, in μs, ms or s.
 
-    >>> seconds(5.4e-5), seconds(0.1234), seconds(7), seconds(123)
-    ('54\u202fμs', '123\u202fms', '7.0\u202fs', '123\u202fs')
+    >>> seconds(5.4e-5), seconds(0.1234), seconds(7), seconds(123), seconds(9.96e-5)
+    ('54\u202fμs', '123\u202fms', '7.0\u202fs', '123\u202fs', '100\u202fμs')
     """
     number, digits, unit = value_s, ".1f", "s"
     if value_s < 1:
         number, digits, unit = (value_s * 1e6, ".2g", "μs") if value_s < 1e-3 else (value_s * 1e3, ".2g", "ms")
-    return f"{number:{digits if number < 100 else '.0f'}}\u202f{unit}"
+    return f"{number:{digits if number < 99.5 else '.0f'}}\u202f{unit}"
 
 
 def justified(seconds: float, low: float, high: float, at_most: int = 3) -> str:

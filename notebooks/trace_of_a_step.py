@@ -71,8 +71,8 @@ def read_the_files(dropped, file_stage, set_brought):
 
 
 @app.cell(hide_code=True)
-def file_controls(address, get_brought, get_live):
-    file_panel = trace_of_a_step.file_panel(address, get_brought(), get_live())
+def file_controls(address, choices, get_brought, get_live):
+    file_panel = trace_of_a_step.file_panel(address, get_brought(), get_live(), choices)
     return (file_panel,)
 
 
@@ -93,8 +93,8 @@ def comparison_question():
 
 
 @app.cell(hide_code=True)
-def comparison_controls(get_brought, get_live):
-    compare_panel = trace_of_a_step.compare_panel(get_brought(), get_live())
+def comparison_controls(choices, get_brought, get_live):
+    compare_panel = trace_of_a_step.compare_panel(get_brought(), get_live(), choices)
     return (compare_panel,)
 
 
@@ -121,7 +121,8 @@ def shared_state():
     live_stage, file_stage = (Stage(shared_engine(), store, viewer=address) for _ in range(2))
     get_live, set_live = mo.state(None)
     get_brought, set_brought = mo.state(())
-    return address, file_stage, get_brought, get_live, live_stage, set_brought, set_live
+    choices = trace_of_a_step.Choices()
+    return address, choices, file_stage, get_brought, get_live, live_stage, set_brought, set_live
 
 
 if __name__ == "__main__":

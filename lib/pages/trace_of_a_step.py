@@ -26,7 +26,7 @@ from lib.workers.notes import Note, State
 from lib.workers.queue import Request, Urgency
 
 MAX_FILE_BYTES = 64 << 20  # of a dropped file, which is held in memory; a larger one is named by its path
-SHARES = tuple(round(0.05 * k, 2) for k in range(21))
+PERCENT = tuple(range(0, 101, 5))  # of the time of a trace
 PREFERRED = "jax-step/cpu"
 
 
@@ -38,9 +38,9 @@ def _panels() -> dict[str, Controls]:
             dropdown("live.by", "Trained by", usual, usable, full_width=True),
             slider("live.size", "Batch size", 32, BATCH_SIZES),
             text("live.hidden", "Hidden layers", "128", Network.parse, "none"),
-            span("live.part", "Part of the profile that is shown", (0.45, 0.55), SHARES),
+            span("live.part", "Part of the profile that is shown, %", (45, 55), PERCENT),
         ),
-        "file": Controls(span("file.part", "Part of the trace that is shown", (0.0, 1.0), SHARES)),
+        "file": Controls(span("file.part", "Part of the trace that is shown, %", (0, 100), PERCENT)),
     }
 
 
@@ -156,9 +156,10 @@ def perfetto(trace: Trace) -> str:
 
 
 def _part(ends: Sequence[float]) -> tuple[float, float]:
-    """The two ends of a part, which is never empty."""
+    """The two ends of a part, which is never empty, as shares; given in percent."""
     low, high = ends
-    return (low, high) if high > low else (max(0.0, low - 0.05), min(1.0, low + 0.05))
+    low, high = (low, high) if high > low else (max(0, low - 5), min(100, low + 5))
+    return low / 100, high / 100
 
 
 # Brought by somebody.
@@ -234,11 +235,32 @@ def _paint_read(
     return version
 
 
-def file_panel(address: Address, brought: tuple[Trace, ...], live: Trace | None) -> mo.ui.dictionary:
+class Choices:
+    """The traces that a viewer chose: they stay chosen when a profile is recorded, until other files are brought."""
+
+    def __init__(self) -> None:
+        self._brought: tuple[Trace, ...] = ()
+        self._titles: dict[str, str] = {}
+
+    def dropdown(
+        self, name: str, label: str, known: Sequence[str], usual: str | None, brought: tuple[Trace, ...]
+    ) -> mo.ui.dropdown:
+        """A field for one of the `known` titles: the one that was chosen in the field of this name, or the usual."""
+        if brought is not self._brought:
+            self._brought, self._titles = brought, {}
+        kept = self._titles.get(name)
+
+        def keep(title: str | None) -> None:
+            self._titles |= {name: title} if title is not None else {}
+
+        value = kept if kept in known else usual
+        return mo.ui.dropdown(list(known), value=value, label=label, full_width=True, on_change=keep)
+
+
+def file_panel(address: Address, brought: tuple[Trace, ...], live: Trace | None, choices: Choices) -> mo.ui.dictionary:
     """Which trace is shown: one that was brought, or one of the project's; and which part of it."""
-    known = view.titles(all_traces(brought, live))
-    first = next(iter(known), None)
-    choice = mo.ui.dropdown(list(known), value=first, label="Trace", full_width=True)
+    known = list(view.titles(all_traces(brought, live)))
+    choice = choices.dropdown("trace", "Trace", known, next(iter(known), None), brought)
     return mo.ui.dictionary({"trace": choice, **_panels()["file"].elements(address)}, on_change=_saved(address))
 
 
@@ -268,14 +290,14 @@ def show_file(panel: mo.ui.dictionary, brought: tuple[Trace, ...], live: Trace |
 # Two beside each other.
 
 
-def compare_panel(brought: tuple[Trace, ...], live: Trace | None) -> mo.ui.dictionary:
+def compare_panel(brought: tuple[Trace, ...], live: Trace | None, choices: Choices) -> mo.ui.dictionary:
     """The two traces that are compared."""
     known = list(view.titles(all_traces(brought, live)))
     first, second = (known[0], known[-1 if live is not None else 1 % len(known)]) if known else (None, None)
     return mo.ui.dictionary(
         {
-            "before": mo.ui.dropdown(known, value=first, label="First", full_width=True),
-            "after": mo.ui.dropdown(known, value=second, label="Second", full_width=True),
+            "before": choices.dropdown("before", "First", known, first, brought),
+            "after": choices.dropdown("after", "Second", known, second, brought),
         }
     )
 
@@ -289,10 +311,7 @@ def compare(panel: mo.ui.dictionary, brought: tuple[Trace, ...], live: Trace | N
         return layout.page(fields, layout.note("Choose two traces.").text)
     figure = ""
     if len(before.rows) and len(after.rows):
-        bars = {
-            f"{label}: {trace.title}"[:60]: waited_for(trace, *trace.span_ns)
-            for label, trace in (("1", before), ("2", after))
-        }
+        bars = {label: waited_for(trace, *trace.span_ns) for label, trace in (("first", before), ("second", after))}
         figure = view.legend() + layout.figure("where the time went, a bar for each trace", view.shares_chart(bars))
     told = layout.sentence(view.comparison_sentence(before, after))
     return layout.page(fields, figure + told + view.changes_table(before, after))

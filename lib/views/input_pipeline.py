@@ -119,7 +119,7 @@ def _interval(low: float, high: float) -> str:
 _BOUND = {
     Bound.DATA: "It is bound by its data.",
     Bound.STEP: "It is bound by the step: faster data would hardly be noticed.",
-    Bound.UNCLEAR: "That does not tell which of the two bounds it.",
+    Bound.UNCLEAR: "That does not tell which of the two bounds it: measure again when nothing else runs.",
 }
 
 

@@ -36,31 +36,46 @@ def test_nothing_brought_is_nothing_to_read(mode):
 
 
 def test_the_project_s_traces_are_shown_and_compared_at_once():
-    panel = page.file_panel(Address(), (), None)
+    panel = page.file_panel(Address(), (), None, page.Choices())
     assert panel.value["trace"] == shipped()[0].title
     text = page.show_file(panel, (), None).text
     assert "recorded by this project" in text
     assert "arithmetic runs" in text
-    told = page.compare(page.compare_panel((), None), (), None).text
+    told = page.compare(page.compare_panel((), None, page.Choices()), (), None).text
     assert "A step of the second takes" in told
 
 
 def test_what_was_brought_comes_first():
     brought = (shipped()[2],)
-    assert page.file_panel(Address(), brought, None).value["trace"] == shipped()[2].title
+    assert page.file_panel(Address(), brought, None, page.Choices()).value["trace"] == shipped()[2].title
     live = shipped()[1]
-    assert page.compare_panel((), live).value["after"] == f"{live.title} (2)"
+    assert page.compare_panel((), live, page.Choices()).value["after"] == f"{live.title} (2)"
+
+
+def test_a_trace_stays_chosen_while_another_is_profiled_and_new_files_come_first():
+    choices, live = page.Choices(), shipped()[1]
+    brought = (shipped()[0],)
+
+    def chosen(brought, live):
+        field = page.file_panel(Address(), brought, live, choices).elements["trace"]
+        return field, field.value
+
+    field, _ = chosen((), None)
+    field._update([shipped()[2].title])
+    assert chosen((), live)[1] == shipped()[2].title
+    assert page.compare_panel((), live, choices).value["before"] == shipped()[0].title
+    assert chosen(brought, live)[1] == shipped()[0].title, "what was brought is shown"
 
 
 def test_a_choice_that_is_no_more_is_a_sentence():
-    panel = page.file_panel(Address(), (), None)
+    panel = page.file_panel(Address(), (), None, page.Choices())
     panel.elements["trace"]._value = "gone"
-    panel._value = {"trace": "gone", "part": [0.0, 1.0]}
+    panel._value = {"trace": "gone", "part": [0, 100]}
     assert "Choose a trace." in page.show_file(panel, (), None).text
 
 
 @pytest.mark.parametrize(
-    ("ends", "part"), [((0.2, 0.6), (0.2, 0.6)), ((0.5, 0.5), (0.45, 0.55)), ((1, 1), (0.95, 1)), ((0, 0), (0, 0.05))]
+    ("ends", "part"), [((20, 60), (0.2, 0.6)), ((50, 50), (0.45, 0.55)), ((100, 100), (0.95, 1)), ((0, 0), (0, 0.05))]
 )
 def test_a_part_is_never_empty(ends, part):
     assert page._part(ends) == pytest.approx(part)
@@ -69,7 +84,7 @@ def test_a_part_is_never_empty(ends, part):
 def test_settings_that_cannot_be_used_are_refused_on_the_page(monkeypatch):
     shown = []
     monkeypatch.setattr(page, "refuse", lambda _stage, _controls, error: shown.append(str(error)))
-    panel = SimpleNamespace(value={"by": "jax-step/cpu", "size": 32, "hidden": "x", "part": [0, 1], "again": 0})
+    panel = SimpleNamespace(value={"by": "jax-step/cpu", "size": 32, "hidden": "x", "part": [0, 100], "again": 0})
     page.live(Stage(None, None), panel, SimpleNamespace(text=""), shown.append)  # pyright: ignore[reportArgumentType]
     assert len(shown) == 1
     assert "hidden layers: expected widths" in shown[0]

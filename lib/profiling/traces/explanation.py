@@ -1,8 +1,9 @@
 """What a trace says: who was waited for at each moment, and what the dearest calls do. Pure: rows in, numbers out.
 
 Arithmetic has precedence over everything that runs beside it: at a moment at which a kernel runs, nobody is waited for.
-At any other, it is the first of transfer, launch, dispatch and Python that has a row. The thread of the Python program
-between two of its rows counts as Python, where the profiler saw that thread; everything else is known by nobody.
+At any other, it is the first of transfer, launch, dispatch and Python that has a row. Between two rows of its thread
+the Python program is waited for, but only from the last row on that another thread begins meanwhile: until then there
+was work left that Python had handed over already. Everything else is known by nobody.
 """
 
 from dataclasses import dataclass
@@ -63,14 +64,22 @@ def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
     edges = np.unique(np.concatenate([starts, ends, [began_ns, ended_ns]]))
     state = np.full(len(edges) - 1, STATES.index(NOBODY))
     for thread in [number for number, lane in enumerate(trace.lanes) if lane.role == "python"]:
-        own = trace.rows.lane == thread
-        if own.any():
-            seen = (edges[:-1] >= trace.rows.start_ns[own].min()) & (edges[1:] <= trace.rows.end_ns[own].max())
-            state[seen & ~_covered(edges, starts, ends, rows.lane == thread)] = STATES.index(PYTHON)
+        free_from, free_to = (np.clip(end, began_ns, ended_ns) for end in _left_to_python(trace.rows, thread))
+        state[_covered(edges, free_from, free_to, free_from < free_to)] = STATES.index(PYTHON)
     for name in (PYTHON, DISPATCH, LAUNCH, TRANSFER, KERNEL):
         state[_covered(edges, starts, ends, rows.kind == KINDS.index(name))] = STATES.index(name)
     changes = np.flatnonzero(np.diff(state)) + 1
     return Stretches(edges[np.concatenate([[0], changes, [len(state)]])], state[np.concatenate([[0], changes])])
+
+
+def _left_to_python(rows: Rows, thread: int) -> tuple[np.ndarray, np.ndarray]:
+    """When a thread has no row between two of its own and no other one begins a row any more: starts and ends."""
+    own = rows.lane == thread
+    starts, ends = rows.start_ns[own], np.maximum.accumulate(rows.end_ns[own])
+    between = starts[1:] > ends[:-1]
+    free_from, free_to = ends[:-1][between], starts[1:][between]
+    others = np.concatenate([[np.iinfo(np.int64).min], rows.start_ns[~own]])
+    return np.maximum(free_from, others[np.searchsorted(others, free_to) - 1]), free_to
 
 
 def _covered(edges: np.ndarray, starts: np.ndarray, ends: np.ndarray, which: np.ndarray) -> np.ndarray:

@@ -48,7 +48,11 @@ def state_at(trace, moment):
             return kind
     own = [(s, e) for lane, _, s, e in rows if trace.lanes[lane].role == "python"]
     between = own and min(s for s, _ in own) <= moment < max(e for _, e in own)
-    return PYTHON if between and not any(s <= moment < e for s, e in own) else NOBODY
+    if not between or any(s <= moment < e for s, e in own):
+        return NOBODY
+    goes_on = min(s for s, _ in own if s > moment)
+    handed_over = any(moment < s < goes_on for lane, _, s, _ in rows if trace.lanes[lane].role != "python")
+    return NOBODY if handed_over else PYTHON
 
 
 @given(ROWS, st.integers(0, 10), st.integers(11, 20))
