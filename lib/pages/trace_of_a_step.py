@@ -76,7 +76,8 @@ def live(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html, done: Callabl
 
     def make(again: bool):
         kept = None if again else experiment.saved(task, stage.store.records(Kind.ANATOMY))
-        return (kept is not None,), partial(_recorded, task, kept)
+        before = _trace_in(stage.running.view().items) if stage.running is not None else None
+        return (kept is not None, before), partial(_recorded, task, kept)
 
     running = stage.begin_if_new(task, values["again"], Request(stage.viewer, Urgency.NOW), make)
     told: list[Trace] = []
@@ -96,24 +97,39 @@ def _recorded(
 def _paint_live(
     running: BackgroundTask,
     was_saved: bool,
+    before: Trace | None,
     part: tuple[float, float],
     controls: str,
     done: Callable[[Trace], object],
     told: list[Trace],
 ) -> int:
     now = running.view()
-    trace = next((item for item in reversed(now.items) if isinstance(item, Trace)), None)
+    trace = _trace_in(now.items)
     state = layout.saved_or(now.state, was_saved)
     words = now.note or (view.origin(trace) if trace is not None else "")
     line = layout.state_line(state, float(trace is not None), 1.0, words, now.problem)
+    # Until there is a trace, the one before it stays, so that nothing below it jumps.
+    shown, css = (trace, "") if trace is not None else (before, "trace-before")
     sentence = view.sentence(trace, *part) if trace is not None else ""
-    figures = _figures(trace, part) if trace is not None else ""
-    below = _below(trace) if trace is not None else ""
-    version = painted(now, layout.page(controls, figures + line + layout.sentence(sentence)).text + below, sentence)
+    figures, told_below, below = _PLACE, "", ""
+    if shown is not None:
+        figures, told_below, below = (
+            f'<div class="{css}">{text}</div>'
+            for text in (_figures(shown, part), layout.sentence(view.sentence(shown, *part)), _below(shown))
+        )
+    version = painted(now, layout.page(controls, figures + line + told_below).text + below, sentence)
     if trace is not None and trace not in told and now.state is State.DONE:
         told.append(trace)
         done(trace)
     return version
+
+
+_PLACE = '<div class="trace-place"></div>'  # of the charts, while there are none
+
+
+def _trace_in(items: Sequence[object]) -> Trace | None:
+    """The trace among what a task has yielded so far, if there is one."""
+    return next((item for item in reversed(items) if isinstance(item, Trace)), None)
 
 
 def _figures(trace: Trace, part: tuple[float, float]) -> str:

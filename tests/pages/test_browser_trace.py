@@ -40,6 +40,12 @@ def test_a_step_is_profiled_files_are_read_and_traces_compared(page, server, tmp
     )
     page.wait_for_function("() => location.search.includes('live.part=40')", timeout=10_000)
     assert page.evaluate(f"() => {state}") == "Done", "a part is drawn, not measured again"
+    page.get_by_role("slider").first.focus()  # the batch size: until there is a new profile, the last one stays
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(f"() => {state} !== 'Done'", timeout=10_000)
+    page.wait_for_selector(".trace-before figure", timeout=10_000)
+    page.wait_for_function(f"() => {state} === 'Done'", timeout=90_000)
+    assert page.locator(".trace-before").count() == 0
     assert page.get_by_label("or the path of a larger file").count() == 0, "a viewer names no path"
     said(page, "recorded by this project")
 
