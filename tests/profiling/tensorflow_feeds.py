@@ -2,9 +2,11 @@
 
 import json
 import sys
+import tempfile
 import time
 
 import numpy as np
+import tensorflow as tf
 
 from lib.profiling import feeds_of_tensorflow
 from lib.profiling.harness import Subject
@@ -12,6 +14,7 @@ from lib.profiling.input_pipeline import Preprocessing
 from lib.profiling.placement import measure_placement
 from lib.profiling.request import FEEDS, Examination, NotMeasured, Pipeline
 from lib.profiling.run import examine
+from lib.profiling.traces import live
 from lib.spec import Network
 from tests.conftest import make_small_data
 
@@ -56,6 +59,19 @@ class Counted(Preprocessing):
         return super().__call__(image)
 
 
+def profiler_held():
+    """What is said where another profile is being recorded, and whether the next one is recorded."""
+    with tempfile.TemporaryDirectory() as folder:
+        tf.profiler.experimental.start(f"{folder}/other")
+        try:
+            list(live.record("keras-tensorflow", SUBJECT, f"{folder}/ours"))
+        except NotMeasured as error:
+            return str(error)
+        finally:
+            tf.profiler.experimental.stop()
+    return ""
+
+
 def worked_on(name):
     """How many images were preprocessed after the feed was told to rest."""
     feed = feeds_of_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Counted(20, False), SUBJECT)
@@ -86,6 +102,7 @@ def main():
             name: labels_of(feeds_of_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Preprocessing(1, False), SUBJECT))
             for name in names
         },
+        "held": profiler_held(),
         "worked on": {name: worked_on(name) for name in names},
         "raised": {name: raised(Damaged(1, False), name) for name in names if name not in ("shuffle", "cache")},
         "placed": {name: measured.block_s[0] for name, measured, _ in filter(None, measure_placement(SUBJECT))},

@@ -1,5 +1,6 @@
 """A format is told by a file's content; what is none is named; and the reader's process survives what kills it."""
 
+import gzip
 import io
 import zipfile
 from contextlib import closing
@@ -50,6 +51,9 @@ def test_each_format_is_told_by_its_content(tmp_path):
         (b"\x00\x01\x02" * 50, "a binary file of another kind"),
         (b"hello", "no report of nsys stats"),
         (b'"a string"', "no report of nsys stats"),
+        (gzip.compress(b"hello"), "it is gzipped, and what it holds is no JSON"),
+        (gzip.compress(b"SQLite format 3\0" + bytes(4096)), "it is gzipped, and what it holds is no JSON"),
+        (gzip.compress(b'{"traceEvents": [' + b"[" * 500_000), "nested too deeply"),
     ],
 )
 def test_what_is_no_trace_is_refused_by_what_it_looks_like(tmp_path, content, why):
