@@ -188,10 +188,12 @@ def left_of(battery):
     return [line for line in battery.left() if line.startswith(("single operations", "what feeds"))]
 
 
-def test_operations_and_pipelines_are_asked_once_on_each_device(tmp_path, two_libraries):
+def test_operations_and_pipelines_are_asked_once_on_each_device(tmp_path, two_libraries, monkeypatch):
+    monkeypatch.setattr(battery_module, "LARGEST_WITH_A_CARD", (2, 4, 4))
+    monkeypatch.setattr(battery_module.input_pipeline, "FEEDS", {"keras-tensorflow": {"cache": "a cache"}})
     engine, store = Examined(), Store(tmp_path / "store.sqlite")
     battery = Battery(engine, store, Cancel(), two_libraries)
-    assert left_of(battery) == ["single operations: 12", "what feeds a step: 40"]
+    assert left_of(battery) == ["single operations: 12", "what feeds a step: 4"]
     answered(battery)
     assert left_of(battery) == []
     libraries = [runtime.process for runtime, _ in engine.examined]
