@@ -217,6 +217,8 @@ def read(stage: Stage, dropped: mo.ui.dictionary, done: Callable[[tuple[Trace, .
         stage.stop()
         stage.next_showing()
         mo.output.replace(dropped_fields(dropped))
+        if stage.running is not None:  # there were some
+            done(())
         return
     asked = tuple((name, hash(content)) for name, content in files)
     running = stage.begin_if_new(asked, 0, Request(stage.viewer, Urgency.NOW), lambda _: ((), partial(_read, files)))

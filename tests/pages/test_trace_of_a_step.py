@@ -67,6 +67,18 @@ def test_a_trace_stays_chosen_while_another_is_profiled_and_new_files_come_first
     assert chosen(brought, live)[1] == shipped()[0].title, "what was brought is shown"
 
 
+def test_files_that_were_cleared_are_shown_no_longer(mode, monkeypatch):
+    mode("run")
+    monkeypatch.setattr(page.mo.output, "replace", lambda _: None)
+    stage, told = Stage(None, None), []  # pyright: ignore[reportArgumentType]
+    nothing = SimpleNamespace(value={"files": ()}, elements={})
+    page.read(stage, nothing, told.append)  # pyright: ignore[reportArgumentType]
+    assert told == [], "none were there"
+    stage.running = SimpleNamespace()  # pyright: ignore[reportAttributeAccessIssue]
+    page.read(stage, nothing, told.append)  # pyright: ignore[reportArgumentType]
+    assert told == [()]
+
+
 def test_a_choice_that_is_no_more_is_a_sentence():
     panel = page.file_panel(Address(), (), None, page.Choices())
     panel.elements["trace"]._value = "gone"
