@@ -39,7 +39,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from lib.backends import registry  # noqa: E402
-from lib.backends.registry import XLA_WITHOUT_WRONG_SUMS, Runtime, unavailable  # noqa: E402
+from lib.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS  # noqa: E402
+from lib.backends.registry import Runtime, unavailable  # noqa: E402
 from lib.data.mnist import Data, aligned  # noqa: E402
 from lib.hardware import nvidia_smi  # noqa: E402
 from lib.timing.disturbance import Disturbance, Watch  # noqa: E402

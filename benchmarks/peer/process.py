@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.peer import Peer
-from lib.backends.registry import Runtime, worker_environment
+from lib.backends.environment_variables import worker_environment
+from lib.backends.registry import Runtime
 from lib.cache_folder import CacheUnwritable, cache_dir
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from lib.backends import cuda
 from lib.backends.base import Train
 from lib.backends.environments import HERE, Environment, environment_in
-from lib.hardware.cores import usable_cores
 from lib.hardware.nvidia_smi import cards, nvidia_driver_answers
 
 DEVICES = ("cpu", "gpu")
@@ -56,9 +55,6 @@ class Backend:
 COMPILERS = ("g++", "clang++", "c++")
 # Keras' layers rely on JAX to promote types and ranks, even where the user has forbidden it.
 _JAX_PROMOTES = {"JAX_NUMPY_DTYPE_PROMOTION": "standard", "JAX_NUMPY_RANK_PROMOTION": "allow"}
-# jaxlib 0.10.2 hands reductions on a processor to a library that returns wrong sums, crashes or hangs (jax#39103,
-# #39257, #40412).
-XLA_WITHOUT_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=-reduce"
 _TF_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "ERROR"}
 
 BACKENDS: Mapping[str, Backend] = MappingProxyType(
@@ -312,54 +308,6 @@ _installed = cache(Environment.installed)
 def environment_of(runtime: Runtime) -> Environment:
     """Where its worker runs: on a processor in this program's own environment, on a card perhaps in another."""
     return environment_in(BACKENDS[runtime.backend].cuda_environment if runtime.device == "gpu" else "")
-
-
-def device_count(device: str) -> int:
-    """Number of JAX devices of a worker: GPUs, or on a CPU one per core (see `worker_environment`)."""
-    return usable_cores() if device == "cpu" else len(cards())
-
-
-def worker_environment(runtime: Runtime, compilation_cache: str | None, threads: int | None = None) -> dict[str, str]:
-    """The environment variables that a worker's process needs before it imports its library.
-
-    `threads` limits its threads, which are otherwise as many as there are cores.
-    """
-    environment = dict(BACKENDS[runtime.backend].environment)
-    n_threads = str(threads or usable_cores())
-    environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), n_threads)
-    environment |= dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), n_threads) if threads else {}
-    environment |= {"NPROC": n_threads} if threads else {}  # XLA takes it for the number of cores
-    if "jax" in BACKENDS[runtime.backend].needs and runtime.device == "cpu":
-        flags = [XLA_WITHOUT_WRONG_SUMS, *os.environ.get("XLA_FLAGS", "").split()]  # the last of two wins: the user's
-        if BACKENDS[runtime.backend].worker == "jax" and not threads:
-            # A stack is divided among devices: make each core a device. A single training uses only the first of them,
-            # with all threads.
-            flags.append(f"--xla_force_host_platform_device_count={usable_cores()}")
-        environment |= {"XLA_FLAGS": " ".join(dict.fromkeys(flags))}
-    if runtime.device == "cpu":
-        environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
-    else:
-        # Allocate GPU memory as needed, because several workers share the GPU.
-        environment |= {
-            "CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card in cards()),
-            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-            "JAX_PLATFORMS": "cuda,cpu",
-            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-            "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-            "JAX_DEFAULT_MATMUL_PRECISION": JAX_PRECISION[runtime.precision],
-            "CUPY_TF32": str(int(runtime.precision == "tf32")),
-        }
-        # Over anything that a program or a default says, in all of NVIDIA's own libraries.
-        environment |= {"NVIDIA_TF32_OVERRIDE": "0"} if runtime.precision == "float32" else {}
-        # TensorFlow writes as a warning why it does not use the card; the worker passes it on.
-        environment |= {"TF_CPP_MIN_LOG_LEVEL": "1"} if "tensorflow" in BACKENDS[runtime.backend].needs else {}
-    if compilation_cache is not None:
-        environment |= {
-            "JAX_COMPILATION_CACHE_DIR": compilation_cache,
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        }
-    return environment
 
 
 @cache

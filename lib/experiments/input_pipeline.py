@@ -10,6 +10,7 @@ from enum import Enum
 
 import numpy as np
 
+from lib.backends.environment_variables import complete_environment
 from lib.backends.registry import Runtime, environment_of, unavailable, versions
 from lib.experiments.anatomy_of_a_step import stored
 from lib.hardware.nvidia_smi import cards
@@ -24,7 +25,7 @@ from lib.timing.comparison import Comparison, Verdict, compared, median_interval
 from lib.timing.diagnosis import INPUT_SHARE
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, complete_environment
+from lib.workers.engine import Engine
 from lib.workers.messages import TrainingFailed, WorkerDied
 from lib.workers.notes import Note, note_of
 from lib.workers.process import Process

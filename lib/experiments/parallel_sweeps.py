@@ -14,7 +14,8 @@ from functools import partial
 import numpy as np
 
 from lib.backends.base import Epoch
-from lib.backends.registry import Runtime, device_count, unavailable, versions
+from lib.backends.environment_variables import device_count
+from lib.backends.registry import Runtime, unavailable, versions
 from lib.backends.stacked.packing import Shape, waste
 from lib.experiments.failures import Marked
 from lib.hardware.cores import usable_cores

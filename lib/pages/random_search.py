@@ -4,7 +4,8 @@ from functools import partial
 
 import marimo as mo
 
-from lib.backends.registry import DEFAULT, Runtime, device_count
+from lib.backends.environment_variables import device_count
+from lib.backends.registry import DEFAULT, Runtime
 from lib.experiments.background import BackgroundTask
 from lib.pages import layout
 from lib.pages.controls import Controls, checkbox, dropdown, number, several, slider, span

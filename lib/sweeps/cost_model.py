@@ -9,7 +9,8 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lib.backends.base import FirstCall, Steps
-from lib.backends.registry import Runtime, device_count, versions
+from lib.backends.environment_variables import device_count
+from lib.backends.registry import Runtime, versions
 from lib.backends.stacked.packing import Shape, arrange
 from lib.hardware.cores import usable_cores
 from lib.spec import N_VALIDATION, Training

@@ -16,16 +16,16 @@ from functools import cache
 import numpy as np
 
 from lib.backends.base import Epoch, FirstCall, Parameters, Steps, no_parameters
+from lib.backends.environment_variables import complete_environment, worker_environment
 from lib.backends.environments import HERE
 from lib.backends.fingerprint import source_digest
 from lib.backends.known_answer import WrongNumbers, verify
-from lib.backends.registry import Runtime, environment_of, load_train, versions, worker_environment
+from lib.backends.registry import Runtime, environment_of, load_train, versions
 from lib.data.mnist import Data, load
 from lib.hardware.cores import usable_cores
 from lib.spec import Training
 from lib.storage.records import Curve
 from lib.workers.cancel import Cancel
-from lib.workers.engine import complete_environment
 from lib.workers.messages import Item
 from lib.workers.shutdown import close_at_exit
 from lib.workers.worker import follow

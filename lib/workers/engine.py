@@ -18,10 +18,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lib import ROOT
+from lib.backends.environment_variables import complete_environment
 from lib.backends.fingerprint import source_digest
-from lib.backends.registry import BACKENDS, Runtime, environment_of, worker_environment
-from lib.cache_folder import CacheUnwritable, cache_dir
+from lib.backends.registry import BACKENDS, Runtime, environment_of
 from lib.data.mnist import Facts, recognised
 from lib.profiling.request import Examination
 from lib.spec import Training
@@ -66,21 +65,6 @@ class _DiedIdle(Exception):
 
 class _Hung(Exception):
     """The worker shows no sign of life."""
-
-
-def complete_environment(runtime: Runtime, threads: int | None = None) -> dict[str, str]:
-    """A worker's environment variables: its library's, this project's path, and where compiled programs are cached.
-
-    Args:
-        runtime: What the worker trains with.
-        threads: At most so many; None: as many as there are cores.
-    """
-    try:
-        compilation_cache = str(cache_dir() / "xla")
-    except CacheUnwritable:
-        compilation_cache = None
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return worker_environment(runtime, compilation_cache, threads) | {"PYTHONPATH": path}
 
 
 class _Worker:

@@ -11,6 +11,7 @@ import pytest
 
 from lib.backends import environments, registry
 from lib.backends.cuda import COMPUTES_WITH
+from lib.backends.environment_variables import complete_environment
 from lib.backends.environments import HERE, Environment, environment_in
 from lib.backends.registry import BACKENDS, Runtime, all_runtimes, environment_of, unavailable, versions
 from lib.spec import Network, Training
@@ -192,8 +193,7 @@ def test_what_is_locked_for_the_second_environment_suffices_for_a_worker(tmp_pat
     process = engine_module.Process(
         "lib.workers.worker",
         (str(engine_module.os.getpid()), "1", "keras-tensorflow", "cpu", "float32"),
-        engine_module.complete_environment(Runtime("keras-tensorflow"))
-        | hiding(tmp_path, only=("lib", "tests", *modules, *others)),
+        complete_environment(Runtime("keras-tensorflow")) | hiding(tmp_path, only=("lib", "tests", *modules, *others)),
     )
     try:
         assert process.connection.poll(120)

@@ -7,13 +7,14 @@ import sys
 import numpy as np
 import pytest
 
+from lib.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, worker_environment
 from lib.backends.known_answer import _product_and_sum, _stack, verify
-from lib.backends.registry import XLA_WITHOUT_WRONG_SUMS, Runtime, worker_environment
+from lib.backends.registry import Runtime
 from lib.spec import Network, Training
 from lib.sweeps.process_pool import Expected, LocalPool, OtherVersions, PoolTask, perform
 from lib.workers.cancel import Cancel
 from lib.workers.messages import How, TrainingFailed
-from tests.backends.test_registry import WITH_WRONG_SUMS
+from tests.backends.test_environment_variables import WITH_WRONG_SUMS
 from tests.conftest import ROOT
 
 SHORT = Training(batch_size=4096, epochs=1)

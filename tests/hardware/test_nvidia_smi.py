@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import lib.backends.registry as table
+from lib.backends.environment_variables import device_count
 from lib.cli import record as record_module
 from lib.cli.record import CannotRecord, choose_card
 from lib.hardware import nvidia_smi
@@ -39,7 +39,7 @@ def test_each_of_several_cards_is_recorded_by_itself(driver, monkeypatch, capsys
         assert this_machine().gpu == "Tesla T4", "the machine is named, and told apart, by this card"
     finally:
         this_machine.cache_clear()
-    assert table.device_count("gpu") == 1
+    assert device_count("gpu") == 1
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     choose_card(None)
     assert "2 graphics cards; the first is recorded, another by --card 1" in capsys.readouterr().out

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from lib.backends.base import initial_parameters
-from lib.backends.registry import Runtime, unavailable, worker_environment
+from lib.backends.environment_variables import worker_environment
+from lib.backends.registry import Runtime, unavailable
 from lib.profiling.request import FEEDS
 from lib.spec import Network
 from tests.conftest import ROOT, make_small_data

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
+from lib.backends.environment_variables import complete_environment
 from lib.backends.registry import Runtime, unavailable
 from lib.profiling.fresh_model import FRESH, REPEATED
-from lib.workers.engine import complete_environment
 from lib.workers.process import Process
 
 RUNTIME = Runtime("keras-tensorflow")
