@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -141,7 +141,7 @@ class Turn:
     """A place in an engine's queue. See `Engine.turn`."""
 
     _engine: "Engine"
-    _ticket: Ticket
+    ticket: Ticket
 
     def take(self, cancel: Cancel) -> Iterator[Message]:
         """Wait until it is this place's turn, or `cancel` is set.
@@ -149,15 +149,15 @@ class Turn:
         Yields:
             `Waiting` whenever the place changes; `Disturbed` where another program did not give way.
         """
-        yield from self._engine._wait(self._ticket, cancel)
+        yield from self._engine._wait(self.ticket, cancel)
 
     def must_give_way(self) -> bool:
         """Whether the turn should be given back now, because somebody else waits who comes first."""
-        return self._engine._must_give_way(self._ticket)
+        return self._engine._must_give_way(self.ticket)
 
     def give_back(self) -> None:
         """End the turn, and stay in the queue for the next one."""
-        self._engine._give_back(self._ticket)
+        self._engine._give_back(self.ticket)
 
 
 class Engine:
@@ -252,7 +252,7 @@ class Engine:
         yield from self._perform(Job(next(self._ids), runtime, tuple(trainings), how or How()), cancel, request)
 
     def examine(
-        self, runtime: Runtime, examination: Examination, cancel: Cancel, request: AnyRequest | None = None
+        self, runtime: Runtime, examination: Examination, cancel: Cancel, request: AnyRequest | Turn | None = None
     ) -> Iterator[Message]:
         """Measure something other than a training, in the runtime's worker, as a run of its own.
 
@@ -260,7 +260,8 @@ class Engine:
             runtime: Whose worker measures.
             examination: What to measure.
             cancel: May be set from any thread.
-            request: For whom, and how urgently, a turn is wanted; None: a viewer of its own.
+            request: For whom, and how urgently, a turn is wanted, or a place in the queue that several examinations
+                have one after another; None: a viewer of its own.
 
         Yields:
             `Measured` for each row, with what disturbed it among its warnings, and what `run` yields before it starts.
@@ -282,8 +283,11 @@ class Engine:
         return Watch(*self.pids().values(), gpu=runtime.device == "gpu")
 
     @contextmanager
-    def turn(self, request: AnyRequest | None = None) -> Iterator["Turn"]:
-        """A place in the queue for timed work outside of this engine's workers, left at the end of the block.
+    def turn(self, request: AnyRequest | None = None) -> Iterator[Turn]:
+        """A place in the queue, left at the end of the block: for timed work outside of this engine's workers, or for
+        several examinations, between which none of the same viewer's later runs shall come.
+
+        Between two of them the place is kept, and others wait for it: the block must not take long over anything else.
 
         Args:
             request: For whom, and how urgently; None: a viewer of its own.
@@ -295,10 +299,14 @@ class Engine:
             self._give_back(ticket)
             self._queue.leave(ticket)
 
-    def _perform(self, job: Job, cancel: Cancel, request: AnyRequest | None) -> Iterator[Message]:
+    def _perform(self, job: Job, cancel: Cancel, request: AnyRequest | Turn | None) -> Iterator[Message]:
+        with nullcontext(request) if isinstance(request, Turn) else self.turn(request) as turn:
+            yield from self._in_turn(job, cancel, turn)
+
+    def _in_turn(self, job: Job, cancel: Cancel, turn: Turn) -> Iterator[Message]:
         started_on: _Worker | None = None
         died, why = False, ""
-        ticket = self._queue.join(request or Request())
+        ticket = turn.ticket
         try:
             while not cancel.is_set():
                 yield from self._wait(ticket, cancel)
@@ -330,7 +338,6 @@ class Engine:
                 self._give_back(ticket)
         finally:
             self._give_back(ticket)
-            self._queue.leave(ticket)
         if started_on is not None and started_on.usable:
             with suppress(OSError):
                 started_on.connection.send(Order(job.id, Wish.CANCEL))  # it waits, paused, in the worker

@@ -17,7 +17,7 @@ import pytest
 
 from lib.backends.base import Epoch, FirstCall, Steps
 from lib.backends.registry import BACKENDS, Runtime
-from lib.profiling.request import Examination
+from lib.profiling.request import Examination, Operation
 from lib.spec import Network, Training
 from lib.workers import engine as engine_module
 from lib.workers.cancel import Cancel
@@ -34,6 +34,7 @@ from lib.workers.messages import (
     Waiting,
     WorkerDied,
 )
+from lib.workers.queue import Request
 from tests.conftest import ROOT, where_installed
 
 JAX = Runtime("jax-epoch")
@@ -199,6 +200,23 @@ def test_waiting_runs_know_their_place_and_nobody_starves(engine):
     assert epochs == list(range(len(epochs))), "nothing was lost or repeated"
     assert not [m for m in seen if isinstance(m, Restarted)]
     assert len([m for m in seen if isinstance(m, Ready)]) >= 2, "it had more than one turn"
+
+
+def test_examinations_that_share_a_place_are_not_parted_by_the_same_viewers_later_run(engine):
+    """So the first section of a page is done before the second one begins."""
+    numpy, sine = Runtime("numpy"), Examination("operation", operation=Operation("sine", 4))
+    first, second = Request("me"), Request("me")
+
+    def measured(request):
+        return [one.name for one in engine.examine(numpy, sine, Cancel(), request) if isinstance(one, Measured)]
+
+    with engine.turn(first) as turn:
+        for _ in range(2):
+            assert measured(turn) == ["eager/waited"]
+            later = engine.examine(numpy, sine, Cancel(), second)
+            assert next(later) == Waiting(1), "the place is kept between two of them"
+            later.close()
+    assert measured(second) == ["eager/waited"]
 
 
 def test_two_programs_do_not_time_at_once(engine):
