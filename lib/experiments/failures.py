@@ -1,9 +1,9 @@
-"""What could not be measured is marked by a record in its place, and a card that disappears ends nothing else."""
+"""What could not be measured is marked in its place, and a card that disappears ends nothing else."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import TypeVar
 
-from lib.backends.registry import Runtime, versions
+from lib.backends.registry import DEVICES, Runtime, versions
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended
@@ -34,11 +34,56 @@ def words(failed: Record) -> str:
     return f"{runtime.label}: {'; '.join(failed.warnings)}"
 
 
-class Marked:
-    """Measures rows one after another. Those that fail on a graphics card are marked, and the others go on.
+class Attempts:
+    """Measures rows one after another, and says why one failed; the others go on.
 
-    A runtime whose card no longer answers, or that fails `GIVE_UP_AFTER` times in a row, is not asked again: its other
-    rows are marked with the same sentence. On a CPU an error ends it all, as it concerns the program itself.
+    A runtime whose card no longer answers, or that fails `GIVE_UP_AFTER` times in a row, is not asked again.
+
+    Args:
+        devices: On which a row may fail. On another one an error ends it all.
+    """
+
+    def __init__(self, devices: Collection[str] = DEVICES) -> None:
+        self._devices = devices
+        self._in_a_row: dict[Runtime, int] = {}
+        self._given_up: dict[Runtime, str] = {}
+
+    def given_up(self, runtime: Runtime) -> str:
+        """Why a runtime is not asked again, in a sentence; empty where it is."""
+        return self._given_up.get(runtime, "")
+
+    def row(self, runtime: Runtime, measure: Callable[[], Iterator[T]]) -> Generator[T, None, str]:
+        """What `measure` yields; the generator's value is why it failed, in a sentence, empty where it did not.
+
+        Args:
+            runtime: What measures the row.
+            measure: Called, unless the runtime was given up.
+
+        Raises:
+            WorkerDied, TrainingFailed: On a device where no row may fail.
+        """
+        if why := self.given_up(runtime):
+            return why
+        try:
+            yield from measure()
+        except (WorkerDied, TrainingFailed) as error:
+            if runtime.device not in self._devices:
+                raise
+            why = str(error)
+            self._in_a_row[runtime] = self._in_a_row.get(runtime, 0) + 1
+            if isinstance(error, CardLost):
+                self._given_up[runtime] = why
+            elif self._in_a_row[runtime] >= GIVE_UP_AFTER:
+                self._given_up[runtime] = f"not tried any more after {GIVE_UP_AFTER} failures in a row: {why}"
+        else:
+            self._in_a_row[runtime] = 0
+        return why
+
+
+class Marked:
+    """`Attempts` on a graphics card: a row that fails is marked, also where its runtime was given up.
+
+    On a CPU an error ends it all, as it concerns the program itself.
 
     Args:
         store: Where the marks go.
@@ -46,8 +91,7 @@ class Marked:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._in_a_row: dict[Runtime, int] = {}
-        self._given_up: dict[Runtime, str] = {}
+        self._attempts = Attempts(("gpu",))
         self._rows: set[tuple] = set()
 
     def row(
@@ -64,19 +108,8 @@ class Marked:
         Raises:
             WorkerDied, TrainingFailed: On a CPU.
         """
-        if (why := self._given_up.get(runtime)) is None:
-            try:
-                yield from measure()
-                self._in_a_row[runtime] = 0
-                return
-            except (WorkerDied, TrainingFailed) as error:
-                if runtime.device != "gpu":
-                    raise
-                why = str(error)
-                self._in_a_row[runtime] = self._in_a_row.get(runtime, 0) + 1
-                if isinstance(error, CardLost) or self._in_a_row[runtime] >= GIVE_UP_AFTER:
-                    self._given_up[runtime] = why
-        if (row := (runtime, *sorted(subject.items()))) not in self._rows:
+        why = yield from self._attempts.row(runtime, measure)
+        if why and (row := (runtime, *sorted(subject.items()))) not in self._rows:
             self._rows.add(row)
             self._store.add(marked := failure(task, runtime, subject, why))
             yield marked

@@ -13,6 +13,7 @@ import numpy as np
 from lib.backends.environment_variables import complete_environment
 from lib.backends.registry import Runtime, environment_of, unavailable, versions
 from lib.experiments.anatomy_of_a_step import stored
+from lib.experiments.failures import Attempts
 from lib.hardware.nvidia_smi import cards
 from lib.profiling.fresh_model import FRESH, REPEATED
 from lib.profiling.input_pipeline import QUANTITIES
@@ -25,8 +26,8 @@ from lib.timing.comparison import Comparison, Verdict, compared, median_interval
 from lib.timing.diagnosis import INPUT_SHARE
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import TrainingFailed, WorkerDied
+from lib.workers.engine import Engine, Turn
+from lib.workers.messages import TrainingFailed
 from lib.workers.notes import Note, note_of
 from lib.workers.process import Process
 from lib.workers.queue import Request
@@ -176,24 +177,28 @@ def measure(
     Yields:
         Each record as it is measured, `Raised` in place of those of a pipeline that cannot be measured, and notes.
     """
-    for task in todo:
-        yield from _measured(task, engine, store, cancel, request)
-    if not cancel.is_set() and (last := then()) is not None:
-        yield from _measured(last, engine, store, cancel, request)
+    attempts = Attempts()
+    with engine.turn(request) as turn:
+        for task in todo:
+            yield from _measured(task, attempts, engine, store, cancel, turn)
+        if not cancel.is_set() and (last := then()) is not None:
+            yield from _measured(last, attempts, engine, store, cancel, turn)
 
 
 def _measured(
-    task: PipelineTask, engine: Engine, store: Store, cancel: Cancel, request: Request
+    task: PipelineTask, attempts: Attempts, engine: Engine, store: Store, cancel: Cancel, turn: Turn
 ) -> Iterator[Record | Raised | Note]:
     if cancel.is_set():
         return
     doing = " beside ".join(pipeline.label for pipeline in task.pipelines)
     examination = Examination("pipelines", NETWORK, task.pipelines[0].batch_size, task.pipelines)
-    messages = engine.examine(task.runtime, examination, cancel, request)
-    try:
-        yield from stored(messages, store, Kind.PIPELINE, task.subject, versions(task.runtime), doing)
-    except (TrainingFailed, WorkerDied) as error:
-        yield Raised(task.pipelines[0], str(error))
+
+    def examined() -> Iterator[Record | Note]:
+        messages = engine.examine(task.runtime, examination, cancel, turn)
+        return stored(messages, store, Kind.PIPELINE, task.subject, versions(task.runtime), doing)
+
+    if why := (yield from attempts.row(task.runtime, examined)):
+        yield Raised(task.pipelines[0], why)
 
 
 def _figures(pipeline: Pipeline, index: int, latest: Mapping[str, Record]) -> Figures | None:

@@ -10,6 +10,7 @@ from itertools import groupby, pairwise
 
 from lib.backends.registry import BACKENDS, DEVICES, Runtime, usable_runtimes, versions
 from lib.experiments.anatomy_of_a_step import stored
+from lib.experiments.failures import Attempts
 from lib.experiments.peak_rates import ceilings, measure_ceilings
 from lib.hardware.nvml import gpus
 from lib.hardware.optional import free_memory_bytes
@@ -22,8 +23,7 @@ from lib.timing.comparison import Verdict, compared
 from lib.timing.latency import Cost, cost_of
 from lib.timing.roofline import Ceilings
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import TrainingFailed, WorkerDied
+from lib.workers.engine import Engine, Turn
 from lib.workers.notes import Note
 from lib.workers.queue import Request
 
@@ -35,7 +35,6 @@ OVERLAP_SIZES = tuple(4**k for k in range(8, 13))  # elements
 FIRST_SIZES = (1, 1024, 2**20)  # elements; the article's is 1,024
 SHARE_OF_MEMORY = 0.8  # of what is free
 CALLS = 6  # of each way at a size, at least, and one that compiles
-GIVE_UP_AFTER = 2  # sizes that failed, one after another
 # Libraries of a group take turns at each size; a group waits for the one before, because its workers start slowly.
 GROUPS = (("numpy", "jax", "cupy"), ("torch",), ("keras-tensorflow",))
 
@@ -239,8 +238,8 @@ def measure(
 ) -> Iterator[OperationPoint | Note]:
     """Measure what is not known, one after the other, then this machine's peak rates where they are missing.
 
-    What is refused, and what fails, is a point too, and the rest goes on; a library that failed at `GIVE_UP_AFTER`
-    sizes in a row is not asked for larger ones.
+    What is refused, and what fails, is a point too, and the rest goes on: see `lib.experiments.failures.Attempts`. All
+    of it has one place in the queue, so that no later section of a page comes in between.
 
     Args:
         todo: In the order in which they are measured; of a library, small sizes first.
@@ -256,37 +255,44 @@ def measure(
     """
     free_bytes = free_bytes or free_memory
     before: dict[Runtime, list[OperationPoint]] = {}
-    for task in todo:
-        if cancel.is_set():
-            return
-        earlier = before.setdefault(task.runtime, [])
-        point = known.get(task) or refused(task, earlier, free_bytes)
-        if point is None:
-            point = yield from _measured(task, engine, store, cancel, request)
-        if point is None:
-            return
-        earlier.append(point)
-        yield point
-    if todo and todo[0].operation.name in ("product", "sine"):  # what is held against a peak
-        probed = measure_ceilings(_first_group(todo), engine, store, cancel, request)
-        yield from (event for event in probed if isinstance(event, Note))
+    attempts = Attempts()
+    with engine.turn(request) as turn:
+        for task in todo:
+            if cancel.is_set():
+                return
+            earlier = before.setdefault(task.runtime, [])
+            point = known.get(task) or refused(task, earlier, free_bytes)
+            if point is None and attempts.given_up(task.runtime):
+                call_s = predicted_s(task.operation, earlier)
+                point = OperationPoint(task, why_not="smaller sizes failed already", predicted_s=call_s)
+            if point is None:
+                point = yield from _measured(task, attempts, engine, store, cancel, turn)
+            if point is None:
+                return
+            earlier.append(point)
+            yield point
+        if todo and todo[0].operation.name in ("product", "sine"):  # what is held against a peak
+            probed = measure_ceilings(_first_group(todo), engine, store, cancel, turn)
+            yield from (event for event in probed if isinstance(event, Note))
 
 
 def _measured(
-    task: OperationTask, engine: Engine, store: Store, cancel: Cancel, request: Request
+    task: OperationTask, attempts: Attempts, engine: Engine, store: Store, cancel: Cancel, turn: Turn
 ) -> Generator[Note, None, OperationPoint | None]:
     doing = f"{task.label}: {task.operation.name}, size {task.operation.size:,}"
     examination = Examination("operation", operation=task.operation)
     records: dict[str, Record] = {}
-    try:
-        messages = engine.examine(task.runtime, examination, cancel, request)
+
+    def measure() -> Iterator[Note]:
+        messages = engine.examine(task.runtime, examination, cancel, turn)
         for event in stored(messages, store, Kind.OPERATION, task.subject, versions(task.runtime), doing):
             if isinstance(event, Note):
                 yield event
             else:
                 records[str(event.subject["name"])] = event
-    except (TrainingFailed, WorkerDied) as error:
-        return OperationPoint(task, why_not=_why(str(error)))
+
+    if why := (yield from attempts.row(task.runtime, measure)):
+        return OperationPoint(task, why_not=_why(why))
     return OperationPoint(task, records) if records else None  # it was cancelled
 
 
@@ -324,9 +330,6 @@ def refused(
     if call_s is not None and (all_s := ways * CALLS * call_s) > LIMIT_S:
         why = f"measuring it would take about {all_s:.0f} s, and the limit is {LIMIT_S:.0f} s"
         return OperationPoint(task, why_not=why, predicted_s=call_s)
-    failed = [not point.records for point in earlier[-GIVE_UP_AFTER:]]
-    if len(failed) == GIVE_UP_AFTER and all(failed):
-        return OperationPoint(task, why_not="smaller sizes failed already", predicted_s=call_s)
     return None
 
 

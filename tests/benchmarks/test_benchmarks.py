@@ -1,7 +1,7 @@
 """A benchmark comes to its end: what goes wrong in one row is told, and costs no other."""
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -124,7 +124,8 @@ def test_a_feed_that_raises_leaves_the_other_rows(monkeypatch, capsys, out):
             yield Measured(f"0/{name}", Measurement((2e-3,) * 9, 1, Ended.CAP), 1.0)
 
     monkeypatch.setattr(input_pipeline, "unavailable", lambda runtime: "no" if runtime.backend == "torch" else None)
-    monkeypatch.setattr(pipeline, "Engine", lambda: SimpleNamespace(examine=examine, close=lambda: None))
+    engine = SimpleNamespace(examine=examine, turn=nullcontext, close=lambda: None)
+    monkeypatch.setattr(pipeline, "Engine", lambda: engine)
     pipeline.main()
     rows = json.loads((out / "pipeline.json").read_text())
     feeds = FEEDS["keras-tensorflow"]

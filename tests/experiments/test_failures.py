@@ -10,7 +10,7 @@ from lib.experiments import backend_race
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.experiments.backend_race import Cell, Repetition, race
 from lib.experiments.background import BackgroundTask
-from lib.experiments.failures import Marked, words
+from lib.experiments.failures import Attempts, Marked, words
 from lib.experiments.parallel_sweeps import Method, compare
 from lib.experiments.peak_rates import measure_ceilings
 from lib.pages.backend_race import Plan
@@ -138,7 +138,37 @@ def test_what_fails_once_is_tried_again_and_twice_in_a_row_is_given_up(store):
     assert [len(one) for one in found] == [2, 1, 2, 2, 1]
     assert found[1] == ["begun"]
     (last,) = [one for one in store.records() if one.subject["batch_size"] == 4]
-    assert words(last) == "PyTorch, eager, GPU: there is not enough memory", "not tried any more"
+    assert words(last).startswith("PyTorch, eager, GPU: not tried any more after 2 failures in a row: there is not")
+
+
+def test_attempts_go_on_on_a_processor_too_and_a_lost_card_ends_only_its_own():
+    def measure(error=None):
+        yield "begun"
+        if error is not None:
+            raise error
+
+    def outcome(runtime, error=None):
+        return collected(attempts.row(runtime, lambda: measure(error)))
+
+    attempts, died = Attempts(), WorkerDied("it died")
+    assert [outcome(CPU, died), outcome(CPU), outcome(CPU, died), outcome(CPU)] == [
+        (["begun"], "it died"),
+        (["begun"], ""),
+    ] * 2
+    assert outcome(LOST, CardLost(WHY)) == (["begun"], WHY)
+    assert outcome(LOST) == ([], WHY), "not asked again"
+    assert outcome(OTHER) == (["begun"], "")
+    assert (attempts.given_up(LOST), attempts.given_up(OTHER)) == (WHY, "")
+
+
+def collected(generator):
+    """What a generator yields, and its value."""
+    items = []
+    while True:
+        try:
+            items.append(next(generator))
+        except StopIteration as end:
+            return items, end.value
 
 
 def test_on_a_processor_an_error_ends_it(store):

@@ -122,6 +122,16 @@ def test_one_that_raises_is_marked_and_the_rest_goes_on(without_torch, store):
     assert {pipeline.feed for pipeline in found} == set(FEEDS["keras-tensorflow"]) - {"prefetch"}
 
 
+def test_a_library_that_raises_twice_in_a_row_is_not_asked_again(without_torch, store):
+    engine = StandIn(raising=set(FEEDS["keras-tensorflow"]))
+    first, second, *others = [
+        event.why for event in run(tasks(MINE, "cpu"), engine, store) if isinstance(event, Raised)
+    ]
+    assert first == second == "reading a batch raised ValueError: image 3 is damaged"
+    assert set(others) == {f"not tried any more after 2 failures in a row: {first}"}
+    assert len(engine.asked) == 2
+
+
 def test_two_are_measured_beside_each_other_and_kept_apart_from_each_alone(store):
     pair = PipelineTask(TENSORFLOW, (MINE, replace(MINE, feed="autotune")))
     engine = StandIn()

@@ -23,7 +23,7 @@ from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
-from lib.workers.messages import Measured, TrainingFailed, WorkerDied
+from lib.workers.messages import CardLost, Measured, TrainingFailed, Waiting, WorkerDied
 from lib.workers.queue import Request
 
 NUMPY, JAX, CARD = Runtime("numpy"), Runtime(), Runtime(device="gpu")
@@ -139,6 +139,25 @@ def test_a_library_that_fails_twice_in_a_row_is_not_asked_again(store):
     points = run(single.products([NUMPY], 16, "float32", 0), store, engine)
     assert [size for _, size in engine.asked] == [1, 2, 4]
     assert [one.why_not for one in points][1:] == ["The worker ended"] * 2 + ["smaller sizes failed already"] * 2
+
+
+def test_a_card_that_no_longer_answers_ends_only_its_own_rows(store):
+    engine = StandIn({("jax-epoch", 1): CardLost("the graphics card no longer answers")})
+    points = run(single.products([CARD, NUMPY], 2, "float32", 0), store, engine)
+    assert engine.asked == [("jax-epoch", 1), ("numpy", 1), ("numpy", 2)]
+    assert [one.why_not for one in points if one.task.runtime == CARD] == [
+        "the graphics card no longer answers",
+        "smaller sizes failed already",
+    ]
+
+
+def test_nothing_of_the_same_viewer_comes_between_its_sizes(store):
+    engine = StandIn()
+    events = measure(single.products([NUMPY], 4, "float32", 0), {}, engine, store, Cancel(), Request("me"), PLENTY)
+    assert isinstance(next(one for one in events if isinstance(one, OperationPoint)), OperationPoint)
+    with engine.turn(Request("me")) as later:
+        assert next(later.take(Cancel())) == Waiting(1)
+    assert len([one for one in events if isinstance(one, OperationPoint)]) == 2
 
 
 def test_a_stop_ends_it_and_keeps_what_is_there(store):
