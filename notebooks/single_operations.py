@@ -26,7 +26,7 @@ def title(address):
 
 @app.cell(hide_code=True)
 def product_question(address, product_stage):
-    product_panel = single_operations.product_panel(address, product_stage)
+    product_panel = single_operations.panel("product", address, product_stage)
     mo.md(r"""
     ## 1 · A product of two matrices
 
@@ -40,13 +40,13 @@ def product_question(address, product_stage):
 
 @app.cell(hide_code=True)
 def the_products(product_panel, product_stage):
-    single_operations.products(product_stage, product_panel, mnist_training.controls(product_panel))
+    single_operations.show("product", product_stage, product_panel, mnist_training.controls(product_panel))
     return
 
 
 @app.cell(hide_code=True)
 def sine_question(address, sine_stage):
-    sine_panel = single_operations.sine_panel(address, sine_stage)
+    sine_panel = single_operations.panel("sine", address, sine_stage)
     mo.md(r"""
     ## 2 · A sine of a sine of a sine
 
@@ -59,13 +59,13 @@ def sine_question(address, sine_stage):
 
 @app.cell(hide_code=True)
 def the_sines(sine_panel, sine_stage):
-    single_operations.sines(sine_stage, sine_panel, mnist_training.controls(sine_panel))
+    single_operations.show("sine", sine_stage, sine_panel, mnist_training.controls(sine_panel))
     return
 
 
 @app.cell(hide_code=True)
 def transfer_question(address, transfer_stage):
-    transfer_panel = single_operations.transfer_panel(address, transfer_stage)
+    transfer_panel = single_operations.panel("transfer", address, transfer_stage)
     mo.md(r"""
     ## 3 · Moving the data
 
@@ -78,13 +78,13 @@ def transfer_question(address, transfer_stage):
 
 @app.cell(hide_code=True)
 def the_transfers(transfer_panel, transfer_stage):
-    single_operations.transfers(transfer_stage, transfer_panel, mnist_training.controls(transfer_panel))
+    single_operations.show("transfer", transfer_stage, transfer_panel, mnist_training.controls(transfer_panel))
     return
 
 
 @app.cell(hide_code=True)
 def first_question(address, first_stage):
-    first_panel = single_operations.first_panel(address, first_stage)
+    first_panel = single_operations.panel("first", address, first_stage)
     mo.md(r"""
     ## 4 · The first use
 
@@ -97,13 +97,13 @@ def first_question(address, first_stage):
 
 @app.cell(hide_code=True)
 def the_first_use(first_panel, first_stage):
-    single_operations.first_uses(first_stage, first_panel, mnist_training.controls(first_panel))
+    single_operations.show("first", first_stage, first_panel, mnist_training.controls(first_panel))
     return
 
 
 @app.cell(hide_code=True)
 def fusion_question(address, fusion_stage):
-    fusion_panel = single_operations.fusion_panel(address, fusion_stage)
+    fusion_panel = single_operations.panel("fusion", address, fusion_stage)
     mo.md(r"""
     ## 5 · What a compiler leaves
 
@@ -115,13 +115,13 @@ def fusion_question(address, fusion_stage):
 
 @app.cell(hide_code=True)
 def the_fusions(fusion_panel, fusion_stage):
-    single_operations.fusions(fusion_stage, fusion_panel, mnist_training.controls(fusion_panel))
+    single_operations.show("fusion", fusion_stage, fusion_panel, mnist_training.controls(fusion_panel))
     return
 
 
 @app.cell(hide_code=True)
 def overlap_question(address, overlap_stage):
-    overlap_panel = single_operations.overlap_panel(address, overlap_stage)
+    overlap_panel = single_operations.panel("overlap", address, overlap_stage)
     mo.md(r"""
     ## 6 · Transfers while it computes
 
@@ -133,7 +133,7 @@ def overlap_question(address, overlap_stage):
 
 @app.cell(hide_code=True)
 def the_overlap(overlap_panel, overlap_stage):
-    single_operations.overlaps(overlap_stage, overlap_panel, mnist_training.controls(overlap_panel))
+    single_operations.show("overlap", overlap_stage, overlap_panel, mnist_training.controls(overlap_panel))
     return
 
 

@@ -18,7 +18,7 @@ from lib.storage.records import Record
 from lib.timing.disturbance import disturbances
 from lib.views import mnist_training_sentences
 from lib.views.chart import Chart
-from lib.views.markup import inline, on_demand
+from lib.views.markup import on_demand, quiet
 from lib.views.mnist_training import charts
 from lib.workers.machine_lock import PATIENCE_S
 from lib.workers.notes import State
@@ -122,11 +122,6 @@ def images_line(data: Facts | None) -> str:
 def note(sentence: str) -> mo.Html:
     """A remark in small type."""
     return mo.Html(f'<p class="lab-note">{html.escape(sentence)}</p>')
-
-
-def quiet(sentence: str) -> str:
-    """HTML: a side remark, such as what was recorded elsewhere, marked up as by `inline`; nothing where it is empty."""
-    return f'<p class="lab-note">{inline(sentence)}</p>' if sentence else ""
 
 
 def disturbed(records: Sequence[Record]) -> str:

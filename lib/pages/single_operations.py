@@ -1,7 +1,9 @@
-"""Connects the notebook on single operations to marimo: its sections, each with controls, a task and a painter."""
+"""Connects the notebook on single operations to marimo: its sections, each with controls, tasks and a painter."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import marimo as mo
 
@@ -15,6 +17,7 @@ from lib.experiments.single_operations import (
     TRANSFERS_BYTES,
     OperationPoint,
     OperationTask,
+    libraries,
 )
 from lib.hardware.cores import usable_cores
 from lib.pages import layout
@@ -25,347 +28,269 @@ from lib.profiling.request import COPIED, IN_PIECES, IN_TURN, OPERATION_PRECISIO
 from lib.spec import BATCH_SIZES
 from lib.storage.records import Kind
 from lib.storage.store import Store
-from lib.views import first_use, fusion, overlap, recorded_gpus
+from lib.views import first_use, fusion, nested_sines, overlap, recorded_gpus
 from lib.views import single_operations as view
+from lib.views import transfers as transfers_view
 from lib.views.chart import Chart
 
+Values = Mapping[str, Any]
+DEPTHS = range(1, 17)  # sines in one another
 
-def _panels() -> dict[str, Controls]:
-    cores = usable_cores()
+
+@dataclass(frozen=True)
+class Known:
+    """What a painter is given: the controls' values, what they ask for, and what is known of it so far."""
+
+    values: Values
+    todo: Sequence[OperationTask]
+    points: Sequence[OperationPoint]
+    store: Store
+
+    @property
+    def names(self) -> list[str]:
+        """The libraries that are asked, each once."""
+        return list(dict.fromkeys(task.label for task in self.todo))
+
+
+@dataclass(frozen=True)
+class Painted:
+    """What a painter gives: figures by their captions, a sentence, and HTML below the notes that all sections have."""
+
+    figures: Mapping[str, Chart | str]
+    sentence: str
+    below: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the notebook.
+
+    Args:
+        controls: Of its panel.
+        tasks: What the checked values of the controls ask for, in the order in which it is measured.
+        paint: Draws what is known.
+        counted: What its tasks are, in words.
+        timed: Whether it measures seconds; else it counts, which nothing can disturb.
+    """
+
+    controls: Controls
+    tasks: Callable[[Values], list[OperationTask]]
+    paint: Callable[[Known], Painted]
+    counted: str = "sizes and libraries"
+    timed: bool = True
+
+
+def sections() -> dict[str, Section]:
+    """The sections by the name of their panel, in the page's order."""
     labels = single_operations.labels()
     usual = "JAX" if "JAX" in labels else labels[0]
     return {
-        "product": Controls(
-            slider("product.largest", "Rows and columns, up to", 1024, SIDES[1:]),
-            dropdown("product.precision", "Precision", "float32", OPERATION_PRECISIONS),
-            slider("product.threads", "Threads", cores, range(1, max(cores, 2) + 1)),
-            dropdown("product.library", "All ways of", usual, labels),
+        "product": Section(
+            Controls(
+                slider("product.largest", "Rows and columns, up to", 1024, SIDES[1:]),
+                dropdown("product.precision", "Precision", "float32", OPERATION_PRECISIONS),
+                slider("product.threads", "Threads", usable_cores(), range(1, max(usable_cores(), 2) + 1)),
+                dropdown("product.library", "All ways of", usual, labels),
+            ),
+            _products,
+            _paint_products,
         ),
-        "sine": Controls(
-            slider("sine.largest", "Elements, up to", LENGTHS[11], LENGTHS[3:]),
-            slider("sine.depth", "Sines in one another", 4, range(1, 17)),
-            dropdown("sine.library", "All ways of", usual, labels),
+        "sine": Section(
+            Controls(
+                slider("sine.largest", "Elements, up to", LENGTHS[11], LENGTHS[3:]),
+                slider("sine.depth", "Sines in one another", 4, DEPTHS),
+                dropdown("sine.library", "All ways of", usual, labels),
+            ),
+            lambda values: single_operations.sines(libraries(), values["largest"], values["depth"]),
+            _paint_sines,
         ),
-        "transfer": Controls(
-            slider("transfer.largest", "Bytes, up to", TRANSFERS_BYTES[11], TRANSFERS_BYTES[2:]),
-            dropdown("transfer.library", "All ways of", usual, labels),
+        "transfer": Section(
+            Controls(
+                slider("transfer.largest", "Bytes, up to", TRANSFERS_BYTES[11], TRANSFERS_BYTES[2:]),
+                dropdown("transfer.library", "All ways of", usual, labels),
+            ),
+            lambda values: single_operations.transfers(libraries(), values["largest"]),
+            _paint_transfers,
         ),
-        "fusion": Controls(
-            slider("fusion.size", "Batch size of the step", 32, BATCH_SIZES),
-            slider("fusion.depth", "Sines in one another", 4, range(1, 17)),
+        "first": Section(
+            Controls(slider("first.size", "Elements", 1024, FIRST_SIZES)),
+            lambda values: single_operations.first_uses(libraries(), values["size"]),
+            _paint_first_uses,
+            "libraries, each in fresh processes",
         ),
-        "overlap": Controls(
-            slider("overlap.size", "Elements", OVERLAP_SIZES[3], OVERLAP_SIZES),
-            slider("overlap.depth", "Sines in one another", 4, range(1, 17)),
-            slider("overlap.pieces", "Pieces", 8, (2, 4, 8, 16, 32)),
+        "fusion": Section(
+            Controls(
+                slider("fusion.size", "Batch size of the step", 32, BATCH_SIZES),
+                slider("fusion.depth", "Sines in one another", 4, DEPTHS),
+            ),
+            lambda values: single_operations.fusions(libraries(), values["size"], values["depth"]),
+            _paint_fusions,
+            timed=False,
         ),
-        "first": Controls(slider("first.size", "Elements", 1024, FIRST_SIZES)),
+        "overlap": Section(
+            Controls(
+                slider("overlap.size", "Elements", OVERLAP_SIZES[3], OVERLAP_SIZES),
+                slider("overlap.depth", "Sines in one another", 4, DEPTHS),
+                slider("overlap.pieces", "Pieces", 8, (2, 4, 8, 16, 32)),
+            ),
+            lambda values: single_operations.overlaps(libraries(), values["size"], values["depth"], values["pieces"]),
+            _paint_overlaps,
+            "devices",
+        ),
     }
 
 
 def settings() -> dict[str, Setting]:
     """What the controls of all sections may say, by name."""
-    return settings_of(_panels().values())
+    return settings_of(section.controls for section in sections().values())
 
 
-def _panel(name: str, address: Address, stage: Stage) -> mo.ui.dictionary:
+def panel(name: str, address: Address, stage: Stage) -> mo.ui.dictionary:
+    """The controls of a section, and the two buttons."""
     again = button("Measure again", "Measure all of it once more")
-    return _panels()[name].panel(address, stop=stop_button(stage), again=again)
+    return sections()[name].controls.panel(address, stop=stop_button(stage), again=again)
 
 
-def _run(stage: Stage, asked: tuple, presses: object, todo: Sequence[OperationTask]) -> tuple[BackgroundTask, bool]:
-    """The run of these tasks, and whether all was stored before it."""
+def show(name: str, stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
+    """Show what is stored for a section's controls, and measure the rest, small sizes first."""
+    section = sections()[name]
+    try:
+        values = section.controls.checked(panel.value)
+    except ValueError as error:
+        return refuse(stage, controls.text, error)
+    todo = section.tasks(values)
 
     def make(again: bool):
         known = {} if again else single_operations.found(todo, stage.store.records(Kind.OPERATION))
         return (len(known) == len(todo),), partial(single_operations.measure, todo, known)
 
-    running = stage.begin_if_new(asked, presses, stage.request(), make)
-    return running, stage.began_with[0]
+    running = stage.begin_if_new(tuple(todo), values["again"], stage.request(), make)
+    (saved,) = stage.began_with
+    paint_while_it_runs(
+        stage, running, partial(_paint, section, Known(values, todo, (), stage.store), running, saved, controls.text)
+    )
 
 
-# 1: products.
+def _paint(section: Section, asked: Known, running: BackgroundTask, saved: bool, controls: str) -> int:
+    now = running.view()
+    points = [item for item in now.items if isinstance(item, OperationPoint)]
+    painted = section.paint(replace(asked, points=points))
+    state, total = layout.saved_or(now.state, saved), len(asked.todo)
+    done = f"{len(points)} of {total} {section.counted}" if section.timed else "nothing is timed here"
+    records = [record for point in points for record in point.records.values() if section.timed]
+    return paint_figures(
+        now,
+        painted.figures,
+        layout.state_line(state, len(points), total, now.note or done, now.problem),
+        painted.sentence,
+        view.skipped(points) + layout.disturbed(records) + painted.below,
+        controls,
+    )
 
 
-def product_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    """Largest size, precision, threads, whose ways are drawn, and the two buttons."""
-    return _panel("product", address, stage)
-
-
-def products(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
-    """Show the products that are stored for these controls, and measure the others, small ones first."""
-    try:
-        values = _panels()["product"].checked(panel.value)
-    except ValueError as error:
-        return refuse(stage, controls.text, error)
-    largest, precision = values["largest"], values["precision"]
+def _products(values: Values) -> list[OperationTask]:
     threads = values["threads"] if values["threads"] < usable_cores() else 0
-    todo = single_operations.products(single_operations.libraries(), largest, precision, threads)
-    running, saved = _run(stage, (largest, precision, threads), values["again"], todo)
-    paint = partial(_paint_products, stage.store, running, saved, todo, largest, values["library"], controls.text)
-    paint_while_it_runs(stage, running, paint)
+    return single_operations.products(libraries(), values["largest"], values["precision"], threads)
 
 
-def _paint_products(
-    store: Store,
-    running: BackgroundTask,
-    saved: bool,
-    todo: Sequence[OperationTask],
-    largest: int,
-    label: str,
-    controls: str,
-) -> int:
-    now = running.view()
-    points = [item for item in now.items if isinstance(item, OperationPoint)]
-    names = _names(todo)
-    peaks = single_operations.peak_rates(points, store)
-    unit = "n, of two n × n matrices"
-    words = now.note or f"{len(points)} of {len(todo)} sizes and libraries"
-    return paint_figures(
-        now,
-        {
-            "seconds of a product, the operands on the device, waited for": view.seconds_chart(
-                view.lines_of(points, WAITED), largest, "seconds by size and library", names, unit
-            ),
-            f"seconds by {label}, in all ways": view.seconds_chart(
-                view.ways_of(points, label), largest, "seconds by size and way", view.WAY_LABELS, unit
-            ),
-            "share of the float32 peak measured here": view.share_chart(
-                view.lines_of(points, WAITED), largest, peaks, names, unit, "share of the peak by size and library"
-            ),
-        },
-        layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
-        view.product_sentence(points, label, peaks),
-        _below(points)
-        + layout.quiet(recorded_gpus.step_note())
-        + view.products_table(points)
-        + view.products_published(points, label),
-        controls,
-    )
-
-
-# 2: nested sines.
-
-
-def sine_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    """Largest size, depth, whose ways are drawn, and the two buttons."""
-    return _panel("sine", address, stage)
-
-
-def sines(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
-    """Show the nested sines that are stored for these controls, and measure the others, short ones first."""
-    try:
-        values = _panels()["sine"].checked(panel.value)
-    except ValueError as error:
-        return refuse(stage, controls.text, error)
-    largest, depth = values["largest"], values["depth"]
-    todo = single_operations.sines(single_operations.libraries(), largest, depth)
-    running, saved = _run(stage, (largest, depth), values["again"], todo)
-    paint = partial(_paint_sines, stage.store, running, saved, todo, values, controls.text)
-    paint_while_it_runs(stage, running, paint)
-
-
-def _paint_sines(
-    store: Store, running: BackgroundTask, saved: bool, todo: Sequence[OperationTask], values: Mapping, controls: str
-) -> int:
-    now = running.view()
-    points = [item for item in now.items if isinstance(item, OperationPoint)]
-    largest, depth, label = values["largest"], values["depth"], values["library"]
-    bandwidths = single_operations.bandwidths(store)
-    words = now.note or f"{len(points)} of {len(todo)} sizes and libraries"
-    return paint_figures(
-        now,
-        {
-            f"seconds of {depth} sines by {label}, in all ways": view.seconds_chart(
-                view.sine_ways_of(points, label), largest, "seconds by size and way", view.SINE_LABELS, "elements"
-            ),
-            "bytes a second, as a share of what a large copy moves here; above 100 %: in a cache": view.share_chart(
-                view.bandwidth_lines(points),
-                largest,
-                bandwidths,
-                _names(todo),
-                "elements",
-                "share of the memory's bandwidth by size and library",
-            ),
-        },
-        layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
-        view.sine_sentence(points, label, depth, bandwidths),
-        _below(points) + view.sines_table(points) + view.sines_published(points, label, depth),
-        controls,
-    )
-
-
-# 3: transfers.
-
-
-def transfer_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    """Largest size, whose ways are drawn, and the two buttons."""
-    return _panel("transfer", address, stage)
-
-
-def transfers(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
-    """Show the transfers that are stored for these controls, and measure the others, small ones first."""
-    try:
-        values = _panels()["transfer"].checked(panel.value)
-    except ValueError as error:
-        return refuse(stage, controls.text, error)
-    todo = single_operations.transfers(single_operations.libraries(), values["largest"])
-    running, saved = _run(stage, (values["largest"],), values["again"], todo)
-    paint = partial(_paint_transfers, running, saved, todo, values["largest"], values["library"], controls.text)
-    paint_while_it_runs(stage, running, paint)
-
-
-def _paint_transfers(
-    running: BackgroundTask, saved: bool, todo: Sequence[OperationTask], largest: int, label: str, controls: str
-) -> int:
-    now = running.view()
-    points = [item for item in now.items if isinstance(item, OperationPoint)]
-    costs = single_operations.transfer_costs([point for point in points if point.task.label == label])
-    words = now.note or f"{len(points)} of {len(todo)} sizes and libraries"
-    ways = list(view.TRANSFER_WAYS.values())
-    return paint_figures(
-        now,
-        {
-            f"seconds of a transfer by {label}; dotted: latency + size ÷ bandwidth": view.seconds_chart(
-                view.transfer_lines(points, label), largest, "seconds by size and way", ways, "bytes", [*costs.values()]
-            ),
-            "seconds of a copy by all libraries": view.seconds_chart(
-                view.lines_of(points, COPIED), largest, "seconds by size and library", _names(todo), "bytes"
-            ),
-        },
-        layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
-        view.transfer_sentence(points, label, costs),
-        _below(points) + view.transfers_table(points) + view.transfers_published(label, costs),
-        controls,
-    )
-
-
-# 4: first use.
-
-
-def first_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    """Elements of the array, and the two buttons."""
-    return _panel("first", address, stage)
-
-
-def first_uses(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
-    """Show what a first use costs, stage by stage: stored, or measured now in fresh processes."""
-    try:
-        values = _panels()["first"].checked(panel.value)
-    except ValueError as error:
-        return refuse(stage, controls.text, error)
-    todo = single_operations.first_uses(single_operations.libraries(), values["size"])
-    running, saved = _run(stage, (values["size"],), values["again"], todo)
-    paint_while_it_runs(stage, running, partial(_paint_first, running, saved, todo, controls.text))
-
-
-def _paint_first(running: BackgroundTask, saved: bool, todo: Sequence[OperationTask], controls: str) -> int:
-    now = running.view()
-    points = [item for item in now.items if isinstance(item, OperationPoint)]
-    words = now.note or f"{len(points)} of {len(todo)} libraries, each in fresh processes"
-    return paint_figures(
-        now,
-        {
-            "seconds before the first result, in a fresh process": _with_legend(
-                first_use.first_chart(points, _names(todo))
-            )
-        },
-        layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
-        first_use.first_sentence(points),
-        _below(points) + first_use.first_table(points),
-        controls,
-    )
-
-
-# 5: fusion.
-
-
-def fusion_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    """Batch size, depth, and the two buttons."""
-    return _panel("fusion", address, stage)
-
-
-def fusions(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
-    """Show how many kernels XLA makes of a step and of nested sines: stored, or counted now."""
-    try:
-        values = _panels()["fusion"].checked(panel.value)
-    except ValueError as error:
-        return refuse(stage, controls.text, error)
-    asked = values["size"], values["depth"]
-    todo = single_operations.fusions(single_operations.libraries(), *asked)
-    running, saved = _run(stage, asked, values["again"], todo)
-    paint_while_it_runs(stage, running, partial(_paint_fusions, running, saved, todo, values["depth"], controls.text))
-
-
-def _paint_fusions(
-    running: BackgroundTask, saved: bool, todo: Sequence[OperationTask], depth: int, controls: str
-) -> int:
-    now = running.view()
-    points = [item for item in now.items if isinstance(item, OperationPoint)]
-    return paint_figures(
-        now,
-        {"how many, counted from the compiler's text": _with_legend(fusion.fusion_chart(points))},
-        layout.state_line(
-            layout.saved_or(now.state, saved), len(points), len(todo), now.note or "nothing is timed here", now.problem
-        ),
-        fusion.fusion_sentence(points, depth),
-        view.skipped(points) + fusion.fusion_published(),
-        controls,
-    )
-
-
-# 6: overlap.
-
-
-def overlap_panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    """Elements, depth, pieces, and the two buttons."""
-    return _panel("overlap", address, stage)
-
-
-def overlaps(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
-    """Show transfers and sines in turn and in pieces, as lanes: stored, or measured now."""
-    try:
-        values = _panels()["overlap"].checked(panel.value)
-    except ValueError as error:
-        return refuse(stage, controls.text, error)
-    asked = values["size"], values["depth"], values["pieces"]
-    todo = single_operations.overlaps(single_operations.libraries(), *asked)
-    running, saved = _run(stage, asked, values["again"], todo)
-    paint_while_it_runs(stage, running, partial(_paint_overlaps, running, saved, todo, controls.text))
-
-
-def _paint_overlaps(running: BackgroundTask, saved: bool, todo: Sequence[OperationTask], controls: str) -> int:
-    now = running.view()
-    points = [item for item in now.items if isinstance(item, OperationPoint)]
-    most_s = overlap.last_end_s(points)
+def _paint_products(known: Known) -> Painted:
+    points, largest, label = known.points, known.values["largest"], known.values["library"]
+    peaks = single_operations.peak_rates(points, known.store)
+    waited, unit = view.lines_of(points, WAITED), "n, of two n × n matrices"
     figures = {
-        f"{task.label}, {way}: the lanes of one run": overlap.lanes_chart(
-            next((point for point in points if point.task == task), None), way, most_s
-        )
-        for task in todo
+        "seconds of a product, the operands on the device, waited for": view.seconds_chart(
+            waited, largest, "seconds by size and library", known.names, unit
+        ),
+        f"seconds by {label}, in all ways": view.seconds_chart(
+            view.ways_of(points, label), largest, "seconds by size and way", view.WAY_LABELS, unit
+        ),
+        "share of the float32 peak measured here": view.share_chart(
+            waited, largest, peaks, known.names, unit, "share of the peak by size and library"
+        ),
+    }
+    below = layout.quiet(recorded_gpus.step_note()) + view.products_table(points)
+    return Painted(figures, view.product_sentence(points, label, peaks), below + view.products_published(points, label))
+
+
+def _paint_sines(known: Known) -> Painted:
+    points, (largest, depth, label) = known.points, (known.values[name] for name in ("largest", "depth", "library"))
+    bandwidths = single_operations.bandwidths(known.store)
+    figures = {
+        f"seconds of {depth} sines by {label}, in all ways": view.seconds_chart(
+            nested_sines.sine_ways_of(points, label),
+            largest,
+            "seconds by size and way",
+            nested_sines.SINE_LABELS,
+            "elements",
+        ),
+        "bytes a second, as a share of what a large copy moves here; above 100 %: in a cache": view.share_chart(
+            nested_sines.bandwidth_lines(points),
+            largest,
+            bandwidths,
+            known.names,
+            "elements",
+            "share of the memory's bandwidth by size and library",
+        ),
+    }
+    return Painted(
+        figures,
+        nested_sines.sine_sentence(points, label, depth, bandwidths),
+        nested_sines.sines_table(points) + nested_sines.sines_published(points, label, depth),
+    )
+
+
+def _paint_transfers(known: Known) -> Painted:
+    points, largest, label = known.points, known.values["largest"], known.values["library"]
+    costs = single_operations.transfer_costs([point for point in points if point.task.label == label])
+    ways = list(transfers_view.TRANSFER_WAYS.values())
+    figures = {
+        f"seconds of a transfer by {label}; dotted: latency + size ÷ bandwidth": view.seconds_chart(
+            transfers_view.transfer_lines(points, label),
+            largest,
+            "seconds by size and way",
+            ways,
+            "bytes",
+            [*costs.values()],
+        ),
+        "seconds of a copy by all libraries": view.seconds_chart(
+            view.lines_of(points, COPIED), largest, "seconds by size and library", known.names, "bytes"
+        ),
+    }
+    return Painted(
+        figures,
+        transfers_view.transfer_sentence(points, label, costs),
+        transfers_view.transfers_table(points) + transfers_view.transfers_published(label, costs),
+    )
+
+
+def _paint_first_uses(known: Known) -> Painted:
+    chart = _with_legend(first_use.first_chart(known.points, known.names))
+    return Painted(
+        {"seconds before the first result, in a fresh process": chart},
+        first_use.first_sentence(known.points),
+        first_use.first_table(known.points),
+    )
+
+
+def _paint_fusions(known: Known) -> Painted:
+    return Painted(
+        {"how many, counted from the compiler's text": _with_legend(fusion.fusion_chart(known.points))},
+        fusion.fusion_sentence(known.points, known.values["depth"]),
+        fusion.fusion_published(),
+    )
+
+
+def _paint_overlaps(known: Known) -> Painted:
+    most_s = overlap.last_end_s(known.points)
+    points = {point.task: point for point in known.points}
+    figures = {
+        f"{task.label}, {way}: the lanes of one run": overlap.lanes_chart(points.get(task), way, most_s)
+        for task in known.todo
         for way in (IN_TURN, IN_PIECES)
     }
-    words = now.note or f"{len(points)} of {len(todo)} devices"
-    return paint_figures(
-        now,
-        figures,
-        layout.state_line(layout.saved_or(now.state, saved), len(points), len(todo), words, now.problem),
-        overlap.overlap_sentence(points),
-        _below(points) + overlap.overlap_published(),
-        controls,
-    )
+    return Painted(figures, overlap.overlap_sentence(known.points), overlap.overlap_published())
 
 
 def _with_legend(chart: Chart) -> str:
     """HTML: a chart as high as it is drawn; the place of `layout.figure` has no room for a legend."""
     return mo.as_html(chart).text
-
-
-def _names(todo: Sequence[OperationTask]) -> list[str]:
-    return list(dict.fromkeys(task.label for task in todo))
-
-
-def _below(points: Sequence[OperationPoint]) -> str:
-    """HTML: what was not measured, and what disturbed the others."""
-    records = [record for point in points for record in point.records.values()]
-    return view.skipped(points) + layout.disturbed(records)

@@ -18,7 +18,7 @@ from lib.views.chart import (
     ordered_palette,
     styled,
 )
-from lib.views.markup import inline, on_demand, table
+from lib.views.markup import on_demand, quiet, table
 from lib.views.single_operations import times
 
 
@@ -139,6 +139,4 @@ def first_table(points: Sequence[OperationPoint]) -> str:
         f"Published: launching a kernel takes {seconds(low_s)} to {seconds(high_s)} (“{published.OVERHEAD_ARTICLE}”);"
         " a steady call here is four operations and their results' arrival."
     )
-    return (
-        on_demand("Table", table(["library", *names], rows)) if rows else ""
-    ) + f'<p class="lab-note">{inline(note)}</p>'
+    return (on_demand("Table", table(["library", *names], rows)) if rows else "") + quiet(note)

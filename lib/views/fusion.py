@@ -19,7 +19,7 @@ from lib.views.chart import (
     ordered_palette,
     styled,
 )
-from lib.views.markup import inline
+from lib.views.markup import quiet
 
 PROGRAMS = {"step": "the step", "sine": "the sines"}
 KINDS = {
@@ -110,4 +110,4 @@ def fusion_published() -> str:
         f" one after. “{published.OVERHEAD_ARTICLE}” calls a compiled step one fused call: it is one call from Python,"
         " and as many kernels as are counted above."
     )
-    return f'<p class="lab-note">{inline(note)}</p>'
+    return quiet(note)

@@ -42,3 +42,8 @@ def inline(text: str) -> str:
     for title, address in ADDRESSES.items():
         marked = marked.replace(title, f'<a href="{address}" target="_blank" rel="noopener noreferrer">{title}</a>')
     return marked
+
+
+def quiet(sentence: str) -> str:
+    """HTML: a side remark, such as what was recorded elsewhere, marked up as by `inline`; nothing where it is empty."""
+    return f'<p class="lab-note">{inline(sentence)}</p>' if sentence else ""

@@ -19,7 +19,7 @@ from lib.views.chart import (
     ordered_palette,
     styled,
 )
-from lib.views.markup import inline
+from lib.views.markup import quiet
 from lib.views.single_operations import times
 
 LANE_LABELS = {"there": "bring there", "compute": "compute", "back": "bring back"}
@@ -97,4 +97,4 @@ def overlap_published() -> str:
         " Its streams cannot overlap: each is synchronised before the next one begins, there is one piece, and pageable"
         " memory is copied by the host."
     )
-    return f'<p class="lab-note">{inline(note)}</p>'
+    return quiet(note)

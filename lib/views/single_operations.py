@@ -3,7 +3,7 @@
 import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, log2, log10
+from math import log2, log10
 
 import altair as alt
 import pandas as pd
@@ -13,12 +13,8 @@ from lib.experiments import published
 from lib.experiments.single_operations import OperationPoint, half_peak_from, worth_from
 from lib.formatting import listed, seconds
 from lib.profiling.request import (
-    ALIASED,
-    COPIED,
     EAGER,
-    FUSED,
     MOVED,
-    PINNED,
     RETURNED,
     WAITED,
 )
@@ -36,7 +32,7 @@ from lib.views.chart import (
     room,
     styled,
 )
-from lib.views.markup import inline, on_demand, table
+from lib.views.markup import on_demand, quiet, table
 
 MOVED_COLOR, WRONG_COLOR = "#b04fb4", "#d1623a"
 LEAST_S = 1e-7  # end of the axis of seconds: no call takes less
@@ -46,19 +42,11 @@ WAYS = {
     RETURNED: "mistake: not waited for",
 }
 WAY_LABELS = ("NumPy", "waited for", "there and back", "not waited for")
-SINE_WAYS = {
-    f"{EAGER}/{WAITED}": "one by one",
-    f"{EAGER}/{MOVED}": "one by one, there and back",
-    f"{FUSED}/{WAITED}": "in one",
-    f"{FUSED}/{MOVED}": "in one, there and back",
-}
-SINE_LABELS = ("NumPy", "one by one", "… and back", "in one", "… and back ")
-MEMORY_BOUND, NOT_BOUND = 0.7, 0.5  # shares of the memory's bandwidth: from the one on, and up to the other
 _SECONDS = alt.Axis(labelExpr="format(datum.value, '~s') + 's'", tickCount=6)
 
 
 @dataclass(frozen=True)
-class Line:
+class Series:
     """A line of a chart: points timed in one way, under a name of its own."""
 
     label: str
@@ -81,23 +69,23 @@ def by_label(points: Sequence[OperationPoint]) -> dict[str, list[OperationPoint]
     return found
 
 
-def lines_of(points: Sequence[OperationPoint], way: str) -> list[Line]:
+def lines_of(points: Sequence[OperationPoint], way: str) -> list[Series]:
     """A line for each library and device, timed in this way."""
     return [
-        Line(label, color(mine[0]), mine, way, "dashed" if mine[0].task.runtime.device == "gpu" else "solid")
+        Series(label, color(mine[0]), mine, way, "dashed" if mine[0].task.runtime.device == "gpu" else "solid")
         for label, mine in by_label(points).items()
     ]
 
 
-def ways_of(points: Sequence[OperationPoint], label: str) -> list[Line]:
+def ways_of(points: Sequence[OperationPoint], label: str) -> list[Series]:
     """One library's ways, with NumPy beside them."""
     mine, usual = by_label(points).get(label, []), by_label(points).get("NumPy", [])
-    lines = [Line("NumPy", color(usual[0]), usual, WAITED)] if usual and label != "NumPy" else []
+    lines = [Series("NumPy", color(usual[0]), usual, WAITED)] if usual and label != "NumPy" else []
     if mine:
         lines += [
-            Line("waited for", color(mine[0]), mine, WAITED),
-            Line("there and back", MOVED_COLOR, mine, MOVED),
-            Line("not waited for", WRONG_COLOR, mine, RETURNED, "dashed"),
+            Series("waited for", color(mine[0]), mine, WAITED),
+            Series("there and back", MOVED_COLOR, mine, MOVED),
+            Series("not waited for", WRONG_COLOR, mine, RETURNED, "dashed"),
         ]
     return lines
 
@@ -118,7 +106,7 @@ def size_axis(largest: int, title: str) -> alt.X:
 
 
 def seconds_chart(
-    lines: Sequence[Line], largest: int, title: str, names: Sequence[str], unit: str, costs: Sequence[Cost] = ()
+    lines: Sequence[Series], largest: int, title: str, names: Sequence[str], unit: str, costs: Sequence[Cost] = ()
 ) -> Chart:
     """Median seconds of a call by size, both logarithmic, with quartiles; hollow where predicted and not measured.
 
@@ -153,7 +141,7 @@ def seconds_chart(
 
 
 def share_chart(
-    lines: Sequence[Line], largest: int, peaks: Mapping[str, float], names: Sequence[str], unit: str, what: str
+    lines: Sequence[Series], largest: int, peaks: Mapping[str, float], names: Sequence[str], unit: str, what: str
 ) -> Chart:
     """The share of the device's peak rate that is reached at each size, from 0 to 1.
 
@@ -387,167 +375,4 @@ def products_published(points: Sequence[OperationPoint], label: str) -> str:
         f" “{published.OVERHEAD_ARTICLE}” (the seconds). Without a card, “there and back” is what the library copies"
         " within main memory."
     )
-    return table(["figure", "published", "measured here"], rows) + f'<p class="lab-note">{inline(note)}</p>'
-
-
-# Nested sines.
-
-
-def sine_ways_of(points: Sequence[OperationPoint], label: str) -> list[Line]:
-    """One library's ways to make nested sines, with NumPy beside them."""
-    mine, usual = by_label(points).get(label, []), by_label(points).get("NumPy", [])
-    numpys, one_by_one, back, in_one, in_one_back = SINE_LABELS
-    lines = [Line(numpys, color(usual[0]), usual, f"{EAGER}/{WAITED}")] if usual and label != "NumPy" else []
-    if mine:
-        lines += [
-            Line(one_by_one, color(mine[0]), mine, f"{EAGER}/{WAITED}"),
-            Line(back, color(mine[0]), mine, f"{EAGER}/{MOVED}", "dashed"),
-            Line(in_one, MOVED_COLOR, mine, f"{FUSED}/{WAITED}"),
-            Line(in_one_back, MOVED_COLOR, mine, f"{FUSED}/{MOVED}", "dashed"),
-        ]
-    return lines
-
-
-def bandwidth_lines(points: Sequence[OperationPoint]) -> list[Line]:
-    """A line for each library and device: its compiled sines, or where it has none, one by one."""
-    return [
-        Line(one.label, one.color, one.points, best, one.dash)
-        for one in lines_of(points, WAITED)
-        for best in [f"{FUSED if any(f'{FUSED}/{WAITED}' in p.records for p in one.points) else EAGER}/{WAITED}"]
-    ]
-
-
-def sine_sentence(points: Sequence[OperationPoint], label: str, depth: int, bandwidths: Mapping[str, float]) -> str:
-    """How many passes over memory fusing saves, what that brings, and whether the memory is what limits it.
-
-    Args:
-        points: Of all libraries.
-        label: Of the library that the sentence is about.
-        depth: Sines in one another.
-        bandwidths: Bytes a second of a large copy, by device.
-    """
-    ways = {name: f"{name}/{WAITED}" for name in (EAGER, FUSED)}
-    both = [point for point in by_label(points).get(label, []) if set(ways.values()) <= point.records.keys()]
-    if not both:
-        return ""
-    last = both[-1]
-    eager, fused = (last.records[way].measurement.step_s for way in ways.values())
-    ratio = compared(eager, fused, paired=True)
-    text = f"Fusing {depth} sines into one program saves {depth - 1} of {depth} passes over memory"
-    if ratio.verdict is Verdict.SLOWER:
-        text += f"; at {last.size:,} elements {label} is {times(ratio.ratio)} times as fast with it."
-    else:
-        what = {Verdict.SAME: "takes the same time", Verdict.FASTER: f"takes {times(1 / ratio.ratio)} times as long"}
-        text += f"; at {last.size:,} elements {label} {what.get(ratio.verdict, 'is not told apart')} with it."
-    return f"{text} {_bound(last, label, bandwidths)}".strip()
-
-
-def _bound(point: OperationPoint, label: str, bandwidths: Mapping[str, float]) -> str:
-    """Whether the compiled sines are memory bound at this size."""
-    bandwidth, rate = bandwidths.get(point.task.runtime.device), point.rate(f"{FUSED}/{WAITED}")
-    if not bandwidth or not rate:
-        return ""
-    share = rate / bandwidth
-    moved = f"It moves {rate / 1e9:.3g} GB/s, {share:.0%} of what a copy moves here"
-    if share >= MEMORY_BOUND:
-        return f"{moved}: memory bound."
-    if share <= NOT_BOUND:
-        return f"{moved}: not memory bound, its arithmetic and its call take the time."
-    return f"{moved}: memory and arithmetic take about as long as each other."
-
-
-def sines_table(points: Sequence[OperationPoint]) -> str:
-    """HTML: seconds in each way, and bytes a second."""
-
-    def rate(point: OperationPoint) -> str:
-        rates = [point.rate(f"{name}/{WAITED}") for name in (EAGER, FUSED)]
-        return ", ".join(f"{one / 1e9:,.3g}" for one in rates if one is not None) + " GB/s"
-
-    return times_table(points, SINE_WAYS, rate)
-
-
-def sines_published(points: Sequence[OperationPoint], label: str, depth: int) -> str:
-    """HTML: what fusing four sines brought on the article's card, beside what it brings here."""
-    both = [one for one in by_label(points).get(label, []) if f"{FUSED}/{WAITED}" in one.records]
-    here = "not measured yet"
-    if both:
-        eager_s, fused_s = (both[-1].seconds(f"{name}/{WAITED}") or 0.0 for name in (EAGER, FUSED))
-        here = f"{seconds(eager_s)} → {seconds(fused_s)}, {depth} sines of {both[-1].size:,} by {label}"
-    before_s, after_s = published.SINE_S
-    rows = [["nested sines, one by one → in one", f"{seconds(before_s)} → {seconds(after_s)}, four, A100", here]]
-    note = (
-        f"Published: “{published.OPERATIONS_ARTICLE}”, “approximately”, of a size that it does not say. It finds a card"
-        " slower than a processor at 2³² elements, the transfer included."
-    )
-    return table(["figure", "published", "measured here"], rows) + f'<p class="lab-note">{inline(note)}</p>'
-
-
-# Transfers.
-
-TRANSFER_WAYS = {COPIED: "copied", PINNED: "pinned", ALIASED: "aliased"}
-TRANSFER_COLORS = {PINNED: "#3a72d8", ALIASED: "#0b7a57"}
-
-
-def transfer_lines(points: Sequence[OperationPoint], label: str) -> list[Line]:
-    """One library's ways to bring an array to where it computes."""
-    mine = by_label(points).get(label, [])
-    ways = [way for way in TRANSFER_WAYS if any(way in point.records for point in mine)]
-    return [Line(TRANSFER_WAYS[way], TRANSFER_COLORS.get(way, color(mine[0])), mine, way) for way in ways]
-
-
-def transfer_sentence(points: Sequence[OperationPoint], label: str, costs: Mapping[str, Cost]) -> str:
-    """What each way costs, with 95 % intervals, and from which size on the bytes cost more than the call.
-
-    Args:
-        points: Of all libraries.
-        label: Of the library that the sentence is about.
-        costs: Of its ways; from `transfer_costs`.
-    """
-    if not costs:
-        return ""
-    parts = [f"{label}, {TRANSFER_WAYS[way]}: {_cost_text(cost)}." for way, cost in costs.items()]
-    copied = costs.get(COPIED)
-    if copied is not None and copied.grows:
-        parts.append(f"Below {_bytes_text(copied.half_bytes)}, most of a copy's time is the call and not its bytes.")
-    largest = max((point for point in by_label(points).get(label, []) if point.records), key=lambda one: one.size)
-    if {COPIED, ALIASED} <= largest.records.keys():
-        steps = (largest.records[way].measurement.step_s for way in (COPIED, ALIASED))
-        ratio = compared(*steps, paired=True)
-        if ratio.verdict is Verdict.SLOWER:
-            parts.append(f"At {_bytes_text(largest.size)} a copy takes {times(ratio.ratio)} times as long as an alias.")
-    return " ".join(parts)
-
-
-def _cost_text(cost: Cost) -> str:
-    low_s, high_s = cost.latency_interval_s
-    text = f"{seconds(cost.latency_s)} ({seconds(max(low_s, 0.0))} to {seconds(high_s)})"
-    if not cost.grows:
-        return f"{text} at any size"
-    slow, fast = cost.bandwidth_interval
-    upper = f"{fast / 1e9:.2g}" if fast < inf else "any"
-    return f"{text} + size ÷ {cost.bytes_per_s / 1e9:.2g} GB/s ({slow / 1e9:.2g} to {upper})"
-
-
-def _bytes_text(n_bytes: float) -> str:
-    unit, name = next(((u, n) for u, n in ((2**20, "MiB"), (2**10, "KiB")) if n_bytes >= u), (1, "bytes"))
-    return f"{n_bytes / unit:,.3g} {name}"
-
-
-def transfers_table(points: Sequence[OperationPoint]) -> str:
-    """HTML: seconds in each way, and bytes a second of a copy."""
-    return times_table(points, TRANSFER_WAYS, lambda point: f"{(point.rate(COPIED) or 0.0) / 1e9:,.3g} GB/s")
-
-
-def transfers_published(label: str, costs: Mapping[str, Cost]) -> str:
-    """HTML: what the article says of a batch's transfer, beside what the fit says of as many bytes."""
-    n_bytes, bandwidth, (least, most) = published.BATCH_TRANSFER
-    copied = costs.get(COPIED)
-    here = "not measured yet"
-    if copied is not None and copied.grows:
-        raw_s = n_bytes * copied.byte_s
-        setup = max(copied.latency_s, 0.0) / raw_s
-        here = f"{seconds(raw_s)}; the call takes {setup:.2g} times that ({label}, predicted by the fit)"
-    said = f"{seconds(n_bytes / bandwidth)} at {bandwidth / 1e9:.0f} GB/s; the setup takes {least} to {most} times that"
-    rows = [[f"{n_bytes / 1e3:.0f} kB, a batch of 32 images", said, here]]
-    note = f"Published: “{published.OVERHEAD_ARTICLE}”, calculated there and not measured."
-    return table(["transfer", "published", "here"], rows) + f'<p class="lab-note">{inline(note)}</p>'
+    return table(["figure", "published", "measured here"], rows) + quiet(note)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from datetime import date
+from functools import partial
 
 import marimo as mo
 import psutil
@@ -66,12 +67,7 @@ PANELS = {
     "file": lambda address, _stage: trace_of_a_step.file_panel(address, (), None),
     "count": parallel_sweeps.count_panel,
     "mixed": parallel_sweeps.mixed_panel,
-    "product": single_operations.product_panel,
-    "sine": single_operations.sine_panel,
-    "transfer": single_operations.transfer_panel,
-    "first": single_operations.first_panel,
-    "fusion": single_operations.fusion_panel,
-    "overlap": single_operations.overlap_panel,
+    **{name: partial(single_operations.panel, name) for name in single_operations.sections()},
 }
 EXPERIMENTS = {
     "rate": page.rate_experiment,

@@ -3,7 +3,7 @@
 import pytest
 
 from lib.backends.registry import Runtime
-from lib.experiments.single_operations import OperationPoint, OperationTask, transfer_costs
+from lib.experiments.single_operations import OperationPoint, OperationTask
 from lib.profiling.request import MOVED, RETURNED, WAITED, Operation
 from lib.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
@@ -12,16 +12,20 @@ from lib.views import single_operations as view
 NUMPY, JAX, CARD = Runtime("numpy"), Runtime(), Runtime(device="gpu")
 
 
-def product(runtime, size, spread=0.001, **ways):
-    task = OperationTask(runtime, Operation("product", size))
+def timed(runtime, operation, work, spread=0.001, **ways):
+    """A point whose ways took these seconds; `work` gives that of a way."""
+    task = OperationTask(runtime, operation)
 
     def record(way, seconds):
         blocks = tuple(seconds * (1 + spread * (k % 5)) for k in range(9))
-        return Record.of(
-            Kind.OPERATION, task.subject | {"name": way, "work": 2.0 * size**3}, Measurement(blocks, 1, Ended.CAP)
-        )
+        subject = task.subject | {"name": way, "work": work(way)}
+        return Record.of(Kind.OPERATION, subject, Measurement(blocks, 1, Ended.CAP))
 
     return OperationPoint(task, {way: record(way, seconds) for way, seconds in ways.items()})
+
+
+def product(runtime, size, spread=0.001, **ways):
+    return timed(runtime, Operation("product", size), lambda _: 2.0 * size**3, spread, **ways)
 
 
 POINTS = [
@@ -113,87 +117,3 @@ def test_the_table_has_every_way_and_published_figures_are_called_so():
     assert "272\u202fμs" in text
     assert "50% by JAX at n = 1,024" in text
     assert "not measured yet" in view.products_published([], "JAX")
-
-
-def sine(runtime, size, **ways):
-    """Bytes of work: two arrays of float32 a pass, four passes one by one."""
-    task = OperationTask(runtime, Operation("sine", size, depth=4))
-
-    def record(way, seconds):
-        work = 8.0 * size * (4 if way.startswith("eager") else 1)
-        blocks = tuple(seconds * (1 + 0.001 * (k % 5)) for k in range(9))
-        return Record.of(Kind.OPERATION, task.subject | {"name": way, "work": work}, Measurement(blocks, 1, Ended.CAP))
-
-    return OperationPoint(task, {way: record(way, seconds) for way, seconds in ways.items()})
-
-
-@pytest.mark.parametrize(
-    ("eager_s", "fused_s", "bandwidth", "words"),
-    [
-        (4e-3, 1e-3, 10e9, ["3 of 4 passes", "JAX is 4 times as fast with it", "8.37 GB/s, 84%", ": memory bound."]),
-        (1e-3, 1e-3, 100e9, ["takes the same time with it", "8% of what a copy moves", "not memory bound"]),
-        (1e-3, 2e-3, 7e9, ["takes 2 times as long with it", "memory and arithmetic take about as long"]),
-    ],
-)
-def test_memory_bound_is_computed(eager_s, fused_s, bandwidth, words):
-    points = [sine(JAX, 2**20, **{"eager/waited": eager_s, "fused/waited": fused_s})]
-    text = view.sine_sentence(points, "JAX", 4, {"cpu": bandwidth})
-    assert [word for word in words if word not in text] == [], text
-    assert view.sine_sentence(points, "NumPy", 4, {"cpu": bandwidth}) == ""
-    assert "bound" not in view.sine_sentence(points, "JAX", 4, {})
-
-
-def test_published_sines_stand_beside_those_measured_here():
-    points = [sine(JAX, 64, **{"eager/waited": 4e-3, "fused/waited": 1e-3}), sine(NUMPY, 64, **{"eager/waited": 1e-3})]
-    text = view.sines_published(points, "JAX", 4)
-    assert "100\u202fμs → 50\u202fμs, four, A100" in text
-    assert "4\u202fms → 1\u202fms, 4 sines of 64 by JAX" in text
-    assert "not measured yet" in view.sines_published([], "JAX", 4)
-    assert [line.label for line in view.sine_ways_of(points, "JAX")] == list(view.SINE_LABELS)
-    assert {(line.label, line.way) for line in view.bandwidth_lines(points)} == {
-        ("JAX", "fused/waited"),
-        ("NumPy", "eager/waited"),
-    }
-    assert "0.000511, 0.000511 GB/s" in view.sines_table(points)
-
-
-def transfer(runtime, size, **ways):
-    task = OperationTask(runtime, Operation("transfer", size))
-
-    def record(way, seconds):
-        blocks = tuple(seconds * (1 + 0.001 * (k % 5)) for k in range(9))
-        subject = task.subject | {"name": way, "work": float(size)}
-        return Record.of(Kind.OPERATION, subject, Measurement(blocks, 1, Ended.CAP))
-
-    return OperationPoint(task, {way: record(way, seconds) for way, seconds in ways.items()})
-
-
-TRANSFERS = [transfer(JAX, 4**k, copied=1e-5 + 4**k / 1e9, aliased=1e-5 * (1 + 0.01 * (-1) ** k)) for k in range(1, 13)]
-
-
-def test_a_transfer_is_a_latency_and_a_bandwidth_with_intervals():
-    costs = transfer_costs(TRANSFERS)
-    text = view.transfer_sentence(TRANSFERS, "JAX", costs)
-    assert "JAX, copied: 10\u202fμs (10\u202fμs to 10\u202fμs) + size ÷ 1 GB/s (1 to 1)." in text
-    assert "JAX, aliased: 10\u202fμs (9.9\u202fμs to 10\u202fμs) at any size." in text
-    assert "Below 9.77 KiB, most of a copy's time is the call" in text
-    assert "At 16 MiB a copy takes 1,700 times as long as an alias." in text
-    assert view.transfer_sentence(TRANSFERS[:2], "JAX", transfer_costs(TRANSFERS[:2])) == ""
-
-
-def test_the_fit_is_drawn_beside_what_was_measured():
-    costs = transfer_costs(TRANSFERS)
-    lines = view.transfer_lines(TRANSFERS, "JAX")
-    assert [line.label for line in lines] == ["copied", "aliased"], "there is nothing pinned on a processor"
-    chart = view.seconds_chart(lines, 4**12, "s", ["copied"], "bytes", [*costs.values()])
-    curves = [row for data in chart.spec["datasets"].values() for row in data if "curve" in row]
-    assert {row["curve"] for row in curves} == {0, 1}
-    assert max(row["y"] for row in curves) == pytest.approx(4**12 / 1e9, rel=0.01)
-
-
-def test_what_the_article_calculated_is_not_called_measured():
-    text = view.transfers_published("JAX", transfer_costs(TRANSFERS))
-    assert "3.1\u202fμs at 32 GB/s; the setup takes 10 to 20 times that" in text
-    assert "calculated there and not measured" in text
-    assert "100\u202fμs; the call takes 0.1 times that (JAX, predicted by the fit)" in text
-    assert "not measured yet" in view.transfers_published("JAX", {})
