@@ -93,26 +93,37 @@ def kernels(text: str) -> Counter[str]:
     Args:
         text: HLO, as compiled. A call of a library is taken for a product: that is what it is in these programs.
     """
-    found, computations = Counter[str](), parsed(text)
-    for kind, rest in computations["ENTRY"]:
-        if kind not in NO_KERNEL:
-            inside = _inside(computations, kind, rest)
-            found[
-                "product" if {"dot", "custom-call"} & {kind, *inside} else "fusion" if len(inside) > 1 else "single"
-            ] += 1
+    found = Counter[str]()
+    for kind, inside in launched(text):
+        product = {"dot", "custom-call"} & {kind, *inside}
+        found["product" if product else "fusion" if len(inside) > 1 else "single"] += 1
     return found
 
 
 def largest_fusion(text: str) -> int:
     """How many operations the largest fusion of a compiled program has; 0 without any."""
-    computations = parsed(text)
-    return max((len(_inside(computations, *instruction)) for instruction in computations["ENTRY"]), default=0)
+    return max((len(inside) for _, inside in launched(text)), default=0)
 
 
-def _inside(computations: Mapping[str, list[Instruction]], kind: str, rest: str) -> list[str]:
-    """The operations in a fusion; none of what is no fusion."""
-    called = _CALLED.search(rest) if kind in ("fusion", "call") else None
-    return [one for one, _ in computations[called[1]] if one not in NO_KERNEL | SHAPES] if called else []
+def launched(text: str) -> list[tuple[str, list[str]]]:
+    """The kind of each kernel of a compiled program, and the operations in it where that is a fusion.
+
+    What a call does is looked at where it is called: on a card calls group kernels that are launched as one graph, on a
+    processor they divide one among threads.
+    """
+    computations, found = parsed(text), []
+
+    def enter(name: str) -> None:
+        for kind, rest in computations[name]:
+            called = _CALLED.search(rest)
+            if kind == "call" and called:
+                enter(called[1])
+            elif kind not in NO_KERNEL and not kind.endswith("-done"):  # it is what `-start` has launched
+                inside = computations[called[1]] if kind == "fusion" and called else []
+                found.append((kind, [one for one, _ in inside if one not in NO_KERNEL | SHAPES]))
+
+    enter("ENTRY")
+    return found
 
 
 def parsed(text: str) -> dict[str, list[Instruction]]:

@@ -95,7 +95,7 @@ class Library:
     back: Callable[[Array], object] = np.asarray  # to host memory; it waits
     fused: Callable[[Callable], Callable] | None = None  # several operations as one program
     arithmetic: Callable[[str], AbstractContextManager] = any_arithmetic  # in which a precision is what it says
-    card: Card | None = None  # whose events time what is shorter than its dispatch
+    card: Callable[[], Card] | None = None  # whose events time what is shorter than its dispatch; takes memory there
 
 
 def measure_operations(worker: str, subject: Subject) -> Iterator[Row]:
@@ -115,16 +115,17 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row]:
         step = _waited(library, call)
         step()  # compiles: that is neither the operation nor a part of the time that measuring it may take
         yield name, measure(step, config=_SHORT), 1.0
-    for operation in OPERATIONS if library.card is not None else ():
-        assert library.card is not None
-        alone = OnCard([calls[operation.key]], library.card)
-        alone.prepare()
-        blocks = tuple(alone.block() for _ in range(ROUNDS))
-        yield ON_CARD + operation.key, Measurement(blocks, 1, Ended.CAP), 1.0
+    if library.card is not None:
+        card = library.card()
+        for operation in OPERATIONS:
+            alone = OnCard([calls[operation.key]], card)
+            alone.prepare()
+            blocks = tuple(alone.block() for _ in range(ROUNDS))
+            yield ON_CARD + operation.key, Measurement(blocks, 1, Ended.CAP), 1.0
     if worker == "jax":
-        from lib.profiling.with_jax import launched
+        from lib.profiling.with_jax import kernels_of_step
 
-        yield KERNELS, Measurement((float(len(launched(subject))),), 1, Ended.CAP), 1.0
+        yield KERNELS, Measurement((float(kernels_of_step(subject)),), 1, Ended.CAP), 1.0
 
 
 def steps(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:
@@ -242,7 +243,7 @@ def _cupy(_device: str) -> Library:
         cupy.cuda.Device().synchronize()
         return value
 
-    return _like_numpy(cupy, move=cupy.asarray, wait=wait, back=cupy.asnumpy, fused=cupy.fuse, card=cupy_card())
+    return _like_numpy(cupy, move=cupy.asarray, wait=wait, back=cupy.asnumpy, fused=cupy.fuse, card=cupy_card)
 
 
 def _like_numpy(xp: Any, **others: Any) -> Library:
@@ -377,7 +378,7 @@ def _torch(device: str) -> Library:
         back=lambda array: array.cpu(),
         fused=partial(torch.compile, dynamic=True) if any(map(shutil.which, COMPILERS)) else None,
         arithmetic=arithmetic,
-        card=torch_card() if device == "gpu" else None,
+        card=torch_card if device == "gpu" else None,
     )
 
 

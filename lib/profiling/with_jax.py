@@ -1,6 +1,5 @@
 """The experiments on the two backends of JAX."""
 
-import re
 import time
 
 import jax
@@ -9,6 +8,7 @@ import numpy as np
 
 from lib.backends.base import CHUNK_S
 from lib.backends.with_jax import BLOCK, in_blocks, one_step, packed, run_steps, sgd_step
+from lib.profiling.fusion import kernels
 from lib.profiling.harness import IN_A_ROW, Experiment, InOneCall, Repeated, Subject, loop, nothing
 from lib.spec import N_PIXELS
 from lib.timing.measurement import Step
@@ -105,11 +105,11 @@ def many_steps(subject: Subject) -> dict[str, Experiment]:
     return {"many": one(subject), "many-tiny": one(subject.tiny)}
 
 
-def launched(subject: Subject) -> list[str]:
-    """The kind of each kernel of one compiled step: `fusion`, `dot` (a product) or `custom-call` (of a library)."""
+def kernels_of_step(subject: Subject) -> int:
+    """How many kernels one compiled step launches."""
     parameters, rate = on_device(subject)
     text = jax.jit(sgd_step).lower(parameters, *subject.batch, rate).compile().as_text() or ""
-    return re.findall(r" (fusion|dot|custom-call)\(", text[text.index("ENTRY") :])
+    return kernels(text).total()
 
 
 def on_device(subject: Subject):

@@ -1,6 +1,7 @@
 """First use: stages of fresh processes, and of processes that fail or are stopped."""
 
 import os
+import sys
 
 import pytest
 
@@ -26,6 +27,16 @@ def test_a_process_that_fails_says_why(monkeypatch):
         list(first_uses("unknown", "cpu", 1, 1))
 
 
+def test_a_process_that_complains_at_length_does_not_wait_for_a_reader(monkeypatch, tmp_path):
+    """More than a pipe holds."""
+    (tmp_path / "talkative.py").write_text("import sys; sys.stderr.write(300_000 * 'x'); raise SystemExit('enough')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setitem(first_use.MODULES, "unknown", "talkative")
+    monkeypatch.setattr(first_use, "_command", lambda *_: [sys.executable, "-c", "import talkative"])
+    with pytest.raises(RuntimeError, match=r"of talkative ended with 1: x+enough"):
+        list(first_uses("unknown", "cpu", 1, 1))
+
+
 def test_one_that_takes_too_long_or_is_stopped_is_ended(monkeypatch):
     started = []
     popen = first_use.subprocess.Popen
@@ -41,7 +52,9 @@ def test_one_that_takes_too_long_or_is_stopped_is_ended(monkeypatch):
 
 
 def test_no_program_of_an_earlier_process_is_found(monkeypatch):
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/somewhere")
+    """Nor of the worker, into whose environment PyTorch has written its own folders."""
+    for name in ("JAX_COMPILATION_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.setenv(name, "/somewhere")
     seen = []
 
     def refuse(command, env, **_):
@@ -52,4 +65,5 @@ def test_no_program_of_an_earlier_process_is_found(monkeypatch):
     with pytest.raises(OSError, match="no more"):
         list(first_uses("jax", "cpu", 1, 1))
     assert "JAX_COMPILATION_CACHE_DIR" not in seen[0]
+    assert "/somewhere" not in seen[0].values()
     assert seen[0]["PATH"] == os.environ["PATH"]

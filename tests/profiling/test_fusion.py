@@ -67,6 +67,25 @@ def test_a_fusion_of_one_operation_is_none_and_a_library_call_is_a_product():
     assert largest_fusion(AFTER) == 2
 
 
+CALLED = AFTER.replace("fusion(%x.4), kind=kLoop, calls=%fused_computation", "call(%x.4), to_apply=%f_computation")
+GRAPH = """
+%f_computation (p.9: f32[4]) -> f32[4] {
+  %p.9 = f32[4]{0} parameter(0)
+  %s.9 = (f32[4]{0}, f32[4]{0}, u32[]) copy-start(%p.9)
+  %d.9 = f32[4]{0} copy-done(%s.9)
+  ROOT %f.9 = f32[4]{0} fusion(%d.9), kind=kLoop, calls=%fused_computation
+}
+
+ENTRY"""
+
+
+def test_what_a_call_groups_is_counted_one_by_one():
+    """As on a card, where calls stand for graphs of kernels; an asynchronous copy is one kernel."""
+    text = CALLED.replace("ENTRY", GRAPH.strip(), 1)
+    assert kernels(text) == Counter(fusion=1, product=2, single=2)
+    assert largest_fusion(text) == 2
+
+
 def test_a_text_without_anything_has_nothing():
     assert parsed("") == {"ENTRY": []}
     assert operations("") == kernels("") == Counter()

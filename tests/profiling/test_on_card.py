@@ -132,7 +132,7 @@ def test_operations_on_a_card_have_both_times(small_data, monkeypatch):
 
     def with_card(device):
         library = LIBRARIES["numpy"](device)
-        return type(library)(**{**vars(library), "card": simulated.card})
+        return type(library)(**{**vars(library), "card": lambda: simulated.card})
 
     monkeypatch.setitem(LIBRARIES, "torch", with_card)
     rows = {row[0]: row for row in measure_operations("torch", Subject(Network((4,)), 8, small_data, "gpu"))}

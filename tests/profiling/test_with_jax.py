@@ -17,13 +17,13 @@ def test_the_compiled_step_is_not_one_kernel(small_data):
     import jax
 
     from lib.backends.with_jax import packed, sgd_step
-    from lib.profiling.with_jax import launched
+    from lib.profiling.with_jax import kernels_of_step
 
     subject = Subject(Network((128,)), 32, small_data, "cpu")
     text = (
         jax.jit(sgd_step).lower(packed(subject.parameters), *subject.batch, np.float32(0.1)).compile().as_text() or ""
     )
     assert len(re.findall(r" dot\(", text)) == 5, "two forward, three backward: each stays a product of its own"
-    assert 5 + 10 < len(launched(subject)) < 100
+    assert 5 + 10 < kernels_of_step(subject) < 100
     rows = {name: measured for name, measured, _ in measure_operations("jax", subject)}
-    assert rows[KERNELS].median_s == len(launched(subject))
+    assert rows[KERNELS].median_s == kernels_of_step(subject)
