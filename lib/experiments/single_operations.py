@@ -4,6 +4,7 @@ A size is refused before anything is allocated, where it would take too much mem
 size measured so far took.
 """
 
+import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
@@ -12,8 +13,7 @@ from lib.backends.registry import BACKENDS, DEVICES, Runtime, usable_runtimes, v
 from lib.experiments.anatomy_of_a_step import stored
 from lib.experiments.failures import Attempts
 from lib.experiments.peak_rates import ceilings, measure_ceilings
-from lib.hardware.nvml import gpus
-from lib.hardware.optional import free_memory_bytes
+from lib.hardware.device_memory import usable_memory_bytes
 from lib.profiling.operations import LIBRARIES
 from lib.profiling.request import ITEM_BYTES, LANES, WAITED, Examination, Operation
 from lib.storage.current import current
@@ -234,7 +234,7 @@ def measure(
     store: Store,
     cancel: Cancel,
     request: Request,
-    free_bytes: Callable[[str], float] | None = None,
+    free_bytes: Callable[[str], float] = usable_memory_bytes,
 ) -> Iterator[OperationPoint | Note]:
     """Measure what is not known, one after the other, then this machine's peak rates where they are missing.
 
@@ -248,12 +248,11 @@ def measure(
         store: Where the records go.
         cancel: Ends the measurement when it is set.
         request: Place in the queue of all that runs on this machine.
-        free_bytes: Memory that may be allocated on a device ("cpu" or "gpu"); None: what is free now.
+        free_bytes: Memory that may be allocated on a device ("cpu" or "gpu").
 
     Yields:
         A point of each task, and notes on what is measured or waited for.
     """
-    free_bytes = free_bytes or free_memory
     before: dict[Runtime, list[OperationPoint]] = {}
     attempts = Attempts()
     with engine.turn(request) as turn:
@@ -323,8 +322,8 @@ def refused(
     call_s = predicted_s(asked, earlier)
     for device, needed in needed_bytes(task).items():
         if needed > SHARE_OF_MEMORY * (free := free_bytes(device)):
-            where = "memory" if device == "cpu" else "the card's memory"
-            why = f"it needs {needed / 1e9:.3g} GB of {where}, of which {free / 1e9:.3g} GB are free"
+            where, there = ("memory", "are free") if device == "cpu" else ("the card's memory", "can be used")
+            why = f"it needs {needed / 1e9:.3g} GB of {where}, of which {free / 1e9:.3g} GB {there}"
             return OperationPoint(task, why_not=why, predicted_s=call_s)
     ways = max((len(point.records) for point in earlier), default=1)
     if call_s is not None and (all_s := ways * CALLS * call_s) > LIMIT_S:
@@ -334,8 +333,10 @@ def refused(
 
 
 def unsupported(task: OperationTask) -> str:
-    """Why this library has no such arithmetic; empty where it has."""
+    """Why this cannot be measured here, whatever its size; empty where it can."""
     precision = task.operation.precision
+    if task.operation.threads and not hasattr(os, "sched_setaffinity"):
+        return "threads cannot be bound to cores on this system"
     if precision == "tf32" and task.runtime.precision != "tf32":
         return "TF32 is arithmetic of graphics cards, from Ampere on"
     if precision == "bfloat16" and task.library in ("numpy", "cupy"):
@@ -377,13 +378,6 @@ def predicted_s(operation: Operation, earlier: Sequence[OperationPoint]) -> floa
     largest = max(measured, key=lambda point: point.size)
     slowest_s = max(seconds for way in largest.records if (seconds := largest.seconds(way)) is not None)
     return slowest_s * work_of(operation) / work_of(largest.task.operation)
-
-
-def free_memory(device: str) -> float:
-    """Bytes that can be allocated: of main memory what is free, of a card all, of which others may hold some."""
-    if device == "cpu":
-        return float(free_memory_bytes())
-    return float(max((gpu.memory_bytes for gpu in gpus()), default=0)) or float("inf")
 
 
 def worth_from(points: Sequence[OperationPoint], others: Sequence[OperationPoint], way: str) -> int | None:

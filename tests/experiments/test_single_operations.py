@@ -187,6 +187,14 @@ def test_arithmetic_that_a_library_does_not_have_is_refused(runtime, precision, 
     assert bool(why) == bool(words)
 
 
+def test_threads_are_refused_where_they_cannot_be_bound(monkeypatch):
+    monkeypatch.delattr(single.os, "sched_setaffinity", raising=False)
+    why = refused(OperationTask(NUMPY, Operation("product", 4, threads=1)), [], PLENTY)
+    assert why is not None
+    assert why.why_not == "threads cannot be bound to cores on this system"
+    assert refused(OperationTask(NUMPY, Operation("product", 4)), [], PLENTY) is None
+
+
 def test_a_prediction_goes_by_the_arithmetic():
     assert predicted_s(Operation("product", 64), []) is None
     assert predicted_s(Operation("product", 64), [point(NUMPY, 32, 1e-3)]) == pytest.approx(8e-3, rel=0.01)
