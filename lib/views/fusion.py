@@ -98,7 +98,7 @@ def fusion_sentence(points: Sequence[OperationPoint], depth: int) -> str:
         largest = round(point.seconds(f"step/{INSIDE}/fusion") or 0.0)
         said.append(
             f"{where}, XLA makes {after} kernels of the step's {before} operations: {products} of them products, and"
-            f" the largest fusion has {largest} operations. Of {depth} sines it makes {sines}."
+            f" the largest fusion has {largest} operations. Of {depth} sine{'s' * (depth > 1)} it makes {sines}."
         )
     return " ".join(said)
 

@@ -257,7 +257,7 @@ def _best(known: Mapping[str, list[OperationPoint]], peaks: Mapping[str, float])
     least_s = there[quickest].seconds(WAITED) or 0.0
     text = f"At n = {size:,}, {quickest} has the shortest time, {seconds(least_s)}: {rate / 1e9:,.3g} GFLOP/s"
     if peak := peaks.get(there[quickest].task.runtime.device):
-        text += f", {100 * rate / peak:.2g} % of the float32 peak that was measured here"
+        text += f", {times(100 * rate / peak)} % of the float32 peak that was measured here"
     others = [one for name, one in there.items() if name != quickest]
     alike = [
         one.task.label
@@ -362,9 +362,11 @@ def products_table(points: Sequence[OperationPoint]) -> str:
 
 def products_published(points: Sequence[OperationPoint], label: str) -> str:
     """HTML: what the articles say of a product, beside what was measured here."""
-    mine = [point for point in by_label(points).get(label, []) if MOVED in point.records]
-    share = 1 - (mine[-1].seconds(WAITED) or 0.0) / (mine[-1].seconds(MOVED) or 1.0) if mine else None
-    here = f"{max(0.0, share):.0%} by {label} at n = {mine[-1].size:,}" if share is not None else "not measured yet"
+    measured = [point for point in by_label(points).get(label, []) if point.records]
+    here = f"{label} has one memory, and transfers nothing" if measured else "not measured yet"
+    if mine := [point for point in measured if MOVED in point.records]:
+        share = 1 - (mine[-1].seconds(WAITED) or 0.0) / (mine[-1].seconds(MOVED) or 1.0)
+        here = f"{max(0.0, share):.0%} by {label} at n = {mine[-1].size:,}"
     cpu_s, gpu_s = published.PRODUCT_S
     rows = [
         ["share of the transfer in a product on a card", f"{published.PRODUCT_TRANSFER_SHARE:.0%}, A100", here],

@@ -35,7 +35,7 @@ def transfer_sentence(points: Sequence[OperationPoint], label: str, costs: Mappi
         return ""
     parts = [f"{label}, {TRANSFER_WAYS[way]}: {_cost_text(cost)}." for way, cost in costs.items()]
     copied = costs.get(COPIED)
-    if copied is not None and copied.grows:
+    if copied is not None and copied.grows and copied.half_bytes >= 1:
         parts.append(f"Below {_bytes_text(copied.half_bytes)}, most of a copy's time is the call and not its bytes.")
     largest = max((point for point in by_label(points).get(label, []) if point.records), key=lambda one: one.size)
     if {COPIED, ALIASED} <= largest.records.keys():
@@ -48,7 +48,9 @@ def transfer_sentence(points: Sequence[OperationPoint], label: str, costs: Mappi
 
 def _cost_text(cost: Cost) -> str:
     low_s, high_s = cost.latency_interval_s
-    text = f"{seconds(cost.latency_s)} ({seconds(max(low_s, 0.0))} to {seconds(high_s)})"
+    # The line may begin below 0; a latency does not.
+    least_s, usual_s, most_s = (max(0.0, one_s) for one_s in (low_s, cost.latency_s, high_s))
+    text = f"{seconds(usual_s)} ({seconds(least_s)} to {seconds(most_s)})"
     if not cost.grows:
         return f"{text} at any size"
     slow, fast = cost.bandwidth_interval
@@ -74,7 +76,7 @@ def transfers_published(label: str, costs: Mapping[str, Cost]) -> str:
     if copied is not None and copied.grows:
         raw_s = n_bytes * copied.byte_s
         setup = max(copied.latency_s, 0.0) / raw_s
-        here = f"{seconds(raw_s)}; the call takes {setup:.2g} times that ({label}, predicted by the fit)"
+        here = f"{seconds(raw_s)}; the call takes {times(setup)} times that ({label}, predicted by the fit)"
     said = f"{seconds(n_bytes / bandwidth)} at {bandwidth / 1e9:.0f} GB/s; the setup takes {least} to {most} times that"
     rows = [[f"{n_bytes / 1e3:.0f} kB, a batch of 32 images", said, here]]
     note = f"Published: “{published.OVERHEAD_ARTICLE}”, calculated there and not measured."

@@ -1,5 +1,7 @@
 """A first use as a reader sees it, from literal points."""
 
+import pytest
+
 from lib.backends.registry import Runtime
 from lib.experiments.single_operations import OperationPoint, OperationTask
 from lib.profiling.request import Operation
@@ -35,7 +37,8 @@ FIRST = [
         second=5e-5,
         steady=5e-5,
         compiled_first=0.06,
-        compiled_second=4e-5,
+        compiled_second=6e-5,
+        compiled_steady=4e-5,
     ),
 ]
 
@@ -46,10 +49,19 @@ def test_a_first_use_is_told_stage_by_stage():
         "NumPy has its first result after 152\u202fms and JAX has its first result after 869\u202fms"
     )
     assert "81% of the latter is “import”." in text
-    assert "the first one takes NumPy 6 times and JAX 2,000 times" in text
-    assert "JAX's has earned its compilation after" in text
+    assert (
+        "Compared with a steady call, the first one takes 6 times as long with NumPy and 2,000 times as long with JAX."
+        in text
+    )
+    assert "JAX's compiled program has earned its compilation after 6,000 calls." in text
     assert "NumPy's" not in text
     assert view.first_sentence([]) == ""
+
+
+@pytest.mark.parametrize("steady_s", [5e-5, 4e-5])
+def test_a_compiled_program_that_is_not_quicker_has_earned_nothing(steady_s):
+    jax = first(JAX, first=0.1, steady=4e-5, compiled_first=0.06, compiled_steady=steady_s)
+    assert "JAX's compiled program is no quicker at this size." in view.first_sentence([jax])
 
 
 def test_the_stages_are_stacked_and_those_that_a_library_lacks_left_out():

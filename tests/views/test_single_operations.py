@@ -54,6 +54,11 @@ def test_the_sentence_says_what_the_points_show():
     assert view.product_sentence([], "JAX", {}) == ""
 
 
+@pytest.mark.parametrize(("peak", "words"), [(214e9, "100 %"), (85e9, "250 %"), (1e12, "21 %")])
+def test_shares_of_the_peak_are_written_out(peak, words):
+    assert f"{words} of the float32 peak" in view.product_sentence(POINTS, "JAX", {"cpu": peak})
+
+
 def test_what_cannot_be_told_apart_is_not_called_faster():
     alike = [product(NUMPY, 64, waited=1e-5), product(JAX, 64, waited=1e-5, moved=1e-5, returned=1e-5)]
     text = view.product_sentence(alike, "JAX", {})
@@ -117,3 +122,4 @@ def test_the_table_has_every_way_and_published_figures_are_called_so():
     assert "272\u202fμs" in text
     assert "50% by JAX at n = 1,024" in text
     assert "not measured yet" in view.products_published([], "JAX")
+    assert "NumPy has one memory" in view.products_published(POINTS, "NumPy")

@@ -5,6 +5,7 @@ import pytest
 from lib.backends.registry import Runtime
 from lib.experiments.single_operations import transfer_costs
 from lib.profiling.request import Operation
+from lib.timing.latency import Cost
 from lib.views import transfers as view
 from lib.views.single_operations import seconds_chart
 from tests.views.test_single_operations import timed
@@ -27,6 +28,14 @@ def test_a_transfer_is_a_latency_and_a_bandwidth_with_intervals():
     assert "Below 9.77 KiB, most of a copy's time is the call" in text
     assert "At 16 MiB a copy takes 1,700 times as long as an alias." in text
     assert view.transfer_sentence(TRANSFERS[:2], "JAX", transfer_costs(TRANSFERS[:2])) == ""
+
+
+def test_a_latency_that_the_fit_puts_below_nothing_is_nothing():
+    """A copy within a cache is no line: it may begin below 0, and no transfer takes less than that."""
+    below = Cost(-2e-6, (-3e-6, -1e-6), 1e-9, (0.9e-9, 1.1e-9))
+    text = view.transfer_sentence(TRANSFERS, "JAX", {"copied": below})
+    assert text.startswith("JAX, copied: 0\u202fμs (0\u202fμs to 0\u202fμs) + size ÷ 1 GB/s (0.91 to 1.1).")
+    assert "Below" not in text
 
 
 def test_the_fit_is_drawn_beside_what_was_measured():
