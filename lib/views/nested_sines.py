@@ -65,11 +65,13 @@ def sine_sentence(points: Sequence[OperationPoint], label: str, depth: int, band
     text = f"Fusing {depth} sines into one program saves {depth - 1} of {depth} passes over memory"
     if depth == 1:
         text = "Compiling a single sine saves no pass over memory"
-    if ratio.verdict is Verdict.SLOWER:
-        text += f"; at {last.size:,} elements {label} is {times(ratio.ratio)} times as fast with it."
-    else:
-        what = {Verdict.SAME: "takes the same time", Verdict.FASTER: f"takes {times(1 / ratio.ratio)} times as long"}
-        text += f"; at {last.size:,} elements {label} {what.get(ratio.verdict, 'is not told apart')} with it."
+    what = {
+        Verdict.SLOWER: f"{label} is {times(ratio.ratio)} times as fast with it",
+        Verdict.FASTER: f"{label} takes {times(1 / ratio.ratio)} times as long with it",
+        Verdict.SAME: f"{label} takes the same time with it",
+        Verdict.UNCLEAR: f"it cannot be told whether {label} is faster with it",
+    }[ratio.verdict]
+    text += f"; at {last.size:,} elements {what}."
     return f"{text} {_bound(last, label, bandwidths)}".strip()
 
 

@@ -77,15 +77,15 @@ def overlap_sentence(points: Sequence[OperationPoint]) -> str:
         ratio = compared(*(point.records[way].measurement.step_s for way in (IN_TURN, IN_PIECES)), paired=True)
         shares = [overlapped_share(spans_of(point, way)) for way in (IN_TURN, IN_PIECES)]
         what = {
-            Verdict.SLOWER: f"{times(ratio.ratio)} times as fast",
-            Verdict.FASTER: f"{times(1 / ratio.ratio)} times as slow",
-            Verdict.SAME: "as fast",
-            Verdict.UNCLEAR: "not told apart",
+            Verdict.SLOWER: f"with pieces it is {times(ratio.ratio)} times as fast",
+            Verdict.FASTER: f"with pieces it is {times(1 / ratio.ratio)} times as slow",
+            Verdict.SAME: "with pieces it is as fast",
+            Verdict.UNCLEAR: "whether pieces make it faster cannot be told",
         }[ratio.verdict]
         pieces = point.task.operation.pieces
         said.append(
             f"{point.task.label}: in turn, two stages are at work for {shares[0]:.0%} of a run, in {pieces} pieces for"
-            f" {shares[1]:.0%}; with pieces it is {what}."
+            f" {shares[1]:.0%}; {what}."
         )
     return " ".join(said)
 

@@ -289,9 +289,15 @@ def _worth(known: Mapping[str, list[OperationPoint]]) -> list[str]:
         if name == "NumPy":
             continue
         card = mine[0].task.runtime.device == "gpu"
-        ways = {"with the transfer": MOVED, "without it": WAITED} if card else {"": WAITED}
-        texts = [_from(words, worth_from(mine, known["NumPy"], way)) for words, way in ways.items()]
-        said.append(f"{name} is faster than NumPy {listed(texts)}.")
+        ways = {"with the transfer": MOVED, "without the transfer": WAITED} if card else {"": WAITED}
+        least = {words: worth_from(mine, known["NumPy"], way) for words, way in ways.items()}
+        won = [f"{words} from n = {size:,} on".strip() for words, size in least.items() if size]
+        lost = [f"{words} not certainly at the largest n" for words, size in least.items() if not size]
+        if won:
+            said.append(f"{name} is faster than NumPy {', and '.join([listed(won), *lost])}.")
+        else:
+            either = ", with or without the transfer" if card else ""
+            said.append(f"{name} is not certainly faster than NumPy at the largest n{either}.")
     return said
 
 
@@ -303,10 +309,6 @@ def times(ratio: float) -> str:
     """
     rounded = float(f"{ratio:.2g}")
     return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"
-
-
-def _from(words: str, least: int | None) -> str:
-    return f"{words} from n = {least:,} on".strip() if least else f"{words} not at the largest n".strip()
 
 
 def _mistake(mine: Sequence[OperationPoint], label: str) -> str:

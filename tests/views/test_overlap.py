@@ -30,13 +30,15 @@ def lanes(in_turn_s, in_pieces_s):
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [((6.0, 4.0), "1.5 times as fast"), ((4.0, 6.0), "1.5 times as slow"), ((4.0, 4.0), "as fast")],
+    [
+        ((6.0, 4.0), "with pieces it is 1.5 times as fast"),
+        ((4.0, 6.0), "with pieces it is 1.5 times as slow"),
+        ((4.0, 4.0), "with pieces it is as fast"),
+    ],
 )
 def test_lanes_overlap_in_pieces_only(seconds, words):
     text = view.overlap_sentence([lanes(*seconds)])
-    assert text == (
-        "NumPy: in turn, two stages are at work for 0% of a run, in 2 pieces for 50%; with pieces it is " + words + "."
-    )
+    assert text == ("NumPy: in turn, two stages are at work for 0% of a run, in 2 pieces for 50%; " + words + ".")
     assert view.overlap_sentence([]) == ""
 
 

@@ -63,7 +63,7 @@ def test_what_cannot_be_told_apart_is_not_called_faster():
     alike = [product(NUMPY, 64, waited=1e-5), product(JAX, 64, waited=1e-5, moved=1e-5, returned=1e-5)]
     text = view.product_sentence(alike, "JAX", {})
     assert "not told apart from it: " in text
-    assert "JAX is faster than NumPy not at the largest n." in text
+    assert "JAX is not certainly faster than NumPy at the largest n." in text
     assert "hides nothing that can be told here" in text
     assert "peak" not in text
 
@@ -71,7 +71,16 @@ def test_what_cannot_be_told_apart_is_not_called_faster():
 def test_a_card_is_held_against_numpy_with_and_without_the_transfer():
     card = [product(CARD, 64, waited=2e-6, moved=1e-4, returned=1e-6), product(CARD, 1024, waited=1e-4, moved=1e-3)]
     text = view.product_sentence([*POINTS, *card], "JAX, GPU", {})
-    assert "JAX, GPU is faster than NumPy with the transfer from n = 1,024 on and without it from n = 64 on." in text
+    assert (
+        "JAX, GPU is faster than NumPy with the transfer from n = 1,024 on and without the transfer from n = 64 on."
+        in text
+    )
+    dear = [product(CARD, size, waited=2e-6, moved=1.0) for size in (64, 1024)]
+    text = view.product_sentence([*POINTS, *dear], "JAX, GPU", {})
+    assert "NumPy without the transfer from n = 64 on, and with the transfer not certainly at the largest n." in text
+    slow = [product(CARD, size, waited=1.0, moved=1.0) for size in (64, 1024)]
+    text = view.product_sentence([*POINTS, *slow], "JAX, GPU", {})
+    assert "JAX, GPU is not certainly faster than NumPy at the largest n, with or without the transfer." in text
 
 
 def test_hollow_points_stand_where_they_are_predicted():
