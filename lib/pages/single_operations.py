@@ -266,7 +266,7 @@ def _paint_transfers(known: Known) -> Painted:
 def _paint_first_uses(known: Known) -> Painted:
     chart = _with_legend(first_use.first_chart(known.points, known.names))
     return Painted(
-        {"seconds before the first result, in a fresh process": chart},
+        {"seconds before the first result, and of compiling what made it, in a fresh process": chart},
         first_use.first_sentence(known.points),
         first_use.first_table(known.points),
     )

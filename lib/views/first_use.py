@@ -24,7 +24,7 @@ from lib.views.single_operations import times
 
 @dataclass(frozen=True)
 class StartStage:
-    """A part of the time before a library's first result: the difference of two stages, or one of them."""
+    """A part of a library's first use: the difference of two stages, or one of them."""
 
     label: str
     stage: str
@@ -47,7 +47,7 @@ def stage_s(point: OperationPoint, stage: StartStage) -> float | None:
 
 
 def first_chart(points: Sequence[OperationPoint], names: Sequence[str]) -> Chart:
-    """Stacked seconds of the stages before a first result, a row for each library."""
+    """Stacked seconds of the stages before a first result, and of compiling after it, a row for each library."""
     rows = [
         {"label": point.task.label, "stage": stage.label, "s": seconds_, "order": number}
         for point in points
@@ -82,7 +82,7 @@ def first_chart(points: Sequence[OperationPoint], names: Sequence[str]) -> Chart
         .mark_text(align="left", dx=6, color="currentColor")
         .encode(x="s:Q", y=names_y(names, 170), text="text:N")
     )
-    return Chart(styled(alt.layer(bars, text), height=44 * max(1, len(names))), "stages before the first result")
+    return Chart(styled(alt.layer(bars, text), height=44 * max(1, len(names))), "stages of a first use")
 
 
 def first_sentence(points: Sequence[OperationPoint]) -> str:

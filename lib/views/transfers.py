@@ -72,7 +72,7 @@ def transfers_published(label: str, costs: Mapping[str, Cost]) -> str:
     """HTML: what the article says of a batch's transfer, beside what the fit says of as many bytes."""
     n_bytes, bandwidth, (least, most) = published.BATCH_TRANSFER
     copied = costs.get(COPIED)
-    here = "not measured yet"
+    here = "not measured yet" if copied is None else "at these sizes, more bytes take no more time"
     if copied is not None and copied.grows:
         raw_s = n_bytes * copied.byte_s
         setup = max(copied.latency_s, 0.0) / raw_s

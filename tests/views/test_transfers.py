@@ -54,3 +54,5 @@ def test_what_the_article_calculated_is_not_called_measured():
     assert "calculated there and not measured" in text
     assert "100\u202fμs; the call takes 0.1 times that (JAX, predicted by the fit)" in text
     assert "not measured yet" in view.transfers_published("JAX", {})
+    flat = Cost(1e-5, (9e-6, 1.1e-5), 0.0, (-1e-12, 1e-12))
+    assert "more bytes take no more time" in view.transfers_published("JAX", {"copied": flat})
