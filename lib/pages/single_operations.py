@@ -38,8 +38,8 @@ DEPTHS = range(1, 17)  # sines in one another
 
 
 @dataclass(frozen=True)
-class Known:
-    """What a painter is given: the controls' values, what they ask for, and what is known of it so far."""
+class Asked:
+    """What a painter is given: the values of the controls, what they ask for, and what is known of it so far."""
 
     values: Values
     todo: Sequence[OperationTask]
@@ -53,7 +53,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Painted:
+class Drawing:
     """What a painter gives: figures by their captions, a sentence, and HTML below the notes that all sections have."""
 
     figures: Mapping[str, Chart | str]
@@ -68,14 +68,14 @@ class Section:
     Args:
         controls: Of its panel.
         tasks: What the checked values of the controls ask for, in the order in which it is measured.
-        paint: Draws what is known.
+        paint: Draws what is known of them.
         counted: What its tasks are, in words.
         timed: Whether it measures seconds; else it counts, which nothing can disturb.
     """
 
     controls: Controls
     tasks: Callable[[Values], list[OperationTask]]
-    paint: Callable[[Known], Painted]
+    paint: Callable[[Asked], Drawing]
     counted: str = "sizes and libraries"
     timed: bool = True
 
@@ -167,23 +167,23 @@ def show(name: str, stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) ->
     running = stage.begin_if_new(tuple(todo), values["again"], stage.request(), make)
     (saved,) = stage.began_with
     paint_while_it_runs(
-        stage, running, partial(_paint, section, Known(values, todo, (), stage.store), running, saved, controls.text)
+        stage, running, partial(_paint, section, Asked(values, todo, (), stage.store), running, saved, controls.text)
     )
 
 
-def _paint(section: Section, asked: Known, running: BackgroundTask, saved: bool, controls: str) -> int:
+def _paint(section: Section, asked: Asked, running: BackgroundTask, saved: bool, controls: str) -> int:
     now = running.view()
     points = [item for item in now.items if isinstance(item, OperationPoint)]
-    painted = section.paint(replace(asked, points=points))
+    drawing = section.paint(replace(asked, points=points))
     state, total = layout.saved_or(now.state, saved), len(asked.todo)
     done = f"{len(points)} of {total} {section.counted}" if section.timed else "nothing is timed here"
     records = [record for point in points for record in point.records.values() if section.timed]
     return paint_figures(
         now,
-        painted.figures,
+        drawing.figures,
         layout.state_line(state, len(points), total, now.note or done, now.problem),
-        painted.sentence,
-        view.skipped(points) + layout.disturbed(records) + painted.below,
+        drawing.sentence,
+        view.skipped(points) + layout.disturbed(records) + drawing.below,
         controls,
     )
 
@@ -193,28 +193,28 @@ def _products(values: Values) -> list[OperationTask]:
     return single_operations.products(libraries(), values["largest"], values["precision"], threads)
 
 
-def _paint_products(known: Known) -> Painted:
-    points, largest, label = known.points, known.values["largest"], known.values["library"]
-    peaks = single_operations.peak_rates(points, known.store)
+def _paint_products(asked: Asked) -> Drawing:
+    points, largest, label = asked.points, asked.values["largest"], asked.values["library"]
+    peaks = single_operations.peak_rates(points, asked.store)
     waited, unit = view.lines_of(points, WAITED), "n, of two n × n matrices"
     figures = {
         "seconds of a product, the operands on the device, waited for": view.seconds_chart(
-            waited, largest, "seconds by size and library", known.names, unit
+            waited, largest, "seconds by size and library", asked.names, unit
         ),
         f"seconds by {label}, in all ways": view.seconds_chart(
             view.ways_of(points, label), largest, "seconds by size and way", view.WAY_LABELS, unit
         ),
         "share of the float32 peak measured here": view.share_chart(
-            waited, largest, peaks, known.names, unit, "share of the peak by size and library"
+            waited, largest, peaks, asked.names, unit, "share of the peak by size and library"
         ),
     }
     below = layout.quiet(recorded_gpus.step_note()) + view.products_table(points)
-    return Painted(figures, view.product_sentence(points, label, peaks), below + view.products_published(points, label))
+    return Drawing(figures, view.product_sentence(points, label, peaks), below + view.products_published(points, label))
 
 
-def _paint_sines(known: Known) -> Painted:
-    points, (largest, depth, label) = known.points, (known.values[name] for name in ("largest", "depth", "library"))
-    bandwidths = single_operations.bandwidths(known.store)
+def _paint_sines(asked: Asked) -> Drawing:
+    points, (largest, depth, label) = asked.points, (asked.values[name] for name in ("largest", "depth", "library"))
+    bandwidths = single_operations.bandwidths(asked.store)
     figures = {
         f"seconds of {depth} sines by {label}, in all ways": view.seconds_chart(
             nested_sines.sine_ways_of(points, label),
@@ -227,20 +227,20 @@ def _paint_sines(known: Known) -> Painted:
             nested_sines.bandwidth_lines(points),
             largest,
             bandwidths,
-            known.names,
+            asked.names,
             "elements",
             "share of the memory's bandwidth by size and library",
         ),
     }
-    return Painted(
+    return Drawing(
         figures,
         nested_sines.sine_sentence(points, label, depth, bandwidths),
         nested_sines.sines_table(points) + nested_sines.sines_published(points, label, depth),
     )
 
 
-def _paint_transfers(known: Known) -> Painted:
-    points, largest, label = known.points, known.values["largest"], known.values["library"]
+def _paint_transfers(asked: Asked) -> Drawing:
+    points, largest, label = asked.points, asked.values["largest"], asked.values["library"]
     costs = single_operations.transfer_costs([point for point in points if point.task.label == label])
     ways = list(transfers_view.TRANSFER_WAYS.values())
     figures = {
@@ -253,42 +253,42 @@ def _paint_transfers(known: Known) -> Painted:
             [*costs.values()],
         ),
         "seconds of a copy by all libraries": view.seconds_chart(
-            view.lines_of(points, COPIED), largest, "seconds by size and library", known.names, "bytes"
+            view.lines_of(points, COPIED), largest, "seconds by size and library", asked.names, "bytes"
         ),
     }
-    return Painted(
+    return Drawing(
         figures,
         transfers_view.transfer_sentence(points, label, costs),
         transfers_view.transfers_table(points) + transfers_view.transfers_published(label, costs),
     )
 
 
-def _paint_first_uses(known: Known) -> Painted:
-    chart = _with_legend(first_use.first_chart(known.points, known.names))
-    return Painted(
+def _paint_first_uses(asked: Asked) -> Drawing:
+    chart = _with_legend(first_use.first_chart(asked.points, asked.names))
+    return Drawing(
         {"seconds before the first result, and of compiling what made it, in a fresh process": chart},
-        first_use.first_sentence(known.points),
-        first_use.first_table(known.points),
+        first_use.first_sentence(asked.points),
+        first_use.first_table(asked.points),
     )
 
 
-def _paint_fusions(known: Known) -> Painted:
-    return Painted(
-        {"how many, counted from the compiler's text": _with_legend(fusion.fusion_chart(known.points))},
-        fusion.fusion_sentence(known.points, known.values["depth"]),
+def _paint_fusions(asked: Asked) -> Drawing:
+    return Drawing(
+        {"how many, counted from the compiler's text": _with_legend(fusion.fusion_chart(asked.points))},
+        fusion.fusion_sentence(asked.points, asked.values["depth"]),
         fusion.fusion_published(),
     )
 
 
-def _paint_overlaps(known: Known) -> Painted:
-    most_s = overlap.last_end_s(known.points)
-    points = {point.task: point for point in known.points}
+def _paint_overlaps(asked: Asked) -> Drawing:
+    most_s = overlap.last_end_s(asked.points)
+    points = {point.task: point for point in asked.points}
     figures = {
         f"{task.label}, {way}: the lanes of one run": overlap.lanes_chart(points.get(task), way, most_s)
-        for task in known.todo
+        for task in asked.todo
         for way in (IN_TURN, IN_PIECES)
     }
-    return Painted(figures, overlap.overlap_sentence(known.points), overlap.overlap_published())
+    return Drawing(figures, overlap.overlap_sentence(asked.points), overlap.overlap_published())
 
 
 def _with_legend(chart: Chart) -> str:

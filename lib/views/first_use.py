@@ -98,7 +98,8 @@ def first_sentence(points: Sequence[OperationPoint]) -> str:
     ]
     largest = max(range(len(STAGES) - 1), key=lambda number: before[ordered[-1]][number])
     share = before[ordered[-1]][largest] / sum(before[ordered[-1]])
-    said = [f"{listed(parts)}: {share:.0%} of the latter is “{STAGES[largest].label}”."]
+    which = "the latter" if len(parts) > 1 else "that"
+    said = [f"{listed(parts)}: {share:.0%} of {which} is “{STAGES[largest].label}”."]
     longer = [
         f"{times(ratio.ratio)} times as long with {point.task.label}"
         for point in known

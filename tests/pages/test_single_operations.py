@@ -7,7 +7,7 @@ import pytest
 from lib.experiments.single_operations import OperationPoint
 from lib.pages import single_operations as page
 from lib.pages import streaming
-from lib.pages.single_operations import Known
+from lib.pages.single_operations import Asked
 from lib.pages.streaming import Stage
 from lib.pages.url_state import Address
 from lib.storage.store import Store
@@ -21,7 +21,7 @@ def test_a_section_paints_before_anything_is_measured_and_where_nothing_could_be
     todo = section.tasks(values)
     assert todo
     failed = [OperationPoint(task, why_not="the worker ended") for task in todo]
-    empty, full = (section.paint(Known(values, todo, points, stage.store)) for points in ([], failed))
+    empty, full = (section.paint(Asked(values, todo, points, stage.store)) for points in ([], failed))
     assert empty.figures.keys() == full.figures.keys(), "the figures keep their places"
     assert (empty.sentence, full.sentence) == ("", ""), "nothing is said of what was not measured"
 

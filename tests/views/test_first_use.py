@@ -56,6 +56,7 @@ def test_a_first_use_is_told_stage_by_stage():
     assert "JAX's compiled program has earned its compilation after 6,000 calls." in text
     assert "NumPy's" not in text
     assert view.first_sentence([]) == ""
+    assert "after 152\u202fms: 67% of that is “import”." in view.first_sentence(FIRST[:1])
 
 
 @pytest.mark.parametrize("steady_s", [5e-5, 4e-5])
