@@ -26,7 +26,7 @@ from lib.experiments.input_pipeline import PipelineTask, Raised
 from lib.experiments.parallel_sweeps import Point
 from lib.experiments.peak_rates import measure_ceilings
 from lib.experiments.published import ARTICLE_ARCHITECTURES
-from lib.experiments.single_operations import OperationPoint, OperationTask, free_memory, refused
+from lib.experiments.single_operations import OperationPoint, OperationTask, refused
 from lib.hardware.cores import usable_cores
 from lib.hardware.device_memory import usable_memory_bytes
 from lib.profiling.request import Pipeline
@@ -285,9 +285,12 @@ class Battery:
     def _sizes(self, todo: Sequence[OperationTask], cancel: Cancel) -> Iterator[object]:
         known = single_operations.found(todo, self.store.records(Kind.OPERATION))
         earlier: list[OperationPoint] = []
-        for event in single_operations.measure(todo, known, self.engine, self.store, cancel, self.request):
+        events = single_operations.measure(
+            todo, known, self.engine, self.store, cancel, self.request, usable_memory_bytes
+        )
+        for event in events:
             if isinstance(event, OperationPoint):
-                if event.why_not and refused(event.task, earlier, free_memory) is None:  # it was tried
+                if event.why_not and refused(event.task, earlier, usable_memory_bytes) is None:  # it was tried
                     yield self._mark(event.task, event.task.label, event.why_not)
                 earlier.append(event)
             yield event
@@ -354,7 +357,7 @@ def unanswered(todo: Sequence[OperationTask], records: Sequence[Record]) -> bool
     known = single_operations.found(todo, records)
     earlier: list[OperationPoint] = []
     for task in todo:
-        point = known.get(task) or refused(task, earlier, free_memory)
+        point = known.get(task) or refused(task, earlier, usable_memory_bytes)
         if point is None:
             return True
         earlier.append(point)

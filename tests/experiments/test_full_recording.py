@@ -168,8 +168,7 @@ def two_libraries(monkeypatch):
     monkeypatch.setattr(
         battery_module.input_pipeline, "unavailable", lambda one: None if one in both else "it is not installed"
     )
-    monkeypatch.setattr(battery_module.single_operations, "free_memory", lambda _: 1e12)
-    monkeypatch.setattr(battery_module, "free_memory", lambda _: 1e12)
+    monkeypatch.setattr(battery_module, "usable_memory_bytes", lambda _: 1e12)
     return both
 
 
@@ -238,8 +237,7 @@ def test_an_operation_and_a_feed_that_fail_are_marked_and_left(tmp_path, two_lib
 
 
 def test_a_size_beyond_this_machine_is_not_left(tmp_path, two_libraries, monkeypatch):
-    for module in (battery_module, battery_module.single_operations):
-        monkeypatch.setattr(module, "free_memory", lambda _: 1e6)
+    monkeypatch.setattr(battery_module, "usable_memory_bytes", lambda _: 1e6)
     engine = Examined()
     battery = Battery(engine, Store(tmp_path / "store.sqlite"), Cancel(), two_libraries)
     answered(battery, ("single operations",))
