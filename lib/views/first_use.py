@@ -71,7 +71,7 @@ def first_chart(points: Sequence[OperationPoint], names: Sequence[str]) -> Chart
             y=names_y(names, 170),
             order="order:Q",
             color=alt.Color(
-                "stage:N", scale=colors, sort=labels_, legend=alt.Legend(orient="top", title=None, columns=3)
+                "stage:N", scale=colors, sort=labels_, legend=alt.Legend(orient="top", title=None, columns=2)
             ),
             tooltip=["label:N", "stage:N", alt.Tooltip("s:Q", format=".3~s", title="seconds")],
         )

@@ -72,7 +72,7 @@ def fusion_chart(points: Sequence[OperationPoint]) -> Chart:
                 "kind:N",
                 scale=alt.Scale(domain=kinds, range=ordered_palette(len(kinds))),
                 sort=kinds,
-                legend=alt.Legend(orient="top", title=None, columns=3),
+                legend=alt.Legend(orient="top", title=None, columns=2),
             ),
             tooltip=["label:N", "kind:N", alt.Tooltip("n:Q", title="how many")],
         )

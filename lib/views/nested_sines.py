@@ -114,4 +114,4 @@ def sines_published(points: Sequence[OperationPoint], label: str, depth: int) ->
         f"Published: “{published.OPERATIONS_ARTICLE}”, “approximately”, of a size that it does not say. It finds a card"
         " slower than a processor at 2³² elements, the transfer included."
     )
-    return table(["figure", "published", "measured here"], rows) + quiet(note)
+    return table(["figure", "published", "measured here"], rows, "compare") + quiet(note)

@@ -379,4 +379,4 @@ def products_published(points: Sequence[OperationPoint], label: str) -> str:
         f" “{published.OVERHEAD_ARTICLE}” (the seconds). Without a card, “there and back” is what the library copies"
         " within main memory."
     )
-    return table(["figure", "published", "measured here"], rows) + quiet(note)
+    return table(["figure", "published", "measured here"], rows, "compare") + quiet(note)

@@ -80,4 +80,4 @@ def transfers_published(label: str, costs: Mapping[str, Cost]) -> str:
     said = f"{seconds(n_bytes / bandwidth)} at {bandwidth / 1e9:.0f} GB/s; the setup takes {least} to {most} times that"
     rows = [[f"{n_bytes / 1e3:.0f} kB, a batch of 32 images", said, here]]
     note = f"Published: “{published.OVERHEAD_ARTICLE}”, calculated there and not measured."
-    return table(["transfer", "published", "here"], rows) + quiet(note)
+    return table(["transfer", "published", "here"], rows, "compare") + quiet(note)
