@@ -64,7 +64,7 @@ PANELS = {
     "traps": traps.panel,
     "feed": input_pipeline.feeds_panel,
     "live": trace_of_a_step.live_panel,
-    "file": lambda address, _stage: trace_of_a_step.file_panel(address, (), None),
+    "file": lambda address, _stage: trace_of_a_step.file_panel(address, (), None, trace_of_a_step.Choices()),
     "count": parallel_sweeps.count_panel,
     "mixed": parallel_sweeps.mixed_panel,
     **{name: partial(single_operations.panel, name) for name in single_operations.sections()},
