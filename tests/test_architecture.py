@@ -121,5 +121,5 @@ def test_tests_stand_in_the_room_of_what_they_test(file):
     if inside in ("deploy", "benchmarks"):  # beside lib
         assert (ROOT / inside).is_dir()
     else:
-        rooms = (inside, "backends.stacked") if inside == "backends" else (inside,)
+        rooms = (inside, "backends.stacked", "backends.webgpu") if inside == "backends" else (inside,)
         assert any(f"lib.{room}.{name}" in MODULES for room in rooms) or name in TOGETHER.get(inside, ())

@@ -25,6 +25,13 @@ CHUNK_S = 0.06
 VALIDATION_SLICE = 2_000  # bounds the memory of an evaluation: 4,096 activations of 12,000 images are 200 MB
 
 
+class CannotTrain(ValueError):
+    """A backend cannot make this training, which its figures show before anything is allocated; or cannot train at all.
+
+    The text is a sentence for the person: what was expected, what came, and what to do.
+    """
+
+
 @dataclass(frozen=True)
 class FirstCall:
     """The one-time cost before steady training: building the model, tracing, compiling or loading compiled code."""

@@ -12,7 +12,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lib.backends.registry import BACKENDS, JAX_PRECISION, Runtime
+from lib.backends.registry import ADAPTERS, BACKENDS, JAX_PRECISION, Runtime
+from lib.hardware import webgpu
 from lib.hardware.nvidia_smi import cards, driver_version
 from lib.timing.diagnosis import Observed, gpu_not_registered
 
@@ -46,6 +47,8 @@ def card_of(runtime: Runtime) -> CardFacts | None:
     """
     if runtime.device == "cpu":
         return None
+    if runtime.device in ADAPTERS:
+        return _adapter(runtime)
     label, why = BACKENDS[runtime.backend].label, ""
     try:
         answer = _ASK[BACKENDS[runtime.backend].worker](runtime.precision)
@@ -61,6 +64,19 @@ def card_of(runtime: Runtime) -> CardFacts | None:
             " unset what sets its precision (NVIDIA_TF32_OVERRIDE, CUPY_TF32, TORCH_ALLOW_TF32_CUBLAS_OVERRIDE)"
         )
     return CardFacts(answer.names[0], driver_version(), answer.precision, answer.memory_bytes)
+
+
+def _adapter(runtime: Runtime) -> CardFacts:
+    """WebGPU's, which knows no other precision."""
+    try:
+        adapter = webgpu.described(webgpu.open_adapter(runtime.device))
+    except LookupError as error:
+        label = BACKENDS[runtime.backend].label
+        raise WrongDevice(
+            f"“{label}” was asked for the {webgpu.KINDS[runtime.device]}, and {error}; look whether its driver answers"
+        ) from error
+    name = f"{adapter.name} ({', '.join(filter(None, [webgpu.KINDS[adapter.kind], adapter.vendor]))})"
+    return CardFacts(name, adapter.driver, runtime.precision)
 
 
 def _jax(_precision: str) -> _Answer:

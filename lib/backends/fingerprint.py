@@ -50,7 +50,7 @@ def _read() -> tuple[dict[Path, State], str]:
                 states[path] = _state(path)  # before it is read, so that a change meanwhile is noticed
                 states.setdefault(path.parent, _state(path.parent))  # a new module may appear in it
                 contents[path] = path.read_bytes()
-                with suppress(SyntaxError):  # half-edited; the change is in its content anyway
+                with suppress(SyntaxError):  # half-edited, or a kernel; the change is in its content anyway
                     waiting += _imports(compile(contents[path], path, "exec"))
     total = hashlib.sha256()
     for path in sorted(contents):
@@ -59,13 +59,15 @@ def _read() -> tuple[dict[Path, State], str]:
 
 
 def _files_of(module: str) -> list[Path]:
-    """A module's file, and those of its parent packages, which are imported first; none if outside `lib`."""
+    """A module's file, its parent packages', which are imported first, and the kernels that lie in these; none if
+    outside `lib`."""
     names = module.split(".")
     if names[0] != "lib":
         return []
     places = [ROOT.joinpath(*names[:depth]) for depth in range(1, len(names) + 1)]
     files = [*(place / "__init__.py" for place in places), places[-1].with_suffix(".py")]
-    return [file for file in files if file.is_file()]
+    kernels = [kernel for place in places if place.is_dir() for kernel in place.glob("*.wgsl")]
+    return [file for file in files if file.is_file()] + kernels
 
 
 def _imports(code: CodeType) -> Iterator[str]:

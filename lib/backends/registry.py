@@ -14,9 +14,13 @@ from types import MappingProxyType
 from lib.backends import cuda
 from lib.backends.base import Train
 from lib.backends.environments import HERE, Environment, environment_in
+from lib.formatting import listed
+from lib.hardware import webgpu
 from lib.hardware.nvidia_smi import cards, nvidia_driver_answers
 
-DEVICES = ("cpu", "gpu")
+DEVICES = ("cpu", "gpu")  # the processor, and NVIDIA's card by CUDA
+ADAPTERS = tuple(webgpu.KINDS)  # the devices of WebGPU alone, which knows the cards of every vendor
+ALL_DEVICES = DEVICES + ADAPTERS
 # How the factors of a product of float32 matrices are rounded: not at all, to 10 bits after the point, or to 7. Sums
 # are of float32 in each. Processors are asked for float32 only.
 PRECISIONS = ("float32", "tf32", "bfloat16")
@@ -185,11 +189,60 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 side_by_side=False,
                 taken_apart=False,
             ),
+            Backend(
+                "webgpu-operation",
+                "WebGPU, waiting for each operation",
+                "#a65d57",
+                "webgpu",
+                "with_webgpu",
+                "train_by_operation",
+                ("wgpu",),
+                "pip install wgpu",
+                ADAPTERS,
+                taken_apart=False,
+            ),
+            Backend(
+                "webgpu-step",
+                "WebGPU, one submission a step",
+                "#c4577a",
+                "webgpu",
+                "with_webgpu",
+                "train_by_step",
+                ("wgpu",),
+                "pip install wgpu",
+                ADAPTERS,
+                taken_apart=False,
+            ),
+            Backend(
+                "webgpu-chunk",
+                "WebGPU, one submission for many steps",
+                "#7a67b0",
+                "webgpu",
+                "with_webgpu",
+                "train_by_chunk",
+                ("wgpu",),
+                "pip install wgpu",
+                ADAPTERS,
+                taken_apart=False,
+            ),
+            Backend(
+                "webgpu-kernel",
+                "WebGPU, one kernel for many steps",
+                "#5f7fc0",
+                "webgpu",
+                "with_webgpu",
+                "train_in_one_kernel",
+                ("wgpu",),
+                "pip install wgpu",
+                ADAPTERS,
+                taken_apart=False,
+            ),
         )
     }
 )
 
 DEFAULT = "jax-epoch"
+_WHERE = {"cpu": "", "gpu": ", GPU"} | {kind: f", {words}" for kind, words in webgpu.KINDS.items()}
 INSTALL_AGAIN = "run `make install` again, which adds it"
 
 
@@ -206,8 +259,11 @@ class Runtime:
             raise ValueError(
                 f"backend: expected one of {', '.join(BACKENDS)}, got {self.backend!r}; choose one of these"
             )
-        if self.device not in DEVICES:
-            raise ValueError(f"device: expected cpu or gpu, got {self.device!r}; choose one of these")
+        if self.device not in ALL_DEVICES:
+            raise ValueError(
+                f"device: expected {' or '.join(DEVICES)}, or {', '.join(ADAPTERS)} for WebGPU, got {self.device!r};"
+                " choose one of these"
+            )
         offered = BACKENDS[self.backend].precisions if self.device == "gpu" else PRECISIONS[:1]
         if self.precision not in offered:
             raise ValueError(f"precision: expected {' or '.join(offered)}, got {self.precision!r}; choose one of these")
@@ -217,12 +273,17 @@ class Runtime:
         """Its name for people; float32, in which all are compared, goes without saying."""
         precision = {"tf32": ", TF32"}.get(self.precision, f", {self.precision}")
         rounded = precision if self.precision != PRECISIONS[0] else ""
-        return BACKENDS[self.backend].label + (", GPU" if self.device == "gpu" else "") + rounded
+        return BACKENDS[self.backend].label + _WHERE[self.device] + rounded
 
     @property
-    def place(self) -> tuple[str, int, int]:
+    def on_gpu(self) -> bool:
+        """Whether it runs on a graphics card, by CUDA or by WebGPU; a software adapter is none."""
+        return self.device not in ("cpu", webgpu.SOFTWARE)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
         """Its place in a list of runtimes: those on a CPU first, then by precision, then in the order of the table."""
-        return self.device, PRECISIONS.index(self.precision), list(BACKENDS).index(self.backend)
+        return ALL_DEVICES.index(self.device), PRECISIONS.index(self.precision), list(BACKENDS).index(self.backend)
 
     @property
     def address(self) -> str:
@@ -256,15 +317,24 @@ class Unavailable:
 
 
 def all_runtimes() -> list[Runtime]:
-    """Every backend on each of its devices, in float32; and in the other precisions that this machine's GPU has."""
+    """Every backend on each of its devices, in float32; and in the other precisions that this machine's GPU has.
+
+    Of WebGPU's devices those whose adapter is there; where none is, the first stands for all of them.
+    """
     on_gpu = PRECISIONS if any(card.compute_capability >= OLDEST_WITH_TF32 for card in cards()[:1]) else PRECISIONS[:1]
     return [
         Runtime(backend.key, device, precision)
-        for device in DEVICES
+        for device in (*DEVICES, *(_adapters() or ADAPTERS[:1]))
         for precision in (on_gpu if device == "gpu" else PRECISIONS[:1])
         for backend in BACKENDS.values()
         if device in backend.devices and precision in backend.precisions
     ]
+
+
+def _adapters() -> list[str]:
+    """The kinds of adapter that are there, in the order of `ADAPTERS`."""
+    found = {adapter.kind for adapter in webgpu.adapters()}
+    return [kind for kind in ADAPTERS if kind in found]
 
 
 def unavailable(runtime: Runtime) -> Unavailable | None:
@@ -285,8 +355,12 @@ def unavailable(runtime: Runtime) -> Unavailable | None:
         return Unavailable(f"{reason} in {backend.cuda_environment}", f"{INSTALL_AGAIN} for Python 3.11 to 3.13")
     if backend.programs and not any(shutil.which(name) for name in backend.programs):
         return Unavailable(f"it compiles with {backend.programs[0]}, which is not on the path", backend.remedy)
-    if runtime.device not in backend.devices:
+    if runtime.device == "cpu" and "cpu" not in backend.devices:
         return Unavailable("it runs on graphics cards only, not on a processor", "choose it on a GPU")
+    if runtime.device not in backend.devices:
+        return Unavailable(f"it runs on {listed(backend.devices)} only", "choose another device")
+    if runtime.device in ADAPTERS:
+        return _no_adapter(runtime.device)
     if runtime.device == "cpu":
         return None
     built_for = cuda.BUILDS[backend.worker](environment)
@@ -295,6 +369,18 @@ def unavailable(runtime: Runtime) -> Unavailable | None:
     if problem := cuda.driver_problem(built_for):
         return Unavailable(problem, "update the driver")
     return None
+
+
+def _no_adapter(kind: str) -> Unavailable | None:
+    if kind in _adapters():
+        return None
+    if kind == webgpu.SOFTWARE and not webgpu.software_allowed():
+        reason = "a software adapter computes on the processor, and says nothing of a GPU's speed"
+        return Unavailable(reason, f"set {webgpu.SOFTWARE_ALLOWED}=1 to run it all the same")
+    others = [adapter.name for adapter in webgpu.adapters() if adapter.kind not in ADAPTERS]
+    beside = f", only {', '.join(others)}, of which nobody can say what it is" if others else ""
+    reason = f"WebGPU finds no {webgpu.KINDS[kind]} on this machine{beside}"
+    return Unavailable(reason, "install its driver (on Linux the one for Vulkan), or use a machine that has one")
 
 
 def usable_runtimes() -> list[Runtime]:
@@ -323,6 +409,8 @@ def versions(runtime: Runtime) -> str:
         found[name] = next(filter(None, map(environment.version, packages)), "")
     if runtime.device == "gpu":
         found |= cuda.versions_on_a_card(environment, "jax" in needs)
+    elif runtime.device in ADAPTERS:
+        found |= {adapter.name: adapter.driver for adapter in webgpu.adapters() if adapter.kind == runtime.device}
     return ", ".join(f"{name} {version}" for name, version in found.items() if version)
 
 

@@ -76,7 +76,9 @@ def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
     }
     if not product or not copy:
         return None
-    on_card = (int(one.measurement.median_s) for one in known if one.is_about({"name": "cache", "device": "gpu"}))
+    on_card = (
+        int(one.measurement.median_s) for one in known if one.is_about({"name": "cache", "device": runtime.device})
+    )
     cache_bytes = last_level_cache_bytes() if runtime.device == "cpu" else max(on_card, default=0)
     return Ceilings(product, copy, dispatch_s, cache_bytes)
 

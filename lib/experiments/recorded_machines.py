@@ -99,7 +99,7 @@ class Machine:
     @property
     def has_gpu(self) -> bool:
         """Whether it was timed on a GPU."""
-        return any(runtime.device == "gpu" for runtime in self.runtimes)
+        return any(runtime.on_gpu for runtime in self.runtimes)
 
     @cached_property
     def dates(self) -> tuple[str, str]:
@@ -399,7 +399,7 @@ def recorded_gpus() -> tuple[Machine, ...]:
 
 def gpu_runtimes(machine: Machine) -> list[Runtime]:
     """The machine's runtimes that were timed on its GPU."""
-    return [runtime for runtime in machine.runtimes if runtime.device == "gpu"]
+    return [runtime for runtime in machine.runtimes if runtime.on_gpu]
 
 
 def named(machine: Machine) -> str:

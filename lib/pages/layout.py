@@ -277,7 +277,7 @@ def _how_swept(results: Results) -> str:
         text += f" Up to {earlier} epochs of a training were saved earlier and continued: their seconds date from then."
     for card in sorted(results.cards, key=lambda card: card.precision):
         text += (
-            f" The graphics card, as the library itself names it: {html.escape(card.name)}, driver"
+            f" The device, as the library itself names it: {html.escape(card.name)}, driver"
             f" {html.escape(card.driver or 'unknown')}, products in {card.precision}."
         )
     if together > 1:

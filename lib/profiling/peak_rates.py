@@ -6,7 +6,7 @@ Runs in a worker, because a ceiling must have the same library, threads and inst
 # pyright: reportMissingImports=false
 # PyTorch is optional.
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,11 +15,18 @@ import numpy as np
 from lib.backends.registry import BACKENDS
 from lib.hardware.cuda_driver import l2_cache_bytes
 from lib.profiling.harness import Row
+from lib.spec import N_PIXELS
 from lib.timing.measurement import Config, Ended, Measurement, Step, Sync, measure, no_wait
 
 # Of the products' square matrices; the best rate of these counts. On a fast card the smallest takes hardly longer than
 # its call.
-SIDES = {"cpu": (2048,), "gpu": (2048, 4096, 8192)}
+SIDES: Mapping[str, tuple[int, ...]] = {
+    "cpu": (2048,),
+    "gpu": (2048, 4096, 8192),
+    "discrete": (2048, 4096),
+    "integrated": (1024, 2048),
+    "software": (128,),
+}
 COPY_BYTES = 256 * 2**20  # far beyond any processor's cache
 CONFIG = Config(warm_up_s=0.1, min_time_s=0.2, max_time_s=1.2, spread_target=0.05)
 
@@ -41,7 +48,7 @@ def probe(backend: str, device: str) -> Iterator[Row | None]:
 
     Args:
         backend: Key of the backend.
-        device: `cpu` or `gpu`.
+        device: A device that it runs on.
 
     Yields:
         `product`, `copy` or `dispatch`, its measurement, and the work of one step: floating-point operations, bytes, or
@@ -156,6 +163,34 @@ def _cupy(_device: str) -> Makers:
     return {"product": product, "copy": copy, "dispatch": dispatch}
 
 
+def _webgpu(device: str) -> Makers:
+    """The product is this project's own kernel: WebGPU comes with none."""
+    from lib.backends.webgpu.description import product as of_matrices
+    from lib.backends.webgpu.execution import Execution, Images, gpu
+
+    on = gpu(device)
+    no_images = Images.upload(on, np.zeros((2, N_PIXELS), np.float32), np.zeros(2, np.int32))
+
+    def done(_: object) -> None:
+        on.wait()
+
+    def product(side: int) -> Probe:
+        program = of_matrices(side)
+        run = Execution(on, program, no_images, 1, f"A product of {side:,} by {side:,}")
+        return Probe(lambda: run.submit(0), done, float(program.flops))
+
+    def copy() -> Probe:
+        n_bytes = min(COPY_BYTES, on.largest_bytes)
+        source, target = on.buffer(n_bytes, "A copy"), on.buffer(n_bytes, "A copy")
+        return Probe(lambda: on.copy(source, target, n_bytes), done, 2.0 * n_bytes)
+
+    def dispatch() -> Probe:
+        run = Execution(on, of_matrices(1), no_images, 1, "An empty call")
+        return Probe(lambda: run.perform(0), no_wait, 1.0)
+
+    return {"product": product, "copy": copy, "dispatch": dispatch}
+
+
 _MAKERS: dict[str, Callable[[str], Makers]] = {
     "numpy": _numpy,
     "jax": _jax,
@@ -164,4 +199,5 @@ _MAKERS: dict[str, Callable[[str], Makers]] = {
     "keras-jax": _jax,
     "keras-torch": _torch,
     "keras-tensorflow": _tensorflow,
+    "webgpu": _webgpu,
 }

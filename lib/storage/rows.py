@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import BACKENDS, DEVICES, PRECISIONS, Runtime
+from lib.backends.registry import ALL_DEVICES, BACKENDS, PRECISIONS, Runtime
 from lib.hardware.optional import Meta, ValidationError, convert, defstruct
 from lib.spec import MAX_EPOCHS, Network, Training
 from lib.storage.records import Curve, Kind, Record
@@ -102,7 +102,7 @@ ADDED: Mapping[str, Mapping[str, tuple[int, object]]] = {
     "measurements": {"clocks": (4, ""), "command": (4, "")},
 }
 # What a measurement of a kind must say of its subject, or nothing can be made of it; and what any may say.
-_DEVICE, _WORK = Literal[DEVICES], Annotated[float, Meta(ge=MIN_S, le=MAX_NUMBER)]
+_DEVICE, _WORK = Literal[ALL_DEVICES], Annotated[float, Meta(ge=MIN_S, le=MAX_NUMBER)]
 SUBJECTS: Mapping[str, Mapping[str, Any]] = {
     Kind.RACE: {"backend": str, "device": _DEVICE, "batch_size": Count, "hidden": str},
     Kind.ANATOMY: {"name": str, "work": _WORK},
@@ -123,7 +123,7 @@ _EVERY_SUBJECT = {
 # What is expected, in words, where the type itself does not say enough.
 _WORDS = {
     "block_s": "seconds from 0 on",
-    "device": f"a device of {', '.join(DEVICES)}",
+    "device": f"a device of {', '.join(ALL_DEVICES)}",
     "ended": f"an end of {', '.join(Ended.__members__)}",
     "every": "1 or more steps a loss",
     "first_call_s": f"seconds, at most {MAX_S:g}",

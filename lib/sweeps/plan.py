@@ -93,7 +93,7 @@ class Plan:
     def limits(self, runtime: Runtime) -> Limits:
         """What a stack may use on this runtime's device: a share of the memory that a training can have there."""
         free_bytes = MEMORY_SHARE * usable_memory_bytes(runtime.device)
-        limits = cost_model.limits_of(runtime, free_bytes, CACHE_BYTES[runtime.device])
+        limits = cost_model.limits_of(runtime, free_bytes, CACHE_BYTES.get(runtime.device, 0))
         return replace(limits, max_waste=self.options.max_waste)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lib.formatting import justified, sentence
+from lib.hardware.webgpu import SOFTWARE
 from lib.timing.disturbance import STEAL_SHARE
 
 COUNTED_SHARE = 0.1  # how much one-time costs may add to an average before it misleads
@@ -104,7 +105,9 @@ def unsynchronised_timing(observed: Observed) -> Finding | None:
 
 def tiny_work_on_a_gpu(observed: Observed) -> Finding | None:
     arithmetic_s, step_s = observed.arithmetic_s, observed.step_s
-    if observed.device != "gpu" or arithmetic_s is None or step_s is None or arithmetic_s >= TINY_SHARE * step_s:
+    if observed.device in ("cpu", SOFTWARE) or arithmetic_s is None or step_s is None:
+        return None
+    if arithmetic_s >= TINY_SHARE * step_s:
         return None
     cpu_step_s = observed.cpu_step_s
     beside = f" The processor takes {_s(cpu_step_s)}." if cpu_step_s is not None else ""

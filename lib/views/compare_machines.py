@@ -263,7 +263,7 @@ def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine]) -> st
     alone = [one.work.name for one in judged if len(one.by_speed) == 1]
     said += [f"For {listed(unsure)} it cannot be told which of the first two is quicker."] if unsure else []
     said += [f"Only one machine has figures for {listed(alone)}."] if alone else []
-    gpu = [one for one in judged if one.by_speed[0].runtime.device == "gpu"]
+    gpu = [one for one in judged if one.by_speed[0].runtime.on_gpu]
     if gpu and len(gpu) < len(judged):
         said.append(f"A graphics card wins {len(gpu)} of {len(judged)}.")
     return " ".join(said)

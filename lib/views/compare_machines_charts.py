@@ -46,7 +46,7 @@ def _epoch_rows(machine: Machine) -> list[dict]:
             "s": one.middle,
             "low": one.low,
             "high": one.high,
-            "device": runtime.device,
+            "device": "gpu" if runtime.on_gpu else "cpu",
             "shown": interval(one),
         }
         for runtime in machine.runtimes
@@ -84,7 +84,7 @@ def legend(machines: Sequence[Machine]) -> str:
     order = sorted(runtimes, key=lambda runtime: runtime.place)
     entries = [
         '<span class="compare-key"><i style="border-top: 3px'
-        f' {"dashed" if runtime.device == "gpu" else "solid"} {runtime.color}"></i>{html.escape(runtime.label)}</span>'
+        f' {"dashed" if runtime.on_gpu else "solid"} {runtime.color}"></i>{html.escape(runtime.label)}</span>'
         for runtime in order
     ]
     return f'<p class="compare-legend">{"".join(entries)}</p>'

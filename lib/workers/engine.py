@@ -280,7 +280,7 @@ class Engine:
 
     def watch(self, runtime: Runtime) -> Watch:
         """A watch for what is timed on this runtime's device; the engine's own workers count as no disturbance."""
-        return Watch(*self.pids().values(), gpu=runtime.device == "gpu")
+        return Watch(*self.pids().values(), gpu=runtime.on_gpu)
 
     @contextmanager
     def turn(self, request: AnyRequest | None = None) -> Iterator[Turn]:

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import IO
 
-from lib.backends.base import Epoch, Event, FirstCall, Parameters, Steps, no_parameters
+from lib.backends.base import CannotTrain, Epoch, Event, FirstCall, Parameters, Steps, no_parameters
 from lib.backends.cuda import lost_card
 from lib.backends.devices import CardFacts, WrongDevice, card_of
 from lib.backends.known_answer import WrongNumbers, verify
@@ -126,7 +126,7 @@ def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
     try:
         data, card = _get_ready(runtime)
         verify(runtime, data)
-    except (DataError, ImportError, MemoryError, OSError, WrongDevice, WrongNumbers) as error:
+    except (CannotTrain, DataError, ImportError, MemoryError, OSError, WrongDevice, WrongNumbers) as error:
         connection.send(Failed(str(error)))
         return
     connection.send(About(os.getpid(), data.facts, versions(runtime), card))
@@ -164,7 +164,7 @@ def _advance(job_id: int, contents: Iterator, control: _Control, connection: Con
             connection.send(Answer(job_id, content))
             if isinstance(content, End):
                 return content is not End.PAUSED
-    except (WrongNumbers, NotMeasured) as error:
+    except (CannotTrain, WrongNumbers, NotMeasured) as error:
         connection.send(Answer(job_id, Failed(str(error))))
     except Exception as error:  # any library's: the page gets a sentence, the terminal the traceback
         if not isinstance(error, MemoryError):

@@ -1,6 +1,7 @@
 """Every backend through one table: the float64 reference, one another, and the contract."""
 
 import os
+from functools import partial
 
 # One process here holds all backends, so Keras is tested on JAX in it, and on TensorFlow through its worker.
 os.environ["KERAS_BACKEND"] = "jax"
@@ -11,14 +12,19 @@ import pytest
 from lib.backends import reference
 from lib.backends.base import Epoch, FirstCall, Steps
 from lib.backends.registry import BACKENDS, load_train
+from lib.hardware.webgpu import SOFTWARE
 from lib.spec import Network, Training
 from tests.conftest import where_installed
 from tests.cupy_stand_in import in_cupys_place
+from tests.software_adapter import needs_software_adapter
 
 ON_A_CARD = [key for key, backend in BACKENDS.items() if backend.devices == ("gpu",)]
-IN_PROCESS = (
-    where_installed(key for key in BACKENDS if key not in ("keras-tensorflow", "keras-torch", *ON_A_CARD)) + ON_A_CARD
-)
+BY_WEBGPU = [key for key, backend in BACKENDS.items() if SOFTWARE in backend.devices]
+IN_PROCESS = [
+    *where_installed(key for key in BACKENDS if key not in ("keras-tensorflow", "keras-torch", *ON_A_CARD, *BY_WEBGPU)),
+    *ON_A_CARD,
+    *(pytest.param(key, marks=needs_software_adapter) for key in BY_WEBGPU),
+]
 NETWORKS = [Network(()), Network((16,)), Network((1,)), Network((32, 16, 8))]
 
 
@@ -43,6 +49,12 @@ def keras_promotes(request):
         jax.config.update(name, choice)
 
 
+def train_of(key: str):
+    """The backend's training function, with the device that it has here."""
+    device = "gpu" if key in ON_A_CARD else SOFTWARE if key in BY_WEBGPU else "cpu"
+    return partial(load_train(key), device=device)
+
+
 def losses_of(events) -> np.ndarray:
     return np.concatenate([event.losses for event in events if isinstance(event, Steps)])
 
@@ -51,7 +63,7 @@ def losses_of(events) -> np.ndarray:
 @pytest.mark.parametrize("key", IN_PROCESS)
 def test_twenty_steps_agree_with_float64(key, network, small_data):
     training = Training(network, learning_rate=0.1, batch_size=32, epochs=1)
-    events = list(load_train(key)(training, small_data))
+    events = list(train_of(key)(training, small_data))
     expected, parameters = reference.train(training, small_data, 20)
     np.testing.assert_allclose(losses_of(events)[:20], expected, atol=1e-5)
     for (weights, biases), (weights_64, biases_64) in zip(events[-1].parameters(), parameters, strict=True):
@@ -62,7 +74,7 @@ def test_twenty_steps_agree_with_float64(key, network, small_data):
 @pytest.mark.parametrize("key", IN_PROCESS)
 def test_an_epoch_agrees_between_backends(key, small_data):
     training = Training(Network((24,)), learning_rate=0.05, batch_size=8, epochs=2)
-    events = list(load_train(key)(training, small_data))
+    events = list(train_of(key)(training, small_data))
     others = list(load_train("numpy")(training, small_data))
     np.testing.assert_allclose(losses_of(events), losses_of(others), rtol=2e-3, atol=2e-4)
     assert events[-1].validation_accuracy == pytest.approx(others[-1].validation_accuracy, abs=0.01)
@@ -72,7 +84,7 @@ def test_an_epoch_agrees_between_backends(key, small_data):
 @pytest.mark.parametrize("key", IN_PROCESS)
 def test_the_contract(key, small_data):
     training = Training(Network((8,)), batch_size=100, epochs=2)  # 640 images: six batches, 40 images dropped
-    events = list(load_train(key)(training, small_data))
+    events = list(train_of(key)(training, small_data))
     assert isinstance(events[0], FirstCall)
     epochs = [event for event in events if isinstance(event, Epoch)]
     assert [epoch.epoch for epoch in epochs] == [0, 1]
@@ -89,7 +101,7 @@ def test_the_contract(key, small_data):
 
 @pytest.mark.parametrize("key", IN_PROCESS)
 def test_state_goes_in_and_comes_out(key, small_data):
-    train = load_train(key)
+    train = train_of(key)
     whole = list(train(Training(Network((8,)), epochs=2), small_data))
     first = list(train(Training(Network((8,)), epochs=1), small_data))
     middle = first[-1].parameters()
@@ -105,7 +117,7 @@ def test_state_goes_in_and_comes_out(key, small_data):
 @pytest.mark.parametrize("key", IN_PROCESS)
 def test_divergence_is_marked_and_ends_the_training(key, small_data):
     training = Training(Network((64, 64)), learning_rate=1000.0, epochs=3)
-    events = list(load_train(key)(training, small_data))
+    events = list(train_of(key)(training, small_data))
     epochs = [event for event in events if isinstance(event, Epoch)]
     assert len(epochs) == 1
     losses = losses_of(events)
@@ -116,7 +128,7 @@ def test_divergence_is_marked_and_ends_the_training(key, small_data):
 
 @pytest.mark.parametrize("key", IN_PROCESS)
 def test_stopping_is_not_asking_for_more(key, small_data):
-    events = load_train(key)(Training(Network((8,)), batch_size=1, epochs=50), small_data)
+    events = train_of(key)(Training(Network((8,)), batch_size=1, epochs=50), small_data)
     for _ in range(3):
         next(events)
     events.close()

@@ -53,6 +53,7 @@ def edit(path) -> None:
         "profiling/with_torch.py",
         "backends/with_cupy.py",
         "backends/stacked/train.py",
+        "backends/webgpu/product.wgsl",
         "profiling/request.py",
         "sweeps/process_pool.py",
         "workers/worker.py",

@@ -6,12 +6,14 @@ import lib.backends.registry as table
 from lib.backends import cuda
 from lib.backends.environments import Environment
 from lib.backends.registry import (
+    ADAPTERS,
     BACKENDS,
     Runtime,
     all_runtimes,
     unavailable,
     versions,
 )
+from lib.hardware import webgpu
 from lib.hardware.nvidia_smi import Card
 
 
@@ -78,6 +80,71 @@ def test_a_runtime_says_what_to_do_about_it(driver, monkeypatch):
     gap = unavailable(Runtime("jax-epoch", "gpu"))
     assert gap is not None
     assert "without CUDA" in gap.reason
+
+
+@pytest.fixture
+def adapters(monkeypatch):
+    """WebGPU finds what the test says, and is installed: `adapters("integrated", "VirtualGPU")`."""
+
+    def found(*kinds: str) -> None:
+        listed = tuple(webgpu.Adapter(kind, f"a {kind}", "somebody", "1.2") for kind in kinds)
+        monkeypatch.setattr(webgpu, "asked", lambda _: listed)
+
+    monkeypatch.setattr(table, "_installed", lambda *_: True)
+    monkeypatch.delenv(webgpu.SOFTWARE_ALLOWED, raising=False)
+    found()
+    return found
+
+
+def test_each_kind_of_adapter_is_a_device_of_its_own(adapters):
+    adapters("integrated", "discrete")
+    by_webgpu = [runtime for runtime in all_runtimes() if runtime.device in ADAPTERS]
+    assert len(by_webgpu) == 2 * len([one for one in BACKENDS.values() if one.devices == ADAPTERS])
+    assert all(unavailable(runtime) is None and runtime.on_gpu for runtime in by_webgpu)
+    assert "WebGPU, one submission a step, integrated GPU" in [runtime.label for runtime in by_webgpu]
+    assert len({runtime.process for runtime in by_webgpu}) == 2
+    assert [runtime.place for runtime in all_runtimes()] == sorted(runtime.place for runtime in all_runtimes())
+    gap = unavailable(Runtime("jax-epoch", "discrete"))
+    assert gap is not None
+    assert gap.reason == "it runs on cpu and gpu only"
+
+
+def test_a_software_adapter_is_none_of_them_unless_somebody_asks_for_it(adapters, monkeypatch):
+    adapters("software")
+    on_it = Runtime("webgpu-step", "software")
+    assert {runtime.device for runtime in all_runtimes()} == {"cpu", "gpu", "discrete"}
+    gap = unavailable(on_it)
+    assert gap is not None
+    assert "says nothing of a GPU's speed" in gap.reason
+    assert gap.remedy.startswith("set WEBGPU_SOFTWARE=1")
+    monkeypatch.setenv(webgpu.SOFTWARE_ALLOWED, "1")
+    assert unavailable(on_it) is None
+    assert on_it in all_runtimes()
+    assert not on_it.on_gpu
+    assert on_it.label.endswith("software adapter")
+
+
+def test_without_an_adapter_or_with_one_of_unknown_type_it_is_said(adapters, monkeypatch):
+    (gap,) = {unavailable(runtime) for runtime in all_runtimes() if runtime.device in ADAPTERS}
+    assert gap is not None
+    assert gap.reason == "WebGPU finds no discrete GPU on this machine"
+    adapters("VirtualGPU")
+    gap = unavailable(Runtime("webgpu-step", "discrete"))
+    assert gap is not None
+    assert "only a VirtualGPU, of which nobody can say what it is" in gap.reason
+    monkeypatch.setattr(table, "_installed", lambda *_: False)
+    gap = unavailable(Runtime("webgpu-step", "discrete"))
+    assert gap is not None
+    assert gap.reason == "wgpu is not installed"
+
+
+def test_the_driver_of_an_adapter_is_among_the_versions(adapters):
+    adapters("integrated")
+    versions.cache_clear()
+    try:
+        assert versions(Runtime("webgpu-step", "integrated")).endswith(", a integrated 1.2")
+    finally:
+        versions.cache_clear()
 
 
 def test_what_knows_only_cards_is_not_offered_on_a_processor(monkeypatch):

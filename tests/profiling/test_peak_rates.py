@@ -4,11 +4,13 @@ import time
 
 import pytest
 
-from lib.backends.registry import BACKENDS
+from lib.backends.registry import ALL_DEVICES, BACKENDS
+from lib.hardware.webgpu import SOFTWARE
 from lib.profiling import peak_rates
 from lib.profiling.peak_rates import SIDES, Probe, probe
 from lib.timing.measurement import Config, no_wait
 from tests.cupy_stand_in import in_cupys_place
+from tests.software_adapter import needs_software_adapter
 
 QUICK = Config(warm_up_s=0.0, min_time_s=0.002, max_time_s=0.02, min_blocks=3)
 
@@ -28,6 +30,15 @@ def test_every_library_has_its_probes():
     from lib.profiling.peak_rates import _MAKERS
 
     assert set(_MAKERS) == {backend.worker for backend in BACKENDS.values()}
+    assert set(SIDES) == set(ALL_DEVICES)
+
+
+@needs_software_adapter
+def test_an_adapter_is_probed_by_the_kernels_that_train_on_it(monkeypatch):
+    monkeypatch.setattr(peak_rates, "SIDES", {SOFTWARE: (40,)})
+    found = rows_of("webgpu-step", SOFTWARE)
+    assert list(found) == ["product", "copy", "dispatch"]
+    assert found["product"][2] == 2.0 * 40**3
 
 
 @pytest.mark.parametrize(("device", "tried", "best"), [("gpu", [2048, 4096, 8192], 4096), ("cpu", [2048], 2048)])

@@ -1,0 +1,39 @@
+// What begins and ends a step.
+
+// Copies the images of the batch that is due, (rows, 784), to the operation's result.
+fn take_batch(operation: Operation, group: u32, groups: u32, lane: u32) {
+  let first = first_image() * N_PIXELS;
+  let low = arrayLength(&images_low);
+  for (var place = group * LANES + lane; place < operation.rows * N_PIXELS; place += groups * LANES) {
+    let pixel = first + place;
+    if pixel < low {
+      memory[operation.result + place] = images_low[pixel];
+    } else {
+      memory[operation.result + place] = images_high[pixel - low];
+    }
+  }
+}
+
+var<workgroup> sums: array<vec2f, LANES>;
+
+// Sums what the images of the batch have left, and goes on to the next batch. For one workgroup.
+fn end_step(operation: Operation, lane: u32) {
+  var sum = vec2f();  // of the losses, and of the images that were classified correctly
+  for (var image = lane; image < operation.rows; image += LANES) {
+    sum += vec2f(memory[operation.losses + image], memory[operation.losses + operation.rows + image]);
+  }
+  sums[lane] = sum;
+  workgroupBarrier();
+  for (var half = LANES / 2u; half > 0u; half /= 2u) {
+    if lane < half {
+      sums[lane] += sums[lane + half];
+    }
+    workgroupBarrier();
+  }
+  if lane == 0u {
+    let done = schedule[0];
+    results[2u * done] = sums[0].x / f32(operation.rows);
+    results[2u * done + 1u] = sums[0].y;
+    schedule[0] = done + 1u;
+  }
+}

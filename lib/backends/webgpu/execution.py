@@ -1,0 +1,272 @@
+"""Executes a `Program` by `wgpu`: buffers, pipelines, and four ways to launch the same operations."""
+
+# pyright: reportMissingImports=false
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import wgpu
+
+from lib.backends.base import CannotTrain, Parameters
+from lib.backends.webgpu.description import BUFFERS, OPERATION_BYTES, Program, sources
+from lib.hardware.webgpu import open_adapter
+from lib.spec import N_CLASSES, N_PIXELS
+
+_STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+_LIMITS = ("max-storage-buffer-binding-size", "max-buffer-size")
+
+
+class Gpu:
+    """An adapter that is open, with the kernels compiled for it.
+
+    Raises:
+        CannotTrain: The driver does not compile them; what it says.
+    """
+
+    def __init__(self, kind: str) -> None:
+        adapter = open_adapter(kind)
+        self.name: str = adapter.info["device"]
+        limits = {name: adapter.limits[name] for name in _LIMITS}
+        self.device = adapter.request_device_sync(required_limits=limits)
+        self.queue = self.device.queue
+        self.largest_bytes: int = min(limits.values())  # of a buffer that a kernel uses
+        uniform, shared = {"type": "uniform"}, [{"type": one} for one in BUFFERS.values()]
+        self.shared = self._layout(shared)
+        self.one_operation = self._layout([uniform | {"has_dynamic_offset": True}])
+        self.all_operations = self._layout([{"type": "read-only-storage"}, uniform])
+        self._modules: dict[str, Any] = {}
+        self._pipelines: dict[str, Any] = {}
+
+    def pipeline(self, kernel: str) -> Any:
+        """One of `KERNELS`, or `steps`, compiled when it is first asked for."""
+        if kernel not in self._pipelines:
+            name = "whole_steps" if kernel == "steps" else "dispatched"
+            own = self.all_operations if kernel == "steps" else self.one_operation
+            layout = self.device.create_pipeline_layout(bind_group_layouts=[self.shared, own])
+            try:
+                if name not in self._modules:
+                    self._modules[name] = self.device.create_shader_module(label=name, code=sources()[name])
+                compute = {"module": self._modules[name], "entry_point": kernel}
+                self._pipelines[kernel] = self.device.create_compute_pipeline(layout=layout, compute=compute)
+            except wgpu.GPUError as error:
+                said = " ".join(str(error).split())[:300]
+                raise CannotTrain(
+                    f"{self.name} does not compile the kernel “{kernel}” ({name}.wgsl), which says: {said}; update its"
+                    " driver, or choose another way of launching"
+                ) from error
+        return self._pipelines[kernel]
+
+    def buffer(self, contents: np.ndarray | int, what: str, usage: int = _STORAGE) -> Any:
+        """A buffer of so many bytes, all zero, or with these contents; at least 16 bytes.
+
+        Raises:
+            CannotTrain: The adapter does not allow one so large; nothing was allocated.
+        """
+        n_bytes = max(16, contents if isinstance(contents, int) else contents.nbytes)
+        if n_bytes > self.largest_bytes:
+            raise CannotTrain(
+                f"{what} needs one buffer of {n_bytes / 2**20:,.0f} MiB, and {self.name} allows at most"
+                f" {self.largest_bytes / 2**20:,.0f} MiB; choose a smaller network or batch"
+            )
+        made = self.device.create_buffer(size=n_bytes, usage=usage)
+        if not isinstance(contents, int):
+            self.queue.write_buffer(made, 0, contents)
+        return made
+
+    def wait(self) -> None:
+        """Block until everything that was submitted is done."""
+        # Not public; the public `on_submitted_work_done_sync` raises a TypeError in wgpu 0.32.
+        self.device._poll_wait()
+
+    def copy(self, source: Any, target: Any, n_bytes: int) -> None:
+        """Copy the first bytes of a buffer to another one, on the device, without waiting."""
+        encoder = self.device.create_command_encoder()
+        encoder.copy_buffer_to_buffer(source, 0, target, 0, n_bytes)
+        self.queue.submit([encoder.finish()])
+
+    def group(self, layout: Any, *buffers: Any, n_bytes: int | None = None) -> Any:
+        """A bind group of whole buffers, or of the first bytes of each."""
+        entries = [
+            {"binding": index, "resource": {"buffer": one, "offset": 0, "size": n_bytes or one.size}}
+            for index, one in enumerate(buffers)
+        ]
+        return self.device.create_bind_group(layout=layout, entries=entries)
+
+    def _layout(self, buffers: list[dict]) -> Any:
+        entries = [
+            {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": one}
+            for index, one in enumerate(buffers)
+        ]
+        return self.device.create_bind_group_layout(entries=entries)
+
+
+@contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """What wgpu says on several lines, of which the first names no cause, as one."""
+    try:
+        yield
+    except wgpu.GPUError as error:
+        raise RuntimeError(" ".join(str(error).split())) from error
+
+
+@lru_cache(maxsize=2)
+def gpu(kind: str) -> Gpu:
+    """The adapter of this kind, opened once; see `lib.backends.webgpu.adapters`."""
+    return Gpu(kind)
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images and labels on the device; some that count for nothing fill the last slice of an evaluation."""
+
+    low: Any
+    high: Any
+    labels: Any
+    n: int
+
+    @classmethod
+    def upload(cls, gpu: Gpu, x: np.ndarray, y: np.ndarray, multiple: int = 1) -> "Images":
+        """Images (n, 784) in float32 and labels (n,), filled up to a multiple of so many."""
+        padding = -len(x) % multiple
+        labels = np.concatenate([y.astype(np.uint32), np.full(padding, N_CLASSES, np.uint32)])
+        half = (len(x) + 1) // 2
+        high = np.concatenate([x[half:], np.zeros((padding, N_PIXELS), np.float32)]) if padding else x[half:]
+        what = f"Half of the {len(x):,} images"
+        return cls(gpu.buffer(x[:half], what), gpu.buffer(high, what), gpu.buffer(labels, "The labels"), len(x))
+
+
+class Execution:
+    """A program on a device, ready to run.
+
+    Args:
+        gpu: Where.
+        program: What.
+        images: What its batches are taken from.
+        most_steps: That are scheduled at once.
+        what: Names it in an error.
+
+    Raises:
+        CannotTrain: It needs a larger buffer than the adapter allows; nothing was allocated.
+    """
+
+    def __init__(self, gpu: Gpu, program: Program, images: Images, most_steps: int, what: str) -> None:
+        self.gpu, self.program = gpu, program
+        self.memory = gpu.buffer(program.memory_bytes, what)
+        self._schedule = gpu.buffer(4 * (1 + most_steps), what)
+        self._results = gpu.buffer(8 * most_steps, what)
+        shared = (self.memory, images.low, images.high, images.labels, self._schedule, self._results)
+        self._shared = gpu.group(gpu.shared, *shared)
+        words = np.zeros((len(program.operations), OPERATION_BYTES // 4), np.uint32)
+        for index, operation in enumerate(program.operations):
+            words[index, : len(operation.words)] = operation.words
+        uniform = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
+        operations = gpu.buffer(words, what, uniform | _STORAGE)
+        self._n_steps = gpu.buffer(np.zeros(4, np.uint32), what, uniform)
+        self._one = gpu.group(gpu.one_operation, operations, n_bytes=OPERATION_BYTES)
+        self._all = gpu.group(gpu.all_operations, operations, self._n_steps)
+
+    def schedule(self, first_images: np.ndarray) -> None:
+        """The first image of each batch of the steps that come; their results are kept from 0 on."""
+        self.gpu.queue.write_buffer(self._schedule, 0, np.concatenate([[0], first_images]).astype(np.uint32))
+
+    def results(self, first: int, n: int) -> np.ndarray:
+        """Of these steps (n, 2): the mean loss, and the number of images that were classified correctly."""
+        read = self.gpu.queue.read_buffer(self._results, 8 * first, 8 * n)
+        return np.frombuffer(read, np.float32).reshape(n, 2).copy()
+
+    def read(self, region: str) -> np.ndarray:
+        """A region's matrix, copied to host memory."""
+        where = self.program.regions[region]
+        n_bytes = 4 * where.shape[0] * where.shape[1]
+        read = self.gpu.queue.read_buffer(self.memory, 4 * where.first, n_bytes)
+        return np.frombuffer(read, np.float32).reshape(where.shape).copy()
+
+    def write(self, region: str, matrix: np.ndarray) -> None:
+        """Fill a region."""
+        where = self.program.regions[region]
+        self.gpu.queue.write_buffer(self.memory, 4 * where.first, np.ascontiguousarray(matrix, np.float32))
+
+    def set(self, parameters: Parameters, learning_rate: float) -> None:
+        """The state that a training starts from."""
+        self.write("rate", np.full((1, 1), learning_rate))
+        for layer, (weights, biases) in enumerate(parameters, 1):
+            self.write(f"layer {layer}", np.vstack([weights, biases]))
+
+    def parameters(self) -> Parameters:
+        """The current parameters, copied to host memory."""
+        layers = [self.read(name) for name in self.program.regions if name.startswith("layer ")]
+        return [(layer[:-1].copy(), layer[-1].copy()) for layer in layers]
+
+    def copy_parameters(self, other: "Execution") -> None:
+        """Take over another program's parameters, on the device."""
+        self.gpu.copy(other.memory, self.memory, self.program.parameter_bytes)
+
+    def compile(self, in_one_kernel: bool = False) -> None:
+        """Compile the kernels that it uses."""
+        for kernel in ["steps"] if in_one_kernel else dict.fromkeys(one.kernel for one in self.program.operations):
+            self.gpu.pipeline(kernel)
+
+    def waiting_after_each_operation(self, n_steps: int) -> None:
+        """Submit every operation by itself, and wait for it before the next one."""
+        for _ in range(n_steps):
+            for index in range(len(self.program.operations)):
+                self.perform(index)
+
+    def perform(self, index: int) -> None:
+        """Submit one operation of the program, and wait for it."""
+        self.submit(index)
+        self.gpu.wait()
+
+    def submit(self, index: int) -> None:
+        """Submit one operation of the program, without waiting."""
+        self._submit(lambda launch: self._launch(launch, index))
+
+    def one_submission_a_step(self, n_steps: int) -> None:
+        """Submit the operations of a step together; wait once, for all steps."""
+        for _ in range(n_steps):
+            self._submit(self._launch_all)
+        self.gpu.wait()
+
+    def one_submission(self, n_steps: int) -> None:
+        """Submit the operations of all steps together, and wait."""
+
+        def launch_all(launch: Any) -> None:
+            for _ in range(n_steps):
+                self._launch_all(launch)
+
+        self._submit(launch_all)
+        self.gpu.wait()
+
+    def one_kernel(self, n_steps: int) -> None:
+        """Launch one kernel that makes all steps, in one workgroup, and wait."""
+        self.gpu.queue.write_buffer(self._n_steps, 0, np.array([n_steps, 0, 0, 0], np.uint32))
+
+        def launch_steps(launch: Any) -> None:
+            launch.set_pipeline(self.gpu.pipeline("steps"))
+            launch.set_bind_group(1, self._all)
+            launch.dispatch_workgroups(1)
+
+        self._submit(launch_steps)
+        self.gpu.wait()
+
+    def _submit(self, launches: Callable[[Any], None]) -> None:
+        encoder = self.gpu.device.create_command_encoder()
+        launch = encoder.begin_compute_pass()
+        launch.set_bind_group(0, self._shared)
+        launches(launch)
+        launch.end()
+        self.gpu.queue.submit([encoder.finish()])
+
+    def _launch_all(self, launch: Any) -> None:
+        for index in range(len(self.program.operations)):
+            self._launch(launch, index)
+
+    def _launch(self, launch: Any, index: int) -> None:
+        operation = self.program.operations[index]
+        launch.set_pipeline(self.gpu.pipeline(operation.kernel))
+        launch.set_bind_group(1, self._one, [index * OPERATION_BYTES])
+        launch.dispatch_workgroups(operation.groups)

@@ -1,0 +1,63 @@
+"""A step as data: what Python and a browser launch, and that it says what the kernels understand."""
+
+import re
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from lib.backends.webgpu import description
+from lib.backends.webgpu.description import FIELDS, HERE, KERNELS, MAX_GROUPS, Program, evaluation, sources, step
+from lib.spec import MAX_HIDDEN_LAYERS, MAX_WIDTH, Network
+
+WGSL = "\n".join(file.read_text() for file in sorted(HERE.glob("*.wgsl")))
+NETWORKS = [Network(()), Network((1,)), Network((128,)), Network((32, 16, 8))]
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.label)
+@pytest.mark.parametrize("batch_size", [1, 33])
+def test_every_region_has_a_place_of_its_own(network, batch_size):
+    for program in (step(network, batch_size), step(network, batch_size, fused=False), evaluation(network, batch_size)):
+        places = sorted((one.first, one.shape[0] * one.shape[1]) for one in program.regions.values())
+        assert all(first + size <= after for (first, size), (after, _) in pairwise(places))
+        assert 4 * sum(places[-1]) <= program.memory_bytes
+        assert all(first % description.ALIGNMENT == 0 for first, _ in places)
+
+
+def test_an_evaluation_finds_the_parameters_where_a_step_left_them():
+    training, other = step(Network((32, 16)), 7), evaluation(Network((32, 16)), 2_000)
+    assert training.parameter_bytes == other.parameter_bytes
+    for name in ("rate", "layer 1", "layer 2", "layer 3"):
+        assert training.regions[name] == other.regions[name]
+
+
+def test_a_fused_step_with_one_hidden_layer_has_at_most_eight_operations():
+    fused, apart = step(Network((128,)), 32), step(Network((128,)), 32, fused=False)
+    assert len(fused.operations) <= 8 < len(apart.operations)
+    assert len({one.name for one in apart.operations}) == len(apart.operations)
+
+
+def test_a_browser_gets_everything_as_json():
+    program = step(Network((16,)), 32)
+    assert msgspec.json.decode(msgspec.json.encode(program), type=Program) == program
+
+
+@pytest.mark.parametrize("batch_size", [1, 48_000])
+def test_no_dispatch_has_more_workgroups_than_every_adapter_allows(batch_size):
+    program = step(Network((MAX_WIDTH,) * MAX_HIDDEN_LAYERS), batch_size)
+    assert all(1 <= one.groups <= MAX_GROUPS for one in program.operations)
+    assert all(word < 2**32 for one in program.operations for word in one.words)
+
+
+def test_the_kernels_mean_the_same_by_their_numbers():
+    struct = re.search(r"struct Operation \{(.*?)\n\}", WGSL, re.DOTALL)
+    assert struct is not None
+    assert re.findall(r"(\w+): u32", struct[1]) == list(FIELDS)
+    numbers = dict(re.findall(r"const (\w+) = (\w+?)u?;", WGSL))
+    for name in ("LANES", "TILE", "NOTHING", "STORE", "RELU", "RELU_GRADIENT", "DESCEND"):
+        assert int(numbers[name], 0) == getattr(description, name), name
+    entries = re.findall(r"fn (\w+)\(\s*@builtin", sources()["dispatched"])
+    assert tuple(entries) == KERNELS
+    called = {name: re.search(rf"fn {name}\([^{{]*\{{\s*(\w+)\(", sources()["dispatched"]) for name in KERNELS}
+    by_number = re.findall(r"(?:case \d+u|default): \{ (\w+)\(", sources()["whole_steps"])
+    assert by_number == [found[1] for found in called.values() if found is not None]

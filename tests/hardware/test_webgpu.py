@@ -1,0 +1,84 @@
+"""Which adapters WebGPU reaches: asked in another process, told apart by kind, software only where it is asked for."""
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from lib.hardware import webgpu
+from lib.hardware.webgpu import KINDS, SOFTWARE, SOFTWARE_ALLOWED, Adapter, adapters
+from tests.software_adapter import needs_software_adapter
+
+LISTED = [
+    Adapter("integrated", "Intel Iris Xe", "intel", "Mesa 25.2"),
+    Adapter("discrete", "NVIDIA RTX 4070", "nvidia", "580.65"),
+    Adapter("integrated", "another", "amd", "Mesa 25.2"),
+    Adapter("software", "llvmpipe", "llvmpipe", "Mesa 25.2"),
+    Adapter("VirtualGPU", "Virtio-GPU", "virtio", "Mesa 25.2"),
+]
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch):
+    """What was found before is not known, and this process has not loaded `wgpu`."""
+    webgpu.asked.cache_clear()
+    monkeypatch.delitem(sys.modules, "wgpu", raising=False)
+    monkeypatch.delenv(SOFTWARE_ALLOWED, raising=False)
+    monkeypatch.setattr(webgpu, "_has_device_file", lambda: True)
+    monkeypatch.setattr(webgpu, "find_spec", lambda _: object())
+    yield
+    webgpu.asked.cache_clear()
+
+
+@pytest.fixture
+def asking(monkeypatch):
+    """Other processes answer as the test says; how often one was asked."""
+    state = SimpleNamespace(times=0, answer=json.dumps([vars(one) for one in LISTED]))
+
+    def run(command, **_):
+        state.times += 1
+        if isinstance(state.answer, Exception):
+            raise state.answer
+        return subprocess.CompletedProcess(command, 0, stdout=state.answer)
+
+    monkeypatch.setattr(webgpu.subprocess, "run", run)
+    return state
+
+
+def test_the_first_of_each_kind_counts_and_software_is_none_of_them(asking, monkeypatch):
+    found = {adapter.kind: adapter.name for adapter in adapters()}
+    assert found["discrete"] == "NVIDIA RTX 4070"
+    assert found["integrated"] == "Intel Iris Xe"
+    assert SOFTWARE not in found
+    monkeypatch.setenv(SOFTWARE_ALLOWED, "1")
+    assert {adapter.kind for adapter in adapters()} & set(KINDS) == set(KINDS)
+    adapters()
+    assert asking.times == 2, "once for each of the two settings"
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "no JSON", "[{}]", OSError("no such file"), subprocess.TimeoutExpired("python", 20)]
+)
+def test_a_process_that_does_not_answer_finds_nothing(asking, answer):
+    asking.answer = answer
+    assert adapters() == ()
+
+
+def test_nobody_is_asked_without_wgpu_or_where_linux_shows_no_device(asking, monkeypatch):
+    monkeypatch.setattr(webgpu, "find_spec", lambda _: None)
+    assert adapters() == ()
+    monkeypatch.setattr(webgpu, "find_spec", lambda _: object())
+    monkeypatch.setattr(webgpu, "_has_device_file", lambda: False)
+    webgpu.asked.cache_clear()
+    assert adapters() == ()
+    assert asking.times == 0
+
+
+@needs_software_adapter
+def test_a_software_adapter_is_found_and_says_what_it_is(monkeypatch):
+    monkeypatch.setenv(SOFTWARE_ALLOWED, "1")
+    (adapter,) = [one for one in adapters() if one.kind == SOFTWARE]
+    assert adapter.name
+    assert adapter.driver
