@@ -32,9 +32,10 @@ from lib.data.mnist import Data
 from lib.spec import Network, Training
 
 Launch = Callable[[Execution, int], None]  # makes so many steps, and waits for them
-# A workgroup runs on one of a card's many processors, and drivers end a kernel that takes seconds: a step that is to be
-# made by one has at most so many operations. So have the first steps together, before their pace is known.
-MAX_FLOPS = 5e8
+# A workgroup runs on one of a card's many processors, and drivers end a kernel that takes seconds (Windows after two):
+# a step that one kernel is to make has at most so many operations.
+MAX_FLOPS_IN_ONE_KERNEL = 2e9
+FIRST_FLOPS = 5e8  # of the first steps together, before their pace is known
 
 
 @lru_cache(maxsize=2)
@@ -68,10 +69,10 @@ def _events(
     clock = time.perf_counter
     started = clock()
     program, what = step(training.network, training.batch_size), _named(training)
-    if launch is Execution.one_kernel and program.flops > MAX_FLOPS:
+    if launch is Execution.one_kernel and program.flops > MAX_FLOPS_IN_ONE_KERNEL:
         raise CannotTrain(
-            f"one kernel is one workgroup, which is given at most {MAX_FLOPS / 1e6:,.0f} million"
-            f" operations a step, and {what} takes {program.flops / 1e6:,.0f} million; choose a smaller network or"
+            f"one kernel is one workgroup, which is given at most {MAX_FLOPS_IN_ONE_KERNEL / 1e9:g} billion"
+            f" operations a step, and {what} takes {program.flops / 1e9:.3g} billion; choose a smaller network or"
             " batch, or another way of launching"
         )
     on, n_steps = gpu(device), training.steps_per_epoch(len(data.x_train))
@@ -89,7 +90,7 @@ def _events(
 
     def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
         n = next_chunk(len(starts) - done, step_s)
-        n = n if step_s is not None else min(n, max(1, int(MAX_FLOPS / program.flops)))
+        n = n if step_s is not None else min(n, max(1, int(FIRST_FLOPS / program.flops)))
         before = clock()
         if done == 0:
             run.schedule(starts)
