@@ -199,7 +199,6 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("wgpu",),
                 "pip install wgpu",
                 ADAPTERS,
-                taken_apart=False,
             ),
             Backend(
                 "webgpu-step",
@@ -211,7 +210,6 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("wgpu",),
                 "pip install wgpu",
                 ADAPTERS,
-                taken_apart=False,
             ),
             Backend(
                 "webgpu-chunk",
@@ -223,7 +221,6 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("wgpu",),
                 "pip install wgpu",
                 ADAPTERS,
-                taken_apart=False,
             ),
             Backend(
                 "webgpu-kernel",
@@ -235,7 +232,6 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("wgpu",),
                 "pip install wgpu",
                 ADAPTERS,
-                taken_apart=False,
             ),
         )
     }

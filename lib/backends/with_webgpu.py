@@ -31,7 +31,7 @@ from lib.backends.webgpu.execution import Execution, Gpu, Images, errors_in_one_
 from lib.data.mnist import Data
 from lib.spec import Network, Training
 
-Launch = Callable[[Execution, int], None]  # makes so many steps, and waits for them
+Launch = Callable[[Execution, int], None]  # makes so many steps; one of `LAUNCHES`
 # A workgroup runs on one of a card's many processors, and drivers end a kernel that takes seconds (Windows after two):
 # a step that one kernel is to make has at most so many operations.
 MAX_FLOPS_IN_ONE_KERNEL = 2e9
@@ -54,7 +54,7 @@ def _train(
     parameters: Parameters | None = None,
     first_epoch: int = 0,
 ) -> Iterator[Event]:
-    """See `lib.backends.base`; `launch` is one of `Execution`'s ways.
+    """See `lib.backends.base`.
 
     Raises:
         CannotTrain: The network, or its batch, is beyond the adapter's limits, or what one kernel should make.
@@ -95,6 +95,7 @@ def _events(
         if done == 0:
             run.schedule(starts)
         launch(run, n)
+        on.wait()
         chunk_s = clock() - before
         return run.results(done, n)[:, 0], chunk_s
 
@@ -102,10 +103,16 @@ def _events(
     yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, run.parameters)
 
 
-train_by_operation = partial(_train, Execution.waiting_after_each_operation)
-train_by_step = partial(_train, Execution.one_submission_a_step)
-train_by_chunk = partial(_train, Execution.one_submission)
-train_in_one_kernel = partial(_train, Execution.one_kernel)
+LAUNCHES: dict[str, Launch] = {
+    "webgpu-operation": Execution.waiting_for_each_operation,
+    "webgpu-step": Execution.one_submission_a_step,
+    "webgpu-chunk": Execution.one_submission,
+    "webgpu-kernel": Execution.one_kernel,
+}
+train_by_operation = partial(_train, LAUNCHES["webgpu-operation"])
+train_by_step = partial(_train, LAUNCHES["webgpu-step"])
+train_by_chunk = partial(_train, LAUNCHES["webgpu-chunk"])
+train_in_one_kernel = partial(_train, LAUNCHES["webgpu-kernel"])
 
 
 def _evaluate(validation: Execution, trained: Execution, x: Images) -> tuple[float, float]:

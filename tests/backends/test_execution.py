@@ -128,7 +128,7 @@ def test_every_operation_agrees_with_float64_and_writes_nothing_else(gpu, images
 
     for index, operation in enumerate(running.program.operations):
         expected = OneOperation(operation, memory(), int(starts[0])).memory
-        running.perform(index)
+        running.submit(index)
         np.testing.assert_allclose(memory(), expected, rtol=2e-5, atol=2e-6, err_msg=operation.name)
     losses = running.read("losses")
     (loss, correct), *_ = running.results(0, 1).tolist()
@@ -141,16 +141,17 @@ def test_every_operation_agrees_with_float64_and_writes_nothing_else(gpu, images
 def test_every_way_of_launching_makes_the_same_steps(gpu, images, hidden, batch_size):
     """To the bit, as each number is the sum of the same numbers in the same order."""
     from lib.backends.webgpu.description import step
+    from lib.backends.with_webgpu import LAUNCHES
 
     network, found = Network(tuple(hidden)), []
     starts = batch_starts(N_IMAGES, batch_size, 3, 0)[:5]
-    for way in ("waiting_after_each_operation", "one_submission_a_step", "one_submission", "one_kernel"):
+    for launch in LAUNCHES.values():
         running = execution(gpu, images, step(network, batch_size))
         running.set(initial_parameters(network, 3), 0.1)
         running.schedule(starts)
         for part in (len(starts) // 2, len(starts) - len(starts) // 2):
             if part:
-                getattr(running, way)(part)
+                launch(running, part)
         found.append((running.results(0, len(starts)), running.parameters()))
     for results, parameters in found[1:]:
         np.testing.assert_array_equal(results, found[0][0])

@@ -16,7 +16,8 @@ fn take_batch(operation: Operation, group: u32, groups: u32, lane: u32) {
 
 var<workgroup> sums: array<vec2f, LANES>;
 
-// Sums what the images of the batch have left, and goes on to the next batch. For one workgroup.
+// Sums what the images of the batch have left, and goes on to the next batch, after the last to the first. For one
+// workgroup.
 fn end_step(operation: Operation, lane: u32) {
   var sum = vec2f();  // of the losses, and of the images that were classified correctly
   for (var image = lane; image < operation.rows; image += LANES) {
@@ -34,6 +35,6 @@ fn end_step(operation: Operation, lane: u32) {
     let done = schedule[0];
     results[2u * done] = sums[0].x / f32(operation.rows);
     results[2u * done + 1u] = sums[0].y;
-    schedule[0] = done + 1u;
+    schedule[0] = (done + 1u) % (arrayLength(&schedule) - 1u);
   }
 }

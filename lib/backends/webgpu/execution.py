@@ -61,12 +61,12 @@ class Gpu:
         return self._pipelines[kernel]
 
     def buffer(self, contents: np.ndarray | int, what: str, usage: int = _STORAGE) -> Any:
-        """A buffer of so many bytes, all zero, or with these contents; at least 16 bytes.
+        """A buffer of so many bytes, all zero, or with these contents.
 
         Raises:
             CannotTrain: The adapter does not allow one so large; nothing was allocated.
         """
-        n_bytes = max(16, contents if isinstance(contents, int) else contents.nbytes)
+        n_bytes = max(4, contents if isinstance(contents, int) else contents.nbytes)
         if n_bytes > self.largest_bytes:
             raise CannotTrain(
                 f"{what} needs one buffer of {n_bytes / 2**20:,.0f} MiB, and {self.name} allows at most"
@@ -165,12 +165,15 @@ class Execution:
             words[index, : len(operation.words)] = operation.words
         uniform = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
         operations = gpu.buffer(words, what, uniform | _STORAGE)
-        self._n_steps = gpu.buffer(np.zeros(4, np.uint32), what, uniform)
+        self._n_steps = gpu.buffer(np.zeros(1, np.uint32), what, uniform)
         self._one = gpu.group(gpu.one_operation, operations, n_bytes=OPERATION_BYTES)
         self._all = gpu.group(gpu.all_operations, operations, self._n_steps)
 
     def schedule(self, first_images: np.ndarray) -> None:
-        """The first image of each batch of the steps that come; their results are kept from 0 on."""
+        """The first image of each batch of the steps that come, whose results are kept from 0 on.
+
+        After the last step of `most_steps` the first comes again.
+        """
         self.gpu.queue.write_buffer(self._schedule, 0, np.concatenate([[0], first_images]).astype(np.uint32))
 
     def results(self, first: int, n: int) -> np.ndarray:
@@ -210,60 +213,54 @@ class Execution:
         for kernel in ["steps"] if in_one_kernel else dict.fromkeys(one.kernel for one in self.program.operations):
             self.gpu.pipeline(kernel)
 
-    def waiting_after_each_operation(self, n_steps: int) -> None:
+    def waiting_for_each_operation(self, n_steps: int) -> None:
         """Submit every operation by itself, and wait for it before the next one."""
         for _ in range(n_steps):
             for index in range(len(self.program.operations)):
-                self.perform(index)
-
-    def perform(self, index: int) -> None:
-        """Submit one operation of the program, and wait for it."""
-        self.submit(index)
-        self.gpu.wait()
-
-    def submit(self, index: int) -> None:
-        """Submit one operation of the program, without waiting."""
-        self._submit(lambda launch: self._launch(launch, index))
+                self.submit(index)
+                self.gpu.wait()
 
     def one_submission_a_step(self, n_steps: int) -> None:
-        """Submit the operations of a step together; wait once, for all steps."""
+        """Submit the operations of a step together, without waiting."""
         for _ in range(n_steps):
-            self._submit(self._launch_all)
-        self.gpu.wait()
+            self.gpu.queue.submit([self.encoded(1)])
 
     def one_submission(self, n_steps: int) -> None:
-        """Submit the operations of all steps together, and wait."""
-
-        def launch_all(launch: Any) -> None:
-            for _ in range(n_steps):
-                self._launch_all(launch)
-
-        self._submit(launch_all)
-        self.gpu.wait()
+        """Submit the operations of all steps together, without waiting."""
+        self.gpu.queue.submit([self.encoded(n_steps)])
 
     def one_kernel(self, n_steps: int) -> None:
-        """Launch one kernel that makes all steps, in one workgroup, and wait."""
-        self.gpu.queue.write_buffer(self._n_steps, 0, np.array([n_steps, 0, 0, 0], np.uint32))
+        """Launch one kernel that makes all steps, in one workgroup, without waiting."""
+        self.gpu.queue.write_buffer(self._n_steps, 0, np.array([n_steps], np.uint32))
 
         def launch_steps(launch: Any) -> None:
             launch.set_pipeline(self.gpu.pipeline("steps"))
             launch.set_bind_group(1, self._all)
             launch.dispatch_workgroups(1)
 
-        self._submit(launch_steps)
-        self.gpu.wait()
+        self.gpu.queue.submit([self._encoded(launch_steps)])
 
-    def _submit(self, launches: Callable[[Any], None]) -> None:
+    def submit(self, index: int) -> None:
+        """Submit one operation of the program, without waiting."""
+        self.gpu.queue.submit([self._encoded(lambda launch: self._launch(launch, index))])
+
+    def encoded(self, n_steps: int) -> Any:
+        """The commands of so many steps, ready to be submitted, once."""
+
+        def launch_all(launch: Any) -> None:
+            for _ in range(n_steps):
+                for index in range(len(self.program.operations)):
+                    self._launch(launch, index)
+
+        return self._encoded(launch_all)
+
+    def _encoded(self, launches: Callable[[Any], None]) -> Any:
         encoder = self.gpu.device.create_command_encoder()
         launch = encoder.begin_compute_pass()
         launch.set_bind_group(0, self._shared)
         launches(launch)
         launch.end()
-        self.gpu.queue.submit([encoder.finish()])
-
-    def _launch_all(self, launch: Any) -> None:
-        for index in range(len(self.program.operations)):
-            self._launch(launch, index)
+        return encoder.finish()
 
     def _launch(self, launch: Any, index: int) -> None:
         operation = self.program.operations[index]

@@ -1,0 +1,75 @@
+"""The experiments on WebGPU's step, launched in each of its ways."""
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lib.backends.webgpu.description import step
+from lib.backends.webgpu.execution import Execution, gpu
+from lib.backends.with_webgpu import LAUNCHES, images
+from lib.profiling.harness import IN_A_ROW, ONE_CALL_S, Experiment, InOneCall, Repeated, Subject
+
+STEPS = 16  # in one call of a way: what is done once for all of them is shared by as many as in a short chunk
+
+
+def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
+    """The experiments of `lib.profiling.run` on one way of launching, by name.
+
+    The device takes its batches by itself: the loop has nothing to do beside the call, and the first operation is the
+    transfer, which all others do without. `many` are commands that were encoded before the clock began, or what one
+    kernel makes.
+    """
+    launch, device = LAUNCHES[backend], gpu(subject.device)
+    run, tiny = (_execution(one, slice(1, None)) for one in (subject, subject.tiny))
+    fetch, fetch_one = (_execution(one, slice(1)) for one in (subject, subject.tiny))
+
+    def done(_: object) -> None:
+        device.wait()
+
+    def many(of: Execution) -> Experiment:
+        return InOneCall(of.one_kernel, done) if launch is Execution.one_kernel else Submitted(of)
+
+    return {
+        "python": Repeated(lambda: None),
+        "returns": Repeated(lambda: launch(tiny, STEPS), done, STEPS, IN_A_ROW, returns=True, at_most=1),
+        "call": Repeated(lambda: launch(run, STEPS), done, STEPS, IN_A_ROW),
+        # Of a batch to where the other operations find it, less the same for one image.
+        "transfer": Repeated(lambda: fetch.submit(0), done, config=IN_A_ROW),
+        "transfer-base": Repeated(lambda: fetch_one.submit(0), done, config=IN_A_ROW),
+        "many": many(run),
+        "many-tiny": many(tiny),
+    }
+
+
+@dataclass
+class Submitted:
+    """Many steps whose commands are encoded before the clock begins, and submitted together."""
+
+    run: Execution
+
+    def prepare(self) -> None:
+        """Find how many steps a submission holds."""
+        self._steps = 8
+        self._steps = int(np.clip(ONE_CALL_S / max(self.block(), 1e-9), 4, 4096))
+
+    def block(self) -> float:
+        """Seconds of one training step, from one submission."""
+        commands = self.run.encoded(self._steps)
+        self.run.gpu.wait()
+        before = time.perf_counter()
+        self.run.gpu.queue.submit([commands])
+        self.run.gpu.wait()
+        return (time.perf_counter() - before) / self._steps
+
+
+def _execution(subject: Subject, operations: slice) -> Execution:
+    """These of the step's operations on the device, with a batch at hand, ready to go round and round an epoch."""
+    whole = step(subject.network, subject.batch_size)
+    x, _ = images(subject.data, subject.device, len(subject.data.x_validation))
+    program = replace(whole, operations=whole.operations[operations])
+    run = Execution(gpu(subject.device), program, x, len(subject.starts), "A step")
+    run.set(subject.parameters, subject.training.learning_rate)
+    run.schedule(np.array(subject.starts))
+    run.write("values 0", subject.batch[0])
+    return run
