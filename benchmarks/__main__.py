@@ -29,6 +29,7 @@ NAMES = (
     "memory",
     "viewers",
     "traces",
+    "webgpu",
 )
 
 

@@ -191,7 +191,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
             ),
             Backend(
                 "webgpu-operation",
-                "WebGPU, waiting for each operation",
+                "WebGPU, one wait an operation",
                 "#a65d57",
                 "webgpu",
                 "with_webgpu",
@@ -213,7 +213,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
             ),
             Backend(
                 "webgpu-chunk",
-                "WebGPU, one submission for many steps",
+                "WebGPU, many steps a submission",
                 "#7a67b0",
                 "webgpu",
                 "with_webgpu",
@@ -224,7 +224,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
             ),
             Backend(
                 "webgpu-kernel",
-                "WebGPU, one kernel for many steps",
+                "WebGPU, many steps a kernel",
                 "#5f7fc0",
                 "webgpu",
                 "with_webgpu",

@@ -7,14 +7,16 @@ from types import SimpleNamespace
 import pytest
 from playwright.sync_api import Error as PlaywrightError
 
-from benchmarks import anatomy, epochs, interaction, pipeline, report
+from benchmarks import anatomy, epochs, interaction, pipeline, report, webgpu
 from benchmarks.report import LeftOut
 from lib.backends.registry import Runtime
 from lib.experiments import input_pipeline
+from lib.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED
 from lib.profiling.input_pipeline import QUANTITIES
 from lib.profiling.request import FEEDS
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.messages import Measured, TrainingFailed
+from tests.software_adapter import needs_software_adapter
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +24,19 @@ def out(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "OUT", tmp_path)
     monkeypatch.setattr(report, "RESULTS", tmp_path / "RESULTS.md")
     return tmp_path
+
+
+@needs_software_adapter
+def test_the_ways_of_launching_are_held_against_a_wait_for_each_operation(monkeypatch, out):
+    monkeypatch.setenv(SOFTWARE_ALLOWED, "1")
+    monkeypatch.setattr(webgpu, "ROUNDS", 2)
+    monkeypatch.setattr(webgpu, "N_STEPS", {SOFTWARE: 2})
+    webgpu.main()
+    rows = [one for one in json.loads((out / "webgpu.json").read_text()) if one["adapter"] == SOFTWARE]
+    assert [one["backend"] for one in rows] == 2 * list(webgpu.WAYS)
+    assert {one["than one wait an operation"] for one in rows if one["backend"] == webgpu.WAYS[0]} == {1.0}
+    assert "- met dispatches of a step with one hidden layer: 7" in report.RESULTS.read_text()
+    assert "- met bytes sent a step" in report.RESULTS.read_text()
 
 
 def test_what_fails_is_told_and_what_follows_is_done(capsys):

@@ -1,0 +1,105 @@
+"""WebGPU: the same steps launched in four ways, on every adapter; on software only the ratios mean anything.
+
+A block is an epoch of a short training, the ways in turns. Bytes are those that the host sends while it trains, by a
+step; the images are on the device by then.
+"""
+
+import os
+import statistics
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.report import LeftOut, Row, Target, note, row, show
+from lib.backends.base import Epoch, Train
+from lib.backends.registry import BACKENDS, load_train
+from lib.data import mnist
+from lib.data.mnist import Data
+from lib.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED, adapters
+from lib.spec import Network, Training
+
+WAYS = ("webgpu-operation", "webgpu-step", "webgpu-chunk", "webgpu-kernel")
+TRAININGS = (Training(Network((128,)), 0.01, 1, 1), Training(Network((128,)), 0.1, 32, 1))
+N_STEPS, ROUNDS = {SOFTWARE: 24}, 5  # a software adapter takes long for a step
+USUAL_STEPS = 1_500
+MOST_DISPATCHES, MOST_BYTES = 8, 16
+
+
+def main() -> None:
+    os.environ.setdefault(SOFTWARE_ALLOWED, "1")
+    if not (found := adapters()):
+        raise RuntimeError("WebGPU finds no adapter; install wgpu, and a driver for Vulkan (mesa-vulkan-drivers)")
+    whole, left_out = mnist.load(), LeftOut()
+    rows = [
+        one
+        for adapter in found
+        for training in TRAININGS
+        for one in _rows(adapter.kind, training, _few(whole, adapter.kind, training.batch_size), left_out)
+    ]
+    columns = ("adapter", "batch_size", "backend", "median_s", "q1_s", "q3_s", "than one wait an operation")
+    dispatches, sent = _dispatches(), _bytes_a_step(found[0].kind, _few(whole, found[0].kind, 32))
+    targets = [
+        Target("dispatches of a step with one hidden layer", dispatches, MOST_DISPATCHES),
+        Target("bytes sent a step, images on the device", sent, MOST_BYTES),
+    ]
+    show("webgpu", rows, (*columns, "first_call_s"), targets, left_out)
+
+
+def _few(data: Data, kind: str, batch_size: int) -> Data:
+    """As many images as make the steps of an epoch on this kind of adapter."""
+    n = N_STEPS.get(kind, USUAL_STEPS) * batch_size
+    few = {"x_train": data.x_train[:n], "y_train": data.y_train[:n]}
+    return replace(data, **few, x_validation=data.x_validation[:100], y_validation=data.y_validation[:100])
+
+
+def _rows(kind: str, training: Training, data: Data, left_out: LeftOut) -> list[Row]:
+    """Seconds of a step in each way, and how many times less than with a wait for each operation."""
+    step_s: dict[str, list[float]] = {way: [] for way in WAYS}
+    first_call_s: dict[str, float] = {}
+    for number in range(ROUNDS + 1):
+        for way in np.random.default_rng(number).permutation(WAYS).tolist():
+            with left_out.unless_it_works(f"{BACKENDS[way].label}, {kind}, batch size {training.batch_size}"):
+                first_s, epoch = _epoch(load_train(way), training, data, kind)
+                first_call_s.setdefault(way, first_s)
+                step_s[way] += [epoch.train_s / epoch.steps] if number else []  # the first warms up
+    note(f"{kind}, batch size {training.batch_size}")
+    waiting_s = statistics.median(step_s[WAYS[0]])
+    return [
+        row("webgpu", times, way, training.batch_size, adapter=kind)
+        | {"than one wait an operation": waiting_s / statistics.median(times), "first_call_s": first_call_s[way]}
+        for way, times in step_s.items()
+        if times
+    ]
+
+
+def _epoch(train: Train, training: Training, data: Data, kind: str) -> tuple[float, Epoch]:
+    first, *_, last = train(training, data, kind)
+    assert isinstance(last, Epoch)
+    return first.first_call_s, last  # type: ignore[union-attr]
+
+
+def _dispatches() -> int:
+    from lib.backends.webgpu.description import step
+
+    return len(step(Network((128,)), 32).operations)
+
+
+def _bytes_a_step(kind: str, data: Data) -> float:
+    """What is written to the device between the first call and the epoch's end, by a step."""
+    from lib.backends.webgpu.execution import gpu
+
+    queue, sent = gpu(kind).queue, []
+    write = queue.write_buffer
+    events = load_train("webgpu-chunk")(TRAININGS[1], data, kind)
+    next(events)
+
+    def counted(buffer, offset, contents, *more):
+        sent.append(memoryview(contents).nbytes)
+        return write(buffer, offset, contents, *more)
+
+    queue.write_buffer = counted
+    try:
+        epochs = [event for event in events if isinstance(event, Epoch)]
+    finally:
+        del queue.write_buffer
+    return sum(sent) / epochs[0].steps
