@@ -35,7 +35,7 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
             # with all threads.
             flags.append(f"--xla_force_host_platform_device_count={usable_cores()}")
         environment |= {"XLA_FLAGS": " ".join(dict.fromkeys(flags))}
-    if runtime.device == "cpu":
+    if runtime.device != "gpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
     else:
         # Allocate GPU memory as needed, because several workers share the GPU.

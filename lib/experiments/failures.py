@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import TypeVar
 
-from lib.backends.registry import DEVICES, Runtime, versions
+from lib.backends.registry import ALL_DEVICES, Runtime, versions
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended
@@ -43,7 +43,7 @@ class Attempts:
         devices: On which a row may fail. On another one an error ends it all.
     """
 
-    def __init__(self, devices: Collection[str] = DEVICES) -> None:
+    def __init__(self, devices: Collection[str] = ALL_DEVICES) -> None:
         self._devices = devices
         self._in_a_row: dict[Runtime, int] = {}
         self._given_up: dict[Runtime, str] = {}
@@ -81,7 +81,7 @@ class Attempts:
 
 
 class Marked:
-    """`Attempts` on a graphics card: a row that fails is marked, also where its runtime was given up.
+    """`Attempts` on everything but a CPU: a row that fails is marked, also where its runtime was given up.
 
     On a CPU an error ends it all, as it concerns the program itself.
 
@@ -91,7 +91,7 @@ class Marked:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._attempts = Attempts(("gpu",))
+        self._attempts = Attempts([device for device in ALL_DEVICES if device != "cpu"])
         self._rows: set[tuple] = set()
 
     def row(
