@@ -100,7 +100,8 @@ def _enumerated() -> tuple[Any, ...]:
     import wgpu
     from wgpu.backends.wgpu_native.extras import set_instance_extras
 
-    set_instance_extras(backends=_BACKENDS)
+    # Timestamps in nanoseconds, as in a browser; without the second flag in units of the adapter's own.
+    set_instance_extras(backends=_BACKENDS, flags=("Default", "AutomaticTimestampNormalization"))
     return tuple(wgpu.gpu.enumerate_adapters_sync())
 
 

@@ -11,7 +11,8 @@ turns, block by block, so that a machine that drifts drifts for all of them.
   library's own, and cannot be run without the call.
 * `transfer`, `transfer-base`: bringing a batch to where the arithmetic needs it, and the same with nothing to bring.
 * `many`, `many-tiny`: many steps on one batch in a compiled loop (NumPy and PyTorch: the calls of one step, each
-  repeated by itself; on a card timed by its events), of this network and of the tiny one.
+  repeated by itself; on a card timed by its events), of this network and of the tiny one; `many-on-device`: the same by
+  the device's own clock, where WebGPU has one.
 """
 
 import importlib

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+ON_DEVICE = "many-on-device"  # an experiment that no part needs: `many` by the device's own clock
 EXPLAINED = 0.15  # of the step: how far the parts may be from adding up
 
 

@@ -9,6 +9,7 @@ from lib.backends.webgpu.description import step
 from lib.backends.webgpu.execution import Execution, gpu
 from lib.backends.with_webgpu import LAUNCHES, images
 from lib.profiling.harness import IN_A_ROW, ONE_CALL_S, Experiment, InOneCall, Repeated, Subject
+from lib.profiling.step_breakdown import ON_DEVICE
 
 STEPS = 16  # in one call of a way: what is done once for all of them is shared by as many as in a short chunk
 
@@ -30,7 +31,8 @@ def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
     def many(of: Execution) -> Experiment:
         return InOneCall(of.one_kernel, done) if launch is Execution.one_kernel else Submitted(of)
 
-    return {
+    by_its_clock: dict[str, Experiment] = {ON_DEVICE: Submitted(run, by_its_clock=True)} if device.has_clock else {}
+    return by_its_clock | {
         "python": Repeated(lambda: None),
         "returns": Repeated(lambda: launch(tiny, STEPS), done, STEPS, IN_A_ROW, returns=True, at_most=1),
         "call": Repeated(lambda: launch(run, STEPS), done, STEPS, IN_A_ROW),
@@ -44,9 +46,15 @@ def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
 
 @dataclass
 class Submitted:
-    """Many steps whose commands are encoded before the clock begins, and submitted together."""
+    """Many steps whose commands are encoded before the clock begins, and submitted together.
+
+    Args:
+        run: Whose steps.
+        by_its_clock: Of the device; else by the host's, submission and waiting included.
+    """
 
     run: Execution
+    by_its_clock: bool = False
 
     def prepare(self) -> None:
         """Find how many steps a submission holds."""
@@ -55,6 +63,8 @@ class Submitted:
 
     def block(self) -> float:
         """Seconds of one training step, from one submission."""
+        if self.by_its_clock:
+            return self.run.by_its_clock_s(self._steps) / self._steps
         commands = self.run.encoded(self._steps)
         self.run.gpu.wait()
         before = time.perf_counter()

@@ -11,7 +11,7 @@ from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
 from lib.formatting import justified, seconds
 from lib.profiling.operations import ALL, COMPILED, ON_CARD, OPERATIONS, PRODUCT
-from lib.profiling.step_breakdown import EXPLAINED, PARTS, Split
+from lib.profiling.step_breakdown import EXPLAINED, ON_DEVICE, PARTS, Split
 from lib.storage.records import Record
 from lib.views.chart import Chart, names_y, nice_above, styled
 from lib.views.markup import table
@@ -216,6 +216,11 @@ def experiments_table(parts: Sequence[AnatomyTask], records: Sequence[Record]) -
         ["measured step", *(seconds(one.step_s) for one in known.values()), "the backend’s own training"],
     ]
     row_css = [""] * (len(rows) - 1) + ["anatomy-sum"]
+    by_its_clock = {task.runtime: task.seconds(records).get(ON_DEVICE) for task in parts}
+    if any(by_its_clock.values()):  # of devices that tell it
+        cells = [seconds(one) if (one := by_its_clock.get(runtime)) else "–" for runtime in known]
+        rows.append(["by the device’s clock", *cells, "its timestamps around many steps in one submission"])
+        row_css.append("")
     return table(
         ["part", *(html.escape(runtime.label) for runtime in known), "known by"], rows, "anatomy anatomy-parts", row_css
     )

@@ -48,3 +48,21 @@ def test_steps_go_round_and_round_an_epoch(small_data):
     run.one_submission(3)
     np.testing.assert_array_equal(run.results(0, 3), once)
     assert len(np.unique(once[:, 1])) > 1, "different batches"
+
+
+def test_the_devices_own_clock_counts_the_steps_and_not_the_host(small_data):
+    """In nanoseconds: the steps lie between the host's two looks at its own clock."""
+    import time
+
+    from lib.backends.webgpu.description import step
+    from lib.backends.webgpu.execution import Execution, gpu
+    from lib.backends.with_webgpu import images
+
+    if not gpu(SOFTWARE).has_clock:
+        pytest.skip("this adapter has no timestamps")
+    x, _ = images(small_data, SOFTWARE, 200)
+    run = Execution(gpu(SOFTWARE), step(Network((8,)), 100), x, 6, "A step")
+    run.compile()
+    before = time.perf_counter()
+    device_s = run.by_its_clock_s(6)
+    assert 0 < device_s <= time.perf_counter() - before

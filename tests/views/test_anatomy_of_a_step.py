@@ -10,6 +10,7 @@ from lib.profiling.operations import (
     OPERATIONS,
     PRODUCT,
 )
+from lib.profiling.step_breakdown import ON_DEVICE
 from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
@@ -46,6 +47,9 @@ def test_the_table_and_the_chart_show_what_is_kept():
     assert ">20.0 μs<" in table[table.index("the card’s own work") :].split("</tr>")[0]
     known = splits([parts], records)
     assert "unexplained" in experiments_table([parts], records)
+    assert "by the device’s clock" not in experiments_table([parts], records), "which tells none"
+    told = experiments_table([parts], [*records, *cached(parts, {ON_DEVICE: 3e-6})])
+    assert "<td>3\u202fμs<" in told[told.index("by the device’s clock") :].split("</tr>")[0]
     spec = parts_chart(known, [Runtime("numpy")]).spec
     drawn = [row for rows in spec["datasets"].values() for row in rows if "part" in row]
     assert sum(row["us"] for row in drawn) == pytest.approx(200)

@@ -3,6 +3,19 @@
 Everything that a step computes with lies in one buffer, at the places that `Program.regions` names. The kernels are the
 `.wgsl` files beside this module; each does a share of an operation's work, so that one list serves however many
 workgroups it is given, and also the kernel that goes through the whole list by itself (`whole_steps.wgsl`).
+
+Whoever executes a program (`execution.py` does so in Python):
+
+1. makes the buffers of group 0, in the order of `buffers`: `memory` of `memory_bytes`; the images in two halves of
+   float32, (images, 784), and their labels as uint32; `schedule`, uint32, with 0 and the first image of each batch; and
+   `results`, two float32 a step. The device counts the steps in `schedule[0]`.
+2. fills the regions `rate` and `layer 1`, … (weights, and the biases as their last row) with the training's state.
+3. puts the `words` of all operations into one buffer, each `OPERATION_BYTES` after the last. In group 1 a kernel of
+   `sources["dispatched"]` is bound to its operation's words, by a dynamic offset; the kernel `steps` of
+   `sources["whole_steps"]` to all of them, and to a number of steps.
+4. launches, in order, each operation's `kernel` with its number of `groups`: one after another, or many steps in one
+   submission; or `steps` with one workgroup.
+5. reads `results`: of each step the mean loss, and how many images were classified correctly.
 """
 
 from collections.abc import Mapping
@@ -45,8 +58,7 @@ FIELDS: tuple[str, ...] = (
 )
 STORE, RELU, RELU_GRADIENT, DESCEND = range(4)  # endings, as in `endings.wgsl`
 
-# The buffers of group 0, in order, and how kernels use them. In group 1 a kernel of `dispatched` finds its operation,
-# and the one of `whole_steps` all of them and how many steps to make.
+# The buffers of group 0, in order, and how kernels use them.
 BUFFERS = {
     "memory": "storage",
     "images_low": "read-only-storage",

@@ -17,6 +17,7 @@ from lib.hardware.webgpu import open_adapter
 from lib.spec import N_CLASSES, N_PIXELS
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+_CLOCK = "timestamp-query"
 _LIMITS = ("max-storage-buffer-binding-size", "max-buffer-size")
 
 
@@ -31,7 +32,9 @@ class Gpu:
         adapter = open_adapter(kind)
         self.name: str = adapter.info["device"]
         limits = {name: adapter.limits[name] for name in _LIMITS}
-        self.device = adapter.request_device_sync(required_limits=limits)
+        self.has_clock = _CLOCK in adapter.features
+        features = [_CLOCK] if self.has_clock else []
+        self.device = adapter.request_device_sync(required_features=features, required_limits=limits)
         self.queue = self.device.queue
         self.largest_bytes: int = min(limits.values())  # of a buffer that a kernel uses
         uniform, shared = {"type": "uniform"}, [{"type": one} for one in BUFFERS.values()]
@@ -246,21 +249,35 @@ class Execution:
 
     def encoded(self, n_steps: int) -> Any:
         """The commands of so many steps, ready to be submitted, once."""
+        return self._encoded(lambda launch: self._launch_all(launch, n_steps))
 
-        def launch_all(launch: Any) -> None:
-            for _ in range(n_steps):
-                for index in range(len(self.program.operations)):
-                    self._launch(launch, index)
-
-        return self._encoded(launch_all)
+    def by_its_clock_s(self, n_steps: int) -> float:
+        """Seconds that so many steps take in one submission, by the device's own clock, if it `has_clock`."""
+        device, usage = self.gpu.device, wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        times, ticks = device.create_query_set(type="timestamp", count=2), self.gpu.buffer(16, "Two times", usage)
+        encoder = device.create_command_encoder()
+        both = {"query_set": times, "beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
+        launch = encoder.begin_compute_pass(timestamp_writes=both)
+        self._pass(launch, lambda launch: self._launch_all(launch, n_steps))
+        encoder.resolve_query_set(times, 0, 2, ticks, 0)
+        self.gpu.queue.submit([encoder.finish()])
+        began, ended = np.frombuffer(self.gpu.queue.read_buffer(ticks), np.uint64).tolist()  # nanoseconds
+        return (ended - began) / 1e9
 
     def _encoded(self, launches: Callable[[Any], None]) -> Any:
         encoder = self.gpu.device.create_command_encoder()
-        launch = encoder.begin_compute_pass()
+        self._pass(encoder.begin_compute_pass(), launches)
+        return encoder.finish()
+
+    def _pass(self, launch: Any, launches: Callable[[Any], None]) -> None:
         launch.set_bind_group(0, self._shared)
         launches(launch)
         launch.end()
-        return encoder.finish()
+
+    def _launch_all(self, launch: Any, n_steps: int) -> None:
+        for _ in range(n_steps):
+            for index in range(len(self.program.operations)):
+                self._launch(launch, index)
 
     def _launch(self, launch: Any, index: int) -> None:
         operation = self.program.operations[index]
