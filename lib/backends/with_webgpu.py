@@ -39,11 +39,15 @@ FIRST_FLOPS = 5e8  # of the first steps together, before their pace is known
 
 
 @lru_cache(maxsize=2)
-def images(data: Data, device: str, slice_size: int) -> tuple[Images, Images]:
-    """Training and validation images on the device, copied there once."""
-    on = gpu(device)
-    validation = Images.upload(on, data.x_validation, data.y_validation, multiple=slice_size)
-    return Images.upload(on, data.x_train, data.y_train), validation
+def training_images(data: Data, device: str) -> Images:
+    """On the device, copied there once."""
+    return Images.upload(gpu(device), data.x_train, data.y_train)
+
+
+@lru_cache(maxsize=2)
+def validation_images(data: Data, device: str, slice_size: int) -> Images:
+    """On the device, copied there once, and filled up to whole slices."""
+    return Images.upload(gpu(device), data.x_validation, data.y_validation, multiple=slice_size)
 
 
 def _train(
@@ -77,7 +81,7 @@ def _events(
         )
     on, n_steps = gpu(device), training.steps_per_epoch(len(data.x_train))
     slice_size = _slice_size(on, training.network, len(data.x_validation))
-    x, x_validation = images(data, device, slice_size)
+    x, x_validation = training_images(data, device), validation_images(data, device, slice_size)
     run = Execution(on, program, x, n_steps, what)
     of_slice, n_slices = evaluation(training.network, slice_size), _slices(x_validation, slice_size)
     validation = Execution(on, of_slice, x_validation, n_slices, what)

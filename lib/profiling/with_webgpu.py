@@ -7,7 +7,7 @@ import numpy as np
 
 from lib.backends.webgpu.description import step
 from lib.backends.webgpu.execution import Execution, gpu
-from lib.backends.with_webgpu import LAUNCHES, images
+from lib.backends.with_webgpu import LAUNCHES, training_images
 from lib.profiling.harness import IN_A_ROW, ONE_CALL_S, Experiment, InOneCall, Repeated, Subject
 from lib.profiling.step_breakdown import ON_DEVICE
 
@@ -76,7 +76,7 @@ class Submitted:
 def _execution(subject: Subject, operations: slice) -> Execution:
     """These of the step's operations on the device, with a batch at hand, ready to go round and round an epoch."""
     whole = step(subject.network, subject.batch_size)
-    x, _ = images(subject.data, subject.device, len(subject.data.x_validation))
+    x = training_images(subject.data, subject.device)
     program = replace(whole, operations=whole.operations[operations])
     run = Execution(gpu(subject.device), program, x, len(subject.starts), "A step")
     run.set(subject.parameters, subject.training.learning_rate)

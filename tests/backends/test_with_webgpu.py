@@ -35,7 +35,8 @@ def test_a_device_that_is_lost_is_told_in_one_line_and_known_as_lost(small_data)
         with pytest.raises(RuntimeError) as caught:
             list(events)
     finally:
-        with_webgpu.images.cache_clear()
+        with_webgpu.training_images.cache_clear()
+        with_webgpu.validation_images.cache_clear()
         execution.gpu.cache_clear()
     assert lost_card(str(caught.value))
     assert "\n" not in str(caught.value)

@@ -38,9 +38,9 @@ def test_steps_go_round_and_round_an_epoch(small_data):
 
     from lib.backends.webgpu.description import step
     from lib.backends.webgpu.execution import Execution, gpu
-    from lib.backends.with_webgpu import images
+    from lib.backends.with_webgpu import training_images
 
-    x, _ = images(small_data, SOFTWARE, 200)
+    x = training_images(small_data, SOFTWARE)
     run = Execution(gpu(SOFTWARE), step(Network(()), 100), x, 3, "A step")
     run.schedule(np.array([0, 100, 200]))
     run.one_submission(3)
@@ -56,11 +56,11 @@ def test_the_devices_own_clock_counts_the_steps_and_not_the_host(small_data):
 
     from lib.backends.webgpu.description import step
     from lib.backends.webgpu.execution import Execution, gpu
-    from lib.backends.with_webgpu import images
+    from lib.backends.with_webgpu import training_images
 
     if not gpu(SOFTWARE).has_clock:
         pytest.skip("this adapter has no timestamps")
-    x, _ = images(small_data, SOFTWARE, 200)
+    x = training_images(small_data, SOFTWARE)
     run = Execution(gpu(SOFTWARE), step(Network((8,)), 100), x, 6, "A step")
     run.compile()
     before = time.perf_counter()
