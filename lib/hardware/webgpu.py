@@ -89,8 +89,9 @@ def _answer() -> list[Adapter]:
         answer = subprocess.run(
             command, capture_output=True, timeout=ASK_S, check=True, text=True, env=os.environ | {"PYTHONPATH": path}
         )
-        return [Adapter(**one) for one in json.loads(answer.stdout)]
-    except (OSError, subprocess.SubprocessError, ValueError, TypeError):
+        last = answer.stdout.strip().splitlines()[-1]  # a driver may have written before it
+        return [Adapter(**one) for one in json.loads(last)]
+    except (IndexError, OSError, subprocess.SubprocessError, ValueError, TypeError):
         return []
 
 

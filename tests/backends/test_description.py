@@ -1,6 +1,7 @@
 """A step as data: what Python and a browser launch, and that it says what the kernels understand."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -100,7 +101,8 @@ def a_page():
 @in_a_browser
 def test_a_browser_makes_the_same_steps_of_it(a_page, small_data):
     """Chromium compiles the kernels by a compiler of its own, which is stricter than wgpu's."""
-    training, n = Training(Network((33, 5)), 0.1, 32, 1), 10
+    training, n = Training(Network((33, 5)), 0.1, 32, 1), 5
+    few = replace(small_data, x_train=small_data.x_train[:161], y_train=small_data.y_train[:161])
     layers = [np.vstack(layer).ravel().tolist() for layer in initial_parameters(training.network, training.seed)]
     found = a_page.evaluate(
         (Path(__file__).parent / "execute_program.js").read_text(),
@@ -108,14 +110,14 @@ def test_a_browser_makes_the_same_steps_of_it(a_page, small_data):
             "program": msgspec.json.encode(step(training.network, training.batch_size)).decode(),
             "layers": layers,
             "rate": training.learning_rate,
-            "x": small_data.x_train.ravel().tolist(),
-            "y": small_data.y_train.tolist(),
-            "starts": batch_starts(len(small_data.x_train), training.batch_size, training.seed, 0)[:n].tolist(),
+            "x": few.x_train.ravel().tolist(),
+            "y": few.y_train.tolist(),
+            "starts": batch_starts(len(few.x_train), training.batch_size, training.seed, 0)[:n].tolist(),
         },
     )
     if found is None:
         pytest.skip("this browser has no WebGPU")
-    expected, _ = reference.train(training, small_data, n)
+    expected, _ = reference.train(training, few, n)
     assert found["said"] == []
     np.testing.assert_allclose(found["launched"], expected, atol=1e-5)
     np.testing.assert_allclose(found["whole"], expected, atol=1e-5)

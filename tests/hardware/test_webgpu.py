@@ -58,6 +58,11 @@ def test_the_first_of_each_kind_counts_and_software_is_none_of_them(asking, monk
     assert asking.times == 2, "once for each of the two settings"
 
 
+def test_what_a_driver_writes_first_is_no_answer(asking):
+    asking.answer = f"MESA-INTEL: warning: Ivy Bridge\n{asking.answer}\n"
+    assert len(adapters()) > 1
+
+
 @pytest.mark.parametrize(
     "answer", ["", "no JSON", "[{}]", OSError("no such file"), subprocess.TimeoutExpired("python", 20)]
 )
