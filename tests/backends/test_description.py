@@ -62,7 +62,7 @@ def test_the_kernels_mean_the_same_by_their_numbers():
     assert struct is not None
     assert re.findall(r"(\w+): u32", struct[1]) == list(FIELDS)
     numbers = dict(re.findall(r"const (\w+) = (\w+?)u?;", WGSL))
-    for name in ("LANES", "TILE", "NOTHING", "STORE", "RELU", "RELU_GRADIENT", "DESCEND"):
+    for name in ("LANES", "TILE", "DEPTH", "NOTHING", "STORE", "RELU", "RELU_GRADIENT", "DESCEND"):
         assert int(numbers[name], 0) == getattr(description, name), name
     entries = re.findall(r"fn (\w+)\(\s*@builtin", sources()["dispatched"])
     assert tuple(entries) == KERNELS

@@ -160,6 +160,23 @@ def test_every_way_of_launching_makes_the_same_steps(gpu, images, hidden, batch_
             np.testing.assert_array_equal(layer[1], first[1])
 
 
+def test_one_kernel_is_given_no_more_steps_than_a_software_adapter_makes(gpu, images):
+    """llvmpipe leaves all loops of a kernel after 65,535 turns: a later step would be missing, and nothing said."""
+    from lib.backends.webgpu.description import step
+
+    found, n = [], 160
+    for launch in ("one_submission", "one_kernel"):
+        running = execution(gpu, images, step(Network(()), 1), n)
+        running.set(initial_parameters(Network(()), 0), 0.1)
+        running.schedule(np.arange(n) % N_IMAGES)
+        getattr(running, launch)(n)
+        found.append(running.results(0, n))
+    np.testing.assert_array_equal(*found)
+    too_large = execution(gpu, images, step(Network((2048,)), 100))
+    with pytest.raises(CannotTrain, match=r"after 65,535 turns, and a step takes up to \d+,\d+; choose a smaller"):
+        too_large.one_kernel(1)
+
+
 def test_what_fills_the_last_slice_of_an_evaluation_counts_for_nothing(gpu):
     from lib.backends.webgpu.description import evaluation
     from lib.backends.webgpu.execution import Images

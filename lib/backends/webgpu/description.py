@@ -27,8 +27,9 @@ from pathlib import Path
 from lib.spec import N_CLASSES, N_PIXELS, Network
 
 HERE = Path(__file__).parent
-LANES = 256  # threads of a workgroup, which every adapter has; `LANES`, `TILE` and `FIELDS` repeat what the kernels say
-TILE = 32
+# Threads of a workgroup, which every adapter has; rows and columns of the result that one computes at once; how much of
+# the sums at a time. They repeat what the kernels say, as `FIELDS` does.
+LANES, TILE, DEPTH = 256, 32, 16
 MAX_GROUPS = 65_535  # workgroups of a dispatch (WebGPU, maxComputeWorkgroupsPerDimension)
 ALIGNMENT = 64  # numbers, 256 bytes: regions begin on multiples of it
 OPERATION_BYTES = 256  # in the buffer of operations (WebGPU, minUniformBufferOffsetAlignment)
@@ -111,6 +112,22 @@ class Program:
     flops: int  # of the products of a step
     buffers: Mapping[str, str] = field(default_factory=lambda: dict(BUFFERS))
     sources: Mapping[str, str] = field(default_factory=sources, repr=False)
+
+
+def turns(program: Program) -> int:
+    """How often the loops of a step are gone through where one workgroup makes all of it; at most so often."""
+    return sum(_turns(operation) for operation in program.operations)
+
+
+def _turns(operation: Operation) -> int:
+    field = dict(zip(FIELDS, operation.words, strict=True))
+    rows, columns, inner = (field[name] for name in ("rows", "columns", "inner"))
+    if operation.kernel in ("product", "product_and_loss"):
+        of_loss = 4 * N_CLASSES if operation.kernel == "product_and_loss" else 0
+        return _tiles(rows, columns) * (8 * -(-inner // DEPTH) + of_loss + 4)
+    if operation.kernel in ("batch", "elements"):
+        return -(-rows * columns // LANES) + 1
+    return 4 * N_CLASSES * -(-rows // LANES) + 10
 
 
 class _Builder:

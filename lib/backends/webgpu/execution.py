@@ -12,11 +12,13 @@ import numpy as np
 import wgpu
 
 from lib.backends.base import CannotTrain, Parameters
-from lib.backends.webgpu.description import BUFFERS, OPERATION_BYTES, Program, sources
-from lib.hardware.webgpu import open_adapter
+from lib.backends.webgpu.description import BUFFERS, OPERATION_BYTES, Program, sources, turns
+from lib.hardware.webgpu import SOFTWARE, open_adapter
 from lib.spec import N_CLASSES, N_PIXELS
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+# Of all loops in a kernel together, after which Mesa's llvmpipe leaves every one of them, without a word.
+SOFTWARE_TURNS = 65_535
 _CLOCK = "timestamp-query"
 _LIMITS = ("max-storage-buffer-binding-size", "max-buffer-size")
 
@@ -29,6 +31,7 @@ class Gpu:
     """
 
     def __init__(self, kind: str) -> None:
+        self.most_turns = SOFTWARE_TURNS if kind == SOFTWARE else None
         adapter = open_adapter(kind)
         self.name: str = adapter.info["device"]
         limits = {name: adapter.limits[name] for name in _LIMITS}
@@ -233,7 +236,27 @@ class Execution:
         self.gpu.queue.submit([self.encoded(n_steps)])
 
     def one_kernel(self, n_steps: int) -> None:
-        """Launch one kernel that makes all steps, in one workgroup, without waiting."""
+        """Launch one kernel that makes all steps, in one workgroup, without waiting.
+
+        A software adapter gets as many of them as a kernel can make there.
+
+        Raises:
+            CannotTrain: A kernel cannot make a single one there.
+        """
+        if self.gpu.most_turns is not None:
+            most = self.gpu.most_turns // turns(self.program)
+            if most == 0:
+                raise CannotTrain(
+                    f"{self.gpu.name} leaves the loops of a kernel after {self.gpu.most_turns:,} turns, and a step"
+                    f" takes up to {turns(self.program):,}; choose a smaller network or batch, or another way of"
+                    " launching"
+                )
+            while n_steps > most:
+                self._one_kernel(most)
+                n_steps -= most
+        self._one_kernel(n_steps)
+
+    def _one_kernel(self, n_steps: int) -> None:
         self.gpu.queue.write_buffer(self._n_steps, 0, np.array([n_steps], np.uint32))
 
         def launch_steps(launch: Any) -> None:
