@@ -208,6 +208,17 @@ def test_a_network_beyond_the_adapters_limit_is_refused_by_the_figure(gpu, image
         execution(gpu, images, program)
 
 
+def test_what_wgpu_says_comes_in_one_line_and_of_its_kind():
+    import wgpu
+
+    from lib.backends.webgpu.execution import errors_in_one_line
+
+    with pytest.raises(MemoryError, match=r"^Not enough memory left$"), errors_in_one_line():
+        raise wgpu.GPUOutOfMemoryError("Not enough\n  memory left")
+    with pytest.raises(RuntimeError, match=r"^Validation Error Caused by: In wgpuQueueSubmit$"), errors_in_one_line():
+        raise wgpu.GPUValidationError("Validation Error\n\nCaused by:\n  In wgpuQueueSubmit")
+
+
 def test_a_kernel_that_does_not_compile_says_what_the_driver_says(gpu, monkeypatch):
     from lib.backends.webgpu import execution as module
 

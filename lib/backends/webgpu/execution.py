@@ -116,7 +116,8 @@ def errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except wgpu.GPUError as error:
-        raise RuntimeError(" ".join(str(error).split())) from error
+        kind = MemoryError if isinstance(error, MemoryError) else RuntimeError
+        raise kind(" ".join(str(error).split())) from error
 
 
 @lru_cache(maxsize=2)
