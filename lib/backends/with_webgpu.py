@@ -79,7 +79,7 @@ def _events(
             f" operations a step, and {what} takes {program.flops / 1e9:.3g} billion; choose a smaller network or"
             " batch, or another way of launching"
         )
-    on, n_steps = gpu(device), training.steps_per_epoch(len(data.x_train))
+    on, n_steps = gpu(device), max(1, training.steps_per_epoch(len(data.x_train)))
     slice_size = _slice_size(on, training.network, len(data.x_validation))
     x, x_validation = training_images(data, device), validation_images(data, device, slice_size)
     run = Execution(on, program, x, n_steps, what)

@@ -1,5 +1,6 @@
 """What WebGPU's backends refuse, and how they end; that they train like the others is in `test_backends.py`."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -40,6 +41,16 @@ def test_a_device_that_is_lost_is_told_in_one_line_and_known_as_lost(small_data)
         execution.gpu.cache_clear()
     assert lost_card(str(caught.value))
     assert "\n" not in str(caught.value)
+
+
+def test_few_images_are_no_trouble_and_too_few_are_refused_as_everywhere(small_data):
+    three = {name: getattr(small_data, name)[:3] for name in ("x_train", "y_train")}
+    one = {name: getattr(small_data, name)[:1] for name in ("x_validation", "y_validation")}
+    few, train = replace(small_data, **three, **one), load_train("webgpu-step")
+    *_, last = train(Training(Network(()), batch_size=3, epochs=1), few, SOFTWARE)
+    assert last.steps == 1
+    with pytest.raises(ValueError, match=r"batch size: expected 1 to 3 \(the number of images\), got 4"):
+        list(train(Training(Network(()), batch_size=4), few, SOFTWARE))
 
 
 def test_an_evaluation_takes_fewer_images_at_once_where_buffers_are_small():

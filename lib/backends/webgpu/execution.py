@@ -79,7 +79,7 @@ class Gpu:
                 f" {self.largest_bytes / 2**20:,.0f} MiB; choose a smaller network or batch"
             )
         made = self.device.create_buffer(size=n_bytes, usage=usage)
-        if not isinstance(contents, int):
+        if not isinstance(contents, int) and contents.nbytes:
             self.queue.write_buffer(made, 0, contents)
         return made
 
@@ -122,7 +122,7 @@ def errors_in_one_line() -> Iterator[None]:
 
 @lru_cache(maxsize=2)
 def gpu(kind: str) -> Gpu:
-    """The adapter of this kind, opened once; see `lib.backends.webgpu.adapters`."""
+    """The adapter of this kind, opened once; see `lib.hardware.webgpu`."""
     return Gpu(kind)
 
 
