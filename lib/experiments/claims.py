@@ -1,4 +1,4 @@
-"""The articles' claims, each with a verdict that follows from figures of this machine or from arithmetic.
+"""The articles' claims and one more, each with a verdict that follows from figures of this machine or from arithmetic.
 
 The figures are those of the race and of the steps taken apart; missing ones are measured here. Arithmetic on an
 article's own figures makes a claim "corrected", and the page says which of the two a verdict rests on. A claim that
@@ -41,7 +41,8 @@ CELLS = tuple(
     )
     for size in sizes
 )
-GPU_CELLS = tuple(Cell(Runtime("keras-tensorflow", "gpu"), size) for size in (32, 4096))
+WITHOUT_CUDA = tuple(Cell(Runtime("webgpu-chunk", kind), BATCH_SIZE) for kind in ("discrete", "integrated"))
+GPU_CELLS = (*(Cell(Runtime("keras-tensorflow", "gpu"), size) for size in (32, 4096)), *WITHOUT_CUDA)
 
 
 class ClaimStatus(Enum):
@@ -421,7 +422,27 @@ def _crossover(known: Known) -> Judgement:
     return decided(None, "–", "Needs the race at several widths.")
 
 
+def _cuda_is_needed(known: Known) -> Judgement:
+    timed = {cell: epoch_s for cell in WITHOUT_CUDA if (epoch_s := known.epoch_s(cell)) is not None}
+    if not timed:
+        why = (
+            "WebGPU reaches the graphics cards of every vendor without it, and Python finds none here. A browser may:"
+            " “Your own GPU” trains on it."
+        )
+        return Judgement(ClaimStatus.NO_GPU, "–", why)
+    cell = min(timed, key=lambda cell: timed[cell][1])
+    processor = _of(DEFAULT, BATCH_SIZE)
+    ratio = known.beside(cell, processor)
+    beside = f", {ratio.ratio:.2g} times as long as {processor.runtime.label} takes" if ratio is not None else ""
+    return decided(
+        False,
+        f"{cell.runtime.label}: {justified(timed[cell][1], timed[cell][0], timed[cell][2])} per epoch{beside}",
+        "WebGPU reaches the graphics cards of every vendor, and takes no more than the driver that draws the screen.",
+    )
+
+
 A, B = published.OVERHEAD_ARTICLE, published.MACHINES_ARTICLE
+ELSEWHERE = "Often said, in neither article"
 CLAIMS = (
     Claim("784→128→10 takes 4.4 s per epoch on a CPU and 6.5 s on a GPU.", A, _cpu_beats_gpu),
     Claim(
@@ -491,4 +512,5 @@ CLAIMS = (
             " neither measured nor calculated: each cost here carries its price's date.",
         ),
     ),
+    Claim("You need CUDA to see whether your GPU is slower.", ELSEWHERE, _cuda_is_needed),
 )

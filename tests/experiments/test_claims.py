@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from lib.backends.registry import Runtime, versions
+from lib.backends.registry import ALL_DEVICES, Runtime, versions
 from lib.experiments.anatomy_of_a_step import tasks
 from lib.experiments.backend_race import ROUNDS, Cell, Standing
 from lib.experiments.claims import CELLS, CLAIMS, ClaimStatus, Known, cells_to_measure, known, measure_missing
@@ -21,10 +21,14 @@ from lib.workers.queue import Request
 
 
 def standings(**seconds):
-    """`numpy_32=1.0` → a cell's standing, or from its quartiles `(1.0, 1.1, 1.2)`; `gpu_` first for a card."""
+    """`numpy_32=1.0` → a cell's standing, or from its quartiles `(1.0, 1.1, 1.2)`; another device than cpu comes first.
+
+    As in `gpu_keras_tensorflow_32`.
+    """
     found = {}
     for name, second in seconds.items():
-        device, name = ("gpu", name.removeprefix("gpu_")) if name.startswith("gpu_") else ("cpu", name)
+        first, _, rest = name.partition("_")
+        device, name = (first, rest) if first in ALL_DEVICES else ("cpu", name)
         backend, _, size = name.rpartition("_")
         cell = Cell(Runtime(backend.replace("_", "-"), device), int(size))
         # quartiles of five values are the second and the fourth
@@ -102,6 +106,9 @@ MEASURED = [
     ("dmon", Known(occupancy={"occupancy/utilisation": 0.98, "occupancy/warps": 0.0125}), ClaimStatus.NOT_HERE),
     ("dmon", Known(occupancy={"occupancy/utilisation": 0.98}), ClaimStatus.OPEN),
     ("dmon", Known(), ClaimStatus.NO_GPU),
+    ("need CUDA", Known(standings(integrated_webgpu_chunk_32=2.0, jax_epoch_32=0.5)), ClaimStatus.NOT_HERE),
+    ("need CUDA", Known(standings(discrete_webgpu_chunk_32=(1.9, 2.0, 2.2))), ClaimStatus.NOT_HERE),
+    ("need CUDA", Known(standings(software_webgpu_chunk_32=2.0)), ClaimStatus.NO_GPU),
     ("eagerly", Known(splits=keras_step(1e-3), operations=operations(keras_tensorflow=1.1e-3)), ClaimStatus.NOT_HERE),
     ("eagerly", Known(splits=keras_step(1e-3), operations=operations(keras_tensorflow=1.01e-3)), ClaimStatus.OPEN),
     ("eagerly", Known(splits=keras_step(1e-3), operations=operations(keras_tensorflow=0.5e-3)), ClaimStatus.OPEN),
