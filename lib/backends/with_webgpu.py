@@ -26,15 +26,12 @@ from lib.backends.base import (
     initial_parameters,
     next_chunk,
 )
-from lib.backends.webgpu.description import evaluation, step
+from lib.backends.webgpu.description import MAX_FLOPS_IN_ONE_KERNEL, evaluation, step
 from lib.backends.webgpu.execution import Execution, Gpu, Images, errors_in_one_line, gpu
 from lib.data.mnist import Data
 from lib.spec import Network, Training
 
 Launch = Callable[[Execution, int], None]  # makes so many steps; one of `LAUNCHES`
-# A workgroup runs on one of a card's many processors, and drivers end a kernel that takes seconds (Windows after two):
-# a step that one kernel is to make has at most so many operations.
-MAX_FLOPS_IN_ONE_KERNEL = 2e9
 FIRST_FLOPS = 5e8  # of the first steps together, before their pace is known
 
 

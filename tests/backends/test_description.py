@@ -71,6 +71,13 @@ def test_the_kernels_mean_the_same_by_their_numbers():
     assert by_number == [found[1] for found in called.values() if found is not None]
 
 
+def test_operations_that_find_nothing_to_do_are_dispatched_all_the_same():
+    program = description.nothing(7)
+    assert [one.groups for one in program.operations] == [1] * 7
+    assert all(one.words[FIELDS.index("rows")] == 0 for one in program.operations)
+    assert program.memory_bytes == 0
+
+
 # The second computes on the processor.
 WITH_WEBGPU = ("--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 

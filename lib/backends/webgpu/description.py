@@ -31,6 +31,9 @@ HERE = Path(__file__).parent
 # the sums at a time. They repeat what the kernels say, as `FIELDS` does.
 LANES, TILE, DEPTH = 256, 32, 16
 MAX_GROUPS = 65_535  # workgroups of a dispatch (WebGPU, maxComputeWorkgroupsPerDimension)
+# A workgroup runs on one of a card's many processors, and drivers end a kernel that takes seconds (Windows after two):
+# a step that one kernel is to make has at most so many operations.
+MAX_FLOPS_IN_ONE_KERNEL = 2e9
 ALIGNMENT = 64  # numbers, 256 bytes: regions begin on multiples of it
 OPERATION_BYTES = 256  # in the buffer of operations (WebGPU, minUniformBufferOffsetAlignment)
 NOTHING = 0xFFFFFFFF
@@ -153,7 +156,7 @@ class _Builder:
     def elements(self, name: str, source: str, ending: int, **fields: int | str) -> None:
         """An ending by itself, over a matrix that is there."""
         rows, columns = self.regions[source].shape
-        groups = -(-rows * columns // LANES)
+        groups = max(1, -(-rows * columns // LANES))
         sizes = {"rows": rows, "columns": columns, "left": source, "result": source, "ending": ending}
         self.operation(name, "elements", groups, **sizes | fields)
 
@@ -211,6 +214,15 @@ def product(side: int) -> Program:
         ending=STORE,
     )
     return build.program(2 * side**3)
+
+
+def nothing(n_operations: int) -> Program:
+    """So many operations that find nothing to do: what they take is what launching them costs."""
+    build = _Builder()
+    build.region("values 0", 0, 0)
+    for number in range(n_operations):
+        build.elements(f"nothing {number}", "values 0", STORE)
+    return build.program(0)
 
 
 def _regions(build: _Builder, network: Network, batch_size: int) -> None:
