@@ -192,6 +192,21 @@ def load_test() -> tuple[np.ndarray, np.ndarray, Facts]:
     return raw["x_test"].copy(), raw["y_test"].copy(), Facts(source, _digest(raw, source), note)
 
 
+def load_part(n_train: int, n_validation: int) -> tuple[Raw, Facts]:
+    """The first training and validation images, as bytes for somebody else, and the facts of the data.
+
+    The arrays are uint8: `x_train` (n_train, 784), `y_train` (n_train,), and `x_validation`, `y_validation` alike.
+    """
+    raw, source, note = _find(_downloads_allowed())
+    parts = {"train": slice(n_train), "validation": slice(N_TRAIN, N_TRAIN + n_validation)}
+    found = {
+        f"{kind}_{name}": raw[f"{kind}_train"][part].reshape(-1, *([N_PIXELS] if kind == "x" else [])).copy()
+        for name, part in parts.items()
+        for kind in ("x", "y")
+    }
+    return found, Facts(source, _digest(raw, source), note)
+
+
 def _downloads_allowed() -> bool:
     return os.environ.get("MNIST_OFFLINE", "") in ("", "0")
 

@@ -50,6 +50,7 @@ NOTEBOOKS = (
     Notebook("notebooks/trace_of_a_step.py", "The trace of a step", (OVERHEAD_ARTICLE,)),
     Notebook("notebooks/parallel_sweeps.py", "Many trainings at once"),
     Notebook("notebooks/single_operations.py", "Single operations", (OVERHEAD_ARTICLE, OPERATIONS_ARTICLE)),
+    Notebook("notebooks/your_gpu.py", "Your own GPU", (SLOWER_ARTICLE,)),
     Notebook("notebooks/claims.py", "Claims and figures"),
     Notebook("notebooks/compare_machines.py", "Machines compared"),
 )

@@ -302,3 +302,17 @@ def test_batches_are_disjoint_full_and_within_the_data(n_images, size, seed, epo
     assert starts.max() + size <= n_images
     assert (np.diff(np.sort(starts)) >= size).all()
     np.testing.assert_array_equal(starts, batch_starts(n_images, size, seed, epoch))
+
+
+def test_a_part_of_the_images_is_the_beginning_of_the_whole(monkeypatch):
+    monkeypatch.setenv("MNIST_OFFLINE", "1")
+    whole = mnist.load()
+    part, facts = mnist.load_part(700, 300)
+    assert facts == whole.facts
+    for kind, x, y, n in (
+        ("train", whole.x_train, whole.y_train, 700),
+        ("validation", whole.x_validation, whole.y_validation, 300),
+    ):
+        assert part[f"x_{kind}"].dtype == part[f"y_{kind}"].dtype == np.uint8
+        np.testing.assert_array_equal(part[f"x_{kind}"] * np.float32(1 / 255), x[:n])
+        np.testing.assert_array_equal(part[f"y_{kind}"], y[:n])

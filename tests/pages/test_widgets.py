@@ -43,11 +43,14 @@ def test_a_network_is_drawn_once_somebody_has_scrolled_near():
     assert done == ["second", "third"], "and every later one at once"
 
 
-@pytest.mark.parametrize("widget", [DrawDigit, widgets.CopyLink, widgets.PageAids, widgets.RaceTable])
+WIDGETS = [DrawDigit, widgets.CopyLink, widgets.PageAids, widgets.RaceTable, widgets.MeasureInBrowser]
+
+
+@pytest.mark.parametrize("widget", WIDGETS)
 def test_a_widget_brings_its_own_javascript(widget):
-    assert "export default { render }" in widget()._esm
+    assert "export default { render }" in widget._esm
 
 
 def test_every_script_of_the_folder_is_a_widgets():
     scripts = {path.read_text() for path in (ROOT / "lib/pages/widgets").glob("*.js")}
-    assert scripts == {str(one._esm) for one in (DrawDigit, widgets.CopyLink, widgets.PageAids, widgets.RaceTable)}
+    assert scripts == {*(str(one._esm) for one in WIDGETS), *widgets.worker_scripts().values()}

@@ -77,6 +77,28 @@ class RaceTable(anywidget.AnyWidget):
     selected = traitlets.Unicode("").tag(sync=True)
 
 
+class MeasureInBrowser(anywidget.AnyWidget):
+    """Measures the reader's GPU and processor in the reader's browser; the work is done by two workers of its own.
+
+    `scripts` are those of the workers, by executor; `kernels` what `lib.experiments.your_gpu.kernels` returns; `told`
+    what is shown beside the drawings, HTML by place. What to measure, and the images, come as messages.
+    """
+
+    _esm = (_HERE / "webgpu.js").read_text()
+    scripts = traitlets.Dict().tag(sync=True)
+    kernels = traitlets.Dict().tag(sync=True)
+    told = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, kernels: dict, told: dict) -> None:
+        super().__init__(scripts=worker_scripts(), kernels=kernels, told=told)
+
+
+def worker_scripts() -> dict[str, str]:
+    """What both workers share, and the executor of each."""
+    files = {"worker": "webgpu_worker.js", "gpu": "webgpu_on_gpu.js", "cpu": "webgpu_on_cpu.js"}
+    return {name: (_HERE / file).read_text() for name, file in files.items()}
+
+
 def sample_digits(images: np.ndarray, labels: np.ndarray) -> list[str]:
     """Two test images of each digit, in base 64, for those who would rather not draw: 0 to 9, then 0 to 9 again.
 

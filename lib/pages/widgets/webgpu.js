@@ -1,0 +1,579 @@
+// Measures the reader's GPU and the reader's processor in their own browser, in turns. Two workers do the work; this part
+// asks them for one block after another, draws, and tells Python, which compares and finds the words for it.
+const BLOCK_S = 0.05, SHORT_BLOCK_S = 0.01;
+const PAIRS = { least: 9, most: 40, for_s: 6 };
+const OTHER_ROUNDS = 9, SIZE_ROUNDS = 9;
+const LONGEST_STEP_S = 2; // what is expected to take longer is predicted, not begun
+const LONGEST_SIZE_S = 0.25;
+const IMAGES_FOR_MS = 1000; // how long images are fetched
+const TELL_EVERY_MS = 400;
+
+// A worker that runs an executor; asked for one thing after the other.
+class Device {
+  constructor(name, scripts, onLost) {
+    const source = new Blob([scripts.worker, scripts[name]], { type: "text/javascript" });
+    const address = URL.createObjectURL(source);
+    this.worker = new Worker(address);
+    this.waiting = new Map();
+    this.asked = 0;
+    this.flopsPerS = 0;
+    this.worker.onmessage = ({ data }) => {
+      URL.revokeObjectURL(address);
+      if (data.lost !== undefined) return onLost(data.lost);
+      const { resolve, reject } = this.waiting.get(data.id);
+      this.waiting.delete(data.id);
+      data.failed ? reject(data.failed) : resolve(data.found);
+    };
+    this.worker.onerror = (event) => {
+      event.preventDefault();
+      for (const { reject } of this.waiting.values()) reject({ kind: "fault", message: event.message });
+      this.waiting.clear();
+    };
+  }
+
+  ask(what, asked = {}) {
+    const id = ++this.asked;
+    return new Promise((resolve, reject) => {
+      this.waiting.set(id, { resolve, reject });
+      this.worker.postMessage({ id, what, ...asked });
+    });
+  }
+
+  end() {
+    this.worker.terminate();
+    for (const { reject } of this.waiting.values()) reject({ kind: "ended", message: "" });
+    this.waiting.clear();
+  }
+}
+
+// Why something could not be done, as Python reads it.
+function described({ kind = "fault", message = "", needs = 0, allows = 0, expected_s = 0 }, device, way = "") {
+  return { device, way, kind, message: String(message).slice(0, 400), needs, allows, expected_s };
+}
+
+const ENDED = { kind: "ended", message: "" };
+const colors = { gpu: "#3a72d8", software: "#8a8f98", cpu: "#d1623a" };
+
+function render({ model, el }) {
+  el.innerHTML = `
+    <div class="webgpu">
+      <div data-slot="line"></div>
+      <div class="lab-charts">
+        <figure class="lab-figure lab-low"><figcaption></figcaption><canvas role="img" aria-label="Loss by seconds of training"></canvas></figure>
+        <figure class="lab-figure lab-low"><figcaption></figcaption><canvas role="img" aria-label="Seconds of a product by its size"></canvas></figure>
+      </div>
+      <div data-slot="sentence"></div>
+      <div data-slot="table"></div>
+      <div data-slot="below"></div>
+    </div>`;
+  const [race, sizes] = [...el.querySelectorAll("canvas")];
+  const captions = [...el.querySelectorAll("figcaption")];
+  let devices = {}, job = null, closed = false, drawing = false;
+  let curves = {}, points = {}; // what is drawn: losses by device, products by device
+  let received = { pixels: [], labels: [], sample: null, began: 0, bytes: 0 };
+  let kept = Promise.resolve();
+
+  // What Python says of it.
+  function tell() {
+    const told = model.get("told");
+    for (const slot of el.querySelectorAll("[data-slot]")) {
+      const html = told[slot.dataset.slot] ?? "";
+      if (slot.told !== html) slot.innerHTML = slot.told = html;
+    }
+    for (const box of el.querySelectorAll(".lab-scroll")) box.tabIndex = 0; // scrolls by the keyboard, too
+    (told.captions ?? []).forEach((text, index) => { captions[index].textContent = text; });
+    draw();
+  }
+
+  // What is measured travels to Python a few times a second, not block by block.
+  let rows = [], due = 0;
+  function report(row) {
+    rows.push(row);
+    due ||= setTimeout(flush, TELL_EVERY_MS);
+  }
+  function flush() {
+    clearTimeout(due);
+    due = 0;
+    if (rows.length && !closed) model.send({ is: "rows", job: job?.id ?? 0, rows: rows.splice(0) });
+  }
+  function at(stage) {
+    flush();
+    if (!closed) model.send({ is: "at", job: job?.id ?? 0, stage });
+  }
+
+  const failed = (failure, device, way = "") => {
+    if (failure.kind === "ended") throw failure;
+    report({ is: "failed", ...described(failure, device, way) });
+  };
+
+  async function start(name) {
+    const device = new Device(name, model.get("scripts"), (message) => {
+      delete devices[name];
+      device.end();
+      report({ is: "failed", ...described({ kind: "lost", message }, name) });
+      flush();
+    });
+    try {
+      Object.assign(device, await device.ask("open", { kernels: model.get("kernels") }));
+      devices[name] = device;
+    } catch (failure) {
+      device.end();
+      return [described(failure, name)];
+    }
+    return [];
+  }
+
+  async function open() {
+    for (const device of Object.values(devices)) device.end();
+    [devices, job] = [{}, null];
+     const failures = [...(await start("cpu")), ...(await start("gpu"))];
+    if (closed) return;
+    const brand = navigator.userAgentData?.brands?.find(({ brand }) => !/Not|Chromium/.test(brand))
+      ?? navigator.userAgentData?.brands?.find(({ brand }) => brand === "Chromium");
+    model.send({
+      is: "opened",
+      browser: brand ? `${brand.brand} ${brand.version}` : browserOf(navigator.userAgent),
+      platform: String(navigator.userAgentData?.platform || navigator.platform || ""),
+      cores: navigator.hardwareConcurrency || 1,
+      secure: isSecureContext,
+      offered: Boolean(navigator.gpu),
+      host: location.hostname,
+      clock_s: Math.max(...Object.values(devices).map(({ clock_s }) => clock_s), 0),
+      adapter: devices.gpu?.facts ?? null,
+      failed: failures,
+    });
+  }
+
+  // Images come in parts, for as long as a second lasts; then a training can begin.
+  async function take(content, buffers) { 
+    const [pixels, labels] = buffers.map(({ buffer, byteOffset, byteLength }) => new Uint8Array(buffer.slice(byteOffset, byteOffset + byteLength)));
+    if (content.sample) {
+      received = { pixels: [], labels: [], sample: { pixels, labels }, began: performance.now() };
+      return model.send({ is: "more" });
+    }
+    received.pixels.push(pixels);
+    received.labels.push(labels);
+    const took = performance.now() - received.began;
+    if (took < IMAGES_FOR_MS && !content.last) return model.send({ is: "more" });
+    const [all, of] = [joined(received.pixels), joined(received.labels)];
+    const images = { pixels: all, labels: of, sample: received.sample };
+    await Promise.all(Object.values(devices).map((device) => device.ask("images", images)));
+     model.send({ is: "enough", took_s: took / 1000 });
+  }
+
+  async function visible(mine) {
+    if (!document.hidden) return;
+    at("hidden");
+    await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+    if (document.hidden) await visible(mine);
+    at(mine.stage);
+  }
+
+  // A block in front of the reader: one during which the tab was in the background is thrown away.
+  async function block(mine, device, task, steps) {
+    for (;;) {
+      if (mine !== job || closed) throw ENDED;
+      if (!devices[device]) throw { kind: "gone", message: "" };
+      await visible(mine);
+      let hidden = false;
+      const hide = () => { hidden = true; };
+      document.addEventListener("visibilitychange", hide);
+      const found = await devices[device].ask("block", { task, steps });
+      document.removeEventListener("visibilitychange", hide);
+      if (mine !== job || closed) throw ENDED;
+      if (!hidden) return found;
+      report({ is: "hidden", device });
+    }
+  }
+
+  const stage = (mine, name) => { 
+    mine.stage = name;
+    at(name);
+  };
+
+  // How many operations a second it makes of a product that is neither small nor large.
+  async function pace(mine, name) {
+    if (devices[name].flopsPerS) return;
+    const { steps } = await devices[name].ask("prepare", { task: "alone", program: mine.pace, way: "one_submission", least_s: SHORT_BLOCK_S });
+    const { block_s } = await block(mine, name, "alone", steps);
+    devices[name].flopsPerS = (mine.pace.flops * steps) / block_s;
+  }
+
+  function expectable(mine, name, flops, longest_s) {
+    const expected_s = flops / devices[name].flopsPerS;
+    if (expected_s > longest_s) throw { kind: "too slow", message: "", expected_s };
+  }
+
+  async function prepare(mine, name, way) {
+    if (way === "one_kernel" && mine.program.flops > mine.most_flops_in_one_kernel) throw { kind: "too much for one kernel", message: "" };
+    const found = await devices[name].ask("prepare", { task: "train", way, least_s: BLOCK_S });
+    report({ is: "prepared", device: name, way, ...found });
+    return found.steps;
+  }
+
+  async function trained(mine, name, way, steps, pair) {
+    const { block_s, losses } = await block(mine, name, "train", steps);
+    report({ is: "block", device: name, way, steps, block_s, pair });
+    if (pair < 0) return block_s;
+    const curve = (curves[name] ??= { at_s: 0, points: [] });
+    const parts = Math.min(8, losses.length);
+    for (let part = 0; part < parts; part++) {
+      const few = losses.slice((part * losses.length) / parts, ((part + 1) * losses.length) / parts);
+      curve.points.push([curve.at_s + ((part + 1) * block_s) / parts, few.reduce((a, b) => a + b, 0) / few.length]);
+    }
+    curve.at_s += block_s;
+    if (losses.some((loss) => !Number.isFinite(loss))) throw { kind: "diverged", message: "" };
+    return block_s;
+  }
+
+  // One device after the other, in random order within each pair: what the machine does meanwhile meets both alike.
+  async function pairs(mine, ready) {
+    stage(mine, "training");
+    const began = performance.now();
+    let evaluated = 0;
+    for (let pair = 0; pair < PAIRS.most; pair++) {
+      const passed_s = (performance.now() - began) / 1000;
+      if (pair >= PAIRS.least && passed_s > PAIRS.for_s) break;
+      const order = Object.keys(ready);
+      if (Math.random() < 0.5) order.reverse();
+      for (const name of order) {
+        try {
+          await trained(mine, name, name === "gpu" ? mine.way : "", ready[name], pair);
+        } catch (failure) {
+          failed(failure, name, name === "gpu" ? mine.way : "");
+          delete ready[name];
+        }
+      }
+      if (!Object.keys(ready).length) return;
+      if (performance.now() - evaluated > 1000 || pair + 1 === PAIRS.most) {
+        evaluated = performance.now();
+        for (const name of Object.keys(ready)) await evaluate(mine, name);
+      }
+    }
+    for (const name of Object.keys(ready)) await evaluate(mine, name);
+  }
+
+  async function evaluate(mine, name) {
+    if (mine !== job || !devices[name]) throw ENDED;
+    report({ is: "evaluated", device: name, train_s: curves[name]?.at_s ?? 0, ...(await devices[name].ask("evaluate")) });
+  }
+
+  // The other ways of launching, in turns with the chosen one.
+  async function otherWays(mine) {
+    if (!devices.gpu) return;
+    stage(mine, "ways");
+    const steps = {};
+    for (const way of mine.ways) {
+      try {
+        await load(mine, "gpu");
+        steps[way] = await prepare(mine, "gpu", way);
+      } catch (failure) {
+        failed(failure, "gpu", way);
+        if (!devices.gpu) return;
+      }
+    }
+    for (let round = 0; round < OTHER_ROUNDS; round++)
+      for (const way of Object.keys(steps)) {
+        await devices.gpu.ask("prepare", { task: "train", way, least_s: 0 });
+        await trained(mine, "gpu", way, steps[way], -1 - round);
+      }
+  }
+
+  // What launching alone costs: as many operations as a step has, each with nothing to do, in each way of launching.
+  async function empties(mine) {
+    for (const name of Object.keys(devices))
+      for (const way of name === "gpu" ? mine.ways : [""])
+        await rounds(mine, [name], { is: "empty", way, size: 1 }, mine.empty, way, 5);
+  }
+
+  async function copies(mine) {
+    for (const bytes of mine.copies)
+      for (const name of Object.keys(devices)) {
+        const { steps } = await devices[name].ask("prepare", { task: "copy", bytes, least_s: SHORT_BLOCK_S });
+        for (let round = 0; round < 5; round++) {
+          const { block_s } = await block(mine, name, "copy", steps);
+          report({ is: "figure", of: "copy", device: name, way: "", size: bytes, steps, block_s, round });
+        }
+      }
+  }
+
+  async function rounds(mine, names, about, program, way, n) {
+    const steps = {};
+    for (const name of names) ({ steps: steps[name] } = await devices[name].ask("prepare", { task: "alone", program, way, least_s: SHORT_BLOCK_S }));
+    const found = Object.fromEntries(names.map((name) => [name, []]));
+    for (let round = 0; round < n; round++)
+      for (const name of names) {
+        const { block_s } = await block(mine, name, "alone", steps[name]);
+        report({ is: "figure", of: about.is, device: name, way: about.way, size: about.size, steps: steps[name], block_s, round });
+        found[name].push(block_s / steps[name]);
+      }
+    return Object.fromEntries(names.map((name) => [name, median(found[name])]));
+  }
+
+  // Products from small to large, until a device would need too long.
+  async function products(mine) {
+    stage(mine, "sizes");
+    points = {};
+    const last = {};
+    for (const program of mine.products) {
+      const n = program.side;
+      const names = [];
+      for (const name of Object.keys(devices)) {
+        const expected_s = last[name] ? last[name].s * Math.max(1, program.flops / last[name].flops) : 0;
+        const fits = name === "cpu" || program.memory_bytes <= devices[name].facts.largest_bytes;
+        if (expected_s > LONGEST_SIZE_S || !fits || last[name]?.predicted) {
+          last[name] = { s: expected_s, flops: program.flops, predicted: true };
+          (points[name] ??= []).push({ n, s: expected_s, predicted: true });
+        } else names.push(name);
+      }
+      if (!names.length) continue;
+      const found = await rounds(mine, names, { is: "product", way: "waiting_after_each_operation", size: n }, program, "waiting_after_each_operation", SIZE_ROUNDS);
+      for (const name of names) {
+        last[name] = { s: found[name], flops: program.flops };
+        (points[name] ??= []).push({ n, s: found[name] });
+        devices[name].flopsPerS = Math.max(devices[name].flopsPerS, program.flops / found[name]);
+      }
+      draw();
+    }
+  }
+
+  async function load(mine, name) {
+    const { program, evaluation, slice, rate, parameters, starts } = mine;
+    await devices[name].ask("train", { program, evaluation, slice, rate, parameters, starts });
+  }
+
+  async function measure(mine) {
+    if (mine !== job || closed) return;
+    [curves, drawing] = [{}, true];
+    requestAnimationFrame(frame);
+    try {
+      stage(mine, "starting");
+      const ready = {};
+      for (const name of Object.keys(devices)) {
+        const way = name === "gpu" ? mine.way : "";
+        try {
+          await pace(mine, name);
+          expectable(mine, name, mine.program.flops, LONGEST_STEP_S);
+          await load(mine, name);
+          ready[name] = await prepare(mine, name, way);
+        } catch (failure) {
+          failed(failure, name, way);
+        }
+      }
+      const usable = Object.keys(ready);
+      if (usable.length) await pairs(mine, ready);
+      if (usable.includes("gpu") || devices.gpu) await otherWays(mine);
+      if (mine.sizes) {
+        await products(mine);
+        await copies(mine);
+      }
+      await empties(mine);
+      stage(mine, "over");
+    } catch (failure) {
+      if (failure.kind !== "ended") {
+        if (failure.kind !== "gone") failed(failure, "");
+        stage(mine, "over");
+      }
+    } finally {
+      if (mine === job) drawing = false;
+    }
+  }
+
+  // One tab at a time: two would take each other's cores and GPU.
+  async function inTurn(mine) {
+    if (!navigator.locks) return measure(mine);
+    let free = false;
+    await navigator.locks.request("your_gpu", { ifAvailable: true }, async (lock) => {
+      if (lock) [free] = [true, await measure(mine)];
+    });
+    if (free || mine !== job) return;
+    stage(mine, "another tab");
+    await navigator.locks.request("your_gpu", () => measure(mine));
+  }
+
+  function heard(content, buffers) {
+    if (content.do === "images") take(content, buffers);
+    if (content.do === "reopen") open();
+    if (content.do === "stop") {
+      if (job) stage(job, "stopped");
+      job = null;
+      drawing = false;
+    }
+    if (content.do === "measure") {
+      const [parameters, starts] = buffers.map(({ buffer, byteOffset, byteLength }) => buffer.slice(byteOffset, byteOffset + byteLength));
+      const mine = (job = { ...content, parameters: new Float32Array(parameters), starts: new Uint32Array(starts) });
+      kept = kept.then(() => inTurn(mine));
+    }
+  }
+
+  // Drawing.
+  function frame() {
+    if (closed || !drawing) return draw();
+    draw();
+    requestAnimationFrame(frame);
+  }
+  function draw() {
+    const labels = model.get("told").labels ?? {};
+    const colorOf = (name) => (name === "cpu" ? colors.cpu : labels.software ? colors.software : colors.gpu);
+    drawRace(race, curves, labels, colorOf);
+    drawSizes(sizes, points, labels, colorOf, model.get("told").border ?? 0);
+  }
+
+  model.on("msg:custom", heard);
+  model.on("change:told", tell);
+  const resized = new ResizeObserver(draw);
+  resized.observe(race);
+  tell();
+  open();
+  return () => {
+    closed = true;
+    job = null;
+    clearTimeout(due);
+    resized.disconnect();
+    model.off("msg:custom", heard);
+    model.off("change:told", tell);
+    for (const device of Object.values(devices)) device.end();
+  };
+}
+
+function joined(parts) {
+  const all = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
+  let at = 0;
+  for (const part of parts) all.set(part, (at += part.length) - part.length);
+  return all;
+}
+
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2;
+}
+
+// A browser that does not say its brands says its name in this text, the one it is most like last.
+function browserOf(agent) {
+  const found = /(Firefox|Edg|OPR|Chrome|Version)\/(\d+)/.exec(agent);
+  return found ? `${found[1] === "Version" ? "Safari" : found[1]} ${found[2]}` : "unknown browser";
+}
+
+// Two small charts, drawn anew in each frame.
+const HEIGHT = 240, LEFT = 46, BOTTOM = 34, TOP = 10, RIGHT = 20;
+
+function begin(canvas) {
+  const width = canvas.clientWidth, scale = devicePixelRatio || 1;
+  const [w, h] = [Math.round(width * scale), Math.round(HEIGHT * scale)];
+  if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height] = [w, h];
+  const pen = canvas.getContext("2d");
+  pen.setTransform(scale, 0, 0, scale, 0, 0);
+  pen.clearRect(0, 0, width, HEIGHT);
+  const style = getComputedStyle(canvas);
+  pen.font = `11px ${style.fontFamily}`;
+  return { pen, width, ink: style.color };
+}
+
+function axes({ pen, width, ink }, x, y, xTicks, yTicks, title) {
+  pen.fillStyle = pen.strokeStyle = ink;
+  pen.lineWidth = 1;
+  pen.textAlign = "right";
+  pen.textBaseline = "middle";
+  for (const [value, text] of yTicks) {
+    pen.globalAlpha = 0.12;
+    pen.beginPath();
+    pen.moveTo(LEFT, y(value));
+    pen.lineTo(width - RIGHT, y(value));
+    pen.stroke();
+    pen.globalAlpha = 1;
+    pen.fillText(text, LEFT - 6, y(value));
+  }
+  pen.textAlign = "center";
+  pen.textBaseline = "top";
+  for (const [value, text] of xTicks) pen.fillText(text, x(value), HEIGHT - BOTTOM + 4);
+  pen.fillText(title, (LEFT + width - RIGHT) / 2, HEIGHT - 14);
+}
+
+function line({ pen }, places, color, dashed) {
+  pen.strokeStyle = color;
+  pen.lineWidth = 2;
+  pen.lineJoin = "round";
+  pen.setLineDash(dashed ? [5, 3] : []);
+  pen.beginPath();
+  places.forEach(([x, y], index) => (index ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+  pen.stroke();
+  pen.setLineDash([]);
+}
+
+const seconds = (s) => (s < 1e-3 ? `${+(s * 1e6).toPrecision(2)} μs` : s < 1 ? `${+(s * 1e3).toPrecision(2)} ms` : `${+s.toPrecision(2)} s`);
+
+// Names of the lines, one below the other in the corner that stays free.
+function names(frame, labels, shown, colorOf, top) {
+  const { pen, width, ink } = frame;
+  pen.textBaseline = "middle";
+  pen.textAlign = "right";
+  shown.forEach((name, index) => {
+    const at = top + 16 * index;
+    pen.fillStyle = ink;
+    pen.fillText(labels[name] ?? name, width - RIGHT - 28, at);
+    line(frame, [[width - RIGHT - 22, at], [width - RIGHT, at]], colorOf(name), name === "gpu" && labels.software);
+  });
+}
+
+// Losses of single batches jump; drawn is a running mean of about ten points.
+function smoothed(points) {
+  let mean = null;
+  return points.filter(([, loss]) => Number.isFinite(loss)).map(([s, loss]) => [s, (mean = mean === null ? loss : 0.9 * mean + 0.1 * loss)]);
+}
+
+function drawRace(canvas, curves, labels, colorOf) {
+  const frame = begin(canvas);
+  const longest = Math.max(0.1, ...Object.values(curves).map(({ at_s }) => at_s));
+  const most = [0.2, 0.5, 1, 2, 5, 10, 20, 50, 100].find((value) => value >= longest) ?? longest;
+  const [low, high] = [0.01, 3];
+  const x = (s) => LEFT + ((frame.width - LEFT - RIGHT) * s) / most;
+  const y = (loss) => TOP + ((HEIGHT - TOP - BOTTOM) * Math.log(high / Math.min(high, Math.max(low, loss)))) / Math.log(high / low);
+  const ticks = [0, most / 4, most / 2, (3 * most) / 4, most].map((value) => [value, String(+value.toPrecision(3))]);
+  axes(frame, x, y, ticks, [0.01, 0.03, 0.1, 0.3, 1, 3].map((value) => [value, String(value)]), "seconds of training");
+  const shown = Object.keys(curves);
+  for (const name of shown) {
+    const places = smoothed(curves[name].points).map(([s, loss]) => [x(s), y(loss)]);
+    if (!places.length) continue;
+    line(frame, places, colorOf(name), name === "gpu" && labels.software);
+    const [px, py] = places.at(-1);
+    frame.pen.fillStyle = colorOf(name);
+    frame.pen.beginPath();
+    frame.pen.arc(px, py, 3.5, 0, 7);
+    frame.pen.fill();
+  }
+  names(frame, labels, shown, colorOf, TOP + 8);
+}
+
+function drawSizes(canvas, points, labels, colorOf, border) {
+  const frame = begin(canvas);
+  const all = Object.values(points).flat().map(({ s }) => s);
+  const low = 10 ** Math.floor(Math.log10(Math.min(1e-6, ...all))), high = 10 ** Math.ceil(Math.log10(Math.max(0.1, ...all)));
+  const x = (n) => LEFT + ((frame.width - LEFT - RIGHT) * Math.log2(n)) / 12;
+  const y = (s) => TOP + ((HEIGHT - TOP - BOTTOM) * Math.log(high / s)) / Math.log(high / low);
+  const decades = Array.from({ length: Math.round(Math.log10(high / low)) + 1 }, (_, k) => low * 10 ** k);
+  axes(frame, x, y, [1, 4, 16, 64, 256, 1024, 4096].map((n) => [n, n.toLocaleString("en")]), decades.map((s) => [s, seconds(s)]), "n, of two n × n matrices");
+  if (border) {
+    frame.pen.setLineDash([2, 3]);
+    frame.pen.strokeStyle = frame.ink;
+    frame.pen.lineWidth = 1;
+    frame.pen.beginPath();
+    frame.pen.moveTo(x(border), TOP);
+    frame.pen.lineTo(x(border), HEIGHT - BOTTOM);
+    frame.pen.stroke();
+    frame.pen.setLineDash([]);
+  }
+  for (const [name, mine] of Object.entries(points)) {
+    const color = colorOf(name);
+    line(frame, mine.filter(({ predicted }) => !predicted).map(({ n, s }) => [x(n), y(s)]), color, name === "gpu" && labels.software);
+    for (const { n, s, predicted } of mine) {
+      frame.pen.fillStyle = frame.pen.strokeStyle = color;
+      frame.pen.lineWidth = 1.4;
+      frame.pen.beginPath();
+      frame.pen.arc(x(n), y(s), 3, 0, 7);
+      predicted ? frame.pen.stroke() : frame.pen.fill();
+    }
+  }
+  names(frame, labels, Object.keys(points), colorOf, HEIGHT - BOTTOM - 30);
+}
+
+export default { render };

@@ -1,0 +1,216 @@
+"""Connects the reader's own devices to marimo: controls, what the browser is asked for, and what its answers say."""
+
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import marimo as mo
+
+from lib.data.mnist import DataError, Facts, load_part
+from lib.experiments import your_gpu
+from lib.experiments.your_gpu import MAX_IMAGES, N_SAMPLE, PART, USUAL_WAY, WAYS, Found, Job, Opened
+from lib.formatting import sentence
+from lib.hardware.machine import this_machine
+from lib.once import once
+from lib.pages import layout
+from lib.pages.controls import Controls, dropdown, slider
+from lib.pages.streaming import button, say, streaming
+from lib.pages.url_state import Address, Setting
+from lib.pages.widgets import MeasureInBrowser
+from lib.spec import BATCH_SIZES, RATE_STEPS, Network, Training
+from lib.storage.records import Kind
+from lib.storage.store import Store
+from lib.views import your_gpu as view
+from lib.workers.notes import State
+
+WIDTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
+DEPTHS = (0, 1, 2, 3, 4)
+CAPTIONS = (
+    "loss by seconds of training, in turns",
+    "seconds of a product by its size; hollow: predicted, not measured",
+)
+# What the browser is at, and the words for it.
+STAGES = {
+    "opening": (State.STARTING, "your browser opens its GPU"),
+    "images": (State.STARTING, "images come to your browser, for a second"),
+    "starting": (State.STARTING, "kernels are compiled, first steps are made"),
+    "training": (State.MEASURING, "GPU and processor train in turns"),
+    "ways": (State.MEASURING, "the other ways of launching, in turns"),
+    "sizes": (State.MEASURING, "products of growing size, on both devices"),
+    "hidden": (State.WAITING, "this tab is in the background; it goes on when you look at it"),
+    "another tab": (State.WAITING, "another tab of this page measures; this one follows"),
+    "over": (State.DONE, "measured in your browser just now"),
+    "stopped": (State.STOPPED, "“Measure again” begins anew"),
+}
+ONLY_IN_A_BROWSER = (
+    "This notebook measures in the browser of whoever opens it: `make run NOTEBOOK=notebooks/your_gpu.py`."
+)
+
+
+def _controls() -> Controls:
+    return Controls(
+        slider("yours.size", "Batch size", 32, BATCH_SIZES),
+        slider("yours.width", "Width of the hidden layers", 128, WIDTHS),
+        slider("yours.depth", "Hidden layers", 1, DEPTHS),
+        slider("yours.rate", "Learning rate", 0.1, RATE_STEPS),
+        dropdown("yours.way", "The GPU's operations are launched by", USUAL_WAY, {v: k for k, v in WAYS.items()}, True),
+    )
+
+
+def settings() -> dict[str, Setting]:
+    """What the controls may say, by name."""
+    return _controls().settings
+
+
+class InBrowser:
+    """What one viewer's browser is asked for, and what it has answered."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._who: Opened | None = None
+        self._job: Job | None = None
+        self._found: Found | None = None
+        self._number = 0  # of the present job
+        self._presses = 0
+        self._sent = 0  # images
+        self._images_line, self._problem = "", ""
+        self._stage = "opening"
+        self.widget = MeasureInBrowser(your_gpu.kernels(), {})
+        self.widget.on_msg(lambda _widget, content, _buffers: self._hear(content))
+        self.tell()
+
+    def ask(self, job: Job, presses: int) -> None:
+        """Have this measured in place of what is measured now.
+
+        Args:
+            job: What.
+            presses: How often “Measure again” was pressed; a new count opens the GPU anew, and measures everything.
+        """
+        again, self._presses = presses != self._presses, presses
+        if job == self._job and not again:
+            return  # another button was pressed
+        self._job, self._problem = job, ""
+        if again and self._found is not None:
+            self._found, self._images_line, self._stage = None, "", "opening"
+            self.widget.send({"do": "reopen"})
+            self.tell()
+        else:
+            self._begin()
+
+    def stop(self) -> None:
+        """End what is measured."""
+        self.widget.send({"do": "stop"})
+
+    def refuse(self, problem: str) -> None:
+        """End what is measured, and say what is wrong with the controls."""
+        self._job, self._problem = None, problem
+        self.stop()
+        self.tell()
+
+    def _begin(self) -> None:
+        if self._job is None or self._who is None or not self._images_line:
+            return
+        self._number += 1
+        before = self._found
+        self._found = before.again(self._job) if before else Found(self._who, self._job, self._sent)
+        message = self._job.message(sizes=not self._found.has_sizes)
+        buffers = self._job.buffers(self._sent)
+        self.widget.send({"do": "measure", "id": self._number, **message}, buffers=buffers)
+        self._stage = "starting"
+        self.tell()
+
+    def _hear(self, content: Any) -> None:
+        """A message of the browser; one that is not sound is told, and changes nothing."""
+        try:
+            self._answer(content if isinstance(content, dict) else {})
+        except (ValueError, DataError) as error:
+            self._problem = sentence(error)
+        self.tell()
+
+    def _answer(self, content: Mapping[str, Any]) -> None:
+        what = content.get("is")
+        if what == "opened":
+            self._who, self._found, self._sent, self._images_line = your_gpu.opened(content), None, 0, ""
+            self._stage = "images"
+            arrays, _ = _images()
+            self._send_images({"sample": True}, arrays["x_validation"], arrays["y_validation"])
+        elif what == "more":
+            arrays, _ = _images()
+            part = slice(self._sent, self._sent + PART)
+            self._sent = min(part.stop, MAX_IMAGES)
+            last = {"last": self._sent == MAX_IMAGES}
+            self._send_images(last, arrays["x_train"][part], arrays["y_train"][part])
+        elif what == "enough":
+            took_s = content.get("took_s")
+            self._images_line = view.images_line(self._sent, float(took_s or 0), _images()[1])
+            self._begin()
+        elif what == "rows" and self._found is not None and content.get("job") == self._number:
+            self._found.take(your_gpu.rows(content))
+        elif what == "at" and content.get("job") == self._number and content.get("stage") in STAGES:
+            self._stage = str(content["stage"])
+
+    def _send_images(self, about: Mapping[str, Any], x, y) -> None:
+        self.widget.send({"do": "images", **about}, buffers=[x.tobytes(), y.tobytes()])
+
+    def tell(self) -> None:
+        """Say what is known now."""
+        who, found = self._who, self._found
+        state, words = STAGES[self._stage]
+        told: dict[str, Any] = {
+            "captions": CAPTIONS,
+            "line": layout.state_line(state, *_progress(self._stage), words, self._problem),
+        }
+        if who is not None:
+            told["labels"] = view.labels(who)
+        if found is not None and who is not None and self._job is not None:
+            server = your_gpu.on_server(self._job.training, self._store.records(Kind.RACE))
+            notes = (view.accuracy_line(found), self._images_line, view.hidden_line(found))
+            told |= {
+                "border": found.border() or 0,
+                "sentence": layout.problems(view.problems(found))
+                + layout.sentence(view.sentence(found))
+                + layout.said(view.border_sentence(found)),
+                "table": view.ways_table(found, server),
+                "below": "".join(map(layout.quiet, filter(None, notes)))
+                + layout.quiet(view.which_is_which(who, this_machine(), platform.system()))
+                + layout.quiet(view.clock_line(who)),
+            }
+        self.widget.told = told
+
+
+def _progress(stage: str) -> tuple[float, float]:
+    under_way = [
+        name for name, (state, _) in STAGES.items() if state.under_way and name not in ("hidden", "another tab")
+    ]
+    return (under_way.index(stage), len(under_way)) if stage in under_way else (1.0, 1.0)
+
+
+@once
+def _images() -> tuple[Mapping[str, Any], Facts]:
+    """The images that travel to browsers, loaded once for all viewers."""
+    return load_part(MAX_IMAGES, N_SAMPLE)
+
+
+def panel(address: Address, browser: InBrowser) -> mo.ui.dictionary:
+    """Batch size, width, depth, learning rate, way of launching, and the two buttons."""
+    stop = mo.ui.button(label="Stop", value=0, on_click=lambda n: browser.stop() or n + 1, tooltip="Stop measuring")
+    return _controls().panel(address, stop=stop, again=button("Measure again", "Measure all of it anew"))
+
+
+def show(browser: InBrowser, controls: mo.Html) -> mo.Html:
+    """The controls, and what the browser measures and draws."""
+    return layout.page(controls.text, mo.as_html(mo.ui.anywidget(browser.widget)).text)
+
+
+def ask(browser: InBrowser, panel: mo.ui.dictionary) -> None:
+    """Have the browser measure what the controls say."""
+    if not streaming():
+        say(ONLY_IN_A_BROWSER)
+        return
+    try:
+        values = _controls().checked(panel.value)
+        network = Network((values["width"],) * values["depth"])
+        job = Job(Training(network, values["rate"], values["size"], 1), values["way"])
+    except ValueError as error:
+        return browser.refuse(sentence(error))
+    browser.ask(job, values["again"])

@@ -1,0 +1,55 @@
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="full", app_title="Your own GPU", css_file="../lib/pages/page.css")
+
+with app.setup(hide_code=True):
+    import marimo as mo
+
+    from lib.pages import mnist_training, your_gpu
+    from lib.storage.store import Store
+
+
+@app.cell(hide_code=True)
+def title(address):
+    mnist_training.plain_title(
+        "your_gpu",
+        "Is your own GPU slower?",
+        "Nearly every laptop and phone has a GPU, and a browser reaches it without CUDA. Here your browser trains the"
+        " same network on your GPU and on your processor, in turns, by the same operations. Which of them wins?",
+        address,
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def in_your_browser(address, browser):
+    panel = your_gpu.panel(address, browser)
+    your_gpu.show(browser, mnist_training.controls(panel))
+    return (panel,)
+
+
+@app.cell(hide_code=True)
+def asked(browser, panel):
+    your_gpu.ask(browser, panel)
+    return
+
+
+@app.cell(hide_code=True)
+def what_next():
+    mo.md(r"""
+    **Try next.** Batch size 1, then 4,096: who wins at which end? Then wait for each operation instead of submitting
+    many steps at once: how much of a step is only launching?
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def shared_state():
+    address = mnist_training.opened("your_gpu", your_gpu.settings())
+    browser = your_gpu.InBrowser(Store())
+    return address, browser
+
+
+if __name__ == "__main__":
+    app.run()

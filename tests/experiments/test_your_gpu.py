@@ -1,0 +1,194 @@
+"""What a browser measures: messages sound and not, the job it is given, and what follows from its blocks."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.backends.base import initial_parameters
+from lib.experiments import your_gpu
+from lib.experiments.your_gpu import (
+    MAX_ROWS,
+    SIDES,
+    USUAL_WAY,
+    WAYS,
+    Adapter,
+    Block,
+    Figure,
+    Found,
+    Job,
+    Opened,
+    rounded_clock,
+)
+from lib.spec import Network, Training
+from lib.timing.comparison import Verdict, compared
+from lib.timing.roofline import Ceiling
+
+APPLE = Adapter("apple", "metal-3", largest_bytes=2**30)
+WHO = Opened("Safari 26", "macOS", 8, True, True, "localhost", 1e-4, APPLE, [])
+JOB = Job(Training(Network((16,)), 0.1, 32, 1))
+
+
+def found(gpu_s: float = 0.0, cpu_s: float = 0.0, n: int = 9, **others) -> Found:
+    """As if blocks of ten steps had been measured in turns."""
+    one = Found(WHO, JOB, 4096, **others)
+    for pair in range(n):
+        for device, way, step_s in (("gpu", USUAL_WAY, gpu_s), ("cpu", "", cpu_s)):
+            if step_s:
+                one.take([Block(device, way, 10, 10 * step_s, pair)])
+    return one
+
+
+def product(device: str, side: int, seconds: float) -> list[Figure]:
+    return [Figure("product", device, "", side, 1, seconds, k) for k in range(9)]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        None,
+        {"is": "gossip"},
+        {"is": "block", "device": "gpu", "way": "by magic", "steps": 1, "block_s": 0.1, "pair": 0},
+        {"is": "block", "device": "tpu", "way": "", "steps": 1, "block_s": 0.1, "pair": 0},
+        {"is": "block", "device": "gpu", "way": "", "steps": 0, "block_s": 0.1, "pair": 0},
+        {"is": "block", "device": "gpu", "way": "", "steps": 1, "block_s": -0.1, "pair": 0},
+        {"is": "evaluated", "device": "gpu", "train_s": 1.0, "loss": 0.3, "accuracy": 1.3},
+        {"is": "failed", "device": "gpu", "way": "", "kind": "shader", "message": "x" * 10_000},
+    ],
+)
+def test_what_is_no_measurement_is_refused_in_a_sentence(row):
+    with pytest.raises(ValueError, match=r"expected what a browser measures.*reload the page"):
+        your_gpu.rows({"rows": [row]})
+
+
+def test_sound_messages_become_rows():
+    sent = [
+        {"is": "prepared", "device": "gpu", "way": "one_kernel", "first_s": 0.2, "steps": 40},
+        {"is": "block", "device": "gpu", "way": "one_kernel", "steps": 40, "block_s": 0.05, "pair": 0},
+        {"is": "evaluated", "device": "cpu", "train_s": 1.0, "loss": None, "accuracy": 0.1},
+        {"is": "hidden", "device": "cpu"},
+    ]
+    one = Found(WHO, JOB, 512)
+    one.take(your_gpu.rows({"rows": sent}))
+    assert one.prepared["gpu", "one_kernel"].steps == 40
+    assert (len(one.blocks), one.evaluated["cpu"][0].loss, one.hidden) == (1, None, 1)
+    one.take([one.blocks[0]] * (2 * MAX_ROWS))
+    assert len(one.blocks) <= MAX_ROWS + 2, "a page that sends without end fills no memory"
+
+
+def test_a_browser_starts_from_the_parameters_and_batches_of_all_backends():
+    n_images = 1000
+    parameters, starts = (
+        np.frombuffer(one, kind) for one, kind in zip(JOB.buffers(n_images), ("<f4", "<u4"), strict=True)
+    )
+    layers = initial_parameters(JOB.training.network, 0)
+    np.testing.assert_array_equal(parameters, np.concatenate([part.ravel() for layer in layers for part in layer]))
+    assert starts.max() + JOB.training.batch_size <= n_images
+    message = JOB.message(sizes=True)
+    assert json.loads(json.dumps(message)) == message
+    regions = message["program"]["regions"]
+    assert sum(np.prod(one["shape"]) for name, one in regions.items() if name.startswith("layer ")) == len(parameters)
+    assert len(message["empty"]["operations"]) == len(message["program"]["operations"])
+    assert [one["side"] for one in message["products"]] == list(SIDES)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)), min_size=6, max_size=30), st.floats(0, 0.01))
+def test_a_rounded_clock_only_widens_the_interval(pairs, clock_s):
+    sides = [[Block("gpu", "", 4, pair[side], k) for k, pair in enumerate(pairs)] for side in (0, 1)]
+    wide = rounded_clock(sides, clock_s)
+    exact = compared([pair[0] / 4 for pair in pairs], [pair[1] / 4 for pair in pairs], paired=True)
+    assert wide is not None
+    assert wide.low <= exact.low <= exact.ratio <= exact.high <= wide.high
+    assert wide.ratio == exact.ratio
+    if clock_s == 0:
+        assert wide == exact
+
+
+def test_a_clock_as_coarse_as_the_blocks_decides_nothing():
+    sides = [[Block("gpu", "", 1, seconds, k) for k in range(20)] for seconds in (0.001, 0.002)]
+    fine, coarse = rounded_clock(sides, 1e-6), rounded_clock(sides, 0.001)
+    assert fine is not None
+    assert fine.verdict is Verdict.FASTER
+    assert coarse is not None
+    assert coarse.verdict is Verdict.UNCLEAR
+
+
+def test_only_whole_pairs_are_compared():
+    one = found(0.001, 0.003)
+    one.take([Block("gpu", USUAL_WAY, 10, 5.0, 99)])
+    comparison = one.comparison()
+    assert comparison is not None
+    assert (comparison.n, comparison.verdict) == (9, Verdict.FASTER)
+    assert found(0.001).comparison() is None
+
+
+def test_the_border_is_where_the_gpu_is_faster_at_every_larger_size():
+    one = Found(WHO, JOB, 512)
+    for side, gpu_s, cpu_s in ((1, 0.002, 0.001), (2, 0.001, 0.009), (4, 0.02, 0.01), (8, 0.02, 0.08), (16, 0.02, 0.6)):
+        one.take(product("gpu", side, gpu_s) + product("cpu", side, cpu_s))
+    one.take(product("gpu", 32, 0.02))  # the processor was not asked: it would take too long
+    assert one.border() == 8
+    assert Found(WHO, JOB, 512).border() is None
+
+
+def test_sizes_stay_and_trainings_go_when_a_slider_moves():
+    one = found(0.001, 0.002)
+    one.take(
+        [
+            *product("gpu", 8, 0.1),
+            Figure("copy", "gpu", "", 4, 1, 0.1, 0),
+            Figure("empty", "gpu", USUAL_WAY, 1, 1, 0.1, 0),
+        ]
+    )
+    after = one.again(Job(Training(Network((8,)))))
+    assert after.has_sizes
+    assert {figure.of for figure in after.figures} == {"product", "copy"}
+    assert (after.blocks, after.failed, after.stage) == ([], {}, "starting")
+
+
+@pytest.mark.parametrize(
+    ("empty_s", "product_s", "bound"),
+    [(0.0009, 1e-6, Ceiling.DISPATCH), (1e-5, 0.3, Ceiling.PRODUCT), (1e-5, 1e-6, None)],
+)
+def test_what_takes_half_of_a_step_bounds_it(empty_s, product_s, bound):
+    one = found(0.001, 0.002)
+    one.take([Figure("empty", "gpu", USUAL_WAY, 1, 10, 10 * empty_s, k) for k in range(5)])
+    one.take(product("gpu", 256, product_s))
+    parts = one.launching("gpu")
+    assert parts is not None
+    assert parts.bound is bound
+
+
+def test_copies_become_a_latency_and_a_bandwidth():
+    one = Found(WHO, JOB, 512)
+    one.take([Figure("copy", "gpu", "", n, 1, 1e-4 + n / 1e9, k) for n in your_gpu.COPIED_BYTES for k in range(5)])
+    cost = one.copies("gpu")
+    assert cost is not None
+    assert cost.latency_s == pytest.approx(1e-4, rel=0.01)
+    assert cost.bytes_per_s == pytest.approx(1e9, rel=0.01)
+    assert one.copies("cpu") is None
+
+
+@pytest.mark.parametrize(
+    ("adapter", "software"),
+    [
+        (Adapter("google", "swiftshader", fallback=True), True),
+        (Adapter("mesa", description="llvmpipe (LLVM 19)"), True),
+        (Adapter("microsoft", description="Microsoft Basic Render Driver"), True),
+        (APPLE, False),
+        (Adapter("nvidia", "ada"), False),
+        (Adapter(), False),
+    ],
+)
+def test_a_software_adapter_is_known_by_its_name(adapter, software):
+    assert adapter.is_software is software
+    assert adapter.name
+
+
+def test_every_way_has_its_name_in_the_executor():
+    from lib.pages.widgets import worker_scripts
+
+    for way in WAYS:
+        assert f"{way}: async" in worker_scripts()["gpu"]
