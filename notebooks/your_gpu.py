@@ -7,6 +7,8 @@ with app.setup(hide_code=True):
     import marimo as mo
 
     from lib.pages import mnist_training, your_gpu
+    from lib.workers.engine import shared_engine
+    from lib.pages.streaming import Stage
     from lib.storage.store import Store
 
 
@@ -36,6 +38,24 @@ def asked(browser, panel):
 
 
 @app.cell(hide_code=True)
+def server_question(stage):
+    server_panel = your_gpu.server_panel(stage)
+    mo.md(r"""
+    ## Beside the server's libraries
+
+    The server is the machine that this notebook runs on: yours, or the one at the other end of a tunnel. Its libraries
+    train the same network with the same batches; what they take stands in the table above.
+    """)
+    return (server_panel,)
+
+
+@app.cell(hide_code=True)
+def beside_the_server(browser, panel, server_panel, stage):
+    your_gpu.on_server(stage, browser, server_panel, panel, mnist_training.controls(server_panel))
+    return
+
+
+@app.cell(hide_code=True)
 def what_next():
     mo.md(r"""
     **Try next.** Batch size 1, then 4,096: who wins at which end? Then wait for each operation instead of submitting
@@ -47,8 +67,9 @@ def what_next():
 @app.cell(hide_code=True)
 def shared_state():
     address = mnist_training.opened("your_gpu", your_gpu.settings())
-    browser = your_gpu.InBrowser(Store())
-    return address, browser
+    stage = Stage(shared_engine(), Store())
+    browser = your_gpu.InBrowser(stage.store)
+    return address, browser, stage
 
 
 if __name__ == "__main__":

@@ -234,7 +234,6 @@ class Job:
             "program": as_json(self.program),
             "evaluation": as_json(description.evaluation(network, SLICE)),
             "empty": as_json(description.nothing(len(self.program.operations))),
-            "pace": as_json(description.product(PACE_SIDE)),
             "products": [as_json(description.product(side)) | {"side": side} for side in SIDES] if sizes else [],
             "copies": list(COPIED_BYTES),
         }
@@ -264,8 +263,12 @@ def as_json(program: Program) -> dict[str, Any]:
 
 
 def kernels() -> dict[str, Any]:
-    """What is the same for all programs: the WGSL sources, the buffers, and how an operation's fields are named."""
+    """What is the same for all programs: the WGSL sources, the buffers, and how an operation's fields are named.
+
+    And a product, `pace`, by which it is predicted what a step takes.
+    """
     return {
+        "pace": as_json(description.product(PACE_SIDE)),
         "sources": description.sources(),
         "buffers": description.BUFFERS,
         "operation_bytes": description.OPERATION_BYTES,
@@ -452,3 +455,16 @@ def on_server(training: Training, records: Sequence[Record]) -> dict[Cell, Stand
     """What is stored of them, the fastest first."""
     found = standings(cells(training), records)
     return dict(sorted(found.items(), key=lambda item: item[1].quartiles_s[1]))
+
+
+def beside_server(found: Found, server: Mapping[Cell, Standing]) -> tuple[str, str, Comparison] | None:
+    """The browser's fastest beside the server's fastest cell: device, way, and the comparison of their epochs.
+
+    None where one of both has nothing.
+    """
+    timed = [(*key, one) for key in (*(("gpu", way) for way in WAYS), ("cpu", "")) if (one := found.training_of(*key))]
+    if not timed or not server:
+        return None
+    device, way, fastest = min(timed, key=lambda one: one[2].median_s)
+    epochs = fastest.step_s * found.job.steps_per_epoch
+    return device, way, compared(epochs, next(iter(server.values())).epoch_s, paired=False)

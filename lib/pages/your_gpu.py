@@ -1,27 +1,33 @@
 """Connects the reader's own devices to marimo: controls, what the browser is asked for, and what its answers say."""
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import marimo as mo
 
 from lib.data.mnist import DataError, Facts, load_part
 from lib.experiments import your_gpu
+from lib.experiments.backend_race import Cell, Standing, plan, race, records_and_notes
+from lib.experiments.background import BackgroundTask
 from lib.experiments.your_gpu import MAX_IMAGES, N_SAMPLE, PART, USUAL_WAY, WAYS, Found, Job, Opened
 from lib.formatting import sentence
 from lib.hardware.machine import this_machine
 from lib.once import once
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, slider
-from lib.pages.streaming import button, say, streaming
+from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, say, stop_button, streaming
 from lib.pages.url_state import Address, Setting
 from lib.pages.widgets import MeasureInBrowser
 from lib.spec import BATCH_SIZES, RATE_STEPS, Network, Training
-from lib.storage.records import Kind
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.views import your_gpu as view
-from lib.workers.notes import State
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note, State
+from lib.workers.queue import Request, Urgency
 
 WIDTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
 DEPTHS = (0, 1, 2, 3, 4)
@@ -70,8 +76,9 @@ class InBrowser:
         self._who: Opened | None = None
         self._job: Job | None = None
         self._found: Found | None = None
+        self._server: Mapping[Cell, Standing] = {}
         self._number = 0  # of the present job
-        self._presses = 0
+        self._presses: object = 0
         self._sent = 0  # images
         self._images_line, self._problem = "", ""
         self._stage = "opening"
@@ -79,7 +86,7 @@ class InBrowser:
         self.widget.on_msg(lambda _widget, content, _buffers: self._hear(content))
         self.tell()
 
-    def ask(self, job: Job, presses: int) -> None:
+    def ask(self, job: Job, presses: object) -> None:
         """Have this measured in place of what is measured now.
 
         Args:
@@ -97,6 +104,10 @@ class InBrowser:
         else:
             self._begin()
 
+    def hold(self, hold: bool) -> None:
+        """Have the browser wait before its next block, or go on: the server measures, and may be the same machine."""
+        self.widget.send({"do": "hold", "hold": hold})
+
     def stop(self) -> None:
         """End what is measured."""
         self.widget.send({"do": "stop"})
@@ -105,6 +116,12 @@ class InBrowser:
         """End what is measured, and say what is wrong with the controls."""
         self._job, self._problem = None, problem
         self.stop()
+        self.tell()
+
+    def look_at_server(self) -> None:
+        """Read anew what the server has measured of this training, and tell it."""
+        if self._job is not None:
+            self._server = your_gpu.on_server(self._job.training, self._store.records(Kind.RACE))
         self.tell()
 
     def _begin(self) -> None:
@@ -117,7 +134,7 @@ class InBrowser:
         buffers = self._job.buffers(self._sent)
         self.widget.send({"do": "measure", "id": self._number, **message}, buffers=buffers)
         self._stage = "starting"
-        self.tell()
+        self.look_at_server()
 
     def _hear(self, content: Any) -> None:
         """A message of the browser; one that is not sound is told, and changes nothing."""
@@ -163,13 +180,14 @@ class InBrowser:
         if who is not None:
             told["labels"] = view.labels(who)
         if found is not None and who is not None and self._job is not None:
-            server = your_gpu.on_server(self._job.training, self._store.records(Kind.RACE))
+            server = self._server
             notes = (view.accuracy_line(found), self._images_line, view.hidden_line(found))
             told |= {
                 "border": found.border() or 0,
                 "sentence": layout.problems(view.problems(found))
                 + layout.sentence(view.sentence(found))
-                + layout.said(view.border_sentence(found)),
+                + layout.said(view.border_sentence(found))
+                + layout.said(view.server_sentence(found, server)),
                 "table": view.ways_table(found, server),
                 "below": "".join(map(layout.quiet, filter(None, notes)))
                 + layout.quiet(view.which_is_which(who, this_machine(), platform.system()))
@@ -202,15 +220,72 @@ def show(browser: InBrowser, controls: mo.Html) -> mo.Html:
     return layout.page(controls.text, mo.as_html(mo.ui.anywidget(browser.widget)).text)
 
 
+def _training(panel: mo.ui.dictionary) -> tuple[Training, str]:
+    """What is trained, and the way of launching; raises ValueError, with a sentence for the person."""
+    values = _controls().checked(panel.value)
+    network = Network((values["width"],) * values["depth"])
+    return Training(network, values["rate"], values["size"], 1), values["way"]
+
+
 def ask(browser: InBrowser, panel: mo.ui.dictionary) -> None:
     """Have the browser measure what the controls say."""
     if not streaming():
         say(ONLY_IN_A_BROWSER)
         return
     try:
-        values = _controls().checked(panel.value)
-        network = Network((values["width"],) * values["depth"])
-        job = Job(Training(network, values["rate"], values["size"], 1), values["way"])
+        job = Job(*_training(panel))
     except ValueError as error:
         return browser.refuse(sentence(error))
-    browser.ask(job, values["again"])
+    browser.ask(job, panel.value["again"])
+
+
+# Beside the server's libraries.
+
+
+def server_panel(stage: Stage) -> mo.ui.dictionary:
+    """A button that measures the server's libraries, and one that stops that."""
+    measure = button("Measure the server's libraries", "Time an epoch of the same training by each; your browser waits")
+    return mo.ui.dictionary({"stop": stop_button(stage), "again": measure})
+
+
+def on_server(
+    stage: Stage, browser: InBrowser, panel: mo.ui.dictionary, yours: mo.ui.dictionary, controls: mo.Html
+) -> None:
+    """Measure the same training by the server's libraries where the button was pressed; the table above shows it."""
+    try:
+        training, _ = _training(yours)
+    except ValueError:
+        return  # the first section says it
+    cells = your_gpu.cells(training)
+
+    def make(again: bool):
+        todo = plan(cells, stage.store.records(Kind.RACE), rounds=1) if again else []
+        return (len(todo),), partial(_measured, browser, todo)
+
+    request = Request(stage.viewer, Urgency.NOW)
+    asked = (training.network, training.batch_size)
+    running = stage.begin_if_new(asked, panel.value["again"], request, make)
+    paint_while_it_runs(stage, running, partial(_paint_server, browser, running, *stage.began_with, controls.text))
+
+
+def _measured(
+    browser: InBrowser, todo: Sequence[Cell], engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Iterator[Record | Note]:
+    if not todo:
+        return
+    browser.hold(True)
+    try:
+        yield from records_and_notes(race(todo, engine, store, cancel, request))
+    finally:
+        browser.hold(False)
+
+
+def _paint_server(browser: InBrowser, running: BackgroundTask, n_todo: int, controls: str) -> int:
+    now = running.view()
+    browser.look_at_server()
+    state = now.state if n_todo else State.NOT_RUNNING
+    words = now.note or (
+        f"{len(now.items)} of {n_todo} libraries" if n_todo else "stored figures are in the table above"
+    )
+    line = layout.state_line(state, len(now.items), n_todo, words, now.problem)
+    return painted(now, layout.page(controls, line).text, "")

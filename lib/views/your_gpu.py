@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from lib.data.mnist import Facts
 from lib.experiments.backend_race import Cell, Standing
-from lib.experiments.your_gpu import SIDES, WAYS, Failed, Found, Launching, Opened
+from lib.experiments.your_gpu import SIDES, WAYS, Failed, Found, Launching, Opened, beside_server
 from lib.formatting import justified, listed, percent, seconds
 from lib.hardware.machine import ThisMachine
 from lib.timing.comparison import Comparison, Verdict
@@ -144,7 +144,7 @@ def bound(found: Found, device: str) -> str:
     parts = found.launching(device)
     if parts is None or parts.arithmetic_s is None or parts.launching_s is None:
         return ""
-    name = CPU if device == "cpu" else _short(found.who)
+    name = CPU if device == "cpu" else _subject(found.who)
     n = len(found.job.program.operations)
     launching = (
         f"{n} operations with nothing to do take {seconds(parts.launching_s)} of its {seconds(parts.step_s)} a step"
@@ -186,19 +186,35 @@ def ways_table(found: Found, server: Mapping[Cell, Standing]) -> str:
     for way, words in WAYS.items() if found.who.adapter is not None else ():
         rows.append(_row(found, "gpu", way, f"{_short(found.who)}, {words}"))
         css.append("webgpu-chosen" if way == found.job.way else "")
-    rows.append(_row(found, "cpu", "", f"your processor, {CPU}"))
+    rows.append(_row(found, "cpu", "", CPU))
     css.append("")
     for cell, standing in server.items():
         low, middle, high = standing.quartiles_s
         rate = f"{1 / middle:.3g}"
-        rows.append([html.escape(f"the server: {cell.runtime.label}"), justified(middle, low, high), rate, "", "", ""])
+        rows.append([html.escape(f"server: {cell.runtime.label}"), justified(middle, low, high), rate, "", "", ""])
         css.append("webgpu-server")
-    head = ["trained by", "an epoch", "epochs a second", "times the chosen way", "launching alone", "first step"]
+    head = ["trained by", "an epoch", "epochs a second", "of the chosen", "launching", "first step"]
     return table(head, rows, "webgpu-ways", css)
 
 
+def server_sentence(found: Found, server: Mapping[Cell, Standing]) -> str:
+    """The server's fastest library beside the browser's fastest; empty where one of both has nothing."""
+    if (beside := beside_server(found, server)) is None:
+        return ""
+    device, way, comparison = beside
+    (cell, standing), *_ = server.items()
+    low, middle, high = standing.quartiles_s
+    yours = CPU if device == "cpu" else f"{_short(found.who)}, {WAYS[way]}"
+    words = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower", Verdict.SAME: "equally fast"}
+    told = words.get(comparison.verdict, "not told apart from it")
+    return (
+        f"The server's fastest is {cell.runtime.label}, {justified(middle, low, high)} an epoch; your browser's fastest"
+        f" ({yours}) is {told}: {_interval(comparison)} times as long."
+    )
+
+
 def _short(who: Opened) -> str:
-    return "your GPU" if who.adapter is not None and not who.adapter.is_software else "the software adapter"
+    return "your GPU" if who.adapter is not None and not who.adapter.is_software else "software adapter"
 
 
 def _row(found: Found, device: str, way: str, name: str) -> list[str]:
@@ -210,7 +226,7 @@ def _row(found: Found, device: str, way: str, name: str) -> list[str]:
     middle, low, high = epoch_s(found, measured)
     compared = found.of_way(way) if device == "gpu" and way != found.job.way else None
     parts, empty = Launching(measured.median_s, None, None), found.empty(device, way)
-    share = f"{min(1.0, empty.median_s / parts.step_s):.0%} of a step" if empty and parts.step_s else ""
+    share = f"{min(1.0, empty.median_s / parts.step_s):.0%}" if empty and parts.step_s else ""
     ratio = _interval(compared) if compared is not None else "chosen" if device == "gpu" else ""
     return [*cells, justified(middle, low, high), f"{1 / middle:.3g}" if middle else "", ratio, share, _first(prepared)]
 

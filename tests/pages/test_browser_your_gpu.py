@@ -219,8 +219,6 @@ def test_a_lost_device_says_so(with_webgpu):
 
 # The page.
 
-STATE = "document.querySelector('marimo-anywidget')?.shadowRoot?.querySelector('.lab-state b')?.innerText"
-
 
 def texts(page, selector: str) -> list[str]:
     """What the page shows at this selector, also in shadow roots."""
@@ -228,7 +226,7 @@ def texts(page, selector: str) -> list[str]:
 
 
 def wait_done(page, timeout=120_000) -> None:
-    page.locator(".lab-state b", has_text="Done").wait_for(timeout=timeout)
+    page.locator(".webgpu .lab-state b", has_text="Done").wait_for(timeout=timeout)
 
 
 def test_both_devices_are_measured_and_a_software_adapter_is_called_one(with_webgpu, base):
@@ -248,9 +246,9 @@ def test_both_devices_are_measured_and_a_software_adapter_is_called_one(with_web
         page.get_by_role("slider").nth(1).focus()
         page.keyboard.press("ArrowLeft")
         page.wait_for_function("() => location.search.includes('yours.width=8')", timeout=10_000)
-        page.locator(".lab-state b", has_text="Measuring").wait_for(timeout=60_000)
-        page.get_by_role("button", name="Stop", exact=True).click()
-        page.locator(".lab-state b", has_text="Stopped").wait_for(timeout=20_000)
+        page.locator(".webgpu .lab-state b", has_text="Measuring").wait_for(timeout=60_000)
+        page.get_by_role("button", name="Stop", exact=True).first.click()
+        page.locator(".webgpu .lab-state b", has_text="Stopped").wait_for(timeout=20_000)
         assert_accessible(page)
 
 

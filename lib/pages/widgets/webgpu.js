@@ -71,7 +71,8 @@ function render({ model, el }) {
   let devices = {}, job = null, closed = false, drawing = false;
   let curves = {}, points = {}; // what is drawn: losses by device, products by device
   let received = { pixels: [], labels: [], sample: null, began: 0, bytes: 0 };
-  let kept = Promise.resolve();
+  let kept = Promise.resolve(); // one job after the other
+  let held = Promise.resolve(), letGo = () => {};
 
   // What Python says of it.
   function tell() {
@@ -123,11 +124,24 @@ function render({ model, el }) {
     return [];
   }
 
+  // How many operations a second a device makes of a product that is neither small nor large.
+  async function pace(name) {
+    const { pace: program } = model.get("kernels");
+    try {
+      const { steps } = await devices[name].ask("prepare", { task: "alone", program, way: "one_submission", least_s: SHORT_BLOCK_S });
+      const { block_s } = await devices[name].ask("block", { task: "alone", steps });
+      devices[name].flopsPerS = (program.flops * steps) / block_s;
+    } catch {
+      // Its training will say why.
+    }
+  }
+
   async function open() {
     for (const device of Object.values(devices)) device.end();
     [devices, job] = [{}, null];
      const failures = [...(await start("cpu")), ...(await start("gpu"))];
     if (closed) return;
+    kept = kept.then(async () => { for (const name of Object.keys(devices)) await pace(name); }); // while images come
     const brand = navigator.userAgentData?.brands?.find(({ brand }) => !/Not|Chromium/.test(brand))
       ?? navigator.userAgentData?.brands?.find(({ brand }) => brand === "Chromium");
     model.send({
@@ -175,6 +189,7 @@ function render({ model, el }) {
       if (mine !== job || closed) throw ENDED;
       if (!devices[device]) throw { kind: "gone", message: "" };
       await visible(mine);
+      await held; // while the server measures, which may be this machine
       let hidden = false;
       const hide = () => { hidden = true; };
       document.addEventListener("visibilitychange", hide);
@@ -191,17 +206,9 @@ function render({ model, el }) {
     at(name);
   };
 
-  // How many operations a second it makes of a product that is neither small nor large.
-  async function pace(mine, name) {
-    if (devices[name].flopsPerS) return;
-    const { steps } = await devices[name].ask("prepare", { task: "alone", program: mine.pace, way: "one_submission", least_s: SHORT_BLOCK_S });
-    const { block_s } = await block(mine, name, "alone", steps);
-    devices[name].flopsPerS = (mine.pace.flops * steps) / block_s;
-  }
-
   function expectable(mine, name, flops, longest_s) {
     const expected_s = flops / devices[name].flopsPerS;
-    if (expected_s > longest_s) throw { kind: "too slow", message: "", expected_s };
+    if (Number.isFinite(expected_s) && expected_s > longest_s) throw { kind: "too slow", message: "", expected_s };
   }
 
   async function prepare(mine, name, way) {
@@ -352,7 +359,6 @@ function render({ model, el }) {
       for (const name of Object.keys(devices)) {
         const way = name === "gpu" ? mine.way : "";
         try {
-          await pace(mine, name);
           expectable(mine, name, mine.program.flops, LONGEST_STEP_S);
           await load(mine, name);
           ready[name] = await prepare(mine, name, way);
@@ -394,6 +400,8 @@ function render({ model, el }) {
   function heard(content, buffers) {
     if (content.do === "images") take(content, buffers);
     if (content.do === "reopen") open();
+    if (content.do === "hold" && content.hold) held = new Promise((resolve) => { letGo = resolve; });
+    if (content.do === "hold" && !content.hold) letGo();
     if (content.do === "stop") {
       if (job) stage(job, "stopped");
       job = null;
@@ -502,16 +510,17 @@ function line({ pen }, places, color, dashed) {
 
 const seconds = (s) => (s < 1e-3 ? `${+(s * 1e6).toPrecision(2)} μs` : s < 1 ? `${+(s * 1e3).toPrecision(2)} ms` : `${+s.toPrecision(2)} s`);
 
-// Names of the lines, one below the other in the corner that stays free.
-function names(frame, labels, shown, colorOf, top) {
+// Names of the lines, one below the other in the lower corner that stays free: the left or the right one.
+function names(frame, labels, shown, colorOf, corner) {
   const { pen, width, ink } = frame;
+  const [end, inwards] = corner === "left" ? [LEFT + 8, 1] : [width - RIGHT, -1];
   pen.textBaseline = "middle";
-  pen.textAlign = "right";
+  pen.textAlign = corner;
   shown.forEach((name, index) => {
-    const at = top + 16 * index;
+    const at = HEIGHT - BOTTOM - 12 - 16 * index;
     pen.fillStyle = ink;
-    pen.fillText(labels[name] ?? name, width - RIGHT - 28, at);
-    line(frame, [[width - RIGHT - 22, at], [width - RIGHT, at]], colorOf(name), name === "gpu" && labels.software);
+    pen.fillText(labels[name] ?? name, end + 28 * inwards, at);
+    line(frame, [[end, at], [end + 22 * inwards, at]], colorOf(name), name === "gpu" && labels.software);
   });
 }
 
@@ -541,7 +550,7 @@ function drawRace(canvas, curves, labels, colorOf) {
     frame.pen.arc(px, py, 3.5, 0, 7);
     frame.pen.fill();
   }
-  names(frame, labels, shown, colorOf, TOP + 8);
+  names(frame, labels, shown, colorOf, "left");
 }
 
 function drawSizes(canvas, points, labels, colorOf, border) {
@@ -573,7 +582,7 @@ function drawSizes(canvas, points, labels, colorOf, border) {
       predicted ? frame.pen.stroke() : frame.pen.fill();
     }
   }
-  names(frame, labels, Object.keys(points), colorOf, HEIGHT - BOTTOM - 30);
+  names(frame, labels, Object.keys(points), colorOf, "right");
 }
 
 export default { render };
