@@ -351,6 +351,15 @@ def live_machine(store: Store) -> Machine | None:
     )
 
 
+def browsers_in(store: Store) -> tuple[Machine, ...]:
+    """The machines that readers have kept from their browsers (`lib.experiments.your_gpu`)."""
+    kept: dict[str, list[Record]] = defaultdict(list)
+    for record in store.records(Kind.RACE):
+        if record.says("browser") is not None:
+            kept[record.machine].append(record)
+    return tuple(Machine(records[-1].machine_line, "kept from a browser", tuple(records)) for records in kept.values())
+
+
 def _as_repetition(row: Mapping[str, object]) -> Record | None:
     """A saved training as the race would have timed it, without its first epoch; None where it has only that one."""
     values, epochs = json.loads(str(row["training"])), json.loads(str(row["epochs"]))

@@ -5,6 +5,7 @@ sends the seconds of each block. Here they are checked, for anybody may send any
 `lib.timing.comparison`. The clock of a browser is rounded; its resolution is added to both ends of every interval.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
@@ -18,8 +19,9 @@ from lib.backends.webgpu.description import Program
 from lib.data.mnist import batch_starts
 from lib.experiments.backend_race import Cell, Standing, standings
 from lib.hardware.optional import Meta, ValidationError, convert
+from lib.hardware.webgpu import BROWSER, SOFTWARE
 from lib.spec import Training
-from lib.storage.records import Record
+from lib.storage.records import Kind, Record
 from lib.storage.rows import Count, Seconds, Share
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.latency import Cost, cost_of
@@ -34,6 +36,13 @@ WAYS: Mapping[str, str] = {
     "one_kernel": "one kernel for many steps",
 }
 USUAL_WAY = "one_submission"
+BACKEND_OF_WAY: Mapping[str, str] = {
+    "waiting_after_each_operation": "webgpu-operation",
+    "one_submission_a_step": "webgpu-step",
+    "one_submission": "webgpu-chunk",
+    "one_kernel": "webgpu-kernel",
+}
+JAVASCRIPT = "javascript"  # what trains on a browser's processor; in records
 SIDES = tuple(2**k for k in range(13))
 PACE_SIDE = 256  # of the product that shows how many operations a second to expect
 COPIED_BYTES = (4, 4 * 2**10, 256 * 2**10, 4 * 2**20)
@@ -44,6 +53,7 @@ MAX_STARTS = 20_000  # first images of batches that travel; after the last the f
 MAX_ROWS = 20_000  # of one page: far more than a page measures, and few enough for memory
 
 DEVICES = ("gpu", "cpu")
+CPU = ("cpu", "")  # the processor, where there is nothing to launch
 _SOFTWARE = ("swiftshader", "llvmpipe", "lavapipe", "softpipe", "basic render", "warp")
 
 _Text = Annotated[str, Meta(max_length=500)]
@@ -462,9 +472,43 @@ def beside_server(found: Found, server: Mapping[Cell, Standing]) -> tuple[str, s
 
     None where one of both has nothing.
     """
-    timed = [(*key, one) for key in (*(("gpu", way) for way in WAYS), ("cpu", "")) if (one := found.training_of(*key))]
+    timed = [(*key, one) for key in (*(("gpu", way) for way in WAYS), CPU) if (one := found.training_of(*key))]
     if not timed or not server:
         return None
     device, way, fastest = min(timed, key=lambda one: one[2].median_s)
     epochs = fastest.step_s * found.job.steps_per_epoch
     return device, way, compared(epochs, next(iter(server.values())).epoch_s, paired=False)
+
+
+def records(found: Found) -> list[Record]:
+    """What was measured of this training as records of a machine of its own: the browser's, on its reader's machine.
+
+    Seconds are of an epoch of all training images, by its steps, as the race scales them.
+    """
+    who, training, n_steps = found.who, found.job.training, found.job.steps_per_epoch
+    name = f"{who.platform or 'unnamed system'}, {who.browser}"
+    gpu = who.adapter.name if who.adapter is not None else "no GPU"
+    line = f"{name} · {who.cores} core{'s' if who.cores != 1 else ''} · {gpu}"
+    device = SOFTWARE if who.adapter is not None and who.adapter.is_software else BROWSER
+    trained_by = {("gpu", way): (backend, device) for way, backend in BACKEND_OF_WAY.items()}
+    trained_by[CPU] = (JAVASCRIPT, "cpu")
+    made = []
+    for key, (backend, on) in trained_by.items():
+        if (timed := found.training_of(*key)) is None:
+            continue
+        subject = {
+            "backend": backend,
+            "device": on,
+            "precision": "float32",
+            "batch_size": training.batch_size,
+            "hidden": training.network.label,
+            "scaled": 1,
+            "first_call_s": found.prepared[key].first_s if key in found.prepared else 0.0,
+            "browser": who.browser,
+            "clock_s": who.clock_s,
+        }
+        epochs = replace(timed, block_s=tuple(float(one) for one in timed.step_s * n_steps), steps_per_block=n_steps)
+        record = Record.of(Kind.RACE, subject, epochs, who.browser)
+        machine = hashlib.sha256(line.encode()).hexdigest()[:12]
+        made.append(replace(record, machine=machine, machine_line=line, clocks="", command=f"a page in {who.browser}"))
+    return made

@@ -23,10 +23,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-KINDS = {"discrete": "discrete GPU", "integrated": "integrated GPU", "software": "software adapter"}  # and in words
-SOFTWARE = "software"
+SOFTWARE, BROWSER = "software", "browser"
+KINDS = {  # and in words
+    "discrete": "discrete GPU",
+    "integrated": "integrated GPU",
+    SOFTWARE: "software adapter",
+    BROWSER: "GPU of a browser",  # which does not say of which kind it is; none that Python reaches
+}
 SOFTWARE_ALLOWED = "WEBGPU_SOFTWARE"  # the environment variable
-_BY_TYPE: dict[str, str] = dict(zip(("DiscreteGPU", "IntegratedGPU", "CPU"), KINDS, strict=True))  # wgpu's own
+_BY_TYPE: dict[str, str] = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": SOFTWARE}  # wgpu's own
 # OpenGL would list the same cards once more, with fewer abilities.
 _BACKENDS = ("Vulkan", "Metal", "DX12")
 _DEVICE_FILES = ("/dev/dri/renderD*", "/dev/nvidia[0-9]*", "/dev/dxg")

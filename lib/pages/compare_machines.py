@@ -12,6 +12,7 @@ from lib.experiments import compare_machines
 from lib.experiments.recorded_machines import (
     Collection,
     Machine,
+    browsers_in,
     collect,
     live_machine,
     published_machines,
@@ -60,7 +61,7 @@ def drop() -> mo.ui.file:
 
 
 def gather(dropped: mo.ui.file) -> Collection:
-    """This machine, the project's recordings, the dropped files and the published figures; each machine once.
+    """This machine, the project's recordings, kept browsers, the dropped files and the published figures; each once.
 
     A dropped file replaces the project's recording of the same machine.
     """
@@ -70,9 +71,9 @@ def gather(dropped: mo.ui.file) -> Collection:
             files.append((one.name, one.contents.decode()))
         except UnicodeDecodeError:
             problems.append(f"Expected an export, but {one.name} is no text; choose another file.")
-    here = recorded_here()
+    here, store = recorded_here(), Store()
     given = collect(files)
-    found = {machine.records[0].machine: machine for machine in here.machines}
+    found = {machine.records[0].machine: machine for machine in (*browsers_in(store), *here.machines)}
     notes = list(given.notes)
     for machine in given.machines:
         known = found.get(machine.records[0].machine)
@@ -82,7 +83,6 @@ def gather(dropped: mo.ui.file) -> Collection:
                 f" place of {known.source}."
             )
         found[machine.records[0].machine] = machine
-    store = Store()
     live = live_machine(store)
     machines = (*([live] if live else []), *told_apart(found.values()), *published_machines())
     if live is None:

@@ -81,6 +81,7 @@ class InBrowser:
         self._presses: object = 0
         self._sent = 0  # images
         self._images_line, self._problem = "", ""
+        self._kept, self._n_kept = "", 0
         self._stage = "opening"
         self.widget = MeasureInBrowser(your_gpu.kernels(), {})
         self.widget.on_msg(lambda _widget, content, _buffers: self._hear(content))
@@ -108,6 +109,17 @@ class InBrowser:
         """Have the browser wait before its next block, or go on: the server measures, and may be the same machine."""
         self.widget.send({"do": "hold", "hold": hold})
 
+    def keep(self) -> None:
+        """Store what was measured as a machine of its own, unless that is stored already."""
+        if self._found is None or not (records := your_gpu.records(self._found)):
+            self._kept = view.KEEP_LATER
+        elif len(self._found.blocks) != self._n_kept:
+            self._n_kept = len(self._found.blocks)
+            for record in records:
+                self._store.add(record)
+            self._kept = self._store.trouble or view.kept(records[0].machine_line)
+        self.tell()
+
     def stop(self) -> None:
         """End what is measured."""
         self.widget.send({"do": "stop"})
@@ -128,7 +140,7 @@ class InBrowser:
         if self._job is None or self._who is None or not self._images_line:
             return
         self._number += 1
-        before = self._found
+        before, self._kept, self._n_kept = self._found, "", 0
         self._found = before.again(self._job) if before else Found(self._who, self._job, self._sent)
         message = self._job.message(sizes=not self._found.has_sizes)
         buffers = self._job.buffers(self._sent)
@@ -181,7 +193,7 @@ class InBrowser:
             told["labels"] = view.labels(who)
         if found is not None and who is not None and self._job is not None:
             server = self._server
-            notes = (view.accuracy_line(found), self._images_line, view.hidden_line(found))
+            notes = (self._kept, view.accuracy_line(found), self._images_line, view.hidden_line(found))
             told |= {
                 "border": found.border() or 0,
                 "sentence": layout.problems(view.problems(found))
@@ -212,7 +224,14 @@ def _images() -> tuple[Mapping[str, Any], Facts]:
 def panel(address: Address, browser: InBrowser) -> mo.ui.dictionary:
     """Batch size, width, depth, learning rate, way of launching, and the two buttons."""
     stop = mo.ui.button(label="Stop", value=0, on_click=lambda n: browser.stop() or n + 1, tooltip="Stop measuring")
-    return _controls().panel(address, stop=stop, again=button("Measure again", "Measure all of it anew"))
+    again = button("Measure again", "Measure all of it anew")
+    keep = mo.ui.button(
+        label="Keep as a machine",
+        value=0,
+        on_click=lambda n: browser.keep() or n + 1,
+        tooltip="Stored on this notebook's server, and nowhere else; “Machines compared” shows it",
+    )
+    return _controls().panel(address, keep=keep, stop=stop, again=again)
 
 
 def show(browser: InBrowser, controls: mo.Html) -> mo.Html:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from lib.data.mnist import Facts
 from lib.experiments.backend_race import Cell, Standing
 from lib.experiments.your_gpu import SIDES, WAYS, Failed, Found, Launching, Opened, beside_server
-from lib.formatting import justified, listed, percent, seconds
+from lib.formatting import justified, percent, seconds
 from lib.hardware.machine import ThisMachine
 from lib.timing.comparison import Comparison, Verdict
 from lib.timing.measurement import Measurement
@@ -307,6 +307,9 @@ def problems(found: Found) -> list[str]:
     return said + [trouble(one, found.who) for one in found.failed.values()]
 
 
-def machines_kept(names: list[str]) -> str:
-    """What was kept, in a sentence."""
-    return f"Kept: {listed(names)}." if names else ""
+KEEP_LATER = "There is nothing to keep yet: wait until a few blocks are measured."
+
+
+def kept(name: str) -> str:
+    """What was kept, and where it is seen."""
+    return f"Kept on this notebook's server as “{name}”; “Machines compared” shows it beside the others."

@@ -1,6 +1,7 @@
 """What a browser measures: messages sound and not, the job it is given, and what follows from its blocks."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.backends.base import initial_parameters
+from lib.backends.registry import BACKENDS, Runtime
 from lib.experiments import your_gpu
+from lib.experiments.recorded_machines import browsers_in, collect
 from lib.experiments.your_gpu import (
+    BACKEND_OF_WAY,
     MAX_ROWS,
     SIDES,
     USUAL_WAY,
@@ -22,7 +26,10 @@ from lib.experiments.your_gpu import (
     Opened,
     rounded_clock,
 )
+from lib.hardware.webgpu import BROWSER, SOFTWARE
 from lib.spec import Network, Training
+from lib.storage.export import export_to
+from lib.storage.store import Store
 from lib.timing.comparison import Verdict, compared
 from lib.timing.roofline import Ceiling
 
@@ -192,3 +199,30 @@ def test_every_way_has_its_name_in_the_executor():
 
     for way in WAYS:
         assert f"{way}: async" in worker_scripts()["gpu"]
+
+
+def test_what_is_kept_is_a_machine_of_its_own_that_the_comparison_shows(tmp_path):
+    one = found(0.001, 0.004)
+    one.take(your_gpu.rows({"rows": [{"is": "prepared", "device": "cpu", "way": "", "first_s": 0.2, "steps": 40}]}))
+    store = Store(tmp_path / "results.sqlite")
+    for record in your_gpu.records(one):
+        store.add(record)
+    (machine,) = browsers_in(store)
+    assert machine.name == "macOS, Safari 26 · 8 cores · apple metal-3"
+    assert machine.has_gpu
+    on_gpu = machine.epoch(Runtime("webgpu-chunk", BROWSER), 32, Network((16,)))
+    assert on_gpu is not None
+    assert on_gpu.middle == pytest.approx(1.5), "1,500 steps of 1 ms"
+    path = tmp_path / "export.json"
+    export_to(path, store)
+    assert collect([(path.name, path.read_text())]).problems == (), "it can be given to others"
+    assert {record.subject["backend"] for record in machine.records} == {"webgpu-chunk", "javascript"}
+    assert all(record.subject["clock_s"] == WHO.clock_s for record in machine.records)
+    assert all(backend in BACKENDS for backend in BACKEND_OF_WAY.values())
+    assert BACKEND_OF_WAY.keys() == WAYS.keys()
+
+
+def test_a_software_adapter_is_kept_as_one():
+    one = replace(found(0.001), who=replace(WHO, adapter=Adapter("google", "swiftshader", fallback=True)))
+    assert [record.subject["device"] for record in your_gpu.records(one)] == [SOFTWARE]
+    assert your_gpu.records(Found(WHO, JOB, 512)) == []
