@@ -233,7 +233,7 @@ class Job:
         Args:
             sizes: Whether products and copies are measured, too.
         """
-        network = self.training.network
+        evaluation = description.evaluation(self.training.network, SLICE)
         return {
             "way": self.way,
             "ways": list(WAYS),
@@ -242,7 +242,8 @@ class Job:
             "sizes": sizes,
             "most_flops_in_one_kernel": description.MAX_FLOPS_IN_ONE_KERNEL,
             "program": as_json(self.program),
-            "evaluation": as_json(description.evaluation(network, SLICE)),
+            "evaluation": as_json(evaluation),
+            "evaluation_flops": evaluation.flops * N_SAMPLE // SLICE,
             "empty": as_json(description.nothing(len(self.program.operations))),
             "products": [as_json(description.product(side)) | {"side": side} for side in SIDES] if sizes else [],
             "copies": list(COPIED_BYTES),

@@ -229,7 +229,7 @@ def wait_done(page, timeout=120_000) -> None:
     page.locator(".webgpu .lab-state b", has_text="Done").wait_for(timeout=timeout)
 
 
-def test_both_devices_are_measured_and_a_software_adapter_is_called_one(with_webgpu, base):
+def test_both_devices_are_measured_and_kept_and_a_software_adapter_is_called_one(with_webgpu, base):
     with tab(with_webgpu) as page:
         page.goto(base + SMALL)
         wait_done(page)
@@ -243,6 +243,8 @@ def test_both_devices_are_measured_and_a_software_adapter_is_called_one(with_web
             assert words in table
         assert "–" not in table, "each way was measured"
         assert "images, as many as reached your browser" in " ".join(texts(page, ".lab-note"))
+        page.get_by_role("button", name="Keep as a machine").click()
+        page.locator(".lab-note", has_text="Kept on this notebook's server").wait_for(timeout=10_000)
         page.get_by_role("slider").nth(1).focus()
         page.keyboard.press("ArrowLeft")
         page.wait_for_function("() => location.search.includes('yours.width=8')", timeout=10_000)
@@ -250,15 +252,61 @@ def test_both_devices_are_measured_and_a_software_adapter_is_called_one(with_web
         page.get_by_role("button", name="Stop", exact=True).first.click()
         page.locator(".webgpu .lab-state b", has_text="Stopped").wait_for(timeout=20_000)
         assert_accessible(page)
+        page.goto(base.replace("your_gpu", "compare_machines"))
+        page.locator("table.compare", has_text="google swiftshader").first.wait_for(timeout=60_000)
+
+
+LOST_WHEN_ASKED_FOR_ONE_KERNEL = """
+    const whole = Blob;
+    window.Blob = function (parts, options) { return new whole([`
+        if (self.GPUAdapter) {
+            const request = GPUAdapter.prototype.requestDevice;
+            GPUAdapter.prototype.requestDevice = async function (asked) {
+                return (self.made = await request.call(this, asked));
+            };
+            self.addEventListener("message", ({ data }) => {
+                if (data.task === "train" && data.way === "one_kernel") self.made?.destroy();
+            });
+        }`, ...parts], options); };"""
+
+
+def test_after_a_lost_device_the_processor_goes_on_and_the_button_opens_it_again(with_webgpu, base):
+    with tab(with_webgpu) as page:
+        page.add_init_script(LOST_WHEN_ASKED_FOR_ONE_KERNEL)
+        page.goto(base + SMALL)
+        wait_done(page)
+        lost = page.locator(".lab-problem", has_text="was lost")
+        assert lost.count() == 1
+        assert "wins over" in texts(page, ".lab-sentence")[0], "what was measured before stays"
+        page.get_by_role("button", name="Measure again").click()
+        page.locator(".webgpu .lab-state b", has_text="Measuring").wait_for(timeout=60_000)
+        assert lost.count() == 0
+        page.get_by_role("button", name="Stop", exact=True).first.click()
+
+
+HOLDS_THE_LOCK = "navigator.locks.request('your_gpu', () => new Promise((resolve) => { window.letGo = resolve; }))"
+HIDDEN = """hidden => {
+    Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+}"""
 
 
 def test_without_webgpu_the_page_says_why_and_measures_the_processor(page, base):
+    page.add_init_script(HOLDS_THE_LOCK)
     page.goto(base + SMALL)
+    words = page.locator(".webgpu .lab-state span")
+    words.filter(has_text="another tab").wait_for(timeout=60_000)
+    page.evaluate("() => letGo()")
+    page.locator(".webgpu .lab-state b", has_text="Measuring").wait_for(timeout=60_000)
+    page.evaluate(HIDDEN, True)
+    words.filter(has_text="in the background").wait_for(timeout=20_000)
+    page.evaluate(HIDDEN, False)
     wait_done(page)
+    assert "thrown away" in " ".join(texts(page, ".lab-note"))
     why = texts(page, ".lab-problem")
     assert len(why) == 1
     assert "no adapter" in why[0]
     assert "--enable-unsafe-webgpu" in why[0]
     assert "JavaScript on one core takes" in texts(page, ".lab-sentence")[0]
-    assert "of launching" not in page.locator("table.webgpu-ways").inner_text()
+    assert "submission" not in page.locator("table.webgpu-ways").inner_text()
     assert_accessible(page)

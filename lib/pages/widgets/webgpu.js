@@ -2,8 +2,8 @@
 // asks them for one block after another, draws, and tells Python, which compares and finds the words for it.
 const BLOCK_S = 0.05, SHORT_BLOCK_S = 0.01;
 const PAIRS = { least: 9, most: 40, for_s: 6 };
-const OTHER_ROUNDS = 9, SIZE_ROUNDS = 9;
-const LONGEST_STEP_S = 2; // what is expected to take longer is predicted, not begun
+const OTHER_ROUNDS = 9, SIZE_ROUNDS = 9, SHORT_ROUNDS = 5;
+const LONGEST_STEP_S = 1; // what is expected to take longer is predicted, not begun
 const LONGEST_SIZE_S = 0.25;
 const IMAGES_FOR_MS = 1000; // how long images are fetched
 const TELL_EVERY_MS = 400;
@@ -39,9 +39,9 @@ class Device {
     });
   }
 
-  end() {
+  end(why) {
     this.worker.terminate();
-    for (const { reject } of this.waiting.values()) reject({ kind: "ended", message: "" });
+    for (const { reject } of this.waiting.values()) reject(why);
     this.waiting.clear();
   }
 }
@@ -51,7 +51,8 @@ function described({ kind = "fault", message = "", needs = 0, allows = 0, expect
   return { device, way, kind, message: String(message).slice(0, 400), needs, allows, expected_s };
 }
 
-const ENDED = { kind: "ended", message: "" };
+const ENDED = { kind: "ended" }; // the reader has moved a slider, or left
+const GONE = { kind: "gone" }; // the device was lost, which was told
 const colors = { gpu: "#3a72d8", software: "#8a8f98", cpu: "#d1623a" };
 
 function render({ model, el }) {
@@ -102,15 +103,23 @@ function render({ model, el }) {
     if (!closed) model.send({ is: "at", job: job?.id ?? 0, stage });
   }
 
-  const failed = (failure, device, way = "") => {
+  // Tells why a part could not be measured, so that the others go on; what ends all of it is thrown on. Of a lost device
+  // its worker tells.
+  function failed(failure, device, way = "") {
     if (failure.kind === "ended") throw failure;
-    report({ is: "failed", ...described(failure, device, way) });
-  };
+    if (!["gone", "lost"].includes(failure.kind)) report({ is: "failed", ...described(failure, device, way) });
+  }
+
+  function ask(mine, name, what, asked) {
+    if (mine !== job || closed) throw ENDED;
+    if (!devices[name]) throw GONE;
+    return devices[name].ask(what, asked);
+  }
 
   async function start(name) {
     const device = new Device(name, model.get("scripts"), (message) => {
       delete devices[name];
-      device.end();
+      device.end(GONE);
       report({ is: "failed", ...described({ kind: "lost", message }, name) });
       flush();
     });
@@ -118,7 +127,7 @@ function render({ model, el }) {
       Object.assign(device, await device.ask("open", { kernels: model.get("kernels") }));
       devices[name] = device;
     } catch (failure) {
-      device.end();
+      device.end(ENDED);
       return [described(failure, name)];
     }
     return [];
@@ -137,7 +146,7 @@ function render({ model, el }) {
   }
 
   async function open() {
-    for (const device of Object.values(devices)) device.end();
+    for (const device of Object.values(devices)) device.end(ENDED);
     [devices, job] = [{}, null];
      const failures = [...(await start("cpu")), ...(await start("gpu"))];
     if (closed) return;
@@ -186,14 +195,12 @@ function render({ model, el }) {
   // A block in front of the reader: one during which the tab was in the background is thrown away.
   async function block(mine, device, task, steps) {
     for (;;) {
-      if (mine !== job || closed) throw ENDED;
-      if (!devices[device]) throw { kind: "gone", message: "" };
       await visible(mine);
       await held; // while the server measures, which may be this machine
       let hidden = false;
       const hide = () => { hidden = true; };
       document.addEventListener("visibilitychange", hide);
-      const found = await devices[device].ask("block", { task, steps });
+      const found = await ask(mine, device, "block", { task, steps });
       document.removeEventListener("visibilitychange", hide);
       if (mine !== job || closed) throw ENDED;
       if (!hidden) return found;
@@ -207,13 +214,13 @@ function render({ model, el }) {
   };
 
   function expectable(mine, name, flops, longest_s) {
-    const expected_s = flops / devices[name].flopsPerS;
+    const expected_s = flops / (devices[name]?.flopsPerS ?? 0);
     if (Number.isFinite(expected_s) && expected_s > longest_s) throw { kind: "too slow", message: "", expected_s };
   }
 
   async function prepare(mine, name, way) {
     if (way === "one_kernel" && mine.program.flops > mine.most_flops_in_one_kernel) throw { kind: "too much for one kernel", message: "" };
-    const found = await devices[name].ask("prepare", { task: "train", way, least_s: BLOCK_S });
+    const found = await ask(mine, name, "prepare", { task: "train", way, least_s: BLOCK_S });
     report({ is: "prepared", device: name, way, ...found });
     return found.steps;
   }
@@ -261,28 +268,36 @@ function render({ model, el }) {
   }
 
   async function evaluate(mine, name) {
-    if (mine !== job || !devices[name]) throw ENDED;
-    report({ is: "evaluated", device: name, train_s: curves[name]?.at_s ?? 0, ...(await devices[name].ask("evaluate")) });
+    try {
+      expectable(mine, name, mine.evaluation_flops, LONGEST_STEP_S);
+      report({ is: "evaluated", device: name, train_s: curves[name]?.at_s ?? 0, ...(await ask(mine, name, "evaluate")) });
+    } catch (failure) {
+      if (failure.kind !== "too slow") failed(failure, name);
+    }
   }
 
   // The other ways of launching, in turns with the chosen one.
   async function otherWays(mine) {
-    if (!devices.gpu) return;
     stage(mine, "ways");
     const steps = {};
     for (const way of mine.ways) {
       try {
+        expectable(mine, "gpu", mine.program.flops, LONGEST_STEP_S);
         await load(mine, "gpu");
         steps[way] = await prepare(mine, "gpu", way);
       } catch (failure) {
         failed(failure, "gpu", way);
-        if (!devices.gpu) return;
       }
     }
     for (let round = 0; round < OTHER_ROUNDS; round++)
       for (const way of Object.keys(steps)) {
-        await devices.gpu.ask("prepare", { task: "train", way, least_s: 0 });
-        await trained(mine, "gpu", way, steps[way], -1 - round);
+        try {
+          await ask(mine, "gpu", "prepare", { task: "train", way, least_s: 0 });
+          await trained(mine, "gpu", way, steps[way], -1 - round);
+        } catch (failure) {
+          failed(failure, "gpu", way);
+          delete steps[way];
+        }
       }
   }
 
@@ -290,31 +305,37 @@ function render({ model, el }) {
   async function empties(mine) {
     for (const name of Object.keys(devices))
       for (const way of name === "gpu" ? mine.ways : [""])
-        await rounds(mine, [name], { is: "empty", way, size: 1 }, mine.empty, way, 5);
+        await rounds(mine, [name], { of: "empty", way, size: 1 }, { task: "alone", program: mine.empty, way }, SHORT_ROUNDS);
   }
 
   async function copies(mine) {
     for (const bytes of mine.copies)
-      for (const name of Object.keys(devices)) {
-        const { steps } = await devices[name].ask("prepare", { task: "copy", bytes, least_s: SHORT_BLOCK_S });
-        for (let round = 0; round < 5; round++) {
-          const { block_s } = await block(mine, name, "copy", steps);
-          report({ is: "figure", of: "copy", device: name, way: "", size: bytes, steps, block_s, round });
-        }
-      }
+      await rounds(mine, Object.keys(devices), { of: "copy", way: "", size: bytes }, { task: "copy", bytes }, SHORT_ROUNDS);
   }
 
-  async function rounds(mine, names, about, program, way, n) {
-    const steps = {};
-    for (const name of names) ({ steps: steps[name] } = await devices[name].ask("prepare", { task: "alone", program, way, least_s: SHORT_BLOCK_S }));
-    const found = Object.fromEntries(names.map((name) => [name, []]));
-    for (let round = 0; round < n; round++)
-      for (const name of names) {
-        const { block_s } = await block(mine, name, "alone", steps[name]);
-        report({ is: "figure", of: about.is, device: name, way: about.way, size: about.size, steps: steps[name], block_s, round });
-        found[name].push(block_s / steps[name]);
+  // Blocks of something else than a training, in turns: the median seconds of each device that could do it.
+  async function rounds(mine, names, about, asked, n) {
+    const [steps, found] = [{}, {}];
+    for (const name of names) {
+      try {
+        ({ steps: steps[name] } = await ask(mine, name, "prepare", { ...asked, least_s: SHORT_BLOCK_S }));
+        found[name] = [];
+      } catch (failure) {
+        failed(failure, name, about.of === "empty" ? about.way : "");
       }
-    return Object.fromEntries(names.map((name) => [name, median(found[name])]));
+    }
+    for (let round = 0; round < n; round++)
+      for (const name of Object.keys(found)) {
+        try {
+          const { block_s } = await block(mine, name, asked.task, steps[name]);
+          report({ is: "figure", ...about, device: name, steps: steps[name], block_s, round });
+          found[name].push(block_s / steps[name]);
+        } catch (failure) {
+          failed(failure, name);
+          delete found[name];
+        }
+      }
+    return Object.fromEntries(Object.entries(found).map(([name, times]) => [name, median(times)]));
   }
 
   // Products from small to large, until a device would need too long.
@@ -334,11 +355,12 @@ function render({ model, el }) {
         } else names.push(name);
       }
       if (!names.length) continue;
-      const found = await rounds(mine, names, { is: "product", way: "waiting_after_each_operation", size: n }, program, "waiting_after_each_operation", SIZE_ROUNDS);
-      for (const name of names) {
+      const way = "waiting_after_each_operation";
+      const found = await rounds(mine, names, { of: "product", way, size: n }, { task: "alone", program, way }, SIZE_ROUNDS);
+      for (const name of Object.keys(found)) {
         last[name] = { s: found[name], flops: program.flops };
         (points[name] ??= []).push({ n, s: found[name] });
-        devices[name].flopsPerS = Math.max(devices[name].flopsPerS, program.flops / found[name]);
+        if (devices[name]) devices[name].flopsPerS = Math.max(devices[name].flopsPerS, program.flops / found[name]);
       }
       draw();
     }
@@ -346,13 +368,14 @@ function render({ model, el }) {
 
   async function load(mine, name) {
     const { program, evaluation, slice, rate, parameters, starts } = mine;
-    await devices[name].ask("train", { program, evaluation, slice, rate, parameters, starts });
+    await ask(mine, name, "train", { program, evaluation, slice, rate, parameters, starts });
   }
 
   async function measure(mine) {
     if (mine !== job || closed) return;
-    [curves, drawing] = [{}, true];
-    requestAnimationFrame(frame);
+    curves = {};
+    if (!drawing) requestAnimationFrame(frame);
+    drawing = true;
     try {
       stage(mine, "starting");
       const ready = {};
@@ -366,9 +389,8 @@ function render({ model, el }) {
           failed(failure, name, way);
         }
       }
-      const usable = Object.keys(ready);
-      if (usable.length) await pairs(mine, ready);
-      if (usable.includes("gpu") || devices.gpu) await otherWays(mine);
+      await pairs(mine, ready);
+      if (devices.gpu) await otherWays(mine);
       if (mine.sizes) {
         await products(mine);
         await copies(mine);
@@ -376,10 +398,9 @@ function render({ model, el }) {
       await empties(mine);
       stage(mine, "over");
     } catch (failure) {
-      if (failure.kind !== "ended") {
-        if (failure.kind !== "gone") failed(failure, "");
-        stage(mine, "over");
-      }
+      if (failure.kind === "ended") return;
+      failed(failure, "");
+      stage(mine, "over");
     } finally {
       if (mine === job) drawing = false;
     }
@@ -410,7 +431,7 @@ function render({ model, el }) {
     if (content.do === "measure") {
       const [parameters, starts] = buffers.map(({ buffer, byteOffset, byteLength }) => buffer.slice(byteOffset, byteOffset + byteLength));
       const mine = (job = { ...content, parameters: new Float32Array(parameters), starts: new Uint32Array(starts) });
-      kept = kept.then(() => inTurn(mine));
+      kept = kept.then(() => inTurn(mine)).catch(() => {});
     }
   }
 
@@ -440,7 +461,7 @@ function render({ model, el }) {
     resized.disconnect();
     model.off("msg:custom", heard);
     model.off("change:told", tell);
-    for (const device of Object.values(devices)) device.end();
+    for (const device of Object.values(devices)) device.end(ENDED);
   };
 }
 
