@@ -267,6 +267,7 @@ def as_json(program: Program) -> dict[str, Any]:
             {"kernel": one.kernel, "groups": one.groups, "words": list(one.words)} for one in program.operations
         ],
         "regions": {name: {"first": one.first, "shape": list(one.shape)} for name, one in program.regions.items()},
+        "turns": description.turns(program),
         "memory_bytes": program.memory_bytes,
         "parameter_bytes": program.parameter_bytes,
         "flops": program.flops,
@@ -285,6 +286,7 @@ def kernels() -> dict[str, Any]:
         "operation_bytes": description.OPERATION_BYTES,
         "fields": list(description.FIELDS),
         "nothing": description.NOTHING,
+        "software_turns": description.SOFTWARE_TURNS,
     }
 
 

@@ -34,6 +34,8 @@ MAX_GROUPS = 65_535  # workgroups of a dispatch (WebGPU, maxComputeWorkgroupsPer
 # A workgroup runs on one of a card's many processors, and drivers end a kernel that takes seconds (Windows after two):
 # a step that one kernel is to make has at most so many operations.
 MAX_FLOPS_IN_ONE_KERNEL = 2e9
+# Of all loops in a kernel together, after which Mesa's llvmpipe leaves every one of them, without a word.
+SOFTWARE_TURNS = 65_535
 ALIGNMENT = 64  # numbers, 256 bytes: regions begin on multiples of it
 OPERATION_BYTES = 256  # in the buffer of operations (WebGPU, minUniformBufferOffsetAlignment)
 NOTHING = 0xFFFFFFFF

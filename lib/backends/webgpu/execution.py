@@ -12,13 +12,11 @@ import numpy as np
 import wgpu
 
 from lib.backends.base import CannotTrain, Parameters
-from lib.backends.webgpu.description import BUFFERS, OPERATION_BYTES, Program, sources, turns
+from lib.backends.webgpu.description import BUFFERS, OPERATION_BYTES, SOFTWARE_TURNS, Program, sources, turns
 from lib.hardware.webgpu import SOFTWARE, open_adapter
 from lib.spec import N_CLASSES, N_PIXELS
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
-# Of all loops in a kernel together, after which Mesa's llvmpipe leaves every one of them, without a word.
-SOFTWARE_TURNS = 65_535
 _CLOCK = "timestamp-query"
 _LIMITS = ("max-storage-buffer-binding-size", "max-buffer-size")
 

@@ -15,6 +15,7 @@ class Device {
     for (const name of ["maxStorageBufferBindingSize", "maxBufferSize"]) limits[name] = adapter.limits[name];
     device.largest = Math.min(...Object.values(limits));
     device.facts = { vendor, architecture, model, description, fallback, largest_bytes: device.largest };
+    device.mostTurns = fallback ? kernels.software_turns : Infinity;
     device.gpu = await adapter.requestDevice({ requiredLimits: limits });
     device.gpu.lost.then((lost) => {
       device.trouble = new Failure("lost", lost.message || lost.reason);
@@ -180,6 +181,8 @@ class Execution {
       for (let step = 0; step < steps; step++) this.program.operations.forEach((_, index) => launch(pass, index));
     };
     const wait = () => this.device.wait();
+    const most = Math.floor(this.device.mostTurns / this.program.turns); // steps of one kernel
+    if (name === "one_kernel" && !most) throw new Failure("too much for one kernel");
     return {
       waiting_after_each_operation: async (n) => {
         for (let step = 0; step < n; step++)
@@ -198,12 +201,14 @@ class Execution {
         await wait();
       },
       one_kernel: async (n) => {
-        this.device.gpu.queue.writeBuffer(this.nSteps, 0, Uint32Array.of(n, 0, 0, 0));
-        this.submit((pass) => {
-          pass.setPipeline(pipelines.steps);
-          pass.setBindGroup(1, this.allGroup);
-          pass.dispatchWorkgroups(1);
-        });
+        for (let left = n; left > 0; left -= most) {
+          this.device.gpu.queue.writeBuffer(this.nSteps, 0, Uint32Array.of(Math.min(left, most), 0, 0, 0));
+          this.submit((pass) => {
+            pass.setPipeline(pipelines.steps);
+            pass.setBindGroup(1, this.allGroup);
+            pass.dispatchWorkgroups(1);
+          });
+        }
         await wait();
       },
     }[name];
