@@ -29,6 +29,7 @@ from lib.pages import (
     single_operations,
     trace_of_a_step,
     traps,
+    your_gpu,
 )
 from lib.pages import mnist_training as page
 from lib.pages import random_search as search_page
@@ -50,6 +51,7 @@ PAGES = {
     "parallel_sweeps": parallel_sweeps.settings(),
     "compare_machines": compare_machines.settings(),
     "single_operations": single_operations.settings(),
+    "your_gpu": your_gpu.settings(),
     "claims": {},
 }
 EVERY = [setting for known in PAGES.values() for setting in known.values()]
@@ -67,6 +69,7 @@ PANELS = {
     "file": lambda address, _stage: trace_of_a_step.file_panel(address, (), None, trace_of_a_step.Choices()),
     "count": parallel_sweeps.count_panel,
     "mixed": parallel_sweeps.mixed_panel,
+    "yours": lambda address, stage: your_gpu.panel(address, your_gpu.InBrowser(stage.store)),
     **{name: partial(single_operations.panel, name) for name in single_operations.sections()},
 }
 EXPERIMENTS = {
@@ -111,7 +114,7 @@ CONTROLS = {
 
 def test_every_setting_is_a_control_and_every_control_has_a_setting():
     not_saved = {"compare.machines", "compare.prices", "file.trace"}
-    buttons = {name for name in CONTROLS if name.endswith((".stop", ".again", ".start", ".apply"))}
+    buttons = {name for name in CONTROLS if name.endswith((".stop", ".again", ".start", ".apply", ".keep"))}
     assert CONTROLS - buttons - not_saved == {setting.name for setting in EVERY}
     assert not [name for name, times in Counter(setting.name for setting in EVERY).items() if times > 1]
 

@@ -84,7 +84,7 @@ class MeasureInBrowser(anywidget.AnyWidget):
     what is shown beside the drawings, HTML by place. What to measure, and the images, come as messages.
     """
 
-    _esm = (_HERE / "webgpu.js").read_text()
+    _esm = (_HERE / "webgpu_drawing.js").read_text() + (_HERE / "webgpu.js").read_text()
     scripts = traitlets.Dict().tag(sync=True)
     kernels = traitlets.Dict().tag(sync=True)
     told = traitlets.Dict().tag(sync=True)
