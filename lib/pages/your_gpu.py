@@ -45,6 +45,7 @@ STAGES = {
     "sizes": (State.MEASURING, "products of growing size, on both devices"),
     "hidden": (State.WAITING, "this tab is in the background; it goes on when you look at it"),
     "another tab": (State.WAITING, "another tab of this page measures; this one follows"),
+    "held": (State.WAITING, "the server measures, which may be this machine; this goes on afterwards"),
     "over": (State.DONE, "measured in your browser just now"),
     "stopped": (State.STOPPED, "“Measure again” begins anew"),
 }
@@ -209,9 +210,7 @@ class InBrowser:
 
 
 def _progress(stage: str) -> tuple[float, float]:
-    under_way = [
-        name for name, (state, _) in STAGES.items() if state.under_way and name not in ("hidden", "another tab")
-    ]
+    under_way = [name for name, (state, _) in STAGES.items() if state in (State.STARTING, State.MEASURING)]
     return (under_way.index(stage), len(under_way)) if stage in under_way else (1.0, 1.0)
 
 

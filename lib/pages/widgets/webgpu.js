@@ -69,8 +69,9 @@ function render({ model, el }) {
   const [race, sizes] = [...el.querySelectorAll("canvas")];
   const captions = [...el.querySelectorAll("figcaption")];
   let devices = {}, job = null, closed = false, drawing = false;
+  let lost = null; // what is told of a device that was lost, for every job from then on
   let curves = {}, points = {}; // what is drawn: losses by device, products by device
-  let received = { pixels: [], labels: [], sample: null, began: 0, bytes: 0 };
+  let received = { pixels: [], labels: [], sample: null, began: 0 };
   let kept = Promise.resolve(); // one job after the other
   let held = Promise.resolve(), letGo = () => {};
 
@@ -119,7 +120,8 @@ function render({ model, el }) {
     const device = new Device(name, model.get("scripts"), (message) => {
       delete devices[name];
       device.end(GONE);
-      report({ is: "failed", ...described({ kind: "lost", message }, name) });
+      lost = { is: "failed", ...described({ kind: "lost", message }, name) };
+      report(lost);
       flush();
     });
     try {
@@ -146,20 +148,20 @@ function render({ model, el }) {
 
   async function open() {
     for (const device of Object.values(devices)) device.end(ENDED);
-    [devices, job] = [{}, null];
-     const failures = [...(await start("cpu")), ...(await start("gpu"))];
+    [devices, job, lost] = [{}, null, null];
+    const failures = [...(await start("cpu")), ...(await start("gpu"))];
     if (closed) return;
     kept = kept.then(async () => { for (const name of Object.keys(devices)) await pace(name); }); // while images come
     const brand = navigator.userAgentData?.brands?.find(({ brand }) => !/Not|Chromium/.test(brand))
       ?? navigator.userAgentData?.brands?.find(({ brand }) => brand === "Chromium");
     model.send({
       is: "opened",
-      browser: brand ? `${brand.brand} ${brand.version}` : browserOf(navigator.userAgent),
-      platform: String(navigator.userAgentData?.platform || navigator.platform || ""),
+      browser: brand ? `${brand.brand} ${brand.version}`.slice(0, 100) : browserOf(navigator.userAgent),
+      platform: String(navigator.userAgentData?.platform || navigator.platform || "").slice(0, 100),
       cores: navigator.hardwareConcurrency || 1,
       secure: isSecureContext,
       offered: Boolean(navigator.gpu),
-      host: location.hostname,
+      host: location.hostname.slice(0, 100),
       clock_s: Math.max(...Object.values(devices).map(({ clock_s }) => clock_s), 0),
       adapter: devices.gpu?.facts ?? null,
       failed: failures,
@@ -167,7 +169,7 @@ function render({ model, el }) {
   }
 
   // Images come in parts, for as long as a second lasts; then a training can begin.
-  async function take(content, buffers) { 
+  async function take(content, buffers) {
     const [pixels, labels] = buffers.map(({ buffer, byteOffset, byteLength }) => new Uint8Array(buffer.slice(byteOffset, byteOffset + byteLength)));
     if (content.sample) {
       received = { pixels: [], labels: [], sample: { pixels, labels }, began: performance.now() };
@@ -179,8 +181,8 @@ function render({ model, el }) {
     if (took < IMAGES_FOR_MS && !content.last) return model.send({ is: "more" });
     const [all, of] = [joined(received.pixels), joined(received.labels)];
     const images = { pixels: all, labels: of, sample: received.sample };
-    await Promise.all(Object.values(devices).map((device) => device.ask("images", images)));
-     model.send({ is: "enough", took_s: took / 1000 });
+    await Promise.all(Object.values(devices).map((device) => device.ask("images", images).catch(() => {})));
+    model.send({ is: "enough", took_s: took / 1000 });
   }
 
   async function visible(mine) {
@@ -207,7 +209,7 @@ function render({ model, el }) {
     }
   }
 
-  const stage = (mine, name) => { 
+  const stage = (mine, name) => {
     mine.stage = name;
     at(name);
   };
@@ -377,6 +379,7 @@ function render({ model, el }) {
     drawing = true;
     try {
       stage(mine, "starting");
+      if (lost) report(lost);
       const ready = {};
       for (const name of Object.keys(devices)) {
         const way = name === "gpu" ? mine.way : "";
@@ -410,7 +413,8 @@ function render({ model, el }) {
     if (!navigator.locks) return measure(mine);
     let free = false;
     await navigator.locks.request("your_gpu", { ifAvailable: true }, async (lock) => {
-      if (lock) [free] = [true, await measure(mine)];
+      free = lock !== null;
+      if (free) await measure(mine);
     });
     if (free || mine !== job) return;
     stage(mine, "another tab");
@@ -420,8 +424,11 @@ function render({ model, el }) {
   function heard(content, buffers) {
     if (content.do === "images") take(content, buffers);
     if (content.do === "reopen") open();
-    if (content.do === "hold" && content.hold) held = new Promise((resolve) => { letGo = resolve; });
-    if (content.do === "hold" && !content.hold) letGo();
+    if (content.do === "hold") {
+      letGo();
+      held = content.hold ? new Promise((resolve) => { letGo = resolve; }) : Promise.resolve();
+      if (drawing) at(content.hold ? "held" : job.stage);
+    }
     if (content.do === "stop") {
       if (job) stage(job, "stopped");
       job = null;

@@ -9,8 +9,11 @@ class Device {
     if (!adapter) throw new Failure("no adapter");
     const device = new Device();
     Object.assign(device, { kernels, modules: {}, pipelines: {}, trouble: null });
-    const { vendor, architecture, device: model, description, isFallbackAdapter } = adapter.info;
-    const fallback = Boolean(isFallbackAdapter ?? adapter.isFallbackAdapter);
+    const info = adapter.info ?? {}; // older browsers have none
+    const [vendor, architecture, model, description] = ["vendor", "architecture", "device", "description"].map(
+      (name) => String(info[name] ?? "").slice(0, 100),
+    );
+    const fallback = Boolean(info.isFallbackAdapter ?? adapter.isFallbackAdapter);
     const limits = {};
     for (const name of ["maxStorageBufferBindingSize", "maxBufferSize"]) limits[name] = adapter.limits[name];
     device.largest = Math.min(...Object.values(limits));
@@ -36,10 +39,11 @@ class Device {
 
   // One of the two modules of kernels; what the driver says where it does not compile.
   async module(name) {
+    this.gpu.pushErrorScope("validation");
     const module = this.gpu.createShaderModule({ label: name, code: this.kernels.sources[name] });
+    await this.gpu.popErrorScope(); // the same is said below, with the line
     const errors = (await module.getCompilationInfo()).messages.filter(({ type }) => type === "error");
     if (!errors.length) return module;
-    this.trouble = null; // the driver reports it once more
     throw new Failure("shader", errors.map(({ lineNum, message }) => `${name}.wgsl:${lineNum}: ${message}`).join("; "));
   }
 
@@ -92,8 +96,11 @@ class Device {
     this.check();
   }
 
+  // Throws what the driver has reported; a device that is lost stays so.
   check() {
-    if (this.trouble) throw this.trouble;
+    const { trouble } = this;
+    if (trouble?.kind !== "lost") this.trouble = null;
+    if (trouble) throw trouble;
   }
 
   group(layout, buffers, size) {
