@@ -318,8 +318,7 @@ class Found:
     evaluated: dict[str, list[Evaluated]] = field(default_factory=dict)
     figures: list[Figure] = field(default_factory=list)
     failed: dict[tuple[str, str], Failed] = field(default_factory=dict)
-    hidden: int = 0
-    stage: str = "starting"
+    hidden: int = 0  # blocks
 
     def take(self, rows: Sequence[Row]) -> None:
         """Add what came; beyond `MAX_ROWS` nothing is added."""
@@ -342,9 +341,7 @@ class Found:
     def again(self, job: Job) -> "Found":
         """For another job in the same browser: sizes and copies stay."""
         kept = [one for one in self.figures if one.of != "empty"]
-        return replace(
-            self, job=job, prepared={}, blocks=[], evaluated={}, figures=kept, failed={}, hidden=0, stage="starting"
-        )
+        return replace(self, job=job, prepared={}, blocks=[], evaluated={}, figures=kept, failed={}, hidden=0)
 
     @property
     def has_sizes(self) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from lib.data.mnist import Facts
 from lib.experiments.backend_race import Cell, Standing
-from lib.experiments.your_gpu import SIDES, WAYS, Failed, Found, Launching, Opened, beside_server
+from lib.experiments.your_gpu import SIDES, WAYS, Failed, Found, Opened, beside_server
 from lib.formatting import justified, percent, seconds
 from lib.hardware.machine import ThisMachine
 from lib.timing.comparison import Comparison, Verdict
@@ -225,8 +225,8 @@ def _row(found: Found, device: str, way: str, name: str) -> list[str]:
         return [*cells, html.escape(_mark(failed)) if failed else "–", "", "", "", _first(prepared)]
     middle, low, high = epoch_s(found, measured)
     compared = found.of_way(way) if device == "gpu" and way != found.job.way else None
-    parts, empty = Launching(measured.median_s, None, None), found.empty(device, way)
-    share = f"{min(1.0, empty.median_s / parts.step_s):.0%}" if empty and parts.step_s else ""
+    empty = found.empty(device, way)
+    share = f"{min(1.0, empty.median_s / measured.median_s):.0%}" if empty and measured.median_s else ""
     ratio = _interval(compared) if compared is not None else "chosen" if device == "gpu" else ""
     return [*cells, justified(middle, low, high), f"{1 / middle:.3g}" if middle else "", ratio, share, _first(prepared)]
 

@@ -152,7 +152,7 @@ def test_sizes_stay_and_trainings_go_when_a_slider_moves():
     after = one.again(Job(Training(Network((8,)))))
     assert after.has_sizes
     assert {figure.of for figure in after.figures} == {"product", "copy"}
-    assert (after.blocks, after.failed, after.stage) == ([], {}, "starting")
+    assert (after.blocks, after.failed, after.hidden) == ([], {}, 0)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ function render({ model, el }) {
   let lost = null; // what is told of a device that was lost, for every job from then on
   let curves = {}, points = {}; // what is drawn: losses by device, products by device
   let received = { pixels: [], labels: [], sample: null, began: 0 };
-  let kept = Promise.resolve(); // one job after the other
+  let work = Promise.resolve(); // one job after the other
   let held = Promise.resolve(), letGo = () => {};
 
   // What Python says of it.
@@ -151,7 +151,7 @@ function render({ model, el }) {
     [devices, job, lost] = [{}, null, null];
     const failures = [...(await start("cpu")), ...(await start("gpu"))];
     if (closed) return;
-    kept = kept.then(async () => { for (const name of Object.keys(devices)) await pace(name); }); // while images come
+    work = work.then(async () => { for (const name of Object.keys(devices)) await pace(name); }); // while images come
     const brand = navigator.userAgentData?.brands?.find(({ brand }) => !/Not|Chromium/.test(brand))
       ?? navigator.userAgentData?.brands?.find(({ brand }) => brand === "Chromium");
     model.send({
@@ -437,7 +437,7 @@ function render({ model, el }) {
     if (content.do === "measure") {
       const [parameters, starts] = buffers.map(({ buffer, byteOffset, byteLength }) => buffer.slice(byteOffset, byteOffset + byteLength));
       const mine = (job = { ...content, parameters: new Float32Array(parameters), starts: new Uint32Array(starts) });
-      kept = kept.then(() => inTurn(mine)).catch(() => {});
+      work = work.then(() => inTurn(mine)).catch(() => {});
     }
   }
 
