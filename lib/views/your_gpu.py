@@ -173,7 +173,7 @@ def border_sentence(found: Found) -> str:
     least = found.product("gpu", 1)
     if least is not None:
         said += f" The smallest, one multiplication, takes {least.text} there, waited for: that is the price of asking."
-    if (cost := found.copies("gpu")) is not None:
+    if (cost := found.copies("gpu")) is not None and cost.latency_s > 0:
         low, high = cost.latency_interval_s
         said += f" A copy there and back costs {justified(cost.latency_s, low, high)}, whatever its size"
         said += f", and then {cost.bytes_per_s / 1e9:.2g} GB/s." if cost.grows else "."

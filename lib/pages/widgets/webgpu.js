@@ -149,7 +149,7 @@ function render({ model, el }) {
   async function open() {
     for (const device of Object.values(devices)) device.end(ENDED);
     [devices, job, lost] = [{}, null, null];
-    const failures = [...(await start("cpu")), ...(await start("gpu"))];
+    const failures = (await Promise.all([start("cpu"), start("gpu")])).flat();
     if (closed) return;
     work = work.then(async () => { for (const name of Object.keys(devices)) await pace(name); }); // while images come
     const brand = navigator.userAgentData?.brands?.find(({ brand }) => !/Not|Chromium/.test(brand))
