@@ -1,22 +1,14 @@
 """A step as data: what Python and a browser launch, and that it says what the kernels understand."""
 
 import re
-from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
-from benchmarks.browser import CHROMIUM
-from lib.backends import reference
-from lib.backends.base import initial_parameters
 from lib.backends.webgpu import description
 from lib.backends.webgpu.description import FIELDS, HERE, KERNELS, MAX_GROUPS, Program, evaluation, sources, step
-from lib.data.mnist import batch_starts
-from lib.spec import MAX_HIDDEN_LAYERS, MAX_WIDTH, Network, Training
-from tests.browser import MARKS, MISSING
+from lib.spec import MAX_HIDDEN_LAYERS, MAX_WIDTH, Network
 
 WGSL = "\n".join(file.read_text() for file in sorted(HERE.glob("*.wgsl")))
 NETWORKS = [Network(()), Network((1,)), Network((128,)), Network((32, 16, 8))]
@@ -76,55 +68,3 @@ def test_operations_that_find_nothing_to_do_are_dispatched_all_the_same():
     assert [one.groups for one in program.operations] == [1] * 7
     assert all(one.words[FIELDS.index("rows")] == 0 for one in program.operations)
     assert program.memory_bytes == 0
-
-
-# The second computes on the processor.
-WITH_WEBGPU = ("--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
-
-
-def in_a_browser(test):
-    """The test with the marks that every test in a browser has."""
-    for mark in MARKS:
-        test = mark(test)
-    return test
-
-
-@pytest.fixture
-def a_page():
-    """An empty page on localhost, without which a browser has no WebGPU; no server is asked."""
-    from playwright.sync_api import sync_playwright
-
-    if CHROMIUM is None:
-        pytest.fail(MISSING, pytrace=False)
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(WITH_WEBGPU))
-        page = opened.new_page()
-        page.route("**/*", lambda route: route.fulfill(body="<!doctype html>", content_type="text/html"))
-        page.goto("http://localhost/")
-        yield page
-        opened.close()
-
-
-@in_a_browser
-def test_a_browser_makes_the_same_steps_of_it(a_page, small_data):
-    """Chromium compiles the kernels by a compiler of its own, which is stricter than wgpu's."""
-    training, n = Training(Network((33, 5)), 0.1, 32, 1), 5
-    few = replace(small_data, x_train=small_data.x_train[:161], y_train=small_data.y_train[:161])
-    layers = [np.vstack(layer).ravel().tolist() for layer in initial_parameters(training.network, training.seed)]
-    found = a_page.evaluate(
-        (Path(__file__).parent / "execute_program.js").read_text(),
-        {
-            "program": msgspec.json.encode(step(training.network, training.batch_size)).decode(),
-            "layers": layers,
-            "rate": training.learning_rate,
-            "x": few.x_train.ravel().tolist(),
-            "y": few.y_train.tolist(),
-            "starts": batch_starts(len(few.x_train), training.batch_size, training.seed, 0)[:n].tolist(),
-        },
-    )
-    if found is None:
-        pytest.skip("this browser has no WebGPU")
-    expected, _ = reference.train(training, few, n)
-    assert found["said"] == []
-    np.testing.assert_allclose(found["launched"], expected, atol=1e-5)
-    np.testing.assert_allclose(found["whole"], expected, atol=1e-5)
