@@ -112,6 +112,7 @@ class Opened:
     clock_s: Seconds  # the smallest difference that its clock shows
     adapter: Adapter | None
     failed: Annotated[list[Failed], Meta(max_length=2)]  # devices that could not be opened
+    reader: _Name = ""  # a number that the browser keeps, by which equal machines are told apart
 
 
 @dataclass(frozen=True)
@@ -509,6 +510,6 @@ def records(found: Found) -> list[Record]:
         }
         epochs = replace(timed, block_s=tuple(float(one) for one in timed.step_s * n_steps), steps_per_block=n_steps)
         record = Record.of(Kind.RACE, subject, epochs, who.browser)
-        machine = hashlib.sha256(line.encode()).hexdigest()[:12]
+        machine = hashlib.sha256(f"{who.reader} {line}".encode()).hexdigest()[:12]
         made.append(replace(record, machine=machine, machine_line=line, clocks="", command=f"a page in {who.browser}"))
     return made

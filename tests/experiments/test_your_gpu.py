@@ -218,6 +218,9 @@ def test_what_is_kept_is_a_machine_of_its_own_that_the_comparison_shows(tmp_path
     assert collect([(path.name, path.read_text())]).problems == (), "it can be given to others"
     assert {record.subject["backend"] for record in machine.records} == {"webgpu-chunk", "javascript"}
     assert all(record.subject["clock_s"] == WHO.clock_s for record in machine.records)
+    for record in your_gpu.records(replace(one, who=replace(WHO, reader="another"))):
+        store.add(record)
+    assert len(browsers_in(store)) == 2, "an equal laptop of somebody else"
     assert all(backend in BACKENDS for backend in BACKEND_OF_WAY.values())
     assert BACKEND_OF_WAY.keys() == WAYS.keys()
 
