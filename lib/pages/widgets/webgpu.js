@@ -98,9 +98,10 @@ function render({ model, el }) {
     due = 0;
     if (rows.length && !closed) model.send({ is: "rows", job: job?.id ?? 0, rows: rows.splice(0) });
   }
-  function at(stage) {
+  function at(mine, stage) {
+    if (mine !== job || closed) return;
     flush();
-    if (!closed) model.send({ is: "at", job: job?.id ?? 0, stage });
+    model.send({ is: "at", job: mine.id, stage });
   }
 
   // Tells why a part could not be measured, so that the others go on; what ends all of it is thrown on. Of a lost device
@@ -188,10 +189,10 @@ function render({ model, el }) {
 
   async function visible(mine) {
     if (!document.hidden) return;
-    at("hidden");
+    at(mine, "hidden");
     await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
     if (document.hidden) await visible(mine);
-    at(mine.stage);
+    at(mine, mine.stage);
   }
 
   // A block in front of the reader: one during which the tab was in the background is thrown away.
@@ -212,7 +213,7 @@ function render({ model, el }) {
 
   const stage = (mine, name) => {
     mine.stage = name;
-    at(name);
+    at(mine, name);
   };
 
   function expectable(mine, name, flops, longest_s) {
@@ -428,7 +429,7 @@ function render({ model, el }) {
     if (content.do === "hold") {
       letGo();
       held = content.hold ? new Promise((resolve) => { letGo = resolve; }) : Promise.resolve();
-      if (drawing) at(content.hold ? "held" : job.stage);
+      if (drawing) at(job, content.hold ? "held" : (job.stage ?? "starting"));
     }
     if (content.do === "stop") {
       if (job) stage(job, "stopped");
