@@ -340,8 +340,8 @@ class Found:
                 self.hidden += 1
 
     def again(self, job: Job) -> "Found":
-        """For another job in the same browser: sizes and copies stay."""
-        kept = [one for one in self.figures if one.of != "empty"]
+        """For another job in the same browser: sizes and copies stay, if they are complete."""
+        kept = [one for one in self.figures if one.of != "empty" and self.has_sizes]
         return replace(self, job=job, prepared={}, blocks=[], evaluated={}, figures=kept, failed={}, hidden=0)
 
     @property

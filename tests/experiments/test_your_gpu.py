@@ -153,6 +153,9 @@ def test_sizes_stay_and_trainings_go_when_a_slider_moves():
     assert after.has_sizes
     assert {figure.of for figure in after.figures} == {"product", "copy"}
     assert (after.blocks, after.failed, after.hidden) == ([], {}, 0)
+    interrupted = found(0.001, 0.002)
+    interrupted.take(product("gpu", 8, 0.1))
+    assert interrupted.again(JOB).figures == [], "else blocks of two rounds would be taken for neighbours"
 
 
 @pytest.mark.parametrize(

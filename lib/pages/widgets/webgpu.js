@@ -89,7 +89,8 @@ function render({ model, el }) {
 
   // What is measured travels to Python a few times a second, not block by block.
   let rows = [], due = 0;
-  function report(row) {
+  function report(mine, row) {
+    if (mine !== job) return; // of a training that has ended
     rows.push(row);
     due ||= setTimeout(flush, TELL_EVERY_MS);
   }
@@ -106,9 +107,9 @@ function render({ model, el }) {
 
   // Tells why a part could not be measured, so that the others go on; what ends all of it is thrown on. Of a lost device
   // its worker tells.
-  function failed(failure, device, way = "") {
+  function failed(mine, failure, device, way = "") {
     if (failure.kind === "ended") throw failure;
-    if (!["gone", "lost"].includes(failure.kind)) report({ is: "failed", ...described(failure, device, way) });
+    if (!["gone", "lost"].includes(failure.kind)) report(mine, { is: "failed", ...described(failure, device, way) });
   }
 
   function ask(mine, name, what, asked) {
@@ -122,7 +123,7 @@ function render({ model, el }) {
       delete devices[name];
       device.end(GONE);
       lost = { is: "failed", ...described({ kind: "lost", message }, name) };
-      report(lost);
+      report(job, lost);
       flush();
     });
     try {
@@ -207,7 +208,7 @@ function render({ model, el }) {
       document.removeEventListener("visibilitychange", hide);
       if (mine !== job || closed) throw ENDED;
       if (!hidden) return found;
-      report({ is: "hidden", device });
+      report(mine, { is: "hidden", device });
     }
   }
 
@@ -224,13 +225,13 @@ function render({ model, el }) {
   async function prepare(mine, name, way) {
     if (way === "one_kernel" && mine.program.flops > mine.most_flops_in_one_kernel) throw { kind: "too much for one kernel", message: "" };
     const found = await ask(mine, name, "prepare", { task: "train", way, least_s: BLOCK_S });
-    report({ is: "prepared", device: name, way, ...found });
+    report(mine, { is: "prepared", device: name, way, ...found });
     return found.steps;
   }
 
   async function trained(mine, name, way, steps, pair) {
     const { block_s, losses } = await block(mine, name, "train", steps);
-    report({ is: "block", device: name, way, steps, block_s, pair });
+    report(mine, { is: "block", device: name, way, steps, block_s, pair });
     if (pair < 0) return block_s;
     const curve = (curves[name] ??= { at_s: 0, points: [] });
     const parts = Math.min(8, losses.length);
@@ -257,7 +258,7 @@ function render({ model, el }) {
         try {
           await trained(mine, name, name === "gpu" ? mine.way : "", ready[name], pair);
         } catch (failure) {
-          failed(failure, name, name === "gpu" ? mine.way : "");
+          failed(mine, failure, name, name === "gpu" ? mine.way : "");
           delete ready[name];
         }
       }
@@ -273,9 +274,9 @@ function render({ model, el }) {
   async function evaluate(mine, name) {
     try {
       expectable(mine, name, mine.evaluation_flops, LONGEST_STEP_S);
-      report({ is: "evaluated", device: name, train_s: curves[name]?.at_s ?? 0, ...(await ask(mine, name, "evaluate")) });
+      report(mine, { is: "evaluated", device: name, train_s: curves[name]?.at_s ?? 0, ...(await ask(mine, name, "evaluate")) });
     } catch (failure) {
-      if (failure.kind !== "too slow") failed(failure, name);
+      if (failure.kind !== "too slow") failed(mine, failure, name);
     }
   }
 
@@ -289,7 +290,7 @@ function render({ model, el }) {
         await load(mine, "gpu");
         steps[way] = await prepare(mine, "gpu", way);
       } catch (failure) {
-        failed(failure, "gpu", way);
+        failed(mine, failure, "gpu", way);
       }
     }
     for (let round = 0; round < OTHER_ROUNDS; round++)
@@ -298,7 +299,7 @@ function render({ model, el }) {
           await ask(mine, "gpu", "prepare", { task: "train", way, least_s: 0 });
           await trained(mine, "gpu", way, steps[way], -1 - round);
         } catch (failure) {
-          failed(failure, "gpu", way);
+          failed(mine, failure, "gpu", way);
           delete steps[way];
         }
       }
@@ -324,17 +325,17 @@ function render({ model, el }) {
         ({ steps: steps[name] } = await ask(mine, name, "prepare", { ...asked, least_s: SHORT_BLOCK_S }));
         found[name] = [];
       } catch (failure) {
-        failed(failure, name, about.of === "empty" ? about.way : "");
+        failed(mine, failure, name, about.of === "empty" ? about.way : "");
       }
     }
     for (let round = 0; round < n; round++)
       for (const name of Object.keys(found)) {
         try {
           const { block_s } = await block(mine, name, asked.task, steps[name]);
-          report({ is: "figure", ...about, device: name, steps: steps[name], block_s, round });
+          report(mine, { is: "figure", ...about, device: name, steps: steps[name], block_s, round });
           found[name].push(block_s / steps[name]);
         } catch (failure) {
-          failed(failure, name);
+          failed(mine, failure, name);
           delete found[name];
         }
       }
@@ -381,7 +382,7 @@ function render({ model, el }) {
     drawing = true;
     try {
       stage(mine, "starting");
-      if (lost) report(lost);
+      if (lost) report(job, lost);
       const ready = {};
       for (const name of Object.keys(devices)) {
         const way = name === "gpu" ? mine.way : "";
@@ -390,7 +391,7 @@ function render({ model, el }) {
           await load(mine, name);
           ready[name] = await prepare(mine, name, way);
         } catch (failure) {
-          failed(failure, name, way);
+          failed(mine, failure, name, way);
         }
       }
       await pairs(mine, ready);
@@ -403,7 +404,7 @@ function render({ model, el }) {
       stage(mine, "over");
     } catch (failure) {
       if (failure.kind === "ended") return;
-      failed(failure, "");
+      failed(mine, failure, "");
       stage(mine, "over");
     } finally {
       if (mine === job) drawing = false;
@@ -438,6 +439,7 @@ function render({ model, el }) {
     }
     if (content.do === "measure") {
       const [parameters, starts] = buffers.map(({ buffer, byteOffset, byteLength }) => buffer.slice(byteOffset, byteOffset + byteLength));
+      rows = [];
       const mine = (job = { ...content, parameters: new Float32Array(parameters), starts: new Uint32Array(starts) });
       work = work.then(() => inTurn(mine)).catch(() => {});
     }
