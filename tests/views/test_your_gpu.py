@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lib.data.mnist import Facts
-from lib.experiments.your_gpu import USUAL_WAY, WAYS, Adapter, Block, Failed, Figure, Found
+from lib.experiments.your_gpu import USUAL_WAY, WAYS, Adapter, Block, Failed, Figure, Found, Hidden
 from lib.hardware.machine import ThisMachine
 from lib.views import your_gpu as view
 from tests.experiments.test_your_gpu import JOB, WHO, found, product
@@ -121,3 +121,9 @@ def test_before_anything_is_measured_nothing_is_said():
         == view.hidden_line(empty)
         == ""
     )
+
+
+def test_blocks_in_the_background_are_counted():
+    one = Found(WHO, JOB, 512)
+    one.take([Hidden("cpu"), Hidden("gpu")])
+    assert view.hidden_line(one).startswith("2 blocks thrown away")
