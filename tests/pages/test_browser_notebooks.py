@@ -10,6 +10,7 @@ import pytest
 
 from lib.backends.registry import BACKENDS, Runtime, usable_runtimes, versions
 from lib.experiments.backend_race import all_cells, plan
+from lib.experiments.claims import CLAIMS
 from lib.experiments.parallel_sweeps import methods
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -180,7 +181,7 @@ def test_the_claims_stand_at_once_and_are_measured_on_request(opened, page, meas
     base = opened(measured_step, "notebooks/claims.py")
     page.goto(base)
     page.wait_for_selector("table.claims", timeout=60_000)
-    assert page.locator(".claim").count() == 19
+    assert page.locator(".claim").count() == len(CLAIMS)
     assert page.locator(".claim-corrected").count() == 7, "corrections are arithmetic, and need no measurement"
     assert page.locator(".claim-holds, .claim-not-here").count() == 0, "nothing is measured yet"
     page.get_by_role("button", name="Measure what is missing").click()
