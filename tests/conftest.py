@@ -57,12 +57,11 @@ settings.load_profile("any minute")
 
 
 def where_installed(keys: Iterable[str]) -> list:
-    """Backends as parameters of a test; the optional ones that are not installed are skipped by name."""
+    """Backends as parameters of a test on the processor; those that cannot run there are skipped, and say why."""
     return [
-        pytest.param(
-            key, marks=pytest.mark.skipif(unavailable(Runtime(key)) is not None, reason=f"{key} is not installed")
-        )
+        pytest.param(key, marks=pytest.mark.skipif(why is not None, reason=f"{key}: {why.reason}" if why else ""))
         for key in keys
+        for why in [unavailable(Runtime(key))]
     ]
 
 
