@@ -64,7 +64,7 @@ _Bytes = Annotated[float, Meta(ge=0, le=2**53)]
 
 
 @dataclass(frozen=True)
-class Adapter:
+class BrowserAdapter:
     """What a browser says of its GPU; browsers say little, so that pages cannot recognise people by it."""
 
     vendor: _Name = ""
@@ -87,7 +87,7 @@ class Adapter:
 
 
 @dataclass(frozen=True)
-class Failed:
+class Refusal:
     """What could not be measured, and why; `way` is empty where it is the whole device."""
 
     device: _Device
@@ -110,8 +110,8 @@ class Opened:
     offered: bool  # whether the browser knows WebGPU at all
     host: _Name
     clock_s: Seconds  # the smallest difference that its clock shows
-    adapter: Adapter | None
-    failed: Annotated[list[Failed], Meta(max_length=2)]  # devices that could not be opened
+    adapter: BrowserAdapter | None
+    failed: Annotated[list[Refusal], Meta(max_length=2)]  # devices that could not be opened
     reader: _Name = ""  # a number that the browser keeps, by which equal machines are told apart
 
 
@@ -166,13 +166,13 @@ class Hidden:
     device: _Device
 
 
-Row = Prepared | Block | Evaluated | Figure | Failed | Hidden
+Row = Prepared | Block | Evaluated | Figure | Refusal | Hidden
 _ROWS: Mapping[str, type] = {
     "prepared": Prepared,
     "block": Block,
     "evaluated": Evaluated,
     "figure": Figure,
-    "failed": Failed,
+    "failed": Refusal,
     "hidden": Hidden,
 }
 
@@ -318,7 +318,7 @@ class Found:
     blocks: list[Block] = field(default_factory=list)
     evaluated: dict[str, list[Evaluated]] = field(default_factory=dict)
     figures: list[Figure] = field(default_factory=list)
-    failed: dict[tuple[str, str], Failed] = field(default_factory=dict)
+    failed: dict[tuple[str, str], Refusal] = field(default_factory=dict)
     hidden: int = 0  # blocks
 
     def take(self, rows: Sequence[Row]) -> None:
@@ -334,7 +334,7 @@ class Found:
                 self.evaluated.setdefault(row.device, []).append(row)
             elif isinstance(row, Figure):
                 self.figures.append(row)
-            elif isinstance(row, Failed):
+            elif isinstance(row, Refusal):
                 self.failed[row.device, row.way] = row
             else:
                 self.hidden += 1

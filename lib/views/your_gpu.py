@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from lib.data.mnist import Facts
 from lib.experiments.backend_race import Cell, Standing
-from lib.experiments.your_gpu import SIDES, WAYS, Failed, Found, Opened, beside_server
+from lib.experiments.your_gpu import SIDES, WAYS, Found, Opened, Refusal, beside_server
 from lib.formatting import justified, percent, seconds
 from lib.hardware.machine import ThisMachine
 from lib.timing.comparison import Comparison, Verdict
@@ -55,7 +55,7 @@ def why_no_gpu(who: Opened) -> str:
     )
 
 
-def trouble(failed: Failed, who: Opened) -> str:
+def trouble(failed: Refusal, who: Opened) -> str:
     """Why something could not be measured and what to do, in a sentence."""
     what = CPU if failed.device == "cpu" else gpu_name(who)
     way = f", {WAYS[failed.way]}" if failed.way else ""
@@ -235,7 +235,7 @@ def _first(prepared) -> str:
     return seconds(prepared.first_s) if prepared is not None else ""
 
 
-def _mark(failed: Failed) -> str:
+def _mark(failed: Refusal) -> str:
     return {
         "too large": "too large",
         "too slow": f"predicted: {seconds(failed.expected_s)} a step",

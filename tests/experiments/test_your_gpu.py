@@ -18,8 +18,8 @@ from lib.experiments.your_gpu import (
     SIDES,
     USUAL_WAY,
     WAYS,
-    Adapter,
     Block,
+    BrowserAdapter,
     Figure,
     Found,
     Job,
@@ -33,7 +33,7 @@ from lib.storage.store import Store
 from lib.timing.comparison import Verdict, compared
 from lib.timing.roofline import Ceiling
 
-APPLE = Adapter("apple", "metal-3", largest_bytes=2**30)
+APPLE = BrowserAdapter("apple", "metal-3", largest_bytes=2**30)
 WHO = Opened("Safari 26", "macOS", 8, True, True, "localhost", 1e-4, APPLE, [])
 JOB = Job(Training(Network((16,)), 0.1, 32, 1))
 
@@ -184,12 +184,12 @@ def test_copies_become_a_latency_and_a_bandwidth():
 @pytest.mark.parametrize(
     ("adapter", "software"),
     [
-        (Adapter("google", "swiftshader", fallback=True), True),
-        (Adapter("mesa", description="llvmpipe (LLVM 19)"), True),
-        (Adapter("microsoft", description="Microsoft Basic Render Driver"), True),
+        (BrowserAdapter("google", "swiftshader", fallback=True), True),
+        (BrowserAdapter("mesa", description="llvmpipe (LLVM 19)"), True),
+        (BrowserAdapter("microsoft", description="Microsoft Basic Render Driver"), True),
         (APPLE, False),
-        (Adapter("nvidia", "ada"), False),
-        (Adapter(), False),
+        (BrowserAdapter("nvidia", "ada"), False),
+        (BrowserAdapter(), False),
     ],
 )
 def test_a_software_adapter_is_known_by_its_name(adapter, software):
@@ -229,6 +229,6 @@ def test_what_is_kept_is_a_machine_of_its_own_that_the_comparison_shows(tmp_path
 
 
 def test_a_software_adapter_is_kept_as_one():
-    one = replace(found(0.001), who=replace(WHO, adapter=Adapter("google", "swiftshader", fallback=True)))
+    one = replace(found(0.001), who=replace(WHO, adapter=BrowserAdapter("google", "swiftshader", fallback=True)))
     assert [record.subject["device"] for record in your_gpu.records(one)] == [SOFTWARE]
     assert your_gpu.records(Found(WHO, JOB, 512)) == []

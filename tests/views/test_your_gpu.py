@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from lib.data.mnist import Facts
-from lib.experiments.your_gpu import USUAL_WAY, WAYS, Adapter, Block, Failed, Figure, Found, Hidden
+from lib.experiments.your_gpu import USUAL_WAY, WAYS, Block, BrowserAdapter, Figure, Found, Hidden, Refusal
 from lib.hardware.machine import ThisMachine
 from lib.views import your_gpu as view
 from tests.experiments.test_your_gpu import JOB, WHO, found, product
 
-SOFTWARE = replace(WHO, adapter=Adapter("google", "swiftshader", fallback=True))
+SOFTWARE = replace(WHO, adapter=BrowserAdapter("google", "swiftshader", fallback=True))
 SERVER = ThisMachine("AMD EPYC", 8, 2**33, "AVX2", "")
 
 
@@ -55,7 +55,7 @@ def test_a_software_adapter_is_never_called_a_gpu():
             ["Firefox 128 does not know WebGPU", "Chrome and Edge from 113"],
         ),
         (WHO, ["found no adapter", "--enable-unsafe-webgpu"]),
-        (replace(WHO, failed=[Failed("gpu", "", "fault", "out of handles")]), ["out of handles", "reload the page"]),
+        (replace(WHO, failed=[Refusal("gpu", "", "fault", "out of handles")]), ["out of handles", "reload the page"]),
     ],
 )
 def test_a_missing_gpu_has_a_reason_and_a_remedy(who, words):
@@ -79,7 +79,7 @@ def test_a_missing_gpu_has_a_reason_and_a_remedy(who, words):
     ],
 )
 def test_each_trouble_says_what_to_do(kind, words):
-    failed = Failed("gpu", "one_kernel", kind, "no such function", 256 * 2**20, 128 * 2**20, 3.0)
+    failed = Refusal("gpu", "one_kernel", kind, "no such function", 256 * 2**20, 128 * 2**20, 3.0)
     said = view.trouble(failed, WHO)
     assert words in said
     assert said.startswith("apple metal-3, one kernel for many steps")
