@@ -1,7 +1,7 @@
 """WebGPU: the same steps launched in four ways, on every adapter; on software only the ratios mean anything.
 
 A block is an epoch of a short training, the ways in turns. Bytes are those that the host sends while it trains, by a
-step; the images are on the device by then.
+step; the images are on the device by then. Last comes the page that trains in a browser (`webgpu_page.py`).
 """
 
 import os
@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks import webgpu_page
 from benchmarks.report import LeftOut, Row, Target, note, row, show
 from lib.backends.base import Epoch, Train
 from lib.backends.registry import BACKENDS, load_train
@@ -36,13 +37,15 @@ def main() -> None:
         for training in TRAININGS
         for one in _rows(adapter.kind, training, _few(whole, adapter.kind, training.batch_size), left_out)
     ]
-    columns = ("adapter", "batch_size", "backend", "median_s", "q1_s", "q3_s", "than one wait an operation")
+    page, page_targets = webgpu_page.measured(left_out)
+    columns = ("name", "adapter", "batch_size", "backend", "median_s", "q1_s", "q3_s", "than one wait an operation")
     dispatches, sent = _dispatches(), _bytes_a_step(found[0].kind, _few(whole, found[0].kind, 32))
     targets = [
         Target("dispatches of a step with one hidden layer", dispatches, MOST_DISPATCHES),
         Target("bytes sent a step, images on the device", sent, MOST_BYTES),
     ]
-    show("webgpu", rows, (*columns, "first_call_s"), targets, left_out)
+    all_columns = (*columns, "first_call_s", *webgpu_page.COLUMNS)
+    show("webgpu", rows + page, all_columns, targets + page_targets, left_out)
 
 
 def _few(data: Data, kind: str, batch_size: int) -> Data:
@@ -65,7 +68,7 @@ def _rows(kind: str, training: Training, data: Data, left_out: LeftOut) -> list[
     note(f"{kind}, batch size {training.batch_size}")
     waiting_s = statistics.median(step_s[WAYS[0]])
     return [
-        row("webgpu", times, way, training.batch_size, adapter=kind)
+        row("step", times, way, training.batch_size, adapter=kind)
         | {"than one wait an operation": waiting_s / statistics.median(times), "first_call_s": first_call_s[way]}
         for way, times in step_s.items()
         if times

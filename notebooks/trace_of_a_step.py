@@ -29,8 +29,9 @@ def live_question():
     mo.md(r"""
     ## 1 · A training on this machine, under its library's profiler
 
-    JAX, TensorFlow and PyTorch each bring a profiler. Steps run until nothing is compiled any more; then some are
-    recorded. The topmost lane says, for each moment, what runs: arithmetic, or what it is waiting for.
+    JAX, TensorFlow and PyTorch each bring a profiler; of WebGPU the page makes one, from the device's timestamps and
+    the host's clock. Steps run until nothing is compiled any more; then some are recorded. The topmost lane says, for
+    each moment, what runs: arithmetic, or what it is waiting for.
     """)
     return
 

@@ -40,6 +40,7 @@ def the_traps(panel, stage):
 def what_next():
     mo.md(r"""
     **Try next.** Batch size 1, where a step is shortest: which mistakes grow? Batch size 4,096: which ones vanish?
+    Where the device may be one of WebGPU: a submission returns at once, whatever it asks for.
     """)
     return
 

@@ -38,13 +38,30 @@ def asked(browser, panel):
 
 
 @app.cell(hide_code=True)
+def class_question():
+    mo.md(r"""
+    ## Side by side
+
+    Whoever opens this page on this server and presses “Keep as a machine” has a row here, also on a second equal
+    laptop. What is kept is system, browser, cores, what the browser says of its GPU, and seconds: nothing personal.
+    """)
+    return
+
+
+@app.cell(hide_code=True)
+def side_by_side(browser, class_stage, panel):
+    your_gpu.side_by_side(class_stage, browser, panel)
+    return
+
+
+@app.cell(hide_code=True)
 def server_question(stage):
     server_panel = your_gpu.server_panel(stage)
     mo.md(r"""
     ## Beside the server's libraries
 
     The server is the machine that this notebook runs on: yours, or the one at the other end of a tunnel. Its libraries
-    train the same network with the same batches; what they take stands in the table above.
+    train the same network with the same batches; what they take stands in the first table above.
     """)
     return (server_panel,)
 
@@ -68,8 +85,9 @@ def what_next():
 def shared_state():
     address = mnist_training.opened("your_gpu", your_gpu.settings())
     stage = Stage(shared_engine(), Store())
+    class_stage = Stage(stage.engine, stage.store, stage.viewer)
     browser = your_gpu.InBrowser(stage.store)
-    return address, browser, stage
+    return address, browser, class_stage, stage
 
 
 if __name__ == "__main__":

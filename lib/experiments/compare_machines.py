@@ -6,7 +6,7 @@ Which is faster is decided as everywhere (`lib.timing.comparison`): by the varia
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lib.backends.registry import DEFAULT, Runtime
 from lib.experiments.recorded_machines import EXPERIMENTS, NETWORK, Machine, Seconds, exactly
@@ -94,7 +94,7 @@ def best_runtime(machine: Machine, of: Measure, device: str | None = None) -> Be
     Args:
         machine: Whose runtimes are compared.
         of: Seconds of the work by a machine and runtime; None where they are not known.
-        device: "cpu" or "gpu"; None for any.
+        device: One of `ALL_DEVICES`; None for any.
     """
     known = [
         Best(machine, runtime, seconds)
@@ -143,9 +143,8 @@ def to_target(machine: Machine, runtime: Runtime, batch_size: int, learned: Lear
     one = epoch.plus(exactly(machine.beside(runtime, batch_size, "evaluation_s")))
     least, middle, most = (counted.reached[i] for i in (0, len(counted.reached) // 2, -1))
     epochs = Estimate.of(counted.reached)  # their number varies too, from seed to seed
-    estimate = Estimate(
-        one.estimate.seconds * middle, math.hypot(one.estimate.error, epochs.error), min(one.estimate.n, epochs.n)
-    )
+    error, n = math.hypot(one.estimate.error, epochs.error), min(one.estimate.n, epochs.n)
+    estimate = replace(one.estimate.times(middle), error=error, n=n)
     return Seconds(one.low * least, one.middle * middle, one.high * most, epoch.n, estimate)
 
 

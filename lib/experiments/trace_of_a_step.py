@@ -29,8 +29,8 @@ SHIPPED = ROOT / "recorded" / "traces"
 READ_LIMIT_S = 150.0
 POLL_S = 0.05
 MAX_SAVED = 64  # profiles that are saved on this machine; the oldest goes first
-# Workers whose library has a profiler.
-PROFILERS = ("jax", "torch", "keras-jax", "keras-tensorflow", "keras-torch")
+# Workers whose library has a profiler, or timestamps of which we make one.
+PROFILERS = ("jax", "torch", "keras-jax", "keras-tensorflow", "keras-torch", "webgpu")
 # The reader measures nothing, so it needs no card, and no threads of its own.
 _READER = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1"}
 
@@ -74,7 +74,7 @@ def profile(
         except Refused as why:
             raise TrainingFailed(f"The profile could not be read: {why}.") from None
         if trace is not None:
-            trace = replace(trace, about=_about(task, task.found(records)))
+            trace = replace(trace, title=title_of(task), about=_about(task, task.found(records)))
             _save(task, trace)
             yield trace
 

@@ -1,8 +1,8 @@
-"""Six wrong ways to time one step of JAX, each beside the right one, and how fast that step could be here."""
+"""Six wrong ways to time one step, each beside the right one, and how fast that step could be here."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from lib.backends.registry import DEFAULT, Runtime
+from lib.backends.registry import ADAPTERS, ALL_DEVICES, DEFAULT, Runtime, Unavailable, unavailable
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.experiments.peak_rates import measure_ceilings
 from lib.profiling.request import Examination
@@ -18,9 +18,24 @@ from lib.workers.queue import Request
 NETWORK = Network((128,))
 
 
+def devices() -> list[str]:
+    """The devices on which the step can be timed here: JAX's, then WebGPU's."""
+    return [device for device in ALL_DEVICES if unavailable(_runtime(device)) is None]
+
+
+def no_adapter() -> Unavailable | None:
+    """Why no step of WebGPU can be timed here; None where one can."""
+    found = [unavailable(_runtime(device)) for device in ADAPTERS]
+    return None if None in found else found[0]
+
+
 def task_of(device: str, batch_size: int) -> AnatomyTask:
-    """The traps as a task, on a device ("cpu" or "gpu") at a batch size."""
-    return AnatomyTask(Runtime(DEFAULT, device), Examination("traps", NETWORK, batch_size))
+    """The traps as a task at a batch size, by the library that knows the device: JAX or WebGPU."""
+    return AnatomyTask(_runtime(device), Examination("traps", NETWORK, batch_size))
+
+
+def _runtime(device: str) -> Runtime:
+    return Runtime("webgpu-step" if device in ADAPTERS else DEFAULT, device)
 
 
 def measure(
@@ -33,7 +48,7 @@ def measure(
 
     Raises:
         WorkerDied: A worker ended while it measured; the text says what to do.
-        TrainingFailed: JAX could not be measured; the text says why.
+        TrainingFailed: The library could not be measured; the text says why.
     """
     yield from measure_ceilings([task.runtime], engine, store, cancel, request)
     yield from measure_tasks([] if complete else [task], engine, store, cancel, request)

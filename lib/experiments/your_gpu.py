@@ -13,14 +13,14 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from lib.backends.base import initial_parameters
-from lib.backends.registry import BACKENDS, usable_runtimes
+from lib.backends.registry import BACKENDS, IN_A_BROWSER, usable_runtimes
 from lib.backends.webgpu import description
 from lib.backends.webgpu.description import Program
 from lib.data.mnist import batch_starts
 from lib.experiments.backend_race import Cell, Standing, standings
 from lib.hardware.optional import Meta, ValidationError, convert
 from lib.hardware.webgpu import BROWSER, SOFTWARE
-from lib.spec import Training
+from lib.spec import Network, Training
 from lib.storage.records import Kind, Record
 from lib.storage.rows import Count, Seconds, Share
 from lib.timing.comparison import Comparison, Verdict, compared
@@ -42,7 +42,9 @@ BACKEND_OF_WAY: Mapping[str, str] = {
     "one_submission": "webgpu-chunk",
     "one_kernel": "webgpu-kernel",
 }
-JAVASCRIPT = "javascript"  # what trains on a browser's processor; in records
+# The ways of computing on the processor, likewise, both on one core; each is a trainer of `IN_A_BROWSER` in records.
+BACKEND_OF_CPU_WAY: Mapping[str, str] = {"simd": "wasm-simd", "javascript": "javascript"}
+CPU_WAYS: Mapping[str, str] = {way: IN_A_BROWSER[backend].label for way, backend in BACKEND_OF_CPU_WAY.items()}
 SIDES = tuple(2**k for k in range(13))
 PACE_SIDE = 256  # of the product that shows how many operations a second to expect
 COPIED_BYTES = (4, 4 * 2**10, 256 * 2**10, 4 * 2**20)
@@ -53,13 +55,12 @@ MAX_STARTS = 20_000  # first images of batches that travel; after the last the f
 MAX_ROWS = 20_000  # of one page: far more than a page measures, and few enough for memory
 
 DEVICES = ("gpu", "cpu")
-CPU = ("cpu", "")  # the processor, where there is nothing to launch
 _SOFTWARE = ("swiftshader", "llvmpipe", "lavapipe", "softpipe", "basic render", "warp")
 
 _Text = Annotated[str, Meta(max_length=500)]
 _Name = Annotated[str, Meta(max_length=100)]
 _Device = Annotated[str, Meta(pattern=f"^({'|'.join(DEVICES)}|)$")]
-_Way = Annotated[str, Meta(pattern=f"^({'|'.join(WAYS)}|)$")]
+_Way = Annotated[str, Meta(pattern=f"^({'|'.join([*WAYS, *CPU_WAYS])}|)$")]
 _Bytes = Annotated[float, Meta(ge=0, le=2**53)]
 
 
@@ -278,9 +279,11 @@ def as_json(program: Program) -> dict[str, Any]:
 def kernels() -> dict[str, Any]:
     """What is the same for all programs: the WGSL sources, the buffers, and how an operation's fields are named.
 
-    And a product, `pace`, by which it is predicted what a step takes.
+    And two programs: the `smallest` step, by which the kernels are compiled while images come, and a product, `pace`,
+    by which it is predicted what a step takes.
     """
     return {
+        "smallest": as_json(description.step(Network((1,)), 1)),
         "pace": as_json(description.product(PACE_SIDE)),
         "sources": description.sources(),
         "buffers": description.BUFFERS,
@@ -349,6 +352,12 @@ class Found:
         """Whether products and copies are measured already."""
         return any(one.of == "copy" for one in self.figures)
 
+    def way(self, device: str) -> str:
+        """The way by which a device is compared with the other: the chosen one, and the processor's faster one."""
+        if device == "gpu":
+            return self.job.way
+        return next((one.way for one in self.blocks if one.device == device and one.pair >= 0), next(iter(CPU_WAYS)))
+
     def training_of(self, device: str, way: str) -> Measurement | None:
         """Seconds a step, from all blocks of this way; None where there are fewer than three."""
         return _measured([one for one in self.blocks if (one.device, one.way) == (device, way)])
@@ -362,14 +371,15 @@ class Found:
         whole = [pairs[number] for number in sorted(pairs) if len(pairs[number]) == len(DEVICES)]
         return rounded_clock([[pair[device] for pair in whole] for device in DEVICES], self.who.clock_s)
 
-    def of_way(self, way: str) -> Comparison | None:
-        """A step launched in this way over one in the chosen way, round by round; None without a round of both."""
+    def of_way(self, device: str, way: str) -> Comparison | None:
+        """A step in this way over one in the way that is compared, round by round; None without a round of both."""
+        usual = self.way(device)
         rounds: dict[int, dict[str, Block]] = {}
         for one in self.blocks:
-            if one.pair < 0 and one.device == "gpu":
+            if one.pair < 0 and one.device == device:
                 rounds.setdefault(one.pair, {})[one.way] = one
-        both = [found for _, found in sorted(rounds.items()) if {way, self.job.way} <= found.keys()]
-        return rounded_clock([[one[way] for one in both], [one[self.job.way] for one in both]], self.who.clock_s)
+        both = [found for _, found in sorted(rounds.items()) if {way, usual} <= found.keys()]
+        return rounded_clock([[one[way] for one in both], [one[usual] for one in both]], self.who.clock_s)
 
     def product(self, device: str, side: int) -> Measurement | None:
         """Seconds of a product on a device, waited for."""
@@ -414,7 +424,7 @@ class Found:
 
     def launching(self, device: str) -> Launching | None:
         """What a step of the chosen way consists of; None before it was timed."""
-        way = self.job.way if device == "gpu" else ""
+        way = self.way(device)
         timed, empty, rate = self.training_of(device, way), self.empty(device, way), self.best_flops_per_s(device)
         if timed is None:
             return None
@@ -473,7 +483,12 @@ def beside_server(found: Found, server: Mapping[Cell, Standing]) -> tuple[str, s
 
     None where one of both has nothing.
     """
-    timed = [(*key, one) for key in (*(("gpu", way) for way in WAYS), CPU) if (one := found.training_of(*key))]
+    timed = [
+        (device, way, one)
+        for device, ways in (("gpu", WAYS), ("cpu", CPU_WAYS))
+        for way in ways
+        if (one := found.training_of(device, way))
+    ]
     if not timed or not server:
         return None
     device, way, fastest = min(timed, key=lambda one: one[2].median_s)
@@ -481,18 +496,29 @@ def beside_server(found: Found, server: Mapping[Cell, Standing]) -> tuple[str, s
     return device, way, compared(epochs, next(iter(server.values())).epoch_s, paired=False)
 
 
+def machine_of(who: Opened) -> tuple[str, str]:
+    """Id and line of the machine that this reader's results are kept as.
+
+    Both are made of what the browser says of itself, and the id also of a number that it drew by chance: nothing else
+    is known of the reader.
+    """
+    cores = f"{who.cores} core{'s' if who.cores != 1 else ''}"
+    gpu = who.adapter.name if who.adapter is not None else "no GPU"
+    line = f"{who.platform or 'unnamed system'}, {who.browser} · {cores} · {gpu}"
+    return hashlib.sha256(f"{who.reader} {line}".encode()).hexdigest()[:12], line
+
+
 def records(found: Found) -> list[Record]:
     """What was measured of this training as records of a machine of its own: the browser's, on its reader's machine.
 
-    Seconds are of an epoch of all training images, by its steps, as the race scales them.
+    Seconds are of an epoch of all training images, by its steps, as the race scales them; `off_s` is by how much the
+    browser's clock may have made them too long or too short.
     """
     who, training, n_steps = found.who, found.job.training, found.job.steps_per_epoch
-    name = f"{who.platform or 'unnamed system'}, {who.browser}"
-    gpu = who.adapter.name if who.adapter is not None else "no GPU"
-    line = f"{name} · {who.cores} core{'s' if who.cores != 1 else ''} · {gpu}"
+    machine, line = machine_of(who)
     device = SOFTWARE if who.adapter is not None and who.adapter.is_software else BROWSER
     trained_by = {("gpu", way): (backend, device) for way, backend in BACKEND_OF_WAY.items()}
-    trained_by[CPU] = (JAVASCRIPT, "cpu")
+    trained_by |= {("cpu", way): (backend, "cpu") for way, backend in BACKEND_OF_CPU_WAY.items()}
     made = []
     for key, (backend, on) in trained_by.items():
         if (timed := found.training_of(*key)) is None:
@@ -507,9 +533,9 @@ def records(found: Found) -> list[Record]:
             "first_call_s": found.prepared[key].first_s if key in found.prepared else 0.0,
             "browser": who.browser,
             "clock_s": who.clock_s,
+            "off_s": who.clock_s * n_steps / min(one.steps for one in found.blocks if (one.device, one.way) == key),
         }
         epochs = replace(timed, block_s=tuple(float(one) for one in timed.step_s * n_steps), steps_per_block=n_steps)
         record = Record.of(Kind.RACE, subject, epochs, who.browser)
-        machine = hashlib.sha256(f"{who.reader} {line}".encode()).hexdigest()[:12]
         made.append(replace(record, machine=machine, machine_line=line, clocks="", command=f"a page in {who.browser}"))
     return made

@@ -13,6 +13,10 @@ from lib.hardware.cores import usable_cores
 from lib.hardware.nvidia_smi import cards
 from lib.hardware.nvml import gpus
 from lib.hardware.optional import total_memory_bytes
+from lib.hardware.webgpu import asked, software_allowed
+
+NO_GPU = "no GPU"
+ONLY_BY_WEBGPU = "no CUDA GPU; WebGPU reaches "  # and then which
 
 
 @dataclass(frozen=True)
@@ -23,13 +27,19 @@ class ThisMachine:
     cores: int
     memory_bytes: int
     vectors: str  # the widest vector instructions; empty if unknown
-    gpu: str  # names of all GPUs; empty if there is none
+    gpu: str  # names of all GPUs that CUDA can use; empty if there is none
+    webgpu: str = ""  # names of all GPUs that WebGPU reaches, no software; empty if there is none
 
     @property
     def line(self) -> str:
         """All parts in one line, for example “AMD EPYC 7B13 · 2 cores · AVX2 · 8 GiB · no GPU”."""
         cores, memory = f"{self.cores} core{'s' if self.cores != 1 else ''}", f"{self.memory_bytes / 2**30:.0f} GiB"
-        return " · ".join(filter(None, (self.processor, cores, self.vectors, memory, self.gpu or "no GPU")))
+        return " · ".join(filter(None, (self.processor, cores, self.vectors, memory, self.graphics)))
+
+    @property
+    def graphics(self) -> str:
+        """Its GPUs, those that CUDA can use where there are any."""
+        return self.gpu or (ONLY_BY_WEBGPU + self.webgpu if self.webgpu else NO_GPU)
 
 
 @cache
@@ -39,13 +49,15 @@ def this_machine() -> ThisMachine:
     flags = cpuinfo.get("flags", "").split()
     vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags), "")
     processor = cpuinfo.get("model name") or platform.processor() or platform.machine()
-    return ThisMachine(
-        processor, usable_cores(), total_memory_bytes(), vectors, ", ".join(card.name for card in cards())
+    names = (
+        ", ".join(card.name for card in cards()),
+        ", ".join(one.name for one in asked(software_allowed()) if one.is_gpu),
     )
+    return ThisMachine(processor, usable_cores(), total_memory_bytes(), vectors, *names)
 
 
 def details() -> dict[str, str]:
-    """Everything that explains a time, by name: caches, BLAS and its threads, load, what NVML reports of the GPUs."""
+    """Everything that explains a time, by name: caches, BLAS and its threads, load, GPUs by NVML and by WebGPU."""
     machine = this_machine()
     return {
         "processor": " · ".join(filter(None, (machine.processor, machine.vectors))),
@@ -54,7 +66,8 @@ def details() -> dict[str, str]:
         "memory": _binary(machine.memory_bytes),
         "products by": ", ".join(f"{name}, {threads} threads" for name, threads in _blas()) or "unknown",
         "load, last minute": f"{os.getloadavg()[0]:.1f} of {os.cpu_count() or 1} processors",
-        "graphics cards": "; ".join(gpu.line for gpu in gpus()) or machine.gpu or "none",
+        "graphics cards": "; ".join(gpu.line for gpu in gpus()) or machine.gpu or "none for CUDA",
+        "WebGPU reaches": "; ".join(one.line for one in asked(software_allowed())) or "none",
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
         "machine id": machine_id(),
     }

@@ -30,6 +30,7 @@ KINDS = {  # and in words
     SOFTWARE: "software adapter",
     BROWSER: "GPU of a browser",  # which does not say of which kind it is; none that Python reaches
 }
+NO_GPU = "a software adapter computes on the processor, and says nothing of a GPU's speed"
 SOFTWARE_ALLOWED = "WEBGPU_SOFTWARE"  # the environment variable
 _BY_TYPE: dict[str, str] = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": SOFTWARE}  # wgpu's own
 # OpenGL would list the same cards once more, with fewer abilities.
@@ -46,6 +47,17 @@ class Adapter:
     name: str
     vendor: str
     driver: str
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is a graphics card, discrete or integrated; software and what nobody can place are none."""
+        return self.kind in KINDS and self.kind != SOFTWARE
+
+    @property
+    def line(self) -> str:
+        """All of it in one line, for example “NVIDIA GeForce RTX 4070 (discrete GPU; nvidia, 580.65)”."""
+        about = ", ".join(filter(None, (self.vendor, self.driver)))
+        return f"{self.name} ({'; '.join(filter(None, (KINDS.get(self.kind, self.kind), about)))})"
 
 
 def adapters() -> tuple[Adapter, ...]:

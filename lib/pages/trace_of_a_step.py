@@ -81,7 +81,7 @@ def live(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html, done: Callabl
 
     running = stage.begin_if_new(task, values["again"], Request(stage.viewer, Urgency.NOW), make)
     told: list[Trace] = []
-    paint = partial(_paint_live, running, *stage.began_with, (low, high), controls.text, done, told)
+    paint = partial(_paint_live, task, running, *stage.began_with, (low, high), controls.text, done, told)
     paint_while_it_runs(stage, running, paint)
 
 
@@ -95,6 +95,7 @@ def _recorded(
 
 
 def _paint_live(
+    task: experiment.AnatomyTask,
     running: BackgroundTask,
     was_saved: bool,
     before: Trace | None,
@@ -117,6 +118,7 @@ def _paint_live(
             f'<div class="{css}">{text}</div>'
             for text in (_figures(shown, part), layout.sentence(view.sentence(shown, *part)), _below(shown))
         )
+    told_below += layout.software([task.runtime])
     version = painted(now, layout.page(controls, figures + line + told_below).text + below, sentence)
     if trace is not None and trace not in told and now.state is State.DONE:
         told.append(trace)

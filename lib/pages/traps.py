@@ -10,7 +10,7 @@ from lib.experiments.background import BackgroundTask
 from lib.experiments.peak_rates import ceilings
 from lib.hardware.machine import this_machine
 from lib.pages import layout
-from lib.pages.controls import Controls, device, slider
+from lib.pages.controls import Controls, dropdown, slider
 from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
 from lib.pages.url_state import Address, Setting
 from lib.spec import BATCH_SIZES
@@ -22,7 +22,11 @@ from lib.workers.queue import Request, Urgency
 
 
 def _controls() -> Controls:
-    return Controls(slider("traps.size", "Batch size", 32, BATCH_SIZES), device("traps.device"))
+    usable = {view.device_label(one): one for one in traps.devices()}
+    return Controls(
+        slider("traps.size", "Batch size", 32, BATCH_SIZES),
+        dropdown("traps.device", "Device", "cpu", usable, full_width=True),
+    )
 
 
 def settings() -> dict[str, Setting]:
@@ -55,13 +59,13 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
 def _paint(
     store: Store, running: BackgroundTask, task: AnatomyTask, cached: list[Record], complete: bool, controls: str
 ) -> int:
-    now = running.view()
+    now, device = running.view(), task.runtime.device
     records = [*cached, *now.items]
     found = traps.measurements(task, records)
     known = view.pairs(found)
     words = now.note or f"{len(known)} of {len(view.TRAPS)} traps"
     ceiling = ceilings(task.runtime, store)
-    sentence = f"{view.sentence(known)} {view.occupancy(found, task.runtime.device) if known else ''}".strip()
+    sentence = f"{view.sentence(known)} {view.occupancy(found, device) if known else ''}".strip()
     table = view.traps_table(
         known,
         traps.NETWORK,
@@ -69,7 +73,7 @@ def _paint(
         ceiling.product_flops_per_s if ceiling else None,
         this_machine().cores,
     )
-    caption = "one step of 784→128→10 by JAX: every sample, and the median"
+    caption = f"one step of 784→128→10 by {view.step_of(device)}: every sample, and the median"
     result = (
         layout.framed(caption, view.traps_chart(known))
         + layout.state_line(layout.saved_or(now.state, complete), len(known), len(view.TRAPS), words, now.problem)
@@ -78,6 +82,8 @@ def _paint(
     below = (
         (table if known else "")
         + layout.disturbed(list(task.found(records).values()))
+        + layout.software([task.runtime])
+        + layout.quiet(view.missing_note(traps.no_adapter()))
         + layout.quiet(recorded_gpus.step_note())
     )
     return painted(now, layout.page(controls, result).text + below, sentence)

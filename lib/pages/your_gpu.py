@@ -2,28 +2,42 @@
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import marimo as mo
 
 from lib.data.mnist import DataError, Facts, load_part
-from lib.experiments import your_gpu
+from lib.experiments import kept_machines, your_gpu
 from lib.experiments.backend_race import Cell, Standing, plan, race, records_and_notes
 from lib.experiments.background import BackgroundTask
+from lib.experiments.kept_machines import KeptMachines, kept_in
 from lib.experiments.your_gpu import MAX_IMAGES, N_SAMPLE, PART, USUAL_WAY, WAYS, Found, Job, Opened
 from lib.formatting import sentence
 from lib.hardware.machine import this_machine
 from lib.once import once
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, slider
-from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, say, stop_button, streaming
+from lib.pages.notebooks import link
+from lib.pages.streaming import (
+    Stage,
+    button,
+    paint_at_changes,
+    paint_while_it_runs,
+    painted,
+    say,
+    stop_button,
+    streaming,
+)
 from lib.pages.url_state import Address, Setting
 from lib.pages.widgets import MeasureInBrowser
 from lib.spec import BATCH_SIZES, RATE_STEPS, Network, Training
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
+from lib.views import kept_machines as kept_view
 from lib.views import your_gpu as view
+from lib.views.markup import on_demand
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note, State
@@ -106,19 +120,25 @@ class InBrowser:
         else:
             self._begin()
 
+    @property
+    def machine(self) -> str:
+        """Id of the machine that this browser's results are kept as; empty before it has opened the page."""
+        return your_gpu.machine_of(self._who)[0] if self._who is not None else ""
+
     def hold(self, hold: bool) -> None:
         """Have the browser wait before its next block, or go on: the server measures, and may be the same machine."""
         self.widget.send({"do": "hold", "hold": hold})
 
     def keep(self) -> None:
-        """Store what was measured as a machine of its own, unless that is stored already."""
-        if self._found is None or not (records := your_gpu.records(self._found)):
-            self._kept = view.KEEP_LATER
-        elif len(self._found.blocks) != self._n_kept:
-            self._n_kept = len(self._found.blocks)
+        """Store what was measured as a machine of its own; of what is stored already, only what came since."""
+        blocks = self._found.blocks if self._found is not None else []
+        records = your_gpu.records(replace(self._found, blocks=blocks[self._n_kept :])) if self._found else []
+        if records:
+            self._n_kept = len(blocks)
             for record in records:
                 self._store.add(record)
             self._kept = self._store.trouble or view.kept(records[0].machine_line)
+        self._kept = self._kept or view.KEEP_LATER
         self.tell()
 
     def stop(self) -> None:
@@ -162,6 +182,7 @@ class InBrowser:
         if what == "opened":
             self._who, self._found, self._sent, self._images_line = your_gpu.opened(content), None, 0, ""
             self._stage = "images"
+            kept_in(self._store.path).recognise(self.machine)
             arrays, _ = _images()
             self._send_images({"sample": True}, arrays["x_validation"], arrays["y_validation"])
         elif what == "more":
@@ -191,7 +212,7 @@ class InBrowser:
             "line": layout.state_line(state, *_progress(self._stage), words, self._problem),
         }
         if who is not None:
-            told["labels"] = view.labels(who)
+            told["labels"] = view.labels(who, found)
         if found is not None and who is not None and self._job is not None:
             server = self._server
             notes = (self._kept, view.accuracy_line(found), self._images_line, view.hidden_line(found))
@@ -255,6 +276,35 @@ def ask(browser: InBrowser, panel: mo.ui.dictionary) -> None:
     except ValueError as error:
         return browser.refuse(sentence(error))
     browser.ask(job, panel.value["again"])
+
+
+# Beside all others who keep theirs on this server.
+
+
+def side_by_side(stage: Stage, browser: InBrowser, panel: mo.ui.dictionary) -> None:
+    """Show the kept machines with the chosen network and batch size, and go on as others keep theirs."""
+    try:
+        training, _ = _training(panel)
+    except ValueError:
+        return  # the first section says it
+    kept = kept_in(stage.store.path)
+    paint_at_changes(stage, kept, partial(_paint_kept, kept, browser, training))
+
+
+def _paint_kept(kept: KeptMachines, browser: InBrowser, training: Training) -> int:
+    now = kept.view()
+    cell, yours = (training.network, training.batch_size), browser.machine
+    contests = kept_machines.contests(now.items, *cell)
+    content = layout.said(kept_view.sentence(contests, *cell, yours) or kept_view.NO_SIDE_BY_SIDE)
+    if contests:
+        figures = kept_view.charts(contests, yours)
+        drawn = "".join(layout.framed(caption, chart, "lab-low") for caption, chart in figures)
+        details = on_demand("the same in figures", kept_view.contests_table(contests, yours))
+        content += f'{kept_view.legend()}<div class="compare-grid">{drawn}</div>{details}'
+    content += layout.quiet(kept_view.elsewhere_note(kept_machines.elsewhere(now.items, *cell)))
+    content += f'<p class="lab-note">Beside all other machines: {link("compare_machines")}.</p>'
+    mo.output.replace(mo.Html(f'<div class="webgpu-kept">{content}</div>'))
+    return now.version
 
 
 # Beside the server's libraries.

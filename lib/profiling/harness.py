@@ -28,6 +28,26 @@ Row = tuple[str, Measurement, float]  # name, measurement, how many training ste
 Batch = tuple[np.ndarray, np.ndarray]  # images (batch, 784), labels (batch,)
 
 
+@dataclass(frozen=True)
+class TimedStep:
+    """A library's step, from which `lib.profiling.traps` makes the right way to time it and the wrong ones.
+
+    Args:
+        call: Makes a step on data that is on the device, and returns what `wait` waits for.
+        wait: Until what a call returned is there.
+        with_transfer: Brings a batch from the host's memory, in a new array as a loader makes it, makes a step on it,
+            and waits.
+        fresh: Makes another `call`, whose first one compiles what was never compiled in this process.
+        queued: Calls that return without waiting for an earlier one, at most.
+    """
+
+    call: Step
+    wait: Sync
+    with_transfer: Step
+    fresh: Callable[[], Step]
+    queued: int = 16
+
+
 class Experiment(Protocol):
     """Something that can be measured in turns with others."""
 

@@ -14,6 +14,9 @@ TRAPS = ("synchronisation", "first call counted", "one sample", "best of n", "tr
 TRAP_EPOCHS = 5  # short ones, whose average counts the first call
 TRAP_SAMPLES = 20  # single steps, of which the best is taken
 PLAIN, PROFILED = "plain", "profiled"  # steps without a profiler, and those that the trace is of
+# A batch that each step takes from the host's memory, and one that lies on the device; their sizes, for a calibration.
+FROM_HOST, RESIDENT = "from host", "resident"
+TAKEN = (1, 8, 64, 512, 4096)
 
 # What feeds a step with batches, by the backend whose worker measures it.
 FEEDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -142,9 +145,10 @@ class Operation:
 class Examination:
     """What a worker shall measure other than a training.
 
-    `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `pipelines`, which are those of `pipelines`,
-    `operation`, of one by itself, which `operation` describes, or `trace`, whose profile is written into `folder`,
-    which is empty when the worker gets it.
+    `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `takings`, of batches by themselves, `resident`,
+    of a step whose batches lie on the device, `pipelines`, which are those of `pipelines`, `operation`, of one by
+    itself, which `operation` describes, or `trace`, whose profile is written into `folder`, which is empty when the
+    worker gets it.
     """
 
     kind: str

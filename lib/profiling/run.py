@@ -17,6 +17,7 @@ turns, block by block, so that a machine that drifts drifts for all of them.
 
 import importlib
 from collections.abc import Iterator
+from types import ModuleType
 
 from lib.backends.registry import BACKENDS
 from lib.data.mnist import Data
@@ -38,6 +39,10 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
         yield from probe(backend, device)
     elif examination.kind == "parts":
         yield from _parts(backend, subject)
+    elif examination.kind == "resident":
+        yield from interleaved(_module(backend).resident_step(subject))
+    elif examination.kind == "takings":
+        yield from interleaved(_module(backend).takings(data, device))
     elif examination.kind == "operations":
         from lib.profiling.operations import measure_operations
 
@@ -61,13 +66,17 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
     else:
         from lib.profiling.traps import measure_traps
 
-        yield from measure_traps(subject)
+        yield from measure_traps(_module(backend).timed_step(subject), device)
+
+
+def _module(backend: str) -> ModuleType:
+    """What gives the steps of the backend's library to be measured: a module of this room."""
+    return importlib.import_module(f"lib.profiling.{BACKENDS[backend].module}")
 
 
 def _parts(backend: str, subject: Subject) -> Iterator[Row | None]:
-    module = importlib.import_module(f"lib.profiling.{BACKENDS[backend].module}")
     training = TrainedStep(backend, subject)
-    experiments: dict[str, Experiment] = {"step": training, **module.experiments(backend, subject)}
+    experiments: dict[str, Experiment] = {"step": training, **_module(backend).experiments(backend, subject)}
     try:
         yield from interleaved(experiments)
         yield "busy", Measurement(tuple(training.busy_s[1:]), 1, Ended.CAP), 1.0

@@ -1,6 +1,7 @@
 """The experiments on the two backends of JAX."""
 
 import time
+from itertools import cycle
 
 import jax
 import jax.numpy as jnp
@@ -8,12 +9,15 @@ import numpy as np
 
 from lib.backends.base import CHUNK_S
 from lib.backends.with_jax import BLOCK, in_blocks, one_step, packed, run_steps, sgd_step
+from lib.data.mnist import Data
 from lib.profiling.fusion import kernels
-from lib.profiling.harness import IN_A_ROW, Experiment, InOneCall, Repeated, Subject, loop, nothing
+from lib.profiling.harness import IN_A_ROW, TINY, Experiment, InOneCall, Repeated, Subject, TimedStep, loop, nothing
+from lib.profiling.request import FROM_HOST, RESIDENT, TAKEN
 from lib.spec import N_PIXELS
 from lib.timing.measurement import Step
 
 _wait = jax.block_until_ready
+BATCHES = 500  # that lie on the device at once
 
 
 def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
@@ -21,9 +25,13 @@ def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
     return (_whole_epoch if backend == "jax-epoch" else _step_by_step)(subject) | many_steps(subject)
 
 
+@jax.jit
+def taken(x, y):
+    """Takes a batch (batch, 784) with its labels (batch,), and does next to nothing with it."""
+    return x[0, 0] + y[0].astype(x.dtype)
+
+
 def _step_by_step(subject: Subject) -> dict[str, Experiment]:
-    # Takes a batch from host memory, and does nothing with it.
-    taken = jax.jit(lambda x, y: x[0, 0] + y[0].astype(x.dtype))
     return {
         "python": Repeated(loop(subject, nothing)),
         "returns": Repeated(one_call(subject.tiny), _wait, returns=True),
@@ -44,6 +52,65 @@ def one_call(subject: Subject) -> Step:
         return loss
 
     return step
+
+
+def resident_step(subject: Subject) -> dict[str, Experiment]:
+    """Steps of training as `jax-step` makes them, but on batches that lie on the device."""
+    current, rate = on_device(subject)
+    batches = cycle(_batches_there(subject))
+
+    def step() -> object:
+        nonlocal current
+        current, loss = one_step(current, *next(batches), rate)
+        return loss
+
+    return {RESIDENT: Repeated(step, _wait, config=IN_A_ROW)}
+
+
+def takings(data: Data, device: str) -> dict[str, Experiment]:
+    """A batch of each size taken from host memory, as `jax-step` takes it, and the same on the device already."""
+    found: dict[str, Experiment] = {}
+    for size in (one for one in TAKEN if one <= len(data.x_train)):
+        subject = Subject(TINY, size, data, device)
+        there = cycle(_batches_there(subject))
+        found[f"{FROM_HOST} {size}"] = Repeated(loop(subject, taken), _wait)
+        found[f"{RESIDENT} {size}"] = Repeated(lambda there=there: taken(*next(there)), _wait)
+    return found
+
+
+def _batches_there(subject: Subject) -> list:
+    """At most `BATCHES` batches of an epoch, in its order, each an array of its own on the device."""
+    x, y, size = subject.data.x_train, subject.data.y_train, subject.batch_size
+    few = [(x[start : start + size], y[start : start + size]) for start in subject.starts[:BATCHES]]
+    return jax.block_until_ready(jax.device_put(few, jax.devices(subject.device)[0]))
+
+
+def timed_step(subject: Subject) -> TimedStep:
+    """A step that is one compiled call, for the traps."""
+    current, rate = on_device(subject)
+    x, y = subject.batch
+    target = jax.devices(subject.device)[0]
+
+    def with_transfer() -> object:
+        nonlocal current
+        images, labels = jax.device_put((x.copy(), y.copy()), target)
+        current, loss = one_step(current, images, labels, rate)
+        return _wait(loss)
+
+    def fresh() -> Step:
+        of_its_own = float(time.time_ns() % 1_000_003) * 1e-12  # a constant: no cache knows this program
+        parameters, rate = on_device(subject)
+        images, labels = jax.device_put(subject.batch, target)
+        step = jax.jit(lambda p: sgd_step(p, images, labels, rate + of_its_own)[0])
+
+        def call() -> object:
+            nonlocal parameters
+            parameters = step(parameters)
+            return parameters
+
+        return call
+
+    return TimedStep(one_call(subject), _wait, with_transfer, fresh)
 
 
 def _whole_epoch(subject: Subject) -> dict[str, Experiment]:

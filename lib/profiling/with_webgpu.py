@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lib.backends.webgpu.description import step
-from lib.backends.webgpu.execution import Execution, gpu
+from lib.backends.webgpu.execution import Execution, Gpu, Images, gpu
 from lib.backends.with_webgpu import LAUNCHES, training_images
-from lib.profiling.harness import IN_A_ROW, ONE_CALL_S, Experiment, InOneCall, Repeated, Subject
+from lib.profiling.harness import IN_A_ROW, ONE_CALL_S, Experiment, InOneCall, Repeated, Subject, TimedStep
 from lib.profiling.step_breakdown import ON_DEVICE
+from lib.timing.measurement import Step
 
 STEPS = 16  # in one call of a way: what is done once for all of them is shared by as many as in a short chunk
 
@@ -42,6 +43,41 @@ def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
         "many": many(run),
         "many-tiny": many(tiny),
     }
+
+
+def timed_step(subject: Subject) -> TimedStep:
+    """A step that is one submission, for the traps."""
+
+    def on_its_own_images(on: Gpu) -> tuple[Execution, Images]:
+        images = Images.upload(on, *subject.batch)
+        run = Execution(on, step(subject.network, subject.batch_size), images, 1, "A step")
+        run.set(subject.parameters, subject.training.learning_rate)
+        run.schedule(np.zeros(1))
+        return run, images
+
+    def calls(run: Execution) -> Step:
+        def call() -> Execution:
+            run.one_submission_a_step(1)
+            return run
+
+        return call
+
+    def wait(run: object) -> None:
+        assert isinstance(run, Execution)
+        run.gpu.wait()
+
+    def fresh() -> Step:
+        return calls(on_its_own_images(Gpu(subject.device))[0])  # a device opened anew has no kernels yet
+
+    run, images = on_its_own_images(gpu(subject.device))
+
+    def with_transfer() -> None:
+        images.write(run.gpu, *(one.copy() for one in subject.batch))
+        run.one_submission_a_step(1)
+        run.gpu.wait()
+
+    # Some adapters take one submission, and let the next one wait for it.
+    return TimedStep(calls(run), wait, with_transfer, fresh, queued=1)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from lib.experiments.compare_machines import ARTICLE_RUNTIME, TITLES, Best, Judg
 from lib.experiments.recorded_machines import EXPERIMENTS, Machine, Seconds, total_of
 from lib.experiments.time_to_accuracy import Learned
 from lib.formatting import listed, seconds
+from lib.hardware.machine import NO_GPU, ONLY_BY_WEBGPU
 from lib.timing.comparison import Verdict, between
 from lib.views.markup import table
 
@@ -52,7 +53,7 @@ def names(machines: Sequence[Machine]) -> dict[str, str]:
             short[machine.name] = "this machine"
             continue
         parts = machine.name.split(" · ")
-        card = [part for part in parts[2:][-1:] if part != "no GPU"]  # a machine's line ends with it
+        card = [part.removeprefix(ONLY_BY_WEBGPU) for part in parts[2:][-1:] if part != NO_GPU]  # a line ends with it
         text = machine.name if machine.is_published else " · ".join(parts[:2] + card)
         taken = [other for other in short.values() if other.split(" #")[0] == text]
         short[machine.name] = f"{text} #{len(taken) + 1}" if taken else text

@@ -1,9 +1,10 @@
-"""GPUs that were recorded on other machines: shown where this machine has none, with machine and date."""
+"""GPUs that were recorded on other machines, or kept from a browser: shown where this machine has none, with date."""
 
 from collections.abc import Callable
 
 from lib.backends.registry import BACKENDS
 from lib.experiments.input_pipeline import recorded_figures
+from lib.experiments.kept_machines import gpus_elsewhere
 from lib.experiments.recorded_machines import Machine, gpu_runtimes, named, recorded_gpus
 from lib.formatting import listed, seconds
 from lib.hardware.nvidia_smi import nvidia_driver_answers
@@ -76,7 +77,6 @@ def feeds_note() -> str:
 
 
 def _note(of: Callable[[Machine], str]) -> str:
-    """What there is to say of each recorded card; without any, how to record one, unless this machine has its own."""
-    if not recorded_gpus():
-        return "" if nvidia_driver_answers() else NONE_YET
-    return " ".join(f"{named(machine)}: {text}" for machine in recorded_gpus() if (text := of(machine)))
+    """What there is to say of each GPU elsewhere; how to record a card where none is, nor one in this machine."""
+    said = " ".join(f"{named(machine)}: {text}" for machine in gpus_elsewhere() if (text := of(machine)))
+    return NONE_YET if not (said or recorded_gpus() or nvidia_driver_answers()) else said

@@ -14,6 +14,20 @@ _MEANS = tuple(
     (re.compile(words), means)
     for words, means in (
         (
+            r"^encode commands",
+            "writes operations down for the device, some calls of the library for each; the device has none of it yet",
+        ),
+        (
+            r"^queue\.submit",
+            "hands what was encoded to the device's queue, and waits for none of it; some queues take the next"
+            " submission only when the last one is done",
+        ),
+        (r"^queue\.write_buffer", "puts bytes of the host into the device's queue"),
+        (r"^queue\.read_buffer", "waits for the device, and brings a result from there to the host"),
+        (r"^batch of images", "copies the batch that is due out of all images, within the device's memory"),
+        (r"steps in one kernel", "is so many steps that the device makes without asking the host"),
+        (r"layer.*: (product|gradient by)", "is a matrix product, with what follows it"),
+        (
             r"CtxSetCurrent",
             "tells the driver which card this thread means; libraries repeat it before nearly every call",
         ),
@@ -126,6 +140,11 @@ def hidden(trace: Trace) -> list[str]:
         said.append(
             "A step is one compiled program: dispatch is seen once for each call, and a fused row no longer says which"
             " lines of the model are in it."
+        )
+    if trace.made_by.startswith("WebGPU") and trace.has_device:
+        said.append(
+            "Timestamps are written between passes, so each operation is in a pass of its own here: a training puts all"
+            " that it submits at once into one. What runs inside an operation, or a kernel of many steps, is one row."
         )
     if trace.made_by.startswith("PyTorch") and not trace.has_device:
         said.append(

@@ -109,7 +109,7 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
         "from:Q",
         title=f"milliseconds from {seconds(began_ns * 1e-9)}" if began_ns else "milliseconds",
         scale=alt.Scale(domain=[0, length_ms], nice=False),
-        axis=alt.Axis(format="~g"),
+        axis=alt.Axis(format=",~r"),  # “g” would write 10 as 1e+1 where ticks are few
     )
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.shiftKey]", name="zoomed")
     bars = (

@@ -8,7 +8,9 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from lib.backends.registry import Unavailable
 from lib.formatting import justified, listed, seconds
+from lib.hardware.webgpu import KINDS
 from lib.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES
 from lib.spec import Network
 from lib.timing.comparison import Comparison, Verdict, compared
@@ -79,6 +81,21 @@ def pairs(found: Mapping[str, Measurement]) -> dict[str, Pair]:
     if REFERENCE not in found:
         return {}
     return {trap.key: Pair(found[trap.key], found[REFERENCE]) for trap in TRAPS if trap.key in found}
+
+
+def device_label(device: str) -> str:
+    """A device as a control offers it."""
+    return f"WebGPU, {KINDS[device]}" if device in KINDS else device
+
+
+def step_of(device: str) -> str:
+    """Whose step is timed on a device."""
+    return f"WebGPU ({KINDS[device]})" if device in KINDS else "JAX"
+
+
+def missing_note(no_adapter: Unavailable | None) -> str:
+    """Why WebGPU's step cannot be timed here, in a sentence; empty where it can."""
+    return f"WebGPU's step is not timed here: {no_adapter.reason}; {no_adapter.remedy}." if no_adapter else ""
 
 
 def occupancy(found: Mapping[str, Measurement], device: str) -> str:
@@ -195,6 +212,9 @@ def _with_quartiles(measured: Measurement) -> str:
 
 
 def _verdicts(key: str, pair: Pair) -> list[str]:
+    """What to do about a trap, where there is a difference to be explained."""
+    if key != "one sample" and pair.comparison.verdict not in (Verdict.FASTER, Verdict.SLOWER):
+        return []
     average_s, steady_s = pair.wrong.median_s, pair.right.median_s
     first_s = TRAP_EPOCHS * average_s - (TRAP_EPOCHS - 1) * steady_s
     observed = {

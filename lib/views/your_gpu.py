@@ -2,10 +2,11 @@
 
 import html
 from collections.abc import Mapping
+from dataclasses import replace
 
 from lib.data.mnist import Facts
 from lib.experiments.backend_race import Cell, Standing
-from lib.experiments.your_gpu import SIDES, WAYS, Found, Opened, Refusal, beside_server
+from lib.experiments.your_gpu import CPU_WAYS, SIDES, WAYS, Found, Opened, Refusal, beside_server
 from lib.formatting import justified, percent, seconds
 from lib.hardware.machine import ThisMachine
 from lib.timing.comparison import Comparison, Verdict
@@ -13,7 +14,6 @@ from lib.timing.measurement import Measurement
 from lib.timing.roofline import Ceiling
 from lib.views.markup import table
 
-CPU = "JavaScript on one core"
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 NO_GPU = "Your browser offers no GPU"
 
@@ -25,11 +25,17 @@ def gpu_name(who: Opened) -> str:
     return f"{who.adapter.name}, software on the processor" if who.adapter.is_software else who.adapter.name
 
 
-def labels(who: Opened) -> dict[str, str | bool]:
+def labels(who: Opened, found: Found | None) -> dict[str, str | bool]:
     """What the lines of both charts are called, and whether that of the GPU is a piece of software."""
+    cpu = _cpu(found) if found is not None else ""
     software = who.adapter is not None and who.adapter.is_software
     name = f"{who.adapter.name} (software, no GPU)" if software and who.adapter else gpu_name(who)
-    return {"gpu": name, "cpu": CPU, "software": software}
+    return {"gpu": name, "cpu": cpu, "software": software}
+
+
+def _cpu(found: Found) -> str:
+    """The processor, by the way that is compared."""
+    return CPU_WAYS[found.way("cpu")]
 
 
 def why_no_gpu(who: Opened) -> str:
@@ -57,8 +63,8 @@ def why_no_gpu(who: Opened) -> str:
 
 def trouble(failed: Refusal, who: Opened) -> str:
     """Why something could not be measured and what to do, in a sentence."""
-    what = CPU if failed.device == "cpu" else gpu_name(who)
-    way = f", {WAYS[failed.way]}" if failed.way else ""
+    what = CPU_WAYS.get(failed.way, "Your processor") if failed.device == "cpu" else gpu_name(who)
+    way = f", {WAYS[failed.way]}" if failed.way in WAYS else ""
     mib = 2**20
     words = {
         "too large": (
@@ -77,6 +83,9 @@ def trouble(failed: Refusal, who: Opened) -> str:
             " choose a smaller network or batch"
         ),
         "shader": f"does not compile, says the driver: {failed.message}; the other ways go on",
+        "no WebAssembly": (
+            f"is not in your browser ({failed.message or 'switched off'}); update it, JavaScript goes on alone"
+        ),
         "lost": f"was lost ({failed.message or 'no reason given'}); “Measure again” opens it once more",
         "diverged": "ended with a loss that is no number: choose a smaller learning rate",
     }
@@ -97,27 +106,27 @@ def sentence(found: Found) -> str:
     timed = {device: _timed(found, device) for device in ("gpu", "cpu")}
     if comparison is None or timed["gpu"] is None or timed["cpu"] is None:
         return _alone(found, timed["gpu"] or timed["cpu"], "gpu" if timed["gpu"] else "cpu")
-    gpu, ratio = _subject(who), _interval(comparison)
+    gpu, cpu, ratio = _subject(who), _cpu(found), _interval(comparison)
     on_gpu, on_cpu = _epoch(found, timed["gpu"]), _epoch(found, timed["cpu"])
     if comparison.verdict is Verdict.FASTER:
-        said = f"{gpu} wins over {CPU}: {on_gpu} an epoch against {on_cpu}, {ratio} of the time. {bound(found, 'cpu')}"
+        said = f"{gpu} wins over {cpu}: {on_gpu} an epoch against {on_cpu}, {ratio} of the time. {bound(found, 'cpu')}"
     elif comparison.verdict is Verdict.SLOWER:
-        said = f"{CPU} wins over {gpu}: {on_cpu} an epoch against {on_gpu}, which is {ratio} times as long."
+        said = f"{cpu} wins over {gpu}: {on_cpu} an epoch against {on_gpu}, which is {ratio} times as long."
         said += f" {bound(found, 'gpu')}"
     else:
         told = "equally fast" if comparison.verdict is Verdict.SAME else "not told apart yet"
-        said = f"{gpu} and {CPU} are {told}: {on_gpu} and {on_cpu} an epoch, a ratio of {ratio}."
+        said = f"{gpu} and {cpu} are {told}: {on_gpu} and {on_cpu} an epoch, a ratio of {ratio}."
     return _capital(said.strip())
 
 
 def _timed(found: Found, device: str) -> Measurement | None:
-    return found.training_of(device, found.job.way if device == "gpu" else "")
+    return found.training_of(device, found.way(device))
 
 
 def _alone(found: Found, measured: Measurement | None, device: str) -> str:
     if measured is None:
         return ""
-    name = _subject(found.who) if device == "gpu" else CPU
+    name = _subject(found.who) if device == "gpu" else _cpu(found)
     return _capital(f"{name} takes {_epoch(found, measured)} an epoch.")
 
 
@@ -144,7 +153,7 @@ def bound(found: Found, device: str) -> str:
     parts = found.launching(device)
     if parts is None or parts.arithmetic_s is None or parts.launching_s is None:
         return ""
-    name = CPU if device == "cpu" else _subject(found.who)
+    name = _cpu(found) if device == "cpu" else _subject(found.who)
     n = len(found.job.program.operations)
     launching = (
         f"{n} operations with nothing to do take {seconds(parts.launching_s)} of its {seconds(parts.step_s)} a step"
@@ -167,9 +176,9 @@ def border_sentence(found: Found) -> str:
         return ""
     name, border, most = _subject(found.who), found.border(), max(measured)
     if border is None:
-        said = f"No product of up to {most} × {most} is faster by {name} than by {CPU}."
+        said = f"No product of up to {most} × {most} is faster by {name} than by the processor."
     else:
-        said = f"From {border} × {border} on, a product is faster by {name} than by {CPU}."
+        said = f"From {border} × {border} on, a product is faster by {name} than by the processor."
     least = found.product("gpu", 1)
     if least is not None:
         said += f" The smallest, one multiplication, takes {least.text} there, waited for: that is the price of asking."
@@ -181,13 +190,14 @@ def border_sentence(found: Found) -> str:
 
 
 def ways_table(found: Found, server: Mapping[Cell, Standing]) -> str:
-    """HTML: a row for each way of launching and for the processor, then the server's libraries."""
+    """HTML: a row for each way of launching and of computing on the processor, then the server's libraries."""
     rows, css = [], []
-    for way, words in WAYS.items() if found.who.adapter is not None else ():
-        rows.append(_row(found, "gpu", way, f"{_short(found.who)}, {words}"))
-        css.append("webgpu-chosen" if way == found.job.way else "")
-    rows.append(_row(found, "cpu", "", CPU))
-    css.append("")
+    on_gpu = WAYS if found.who.adapter is not None else {}
+    ways = [("gpu", way, f"{_short(found.who)}, {words}") for way, words in on_gpu.items()]
+    ways += [("cpu", way, words) for way, words in CPU_WAYS.items()]
+    for device, way, words in ways:
+        rows.append(_row(found, device, way, words))
+        css.append("webgpu-chosen" if way == found.way(device) else "")
     for cell, standing in server.items():
         low, middle, high = standing.quartiles_s
         rate = f"{1 / middle:.3g}"
@@ -204,7 +214,7 @@ def server_sentence(found: Found, server: Mapping[Cell, Standing]) -> str:
     device, way, comparison = beside
     (cell, standing), *_ = server.items()
     low, middle, high = standing.quartiles_s
-    yours = CPU if device == "cpu" else f"{_short(found.who)}, {WAYS[way]}"
+    yours = CPU_WAYS[way] if device == "cpu" else f"{_short(found.who)}, {WAYS[way]}"
     words = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower", Verdict.SAME: "equally fast"}
     told = words.get(comparison.verdict, "not told apart from it")
     return (
@@ -217,6 +227,9 @@ def _short(who: Opened) -> str:
     return "your GPU" if who.adapter is not None and not who.adapter.is_software else "software adapter"
 
 
+_COMPARED = {"gpu": "chosen", "cpu": "the faster"}  # and is what stands in the sentence
+
+
 def _row(found: Found, device: str, way: str, name: str) -> list[str]:
     failed = found.failed.get((device, way)) or found.failed.get((device, ""))
     measured, prepared = found.training_of(device, way), found.prepared.get((device, way))
@@ -224,10 +237,10 @@ def _row(found: Found, device: str, way: str, name: str) -> list[str]:
     if measured is None:
         return [*cells, html.escape(_mark(failed)) if failed else "–", "", "", "", _first(prepared)]
     middle, low, high = epoch_s(found, measured)
-    compared = found.of_way(way) if device == "gpu" and way != found.job.way else None
+    compared = found.of_way(device, way) if way != found.way(device) else None
     empty = found.empty(device, way)
     share = f"{min(1.0, empty.median_s / measured.median_s):.0%}" if empty and measured.median_s else ""
-    ratio = _interval(compared) if compared is not None else "chosen" if device == "gpu" else ""
+    ratio = _interval(compared) if compared else _COMPARED[device] if way == found.way(device) else ""
     return [*cells, justified(middle, low, high), f"{1 / middle:.3g}" if middle else "", ratio, share, _first(prepared)]
 
 
@@ -242,6 +255,7 @@ def _mark(failed: Refusal) -> str:
         "too much for one kernel": "too much for one kernel",
         "shader": "does not compile",
         "diverged": "diverged",
+        "no WebAssembly": "not in this browser",
         "lost": "lost",
     }.get(failed.kind, "failed")
 
@@ -251,7 +265,7 @@ def accuracy_line(found: Found) -> str:
     said = []
     for device, all_of_them in found.evaluated.items():
         last = all_of_them[-1]
-        name = CPU if device == "cpu" else gpu_name(found.who)
+        name = _cpu(found) if device == "cpu" else gpu_name(found.who)
         said.append(f"{name}: {percent(last.accuracy)} after {seconds(last.train_s)} of training")
     return f"{'; '.join(said)}. Of 1,000 validation images that no training saw." if said else ""
 
@@ -281,8 +295,9 @@ def clock_line(who: Opened) -> str:
     """How fine the browser's clock is."""
     return (
         f"Your browser's clock shows multiples of {seconds(who.clock_s)}; a block lasts at least a hundred of them, and"
-        " one more or less at each end is part of every interval. Sums on the processor are of float64, on one core and"
-        " without vector instructions, which JavaScript does not have."
+        " one more or less at each end is part of every interval. The processor computes on one core: by WebAssembly"
+        " with vectors of four float32, and by JavaScript without vectors, which it does not have, and with sums in"
+        " float64. The faster of both is compared with the GPU."
     )
 
 
@@ -304,7 +319,10 @@ def problems(found: Found) -> list[str]:
             f"What your browser offers as a GPU is {found.who.adapter.name}, software that computes on the processor:"
             " it proves that the kernels are right, and says nothing of a GPU's speed."
         )
-    return said + [trouble(one, found.who) for one in found.failed.values()]
+    alike: dict[str, list[Refusal]] = {}  # what several ways failed by is said once
+    for one in found.failed.values():
+        alike.setdefault(trouble(replace(one, way=""), found.who), []).append(one)
+    return said + [trouble(of[0], found.who) if len(of) == 1 else words for words, of in alike.items()]
 
 
 KEEP_LATER = "There is nothing to keep yet: wait until a few blocks are measured."

@@ -4,6 +4,7 @@ import pytest
 
 from lib.backends.registry import Runtime, versions
 from lib.experiments import traps
+from lib.hardware import webgpu
 from lib.profiling.request import REFERENCE, TRAPS
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
@@ -60,6 +61,31 @@ def test_measurements_are_those_of_the_device_and_batch_size(store):
     assert {record.versions for record in store.records("anatomy")} == {versions(task.runtime)}
     assert traps.measurements(traps.task_of("cpu", 512), store.records("anatomy")) == {}
     assert traps.measurements(traps.task_of("gpu", 32), store.records("anatomy")) == {}
+
+
+def test_a_library_is_timed_where_it_computes():
+    assert traps.task_of("cpu", 32).runtime == Runtime()
+    assert traps.task_of("gpu", 32).runtime == Runtime(device="gpu")
+    by_webgpu = traps.task_of("integrated", 32)
+    assert by_webgpu.runtime == Runtime("webgpu-step", "integrated")
+    assert by_webgpu.subject["by"] == "webgpu", "a record of its own"
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_webgpus_devices_are_those_whose_adapter_is_there(monkeypatch, allowed):
+    """A software adapter only where the reader asked for one."""
+    monkeypatch.setenv("WEBGPU_SOFTWARE", "1" if allowed else "")
+    monkeypatch.setattr("lib.backends.registry._installed", lambda *_: True)
+    found = (webgpu.Adapter("integrated", "a GPU", "", ""), webgpu.Adapter("software", "llvmpipe", "", ""))
+    monkeypatch.setattr(webgpu, "asked", lambda with_software: found)
+    assert set(traps.devices()) - {"gpu"} == {"cpu", "integrated", *(["software"] if allowed else [])}
+    assert traps.no_adapter() is None
+    monkeypatch.setattr(webgpu, "asked", lambda with_software: found[1:])
+    assert set(traps.devices()) - {"gpu"} == {"cpu", *(["software"] if allowed else [])}
+    missing = traps.no_adapter()
+    assert (missing is None) is allowed
+    if missing:
+        assert missing.reason == "WebGPU finds no discrete GPU on this machine"
 
 
 def test_a_stop_leaves_the_traps_out(store):

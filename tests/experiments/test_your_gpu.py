@@ -13,7 +13,9 @@ from lib.backends.registry import BACKENDS, Runtime
 from lib.experiments import your_gpu
 from lib.experiments.recorded_machines import browsers_in, collect
 from lib.experiments.your_gpu import (
+    BACKEND_OF_CPU_WAY,
     BACKEND_OF_WAY,
+    CPU_WAYS,
     MAX_ROWS,
     SIDES,
     USUAL_WAY,
@@ -30,8 +32,9 @@ from lib.hardware.webgpu import BROWSER, SOFTWARE
 from lib.spec import Network, Training
 from lib.storage.export import export_to
 from lib.storage.store import Store
-from lib.timing.comparison import Verdict, compared
+from lib.timing.comparison import Verdict, between, compared
 from lib.timing.roofline import Ceiling
+from lib.views import compare_machines, compare_machines_charts
 
 APPLE = BrowserAdapter("apple", "metal-3", largest_bytes=2**30)
 WHO = Opened("Safari 26", "macOS", 8, True, True, "localhost", 1e-4, APPLE, [])
@@ -42,7 +45,7 @@ def found(gpu_s: float = 0.0, cpu_s: float = 0.0, n: int = 9, **others) -> Found
     """As if blocks of ten steps had been measured in turns."""
     one = Found(WHO, JOB, 4096, **others)
     for pair in range(n):
-        for device, way, step_s in (("gpu", USUAL_WAY, gpu_s), ("cpu", "", cpu_s)):
+        for device, way, step_s in (("gpu", USUAL_WAY, gpu_s), ("cpu", "simd", cpu_s)):
             if step_s:
                 one.take([Block(device, way, 10, 10 * step_s, pair)])
     return one
@@ -202,11 +205,25 @@ def test_every_way_has_its_name_in_the_executor():
 
     for way in WAYS:
         assert f"{way}: async" in worker_scripts()["gpu"]
+    assert BACKEND_OF_CPU_WAY.keys() == CPU_WAYS.keys()
+
+
+def test_the_processor_is_compared_by_the_way_that_its_pairs_are_of():
+    one = found(0.001, 0.002)
+    for round in range(9):
+        one.take([Block("cpu", "simd", 10, 0.02, -1 - round), Block("cpu", "javascript", 10, 0.2, -1 - round)])
+    assert one.way("cpu") == "simd"
+    slower = one.of_way("cpu", "javascript")
+    assert slower is not None
+    assert slower.ratio == pytest.approx(10)
+    assert one.of_way("gpu", "one_kernel") is None
+    with_pairs = Found(WHO, JOB, 512, blocks=[Block("cpu", "javascript", 10, 0.01, 0)])
+    assert with_pairs.way("cpu") == "javascript"
 
 
 def test_what_is_kept_is_a_machine_of_its_own_that_the_comparison_shows(tmp_path):
     one = found(0.001, 0.004)
-    one.take(your_gpu.rows({"rows": [{"is": "prepared", "device": "cpu", "way": "", "first_s": 0.2, "steps": 40}]}))
+    one.take(your_gpu.rows({"rows": [{"is": "prepared", "device": "cpu", "way": "simd", "first_s": 0.2, "steps": 40}]}))
     store = Store(tmp_path / "results.sqlite")
     for record in your_gpu.records(one):
         store.add(record)
@@ -216,16 +233,47 @@ def test_what_is_kept_is_a_machine_of_its_own_that_the_comparison_shows(tmp_path
     on_gpu = machine.epoch(Runtime("webgpu-chunk", BROWSER), 32, Network((16,)))
     assert on_gpu is not None
     assert on_gpu.middle == pytest.approx(1.5), "1,500 steps of 1 ms"
+    on_cpu = machine.epoch(Runtime("wasm-simd"), 32, Network((16,)))
+    assert on_cpu is not None
+    assert on_cpu.middle == pytest.approx(6.0)
+    off_s = 1500 * WHO.clock_s / 10  # ten steps between two looks at the clock
+    assert (on_cpu.low, on_cpu.high) == pytest.approx((6.0 - off_s, 6.0 + off_s))
+    comparison = between(on_gpu.estimate, on_cpu.estimate)
+    assert (comparison.low, comparison.high) == pytest.approx(((1.5 - off_s) / 6.015, (1.5 + off_s) / 5.985))
     path = tmp_path / "export.json"
     export_to(path, store)
     assert collect([(path.name, path.read_text())]).problems == (), "it can be given to others"
-    assert {record.subject["backend"] for record in machine.records} == {"webgpu-chunk", "javascript"}
+    assert {record.subject["backend"] for record in machine.records} == {"webgpu-chunk", "wasm-simd"}
     assert all(record.subject["clock_s"] == WHO.clock_s for record in machine.records)
     for record in your_gpu.records(replace(one, who=replace(WHO, reader="another"))):
         store.add(record)
     assert len(browsers_in(store)) == 2, "an equal laptop of somebody else"
     assert all(backend in BACKENDS for backend in BACKEND_OF_WAY.values())
     assert BACKEND_OF_WAY.keys() == WAYS.keys()
+
+
+def test_the_comparison_shows_each_row_of_a_kept_browser_and_says_where_and_when(tmp_path):
+    """Also on a processor, which no worker of this program trains on as a browser does."""
+    store = Store(tmp_path / "results.sqlite")
+    article = Job(Training(Network((128,)), 0.1, 32, 1))
+    for record in your_gpu.records(replace(found(0.001, 0.004), job=article)):
+        store.add(replace(record, measured_at="2026-11-22T10:00:00+00:00"))
+    (machine,) = browsers_in(store)
+    gpu, cpu = Runtime("webgpu-chunk", BROWSER), Runtime("wasm-simd")
+    assert machine.runtimes == (cpu, gpu)
+    assert compare_machines.marked(machine) == "recorded 2026-11-22"
+    assert compare_machines.names([machine]) == {machine.name: "macOS, Safari 26 · 8 cores · apple metal-3"}
+    table = compare_machines.figures([machine], {}, {}, 0.95).set_index("trained_by")
+    for runtime, seconds in ((cpu, 6.0), (gpu, 1.5)):
+        row = table.loc[runtime.label]
+        assert row["epoch_median_s"] == pytest.approx(seconds)
+        assert row["epoch_q3_s"] - row["epoch_q1_s"] == pytest.approx(2 * 1500 * WHO.clock_s / 10)
+    ((caption, chart),) = compare_machines_charts.epoch_charts([machine])
+    assert "recorded 2026-11-22" in caption
+    assert {row["runtime"] for rows in chart.spec["datasets"].values() for row in rows} == {gpu.label, cpu.label}
+    legend = compare_machines_charts.legend([machine])
+    assert "WebAssembly SIMD on one core" in legend
+    assert legend.count("dashed") == 1, "the GPU"
 
 
 def test_a_software_adapter_is_kept_as_one():

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import MARKS, assert_accessible, serving
+from tests.browser import MARKS, PHONE, assert_accessible, serving
 from tests.profiling.traces.files import API_SUM, nsight
+from tests.software_adapter import needs_software_adapter
 
 TORCH = Path(__file__).parents[1] / "profiling" / "traces" / "torch_step.json"
 pytestmark = MARKS
@@ -63,3 +64,27 @@ def test_a_step_is_profiled_files_are_read_and_traces_compared(page, server, tmp
     page.get_by_label("Second", exact=True).select_option(label="torch_step.json")
     said(page, "The profile of the second takes")
     assert_accessible(page)
+
+
+@pytest.fixture
+def with_software_adapter(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEBGPU_SOFTWARE", "1")
+    with serving(tmp_path, "notebooks/trace_of_a_step.py") as served:
+        yield served
+
+
+@needs_software_adapter
+def test_webgpus_step_is_traced_and_a_software_adapter_is_no_gpu(with_software_adapter, page):
+    page.goto(f"{with_software_adapter[0]}/?live.hidden=16&live.size=8&live.by=webgpu-step/software&live.part=0,100")
+    page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Done'", timeout=90_000)
+    said(page, "A software adapter computes on the processor, and says nothing of a GPU's speed.")
+    state = page.locator(".lab-state").first.inner_text()
+    assert "WebGPU's timestamps" in state
+    lanes = page.locator(".lab-figure svg").first.text_content()
+    assert "Python" in lanes
+    assert ("software adapter" in lanes) is ("aligned with" in state)
+    assert "queue.submit" in page.locator(".trace-dearest").first.inner_text()
+    assert_accessible(page)
+    page.set_viewport_size(PHONE)
+    page.wait_for_timeout(500)  # the chart takes its new width
+    assert "e+" not in page.locator(".lab-figure svg").first.text_content(), "milliseconds are written out"

@@ -51,7 +51,7 @@ class Played:
         rows = [
             {"is": "block", "device": device, "way": way, "steps": 10, "block_s": seconds, "pair": pair}
             for pair in range(pairs)
-            for device, way, seconds in (("gpu", "one_submission", 0.01), ("cpu", "", 0.04))
+            for device, way, seconds in (("gpu", "one_submission", 0.01), ("cpu", "simd", 0.04))
         ]
         self.says(**{"is": "rows", "job": job, "rows": rows})
 
@@ -116,6 +116,13 @@ def test_what_is_measured_is_kept_once(played, tmp_path):
         played.page.keep()
     assert len(store.records(Kind.RACE)) == 2
     assert "Kept on this notebook" in played.page.widget.told["below"]
+    played.measures(pairs=4)
+    played.page.keep()
+    blocks = [len(record.block_s) for record in store.records(Kind.RACE)]
+    assert sorted(blocks) == [4, 4, 9, 9], "no block twice: it would count as two repetitions"
+    for record in store.records(Kind.RACE):
+        assert set(record.subject) >= {"browser", "clock_s", "off_s"}
+        assert "Safari 26" in record.command
 
 
 def test_a_wrong_control_stops_the_browser_and_says_why(played):

@@ -3,28 +3,72 @@
 import time
 from contextlib import contextmanager
 from itertools import count
+from typing import Any
 
 import pytest
 
 from lib.hardware.nvml import Activity, Busy
-from lib.profiling.harness import Repeated
-from lib.profiling.request import TRAP_SAMPLES
-from lib.profiling.traps import IN_A_ROW, BestOf, BusyProcessors, _occupancy
+from lib.hardware.webgpu import SOFTWARE
+from lib.profiling.harness import Repeated, TimedStep
+from lib.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS, Examination
+from lib.profiling.run import examine
+from lib.profiling.traps import IN_A_ROW, BestOf, BusyProcessors, FirstCallCounted, _occupancy
+from lib.spec import Network
+from lib.timing.measurement import no_wait
+from tests.software_adapter import needs_software_adapter
+
+
+def timed(call, **others: Any) -> TimedStep:
+    return TimedStep(**{"call": call, "wait": no_wait, "with_transfer": call, "fresh": lambda: call} | others)
 
 
 def test_the_best_of_many_samples_hides_the_slow_ones():
     numbers = count()
-    best = BestOf(lambda: time.sleep(1e-4 if next(numbers) % TRAP_SAMPLES == 3 else 1e-2))
+    best = BestOf(timed(lambda: time.sleep(1e-4 if next(numbers) % TRAP_SAMPLES == 3 else 1e-2)))
     assert 1e-4 < best.block() < 1e-2
     assert next(numbers) == TRAP_SAMPLES
 
 
 def test_one_sample_is_one_step():
     numbers = count()
-    one = BestOf(lambda: next(numbers), samples=1)
+    one = BestOf(timed(lambda: next(numbers)), samples=1)
     one.prepare()
     one.block()
     assert next(numbers) == 2
+
+
+def test_a_first_call_is_shared_by_the_steps_of_a_few_short_epochs():
+    """Each block begins with a program that nobody has compiled, and waits for its last step."""
+    made, waited = [], []
+
+    def fresh():
+        calls = count()
+        made.append(calls)
+
+        def call():
+            time.sleep(0.05 if (number := next(calls)) == 0 else 1e-3)
+            return number
+
+        return call
+
+    first = FirstCallCounted(timed(lambda: time.sleep(1e-3), fresh=fresh, wait=waited.append))
+    first.prepare()
+    waited.clear()
+    averages = [first.block() for _ in range(2)]
+    steps = [next(calls) for calls in made]
+    assert steps[0] == steps[1] >= 4 * TRAP_EPOCHS
+    assert waited == [number - 1 for number in steps]
+    assert min(averages) >= (0.05 + 1e-3 * (steps[0] - 1)) / steps[0]
+
+
+@pytest.mark.parametrize(
+    ("backend", "device"),
+    [("jax-epoch", "cpu"), pytest.param("webgpu-step", SOFTWARE, marks=needs_software_adapter)],
+)
+def test_every_library_has_the_right_way_once_and_all_wrong_ones(small_data, backend, device):
+    rows = [row for row in examine(backend, device, Examination("traps", Network((4,)), 8), small_data) if row]
+    assert [name for name, *_ in rows] == [REFERENCE, *TRAPS]
+    assert all(min(measured.block_s) > 0 for name, measured, _ in rows if name != "busy is not working")
 
 
 def test_a_step_that_sleeps_keeps_no_processor_busy():
@@ -49,7 +93,7 @@ def card(monkeypatch):
     return watches
 
 
-def test_the_card_has_the_next_steps_before_it_is_waited_for(card, monkeypatch):
+def test_the_card_has_the_next_steps_before_it_is_waited_for(card):
     """Else it would be idle while the host looks at what came back."""
     made, waited, ahead = count(), [], []
 
@@ -57,8 +101,7 @@ def test_the_card_has_the_next_steps_before_it_is_waited_for(card, monkeypatch):
         waited.extend(results)
         ahead.append(next(made) - len(waited))
 
-    monkeypatch.setattr("lib.profiling.traps._wait", wait)
-    rows = [row for row in _occupancy(lambda: next(made)) if row is not None]
+    rows = [row for row in _occupancy(timed(lambda: next(made), wait=wait)) if row is not None]
     assert min(ahead[:-1]) >= IN_A_ROW
     assert [(name, measured.median_s) for name, measured, _ in rows] == [
         ("occupancy/utilisation", 0.98),
@@ -70,7 +113,7 @@ def test_the_card_has_the_next_steps_before_it_is_waited_for(card, monkeypatch):
 def test_a_pause_begins_the_watching_anew(card, monkeypatch):
     """While others have their turn the card is idle, or busy with their work."""
     monkeypatch.setattr("lib.profiling.traps.PAUSED_S", 0.03)
-    found = _occupancy(lambda: 1.0)
+    found = _occupancy(timed(lambda: 1.0))
     assert next(found) is None
     time.sleep(0.04)
     rows = [row for row in found if row is not None]

@@ -1,5 +1,7 @@
 """WebGPU's experiments are all that a step is split by, in each of its ways, and each can be measured."""
 
+from dataclasses import replace
+
 import pytest
 
 from lib.backends.registry import BACKENDS
@@ -48,6 +50,51 @@ def test_steps_go_round_and_round_an_epoch(small_data):
     run.one_submission(3)
     np.testing.assert_array_equal(run.results(0, 3), once)
     assert len(np.unique(once[:, 1])) > 1, "different batches"
+
+
+def test_the_traps_step_is_one_of_training_and_brings_its_batch_where_it_shall(small_data):
+    """Its loss is that of the batch on the device: the old one until another is brought."""
+    import numpy as np
+
+    from lib.backends.reference import loss_and_gradients
+    from lib.profiling.with_webgpu import timed_step
+
+    data = replace(small_data, x_train=small_data.x_train.copy())
+    subject = Subject(Network((4,)), 9, data, SOFTWARE)
+    before = subject.batch[0].copy()
+    step = timed_step(subject)
+
+    def loss_of_a_call() -> float:
+        step.wait(run := step.call())
+        return run.results(0, 1)[0, 0]
+
+    def expected(x) -> float:  # the learning rate changes next to nothing
+        return loss_and_gradients(subject.parameters, x, subject.batch[1])[0]
+
+    assert loss_of_a_call() == pytest.approx(expected(before), rel=1e-4)
+    data.x_train[:9] = 1 - before
+    assert loss_of_a_call() == pytest.approx(expected(before), rel=1e-4)
+    step.with_transfer()
+    assert loss_of_a_call() == pytest.approx(expected(subject.batch[0]), rel=1e-4)
+    assert abs(expected(before) - expected(subject.batch[0])) > 1e-2
+    fresh = step.fresh()
+    step.wait(run := fresh())
+    np.testing.assert_allclose(run.results(0, 1)[0, 0], expected(subject.batch[0]), rtol=1e-4)
+
+
+def test_a_fresh_step_compiles_its_kernels_in_its_first_call(small_data, monkeypatch):
+    from lib.backends.webgpu.execution import Gpu
+    from lib.profiling.with_webgpu import timed_step
+
+    step = timed_step(Subject(Network((4,)), 8, small_data, SOFTWARE))
+    step.wait(step.call())
+    opened, compiled = [], Gpu.__init__
+    monkeypatch.setattr(Gpu, "__init__", lambda self, kind: (opened.append(self), compiled(self, kind))[1])
+    call = step.fresh()
+    (on,) = opened
+    assert not on._pipelines
+    step.wait(call())
+    assert {"batch", "product"} <= on._pipelines.keys()
 
 
 def test_the_devices_own_clock_counts_the_steps_and_not_the_host(small_data):

@@ -111,6 +111,8 @@ def test_what_is_hidden_is_said(tmp_path):
     for name in ("PjitFunction(step)", "Torch-Compiled Region: 0/0", "XlaLaunch"):
         compiled = trace_of([("main", "host", DISPATCH, name, 0, 10)])
         assert any("A step is one compiled program" in text for text in hidden(compiled)), name
+    by_webgpu = replace(trace_of(card), made_by="WebGPU's timestamps")
+    assert any("each operation is in a pass of its own here" in text for text in hidden(by_webgpu))
     assert any("Drawn are 2 of 9 rows" in text for text in hidden(replace(QUARTER, n_rows=9)))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.backends.registry import Runtime
+from lib.backends.registry import Runtime, Unavailable
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.profiling.request import REFERENCE, Examination
 from lib.profiling.request import TRAPS as NAMES
@@ -10,7 +10,17 @@ from lib.spec import Network
 from lib.storage.store import Store
 from lib.timing.comparison import Verdict
 from lib.timing.measurement import Ended, Measurement
-from lib.views.traps import TRAPS, occupancy, pairs, sentence, traps_chart, traps_table
+from lib.views.traps import (
+    TRAPS,
+    device_label,
+    missing_note,
+    occupancy,
+    pairs,
+    sentence,
+    step_of,
+    traps_chart,
+    traps_table,
+)
 from lib.workers.cancel import Cancel
 from lib.workers.notes import Note
 from lib.workers.queue import Request
@@ -89,6 +99,11 @@ def test_the_table_tells_by_how_much_and_why():
     assert f"{NETWORK.step_flops(32) / 200e9 / 2e-4:.0%} of the arithmetic" in text
 
 
+def test_a_difference_that_was_not_told_apart_is_not_explained():
+    text = traps_table(pairs(FOUND | {"transfer inside": of(0.5, 1.1, 1.9)}), NETWORK, 32, 200e9, 2)
+    assert "Move the whole data set once" not in text
+
+
 def test_without_a_ceiling_busy_is_a_factor():
     assert "of the arithmetic it could do" not in traps_table(pairs(FOUND), NETWORK, 32, None, 2)
 
@@ -113,6 +128,22 @@ def test_a_cards_utilisation_stands_beside_its_occupancy():
     assert "1.25 % of the warps" in text
     assert "not reported by this chip" in occupancy({"occupancy/utilisation": measured(1.0)}, "gpu"), "an L4, say"
     assert occupancy(counted, "cpu") == ""
+
+
+def test_a_software_adapter_is_called_what_it_is():
+    assert [device_label(one) for one in ("cpu", "gpu", "discrete", "software")] == [
+        "cpu",
+        "gpu",
+        "WebGPU, discrete GPU",
+        "WebGPU, software adapter",
+    ]
+    assert [step_of(one) for one in ("cpu", "gpu", "software")] == ["JAX", "JAX", "WebGPU (software adapter)"]
+
+
+def test_it_is_said_why_webgpu_is_not_timed():
+    why = Unavailable("wgpu is not installed", "pip install wgpu")
+    assert missing_note(why) == "WebGPU's step is not timed here: wgpu is not installed; pip install wgpu."
+    assert missing_note(None) == ""
 
 
 def test_the_chart_shows_every_sample():

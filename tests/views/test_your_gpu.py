@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lib.data.mnist import Facts
-from lib.experiments.your_gpu import USUAL_WAY, WAYS, Block, BrowserAdapter, Figure, Found, Hidden, Refusal
+from lib.experiments.your_gpu import CPU_WAYS, USUAL_WAY, WAYS, Block, BrowserAdapter, Figure, Found, Hidden, Refusal
 from lib.hardware.machine import ThisMachine
 from lib.views import your_gpu as view
 from tests.experiments.test_your_gpu import JOB, WHO, found, product
@@ -16,10 +16,12 @@ SERVER = ThisMachine("AMD EPYC", 8, 2**33, "AVX2", "")
 
 def test_the_winner_comes_first_with_the_interval():
     said = view.sentence(found(0.001, 0.004))
-    assert said.startswith("Your GPU (apple metal-3) wins over JavaScript on one core: 1.50 s an epoch against 6.00 s")
+    assert said.startswith(
+        "Your GPU (apple metal-3) wins over WebAssembly SIMD on one core: 1.50 s an epoch against 6.00 s"
+    )
     assert "0.25 (0.2" in said
     said = view.sentence(found(0.004, 0.001))
-    assert said.startswith("JavaScript on one core wins over your GPU (apple metal-3): 1.5")
+    assert said.startswith("WebAssembly SIMD on one core wins over your GPU (apple metal-3): 1.5")
     assert "4 (3.9" in said
     assert "not told apart" in view.sentence(found(0.004, 0.001, n=3))
     assert "equally fast" in view.sentence(found(0.1, 0.1, n=9))
@@ -39,9 +41,9 @@ def test_a_software_adapter_is_never_called_a_gpu():
     text = " ".join([view.sentence(one), view.border_sentence(one), view.ways_table(one, {}), *view.problems(one)])
     assert "your GPU" not in text
     assert "Your GPU" not in text
-    assert view.labels(SOFTWARE) == {
+    assert view.labels(SOFTWARE, one) == {
         "gpu": "google swiftshader (software, no GPU)",
-        "cpu": "JavaScript on one core",
+        "cpu": "WebAssembly SIMD on one core",
         "software": True,
     }
 
@@ -63,6 +65,14 @@ def test_a_missing_gpu_has_a_reason_and_a_remedy(who, words):
     assert all(word in why for word in words), why
     assert why.endswith(".")
     assert view.why_no_gpu(WHO) == ""
+
+
+def test_a_browser_without_vectors_says_so_and_goes_on():
+    one = found(0.001, 0.002)
+    one.take([Refusal("cpu", "simd", "no WebAssembly", "no such opcode")])
+    assert view.problems(one) == [
+        "WebAssembly SIMD on one core is not in your browser (no such opcode); update it, JavaScript goes on alone."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -87,6 +97,9 @@ def test_each_trouble_says_what_to_do(kind, words):
     one.take([failed])
     assert said in view.problems(one)
     assert "–" in view.ways_table(one, {}), "the other ways wait"
+    one.take([replace(failed, way=way) for way in WAYS] + [replace(failed, device="cpu", way="")])
+    assert len(view.problems(one)) == 2, "once for all ways of the GPU"
+    assert view.problems(one)[0].startswith("apple metal-3 ")
 
 
 def test_the_table_has_a_row_for_each_way_the_processor_and_the_server():
@@ -94,9 +107,10 @@ def test_the_table_has_a_row_for_each_way_the_processor_and_the_server():
     for round in range(9):
         one.take([Block("gpu", way, 10, 0.01 * (k + 1), -1 - round) for k, way in enumerate(WAYS)])
     table = view.ways_table(one, {})
-    assert table.count("<tr") == 1 + len(WAYS) + 1
-    assert table.count("chosen") == 2 + 1  # the column, its row's class and cell
-    assert "JavaScript on one core" in table
+    assert table.count("<tr") == 1 + len(WAYS) + len(CPU_WAYS)
+    assert table.count("chosen") == 2 + 2  # the column, its row's class and cell, and the class of the processor's row
+    assert "the faster" in table
+    assert all(words in table for words in CPU_WAYS.values())
 
 
 def test_which_machine_is_which():

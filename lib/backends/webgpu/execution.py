@@ -2,7 +2,7 @@
 
 # pyright: reportMissingImports=false
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +18,7 @@ from lib.spec import N_CLASSES, N_PIXELS
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
 _CLOCK = "timestamp-query"
+MOST_PASSES = 2_048  # with timestamps in one set of queries (WebGPU: 4,096 queries)
 _LIMITS = ("max-storage-buffer-binding-size", "max-buffer-size")
 
 
@@ -86,6 +87,30 @@ class Gpu:
         # Not public; the public `on_submitted_work_done_sync` raises a TypeError in wgpu 0.32.
         self.device._poll_wait()
 
+    def passes(self, names: Sequence[str]) -> Iterable[tuple[Sequence[int], dict | None]]:
+        """The operations of each compute pass, by number, and where it writes timestamps: all in one, and nowhere.
+
+        A profiler puts another in its place, which gives each operation a pass of its own, with timestamps.
+        """
+        return [(range(len(names)), None)]
+
+    def encoded(self, names: Sequence[str], shared: Any, launch: Callable[[Any, int], None]) -> Any:
+        """Commands that are ready to be submitted, once.
+
+        Args:
+            names: Of the operations, for people.
+            shared: The bind group of the buffers that all of them use.
+            launch: Puts the operation of a number into a compute pass.
+        """
+        encoder = self.device.create_command_encoder()
+        for numbers, timestamps in self.passes(names):
+            of_pass = encoder.begin_compute_pass(timestamp_writes=timestamps)
+            of_pass.set_bind_group(0, shared)
+            for number in numbers:
+                launch(of_pass, number)
+            of_pass.end()
+        return encoder.finish()
+
     def copy(self, source: Any, target: Any, n_bytes: int) -> None:
         """Copy the first bytes of a buffer to another one, on the device, without waiting."""
         encoder = self.device.create_command_encoder()
@@ -143,6 +168,40 @@ class Images:
         what = f"Half of the {len(x):,} images"
         return cls(gpu.buffer(x[:half], what), gpu.buffer(high, what), gpu.buffer(labels, "The labels"), len(x))
 
+    def write(self, gpu: Gpu, x: np.ndarray, y: np.ndarray) -> None:
+        """Replace all of them by as many others: images (n, 784) in float32 and labels (n,)."""
+        half = (self.n + 1) // 2
+        for buffer, contents in ((self.low, x[:half]), (self.high, x[half:]), (self.labels, y.astype(np.uint32))):
+            if contents.nbytes:
+                gpu.queue.write_buffer(buffer, 0, contents)
+
+
+class Timestamps:
+    """When compute passes begin and end, by the device's own clock, in nanoseconds from an origin of its own.
+
+    Args:
+        gpu: One that `has_clock`.
+        n_passes: At most `MOST_PASSES`.
+    """
+
+    def __init__(self, gpu: Gpu, n_passes: int) -> None:
+        self._gpu = gpu
+        self._set = gpu.device.create_query_set(type="timestamp", count=2 * n_passes)
+
+    def of(self, number: int) -> dict:
+        """What tells the pass of this number where to write."""
+        times = {"beginning_of_pass_write_index": 2 * number, "end_of_pass_write_index": 2 * number + 1}
+        return {"query_set": self._set, **times}
+
+    def read(self, n_passes: int) -> np.ndarray:
+        """When the first passes, which were submitted, began and ended: (n_passes, 2) in nanoseconds."""
+        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        ticks = self._gpu.buffer(16 * n_passes, "Times", usage)
+        encoder = self._gpu.device.create_command_encoder()
+        encoder.resolve_query_set(self._set, 0, 2 * n_passes, ticks, 0)
+        self._gpu.queue.submit([encoder.finish()])
+        return np.frombuffer(self._gpu.queue.read_buffer(ticks), np.uint64).astype(np.int64).reshape(-1, 2)
+
 
 class Execution:
     """A program on a device, ready to run.
@@ -170,6 +229,7 @@ class Execution:
             words[index, : len(operation.words)] = operation.words
         uniform = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
         operations = gpu.buffer(words, what, uniform | _STORAGE)
+        self._names = [operation.name for operation in program.operations]
         self._n_steps = gpu.buffer(np.zeros(1, np.uint32), what, uniform)
         self._one = gpu.group(gpu.one_operation, operations, n_bytes=OPERATION_BYTES)
         self._all = gpu.group(gpu.all_operations, operations, self._n_steps)
@@ -258,51 +318,39 @@ class Execution:
     def _one_kernel(self, n_steps: int) -> None:
         self.gpu.queue.write_buffer(self._n_steps, 0, np.array([n_steps], np.uint32))
 
-        def launch_steps(launch: Any) -> None:
-            launch.set_pipeline(self.gpu.pipeline("steps"))
-            launch.set_bind_group(1, self._all)
-            launch.dispatch_workgroups(1)
+        def launch(of_pass: Any, _: int) -> None:
+            of_pass.set_pipeline(self.gpu.pipeline("steps"))
+            of_pass.set_bind_group(1, self._all)
+            of_pass.dispatch_workgroups(1)
 
-        self.gpu.queue.submit([self._encoded(launch_steps)])
+        self.gpu.queue.submit([self.gpu.encoded([f"{n_steps:,} steps in one kernel"], self._shared, launch)])
 
     def submit(self, index: int) -> None:
         """Submit one operation of the program, without waiting."""
-        self.gpu.queue.submit([self._encoded(lambda launch: self._launch(launch, index))])
+        names = self._names[index : index + 1]
+        self.gpu.queue.submit([self.gpu.encoded(names, self._shared, lambda of_pass, _: self._launch(of_pass, index))])
 
     def encoded(self, n_steps: int) -> Any:
         """The commands of so many steps, ready to be submitted, once."""
-        return self._encoded(lambda launch: self._launch_all(launch, n_steps))
+        return self.gpu.encoded(self._names * n_steps, self._shared, self._launch)
 
     def by_its_clock_s(self, n_steps: int) -> float:
         """Seconds that so many steps take in one submission, by the device's own clock, if it `has_clock`."""
-        device, usage = self.gpu.device, wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
-        times, ticks = device.create_query_set(type="timestamp", count=2), self.gpu.buffer(16, "Two times", usage)
-        encoder = device.create_command_encoder()
-        both = {"query_set": times, "beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
-        launch = encoder.begin_compute_pass(timestamp_writes=both)
-        self._pass(launch, lambda launch: self._launch_all(launch, n_steps))
-        encoder.resolve_query_set(times, 0, 2, ticks, 0)
-        self.gpu.queue.submit([encoder.finish()])
-        began, ended = np.frombuffer(self.gpu.queue.read_buffer(ticks), np.uint64).tolist()  # nanoseconds
-        return (ended - began) / 1e9
-
-    def _encoded(self, launches: Callable[[Any], None]) -> Any:
+        times = Timestamps(self.gpu, 1)
         encoder = self.gpu.device.create_command_encoder()
-        self._pass(encoder.begin_compute_pass(), launches)
-        return encoder.finish()
+        of_pass = encoder.begin_compute_pass(timestamp_writes=times.of(0))
+        of_pass.set_bind_group(0, self._shared)
+        for number in range(n_steps * len(self._names)):
+            self._launch(of_pass, number)
+        of_pass.end()
+        self.gpu.queue.submit([encoder.finish()])
+        ((began_ns, ended_ns),) = times.read(1).tolist()
+        return (ended_ns - began_ns) / 1e9
 
-    def _pass(self, launch: Any, launches: Callable[[Any], None]) -> None:
-        launch.set_bind_group(0, self._shared)
-        launches(launch)
-        launch.end()
-
-    def _launch_all(self, launch: Any, n_steps: int) -> None:
-        for _ in range(n_steps):
-            for index in range(len(self.program.operations)):
-                self._launch(launch, index)
-
-    def _launch(self, launch: Any, index: int) -> None:
+    def _launch(self, of_pass: Any, number: int) -> None:
+        """Put an operation into a pass; after the last one of a step comes the next step's first."""
+        index = number % len(self._names)
         operation = self.program.operations[index]
-        launch.set_pipeline(self.gpu.pipeline(operation.kernel))
-        launch.set_bind_group(1, self._one, [index * OPERATION_BYTES])
-        launch.dispatch_workgroups(operation.groups)
+        of_pass.set_pipeline(self.gpu.pipeline(operation.kernel))
+        of_pass.set_bind_group(1, self._one, [index * OPERATION_BYTES])
+        of_pass.dispatch_workgroups(operation.groups)

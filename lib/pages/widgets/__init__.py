@@ -5,6 +5,7 @@ A canvas to draw on, a button that copies the address, a table to choose from, n
 
 import base64
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import anywidget
@@ -93,10 +94,15 @@ class MeasureInBrowser(anywidget.AnyWidget):
         super().__init__(scripts=worker_scripts(), kernels=kernels, told=told)
 
 
+@cache
 def worker_scripts() -> dict[str, str]:
-    """What both workers share, and the executor of each."""
+    """What both workers share, and the executor of each; the processor's with its WebAssembly, assembled from text."""
+    from wasmtime import wat2wasm
+
     files = {"worker": "webgpu_worker.js", "gpu": "webgpu_on_gpu.js", "cpu": "webgpu_on_cpu.js"}
-    return {name: (_HERE / file).read_text() for name, file in files.items()}
+    scripts = {name: (_HERE / file).read_text() for name, file in files.items()}
+    simd = base64.b64encode(wat2wasm((_HERE / "webgpu_simd.wat").read_text())).decode()
+    return scripts | {"cpu": f'const SIMD = "{simd}";\n{scripts["cpu"]}'}
 
 
 def sample_digits(images: np.ndarray, labels: np.ndarray) -> list[str]:

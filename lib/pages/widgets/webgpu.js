@@ -4,7 +4,11 @@ const BLOCK_S = 0.05, SHORT_BLOCK_S = 0.01;
 const PAIRS = { least: 9, most: 40, for_s: 6 };
 const OTHER_ROUNDS = 9, SIZE_ROUNDS = 9, SHORT_ROUNDS = 5;
 const LONGEST_STEP_S = 1; // what is expected to take longer is predicted, not begun
+const FEW_FLOPS = 2e8; // of a step that every device makes in that time: nothing need be predicted
 const LONGEST_SIZE_S = 0.25;
+const CPU_WAYS = ["simd", "javascript"];
+const CLEARLY = 4; // times faster at a product: no training turns that round, so the slower is not tried first
+const PACE_WAYS = { cpu: CPU_WAYS, gpu: ["one_submission"] };
 const IMAGES_FOR_MS = 1000; // how long images are fetched
 const TELL_EVERY_MS = 400;
 
@@ -17,12 +21,14 @@ class Device {
     this.waiting = new Map();
     this.asked = 0;
     this.flopsPerS = 0;
+    this.flopsPerSOf = {}; // by way, where a device has ways of different speed
+    this.productWay = "waiting_after_each_operation"; // of products by themselves
     this.worker.onmessage = ({ data }) => {
       URL.revokeObjectURL(address);
       if (data.lost !== undefined) return onLost(data.lost);
-      const { resolve, reject } = this.waiting.get(data.id);
+      const asked = this.waiting.get(data.id); // none: a fault outside of any answer has ended the wait
       this.waiting.delete(data.id);
-      data.failed ? reject(data.failed) : resolve(data.found);
+      data.failed ? asked?.reject(data.failed) : asked?.resolve(data.found);
     };
     this.worker.onerror = (event) => {
       event.preventDefault();
@@ -68,10 +74,10 @@ function render({ model, el }) {
     </div>`;
   const [race, sizes] = [...el.querySelectorAll("canvas")];
   const captions = [...el.querySelectorAll("figcaption")];
-  let devices = {}, job = null, closed = false, drawing = false;
+  let devices = {}, job = null, closed = false, drawing = false, seen = false;
   let lost = null; // what is told of a device that was lost, for every job from then on
   let curves = {}, points = {}; // what is drawn: losses by device, products by device
-  let received = { pixels: [], labels: [], sample: null, began: 0 };
+  let imagesBegan = 0;
   let work = Promise.resolve(); // one job after the other
   let held = Promise.resolve(), letGo = () => {};
 
@@ -136,16 +142,31 @@ function render({ model, el }) {
     return [];
   }
 
-  // How many operations a second a device makes of a product that is neither small nor large.
-  async function pace(name) {
-    const { pace: program } = model.get("kernels");
+  // Has the GPU compile the kernels of a step, by making the smallest one.
+  async function warm() {
+    const { smallest: program } = model.get("kernels");
     try {
-      const { steps } = await devices[name].ask("prepare", { task: "alone", program, way: "one_submission", least_s: SHORT_BLOCK_S });
-      const { block_s } = await devices[name].ask("block", { task: "alone", steps });
-      devices[name].flopsPerS = (program.flops * steps) / block_s;
+      await devices.gpu.ask("prepare", { task: "alone", program, way: "one_submission", least_s: 0 });
+      await devices.gpu.ask("block", { task: "alone", steps: 1 });
     } catch {
       // Its training will say why.
     }
+  }
+
+  // How many operations a second a device makes of a product that is neither small nor large, and the processor's way of it.
+  async function pace(name) {
+    const { pace: program } = model.get("kernels");
+    for (const way of PACE_WAYS[name])
+      try {
+        const { step_s } = await devices[name].ask("prepare", { task: "alone", program, way, least_s: SHORT_BLOCK_S });
+        const flopsPerS = program.flops / step_s;
+        if (name === "cpu") devices.cpu.flopsPerSOf[way] = flopsPerS;
+        if (flopsPerS < devices[name].flopsPerS) continue;
+        devices[name].flopsPerS = flopsPerS;
+        if (name === "cpu") devices.cpu.productWay = way;
+      } catch {
+        // Its training will say why.
+      }
   }
 
   async function open() {
@@ -153,7 +174,9 @@ function render({ model, el }) {
     [devices, job, lost] = [{}, null, null];
     const failures = (await Promise.all([start("cpu"), start("gpu")])).flat();
     if (closed) return;
-    work = work.then(async () => { for (const name of Object.keys(devices)) await pace(name); }); // while images come
+    // While images come.
+    const ready = Object.keys(devices).map((name) => (name === "gpu" ? warm() : pace(name)));
+    work = work.then(() => Promise.all(ready));
     const brand = navigator.userAgentData?.brands?.find(({ brand }) => !/Not|Chromium/.test(brand))
       ?? navigator.userAgentData?.brands?.find(({ brand }) => brand === "Chromium");
     model.send({
@@ -171,20 +194,16 @@ function render({ model, el }) {
     });
   }
 
-  // Images come in parts, for as long as a second lasts; then a training can begin.
+  // Images come in parts, for as long as a second lasts, and go on to the workers at once: all of them together would keep
+  // the page from drawing. Then a training can begin.
   async function take(content, buffers) {
     const [pixels, labels] = buffers.map(({ buffer, byteOffset, byteLength }) => new Uint8Array(buffer.slice(byteOffset, byteOffset + byteLength)));
-    if (content.sample) {
-      received = { pixels: [], labels: [], sample: { pixels, labels }, began: performance.now() };
-      return model.send({ is: "more" });
-    }
-    received.pixels.push(pixels);
-    received.labels.push(labels);
-    const took = performance.now() - received.began;
+    const all = (what, asked) => Promise.all(Object.values(devices).map((device) => device.ask(what, asked).catch(() => {})));
+    if (content.sample) imagesBegan = performance.now();
+    all("part", { pixels, labels, sample: Boolean(content.sample) });
+    const took = performance.now() - imagesBegan;
     if (took < IMAGES_FOR_MS && !content.last) return model.send({ is: "more" });
-    const [all, of] = [joined(received.pixels), joined(received.labels)];
-    const images = { pixels: all, labels: of, sample: received.sample };
-    await Promise.all(Object.values(devices).map((device) => device.ask("images", images).catch(() => {})));
+    await all("images");
     model.send({ is: "enough", took_s: took / 1000 });
   }
 
@@ -197,14 +216,14 @@ function render({ model, el }) {
   }
 
   // A block in front of the reader: one during which the tab was in the background is thrown away.
-  async function block(mine, device, task, steps) {
+  async function block(mine, device, asked) {
     for (;;) {
       await visible(mine);
       await held; // while the server measures, which may be this machine
       let hidden = false;
       const hide = () => { hidden = true; };
       document.addEventListener("visibilitychange", hide);
-      const found = await ask(mine, device, "block", { task, steps });
+      const found = await ask(mine, device, "block", asked);
       document.removeEventListener("visibilitychange", hide);
       if (mine !== job || closed) throw ENDED;
       if (!hidden) return found;
@@ -217,21 +236,23 @@ function render({ model, el }) {
     at(mine, name);
   };
 
-  function expectable(mine, name, flops, longest_s) {
-    const expected_s = flops / (devices[name]?.flopsPerS ?? 0);
-    if (Number.isFinite(expected_s) && expected_s > longest_s) throw { kind: "too slow", message: "", expected_s };
+  function expectable(name, way, flops) {
+    const expected_s = flops / (devices[name]?.flopsPerSOf[way] ?? devices[name]?.flopsPerS ?? 0);
+    if (Number.isFinite(expected_s) && expected_s > LONGEST_STEP_S) throw { kind: "too slow", message: "", expected_s };
   }
+
+  const clearlySlower = (name, way) => devices[name]?.flopsPerSOf[way] * CLEARLY < devices[name]?.flopsPerS;
 
   async function prepare(mine, name, way) {
     if (way === "one_kernel" && mine.program.flops > mine.most_flops_in_one_kernel) throw { kind: "too much for one kernel", message: "" };
-    const found = await ask(mine, name, "prepare", { task: "train", way, least_s: BLOCK_S });
-    report(mine, { is: "prepared", device: name, way, ...found });
-    return found.steps;
+    const { first_s, steps, step_s } = await ask(mine, name, "prepare", { task: "train", way, least_s: BLOCK_S });
+    report(mine, { is: "prepared", device: name, way, first_s, steps });
+    return { way, steps, step_s };
   }
 
-  async function trained(mine, name, way, steps, pair) {
-    const { block_s, losses } = await block(mine, name, "train", steps);
-    report(mine, { is: "block", device: name, way, steps, block_s, pair });
+  async function trained(mine, name, asked, pair) {
+    const { way, block_s, losses } = await block(mine, name, { task: "train", ...asked });
+    report(mine, { is: "block", device: name, way, steps: asked.steps, block_s, pair });
     if (pair < 0) return block_s;
     const curve = (curves[name] ??= { at_s: 0, points: [] });
     const parts = Math.min(8, losses.length);
@@ -247,6 +268,15 @@ function render({ model, el }) {
   // One device after the other, in random order within each pair: what the machine does meanwhile meets both alike.
   async function pairs(mine, ready) {
     stage(mine, "training");
+    const unlessItFails = async (name, act) => {
+      try {
+        await act(ready[name]);
+      } catch (failure) {
+        failed(mine, failure, name, ready[name].way);
+        delete ready[name];
+      }
+    };
+    for (const name of Object.keys(ready)) await unlessItFails(name, () => load(mine, name)); // anew: preparing has trained it
     const began = performance.now();
     let evaluated = 0;
     for (let pair = 0; pair < PAIRS.most; pair++) {
@@ -254,52 +284,44 @@ function render({ model, el }) {
       if (pair >= PAIRS.least && passed_s > PAIRS.for_s) break;
       const order = Object.keys(ready);
       if (Math.random() < 0.5) order.reverse();
-      for (const name of order) {
-        try {
-          await trained(mine, name, name === "gpu" ? mine.way : "", ready[name], pair);
-        } catch (failure) {
-          failed(mine, failure, name, name === "gpu" ? mine.way : "");
-          delete ready[name];
-        }
-      }
+      for (const name of order)
+        await unlessItFails(name, ({ way, steps }) => trained(mine, name, { way, steps }, pair));
       if (!Object.keys(ready).length) return;
       if (performance.now() - evaluated > 1000 || pair + 1 === PAIRS.most) {
         evaluated = performance.now();
-        for (const name of Object.keys(ready)) await evaluate(mine, name);
+        for (const name of Object.keys(ready)) await evaluate(mine, name, ready[name].way);
       }
     }
-    for (const name of Object.keys(ready)) await evaluate(mine, name);
+    for (const name of Object.keys(ready)) await evaluate(mine, name, ready[name].way);
   }
 
-  async function evaluate(mine, name) {
+  async function evaluate(mine, name, way) {
     try {
-      expectable(mine, name, mine.evaluation_flops, LONGEST_STEP_S);
+      expectable(name, way, mine.evaluation_flops);
       report(mine, { is: "evaluated", device: name, train_s: curves[name]?.at_s ?? 0, ...(await ask(mine, name, "evaluate")) });
     } catch (failure) {
       if (failure.kind !== "too slow") failed(mine, failure, name);
     }
   }
 
-  // The other ways of launching, in turns with the chosen one.
-  async function otherWays(mine) {
-    stage(mine, "ways");
+  // The other ways of a device, in turns with the one that was compared.
+  async function otherWays(mine, name) {
     const steps = {};
-    for (const way of mine.ways) {
+    for (const way of name === "gpu" ? mine.ways : CPU_WAYS) {
       try {
-        expectable(mine, "gpu", mine.program.flops, LONGEST_STEP_S);
-        await load(mine, "gpu");
-        steps[way] = await prepare(mine, "gpu", way);
+        expectable(name, way, mine.program.flops);
+        await load(mine, name);
+        ({ steps: steps[way] } = await prepare(mine, name, way));
       } catch (failure) {
-        failed(mine, failure, "gpu", way);
+        failed(mine, failure, name, way);
       }
     }
     for (let round = 0; round < OTHER_ROUNDS; round++)
       for (const way of Object.keys(steps)) {
         try {
-          await ask(mine, "gpu", "prepare", { task: "train", way, least_s: 0 });
-          await trained(mine, "gpu", way, steps[way], -1 - round);
+          await trained(mine, name, { way, steps: steps[way] }, -1 - round);
         } catch (failure) {
-          failed(mine, failure, "gpu", way);
+          failed(mine, failure, name, way);
           delete steps[way];
         }
       }
@@ -308,7 +330,7 @@ function render({ model, el }) {
   // What launching alone costs: as many operations as a step has, each with nothing to do, in each way of launching.
   async function empties(mine) {
     for (const name of Object.keys(devices))
-      for (const way of name === "gpu" ? mine.ways : [""])
+      for (const way of name === "gpu" ? mine.ways : [mine.cpuWay])
         await rounds(mine, [name], { of: "empty", way, size: 1 }, { task: "alone", program: mine.empty, way }, SHORT_ROUNDS);
   }
 
@@ -322,7 +344,8 @@ function render({ model, el }) {
     const [steps, found] = [{}, {}];
     for (const name of names) {
       try {
-        ({ steps: steps[name] } = await ask(mine, name, "prepare", { ...asked, least_s: SHORT_BLOCK_S }));
+        const way = asked.way ?? devices[name]?.productWay;
+        ({ steps: steps[name] } = await ask(mine, name, "prepare", { ...asked, way, least_s: SHORT_BLOCK_S }));
         found[name] = [];
       } catch (failure) {
         failed(mine, failure, name, about.of === "empty" ? about.way : "");
@@ -331,7 +354,7 @@ function render({ model, el }) {
     for (let round = 0; round < n; round++)
       for (const name of Object.keys(found)) {
         try {
-          const { block_s } = await block(mine, name, asked.task, steps[name]);
+          const { block_s } = await block(mine, name, { task: asked.task, steps: steps[name] });
           report(mine, { is: "figure", ...about, device: name, steps: steps[name], block_s, round });
           found[name].push(block_s / steps[name]);
         } catch (failure) {
@@ -359,8 +382,7 @@ function render({ model, el }) {
         } else names.push(name);
       }
       if (!names.length) continue;
-      const way = "waiting_after_each_operation";
-      const found = await rounds(mine, names, { of: "product", way, size: n }, { task: "alone", program, way }, SIZE_ROUNDS);
+      const found = await rounds(mine, names, { of: "product", way: "", size: n }, { task: "alone", program }, SIZE_ROUNDS);
       for (const name of Object.keys(found)) {
         last[name] = { s: found[name], flops: program.flops };
         (points[name] ??= []).push({ n, s: found[name] });
@@ -385,17 +407,23 @@ function render({ model, el }) {
       if (lost) report(job, lost);
       const ready = {};
       for (const name of Object.keys(devices)) {
-        const way = name === "gpu" ? mine.way : "";
-        try {
-          expectable(mine, name, mine.program.flops, LONGEST_STEP_S);
-          await load(mine, name);
-          ready[name] = await prepare(mine, name, way);
-        } catch (failure) {
-          failed(mine, failure, name, way);
+        if (!devices[name].flopsPerS && mine.program.flops > FEW_FLOPS) await pace(name);
+        for (const way of name === "gpu" ? [mine.way] : CPU_WAYS) {
+          if (clearlySlower(name, way)) continue; // it has its turn among the other ways
+          try {
+            expectable(name, way, mine.program.flops);
+            await load(mine, name);
+            const found = await prepare(mine, name, way);
+            if (!ready[name] || found.step_s < ready[name].step_s) ready[name] = found; // of the processor, the faster
+          } catch (failure) {
+            failed(mine, failure, name, way);
+          }
         }
       }
+      mine.cpuWay = ready.cpu?.way ?? CPU_WAYS[0];
       await pairs(mine, ready);
-      if (devices.gpu) await otherWays(mine);
+      stage(mine, "ways");
+      for (const name of Object.keys(devices)) await otherWays(mine, name);
       if (mine.sizes) {
         await products(mine);
         await copies(mine);
@@ -455,6 +483,7 @@ function render({ model, el }) {
     const labels = model.get("told").labels ?? {};
     const colorOf = (name) => (name === "cpu" ? colors.cpu : labels.software ? colors.software : colors.gpu);
     drawRace(race, curves, labels, colorOf);
+    if (!seen && (seen = Object.keys(curves).length > 0)) performance.mark("first figure"); // for `make bench BENCH=webgpu`
     drawSizes(sizes, points, labels, colorOf, model.get("told").border ?? 0);
   }
 
@@ -480,15 +509,8 @@ function reader() {
   try {
     return (localStorage.your_gpu ??= String(Math.random()).slice(2)).slice(0, 100);
   } catch {
-    return ""; // a browser that keeps nothing
+    return String(Math.random()).slice(2); // a browser that keeps nothing is another one each time
   }
-}
-
-function joined(parts) {
-  const all = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
-  let at = 0;
-  for (const part of parts) all.set(part, (at += part.length) - part.length);
-  return all;
 }
 
 function median(values) {

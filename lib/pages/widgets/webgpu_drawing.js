@@ -45,19 +45,22 @@ function line({ pen }, places, color, dashed) {
   pen.setLineDash([]);
 }
 
-const seconds = (s) => (s < 1e-3 ? `${+(s * 1e6).toPrecision(2)} μs` : s < 1 ? `${+(s * 1e3).toPrecision(2)} ms` : `${+s.toPrecision(2)} s`);
+const seconds = (exact) => {
+  const s = +exact.toPrecision(2); // before the unit is chosen: 0.9996 ms are 1 ms
+  return s < 1e-3 ? `${+(s * 1e6).toPrecision(2)} μs` : s < 1 ? `${+(s * 1e3).toPrecision(2)} ms` : `${s.toLocaleString("en")} s`;
+};
 
-// Names of the lines, one below the other in the lower corner that stays free: the left or the right one.
+// Names of the lines, one below the other in the left corner that stays free: the lower or the upper one.
 function names(frame, labels, shown, colorOf, corner) {
-  const { pen, width, ink } = frame;
-  const [end, inwards] = corner === "left" ? [LEFT + 8, 1] : [width - RIGHT, -1];
+  const { pen, ink } = frame;
+  const end = LEFT + 8;
   pen.textBaseline = "middle";
-  pen.textAlign = corner;
+  pen.textAlign = "left";
   shown.forEach((name, index) => {
-    const at = HEIGHT - BOTTOM - 12 - 16 * index;
+    const at = corner === "lower" ? HEIGHT - BOTTOM - 12 - 16 * index : TOP + 12 + 16 * index;
     pen.fillStyle = ink;
-    pen.fillText(labels[name] ?? name, end + 28 * inwards, at);
-    line(frame, [[end, at], [end + 22 * inwards, at]], colorOf(name), name === "gpu" && labels.software);
+    pen.fillText(labels[name] ?? name, end + 28, at);
+    line(frame, [[end, at], [end + 22, at]], colorOf(name), name === "gpu" && labels.software);
   });
 }
 
@@ -87,7 +90,7 @@ function drawRace(canvas, curves, labels, colorOf) {
     frame.pen.arc(px, py, 3.5, 0, 7);
     frame.pen.fill();
   }
-  names(frame, labels, shown, colorOf, "left");
+  names(frame, labels, shown, colorOf, "lower");
 }
 
 function drawSizes(canvas, points, labels, colorOf, border) {
@@ -119,5 +122,5 @@ function drawSizes(canvas, points, labels, colorOf, border) {
       predicted ? frame.pen.stroke() : frame.pen.fill();
     }
   }
-  names(frame, labels, Object.keys(points), colorOf, "right");
+  names(frame, labels, Object.keys(points), colorOf, "upper");
 }

@@ -1,7 +1,10 @@
 // Executes the same programs on the reader's processor: each kernel of `lib/backends/webgpu/*.wgsl` once more, on typed
-// arrays. Runs in a worker, on one core. Sums are of float64, and results are rounded to float32.
+// arrays. Runs in a worker, on one core. There are two ways, which differ in their products, where a step's time goes:
+// `javascript`, without vectors, sums in float64 and rounds results to float32; `simd` is `webgpu_simd.wat`.
 const [STORE, RELU, RELU_GRADIENT, DESCEND] = [0, 1, 2, 3];
 const SPAN = 4; // rows and columns of a result that are computed at once, in registers
+// `SIMD`, which the server puts above this script: that file, assembled, in base 64.
+const PAGE_BYTES = 2 ** 16; // of WebAssembly's memory
 
 class Device {
   static async open(kernels) {
@@ -13,10 +16,26 @@ class Device {
     return { pixels: asFloats(pixels), labels: Uint32Array.from(labels) };
   }
 
+  // The way of an evaluation, for a training in this way.
+  evaluatedBy(way) {
+    return way;
+  }
+
   async copy(numbers) {
     if (!(this.copied?.length >= numbers.length)) this.copied = new Float32Array(numbers.length);
     this.copied.set(numbers);
     numbers.set(this.copied.subarray(0, numbers.length));
+  }
+
+  // The module of the way `simd`, compiled when it is first asked for.
+  async simd() {
+    if (!self.WebAssembly) throw new Failure("no WebAssembly");
+    const bytes = Uint8Array.from(atob(SIMD), (character) => character.charCodeAt(0));
+    try {
+      return (this.compiled ??= await WebAssembly.compile(bytes));
+    } catch (error) {
+      throw new Failure("no WebAssembly", error.message);
+    }
   }
 
   async execution(program, images, mostSteps) {
@@ -26,13 +45,27 @@ class Device {
       return { ...named, has: (field) => named[field] !== nothing, run: KERNELS[kernel] };
     });
     const one = new Execution();
+    const [memory, shared] = memoryOf(program.memory_bytes + scratchBytes(operations));
     return Object.assign(one, {
-      program, images, operations,
-      memory: new Float32Array(program.memory_bytes / 4),
+      device: this, program, images, operations, shared,
+      memory: new Float32Array(memory, 0, program.memory_bytes / 4),
       found: new Float32Array(2 * mostSteps),
-      starts: [0], done: 0,
+      starts: [0], done: 0, multiply: product,
     });
   }
+}
+
+// Bytes that both ways can reach; without WebAssembly, that JavaScript can.
+function memoryOf(bytes) {
+  if (!self.WebAssembly) return [new ArrayBuffer(bytes), null];
+  const shared = new WebAssembly.Memory({ initial: Math.ceil(bytes / PAGE_BYTES) });
+  return [shared.buffer, shared];
+}
+
+// What the largest product of `webgpu_simd.wat` needs behind a program's memory.
+function scratchBytes(operations) {
+  const products = operations.filter(({ run }) => run === KERNELS.product || run === KERNELS.product_and_loss);
+  return Math.max(0, ...products.map(({ rows, inner }) => 176 + 32 * inner + 16 * inner * Math.ceil(rows / 4)));
 }
 
 class Execution {
@@ -61,17 +94,37 @@ class Execution {
     this.memory.set(other.memory.subarray(0, this.program.parameter_bytes / 4));
   }
 
-  // There is nothing to launch: all ways are the same.
-  async way() {
+  // There is nothing to launch: what differs is how products are computed.
+  async way(name) {
+    const multiply = name === "simd" ? await this.withVectors() : product;
     return async (n) => {
+      this.multiply = multiply;
       for (let step = 0; step < n; step++) for (const operation of this.operations) operation.run(this, operation);
+    };
+  }
+
+  async withVectors() {
+    const module = await this.device.simd();
+    const imports = { program: { memory: this.shared, scratch: this.program.memory_bytes } };
+    const { exports } = await WebAssembly.instantiate(module, imports);
+    return (_, o) => {
+      const at = (field) => (o.has(field) ? 4 * o[field] : -1);
+      exports.product(
+        o.rows, o.columns, o.inner,
+        at("left"), at("left_by_row"), at("left_by_column"), at("right"), at("right_by_row"), at("right_by_column"),
+        o.has("row_of_ones") ? o.row_of_ones : -1, at("biases"), at("result"), o.ending, at("mask"), at("rate"),
+      );
     };
   }
 
   destroy() {}
 }
 
-const KERNELS = { batch, product, product_and_loss, elements, loss, end };
+const KERNELS = { batch, product: multiplied, product_and_loss, elements, loss, end };
+
+function multiplied(execution, o) {
+  execution.multiply(execution, o);
+}
 
 function batch({ memory, images, starts, done }, o) {
   const first = starts[done] * PIXELS;
@@ -138,7 +191,7 @@ function multiplyTile(left, l, right, r, inner, sums) {
 }
 
 function product_and_loss(execution, o) {
-  product(execution, o);
+  multiplied(execution, o);
   loss(execution, o);
 }
 

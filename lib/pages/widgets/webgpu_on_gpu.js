@@ -118,6 +118,11 @@ class Device {
     };
   }
 
+  // The way of an evaluation, for a training in whichever way.
+  evaluatedBy() {
+    return "one_submission";
+  }
+
   // There and back, of an array of numbers.
   async copy(numbers) {
     this.copied ??= await this.buffer(16);
@@ -131,19 +136,32 @@ class Device {
 
   async execution(program, images, mostSteps) {
     const one = new Execution();
-    Object.assign(one, { device: this, program });
-    one.memory = await this.buffer(program.memory_bytes);
-    one.scheduled = await this.buffer(4 * (1 + mostSteps));
-    one.found = await this.buffer(8 * mostSteps);
+    Object.assign(one, { device: this, program, buffers: [] });
+    try {
+      await this.fill(one, images, mostSteps);
+    } catch (failure) {
+      one.destroy(); // what was allocated before it
+      throw failure;
+    }
+    return one;
+  }
+
+  async fill(one, images, mostSteps) {
+    const { program, buffers } = one;
+    const buffer = async (...asked) => {
+      buffers.push(await this.buffer(...asked));
+      return buffers.at(-1);
+    };
+    one.memory = await buffer(program.memory_bytes);
+    one.scheduled = await buffer(4 * (1 + mostSteps));
+    one.found = await buffer(8 * mostSteps);
     const words = new Uint32Array((program.operations.length * this.kernels.operation_bytes) / 4);
     program.operations.forEach(({ words: some }, index) => words.set(some, (index * this.kernels.operation_bytes) / 4));
-    const operations = await this.buffer(words, GPUBufferUsage.STORAGE | GPUBufferUsage.UNIFORM);
-    one.nSteps = await this.buffer(16, GPUBufferUsage.UNIFORM);
+    const operations = await buffer(words, GPUBufferUsage.STORAGE | GPUBufferUsage.UNIFORM);
+    one.nSteps = await buffer(16, GPUBufferUsage.UNIFORM);
     one.sharedGroup = this.group(this.shared, [one.memory, images.low, images.high, images.labels, one.scheduled, one.found]);
     one.oneGroup = this.group(this.oneOperation, [operations], this.kernels.operation_bytes);
     one.allGroup = this.group(this.allOperations, [operations, one.nSteps]);
-    one.buffers = [one.memory, one.scheduled, one.found, operations, one.nSteps];
-    return one;
   }
 }
 
@@ -176,9 +194,9 @@ class Execution {
 
   // Compiles what a way of launching needs, and returns the launching of n steps, which ends when they are done.
   async way(name) {
-    const pipelines = {};
     const kernels = name === "one_kernel" ? ["steps"] : this.program.operations.map(({ kernel }) => kernel);
-    for (const kernel of new Set(kernels)) pipelines[kernel] = await this.device.pipeline(kernel);
+    const compiled = [...new Set(kernels)].map(async (kernel) => [kernel, await this.device.pipeline(kernel)]);
+    const pipelines = Object.fromEntries(await Promise.all(compiled));
     const launch = (pass, index) => {
       pass.setPipeline(pipelines[this.program.operations[index].kernel]);
       pass.setBindGroup(1, this.oneGroup, [index * this.device.kernels.operation_bytes]);

@@ -18,6 +18,13 @@ function asFloats(pixels) {
   return floats;
 }
 
+function joined(some) {
+  const all = new Uint8Array(some.reduce((length, { length: more }) => length + more, 0));
+  let at = 0;
+  for (const one of some) all.set(one, (at += one.length) - one.length);
+  return all;
+}
+
 const nowS = () => performance.now() / 1000;
 
 // The smallest difference that the clock shows: browsers round it, so that pages cannot spy on one another.
@@ -33,6 +40,8 @@ function resolutionS() {
 }
 
 let device, images, sample, clockS;
+let noImages = null; // why the device holds none
+let parts = []; // of the images, until all have come
 let training = null;
 const tasks = {}; // by name: `launch` makes so many steps and waits; `before` and `after` are not timed
 
@@ -53,19 +62,35 @@ const asks = {
     return { facts: device.facts, clock_s: clockS };
   },
 
-  // What is trained on, and the `sample` that it is evaluated on.
-  async images({ pixels, labels, sample: few }) {
-    images = await device.images(pixels, labels);
-    sample = { ...(await device.images(few.pixels, few.labels)), n: few.labels.length };
+  // A part of what is trained on, or the `sample` that it is evaluated on.
+  async part(part) {
+    parts.push(part);
+  },
+
+  // All parts have come.
+  async images() {
+    noImages = null;
+    try {
+      const [[few], all] = [parts.filter((part) => part.sample), parts.filter((part) => !part.sample)];
+      parts = [];
+      images = await device.images(joined(all.map(({ pixels }) => pixels)), joined(all.map(({ labels }) => labels)));
+      sample = { ...(await device.images(few.pixels, few.labels)), n: few.labels.length };
+    } catch (failure) {
+      throw (noImages = failure); // each training will say it
+    }
   },
 
   // A training from its beginning. `starts`: the first image of each batch, from the first one on again after the last.
   async train({ program, evaluation, slice, parameters, rate, starts }) {
     for (const one of [training?.execution, training?.evaluation]) one?.destroy();
     training = null;
+    if (noImages) throw noImages;
     const execution = await device.execution(program, images, MOST_STEPS);
-    const evaluating = await device.execution(evaluation, sample, sample.n / slice);
-    training = { execution, evaluation: evaluating, slice, starts, at: 0, losses: [] };
+    const evaluating = await device.execution(evaluation, sample, sample.n / slice).catch((failure) => {
+      execution.destroy();
+      throw failure;
+    });
+    training = { execution, evaluation: evaluating, slice, starts, at: 0, losses: [], launches: {} };
     execution.write("rate", Float32Array.of(rate));
     let at = 0;
     for (const [name, { shape }] of layers()) execution.write(name, parameters.subarray(at, (at += shape[0] * shape[1])));
@@ -74,8 +99,7 @@ const asks = {
   // Compiles what a task needs; then finds how many steps of it make a block, by making some, unless `least_s` is 0.
   async prepare({ task, least_s, way, program, bytes }) {
     if (task === "train") {
-      const after = async (steps) => { training.losses.push(...(await losses(steps))); };
-      tasks.train = { before: schedule, launch: await training.execution.way(way), after };
+      await trainBy(way);
     } else if (task === "copy") {
       const numbers = new Float32Array(bytes / 4).fill(1);
       tasks.copy = { launch: async (n) => { for (let copy = 0; copy < n; copy++) await device.copy(numbers); } };
@@ -87,7 +111,7 @@ const asks = {
         execution.write(name, new Float32Array(shape[0] * shape[1]).fill(0.5));
       tasks.alone = { execution, launch: await execution.way(way) };
     }
-    if (!least_s) return { first_s: 0, steps: 0 };
+    if (!least_s) return { first_s: 0, steps: 0, step_s: 0 };
     const wanted = Math.max(least_s, CLOCKS_OF_A_BLOCK * clockS);
     const first_s = await timed(tasks[task], 1);
     for (const began = nowS(); nowS() - began < WARM_UP_S; ) await timed(tasks[task], 1);
@@ -95,23 +119,24 @@ const asks = {
       const took = await timed(tasks[task], steps);
       if (took < wanted / 2 && steps < MOST_STEPS) continue;
       const enough = Math.round((steps * wanted) / Math.max(took, clockS));
-      return { first_s, steps: Math.min(MOST_STEPS, Math.max(1, enough)) };
+      return { first_s, steps: Math.min(MOST_STEPS, Math.max(1, enough)), step_s: took / steps };
     }
   },
 
-  async block({ task, steps }) {
-    const block_s = await timed(tasks[task], steps);
-    if (task !== "train") return { block_s };
-    const found = Float32Array.from(training.losses.splice(0)); // with those of the steps before the first block
-    return { block_s, losses: found };
+  // A block of a training says which way it was made in.
+  async block({ task, steps, way }) {
+    if (task !== "train") return { block_s: await timed(tasks[task], steps) };
+    await trainBy(way);
+    const block_s = await timed(tasks.train, steps);
+    return { way: training.way, block_s, losses: Float32Array.from(training.losses.splice(0)) };
   },
 
   async evaluate() {
-    const { evaluation, execution, slice } = training;
+    const { evaluation, execution, slice, way } = training;
     const n = sample.n / slice;
     evaluation.copyParameters(execution);
     await evaluation.schedule(Array.from({ length: n }, (_, index) => index * slice));
-    await (await evaluation.way("one_submission"))(n);
+    await (await evaluation.way(device.evaluatedBy(way)))(n);
     const found = await evaluation.results(n);
     const sum = (which) => found.reduce((total, value, index) => total + (index % 2 === which ? value : 0), 0);
     return { loss: sum(0) / n, accuracy: sum(1) / sample.n };
@@ -126,6 +151,14 @@ const asks = {
 };
 
 const layers = () => Object.entries(training.execution.program.regions).filter(([name]) => name.startsWith("layer "));
+
+// The training goes on in this way, which is compiled when it is first asked for.
+async function trainBy(way) {
+  const launch = (training.launches[way] ??= await training.execution.way(way));
+  const after = async (steps) => { training.losses.push(...(await losses(steps))); };
+  training.way = way;
+  tasks.train = { before: schedule, launch, after };
+}
 
 async function schedule(steps) {
   const { starts, at } = training;

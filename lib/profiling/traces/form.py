@@ -17,7 +17,7 @@ import numpy as np
 from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, TRANSFER, computes
 
 FORMAT = "less-overhead trace"
-ROLES = ("python", "host", "device")  # of a lane: the thread of the Python program, another thread, a stream of a card
+ROLES = ("python", "host", "device")  # of a lane: the thread of the Python program, another thread, a queue of a device
 
 MAX_ROWS = 4_000_000  # that are collected, in 40 bytes each
 MAX_KEPT = 20_000  # that are drawn from
@@ -118,7 +118,7 @@ class Trace:
 
     @property
     def has_device(self) -> bool:
-        """Whether a stream of a graphics card is among the lanes."""
+        """Whether a queue of a device, such as a stream of a graphics card, is among the lanes."""
         return any(lane.role == "device" for lane in self.lanes)
 
     @property

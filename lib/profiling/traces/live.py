@@ -1,4 +1,4 @@
-"""A training of this machine under its library's own profiler, in the library's worker."""
+"""A training of this machine under its library's own profiler, or under ours of WebGPU, in the library's worker."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +9,7 @@ from lib.backends.base import Epoch, Event, Steps
 from lib.backends.registry import BACKENDS, load_train
 from lib.profiling.harness import Row, Subject
 from lib.profiling.request import PLAIN, PROFILED, NotMeasured
+from lib.profiling.traces.form import written
 from lib.timing.measurement import Ended, Measurement
 
 # Of each short epoch, and at most what is profiled: more than fit into a chunk where steps are Keras', so that one is
@@ -22,7 +23,8 @@ HELD = (
     " and press “Profile now” again"
 )
 
-Profiler = Callable[[str], Callable[[], object]]  # starts it with a folder; what is returned ends it and writes
+# Starts it with a folder and the device; what is returned ends it and writes.
+Profiler = Callable[[str, str], Callable[[], object]]
 
 
 def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
@@ -56,7 +58,7 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
             _settle(events, steps, epoch_steps)
             yield None
         _past_the_beginning(events, epoch_steps)
-        end = start(folder)
+        end = start(folder, subject.device)
         try:
             profiled = _next(events)
         finally:
@@ -69,7 +71,7 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
 
 def _library(backend: str) -> str:
     """The library whose profiler sees the backend's work."""
-    return next((name for name in ("tensorflow", "torch", "jax") if name in BACKENDS[backend].needs), "")
+    return next((name for name in ("tensorflow", "torch", "jax", "wgpu") if name in BACKENDS[backend].needs), "")
 
 
 def _events(backend: str, subject: Subject) -> Iterator[Event]:
@@ -107,7 +109,7 @@ def _past_the_beginning(events: Iterator[Event], epoch_steps: int) -> None:
     _settle(events, chunk, epoch_steps)
 
 
-def _with_jax(folder: str) -> Callable[[], object]:
+def _with_jax(folder: str, _device: str) -> Callable[[], object]:
     import jax
 
     options = jax.profiler.ProfileOptions()
@@ -119,7 +121,7 @@ def _with_jax(folder: str) -> Callable[[], object]:
     return jax.profiler.stop_trace
 
 
-def _with_tensorflow(folder: str) -> Callable[[], object]:
+def _with_tensorflow(folder: str, _device: str) -> Callable[[], object]:
     import tensorflow as tf
 
     options = tf.profiler.experimental.ProfilerOptions(python_tracer_level=0)
@@ -130,7 +132,7 @@ def _with_tensorflow(folder: str) -> Callable[[], object]:
     return tf.profiler.experimental.stop
 
 
-def _with_torch(folder: str) -> Callable[[], object]:
+def _with_torch(folder: str, _device: str) -> Callable[[], object]:
     import torch  # pyright: ignore[reportMissingImports]
     from torch._C._profiler import _ExperimentalConfig  # pyright: ignore[reportMissingImports]
 
@@ -147,4 +149,17 @@ def _with_torch(folder: str) -> Callable[[], object]:
     return end
 
 
-_PROFILERS: dict[str, Profiler] = {"jax": _with_jax, "tensorflow": _with_tensorflow, "torch": _with_torch}
+def _with_webgpu(folder: str, device: str) -> Callable[[], object]:
+    from lib.backends.webgpu.execution import gpu
+    from lib.profiling.traces.webgpu import Recorder
+
+    recorder = Recorder(gpu(device), device)
+    return lambda: (Path(folder) / "trace.json").write_text(written(recorder.trace()))
+
+
+_PROFILERS: dict[str, Profiler] = {
+    "jax": _with_jax,
+    "tensorflow": _with_tensorflow,
+    "torch": _with_torch,
+    "wgpu": _with_webgpu,
+}

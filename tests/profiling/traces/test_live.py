@@ -6,21 +6,32 @@ import pytest
 
 from lib.backends.base import Epoch, Steps, no_parameters
 from lib.backends.registry import Runtime, unavailable
+from lib.hardware.webgpu import SOFTWARE
 from lib.profiling.harness import Subject
 from lib.profiling.request import PLAIN, PROFILED, Examination, NotMeasured
 from lib.profiling.run import examine
 from lib.profiling.traces import live, reading
 from lib.spec import Network
+from tests.software_adapter import needs_software_adapter
 
 NETWORK = Network((16,))
 
 
-@pytest.mark.parametrize("backend", ["jax-step", "jax-epoch", "torch"])
-def test_the_profile_is_of_the_steps_that_are_told(small_data, tmp_path, backend):
-    if unavailable(Runtime(backend)) is not None:
+@pytest.mark.parametrize(
+    ("backend", "device"),
+    [
+        ("jax-step", "cpu"),
+        ("jax-epoch", "cpu"),
+        ("torch", "cpu"),
+        pytest.param("webgpu-step", SOFTWARE, marks=needs_software_adapter),
+        pytest.param("webgpu-chunk", SOFTWARE, marks=needs_software_adapter),
+    ],
+)
+def test_the_profile_is_of_the_steps_that_are_told(small_data, tmp_path, backend, device):
+    if device == "cpu" and unavailable(Runtime(backend)) is not None:
         pytest.skip(f"{backend} is not installed")
     asked = Examination("trace", NETWORK, 32, folder=str(tmp_path))
-    rows = {row[0]: row[1] for row in examine(backend, "cpu", asked, small_data) if row is not None}
+    rows = {row[0]: row[1] for row in examine(backend, device, asked, small_data) if row is not None}
     assert set(rows) == {PLAIN, PROFILED}
     steps = rows[PROFILED].steps_per_block
     assert 1 <= steps <= 20, "an epoch of the small data has 20 steps"
@@ -32,7 +43,11 @@ def test_the_profile_is_of_the_steps_that_are_told(small_data, tmp_path, backend
         assert "PjitFunction(evaluate)" not in counts, "evaluation is left out"
     if backend == "torch":
         assert counts["Optimizer.step#SGD.step"] == steps
-    assert any(call.kind == "kernel" for call in trace.calls)
+    if backend == "webgpu-step":
+        assert counts["encode commands"] == steps
+        assert counts.get("batch of images", 0) in (0, steps), "where the adapter has timestamps"
+    if device == "cpu":
+        assert any(call.kind == "kernel" for call in trace.calls)
 
 
 def test_a_profiler_that_another_holds_is_told_in_a_sentence(small_data, tmp_path):
@@ -84,7 +99,7 @@ def test_what_begins_an_epoch_is_not_profiled_where_it_has_several_chunks(
                 yield Steps(0, first, np.ones(end - first, np.float32), 0.2)
             yield Epoch(0, n, 1.0, 0.5, 0.2, 0.1, no_parameters)
 
-    def start(_folder):
+    def start(_folder, _device):
         at_start.append(len(asked))
         return lambda: None
 

@@ -39,23 +39,26 @@ def test_each_format_is_told_by_its_content(tmp_path):
             assert reading.reader_of(head[: reading.HEAD]) is reader
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"", "it is empty"),
-        (b" \n", "it is empty"),
-        (zipped(), "looks like a ZIP archive"),
-        (b"<!DOCTYPE html>", "looks like a page of HTML"),
-        (b"\x89PNG\r\n", "looks like a picture"),
-        (b"%PDF-1.7", "looks like a PDF"),
-        (b"\x00\x01\x02" * 50, "a binary file of another kind"),
-        (b"hello", "no report of nsys stats"),
-        (b'"a string"', "no report of nsys stats"),
-        (gzip.compress(b"hello"), "it is gzipped, and what it holds is no JSON"),
-        (gzip.compress(b"SQLite format 3\0" + bytes(4096)), "it is gzipped, and what it holds is no JSON"),
-        (gzip.compress(b'{"traceEvents": [' + b"[" * 500_000), "nested too deeply"),
-    ],
-)
+NO_TRACES = {  # by names: a test is told by its parameters, and packed bytes hold the time at which they were made
+    "empty": (b"", "it is empty"),
+    "blank": (b" \n", "it is empty"),
+    "zip": (zipped(), "looks like a ZIP archive"),
+    "html": (b"<!DOCTYPE html>", "looks like a page of HTML"),
+    "picture": (b"\x89PNG\r\n", "looks like a picture"),
+    "pdf": (b"%PDF-1.7", "looks like a PDF"),
+    "binary": (b"\x00\x01\x02" * 50, "a binary file of another kind"),
+    "text": (b"hello", "no report of nsys stats"),
+    "string": (b'"a string"', "no report of nsys stats"),
+    "gzipped text": (gzip.compress(b"hello"), "it is gzipped, and what it holds is no JSON"),
+    "gzipped database": (
+        gzip.compress(b"SQLite format 3\0" + bytes(4096)),
+        "it is gzipped, and what it holds is no JSON",
+    ),
+    "nested": (gzip.compress(b'{"traceEvents": [' + b"[" * 500_000), "nested too deeply"),
+}
+
+
+@pytest.mark.parametrize(("content", "why"), NO_TRACES.values(), ids=NO_TRACES)
 def test_what_is_no_trace_is_refused_by_what_it_looks_like(tmp_path, content, why):
     path = tmp_path / "trace.json"
     path.write_bytes(content)
