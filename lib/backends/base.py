@@ -48,6 +48,11 @@ class Steps:
     losses: np.ndarray
     train_s: float
 
+    @property
+    def first(self) -> tuple[int, int]:
+        """Epoch and step that they begin with: the same for all networks of a stack."""
+        return self.epoch, self.first_step
+
 
 @dataclass(frozen=True)
 class Epoch:

@@ -29,15 +29,21 @@ OLDEST_WITH_TF32 = 8.0  # compute capability, Ampere; bfloat16 too (NVIDIA, CUDA
 
 
 @dataclass(frozen=True)
-class Backend:
+class Trainer:
+    """What trains, as the rows of results name it."""
+
+    key: str
+    label: str
+    color: str  # the same on every page; distinguishable without red-green vision, on light and dark
+
+
+@dataclass(frozen=True)
+class Backend(Trainer):
     """A library, and the way in which it is asked to train.
 
     Backends with the same `worker` use the same library and share a process.
     """
 
-    key: str
-    label: str
-    color: str  # the same on every page; distinguishable without red-green vision, on light and dark
     worker: str
     module: str
     function: str
@@ -237,6 +243,19 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
     }
 )
 
+# What trains on the processor of a reader's browser (`lib.experiments.your_gpu`). No worker of this program does: these
+# have rows wherever machines are shown, and nowhere else. On its GPU a browser trains as WebGPU's backends do.
+IN_A_BROWSER: Mapping[str, Trainer] = MappingProxyType(
+    {
+        trainer.key: trainer
+        for trainer in (
+            Trainer("wasm-simd", "WebAssembly SIMD on one core", "#8a7d5a"),
+            Trainer("javascript", "JavaScript on one core", "#128a8a"),
+        )
+    }
+)
+TRAINERS: Mapping[str, Trainer] = MappingProxyType({**BACKENDS, **IN_A_BROWSER})
+
 DEFAULT = "jax-epoch"
 _WHERE = {"cpu": "", "gpu": ", GPU"} | {kind: f", {words}" for kind, words in webgpu.KINDS.items()}
 INSTALL_AGAIN = "run `make install` again, which adds it"
@@ -244,22 +263,24 @@ INSTALL_AGAIN = "run `make install` again, which adds it"
 
 @dataclass(frozen=True, order=True)
 class Runtime:
-    """A backend on a device, which runs a training, and the precision of its products there."""
+    """A backend on a device, which runs a training, and the precision of its products there; or what a browser has."""
 
     backend: str = DEFAULT
     device: str = "cpu"
     precision: str = PRECISIONS[0]
 
     def __post_init__(self) -> None:
-        if self.backend not in BACKENDS:
+        if self.backend not in TRAINERS:
             raise ValueError(
-                f"backend: expected one of {', '.join(BACKENDS)}, got {self.backend!r}; choose one of these"
+                f"backend: expected one of {', '.join(TRAINERS)}, got {self.backend!r}; choose one of these"
             )
         if self.device not in ALL_DEVICES:
             raise ValueError(
                 f"device: expected {' or '.join(DEVICES)}, or {', '.join(ADAPTERS)} for WebGPU, got {self.device!r};"
                 " choose one of these"
             )
+        if self.backend in IN_A_BROWSER and self.device != "cpu":
+            raise ValueError(f"device: expected cpu for {self.label}, got {self.device!r}; choose cpu")
         offered = BACKENDS[self.backend].precisions if self.device == "gpu" else PRECISIONS[:1]
         if self.precision not in offered:
             raise ValueError(f"precision: expected {' or '.join(offered)}, got {self.precision!r}; choose one of these")
@@ -269,7 +290,7 @@ class Runtime:
         """Its name for people; float32, in which all are compared, goes without saying."""
         precision = {"tf32": ", TF32"}.get(self.precision, f", {self.precision}")
         rounded = precision if self.precision != PRECISIONS[0] else ""
-        return BACKENDS[self.backend].label + _WHERE[self.device] + rounded
+        return TRAINERS[self.backend].label + _WHERE[self.device] + rounded
 
     @property
     def on_gpu(self) -> bool:
@@ -279,7 +300,7 @@ class Runtime:
     @property
     def place(self) -> tuple[int, int, int]:
         """Its place in a list of runtimes: those on a CPU first, then by precision, then in the order of the table."""
-        return ALL_DEVICES.index(self.device), PRECISIONS.index(self.precision), list(BACKENDS).index(self.backend)
+        return ALL_DEVICES.index(self.device), PRECISIONS.index(self.precision), list(TRAINERS).index(self.backend)
 
     @property
     def address(self) -> str:
@@ -301,7 +322,7 @@ class Runtime:
 
     @property
     def color(self) -> str:
-        return BACKENDS[self.backend].color
+        return TRAINERS[self.backend].color
 
 
 @dataclass(frozen=True)
@@ -335,6 +356,8 @@ def _adapters() -> list[str]:
 
 def unavailable(runtime: Runtime) -> Unavailable | None:
     """Why a runtime cannot run here; None if it can. Looks for modules without importing them."""
+    if runtime.backend in IN_A_BROWSER or runtime.device == webgpu.BROWSER:
+        return Unavailable("only a browser runs it", "open notebooks/your_gpu.py in one")
     backend = BACKENDS[runtime.backend]
     # First, because no installation helps without a GPU.
     if runtime.device == "gpu" and not nvidia_driver_answers():
@@ -371,8 +394,7 @@ def _no_adapter(kind: str) -> Unavailable | None:
     if kind in _adapters():
         return None
     if kind == webgpu.SOFTWARE and not webgpu.software_allowed():
-        reason = "a software adapter computes on the processor, and says nothing of a GPU's speed"
-        return Unavailable(reason, f"set {webgpu.SOFTWARE_ALLOWED}=1 to run it all the same")
+        return Unavailable(webgpu.NO_GPU, f"set {webgpu.SOFTWARE_ALLOWED}=1 to run it all the same")
     others = [adapter.name for adapter in webgpu.adapters() if adapter.kind not in ADAPTERS]
     beside = f", only {', '.join(others)}, of which nobody can say what it is" if others else ""
     reason = f"WebGPU finds no {webgpu.KINDS[kind]} on this machine{beside}"

@@ -1,6 +1,7 @@
 """Background tasks: work in a thread, and waiting for its results. Knows nothing of pages."""
 
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -84,6 +85,7 @@ class Watched(Watchable):
     def __init__(self, state: State) -> None:
         self.changed = threading.Condition()
         self.state, self.version = state, 0
+        self._followers: weakref.WeakSet[Watched] = weakref.WeakSet()
 
     @property
     def now(self) -> "Watched":
@@ -95,10 +97,20 @@ class Watched(Watchable):
         """Whether no more changes come."""
         return self.state.over
 
+    def followed_by(self, other: "Watched") -> None:
+        """Have the other one change whenever this does: who shows several things watches one that follows all.
+
+        It is held weakly, and must not be followed by this one.
+        """
+        self._followers.add(other)
+
     def _tell(self) -> None:
         """Count a change, and wake all who wait. To be called with `changed` held."""
         self.version += 1
         self.changed.notify_all()
+        for follower in list(self._followers):
+            with follower.changed:
+                follower._tell()
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from lib.timing.measurement import Ended
 from lib.workers.messages import CardLost, TrainingFailed, WorkerDied
 
 GIVE_UP_AFTER = 2  # failures of a library on a device, one after another
+_ALL_BUT_THE_CPU = tuple(device for device in ALL_DEVICES if device != "cpu")
 
 T = TypeVar("T")
 Subject = Mapping[str, str | int | float]
@@ -41,16 +42,19 @@ class Attempts:
 
     Args:
         devices: On which a row may fail. On another one an error ends it all.
+        together: What fails together: each runtime by itself, unless said otherwise.
     """
 
-    def __init__(self, devices: Collection[str] = ALL_DEVICES) -> None:
-        self._devices = devices
-        self._in_a_row: dict[Runtime, int] = {}
-        self._given_up: dict[Runtime, str] = {}
+    def __init__(
+        self, devices: Collection[str] = ALL_DEVICES, together: Callable[[Runtime], object] = lambda runtime: runtime
+    ) -> None:
+        self._devices, self._together = devices, together
+        self._in_a_row: dict[object, int] = {}
+        self._given_up: dict[object, str] = {}
 
     def given_up(self, runtime: Runtime) -> str:
         """Why a runtime is not asked again, in a sentence; empty where it is."""
-        return self._given_up.get(runtime, "")
+        return self._given_up.get(self._together(runtime), "")
 
     def row(self, runtime: Runtime, measure: Callable[[], Iterator[T]]) -> Generator[T, None, str]:
         """What `measure` yields; the generator's value is why it failed, in a sentence, empty where it did not.
@@ -69,29 +73,28 @@ class Attempts:
         except (WorkerDied, TrainingFailed) as error:
             if runtime.device not in self._devices:
                 raise
-            why = str(error)
-            self._in_a_row[runtime] = self._in_a_row.get(runtime, 0) + 1
+            why, which = str(error), self._together(runtime)
+            self._in_a_row[which] = self._in_a_row.get(which, 0) + 1
             if isinstance(error, CardLost):
-                self._given_up[runtime] = why
-            elif self._in_a_row[runtime] >= GIVE_UP_AFTER:
-                self._given_up[runtime] = f"not tried any more after {GIVE_UP_AFTER} failures in a row: {why}"
+                self._given_up[which] = why
+            elif self._in_a_row[which] >= GIVE_UP_AFTER:
+                self._given_up[which] = f"not tried any more after {GIVE_UP_AFTER} failures in a row: {why}"
         else:
-            self._in_a_row[runtime] = 0
+            self._in_a_row[self._together(runtime)] = 0
         return why
 
 
 class Marked:
-    """`Attempts` on everything but a CPU: a row that fails is marked, also where its runtime was given up.
-
-    On a CPU an error ends it all, as it concerns the program itself.
+    """`Attempts` whose failed rows are marked, also where their runtime was given up.
 
     Args:
         store: Where the marks go.
+        devices: On which a row may fail. Usually all but a CPU: there an error concerns the program itself.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, devices: Collection[str] = _ALL_BUT_THE_CPU) -> None:
         self._store = store
-        self._attempts = Attempts([device for device in ALL_DEVICES if device != "cpu"])
+        self._attempts = Attempts(devices)
         self._rows: set[tuple] = set()
 
     def row(
@@ -106,7 +109,7 @@ class Marked:
             measure: Called, unless the runtime was given up.
 
         Raises:
-            WorkerDied, TrainingFailed: On a CPU.
+            WorkerDied, TrainingFailed: On a device where no row may fail.
         """
         why = yield from self._attempts.row(runtime, measure)
         if why and (row := (runtime, *sorted(subject.items()))) not in self._rows:

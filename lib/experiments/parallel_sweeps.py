@@ -31,7 +31,7 @@ from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import Item, Progress, Waiting
-from lib.workers.notes import Note, note_of
+from lib.workers.notes import Note, note_of, noted
 from lib.workers.queue import Request
 
 RATES = (0.001, 0.01, 0.1, 1.0, 10.0)  # the article's
@@ -126,7 +126,7 @@ def _compare(
     warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.runtime) for seed in range(2)]
     doing = f"warming up {method.label}"
     yield Note(doing)
-    yield from _noted(updates(warm_up, engine, None, cancel, Options(method.strategy), request), doing)
+    yield from noted(updates(warm_up, engine, None, cancel, Options(method.strategy), request), doing)
     wall_s, watch = None, engine.watch(method.runtime)
     while wall_s is None and not cancel.is_set():
         with watch:
@@ -237,7 +237,7 @@ def _point(
     plan = parts(STRATEGIES[strategy], trainings, Limits(float("inf"), float("inf"), n_devices, 1.0))
     doing = f"{count:,} network{'s' * (count > 1)}, {STRATEGIES[strategy].label}"
     yield Note(doing)
-    found = yield from _noted(step_times.of(plan), doing)
+    found = yield from noted(step_times.of(plan), doing)
     if not found:
         return
     part, step_time = max(found.items(), key=lambda one: len(one[0].trainings))
@@ -250,17 +250,6 @@ def _point(
     )
     device = step_times.runtime.device
     yield Point(strategy, device, count, each_s, memory_bytes, "", low_s, high_s, step_time.disturbed)
-
-
-def _noted(messages: Iterator, doing: str):
-    """Yield the notes that the messages make; the generator's value is that of `messages`."""
-    while True:
-        try:
-            message = next(messages)
-        except StopIteration as end:
-            return end.value
-        if (note := note_of(message, doing)) is not None:
-            yield note
 
 
 def different(spread: float) -> list[Network]:
@@ -323,7 +312,7 @@ def mixed(
         if cancel.is_set() or (key == "sharded" and limits.n_devices < 2):
             return
         yield Note(STRATEGIES[key].label)
-        found = yield from _noted(step_times.of(plan), STRATEGIES[key].label)
+        found = yield from noted(step_times.of(plan), STRATEGIES[key].label)
         if cancel.is_set() or not found:
             return
         wasted = waste([t.network for t in trainings]) if STRATEGIES[key].padded else 0.0

@@ -10,10 +10,12 @@ import marimo as mo
 import pandas as pd
 
 from lib import formatting
+from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
 from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.results import Results
+from lib.hardware.webgpu import NO_GPU, SOFTWARE
 from lib.storage.records import Record
 from lib.timing.disturbance import disturbances
 from lib.views import mnist_training_sentences
@@ -122,6 +124,11 @@ def images_line(data: Facts | None) -> str:
 def note(sentence: str) -> mo.Html:
     """A remark in small type."""
     return mo.Html(f'<p class="lab-note">{html.escape(sentence)}</p>')
+
+
+def software(runtimes: Iterable[Runtime]) -> str:
+    """HTML: that a software adapter among them is no GPU; nothing where none is."""
+    return quiet(formatting.sentence(NO_GPU) if any(one.device == SOFTWARE for one in runtimes) else "")
 
 
 def disturbed(records: Sequence[Record]) -> str:

@@ -196,7 +196,9 @@ def paint_figures(
     return painted(now, layout.page(controls, result).text, sentence)
 
 
-def paint_while_it_runs(stage: Stage, task: BackgroundTask, paint: Callable[[], int]) -> None:
+def paint_while_it_runs(
+    stage: Stage, task: BackgroundTask, paint: Callable[[], int], news: Watchable | None = None
+) -> None:
     """Paint now and at every change, until the end is painted or another showing has begun.
 
     Where nobody watches, it is painted once, at the end; a script whose task failed ends with exit status 1.
@@ -205,16 +207,21 @@ def paint_while_it_runs(stage: Stage, task: BackgroundTask, paint: Callable[[], 
         stage: Where it is shown.
         task: What is watched.
         paint: Draws the present state, and returns the version that it drew.
+        news: What is watched in place of the task, and follows it and others.
     """
-    latest = stage.next_showing()
     if not stage.streams:
         task.wait_for_end()
-        paint()
-        if (now := task.view()).state is State.FAILED:
-            end_script(now.problem, 1)
-        return
-    frames_s = slower(FIRST_FRAME_S, TIMED_FRAME_S)
-    mo.Thread(target=_keep_painting, args=(task, paint, latest, paint(), frames_s), daemon=True).start()
+    paint_at_changes(stage, news or task, paint)
+    if not stage.streams and (now := task.view()).state is State.FAILED:
+        end_script(now.problem, 1)
+
+
+def paint_at_changes(stage: Stage, watched: Watchable, paint: Callable[[], int]) -> None:
+    """Paint now and, where somebody watches, at every change, as `paint_while_it_runs` does; it may never end."""
+    latest, version = stage.next_showing(), paint()
+    if stage.streams:
+        frames_s = slower(FIRST_FRAME_S, TIMED_FRAME_S)
+        mo.Thread(target=_keep_painting, args=(watched, paint, latest, version, frames_s), daemon=True).start()
 
 
 def slower(first_s: float, last_s: float) -> Iterator[float]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import ALL_DEVICES, BACKENDS, PRECISIONS, Runtime
+from lib.backends.registry import ALL_DEVICES, PRECISIONS, TRAINERS, Runtime
 from lib.hardware.optional import Meta, ValidationError, convert, defstruct
 from lib.spec import MAX_EPOCHS, Network, Training
 from lib.storage.records import Curve, Kind, Record
@@ -117,6 +117,7 @@ _EVERY_SUBJECT = {
     "work": _WORK,
     "first_call_s": Amount,
     "evaluation_s": Amount,
+    "off_s": Amount,
     "first_accuracy": Share,
     "precision": Literal[PRECISIONS],
 }
@@ -182,7 +183,7 @@ def check_kind(record: Record) -> None:
             checked(subject[name], kind, name)
     if "hidden" in needed:
         Network.parse(str(subject["hidden"]))
-        if subject["backend"] in BACKENDS:  # another version may know more
+        if subject["backend"] in TRAINERS:  # another version may know more
             Runtime(*(str(record.says(name)) for name in ("backend", "device", "precision")))
     if record.kind != Kind.FAILURE and not record.block_s:
         raise ValueError("expected seconds, got none")

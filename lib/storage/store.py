@@ -221,11 +221,25 @@ class Store:
         """Store a measurement, whole or not at all, whatever ends the process; a second time changes nothing."""
         self._write(lambda database: _insert(database, "measurements", row_of(record), "IGNORE"))
 
-    def records(self, kind: str | None = None) -> list[Record]:
-        """The stored measurements, all or of one kind, in the order of their ids (which says nothing)."""
-        where, values = ("1", ()) if kind is None else ("kind = ?", (kind,))
+    def records(self, kind: str | None = None, naming: str | None = None) -> list[Record]:
+        """The stored measurements, in the order of their ids (which says nothing).
+
+        Args:
+            kind: Of this kind only.
+            naming: Only those whose subject has this word among its names or values.
+        """
+        where, values = "kind = COALESCE(?, kind) AND instr(subject, ?)", (kind, f'"{naming}"' if naming else "")
         found = self._read(lambda database: _rows_of(database, "measurements", where, *values))
         return list(_sound(found or [], record_of))
+
+    def stamp(self) -> tuple:
+        """What is another one as soon as anybody, in whatever process, has written: times and sizes of the files."""
+        found = []
+        for suffix in ("", "-wal"):
+            with suppress(OSError):
+                status = os.stat(f"{self.path}{suffix}")
+                found.append((suffix, status.st_mtime_ns, status.st_size))
+        return tuple(found)
 
     def rows(self, table: str, without: Collection[str] = ()) -> list[dict]:
         """All sound rows of a table as they are stored, in the order of their keys.

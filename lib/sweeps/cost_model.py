@@ -18,7 +18,7 @@ from lib.storage.current import current
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.sweeps.events import Choosing, Picked
-from lib.sweeps.process_pool import Expected, PoolTask, is_warm, local_pool, pools_are_possible, run_tasks
+from lib.sweeps.process_pool import Expected, PoolTask, is_warm, local_pool, pools_are_possible, quickest, run_tasks
 from lib.sweeps.strategies import POOLED, STRATEGIES, Limits, Part, parts, pool_groups
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
@@ -39,13 +39,14 @@ Subject = dict[str, str | int | float]
 
 @dataclass(frozen=True)
 class StepTime:
-    """What one program takes: the median of all its measured step times, and their smallest and largest, in seconds."""
+    """What one program takes, in seconds: median, smallest and largest of its step times that nothing disturbed."""
 
     step_s: float
     first_call_s: float
     low_s: float = 0.0
     high_s: float = 0.0
     disturbed: tuple[str, ...] = ()  # what spoilt the measurements, where there are no others
+    times: int = 1  # that it was measured
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> "StepTime":
@@ -61,7 +62,7 @@ class StepTime:
         good = [record for record in records if not record.warnings] or records
         steps_s = sorted(record.measurement.median_s for record in good)
         first_call_s = float(good[-1].subject["first_call_s"])
-        return cls(statistics.median(steps_s), first_call_s, steps_s[0], steps_s[-1], good[-1].warnings)
+        return cls(statistics.median(steps_s), first_call_s, steps_s[0], steps_s[-1], good[-1].warnings, len(records))
 
 
 def program_of(part: Part) -> Subject:
@@ -251,6 +252,9 @@ class StepTimes:
         request: For whom, and how urgently, a turn is wanted.
         max_probes: At most so many programs of a plan are measured: those with the most arithmetic.
         again: Measure what is stored too.
+        times: A program is measured, once a call, while fewer of its step times than these are stored.
+        probe_s: Seconds of steps each time.
+        warm_s: Seconds of steps before the first time, which do not count: a program's memory is slow when it is new.
     """
 
     engine: Engine
@@ -259,12 +263,15 @@ class StepTimes:
     cancel: Cancel
     request: AnyRequest
     max_probes: int = MAX_PROBES
-    again: bool = False  # measure what is stored too
+    again: bool = False
+    times: int = 1
+    probe_s: float = PROBE_S
+    warm_s: float = 0.0
 
     def of(self, plan: Sequence[Part]) -> Generator[Message, None, dict[Part, StepTime]]:
         """Step times of a plan's parts: of the programs that are stored, and of the `max_probes` that weigh most.
 
-        What was disturbed each time is measured again, up to `MAX_DISTURBED` times in all.
+        What was disturbed each time is measured again, once a call, up to `MAX_DISTURBED` times in all.
 
         Yields:
             The engine's messages, without `Progress`.
@@ -279,35 +286,29 @@ class StepTimes:
         found: dict[Part, StepTime] = {}
         for rank, (program, of_it) in enumerate(heaviest):
             known = self._remembered(dict(program))
-            wanted = self.again or (
-                all(record.warnings for record in known[-MAX_DISTURBED:]) and len(known) < MAX_DISTURBED
-            )
+            spoilt = len(known) < MAX_DISTURBED and all(record.warnings for record in known)
+            wanted = self.again or spoilt or len(known) < self.times
             if wanted and rank < self.max_probes and not self.cancel.is_set():
-                known += yield from self._measured(dict(program), of_it[0])
+                known += yield from self._measured(dict(program), of_it[0], warm=not known and self.warm_s > 0)
             found |= dict.fromkeys(of_it, StepTime.of(known)) if known else {}
         return found
 
     def _subject(self, program: Subject) -> Subject:
-        return program | {"device": self.runtime.device, "precision": self.runtime.precision}
+        return program | self.runtime.subject
 
     def _remembered(self, program: Subject) -> list[Record]:
         if self.store is None:
             return []
         return current(self.store.records(Kind.STEP_TIME), Kind.STEP_TIME, self._subject(program), self.runtime)
 
-    def _measured(self, program: Subject, part: Part) -> Generator[Message, None, list[Record]]:
+    def _measured(self, program: Subject, part: Part, warm: bool) -> Generator[Message, None, list[Record]]:
         """Begin the part, and end it after a few steps; no record where it ended before the first of them."""
-        chosen = part.trainings if part.devices else part.trainings[:1]
-        first_call_s, reports = 0.0, []
-        how = How(devices=part.devices, probe_s=PROBE_S)
+        first_call_s = 0.0
+        if warm:
+            first_call_s, _ = yield from self._begun(part, self.warm_s)
         with self.engine.watch(self.runtime) as watch:
-            for message in self.engine.run(self.runtime, chosen, self.cancel, how, self.request):
-                if not isinstance(message, Progress):
-                    yield message
-                elif isinstance(message.event, FirstCall):
-                    first_call_s += message.event.first_call_s
-                elif isinstance(message.event, Steps):
-                    reports.append((message.event.first_step, len(message.event.losses), message.event.train_s))
+            called_s, reports = yield from self._begun(part, self.probe_s)
+        first_call_s += called_s
         if not reports:
             return []
         spent_s, steps = quickest(reports)
@@ -317,6 +318,20 @@ class StepTimes:
         if self.store is not None:
             self.store.add(record)
         return [record]
+
+    def _begun(self, part: Part, probe_s: float) -> Generator[Message, None, tuple[float, list[Steps]]]:
+        """Seconds of the first call, and the steps of a part that ends after so many seconds of them."""
+        chosen = part.trainings if part.devices else part.trainings[:1]
+        how = How(devices=part.devices, probe_s=probe_s)
+        first_call_s, reports = 0.0, list[Steps]()
+        for message in self.engine.run(self.runtime, chosen, self.cancel, how, self.request):
+            if not isinstance(message, Progress):
+                yield message
+            elif isinstance(message.event, FirstCall):
+                first_call_s += message.event.first_call_s
+            elif isinstance(message.event, Steps):
+                reports.append(message.event)
+        return first_call_s, reports
 
     def pooled_s(self, groups: Sequence[tuple[Training, ...]], n: int) -> Generator[Message, None, float | None]:
         """Seconds of these groups by `n` processes of this machine, their start included where they are not running.
@@ -375,26 +390,6 @@ class StepTimes:
         if self.store is not None:
             self.store.add(record)
         return [record]
-
-
-def quickest(reports: Sequence[tuple[int, int, float]]) -> tuple[float, int]:
-    """Seconds and steps of the quickest report.
-
-    The quickest, because a disturbance only ever slows a machine; and not the first, whose memory is not in the caches
-    yet.
-
-    Args:
-        reports: At least one: its first step, its number of steps, and the seconds of one network. Those that begin at
-            the same step are networks of one stack, whose seconds add up.
-
-    >>> quickest([(0, 16, 9.0), (16, 100, 1.0), (16, 100, 1.0), (116, 100, 3.0)])
-    (2.0, 100)
-    """
-    whole: dict[int, tuple[float, int]] = {}
-    for first, steps, seconds in reports:
-        whole[first] = (whole.get(first, (0.0, 0))[0] + seconds, steps)
-    later = {first: report for first, report in whole.items() if first > 0} or whole
-    return min(later.values(), key=lambda report: report[0] / report[1])
 
 
 def makespan(cost_s: Sequence[float], n: int) -> float:

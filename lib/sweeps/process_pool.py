@@ -228,21 +228,41 @@ def _events(task: PoolTask, data: Data) -> Iterator[tuple[int, FirstCall | Steps
 
 
 def _probe(task: PoolTask, data: Data) -> float:
-    """Seconds of a step, of all networks of a stack together: those of the quickest report after the first."""
-    reports: dict[int, list[float]] = {}  # first step: seconds, steps
+    """Seconds of a step, of all networks of a stack together; 0 where the training ended before the first one."""
+    reports: list[Steps] = []
     spent_s = 0.0
     events = _events(task, data)
     for _, event in events:
         if not isinstance(event, Steps):
             continue
-        if spent_s > task.probe_s and event.first_step not in reports:
+        if spent_s > task.probe_s and event.first != reports[-1].first:
             break
-        report = reports.setdefault(event.first_step, [0.0, len(event.losses)])
-        report[0] += event.train_s
+        reports.append(event)
         spent_s += event.train_s
     events.close()  # type: ignore[attr-defined]
-    later = [report for first, report in reports.items() if first > 0] or list(reports.values())
-    return min((seconds / steps for seconds, steps in later), default=0.0)
+    seconds, steps = quickest(reports) if reports else (0.0, 1)
+    return seconds / steps
+
+
+def quickest(reports: Sequence[Steps]) -> tuple[float, int]:
+    """Seconds and steps of the quickest report of a probe.
+
+    The quickest, because a disturbance only ever slows a machine; and not the first, whose memory is not in the caches
+    yet.
+
+    Args:
+        reports: At least one. Those that begin at the same step of the same epoch are networks of one stack, whose
+            seconds add up.
+
+    >>> losses = np.ones(100, np.float32)
+    >>> quickest([Steps(0, 0, losses, 0.5), Steps(0, 100, losses, 1.0), Steps(0, 100, losses, 1.0)])
+    (2.0, 100)
+    """
+    whole: dict[tuple[int, int], tuple[float, int]] = {}
+    for report in reports:
+        whole[report.first] = (whole.get(report.first, (0.0, 0))[0] + report.train_s, len(report.losses))
+    later = {first: report for first, report in whole.items() if first > (0, 0)} or whole
+    return min(later.values(), key=lambda report: report[0] / report[1])
 
 
 def pools_are_possible(runtime: Runtime) -> bool:

@@ -96,7 +96,7 @@ def updates(
     cancel: Cancel,
     options: Options | None = None,
     request: AnyRequest | None = None,
-) -> Iterator[Update]:
+) -> Generator[Update, None, None]:
     """Yield what happens until every item is `Finished`, or `cancel` is set. Raises what `sweep` raises.
 
     Args:

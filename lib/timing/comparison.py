@@ -20,7 +20,7 @@ import math
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -135,18 +135,20 @@ class Estimate:
     seconds: float  # their geometric mean
     error: float = 0.0  # standard error of the logarithm of `seconds`
     n: int = 0  # number of times; with 0 or 1, their variation is unknown
+    off: float = 0.0  # as a share of `seconds`: by how much a coarse clock may have made all of them too long or short
 
     @classmethod
-    def of(cls, times: Sequence[float] | np.ndarray) -> "Estimate":
-        """Summarise independent times in seconds, at least one."""
+    def of(cls, times: Sequence[float] | np.ndarray, off_s: float = 0.0) -> "Estimate":
+        """Summarise independent times in seconds, at least one, of which each may be off by `off_s`, all alike."""
         with np.errstate(divide="ignore"):
             logs = np.log(np.asarray(times, dtype=float))
         error = float(np.std(logs, ddof=1) / math.sqrt(len(logs))) if len(logs) > 1 else 0.0
-        return cls(float(np.exp(np.mean(logs))), error, len(logs))
+        seconds = float(np.exp(np.mean(logs)))
+        return cls(seconds, error, len(logs), off_s / seconds if seconds and off_s else 0.0)
 
     def times(self, factor: float) -> "Estimate":
         """The estimate of a time that is `factor` times as long."""
-        return Estimate(self.seconds * factor, self.error, self.n)
+        return replace(self, seconds=self.seconds * factor)
 
     def plus(self, other: "Estimate") -> "Estimate":
         """The estimate of both times, one after the other.
@@ -155,8 +157,10 @@ class Estimate:
         """
         total_s = self.seconds + other.seconds
         error_s = math.hypot(self.seconds * self.error, other.seconds * other.error)
+        off_s = self.seconds * self.off + other.seconds * other.off
         known = [one.n for one in (self, other) if one.n]
-        return Estimate(total_s, error_s / total_s if total_s else 0.0, min(known, default=0))
+        error, off = (one / total_s if total_s else 0.0 for one in (error_s, off_s))
+        return Estimate(total_s, error, min(known, default=0), off)
 
 
 def without_spread(ratio: float) -> Comparison:
@@ -165,18 +169,23 @@ def without_spread(ratio: float) -> Comparison:
 
 
 def between(first: Estimate, second: Estimate) -> Comparison:
-    """Compare two estimates, unpaired. If one of them is a single time, the interval is (0, inf), hence UNCLEAR."""
+    """Compare two estimates, unpaired. If one of them is a single time, the interval is (0, inf), hence UNCLEAR.
+
+    Coarse clocks widen the interval to what it would be if one side were shorter and the other longer by their `off`.
+    """
     n, ratio = min(first.n, second.n), float(_ratio(first.seconds, second.seconds))
     if n < 2:
         return Comparison(ratio, 0.0, math.inf, n, False)
+    least = ratio * max(0.0, 1 - first.off) / (1 + second.off)
+    most = ratio * (1 + first.off) / (1 - second.off) if second.off < 1 else math.inf
     variances = first.error**2, second.error**2
     if not (variance := sum(variances)):
-        return Comparison(ratio, ratio, ratio, n, False)
+        return Comparison(ratio, least, most, n, False)
     from scipy.special import stdtrit  # takes a tenth of a second to import
 
     freedom = variance**2 / sum(v**2 / (one.n - 1) for v, one in zip(variances, (first, second), strict=True))
-    off = math.exp(float(stdtrit(freedom, (1 + COVERAGE) / 2)) * math.sqrt(variance))
-    return Comparison(ratio, ratio / off, ratio * off, n, False)
+    factor = math.exp(float(stdtrit(freedom, (1 + COVERAGE) / 2)) * math.sqrt(variance))
+    return Comparison(ratio, least / factor, most * factor, n, False)
 
 
 def median_interval(values: Sequence[float] | np.ndarray, coverage: float = 0.95) -> tuple[float, float]:

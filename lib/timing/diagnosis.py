@@ -98,7 +98,7 @@ def unsynchronised_timing(observed: Observed) -> Finding | None:
         "unsynchronised timing",
         f"The clock said {_s(reported_s)} per step; once the result is waited for, a step takes {_s(step_s)}.",
         "The call returns when the work is queued, not when it is done.",
-        "Wait for the result before reading the clock (block_until_ready, cuda.synchronize).",
+        "Wait for the result before reading the clock (block_until_ready, cuda.synchronize, onSubmittedWorkDone).",
         step_s / reported_s,
     )
 

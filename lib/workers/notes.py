@@ -1,9 +1,13 @@
 """The engine's messages in words, for somebody who waits, and the states of a run that everybody distinguishes."""
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, TypeVar
 
 from lib.workers.messages import Disturbed, Message, Ready, Restarted, Starting, Waiting
+
+T = TypeVar("T")
 
 
 class State(StrEnum):
@@ -57,3 +61,14 @@ def note_of(message: Message, doing: str = "") -> Note | None:
     if isinstance(message, Restarted | Disturbed) and message.why:
         return Note(message.why, State.STARTING if isinstance(message, Restarted) else State.MEASURING)
     return None
+
+
+def noted(messages: Generator[Any, None, T], doing: str = "") -> Generator[Note, None, T]:
+    """Yield the notes that these messages make, by `note_of`; the generator's value is that of `messages`."""
+    while True:
+        try:
+            message = next(messages)
+        except StopIteration as end:
+            return end.value
+        if (note := note_of(message, doing)) is not None:
+            yield note

@@ -8,6 +8,7 @@ from lib.backends.environments import Environment
 from lib.backends.registry import (
     ADAPTERS,
     BACKENDS,
+    IN_A_BROWSER,
     Runtime,
     all_runtimes,
     unavailable,
@@ -168,3 +169,17 @@ def test_versions_name_the_library_once_by_whichever_package_holds_it(monkeypatc
         assert versions(Runtime("numpy")).startswith("python 3.")
     finally:
         versions.cache_clear()
+
+
+def test_what_trains_in_a_browser_has_rows_and_no_worker():
+    for key, trainer in IN_A_BROWSER.items():
+        runtime = Runtime(key)
+        assert (runtime.label, runtime.color, runtime.on_gpu) == (trainer.label, trainer.color, False)
+        assert runtime not in all_runtimes()
+        with pytest.raises(ValueError, match="expected cpu"):
+            Runtime(key, "gpu")
+    assert len(IN_A_BROWSER.keys() & BACKENDS.keys()) == 0
+    for only_there in (*map(Runtime, IN_A_BROWSER), Runtime("webgpu-step", webgpu.BROWSER)):
+        gap = unavailable(only_there)
+        assert gap is not None
+        assert "only a browser" in gap.reason

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.experiments.background import BackgroundTask
+from lib.experiments.background import BackgroundTask, Watched
 from lib.workers.cancel import Cancel
 from lib.workers.messages import WorkerDied
 from lib.workers.notes import Note, State
@@ -73,3 +73,21 @@ def test_it_is_over_only_for_who_has_seen_the_end():
     assert not task.over_at(seen.version)
     assert task.over_at(task.view().version)
     assert not task.wait_for_news(task.view().version, 0.01)
+
+
+def test_who_follows_several_changes_with_each_of_them_and_holds_up_none():
+    both, one, other = (Watched(State.MEASURING) for _ in range(3))
+    one.followed_by(both)
+    other.followed_by(both)
+    task = BackgroundTask(lambda: iter([1, 2]), Cancel())
+    task.followed_by(both)
+    task.thread.join(5)
+    before = both.version
+    for changed in (one, other, one):
+        with changed.changed:
+            changed._tell()
+    assert both.version == before + 3
+    del both
+    with one.changed:
+        one._tell()
+    assert one.version == 3, "whoever follows is held weakly"

@@ -24,6 +24,7 @@ from lib.workers.engine import Engine
 from lib.workers.messages import CardLost, Item, Measured, Progress, Ready, Trained, TrainingFailed, WorkerDied
 from lib.workers.notes import Note, State
 from lib.workers.queue import Request
+from tests.generators import collected
 
 LOST, OTHER, CPU = Runtime("jax-epoch", "gpu"), Runtime("torch", "gpu"), Runtime("numpy")
 WHY = "the graphics card no longer answers"
@@ -159,16 +160,6 @@ def test_attempts_go_on_on_a_processor_too_and_a_lost_card_ends_only_its_own():
     assert outcome(LOST) == ([], WHY), "not asked again"
     assert outcome(OTHER) == (["begun"], "")
     assert (attempts.given_up(LOST), attempts.given_up(OTHER)) == (WHY, "")
-
-
-def collected(generator):
-    """What a generator yields, and its value."""
-    items = []
-    while True:
-        try:
-            items.append(next(generator))
-        except StopIteration as end:
-            return items, end.value
 
 
 def test_on_a_processor_an_error_ends_it(store):

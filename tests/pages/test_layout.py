@@ -74,6 +74,12 @@ def test_a_long_time_ago_is_a_day():
     assert layout._ago("") == "earlier"
 
 
+def test_a_software_adapter_is_said_to_be_no_gpu():
+    assert layout.software([Runtime(), Runtime("webgpu-step", "discrete")]) == layout.software([]) == ""
+    said = layout.software([Runtime(), Runtime("webgpu-step", "software")])
+    assert "A software adapter computes on the processor, and says nothing of a GPU" in said
+
+
 def test_the_card_is_named_as_its_library_names_it():
     item = Item(Training(epochs=1), Runtime("jax-epoch", "gpu"))
     results = Results([item], ["0.1"])

@@ -381,3 +381,20 @@ def test_a_folder_that_may_not_be_entered_is_said(tmp_path, monkeypatch):
     assert store.records() == []
     assert "Permission denied" in store.trouble
     assert "set MNIST_CACHE_DIR" in store.trouble
+
+
+def test_records_are_found_by_kind_and_by_what_they_name_and_a_write_is_seen_by_the_stamp(tmp_path):
+    store, other = (Store(tmp_path / "results.sqlite") for _ in range(2))
+    before = other.stamp()
+    for kind, subject in ((Kind.RACE, {"browser": "Safari 26"}), (Kind.RACE, {"name": "a browser"}), (Kind.SWEEP, {})):
+        store.add(Record(kind, subject, (0.1,), 1, "CAP"))
+        assert other.stamp() != before
+        before = other.stamp()
+    assert other.stamp() == before
+    assert [len(other.records(*asked)) for asked in ((), (Kind.RACE,), (Kind.RACE, "browser"), (None, "_"))] == [
+        3,
+        2,
+        1,
+        0,
+    ]
+    assert Store(tmp_path / "nowhere" / "results.sqlite").stamp() == ()

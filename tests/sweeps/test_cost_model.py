@@ -2,18 +2,24 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from lib.backends.base import Steps
+from lib.backends.registry import Runtime
 from lib.spec import Network, Training
 from lib.storage.records import Kind
 from lib.storage.store import Store
 from lib.sweeps import cost_model
-from lib.sweeps.cost_model import candidates, expected_s, makespan, nominal_s
+from lib.sweeps.cost_model import StepTimes, candidates, expected_s, makespan, nominal_s
 from lib.sweeps.events import Finished, Picked
 from lib.sweeps.strategies import Limits, Part
 from lib.sweeps.sweep import Options, updates
+from lib.timing.disturbance import Watch
 from lib.workers.cancel import Cancel
-from lib.workers.messages import Item
+from lib.workers.messages import Item, Progress
+from lib.workers.queue import Request
+from tests.generators import collected
 from tests.sweeps.sweeping import MIXED, made
 
 
@@ -38,6 +44,26 @@ def test_expectation_is_arithmetic_on_step_times():
         assert expected_s([part], {part: step_time}) == pytest.approx(steps * 100e-6 + evaluation_s + COMPILED_S)
     assert makespan([4, 3, 3], 2) == 6
     assert nominal_s(trainings) == pytest.approx(2 * nominal_s(trainings[:1]))
+
+
+class ShortEpochs:
+    """An engine whose trainings take a millisecond a step, and less than a probe an epoch."""
+
+    def run(self, _runtime, trainings, *_):
+        for epoch in range(3):
+            for training in trainings:
+                yield Progress(Item(training), Steps(epoch, 0, np.ones(11, np.float32), 0.011))
+
+    def watch(self, _runtime):
+        return Watch()
+
+
+def test_epochs_that_are_shorter_than_a_probe_are_told_from_the_networks_of_a_stack():
+    training = Training(batch_size=4096, epochs=3)
+    for part, step_s in ((Part((training,)), 1e-3), (Part((training, replace(training, seed=1)), 1), 2e-3)):
+        step_times = StepTimes(ShortEpochs(), None, Runtime(), Cancel(), Request())  # type: ignore[arg-type]
+        _, found = collected(step_times.of([part]))
+        assert found[part].step_s == pytest.approx(step_s)
 
 
 def test_auto_says_what_it_picked_and_measures_nothing_for_a_short_sweep(engine, tmp_path, monkeypatch):

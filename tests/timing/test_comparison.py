@@ -184,3 +184,26 @@ def test_the_interval_covers_as_often_as_it_says():
 
 def test_five_values_are_too_few_for_an_interval():
     assert median_interval([1, 2, 3, 4, 5]) == (0.0, math.inf)
+
+
+@given(st.floats(0.1, 10), st.floats(0, 0.5), st.floats(0, 0.5))
+def test_a_coarse_clock_widens_the_interval_to_its_two_ends(seconds, first_off_s, second_off_s):
+    times, others = seconds * np.array([1.0, 1.1, 1.2]), np.array([2.0, 2.1, 2.3])
+    sure = between(Estimate.of(times), Estimate.of(others))
+    wide = between(Estimate.of(times, first_off_s), Estimate.of(others, second_off_s))
+    assert wide.ratio == sure.ratio
+    assert wide.low <= sure.low <= sure.high <= wide.high
+    first, second = Estimate.of(times), Estimate.of(others)
+    shortest = max(0.0, first.seconds - first_off_s) / (second.seconds + second_off_s)
+    assert wide.low / sure.low == pytest.approx(shortest / sure.ratio)
+    if first_off_s == second_off_s == 0:
+        assert wide == sure
+
+
+def test_a_clock_as_coarse_as_the_times_decides_nothing_and_sums_carry_it():
+    coarse, fine = Estimate.of([1.0, 1.01, 1.02], 2.0), Estimate.of([3.0, 3.01, 3.02])
+    assert between(coarse, fine).verdict is between(fine, coarse).verdict is Verdict.UNCLEAR
+    assert between(fine, coarse).high == np.inf
+    assert coarse.times(3).off == coarse.off
+    assert coarse.plus(coarse).off == pytest.approx(coarse.off)
+    assert coarse.plus(Estimate(coarse.seconds)).off == pytest.approx(coarse.off / 2)

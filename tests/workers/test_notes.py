@@ -7,7 +7,8 @@ from lib.data.mnist import Facts
 from lib.experiments.background import BackgroundTask
 from lib.workers.cancel import Cancel
 from lib.workers.messages import Ready, Starting, Waiting
-from lib.workers.notes import State, note_of
+from lib.workers.notes import Note, State, note_of, noted
+from tests.generators import collected
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,12 @@ def test_a_state_goes_by_its_name(message, state, words):
     go.set()
     task.thread.join(5)
     assert (task.view().state, task.view().note) == (State.DONE, "")
+
+
+def test_what_a_generator_is_for_comes_after_the_notes_on_its_way():
+    def measuring():
+        yield Ready(Facts("MNIST", ""))
+        yield "of no interest to who waits"
+        return 7
+
+    assert collected(noted(measuring(), "what is measured")) == ([Note("what is measured")], 7)
