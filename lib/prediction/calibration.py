@@ -1,0 +1,212 @@
+"""Costs of a way to train on this machine, fitted to measured steps, and how far they can be trusted.
+
+A step's seconds are a sum of costs that are not negative (as in `lib.prediction.device`, but with a rate of products
+for each number of examples), times a correction that is learned from what the sum leaves over. The correction is a
+Gaussian process in the logarithm of the seconds (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
+chapter 2): near what was measured it follows the measurement, far from it the correction fades and the interval widens.
+The width of the interval is calibrated too: each sample is predicted from all others, and the interval is as wide as it
+takes to hold nine in ten of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from lib.prediction.workload import OperationKind, Workload
+
+# Parts of a step, and a usual cost of one unit: the fit begins from relative errors, so only its order of size matters.
+USUAL = {
+    "call": 1e-5,
+    "launch": 1e-6,
+    "images": 1 / 10e9,
+    "elementwise": 1 / 20e9,
+    "update": 1 / 20e9,
+    "operands": 1 / 50e9,
+}
+ROWS = (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096)  # examples of a layer at which products have a rate of their own
+# How alike the rates of neighbouring numbers of examples are kept. A single image is hardly a neighbour of two: its
+# products are those of a matrix and a vector, for which libraries and compilers have code of its own. Its rate is that
+# of two only where no sample says otherwise.
+SMOOTHING, SMOOTHING_OF_ONE = 1.5, 1e-3
+# Variance of the correction and of a measurement's own scatter, in squares of a relative difference, and how far apart
+# two samples may be, in octaves or in number, and still tell of each other; steps of one image tell of no others.
+CORRECTION, SCATTER = 0.04, 0.01
+REACH = {
+    "examples": 2.0,
+    "first product": 4.0,
+    "other products": 1.5,
+    "products": 10.0,
+    "networks": 1.0,
+    "single image": 0.05,
+}
+COVERAGE = 0.9
+LEAST_SAMPLES = 9  # of fewer, no error is that of nine in ten: (n + 1) × coverage would lie beyond the largest
+MOST_ERROR = 0.5  # of samples predicted from the others, at the median: beyond it a calibration means nothing
+
+
+class NotCalibrated(ValueError):
+    """The measured steps do not say what a step costs; the text is a sentence for the person."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A workload and the seconds that a step of it took."""
+
+    workload: Workload
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a way to train costs on this machine. Made by `calibrate`."""
+
+    name: str
+    costs: np.ndarray  # seconds of each usual cost, (parts,)
+    coordinates: np.ndarray  # of the samples, (samples, len(REACH))
+    weights: np.ndarray  # of the samples in the correction, (samples,)
+    precision: np.ndarray  # inverse of the samples' covariance, (samples, samples)
+    widening: float  # standard deviations that hold `COVERAGE` of the samples when predicted from the others
+    left_out_errors: np.ndarray  # relative errors of the samples, each predicted from the others, (samples,)
+
+    @property
+    def median_error(self) -> float:
+        """Median relative error of a sample that is predicted from the others."""
+        return float(np.median(self.left_out_errors))
+
+    def predicted(self, workloads: Sequence[Workload]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Seconds of a step of each workload with the ends of their intervals, each (workloads,)."""
+        amounts = np.array([_amounts(one) for one in workloads])
+        nearness = _covariance(np.array([_coordinates(one) for one in workloads]), self.coordinates)
+        factor = np.exp(nearness @ self.weights)
+        unknown = CORRECTION - np.einsum("ij,jk,ik->i", nearness, self.precision, nearness)
+        spread = np.exp(self.widening * np.sqrt(np.maximum(unknown, 0) + SCATTER))
+        seconds = amounts @ self.costs * factor
+        return seconds, seconds / spread, seconds * spread
+
+    def parts(self, workload: Workload) -> dict[str, float]:
+        """Seconds of each part of a step, which add up to what is predicted."""
+        each = _amounts(workload) * self.costs
+        seconds = float(self.predicted([workload])[0][0])
+        scale = seconds / each.sum() if each.sum() else 0.0
+        found = dict(zip(USUAL, map(float, each[: len(USUAL)] * scale), strict=True))
+        return {
+            "calls by the host": found["call"],
+            "starting kernels": found["launch"],
+            "moving bytes": found["images"] + found["elementwise"] + found["update"] + found["operands"],
+            "products": float(each[len(USUAL) :].sum() * scale),
+        }
+
+    def is_known(self, workload: Workload) -> bool:
+        """Whether it lies among the samples, or not far beyond them."""
+        nearness = _covariance(np.array([_coordinates(workload)]), self.coordinates)
+        return bool(nearness.max() > 0.5 * CORRECTION)
+
+
+def calibrate(name: str, samples: Sequence[Sample]) -> Calibration:
+    """Fit the costs of a way to train to measured steps.
+
+    Args:
+        name: Of the way to train, for people.
+        samples: At least `LEAST_SAMPLES`, of different workloads.
+
+    Raises:
+        NotCalibrated: There are too few, or they cannot be told from one another.
+    """
+    if len(samples) < LEAST_SAMPLES:
+        raise NotCalibrated(
+            f"{name}: expected at least {LEAST_SAMPLES} measured steps, got {len(samples)}; measure the others"
+        )
+    seconds = np.array([sample.seconds for sample in samples])
+    wrong = seconds[~((seconds > 0) & np.isfinite(seconds))]
+    if wrong.size:
+        raise NotCalibrated(f"{name}: expected finite seconds above 0, got {wrong[0]:g}; measure again")
+    amounts = np.array([_amounts(sample.workload) for sample in samples])
+    coordinates = np.array([_coordinates(sample.workload) for sample in samples])
+    left_out = np.empty(len(samples))
+    deviations = np.empty(len(samples))
+    for index in range(len(samples)):
+        others = np.arange(len(samples)) != index
+        costs, weights, precision = _fitted(amounts[others], coordinates[others], seconds[others])
+        nearness = _covariance(coordinates[index : index + 1], coordinates[others])
+        log_s = np.log(max(float(amounts[index] @ costs), 1e-12)) + float((nearness @ weights)[0])
+        unknown = max(CORRECTION - float((nearness @ precision @ nearness.T)[0, 0]), 0) + SCATTER
+        left_out[index] = abs(np.exp(log_s) / seconds[index] - 1)
+        deviations[index] = abs(log_s - np.log(seconds[index])) / np.sqrt(unknown)
+    costs, weights, precision = _fitted(amounts, coordinates, seconds)
+    # The finite-sample quantile of conformal prediction, of errors left out one by one: of n, the one at (n + 1) ×
+    # coverage. It usually covers steps that are drawn as the samples were, without a guarantee (Barber, Candès, Ramdas
+    # and Tibshirani, Predictive inference with the jackknife+, 2021); of others it says nothing.
+    rank = min(len(samples), int(np.ceil((len(samples) + 1) * COVERAGE)))
+    widening = float(np.sort(deviations)[rank - 1])
+    found = Calibration(name, costs, coordinates, weights, precision, widening, left_out)
+    if found.median_error > MOST_ERROR:
+        raise NotCalibrated(
+            f"{name}: steps that were measured differ from what the others say by {found.median_error:.0%} at the"
+            " median; expected less than half: something else uses this machine; close other programs and calibrate"
+            " again"
+        )
+    return found
+
+
+def _fitted(
+    amounts: np.ndarray, coordinates: np.ndarray, seconds: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Costs (parts,), weights of the correction (samples,), and the inverse of the samples' covariance."""
+    from scipy.optimize import nnls  # here, because steps are also measured on machines that have NumPy alone
+
+    flops = amounts[:, len(USUAL) :].sum(axis=1)
+    usual = np.array([*USUAL.values(), *[np.quantile(seconds / flops, 0.25)] * len(ROWS)])  # of this device's own rates
+    relative = amounts * usual / seconds[:, None]
+    smooth = np.zeros((len(ROWS) - 1, relative.shape[1]))
+    for row in range(len(smooth)):
+        alike = SMOOTHING if row else SMOOTHING_OF_ONE
+        smooth[row, len(USUAL) + row : len(USUAL) + row + 2] = alike, -alike
+    found, _ = nnls(np.vstack([relative, smooth]), np.append(np.ones(len(seconds)), np.zeros(len(smooth))))
+    costs = found * usual
+    left = np.log(seconds / np.maximum(amounts @ costs, 1e-12))
+    precision = np.linalg.inv(_covariance(coordinates, coordinates) + SCATTER * np.eye(len(seconds)))
+    return costs, precision @ left, precision
+
+
+def _amounts(workload: Workload) -> np.ndarray:
+    """How much of each part a step needs, (parts,): `USUAL`, then FLOP by number of examples."""
+    bytes_of = dict.fromkeys(OperationKind, 0.0)
+    products = np.zeros(len(ROWS))
+    for one in workload.operations:
+        bytes_of[one.kind] += workload.networks * one.n_bytes
+        if one.kind is OperationKind.PRODUCT:
+            products += workload.networks * one.flops * row_shares(one.rows)
+    images = workload.networks * workload.input_bytes  # each network has an order of its own
+    kinds = OperationKind.ELEMENTWISE, OperationKind.UPDATE, OperationKind.PRODUCT
+    plain = (1.0, workload.launches, images, *(bytes_of[kind] for kind in kinds))
+    return np.array([*plain, *products])
+
+
+@cache
+def row_shares(rows: float) -> np.ndarray:
+    """How a number of examples is shared among `ROWS`, (len(ROWS),): linear between neighbours in its logarithm."""
+    knots = np.log2(ROWS)
+    return np.array([np.interp(np.log2(max(rows, 1)), knots, unit) for unit in np.eye(len(ROWS))])
+
+
+def _coordinates(workload: Workload) -> np.ndarray:
+    """Where a workload lies among others, in units of `REACH`."""
+    products = [one for one in workload.operations if one.kind is OperationKind.PRODUCT]
+    first, others = products[0].flops / products[0].rows, sum(one.flops / one.rows for one in products[1:])
+    plain = (
+        np.log2(workload.batch_size),
+        np.log2(first),
+        np.log2(others),
+        float(len(products)),
+        np.log2(workload.networks),
+        float(workload.batch_size == 1),
+    )
+    return np.array(plain) / np.array(list(REACH.values()))
+
+
+def _covariance(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """(some, others): how much of the correction is shared."""
+    squares = ((some[:, None, :] - others[None, :, :]) ** 2).sum(axis=2)
+    return CORRECTION * np.exp(-squares / 2)

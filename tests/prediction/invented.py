@@ -1,0 +1,52 @@
+"""Devices and work that nobody built, whose exact time is known by hand."""
+
+from lib.prediction.device import Device, Figure, Origin
+from lib.prediction.workload import Operation, OperationKind, Way, Workload
+
+SOURCE = "invented"
+# Digits that do not mix: each part of a step shows in a decimal place of its own.
+FIGURES = {
+    "host_call_s": 1.0e-2,
+    "dispatch_s": 1.0e-3,
+    "launch_s": 1.0e-4,
+    "graph_launch_s": 1.0e-5,
+    "wait_s": 2.0e-3,
+    "transfer_latency_s": 3.0e-3,
+    "transfer_bytes_per_s": 1e6,
+    "memory_bytes_per_s": 1e9,
+    "cache_bytes": 1e4,
+    "cache_bytes_per_s": 1e10,
+    "product_flops_per_s": 1e9,
+    "filled_by": 200.0,
+    "memory_bytes": 1e9,
+}
+
+
+def figure(value: float, low: float | None = None, high: float | None = None) -> Figure:
+    return Figure(value, value if low is None else low, value if high is None else high, Origin.ASSUMED, SOURCE)
+
+
+def device(**other: float | Figure) -> Device:
+    """An invented card, with other figures where they are given."""
+    figures = {name: one if isinstance(one, Figure) else figure(one) for name, one in (FIGURES | other).items()}
+    return Device("an invented card", True, figures)
+
+
+def workload(way: Way = Way.STEP, networks: int = 1, resident: bool = True, parameter_bytes: int = 1_000) -> Workload:
+    """A layer: a product of 2 MFLOP whose result has 100 elements, three elementwise operations and an update."""
+    return Workload(
+        "an invented layer",
+        (
+            Operation(OperationKind.PRODUCT, 2_000_000, 4_000, rows=10, outputs=100),
+            *(Operation(OperationKind.ELEMENTWISE, n_bytes=2_000),) * 3,
+            Operation(OperationKind.UPDATE, n_bytes=10_000),
+        ),
+        batch_size=10,
+        input_bytes=500,
+        parameter_bytes=parameter_bytes,
+        activation_bytes=100,
+        images=1_000,
+        networks=networks,
+        way=way,
+        resident=resident,
+    )

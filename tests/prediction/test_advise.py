@@ -1,0 +1,75 @@
+"""Which device is named, what many networks take, and questions that cannot be answered."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.prediction.advise import WAYS, advise
+from lib.prediction.calibration import Sample, calibrate
+from lib.prediction.device import read_devices
+from lib.prediction.predict import predict
+from lib.prediction.question import Calibrated, Question
+from lib.prediction.workload import Way, fully_connected
+from lib.spec import Network
+from tests.prediction.invented import device
+
+SMALL, LARGE = Network((128,)), Network((4096, 4096))
+SAMPLES = [
+    Sample(fully_connected(Network((width,)), size, Way.EPOCH), 1e-5 + 1e-11 * Network((width,)).step_flops(size))
+    for width in (16, 64, 256)
+    for size in (1, 8, 32, 256, 4096)
+]
+CALIBRATION = calibrate("JAX", SAMPLES)
+HERE = {"JAX": Calibrated(CALIBRATION, Way.EPOCH)}
+
+
+def test_the_quickest_comes_first_and_each_way_of_each_device_once():
+    advice = advise(Question(SMALL), HERE, {"slow": device(launch_s=5e-3), "quick": device(launch_s=1e-6)})
+    seconds = [answer.prediction.step_s for answer in advice.answers]
+    assert seconds == sorted(seconds)
+    assert len(advice.answers) == 1 + 2 * len(WAYS)
+    assert [answer.way for answer in advice.answers if answer.here] == ["JAX"]
+
+
+@given(st.integers(1, 40), st.integers(1, 5))
+def test_networks_one_after_another_take_as_many_times_as_long(networks, epochs):
+    question = Question(SMALL, 32, epochs, networks)
+    one = advise(replace(question, networks=1, epochs=1), HERE, {}).answers[0].prediction
+    all_of_them = advise(question, HERE, {}).answers[0].prediction
+    assert all_of_them.step_s == pytest.approx(networks * epochs * one.step_s)
+    assert sum(all_of_them.parts_s.values()) == pytest.approx(all_of_them.step_s)
+
+
+def test_networks_that_do_not_fill_the_last_program_are_trained_by_a_smaller_one():
+    together = {"together": replace(HERE["JAX"], together=4)}
+    (answer,) = advise(Question(SMALL, 32, 1, 6), together, {}).answers
+    expected = sum(1500 * predict(fully_connected(SMALL, 32, Way.EPOCH, n), CALIBRATION).step_s for n in (4, 2))
+    assert answer.prediction.step_s == pytest.approx(expected)
+
+
+def test_what_helps_most_is_the_way_where_launching_is_dear_and_the_batch_where_calls_are():
+    dear = {"card": device(dispatch_s=0.1, wait_s=0.1, host_call_s=0.0)}
+    assert "in place of operation by operation" in advise(Question(SMALL), {}, dear).remedy
+    assert "batch size 128 in place of 32 is" in advise(Question(SMALL), HERE, {}).remedy
+    assert advise(Question(SMALL, 48_000), HERE, {}).remedy == "", "no larger batch, and one way"
+
+
+def test_a_device_whose_memory_holds_nothing_says_so_and_comes_last():
+    advice = advise(Question(LARGE), HERE, {"tiny": device(memory_bytes=1e6)})
+    assert [bool(answer.why_not) for answer in advice.answers] == [False, True]
+    assert "choose a smaller batch" in advice.answers[-1].why_not
+    assert advise(Question(LARGE), {}, {"tiny": device(memory_bytes=1e6)}).remedy == ""
+
+
+def test_a_machine_whose_memory_holds_nothing_says_so_too():
+    small = {"JAX": replace(HERE["JAX"], memory_bytes=1e6)}
+    advice = advise(Question(LARGE), small, {})
+    assert "GB, the free memory" in advice.answers[0].why_not
+    assert advice.remedy == ""
+
+
+def test_every_preset_answers():
+    names = {answer.device for answer in advise(Question(SMALL), {}, read_devices()).answers}
+    assert names == {one.name for one in read_devices().values()}
