@@ -7,12 +7,12 @@ from collections.abc import Sequence
 def seconds(value_s: float) -> str:
     r"""A duration with about two digits, in μs, ms or s.
 
-    >>> seconds(5.4e-5), seconds(0.1234), seconds(7), seconds(123), seconds(9.96e-5)
-    ('54\u202fμs', '123\u202fms', '7.0\u202fs', '123\u202fs', '100\u202fμs')
+    >>> seconds(5.4e-5), seconds(0.1234), seconds(7), seconds(123), seconds(9.96e-5), seconds(0.0009996)
+    ('54\u202fμs', '123\u202fms', '7.0\u202fs', '123\u202fs', '100\u202fμs', '1\u202fms')
     """
     number, digits, unit = value_s, ".1f", "s"
-    if value_s < 1:
-        number, digits, unit = (value_s * 1e6, ".2g", "μs") if value_s < 1e-3 else (value_s * 1e3, ".2g", "ms")
+    if value_s < 0.9995:  # what rounds to 1,000 is one of the next unit
+        number, digits, unit = (value_s * 1e6, ".2g", "μs") if value_s < 0.9995e-3 else (value_s * 1e3, ".2g", "ms")
     return f"{number:{digits if number < 99.5 else '.0f'}}\u202f{unit}"
 
 

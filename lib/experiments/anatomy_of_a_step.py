@@ -29,8 +29,8 @@ class AnatomyTask:
 
     @property
     def subject(self) -> dict[str, str | int | float]:
-        """The subject of its records; operations and traps go by the library, parts and traces by the backend."""
-        by_backend = self.examination.kind in ("parts", "trace")
+        """The subject of its records; operations and traps go by the library, all else by the backend."""
+        by_backend = self.examination.kind not in ("operations", "traps")
         return {
             "examination": self.examination.kind,
             "by": self.runtime.backend if by_backend else BACKENDS[self.runtime.backend].worker,
@@ -120,6 +120,8 @@ _TITLES = {
     "parts": "the parts of its step",
     "traps": "the traps",
     "trace": "a profile",
+    "takings": "what a batch costs that is brought to the device",
+    "resident": "the step with its batches on the device",
 }
 
 

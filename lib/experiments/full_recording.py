@@ -1,12 +1,14 @@
 """Everything that is measured on a machine, the most useful first, one after the other, until the time is up.
 
 First each question once: peak rates, a round of the race, the article's experiments, sweeps, one step taken apart, many
-networks at once, single operations, what feeds a step, epochs to an accuracy. Then further rounds of the race, for the
-spread. What is in the store already is not measured again.
+networks at once, calibrations, single operations, what feeds a step, epochs to an accuracy. Then further rounds of the
+race, for the spread. What is in the store already is not measured again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -15,13 +17,15 @@ from lib.data.mnist import Facts
 from lib.experiments import (
     anatomy_of_a_step,
     backend_race,
+    calibration,
     input_pipeline,
     parallel_sweeps,
     single_operations,
     time_to_accuracy,
 )
 from lib.experiments.backend_race import NETWORK, Cell, all_cells, records_and_notes
-from lib.experiments.failures import GIVE_UP_AFTER, failure
+from lib.experiments.calibration import Trained, Trial, measure_trials
+from lib.experiments.failures import Attempts, failure
 from lib.experiments.input_pipeline import PipelineTask, Raised
 from lib.experiments.parallel_sweeps import Point
 from lib.experiments.peak_rates import measure_ceilings
@@ -38,6 +42,7 @@ from lib.sweeps.strategies import POOLED
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
+from lib.workers.messages import TrainingFailed, WorkerDied
 from lib.workers.notes import Note
 from lib.workers.queue import Request
 
@@ -76,8 +81,8 @@ Phase = tuple[str, Callable[[], list[RecordingTask]]]  # a title, and what finds
 class Battery:
     """All measurements of a machine: its engine and store, and what has failed so far.
 
-    A library that fails `GIVE_UP_AFTER` times in a row on a device is left out from then on; what fails at one size and
-    works at another does not count.
+    A library that is given up on a device (`lib.experiments.failures.Attempts`) is left out from then on; what fails at
+    one size and works at another does not count.
     """
 
     engine: Engine
@@ -86,7 +91,7 @@ class Battery:
     runtimes: Sequence[Runtime] = field(default_factory=usable_runtimes)
     request: Request = field(default_factory=Request)
     facts: Facts | None = None
-    _failed: dict[str, int] = field(default_factory=dict)
+    _attempts: Attempts = field(default_factory=lambda: Attempts(together=attrgetter("process")))
     _library: str | None = None
 
     def run(self) -> Iterator[Note]:
@@ -123,6 +128,7 @@ class Battery:
             ("sweeps", lambda: self._sweeps(quick=True)),
             ("a step taken apart", self._anatomy),
             ("many networks at once", self._models),
+            ("calibrations", self._calibrations),
             ("single operations", self._operations),
             ("what feeds a step", self._pipelines),
             ("sweeps by Keras", lambda: self._sweeps(quick=False)),
@@ -135,32 +141,37 @@ class Battery:
         return [(f"race, round {n}", lambda n=n: self._repetitions(all_cells(self.runtimes), n)) for n in numbers]
 
     def _perform(self, task: RecordingTask) -> Iterator[Note]:
-        library = task.runtime.process
-        if self._failed.get(library, 0) >= GIVE_UP_AFTER:
+        if self._attempts.given_up(task.runtime):
             return
+        library = task.runtime.process
         if self._library not in (None, library) or task.pooled:
             self.engine.close()  # one library in memory at a time
         self._library = library
-        failed, works = "", False
+        yield from self._attempts.row(task.runtime, partial(self._measured, task))
+
+    def _measured(self, task: RecordingTask) -> Iterator[Note]:
+        """Measure it, and say and mark what fails; raises that again if nothing of it worked."""
+        failed, works = None, False
         try:
             for event in task.measure(self.cancel):
                 if isinstance(event, Note):
                     yield event
                 elif isinstance(event, Record) and event.kind == Kind.FAILURE:
-                    failed = "; ".join(event.warnings)
+                    failed = TrainingFailed("; ".join(event.warnings))
                 elif isinstance(event, Record | Point) or (isinstance(event, OperationPoint) and event.records):
                     works = True
                     yield Note("")
             self.facts = self.facts or self.engine.known_facts()
         except (RuntimeError, MemoryError, OSError) as error:  # of the engine, or of a pool
-            failed = str(error)
-            self.store.add(failure(task.name, task.runtime, task.subject, failed))
+            failed = error if isinstance(error, WorkerDied | TrainingFailed) else TrainingFailed(str(error))
+            self.store.add(failure(task.name, task.runtime, task.subject, str(error)))
         finally:
             if task.pooled:
                 close_pools()
-        self._failed[library] = self._failed.get(library, 0) + 1 if failed and not works else 0
         if failed:
             yield Note(f"failed, and goes on: {failed}")
+        if failed and not works:
+            raise failed
 
     def _ceilings(self) -> list[RecordingTask]:
         # Keras' ceilings are those of the library below it; TensorFlow is reached through Keras alone.
@@ -267,6 +278,27 @@ class Battery:
             for point in found.values():
                 self.store.add(record_of_point(point, runtime))
                 yield point
+
+    def _calibrations(self) -> list[RecordingTask]:
+        """The steps from which other steps are predicted: of all ways to train, but those that failed."""
+        ways = calibration.all_ways(self.runtimes)
+        known = calibration.stored(ways, self.store)
+        failed = {record.subject.get("calibration") for record in self.store.records(Kind.FAILURE)}
+        return [
+            RecordingTask(
+                f"{len(todo)} steps, {trained.label}",
+                trained.runtime,
+                lambda cancel, trained=trained, todo=todo: self._steps(trained, todo, cancel),
+                {"calibration": trained.label},
+            )
+            for trained in ways
+            if trained.label not in failed
+            and (todo := [trial for trial in calibration.trials(trained) if (trained, trial) not in known])
+        ]
+
+    def _steps(self, trained: Trained, todo: Sequence[Trial], cancel: Cancel) -> Iterator[Note]:
+        for event in measure_trials([(trained, todo)], self.engine, self.store, cancel, self.request):
+            yield event if isinstance(event, Note) else Note("")
 
     def _operations(self) -> list[RecordingTask]:
         """All sizes of an operation by one library, which are refused or given up by how the smaller ones went."""

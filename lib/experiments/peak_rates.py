@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from lib.backends.registry import BACKENDS, PRECISIONS, Runtime, versions
+from lib.backends.registry import ALL_DEVICES, BACKENDS, PRECISIONS, Runtime, versions
 from lib.experiments.anatomy_of_a_step import stored
 from lib.experiments.failures import Marked, Subject
 from lib.hardware.machine import last_level_cache_bytes, machine_id
@@ -22,8 +22,8 @@ def measure_ceilings(
 ) -> Iterator[Record | Note]:
     """Measure the peak rates that are not stored yet, once for each library and device, and store them.
 
-    A stop loses nothing that was measured before it. A library that fails on a graphics card is marked, and the others
-    go on: see `lib.experiments.failures`.
+    A stop loses nothing that was measured before it. A library that fails is marked, and what needs no peak rates of it
+    goes on: see `lib.experiments.failures`.
 
     Args:
         runtimes: Whose libraries and devices are measured.
@@ -34,12 +34,8 @@ def measure_ceilings(
 
     Yields:
         Notes on what is measured or waited for, and records of kind `FAILURE`; the others are in the store alone.
-
-    Raises:
-        WorkerDied: A worker on a CPU ended while it measured; the text says what to do.
-        TrainingFailed: A library could not be measured on a CPU; the text says why.
     """
-    marked = Marked(store)
+    marked = Marked(store, ALL_DEVICES)
 
     def measure(runtime: Runtime, subject: Subject, doing: str) -> Iterator[Note]:
         messages = engine.examine(runtime, Examination("ceilings"), cancel, request)

@@ -1,7 +1,7 @@
 """Machines and what was measured on them: from exports, however many files a machine is spread over, or from a store.
 
-`recorded/*.json` are exports of `python -m lib.cli.record`; `recorded/published.json` holds what the articles
-published, and is not an export.
+`recorded/*.json` are exports of `python -m lib.cli.record`, but for `published.json`, which holds what the articles
+published, and `devices.json`, which holds what data sheets say.
 """
 
 import json
@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from lib.backends.fingerprint import source_digest
-from lib.backends.registry import BACKENDS, Runtime, all_runtimes, versions
+from lib.backends.registry import TRAINERS, Runtime, all_runtimes, versions
 from lib.data.mnist import MNIST_DIGEST
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
 from lib.formatting import sentence
 from lib.hardware.machine import machine_id, this_machine
 from lib.hardware.nvidia_smi import nvidia_driver_answers
+from lib.prediction.device import FILE as DEVICES
 from lib.profiling.request import Examination
 from lib.profiling.step_breakdown import Split, split
 from lib.spec import N_TRAIN, Network
@@ -31,6 +32,7 @@ from lib.timing.comparison import Estimate
 from lib.timing.measurement import Ended, Measurement
 
 FOLDER = published.FILE.parent
+NO_EXPORTS = (published.FILE.name, DEVICES.name)
 EPOCHS = 3  # of each training in the second article's experiments
 NETWORK = Network((128,))
 # The trainings of each experiment: network and batch size.
@@ -109,12 +111,12 @@ class Machine:
 
     @cached_property
     def runtimes(self) -> tuple[Runtime, ...]:
-        """The runtimes that it was timed with, in the order of `BACKENDS`, those on a CPU first."""
+        """The runtimes that it was timed with, in the order of `TRAINERS`, those on a CPU first."""
         if self.quoted is not None:
             found = {*self.quoted.epoch_s, *self.quoted.experiment_s}
         else:
             found = {_runtime_of(record) for record in self.records if record.kind == Kind.RACE}
-        runtimes = [Runtime(*one) for one in found if one[0] in BACKENDS]
+        runtimes = [Runtime(*one) for one in found if one[0] in TRAINERS]
         return tuple(sorted(runtimes, key=lambda runtime: runtime.place))
 
     @cached_property
@@ -132,16 +134,23 @@ class Machine:
     def _repetitions(self) -> dict[tuple[Runtime, Network, int], list[Record]]:
         found: dict[tuple[Runtime, Network, int], list[Record]] = defaultdict(list)
         for record in self.records:
-            if record.kind == Kind.RACE and record.subject["backend"] in BACKENDS:
+            if record.kind == Kind.RACE and record.subject["backend"] in TRAINERS:
                 found[_cell(record)].append(record)
         return found
+
+    @property
+    def cells(self) -> set[tuple[Network, int]]:
+        """The networks and batch sizes whose epochs were timed."""
+        return {(network, batch_size) for _, network, batch_size in self._repetitions}
 
     def epoch(self, runtime: Runtime, batch_size: int, network: Network = NETWORK) -> Seconds | None:
         """Seconds of an epoch of training, without its evaluation; None where it was not measured."""
         if self.quoted is not None:
             known = self.quoted.epoch_s.get((runtime.backend, runtime.device), {}).get(batch_size)
             return exactly(known) if known is not None and network == NETWORK else None
-        return spread([one.block_s for one in self._repetitions.get((runtime, network, batch_size), [])])
+        found = self._repetitions.get((runtime, network, batch_size), [])
+        off_s = max((float(one.subject.get("off_s", 0.0)) for one in found), default=0.0)
+        return spread([one.block_s for one in found], off_s)
 
     def beside(self, runtime: Runtime, batch_size: int, name: str, network: Network = NETWORK) -> float:
         """Median seconds of what comes with an epoch; 0 where it was not measured.
@@ -222,13 +231,14 @@ def _runtime_of(record: Record) -> tuple[str, ...]:
     return tuple(str(record.says(name)) for name in ("backend", "device", "precision"))
 
 
-def spread(repetitions: Sequence[Sequence[float]]) -> Seconds | None:
+def spread(repetitions: Sequence[Sequence[float]], off_s: float = 0.0) -> Seconds | None:
     """Median and quartiles of all times, and an estimate from the medians of the repetitions; None without any time.
 
     A single repetition is estimated from its own times, which do not show how a machine varies between repetitions.
 
     Args:
         repetitions: Seconds, by repetition; empty ones are left out.
+        off_s: By how much all of them may be too long or too short, because their clock is coarse.
     """
     repetitions = [repetition for repetition in repetitions if len(repetition)]
     if not repetitions:
@@ -236,7 +246,8 @@ def spread(repetitions: Sequence[Sequence[float]]) -> Seconds | None:
     values = [second for repetition in repetitions for second in repetition]
     low, middle, high = map(float, np.percentile(values, [25, 50, 75]))
     medians = [float(np.median(repetition)) for repetition in repetitions]
-    return Seconds(low, middle, high, len(values), Estimate.of(medians if len(medians) > 1 else values))
+    estimate = Estimate.of(medians if len(medians) > 1 else values, off_s)
+    return Seconds(max(0.0, low - off_s), middle, high + off_s, len(values), estimate)
 
 
 @dataclass(frozen=True)
@@ -352,9 +363,9 @@ def live_machine(store: Store) -> Machine | None:
 
 
 def browsers_in(store: Store) -> tuple[Machine, ...]:
-    """The machines that readers have kept from their browsers (`lib.experiments.your_gpu`)."""
+    """The machines that readers have kept from their browsers (`lib.experiments.your_gpu`), in the order of time."""
     kept: dict[str, list[Record]] = defaultdict(list)
-    for record in store.records(Kind.RACE):
+    for record in sorted(store.records(Kind.RACE, naming="browser"), key=lambda one: one.measured_at):
         if record.says("browser") is not None:
             kept[record.machine].append(record)
     return tuple(Machine(records[-1].machine_line, "kept from a browser", tuple(records)) for records in kept.values())
@@ -391,7 +402,7 @@ def published_machines() -> tuple[Machine, ...]:
 def recorded_here(folder: Path = FOLDER) -> Collection:
     """The machines whose exports come with the project."""
     texts, problems = [], []
-    for path in sorted(set(folder.glob("*.json")) - {folder / published.FILE.name}):
+    for path in sorted(set(folder.glob("*.json")) - {folder / name for name in NO_EXPORTS}):
         try:
             texts.append((path.name, path.read_text()))
         except (OSError, UnicodeDecodeError) as error:

@@ -235,7 +235,7 @@ def measure(
     cancel: Cancel,
     request: Request,
     free_bytes: Callable[[str], float] = usable_memory_bytes,
-) -> Iterator[OperationPoint | Note]:
+) -> Iterator[OperationPoint | Record | Note]:
     """Measure what is not known, one after the other, then this machine's peak rates where they are missing.
 
     What is refused, and what fails, is a point too, and the rest goes on: see `lib.experiments.failures.Attempts`. All
@@ -251,7 +251,8 @@ def measure(
         free_bytes: Memory that may be allocated on a device ("cpu" or "gpu").
 
     Yields:
-        A point of each task, and notes on what is measured or waited for.
+        A point of each task, records of kind `FAILURE` for missing peak rates, and notes on what is measured or waited
+        for.
     """
     before: dict[Runtime, list[OperationPoint]] = {}
     attempts = Attempts()
@@ -271,8 +272,7 @@ def measure(
             earlier.append(point)
             yield point
         if todo and todo[0].operation.name in ("product", "sine"):  # what is held against a peak
-            probed = measure_ceilings(_first_group(todo), engine, store, cancel, turn)
-            yield from (event for event in probed if isinstance(event, Note))
+            yield from measure_ceilings(_first_group(todo), engine, store, cancel, turn)
 
 
 def _measured(

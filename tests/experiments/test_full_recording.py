@@ -12,6 +12,7 @@ from lib.cli import record as record_module
 from lib.cli.record import resume
 from lib.experiments import full_recording as battery_module
 from lib.experiments.backend_race import Cell
+from lib.experiments.calibration import all_ways, stored, trials
 from lib.experiments.full_recording import Battery, RecordingTask, experiment_cells, record_of_point
 from lib.experiments.parallel_sweeps import Point
 from lib.profiling.input_pipeline import QUANTITIES
@@ -95,6 +96,17 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
     }
     assert counts == {3}
     assert all(one.subject["first_call_s"] == 0.1 for one in battery.store.records(Kind.RACE))
+    (trained,) = all_ways([Runtime("numpy")])
+    assert set(stored([trained], battery.store)) == {(trained, trial) for trial in trials(trained)}
+
+
+def test_a_way_to_train_that_fails_is_not_calibrated_and_not_left(tmp_path):
+    numpy = Runtime("numpy")
+    battery = Battery(StandIn({numpy: WorkerDied("gone")}), Store(tmp_path / "store.sqlite"), Cancel(), [numpy])
+    (task,) = battery._calibrations()
+    list(battery._perform(task))
+    assert [one.subject["calibration"] for one in battery.store.records(Kind.FAILURE)] == ["NumPy"]
+    assert battery._calibrations() == []
 
 
 def test_a_point_keeps_its_spread():

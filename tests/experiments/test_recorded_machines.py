@@ -185,7 +185,7 @@ def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
 def with_card(card, monkeypatch):
     """As if a card had been recorded, and this machine had none."""
     for module in (recorded_gpus, backend_race):
-        monkeypatch.setattr(module, "recorded_gpus", lambda: (only(card),))
+        monkeypatch.setattr(module, "gpus_elsewhere", lambda: (only(card),))
 
 
 def test_recorded_cards_stand_in_with_machine_and_date(with_card):
@@ -223,7 +223,7 @@ def test_what_fed_a_recorded_card_is_told_by_its_best_and_its_worst(tmp_path, mo
     for wrong in ({"feed": "telepathy"}, {"rows": 3}, {"rows": "many"}):
         add(mine | wrong, 0.999)
     (machine,) = collect([("card.json", exported(tmp_path / "card.json", store))]).machines
-    monkeypatch.setattr(recorded_gpus, "recorded_gpus", lambda: (machine,))
+    monkeypatch.setattr(recorded_gpus, "gpus_elsewhere", lambda: (machine,))
     assert recorded_gpus.feeds_note() == (
         "Imaginary 9000, recorded 2026-11-01: with 0.2 ms of preprocessing an image, a step on 32 images waits 2% of"
         " the time for “tf.data + cache” and 90% for “tf.data”."
@@ -240,7 +240,8 @@ def exported(path, store):
 
 
 def test_without_a_recorded_card_it_is_said_how_to_get_one(monkeypatch):
-    monkeypatch.setattr(recorded_gpus, "recorded_gpus", lambda: ())
+    for none in ("recorded_gpus", "gpus_elsewhere"):
+        monkeypatch.setattr(recorded_gpus, none, lambda: ())
     assert (
         recorded_gpus.epoch_note(32)
         == recorded_gpus.step_note()

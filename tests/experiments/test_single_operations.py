@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from lib.backends.registry import Runtime
 from lib.experiments import single_operations as single
+from lib.experiments.background import BackgroundTask
 from lib.experiments.single_operations import (
     OperationPoint,
     OperationTask,
@@ -54,6 +55,8 @@ class StandIn(Engine):
 
     def examine(self, runtime, examination, cancel, request=None):
         if examination.kind == "ceilings":
+            if (error := self._fails.get((runtime.backend, "ceilings"))) is not None:
+                raise error
             return
         asked = examination.operation or Operation("none")
         self.asked.append((runtime.backend, asked.size))
@@ -132,6 +135,17 @@ def test_a_card_out_of_memory_marks_the_point_and_the_rest_goes_on(store):
     ]
     assert ("jax-epoch", 8) in engine.asked
     assert len(points) == 8
+
+
+def test_without_peak_rates_the_figures_stand_and_a_sentence_says_why(store):
+    """On a processor too: what is held against a peak is measured by then."""
+    engine = StandIn({("numpy", "ceilings"): WorkerDied("The worker ended.")})
+    todo = single.products([NUMPY, JAX], 4, "float32", 0)
+    task = BackgroundTask(lambda: measure(todo, {}, engine, store, Cancel(), Request(), PLENTY), Cancel())
+    assert task.wait_for_end(20)
+    now = task.view()
+    assert len([one for one in now.items if isinstance(one, OperationPoint) and not one.why_not]) == len(todo)
+    assert now.problem == "NumPy: The worker ended."
 
 
 def test_a_library_that_fails_twice_in_a_row_is_not_asked_again(store):

@@ -1,0 +1,170 @@
+"""This machine's calibrations while they are made: there from what is stored, better with every step that is measured.
+
+One object for each store: whatever page measures, all pages see it. A calibration is fitted again only when enough came
+since, in the thread that measures and between two measurements: a fit takes a core that the next one wants.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from lib.backends.registry import DEFAULT, Runtime, usable_runtimes
+from lib.experiments.background import View, Watched
+from lib.experiments.calibration import ROUNDS, Trained, Trial, all_ways, calibrations, measure_trials, stored, trials
+from lib.experiments.failures import Attempts
+from lib.once import once
+from lib.prediction.calibration import LEAST_SAMPLES, Calibration
+from lib.storage.store import Store
+from lib.sweeps.cost_model import StepTime
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note, State
+from lib.workers.queue import AnyRequest
+
+UNASKED = (DEFAULT, "jax-step", "numpy")  # backends that are calibrated without being asked for: quick to start
+FIRST = 2 * LEAST_SAMPLES  # steps of every way that are measured before the others of any: a first answer soon
+MORE = 1.25  # times as many steps as at the last fit are worth another one
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far the calibration of a way to train is."""
+
+    trained: Trained
+    step_times: Mapping[Trial, StepTime] = field(default_factory=dict)  # that are measured
+    calibration: Calibration | None = None  # fitted to most of them
+    why_not: str = ""  # in a sentence, where there is none though steps were measured, or one failed
+
+    @property
+    def n_measured(self) -> int:
+        """Its trials that are measured."""
+        return sum(trial in self.step_times for trial in self.wanted)
+
+    def times(self, trial: Trial) -> int:
+        """How often a trial was measured."""
+        return self.step_times[trial].times if trial in self.step_times else 0
+
+    @property
+    def wanted(self) -> Sequence[Trial]:
+        """Its trials."""
+        return trials(self.trained)
+
+
+class LiveCalibrations(Watched):
+    """What is known of this machine's ways to train. It changes with every fit, and is never over.
+
+    Args:
+        store: Its valid step times are fitted at once.
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(State.MEASURING)
+        self._standings = {one: Standing(one) for one in ways()}
+        self._fitted: dict[Trained, Mapping[Trial, StepTime]] = {}
+        for (trained, trial), step_time in stored(list(self._standings), store).items():
+            self._add(trained, trial, step_time)
+        for trained in self._standings:
+            self.fit(trained)
+
+    def view(self) -> View[Standing]:
+        """All ways to train of this machine, as they stand now."""
+        with self.changed:
+            return View(list(self._standings.values()), self.state, "", "", self.version)
+
+    def of(self, trained: Trained) -> Standing:
+        """How a way to train stands now."""
+        with self.changed:
+            return self._standings.get(trained, Standing(trained))
+
+    def take(self, trained: Trained, trial: Trial, step_time: StepTime) -> None:
+        """Add a measured step, and fit again where that is worth it."""
+        n_known = self._add(trained, trial, step_time)
+        if n_known >= max(LEAST_SAMPLES, MORE * len(self._fitted.get(trained, ()))):
+            self.fit(trained)
+
+    def fit(self, trained: Trained) -> None:
+        """Fit a way's calibration to all its measured steps, unless nothing came since the last time."""
+        step_times = self.of(trained).step_times
+        if step_times == self._fitted.get(trained, {}):
+            return
+        found, why_not = calibrations({(trained, trial): one for trial, one in step_times.items()})
+        with self.changed:
+            self._fitted[trained] = step_times
+            fitted = {"calibration": found.get(trained), "why_not": why_not.get(trained, "")}
+            self._standings[trained] = replace(self.of(trained), **fitted)
+            self._tell()
+
+    def fail(self, trained: Trained, why: str) -> None:
+        """Say why a way to train could not be measured; what it was fitted to stays."""
+        with self.changed:
+            self._standings[trained] = replace(self.of(trained), why_not=why)
+            self._tell()
+
+    def _add(self, trained: Trained, trial: Trial, step_time: StepTime) -> int:
+        """How many steps of the way are known with this one."""
+        with self.changed:
+            known = self.of(trained)
+            self._standings[trained] = replace(known, step_times={**known.step_times, trial: step_time})
+            return len(self._standings[trained].step_times)
+
+
+@once
+def live_in(path: Path | None) -> LiveCalibrations:
+    """The calibrations of the store at this path: one object for all who watch or measure."""
+    return LiveCalibrations(Store(path))
+
+
+def ways() -> list[Trained]:
+    """The ways to train of this machine that can be calibrated."""
+    return all_ways(usable_runtimes())
+
+
+def unasked() -> list[Trained]:
+    """Those of them that are calibrated without being asked for."""
+    return [one for one in ways() if one.runtime in map(Runtime, UNASKED) and not one.together]
+
+
+def measure(
+    chosen: Sequence[Trained],
+    live: LiveCalibrations,
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    request: AnyRequest,
+    again: bool = False,
+) -> Iterator[Note]:
+    """Measure what these ways' calibrations lack, the first steps of all of them before the rest of any, then all anew.
+
+    Args:
+        chosen: Ways to train.
+        live: Is told of each step, and fits.
+        engine: Its workers measure.
+        store: Where the step times go.
+        cancel: Ends the measuring early; what was measured is stored and fitted.
+        request: Place in the queue.
+        again: Ask for all steps: those that something disturbed are measured once more.
+
+    Yields:
+        Notes on what is measured or waited for. A way that cannot be measured says so in its standing, and the others
+        go on.
+    """
+    attempts = Attempts()
+    todo = {
+        one: [trial for trial in live.of(one).wanted if again or trial not in live.of(one).step_times] for one in chosen
+    }
+    for part, rounds in ((slice(None, FIRST), 1), (slice(FIRST, None), 1), (slice(None), ROUNDS)):
+        for trained in chosen:
+
+            def steps(trained: Trained = trained, part: slice = part, rounds: int = rounds) -> Iterator[Note]:
+                asked = [(trained, todo[trained][part])]
+                for event in measure_trials(asked, engine, store, cancel, request, rounds):
+                    if isinstance(event, Note):
+                        yield event
+                    else:
+                        live.take(*event)
+
+            asked = bool(todo[trained][part]) and not cancel.is_set()
+            why = (yield from attempts.row(trained.runtime, steps)) if asked else ""
+            live.fit(trained)
+            if why:
+                live.fail(trained, why)

@@ -1,0 +1,512 @@
+"""When a GPU trains faster than a processor: two sides over width and batch size, and what moves the border.
+
+A side is a way to train that was calibrated on this machine, or a device that is known by its figures. All seconds are
+predicted but those of `measured_points`, which are stored step times, of `kept_points`, which readers' browsers
+measured, and of `published_points`, which an article printed.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from lib.backends.registry import Runtime
+from lib.experiments import published
+from lib.experiments.calibration import TOGETHER, WAYS, Trained
+from lib.experiments.kept_machines import contests
+from lib.experiments.recorded_machines import Machine
+from lib.once import Once
+from lib.prediction.calibration import Calibration
+from lib.prediction.device import QUANTITIES, Device, DoesNotFit, Figure, Origin
+from lib.prediction.grid import Grid, Predictions, predict_many
+from lib.prediction.predict import Prediction, parts_on, predict
+from lib.prediction.workload import Way, Workload, convolutional, fully_connected, resnet18
+from lib.spec import Network
+from lib.storage.current import current
+from lib.storage.records import Kind
+from lib.storage.store import Store
+from lib.sweeps.cost_model import StepTime
+
+CELLS = 64  # along each axis of the surface
+WIDTH_ENDS, SIZE_ENDS = (16, 4096), (1, 4096)
+RULE_PARAMETERS, RULE_SIZE = 500_000, 256  # both articles': below both, a fast processor beats a GPU
+LARGER = Network((1024, 512, 256))  # which the second article proposes
+MANY = 16  # networks at once
+# How the card is driven, one step after another; the last trains many networks in one program.
+MOVES: Mapping[str, tuple[Way, int]] = {
+    "operation by operation": (Way.OPERATIONS, 1),
+    "a compiled step": (Way.STEP, 1),
+    "a compiled epoch": (Way.EPOCH, 1),
+    "one graph an epoch": (Way.GRAPH, 1),
+    f"one graph an epoch, {MANY} networks at once": (Way.GRAPH, MANY),
+}
+# What a reader may change of an imagined card, and the figures that it stands for.
+CHANGEABLE: Mapping[str, tuple[str, ...]] = {
+    "launch": ("launch_s", "graph_launch_s"),
+    "dispatch": ("host_call_s", "dispatch_s"),
+    "bandwidth": ("memory_bytes_per_s", "cache_bytes_per_s"),
+    "throughput": ("product_flops_per_s",),
+}
+# The figure that each part of a step is paid by, and whether more of it makes the step shorter.
+PAID_BY: Mapping[str, tuple[str, bool]] = {
+    "call": ("host_call_s", False),
+    "dispatch": ("dispatch_s", False),
+    "launch": ("launch_s", False),
+    "graph": ("graph_launch_s", False),
+    "wait": ("wait_s", False),
+    "cache": ("cache_bytes_per_s", True),
+    "memory": ("memory_bytes_per_s", True),
+    "products": ("product_flops_per_s", True),
+}
+
+
+def _cells(ends: tuple[int, int]) -> np.ndarray:
+    """The middles of the cells of a logarithmic axis, rounded to whole numbers, (CELLS,)."""
+    low, high = np.log2(ends)
+    return np.round(2 ** (low + (high - low) * (np.arange(CELLS) + 0.5) / CELLS)).astype(int)
+
+
+WIDTHS, SIZES = _cells(WIDTH_ENDS), _cells(SIZE_ENDS)
+_DIFFERENT_SIZES, _PLACES = np.unique(SIZES, return_inverse=True)  # of small batches, several cells are the same
+
+
+def grid(depth: int, networks: int, way: Way) -> Grid:
+    """The workloads of the surface, those of equal cells once."""
+    return Grid(tuple(map(int, WIDTHS)), tuple(map(int, _DIFFERENT_SIZES)), depth, networks, way)
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """What trains on one side.
+
+    Attributes:
+        label: For people.
+        device: A calibration of this machine, or a device that is known by its figures.
+        way: How a step is run.
+        together: Networks in one program at most; others follow one after another.
+        runtime: That was calibrated; None for a device that is known by its figures.
+    """
+
+    label: str
+    device: Device | Calibration
+    way: Way
+    together: int = 2**30
+    runtime: Runtime | None = None
+
+    def seconds(self, depth: int, networks: int) -> Predictions:
+        """Seconds of a step of all these networks, at every width and batch size of the surface.
+
+        Args:
+            depth: Hidden layers.
+            networks: That are trained.
+        """
+        at_once = min(networks, self.together)
+        cells = grid(depth, at_once, self.way)
+        # The answer holds the device, so that no other one has its id as long as the answer is known.
+        _, found = _known.get((id(self.device), cells), lambda: (self.device, predict_many(cells, self.device)))
+        all_cells = Predictions(*(end[:, _PLACES] for end in (found.step_s, found.low_s, found.high_s)))
+        return all_cells if networks == at_once else all_cells.times(networks / at_once)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it is a graphics card; a software adapter is none."""
+        return self.runtime.on_gpu if self.runtime is not None else self.device.on_gpu  # type: ignore[union-attr]
+
+    def all_of(self, network: Network, batch_size: int, networks: int = 1) -> Prediction:
+        """Seconds of a step of so many equal networks; raises DoesNotFit."""
+        at_once = min(networks, self.together)
+        return self.one(fully_connected(network, batch_size, networks=at_once)).of(networks / at_once)
+
+    def one(self, workload: Workload) -> Prediction:
+        """Seconds of a step of a single workload, run in this side's way; raises DoesNotFit."""
+        return predict(workload.by(self.way), self.device)
+
+
+_known: Once[tuple[int, Grid], tuple[object, Predictions]] = Once(64)
+
+
+def calibrated_side(trained: Trained, calibration: Calibration) -> Side:
+    """A way to train that was calibrated on this machine."""
+    together = max(TOGETHER) if trained.together else 1
+    return Side(f"{trained.label}, here", calibration, WAYS[trained.runtime.backend], together, trained.runtime)
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """How many times faster the right side is than the left one, (widths, batch sizes); NaN where it fits on neither.
+
+    Attributes:
+        left: Seconds of the left side.
+        right: Seconds of the right side.
+    """
+
+    left: Predictions
+    right: Predictions
+
+    @cached_property
+    def ratio(self) -> np.ndarray:
+        """Left over right seconds."""
+        return self.left.step_s / self.right.step_s
+
+    @cached_property
+    def low(self) -> np.ndarray:
+        """The least that the ratio may be by both intervals."""
+        return self.left.low_s / self.right.high_s
+
+    @cached_property
+    def high(self) -> np.ndarray:
+        """The most that the ratio may be by both intervals."""
+        return self.left.high_s / self.right.low_s
+
+    @cached_property
+    def unclear(self) -> np.ndarray:
+        """Where the intervals of both sides overlap, so that nobody wins for sure."""
+        return (self.low <= 1) & (self.high >= 1)
+
+    def share(self, where: np.ndarray) -> float:
+        """The share of all cells of which something is true."""
+        return float(np.mean(where))
+
+    def wins_from(self, width: int) -> int | None:
+        """The smallest batch size from which on the right side is predicted to be faster; None where it never is.
+
+        Args:
+            width: The nearest one of the surface is meant.
+        """
+        faster = self.ratio[int(np.abs(np.log2(WIDTHS / width)).argmin())] > 1
+        last_loss = int(np.flatnonzero(~faster)[-1]) if not faster.all() else -1
+        return int(SIZES[last_loss + 1]) if last_loss + 1 < CELLS else None
+
+
+def surface(left: Side, right: Side, depth: int, networks: int) -> Surface:
+    """Both sides over width and batch size; `networks` are trained on either."""
+    return Surface(left.seconds(depth, networks), right.seconds(depth, networks))
+
+
+def border(ratio: np.ndarray) -> list[tuple[float, float, float, float]]:
+    """Where a ratio over the cells is 1: short lines from one (batch size, width) to another.
+
+    Marching squares: a line through each square of four neighbouring cells on whose corners the faster side differs.
+
+    Args:
+        ratio: (CELLS, CELLS), of widths and batch sizes; no line goes through squares with a NaN.
+    """
+    logs = np.log2(np.where(ratio > 0, ratio, np.nan))
+    corners = np.stack([logs[:-1, :-1], logs[:-1, 1:], logs[1:, 1:], logs[1:, :-1]])  # around each square
+    mixed = np.isfinite(corners).all(axis=0) & (corners > 0).any(axis=0) & (corners <= 0).any(axis=0)
+    found: list[tuple[float, float, float, float]] = []
+    for row, column in zip(*np.nonzero(mixed), strict=True):
+        heights = corners[:, row, column]
+        places = ((row, column), (row, column + 1), (row + 1, column + 1), (row + 1, column))
+        crossings = []
+        for one in range(4):
+            here, there = heights[one], heights[(one + 1) % 4]
+            if (here > 0) != (there > 0):
+                share = here / (here - there)
+                (y, x), (y_to, x_to) = places[one], places[(one + 1) % 4]
+                crossings.append((_at(SIZE_ENDS, x + share * (x_to - x)), _at(WIDTH_ENDS, y + share * (y_to - y))))
+        found += [(*crossings[n], *crossings[n + 1]) for n in range(0, len(crossings), 2)]
+    return found
+
+
+def _at(ends: tuple[int, int], cell: float) -> float:
+    """What a logarithmic axis says at a place, counted in cells from the middle of the first."""
+    low, high = np.log2(ends)
+    return float(2 ** (low + (high - low) * (cell + 0.5) / CELLS))
+
+
+# The articles' rule.
+
+
+def rule_width(depth: int) -> int:
+    """The width from which on networks of this depth have as many parameters as the rule says."""
+    low, high = 1, WIDTH_ENDS[1]
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _parameters(middle, depth) >= RULE_PARAMETERS else (middle + 1, high)
+    return low
+
+
+def _parameters(width: int, depth: int) -> int:
+    return Network((width,) * depth).n_parameters
+
+
+@dataclass(frozen=True)
+class RuleCheck:
+    """Where the rule names the wrong side: shares of the cells that it speaks of, and the clearest case of each kind.
+
+    A case is a width, a batch size, and how many times faster the other side is predicted to be.
+    """
+
+    gpu_wins_below: float  # of the cells where the rule says processor
+    below: tuple[int, int, float] | None
+    processor_wins_above: float  # of the cells where parameters and batch size are both above
+    above: tuple[int, int, float] | None
+
+
+def check_rule(shown: Surface, depth: int) -> RuleCheck:
+    """Where the predictions contradict the rule, counted only where no intervals overlap.
+
+    Args:
+        shown: With a processor on the left and a GPU on the right.
+        depth: Of its networks.
+    """
+    narrow, small = rule_width(depth) > WIDTHS, SIZES < RULE_SIZE
+    below = narrow[:, None] & small[None, :]
+    above = ~narrow[:, None] & ~small[None, :]
+    wins, loses = below & (shown.low > 1), above & (shown.high < 1)
+    return RuleCheck(
+        float(wins.sum() / max(below.sum(), 1)),
+        _clearest(wins, shown.ratio),
+        float(loses.sum() / max(above.sum(), 1)),
+        _clearest(loses, 1 / shown.ratio),
+    )
+
+
+def _clearest(where: np.ndarray, times: np.ndarray) -> tuple[int, int, float] | None:
+    if not where.any():
+        return None
+    row, column = np.unravel_index(int(np.where(where, times, 0).argmax()), where.shape)
+    return int(WIDTHS[row]), int(SIZES[column]), float(times[row, column])
+
+
+# What is known beside predictions.
+
+
+@dataclass(frozen=True)
+class Point:
+    """A width and a batch size at which more is known than what is predicted.
+
+    Attributes:
+        width: Of the hidden layers.
+        batch_size: Images a step.
+        left_s: Measured here or in a browser, or published.
+        right_s: Predicted, measured in a browser, or published.
+        by: The libraries of both sides, where they were published; empty where it was measured.
+        machine: Of the browser that measured both; empty where none did.
+    """
+
+    width: int
+    batch_size: int
+    left_s: float
+    right_s: float
+    by: tuple[str, ...] = ()
+    machine: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster the right side is."""
+        return self.left_s / self.right_s
+
+
+def measured_steps(store: Store, runtime: Runtime) -> dict[tuple[Network, int], StepTime]:
+    """The valid step times of single networks that are stored of a runtime, by network and batch size."""
+    found: dict[tuple[Network, int], list] = {}
+    subject = runtime.subject | {"by": "alone"}
+    for record in current(store.records(Kind.STEP_TIME), Kind.STEP_TIME, subject, runtime):
+        label, size = str(record.subject["hidden"]), int(record.subject["batch_size"])
+        network = Network(()) if label == Network(()).label else Network.parse(label)
+        found.setdefault((network, size), []).append(record)
+    return {key: StepTime.of(records) for key, records in found.items()}
+
+
+def measured_points(
+    steps: Mapping[tuple[Network, int], StepTime], right: Side, depth: int, networks: int
+) -> list[Point]:
+    """Those that lie on the surface: networks whose hidden layers are equally wide.
+
+    Args:
+        steps: Of single networks, by the left side.
+        right: What it is predicted to take there.
+        depth: Hidden layers.
+        networks: Trained one after another on the left, each for as long as the measured one.
+    """
+    found = []
+    for (network, size), one in steps.items():
+        if len(network.hidden) != depth or len(set(network.hidden)) != 1:
+            continue
+        if WIDTH_ENDS[0] <= network.hidden[0] <= WIDTH_ENDS[1] and SIZE_ENDS[0] <= size <= SIZE_ENDS[1]:
+            with suppress(DoesNotFit):
+                right_s = right.all_of(network, size, networks).step_s
+                found.append(Point(network.hidden[0], size, networks * one.step_s, right_s))
+    return found
+
+
+def kept_points(machines: Sequence[Machine], depth: int, networks: int) -> list[Point]:
+    """What readers have kept from their browsers: an epoch on the GPU and on the processor of one machine.
+
+    Args:
+        machines: Software that stands for a GPU has no point.
+        depth: Hidden layers; where they are not equally wide, there is no point.
+        networks: A browser trains one.
+    """
+    found = []
+    for machine, (network, size) in ((one, cell) for one in machines for cell in sorted(one.cells)):
+        if networks == 1 and len(network.hidden) == depth and len(set(network.hidden)) == 1:
+            for one in contests([machine], network, size):
+                if one.gpu is not None and one.cpu is not None and not one.is_software:
+                    seconds = one.cpu.seconds.middle, one.gpu.seconds.middle
+                    found.append(Point(network.hidden[0], size, *seconds, machine=machine.name))
+    return found
+
+
+def published_points(depth: int, networks: int) -> list[Point]:
+    """The first article's epochs of 784→128→10: its card beside the quickest library on its processor."""
+    if (depth, networks) != (1, 1):
+        return []
+    found = []
+    for size, gpu_s in published.EPOCH_S["keras-tensorflow", "gpu"].items():
+        by_library = {key: of[size] for key, of in published.EPOCH_S.items() if key[1] == "cpu" and size in of}
+        (quickest, _), cpu_s = min(by_library.items(), key=lambda one: one[1])
+        found.append(Point(128, size, cpu_s, gpu_s, (quickest, "keras-tensorflow")))
+    return found
+
+
+# An imagined card.
+
+
+def imagined(device: Device, times: Mapping[str, float]) -> Device:
+    """A device with some figures so many times as large; raises UnusableDevice where one becomes absurd.
+
+    Args:
+        device: Where it begins.
+        times: By names of `CHANGEABLE`.
+    """
+    figures = dict(device.figures)
+    for name, factor in times.items():
+        for figure in CHANGEABLE[name]:
+            old, source = figures[figure], f"imagined: {factor:g} times that of {device.name}"
+            figures[figure] = Figure(factor * old.value, factor * old.low, factor * old.high, Origin.ASSUMED, source)
+    changed = any(factor != 1 for factor in times.values())
+    return replace(device, name=f"{device.name}, imagined", figures=figures) if changed else device
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What one figure of a card would have to be for it to win, all others unchanged.
+
+    Attributes:
+        figure: Its name, of `QUANTITIES`.
+        now: What it is.
+        needed: What it would have to be, at which both sides take equally long; None: no value of it alone would do.
+        share: Of the card's seconds that it stands for.
+    """
+
+    figure: str
+    now: float
+    needed: float | None
+    share: float
+
+    @property
+    def words(self) -> str:
+        """What the figure is of."""
+        return QUANTITIES[self.figure].words
+
+    @property
+    def unit(self) -> str:
+        """Of the figure."""
+        return QUANTITIES[self.figure].unit
+
+
+def what_it_would_take(workload: Workload, device: Device, goal_s: float) -> list[Wanted]:
+    """For each figure that a step pays for: its value at which the step takes `goal_s`, the dearest figure first.
+
+    Args:
+        workload: As the device runs it.
+        device: Known by its figures.
+        goal_s: Seconds of a step on the other side.
+
+    Raises:
+        DoesNotFit: The device's memory cannot hold it.
+    """
+    device.check(workload)
+    parts = parts_on(workload, device, "value")
+    all_s = float(sum(parts.values()))
+    found = []
+    for part, (figure, is_rate) in PAID_BY.items():
+        if (own_s := float(parts[part])) > 0:
+            left_s, now = goal_s - (all_s - own_s), device.figures[figure].value
+            needed = None if left_s <= 0 else now * own_s / left_s if is_rate else now * left_s / own_s
+            found.append(Wanted(figure, now, needed, own_s / all_s))
+    return sorted(found, key=lambda one: one.share, reverse=True)
+
+
+# Larger work.
+
+
+def larger_work(batch_size: int) -> list[Workload]:
+    """The network that the second article proposes, a small convolutional one, and ResNet-18."""
+    return [
+        replace(fully_connected(LARGER, batch_size), name=f"784→{LARGER.label}→10"),
+        convolutional(batch_size),
+        resnet18(batch_size),
+    ]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Seconds of a step of larger work on one side: measured, else predicted; or why there are none."""
+
+    work: str
+    side: str
+    on_gpu: bool
+    steps: int  # of an epoch
+    prediction: Prediction | None
+    measured: StepTime | None = None
+    why_not: str = ""
+
+
+def answers(batch_size: int, sides: Sequence[Side], store: Store) -> list[Answer]:
+    """All larger work on all sides: measured where this machine's store has it, else predicted."""
+    found = []
+    for work in larger_work(batch_size):
+        for side in sides:
+            steps = {} if side.runtime is None or side.together > 1 else measured_steps(store, side.runtime)
+            measured = steps.get((LARGER, batch_size)) if work.name == larger_work(1)[0].name else None
+            try:
+                found.append(Answer(work.name, side.label, side.on_gpu, work.steps, side.one(work), measured))
+            except DoesNotFit as error:
+                found.append(Answer(work.name, side.label, side.on_gpu, work.steps, None, why_not=str(error)))
+    return found
+
+
+# What it costs.
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Dollars of training on a device that is known by its figures; None where it has no price."""
+
+    side: str
+    epoch: Prediction
+    dollars: float | None  # an epoch
+    per_h: float | None
+    dated: str
+    epochs: float | None = None  # to the accuracy; None where that was not counted
+
+    @property
+    def to_accuracy(self) -> float | None:
+        """Dollars to the accuracy."""
+        return None if self.dollars is None or self.epochs is None else self.dollars * self.epochs
+
+
+def costs(sides: Sequence[Side], network: Network, batch_size: int, epochs: float | None) -> list[Cost]:
+    """What an epoch costs on each side, the cheapest first; those without a price last.
+
+    Args:
+        sides: Calibrations have no price.
+        network: Single.
+        batch_size: Images a step.
+        epochs: That it needs to the accuracy; None where that is not known.
+    """
+    found = []
+    workload = fully_connected(network, batch_size)
+    for side in sides:
+        price = None if isinstance(side.device, Calibration) else side.device.figures.get("price_per_h")
+        dated = "" if isinstance(side.device, Calibration) else side.device.dated
+        epoch = side.one(workload).of(workload.steps)
+        dollars = None if price is None else price.value * epoch.step_s / 3600
+        found.append(Cost(side.label, epoch, dollars, price.value if price else None, dated if price else "", epochs))
+    return sorted(found, key=lambda one: (one.dollars is None, one.dollars or one.epoch.step_s))

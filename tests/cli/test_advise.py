@@ -1,0 +1,145 @@
+"""The advice in a terminal, as a table or as JSON; and what it says where it cannot answer."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from lib.backends.registry import Runtime, versions
+from lib.cli import advise as command
+from lib.cli.advise import main
+from lib.experiments import live_calibration
+from lib.experiments.calibration import ROUNDS, Trained, trials
+from lib.storage.records import Kind, Record
+from lib.storage.store import Store
+from lib.sweeps.cost_model import StepTime
+from lib.timing.measurement import Ended, Measurement
+from lib.workers.messages import TrainingFailed
+
+QUESTION = ["--hidden", "512,256", "--batch", "64", "--epochs", "20", "--networks", "32"]
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(command, "usable_runtimes", lambda: [Runtime()])
+
+
+def calibrated(seconds_per_flop: float) -> None:
+    """The store of this machine, with a step of each trial."""
+    store = Store()
+    for one in (Trained(Runtime()), Trained(Runtime(), True)):
+        for trial in trials(one):
+            step_s = 1e-5 + seconds_per_flop * trial.workload(one.runtime).flops
+            subject = one.subject(trial) | {"first_call_s": 0.1}
+            store.add(Record.of(Kind.STEP_TIME, subject, Measurement((step_s,), 1, Ended.CAP), versions(one.runtime)))
+
+
+def test_the_table_has_devices_seconds_cost_interval_and_remedy(capsys):
+    assert main(QUESTION) == 0
+    said = capsys.readouterr()
+    head, *rows = said.out.splitlines()
+    assert head.split()[:2] == ["device", "trained"]
+    assert any(row.startswith("L4") and "(2026)" in row and " to " in row for row in rows)
+    assert rows[-1].startswith("What helps most")
+    assert said.err == "This machine is not calibrated, so it does not answer: add --calibrate.\n"
+
+
+def test_a_calibrated_machine_answers_too(capsys):
+    calibrated(1e-11)
+    assert main([*QUESTION, "--json"]) == 0
+    said = capsys.readouterr()
+    answers = json.loads(said.out)["answers"]
+    assert said.err == ""
+    here = [answer for answer in answers if answer["device"] == "this machine"]
+    assert {answer["origin"] for answer in here} == {"steps measured here"}
+    assert len(here) == 2, "one network at a time, and many at once"
+    for answer in here:
+        assert answer["low_s"] < answer["seconds"] < answer["high_s"]
+        assert sum(answer["parts_s"].values()) == pytest.approx(answer["seconds"])
+
+
+def test_a_question_outside_of_what_was_calibrated_gets_a_wider_interval_and_a_word(capsys):
+    calibrated(1e-11)
+    widths = {}
+    for hidden in ("128", "4096,4096,4096,4096,4096,4096,4096,4096"):
+        assert main(["--hidden", hidden, "--batch", "32", "--json"]) == 0
+        first = next(one for one in json.loads(capsys.readouterr().out)["answers"] if one["device"] == "this machine")
+        widths[bool(first["warning"])] = first["high_s"] / first["low_s"]
+    assert widths[True] > widths[False]
+    assert main(["--hidden", "4096,4096,4096,4096,4096,4096,4096,4096"]) == 0
+    assert "far from every step that was measured" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--networks", "0"], "Networks: expected 1 to 100,000, got 0"),
+        (["--hidden", "12a"], "Hidden layers: expected widths"),
+        (["--devices", "nowhere.json"], "nowhere.json: expected a JSON file of devices"),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(arguments, words, capsys):
+    assert main(arguments) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(words)
+    assert said.err.count("\n") == 1
+
+
+def measured_alone(ways, *_):
+    """In place of `measure_trials`: one network at a time takes what is known by hand, several together fail."""
+    for trained, todo in ways:
+        if trained.together:
+            raise TrainingFailed("its library is broken")
+        for trial in todo:
+            yield trained, trial, StepTime(1e-5 + 1e-11 * trial.workload(trained.runtime).flops, 0.1, times=ROUNDS)
+
+
+@pytest.fixture
+def nothing_is_kept(tmp_path, monkeypatch):
+    """A file where the cache folder should be."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "file"))
+
+
+@pytest.mark.usefixtures("nothing_is_kept")
+def test_a_calibration_that_cannot_be_kept_answers_and_a_way_that_fails_does_not_end_the_others(capsys, monkeypatch):
+    monkeypatch.setattr(live_calibration, "measure_trials", measured_alone)
+    assert main(["--calibrate", "--json"]) == 0
+    said = capsys.readouterr()
+    here = [one["way"] for one in json.loads(said.out)["answers"] if one["device"] == "this machine"]
+    assert here == [Trained(Runtime()).label]
+    assert f"{Trained(Runtime(), True).label}: its library is broken." in said.err
+    assert "Results are not being saved: " in said.err
+    assert "\r" not in said.err, "progress is for terminals"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_who_stops_is_told_whether_anything_is_kept(kept, request, capsys, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    if not kept:
+        request.getfixturevalue("nothing_is_kept")
+    monkeypatch.setattr(live_calibration, "measure_trials", stopped)
+    assert main(["--calibrate"]) == 130
+    said = capsys.readouterr()
+    assert ("What was measured is kept" in said.err, "Results are not being saved" in said.err) == (kept, not kept)
+    assert said.out == ""
+
+
+def test_a_reader_who_has_read_enough_is_no_error(capsys, monkeypatch):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert main([]) == 0
+    assert "Error" not in capsys.readouterr().err
+
+
+def test_a_folder_in_place_of_a_file_of_devices_is_one_sentence(capsys):
+    assert main(["--devices", str(Path())]) == 1
+    assert capsys.readouterr().err.startswith(".: expected a JSON file of devices")

@@ -1,0 +1,160 @@
+"""The articles' figures beside predictions: none dropped, few used, and no other lets anything leak."""
+
+from dataclasses import replace
+
+import pytest
+
+from lib.experiments import published
+from lib.experiments import published_predictions as judged
+from lib.experiments.published_predictions import (
+    CARD,
+    FITTED,
+    PROCESSOR,
+    Accuracy,
+    PublishedFigure,
+    Row,
+    accuracy,
+    fitted_devices,
+    published_figures,
+    published_rows,
+    table,
+)
+from lib.prediction.device import Figure, Origin, read_devices
+from lib.prediction.predict import predict
+from lib.prediction.workload import Way, fully_connected
+from lib.spec import Network
+
+
+def test_no_published_time_is_left_out():
+    figures = published_figures()
+    times = [figure.published_s for figure in figures]
+    expected = [s for by_size in published.EPOCH_S.values() for s in by_size.values()]
+    expected += [s for pair in published.EXPERIMENT_S.values() for s in pair]
+    expected += [s for pair in published.OPERATION_S.values() for s in pair]
+    expected += [*published.PRODUCT_S, *published.COMPILED_S, *published.SINE_S]
+    expected += [published.CUDA_EPOCH_S, published.CPU_EPOCH_S, published.CUPY_EPOCH_S, published.SWEEP_S[1]]
+    assert sorted(times) == sorted(expected)
+    assert len({figure.name for figure in figures}) == len(figures)
+
+
+def test_less_than_a_third_is_used_and_by_the_rule():
+    figures = published_figures()
+    used = [figure.name for figure in figures if figure.sets or figure.widens]
+    assert 3 * len(used) <= len(figures)
+    assert [name for name in used if name.startswith("NumPy")] == [
+        "NumPy, CPU, an epoch at batch size 32",
+        "NumPy, CPU, an epoch at batch size 1024",
+        "NumPy, CPU, one step at batch size 32, forward: hidden layer",
+        "NumPy, CPU, one step at batch size 32, softmax and loss",
+    ]
+    assert [figure.published_s for figure in figures if figure.widens] == [4.4]
+    assert {row.name for row in published_rows() if row.used} == set(used)
+
+
+def test_steps_are_those_that_the_articles_count():
+    """48,000 images an epoch in the first article; in the second 180,000 steps, 5,625 and 705 (it rounds 234.4 up)."""
+    work = {figure.name: figure.work for figure in published_figures()}
+    assert [steps for steps, _ in work["NumPy, CPU, an epoch at batch size 32"]] == [1_500]
+    assert [steps for steps, _ in work["Keras on TensorFlow, L4, the batch-size experiment"]] == [180_000, 5_625, 702]
+    assert sum(steps for steps, _ in work["Keras on TensorFlow, L4, the learning-rate experiment"]) == 22_500
+
+
+def test_an_operation_by_operation_step_is_the_sum_of_its_rows():
+    figures = [figure for figure in published_figures() if figure.question.startswith("one step's")]
+    parts = [figure for figure in figures if not figure.question.endswith("total")]
+    operations = sum((figure.work[0][1].operations for figure in parts if figure.machine == CARD), ())
+    (total,) = (figure for figure in figures if figure.machine == CARD and figure not in parts)
+    assert operations == total.work[0][1].operations
+
+
+def test_a_figure_that_is_not_used_changes_no_prediction(monkeypatch):
+    """All of them a thousand times as long: were one looked at, something would move."""
+    before = {row.name: (row.predicted_s, row.low_s, row.high_s) for row in published_rows()}
+    figures = [
+        one if one.sets or one.widens else replace(one, published_s=1_000 * one.published_s)
+        for one in published_figures()
+    ]
+    monkeypatch.setattr(judged, "published_figures", lambda: figures)
+    assert {row.name: (row.predicted_s, row.low_s, row.high_s) for row in published_rows()} == before
+
+
+def made(machine, batch_size, way, device, sets=True):
+    """A figure that an invented library would have published on such a device."""
+    workload = fully_connected(Network(), batch_size, way, resident=False)
+    name = f"{machine}, {batch_size}, {way}"
+    exact_s = workload.steps * predict(workload, device).step_s
+    return PublishedFigure(name, name, "invented", machine, exact_s, ((workload.steps, workload),), sets)
+
+
+@pytest.mark.parametrize("machine", [CARD, PROCESSOR])
+@pytest.mark.parametrize(("way", "host"), [(Way.STEP, "host_call_s"), (Way.OPERATIONS, "dispatch_s")])
+def test_the_fit_finds_the_costs_that_made_the_figures(machine, way, host):
+    truth = {host: 0.4e-3, "transfer_bytes_per_s": 70e6}
+    preset = read_devices()[machine]
+    figures = {name: Figure(value, value, value, Origin.ASSUMED, "invented") for name, value in truth.items()}
+    device = replace(preset, figures={**preset.figures, **figures})
+    shown = [made(machine, size, way, device) for size in (32, 1024)]
+    hidden = made(machine, 256, way, device, sets=False)
+    found = fitted_devices([*shown, hidden])["invented", machine]
+    assert {name: found.figures[name].value for name in truth} == pytest.approx(truth)
+    (steps, workload), *_ = hidden.work
+    assert steps * predict(workload, found).step_s == pytest.approx(hidden.published_s)
+    assert found.figures[host].source == "Fitted to published figures: " + "; ".join(one.name for one in shown)
+    kept = set(preset.figures) - set(truth)
+    assert all(found.figures[name] == preset.figures[name] for name in kept)
+
+
+def test_a_machine_with_one_figure_takes_the_rate_of_the_workstation():
+    preset = read_devices()[CARD]
+    exact = {name: Figure(v, v, v, Origin.ASSUMED, "") for name, v in (("transfer_bytes_per_s", 7e7),)}
+    device = replace(preset, figures={**preset.figures, **exact})
+    elsewhere = replace(made("l4", 32, Way.STEP, device), published_s=60.0)
+    found = fitted_devices([*(made(CARD, size, Way.STEP, device) for size in (32, 1024)), elsewhere])
+    there = found["invented", "l4"]
+    assert there.figures["transfer_bytes_per_s"].value == pytest.approx(7e7)
+    (steps, workload), *_ = elsewhere.work
+    assert steps * predict(workload, there).step_s == pytest.approx(60.0)
+
+
+def test_only_what_the_host_costs_is_fitted():
+    presets = read_devices()
+    for (_, machine), device in fitted_devices(published_figures()).items():
+        different = {name for name, one in device.figures.items() if one != presets[machine].figures[name]}
+        assert different <= set(FITTED.values())
+
+
+def row(question, published_s, predicted_s, used=False):
+    return Row(f"{question} {published_s}", question, published_s, predicted_s, predicted_s / 2, 2 * predicted_s, used)
+
+
+def test_accuracy_on_rows_counted_by_hand():
+    rows = [
+        row("a", 1.0, 1.1),  # 10 %
+        row("a", 2.0, 1.0),  # 50 %, and the wrong winner; 2.0 is the interval's end
+        row("a", 3.0, 3.0, used=True),  # counts for nothing
+        row("b", 4.0, 1.0),  # 75 %, outside
+        row("b", 8.0, 8.0),  # 0 %, the right winner
+        row("c", 5.0, 6.0),  # 20 %, no pair
+    ]
+    found = accuracy(rows)
+    assert (found.n, found.median_error, found.winner_share, found.covered_share) == (5, pytest.approx(0.2), 0.5, 0.8)
+    assert found.p90_error == pytest.approx(0.5 + 0.6 * 0.25), "between 50 and 75 %, as NumPy's percentiles are"
+    assert accuracy([row("a", 1.0, 1.0, used=True)]) == Accuracy(0, None, None, None, None)
+    assert accuracy([row("a", 1.0, 1.0), row("a", 1.0, 2.0)]).winner_share is None, "equal figures have no winner"
+    for pair in ([1.0, 2.0], [2.0, 1.0]):
+        assert accuracy([row("a", s, 5.0) for s in pair]).winner_share == 0, "predicted alike: no winner is named"
+
+
+def test_the_table_shows_every_figure_with_its_error_the_worst_first():
+    rows = published_rows()
+    errors = [abs(one.error) for one in rows]
+    assert errors == sorted(errors, reverse=True)
+    assert all(0 < one.low_s < one.predicted_s < one.high_s for one in rows)
+    text = table(rows)
+    lines = text.splitlines()
+    for one, line in zip(rows, lines[1:], strict=False):
+        assert line.startswith(one.name)
+        assert f"{100 * one.error:+.0f} %" in line
+        assert ("used" in line, "outside" in line) == (one.used, not one.covered)
+    assert f"Used, {sum(one.used for one in rows)} of {len(rows)}: " in text
+    assert all(f"Not predicted: {what}: " in text for what in judged.NOT_PREDICTED)

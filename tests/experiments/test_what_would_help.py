@@ -1,0 +1,219 @@
+"""Remedies on an invented machine whose exact step times are known; what a press measures; and what cannot be."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from lib.backends.registry import BACKENDS, Runtime, versions
+from lib.experiments import what_would_help as experiment
+from lib.experiments.anatomy_of_a_step import AnatomyTask
+from lib.experiments.calibration import Trained, Trial, calibrations, trials
+from lib.experiments.live_calibration import Standing
+from lib.experiments.what_would_help import (
+    FIT,
+    NOT_MEASURED,
+    Applied,
+    Findings,
+    Outcome,
+    apply,
+    findings,
+    measure_transfers,
+    offered,
+    stored,
+    too_long,
+    transfer_cost,
+)
+from lib.prediction.predict import Prediction
+from lib.prediction.question import THERE, Question
+from lib.prediction.remedies import Effect, Remedy, Setup
+from lib.profiling.request import FROM_HOST, RESIDENT, TAKEN, Examination
+from lib.spec import N_PIXELS, Network
+from lib.storage.records import Kind, Record
+from lib.storage.store import Store
+from lib.sweeps.cost_model import StepTime
+from lib.timing.latency import Cost
+from lib.timing.measurement import Ended, Measurement
+from lib.workers.cancel import Cancel
+from lib.workers.notes import Note
+from lib.workers.queue import Request
+
+EPOCH, STEP, NUMPY = (Trained(Runtime(key)) for key in ("jax-epoch", "jax-step", "numpy"))
+TOGETHER = Trained(Runtime(), True)
+CALL_S = {EPOCH: 1e-6, STEP: 1e-4, NUMPY: 2e-4, TOGETHER: 1e-6}
+QUESTION = Question(Network((128,)), 32, networks=8)
+LATENCY_S, BYTE_S = 1e-5, 1e-9
+
+
+def exact_s(trained: Trained, trial: Trial) -> float:
+    """A call by each way, and 100 GFLOP/s."""
+    return CALL_S[trained] + trial.workload(trained.runtime).flops / 1e11
+
+
+def calibrated(*ways: Trained) -> list[Standing]:
+    """Standings of all four, of which these are calibrated."""
+    times = {one: {trial: StepTime(exact_s(one, trial), 0.1) for trial in trials(one)} for one in ways}
+    found, _ = calibrations({(one, trial): time for one, of_it in times.items() for trial, time in of_it.items()})
+    return [Standing(one, times.get(one, {}), found.get(one)) for one in CALL_S]
+
+
+ALL = calibrated(*CALL_S)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results.sqlite")
+
+
+def keep(store: Store, trained: Trained, trial: Trial, step_s: float) -> None:
+    """As if a step had been measured."""
+    subject = trained.subject(trial) | {"first_call_s": 0.1}
+    measured = Measurement((step_s,), 1, Ended.CAP)
+    store.add(Record.of(Kind.STEP_TIME, subject, measured, versions(trained.runtime)))
+
+
+def keep_transfers(store: Store) -> None:
+    """As if batches had been brought to a device that they reach after `LATENCY_S`, a byte in `BYTE_S`."""
+    subject = AnatomyTask(STEP.runtime, Examination("takings")).subject
+    for size in TAKEN:
+        for where, more_s in ((FROM_HOST, LATENCY_S + BYTE_S * 4 * N_PIXELS * size), (RESIDENT, 0.0)):
+            blocks = Measurement((9e-6 + more_s, 7e-6 + more_s, 8e-6 + more_s), 1, Ended.CAP)
+            of = subject | {"name": f"{where} {size}", "work": 1.0}
+            store.add(Record.of(Kind.ANATOMY, of, blocks, versions(STEP.runtime)))
+
+
+def by_remedy(found: Findings) -> dict[Remedy, Outcome]:
+    return {one.effect.remedy: one for one in found.outcomes}
+
+
+def setup_of(found: Findings, remedy: Remedy) -> Setup:
+    setup = by_remedy(found)[remedy].effect.setup
+    assert setup is not None
+    return setup
+
+
+def test_what_a_transfer_costs_is_fitted_to_batches_taken_from_both_places(store):
+    assert transfer_cost(STEP.runtime, store.records(Kind.ANATOMY)) is None
+    keep_transfers(store)
+    cost = transfer_cost(STEP.runtime, store.records(Kind.ANATOMY))
+    assert cost is not None
+    assert (cost.latency_s, cost.byte_s) == (pytest.approx(LATENCY_S), pytest.approx(BYTE_S))
+
+
+def test_every_backend_says_where_its_batches_come_from(store):
+    keep_transfers(store)
+    ways = [Trained(Runtime(key, BACKENDS[key].devices[0])) for key in ("jax-epoch", "jax-step", "numpy", "keras-jax")]
+    epoch, step, numpy, keras = (one.batches for one in offered(ways, {}, store.records(Kind.ANATOMY)).values())
+    assert (epoch, numpy, keras) == (THERE, THERE, FIT)
+    assert isinstance(step, Cost)
+    assert [one.batches for one in offered([STEP], {}, []).values()] == [NOT_MEASURED]
+
+
+def test_remedies_of_a_machine_whose_times_are_known(store):
+    keep_transfers(store)
+    found = findings(QUESTION, STEP, ALL, store)
+    assert found.before is not None
+    today_s = exact_s(STEP, Trial(QUESTION.network, 32))
+    assert found.before.step.step_s == pytest.approx(today_s, rel=0.05)
+    exact = {
+        Remedy.EPOCH: today_s / exact_s(EPOCH, Trial(QUESTION.network, 32)),
+        Remedy.BATCH: 4 * today_s / exact_s(STEP, Trial(QUESTION.network, 128)),
+        Remedy.DATA: today_s / (today_s - LATENCY_S - BYTE_S * 4 * N_PIXELS * 32),
+        Remedy.NETWORKS: 8 * today_s / exact_s(TOGETHER, Trial(QUESTION.network, 32, 8)),
+        Remedy.BACKEND: today_s / exact_s(NUMPY, Trial(QUESTION.network, 32)),
+    }
+    for remedy, gain in exact.items():
+        assert by_remedy(found)[remedy].effect.gain == pytest.approx(gain, rel=0.1), remedy
+    assert by_remedy(found)[Remedy.STEP].effect.why_not == "its step is compiled already"
+    assert found.measured is None
+    assert all(one.measured is None and one.miss is None for one in found.outcomes)
+
+
+def test_today_s_measured_step_says_more_of_the_remedies_than_the_calibration_alone(store):
+    """On a network whose steps take half as long again as the law of all others says."""
+    keep_transfers(store)
+    before = findings(QUESTION, STEP, ALL, store)
+    keep(store, STEP, Trial(QUESTION.network, 32), 1.5 * exact_s(STEP, Trial(QUESTION.network, 32)))
+    after = findings(QUESTION, STEP, ALL, store)
+    assert after.before == before.before, "it stays what it was before it was measured"
+    for remedy, true_s in (
+        (Remedy.BATCH, 1.5 * exact_s(STEP, Trial(QUESTION.network, 128))),
+        (Remedy.DATA, 1.5 * exact_s(STEP, Trial(QUESTION.network, 32)) - LATENCY_S - BYTE_S * 4 * N_PIXELS * 32),
+    ):
+        misses = [abs(setup_of(one, remedy).step.step_s / true_s - 1) for one in (before, after)]
+        assert misses[1] < 0.75 * misses[0], remedy
+    assert setup_of(after, Remedy.BACKEND) == setup_of(before, Remedy.BACKEND), "of another library it says nothing"
+
+
+def test_a_miss_is_a_share_of_the_measured_step(store):
+    setup = setup_of(findings(QUESTION, STEP, ALL, store), Remedy.EPOCH)
+    keep(store, EPOCH, Trial(QUESTION.network, 32), setup.step.step_s * 1.25)
+    keep(store, STEP, Trial(QUESTION.network, 32), 5e-4)
+    found = findings(QUESTION, STEP, ALL, store)
+    outcome = by_remedy(found)[Remedy.EPOCH]
+    assert outcome.miss == pytest.approx(0.2)
+    assert found.before is not None
+    assert outcome.measured_gain(found.before, 5e-4) == pytest.approx(5e-4 / (1.25 * setup.step.step_s))
+    assert by_remedy(found)[Remedy.BATCH].miss is None
+
+
+def test_larger_batches_and_many_networks_are_compared_by_the_image(store):
+    found = findings(QUESTION, STEP, ALL, store)
+    assert found.before is not None
+    for remedy, images in ((Remedy.BATCH, 4), (Remedy.NETWORKS, 8)):
+        one = Outcome(Effect(remedy, setup_of(found, remedy)), StepTime(images * 1e-3, 0.1))
+        assert one.measured_gain(found.before, 1e-3) == pytest.approx(1)
+
+
+def test_what_cannot_be_answered_says_why(store, monkeypatch):
+    assert "JAX, one call a step is not calibrated" in findings(QUESTION, STEP, calibrated(EPOCH), store).problem
+    noisy = [Standing(STEP, why_not="something else uses this machine"), *ALL[:1]]
+    assert findings(QUESTION, STEP, noisy, store).problem == "something else uses this machine"
+    monkeypatch.setattr(experiment, "usable_memory_bytes", lambda _device: 1e5)
+    found = findings(QUESTION, STEP, ALL, store)
+    assert "expected a step of at most 0.0001 GB" in found.problem
+    assert (found.before, found.outcomes) == (None, ())
+
+
+def test_a_step_that_could_not_be_stopped_is_not_made(store):
+    slow = Setup("JAX", 32, Prediction(12.0, 10.0, 14.0, {}))
+    assert "predicted to take 12 s: expected at most 3 s" in too_long(slow)
+    assert not too_long(Setup("JAX", 32, Prediction(1.0, 0.5, 2.0, {})))
+
+
+def test_a_press_measures_today_and_the_remedy_again_and_keeps_both(engine, store):
+    keep_transfers(store)
+    live = SimpleNamespace(view=lambda: SimpleNamespace(items=ALL))
+    small = Question(Network((16,)), 64, networks=2)
+    chosen = [Remedy.STEP, Remedy.EPOCH, Remedy.DATA, Remedy.NETWORKS]
+
+    def pressed(cancel: Cancel) -> list[Remedy]:
+        events = list(apply(small, STEP, chosen, live, engine, store, cancel, Request(), rounds=1))  # pyright: ignore[reportArgumentType]
+        assert all(isinstance(event, Note | Applied | Record) for event in events)
+        return [event.remedy for event in events if isinstance(event, Applied)]
+
+    stopped = Cancel()
+    stopped.set()
+    assert pressed(stopped) == []
+    assert findings(small, STEP, ALL, store).measured is None
+    for times in (1, 2):
+        assert pressed(Cancel()) == chosen[1:], "its step is compiled already"
+        found = findings(small, STEP, ALL, store)
+        assert found.measured is not None
+        assert found.measured.times == times
+        known = [
+            stored(small, setup_of(found, one), way, store)
+            for one, way in zip(chosen[1:], (EPOCH, STEP, TOGETHER), strict=True)
+        ]
+        assert all(one is not None and 0 < one.low_s <= one.step_s <= one.high_s < 1 for one in known)
+
+
+def test_transfers_are_measured_once_and_only_where_a_remedy_needs_them(engine, store):
+    def measured(runtime: Runtime) -> int:
+        return len(
+            [one for one in measure_transfers(runtime, engine, store, Cancel(), Request()) if isinstance(one, Record)]
+        )
+
+    assert measured(NUMPY.runtime) == 0
+    assert measured(STEP.runtime) == 2 * len(TAKEN)
+    assert transfer_cost(STEP.runtime, store.records(Kind.ANATOMY)) is not None
+    assert measured(STEP.runtime) == 0
