@@ -188,7 +188,7 @@ def shared_state():
     store = Store()
     get_best, set_best = mo.state(None)
     get_reset, set_reset = mo.state(0)
-    get_data, set_data = mo.state(None)
+    get_data, set_data = mo.state(shared_engine().known_facts())
     rate_stage, size_stage, depth_stage, backend_stage, inside_stage = (
         streaming.Stage(shared_engine(), store, viewer=address) for _ in range(5)
     )

@@ -26,6 +26,8 @@ NAMES = (
     "peers",
     "interaction",
     "pages",
+    "prediction",
+    "remedies",
     "memory",
     "viewers",
     "traces",

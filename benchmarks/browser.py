@@ -38,6 +38,8 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+# Without these, Chromium finds no adapter on a machine without a GPU; it is a software one.
+WITH_WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 N_EXPERIMENTS = 4
 START_LIMIT_S = 90
 
@@ -98,11 +100,11 @@ STATES = "[...document.querySelectorAll('.lab-state b')].map(e => e.textContent)
 
 
 @contextmanager
-def browser() -> Iterator[Browser]:
+def browser(flags: Sequence[str] = FLAGS) -> Iterator[Browser]:
     if CHROMIUM is None:
         raise RuntimeError("no browser found: expected chromium, chromium-browser or google-chrome; install one")
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(flags))
         try:
             with looking():
                 yield opened

@@ -16,6 +16,7 @@ LIST = ROOT / "docs" / "modules.md"
 FLOORS = (
     ("spec", "formatting", "cache_folder", "once", "hardware"),
     ("data", "timing"),
+    ("prediction",),
     ("backends",),
     ("profiling", "storage"),
     ("workers",),

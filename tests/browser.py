@@ -173,6 +173,26 @@ COVERED = """() => [...document.querySelectorAll('h1, h2')].filter(heading => {
             return !front || !(heading.contains(front) || front.contains(heading)); }))
     }).map(heading => heading.innerText)"""
 
+# Controls, with those that marimo keeps in shadow roots, that run past the window's edge; nobody can scroll to them.
+PAST_THE_EDGE = """() => {
+    const all = root => [...root.querySelectorAll('*')].flatMap(e => [e, ...(e.shadowRoot ? all(e.shadowRoot) : [])]);
+    return all(document.getElementById('App')).filter(e => e.matches('select, input, button, label'))
+        .filter(e => e.checkVisibility() && !e.closest('.lab-scroll, .race-scroll'))
+        .filter(e => e.getBoundingClientRect().right > innerWidth)
+        .map(e => `${e.tagName} ${e.innerText.slice(0, 40)}`) }"""
+
+# Dropdowns whose chosen name has more lines than room.
+CUT = """() => {
+    const all = root => [...root.querySelectorAll('*')].flatMap(e => [e, ...(e.shadowRoot ? all(e.shadowRoot) : [])]);
+    const pen = document.createElement('canvas').getContext('2d');
+    return all(document.getElementById('App')).filter(e => e.matches('select') && e.checkVisibility()).filter(e => {
+        const style = getComputedStyle(e), size = name => parseFloat(style[name]);
+        pen.font = style.font;
+        const width = pen.measureText(e.selectedOptions[0]?.textContent ?? '').width;
+        const lines = Math.ceil(width / (e.clientWidth - size('paddingLeft') - size('paddingRight')));
+        return lines * size('fontSize') > e.clientHeight;
+    }).map(e => e.selectedOptions[0].textContent) }"""
+
 
 def selector(target: list[str | list[str]]) -> str:
     """Of a node that axe found; a list in it leads through shadow roots."""
@@ -180,10 +200,11 @@ def selector(target: list[str | list[str]]) -> str:
 
 
 def assert_accessible(page) -> None:
-    """Light and dark, wide and on a phone: nothing for axe to find, no faint text, no covered heading, no scrolling
-    sideways."""
+    """Light and dark, wide and on a phone: nothing for axe to find, no faint text, no covered heading, no cut name, no
+    scrolling sideways."""
     from axe_playwright_python.sync_playwright import Axe
 
+    page.mouse.move(0, 0)  # at rest: what lies under a mouse that was left somewhere depends on the width
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         for size in (DESK, PHONE):
@@ -204,5 +225,7 @@ def assert_accessible(page) -> None:
             assert not faint, (where, faint)
             assert not page.evaluate(COVERED), where
             assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], where
+            assert page.evaluate(PAST_THE_EDGE) == [], where
+            assert page.evaluate(CUT) == [], where
     page.emulate_media(color_scheme="light")
     page.set_viewport_size(DESK)

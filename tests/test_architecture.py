@@ -106,6 +106,7 @@ TOGETHER = {
         "browser_notebooks",
         "browser_single_operations",
         "browser_trace",
+        "browser_what_would_help",
         "viewers",
     },
 }

@@ -8,7 +8,7 @@ import pytest
 
 from docs.draw_architecture import modules
 from lib import ROOT
-from lib.backends.registry import BACKENDS
+from lib.backends.registry import BACKENDS, TRAINERS
 from lib.experiments.claims import CLAIMS
 from lib.pages.notebooks import NOTEBOOKS
 from lib.timing.diagnosis import DETECTORS
@@ -28,7 +28,7 @@ def test_a_backend_has_all_its_places(key):
     assert re.search(rf"^(def {backend.function}\(|{backend.function} = )", source, re.MULTILINE), (
         f"{backend.function} in {backend.module}"
     )
-    assert [other.key for other in BACKENDS.values() if other.color == backend.color] == [key], "a colour of its own"
+    assert [other.key for other in TRAINERS.values() if other.color == backend.color] == [key], "a colour of its own"
     assert backend.remedy, "how to install it"
     assert not backend.taken_apart or f"lib.profiling.{backend.module}" in MODULES, (
         f"lib/profiling/{backend.module}.py, or taken_apart=False"

@@ -91,6 +91,7 @@ def _paint(
         + layout.quiet("One call after another, each waited for; medians, with quartiles on hover.")
         + view.operations_table(operations, parts, records, sizes == ARTICLE)
         + layout.disturbed([record for task in wanted for record in task.found(records).values()])
+        + layout.software(task.runtime for task in wanted)
         + layout.quiet(recorded_gpus.step_note())
     )
     return painted(now, layout.page(controls, result).text + below, sentence)

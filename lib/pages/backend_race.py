@@ -195,7 +195,7 @@ class _Painter:
 
 
 def detail(store: Store, key: str) -> mo.Html:
-    """The chosen cell in full, and which runtimes are missing in the table.
+    """The chosen cell in full, and which runtimes are missing in the table, or are no GPU.
 
     Args:
         store: Where its repetitions and the peak rates are looked up.
@@ -211,7 +211,7 @@ def detail(store: Store, key: str) -> mo.Html:
     text = backend_race.detail(standing, floor)
     if standing is not None:
         text += f'<figure class="lab-figure">{mo.as_html(backend_race.blocks_chart(standing)).text}</figure>'
-    return mo.Html(f'<div class="race-detail">{text}</div>{layout.missing()}')
+    return mo.Html(f'<div class="race-detail">{text}</div>{layout.software(usable_runtimes())}{layout.missing()}')
 
 
 def record(store: Store) -> mo.Html:

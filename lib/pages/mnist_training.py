@@ -6,7 +6,7 @@ A panel is one `mo.ui.dictionary`: a change of any member re-runs the one cell t
 
 import html
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -41,7 +41,7 @@ from lib.views.markup import on_demand, table
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
 COUNTS = tuple(range(2, mnist_training.MAX_LINES + 1))
-_BUTTONS = ("stop", "again")
+_BUTTONS = ("start", "stop", "again")
 _QUESTION = (
     "A small network often trains faster on a processor than on a graphics card, because most of its time is not"
     " arithmetic but overhead. Move a slider: every line below is trained on this machine."
@@ -223,10 +223,10 @@ def missing_backends(experiment: Experiment, _results: Results) -> str:
     return f"{layout.quiet(source)}{layout.quiet(recorded_gpus.epoch_note(size))}" + layout.missing()
 
 
-def controls(panel: mo.ui.dictionary) -> mo.Html:
-    """A panel's elements one below the other, and its buttons in a row."""
-    rows = [f"<div>{panel[name].text}</div>" for name in panel.elements if name not in _BUTTONS]
-    buttons = "".join(panel[name].text for name in _BUTTONS)
+def controls(panel: mo.ui.dictionary, elsewhere: Collection[str] = ()) -> mo.Html:
+    """A panel's elements one below the other, and its buttons in a row; `elsewhere` names those shown by others."""
+    rows = [f"<div>{panel[name].text}</div>" for name in panel.elements if name not in (*_BUTTONS, *elsewhere)]
+    buttons = "".join(panel[name].text for name in _BUTTONS if name in panel.elements)
     return mo.Html("".join(rows) + f'<div class="lab-buttons">{buttons}</div>')
 
 

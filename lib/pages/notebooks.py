@@ -51,6 +51,8 @@ NOTEBOOKS = (
     Notebook("notebooks/parallel_sweeps.py", "Many trainings at once"),
     Notebook("notebooks/single_operations.py", "Single operations", (OVERHEAD_ARTICLE, OPERATIONS_ARTICLE)),
     Notebook("notebooks/your_gpu.py", "Your own GPU", (SLOWER_ARTICLE,)),
+    Notebook("notebooks/when_does_a_gpu_win.py", "When does a GPU win?"),
+    Notebook("notebooks/what_would_help.py", "What would help?"),
     Notebook("notebooks/claims.py", "Claims and figures"),
     Notebook("notebooks/compare_machines.py", "Machines compared"),
 )

@@ -9,11 +9,11 @@ import pandas as pd
 from lib.backends.registry import BACKENDS, Runtime
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
-from lib.formatting import justified, seconds
+from lib.formatting import justified, listed, seconds
 from lib.profiling.operations import ALL, COMPILED, ON_CARD, OPERATIONS, PRODUCT
 from lib.profiling.step_breakdown import EXPLAINED, ON_DEVICE, PARTS, Split
 from lib.storage.records import Record
-from lib.views.chart import Chart, names_y, nice_above, styled
+from lib.views.chart import ON_TWO_LINES, Chart, names_y, nice_above, styled
 from lib.views.markup import table
 
 LIBRARY_LABELS = {
@@ -136,7 +136,7 @@ def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> 
         for runtime, one in known.items()
     ]
     most_us = nice_above(1.1e6 * max((one.drawn_s for one in known.values()), default=1e-3))
-    y = names_y(labels, 170)
+    y = names_y(labels, 170, labelExpr=ON_TWO_LINES)
     tooltip = [
         "label:N",
         "part:N",
@@ -171,7 +171,7 @@ def parts_color() -> alt.Color:
     """The colours of a step's parts, with their legend above the chart."""
     names = [part.name for part in PARTS] + [UNEXPLAINED]
     colors = alt.Scale(domain=names, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR])
-    return alt.Color("part:N", scale=colors, sort=names, legend=alt.Legend(orient="top", title=None, columns=3))
+    return alt.Color("part:N", scale=colors, sort=names, legend=alt.Legend(orient="top", title=None, columns=2))
 
 
 def stack(one: Split) -> dict[str, float]:
@@ -191,13 +191,13 @@ def sentence(known: Mapping[Runtime, Split], batch_size: int) -> str:
         largest = max((part.name for part in PARTS if part.name != "arithmetic"), key=lambda name: one.parts_s[name])
         said.append(
             f"A step on {batch_size:,} image{'s' if batch_size > 1 else ''} takes"
-            f" {runtime.label} {seconds(one.step_s)}: {one.share('arithmetic'):.0%} of it arithmetic,"
+            f" {seconds(one.step_s)} by “{runtime.label}”: {one.share('arithmetic'):.0%} of it arithmetic,"
             f" {one.share(largest):.0%} {largest}."
         )
-    off = [runtime.label for runtime, one in known.items() if not one.adds_up]
+    off = [f"“{runtime.label}”" for runtime, one in known.items() if not one.adds_up]
     if off:
         said.append(
-            f"The parts of {', '.join(off)} are more than {EXPLAINED:.0%} off the measured step: some of them ran at"
+            f"The parts of {listed(off)} are more than {EXPLAINED:.0%} off the measured step: some of them ran at"
             " the same time, or something else used the machine."
         )
     return " ".join(said)

@@ -11,7 +11,8 @@ import pandas as pd
 from lib.backends.registry import BACKENDS, Runtime
 from lib.experiments import published
 from lib.experiments.backend_race import Cell, Standing
-from lib.experiments.recorded_machines import Machine, gpu_runtimes, named, recorded_gpus
+from lib.experiments.kept_machines import gpus_elsewhere
+from lib.experiments.recorded_machines import Machine, gpu_runtimes, named
 from lib.experiments.time_to_accuracy import Learned, needed
 from lib.formatting import justified, percent, seconds
 from lib.spec import N_TRAIN
@@ -94,10 +95,11 @@ def table(
             cells.append(shown_cell | {"level": level, "best": cell in best})
         rows.append({"label": runtime.label, "published": False, "cells": cells})
     if shown.view == "seconds":
-        for machine in recorded_gpus():
+        for machine in gpus_elsewhere():
             for runtime in gpu_runtimes(machine):
-                cells = [_recorded_cell(machine, runtime, size) for size in batch_sizes]
-                rows.append({"label": f"{named(machine)}: {runtime.label}", "published": True, "cells": cells})
+                if any(machine.epoch(runtime, size) for size in batch_sizes):
+                    cells = [_recorded_cell(machine, runtime, size) for size in batch_sizes]
+                    rows.append({"label": f"{named(machine)}: {runtime.label}", "published": True, "cells": cells})
         for (backend, device), by_size in published.EPOCH_S.items():
             cells = [_published_cell(by_size.get(size)) for size in batch_sizes]
             rows.append({"label": f"published: {_PUBLISHED[backend, device]}", "published": True, "cells": cells})

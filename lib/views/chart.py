@@ -149,6 +149,10 @@ def log_scale(domain: Sequence[float], **options: Any) -> alt.Scale:
     return alt.Scale(type="log", domain=list(domain), nice=False, **options)
 
 
+# The label of an axis; what follows the last comma of a long one, such as “software adapter”, has a line of its own.
+ON_TWO_LINES = "split(replace(datum.label, regexp('^(.{20,}), (.+)$'), '$1|$2'), '|')"
+
+
 def names_y(names: Sequence[str], limit: int, field: str = "label", **axis: Any) -> alt.Y:
     """A y axis with a row per name, in this order, whether it has a mark or not.
 
@@ -241,7 +245,7 @@ def _inked(chart: dict) -> dict:
 
 
 def _style(part: Any) -> None:
-    """Give every axis and text our style, in place: marimo's dark theme would override `config`."""
+    """Give every axis, legend and text our style, in place: marimo's dark theme would override `config`."""
     if isinstance(part, list):
         for one in part:
             _style(one)
@@ -253,6 +257,8 @@ def _style(part: Any) -> None:
         for name, value in part.items():
             if name == "axis" and isinstance(value, dict):
                 part[name] = {"style": "lab"} | value
+            elif name == "legend" and isinstance(value, dict):
+                part[name] = {"labelFont": FONT, "titleFont": FONT} | value
             else:
                 _style(value)
 

@@ -15,8 +15,9 @@ from lib.experiments.parallel_sweeps import methods
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from tests.browser import MARKS, NOTHING, PHONE, assert_accessible, serving, share_compiled
+from tests.browser import MARKS, NOTHING, PAST_THE_EDGE, PHONE, assert_accessible, serving, share_compiled
 from tests.conftest import ROOT
+from tests.software_adapter import needs_software_adapter
 
 pytestmark = MARKS
 REPETITIONS = r"(\d+) of \d+ repetitions"
@@ -175,6 +176,31 @@ def test_the_traps_are_measured_and_told(opened, page, measured_step):
     assert page.locator("table.claims tr").count() == 1 + 1 + 6, "one right figure, six wrong ones"
     assert "Largest mistake here" in page.locator(".lab-sentence").inner_text()
     assert_accessible(page)
+
+
+@needs_software_adapter
+def test_webgpus_step_is_mistimed_too_and_a_software_adapter_is_no_gpu(opened, page, tmp_path, monkeypatch):
+    monkeypatch.setenv("WEBGPU_SOFTWARE", "1")
+    base = opened(tmp_path, "notebooks/traps.py")
+    page.goto(f"{base}/?traps.size=1&traps.device=software")
+    page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Done'", timeout=90_000)
+    assert page.locator("table.claims tr").count() == 1 + 1 + 6, "one right figure, six wrong ones"
+    assert "WebGPU (software adapter)" in page.locator(".lab-figure figcaption").inner_text()
+    notes = " ".join(page.locator(".lab-note").all_inner_texts())
+    assert "A software adapter computes on the processor, and says nothing of a GPU's speed." in notes
+    assert "not timed here" not in notes
+    assert_accessible(page)
+
+
+@needs_software_adapter
+def test_long_names_of_ways_to_launch_keep_within_the_race(opened, page, tmp_path, monkeypatch):
+    monkeypatch.setenv("WEBGPU_SOFTWARE", "1")
+    page.goto(opened(tmp_path, "notebooks/backend_race.py"))
+    page.get_by_label("… than").wait_for(timeout=60_000)
+    assert_accessible(page)
+    page.set_viewport_size({"width": 360, "height": 800})  # a narrower phone
+    page.wait_for_timeout(300)
+    assert page.evaluate(PAST_THE_EDGE) == []
 
 
 def test_the_claims_stand_at_once_and_are_measured_on_request(opened, page, measured_step):

@@ -24,11 +24,14 @@ from lib.pages import (
     backend_race,
     compare_machines,
     input_pipeline,
+    live_calibration,
     options,
     parallel_sweeps,
     single_operations,
     trace_of_a_step,
     traps,
+    what_would_help,
+    when_does_a_gpu_win,
     your_gpu,
 )
 from lib.pages import mnist_training as page
@@ -52,6 +55,8 @@ PAGES = {
     "compare_machines": compare_machines.settings(),
     "single_operations": single_operations.settings(),
     "your_gpu": your_gpu.settings(),
+    "when_does_a_gpu_win": when_does_a_gpu_win.settings(),
+    "what_would_help": what_would_help.settings(),
     "claims": {},
 }
 EVERY = [setting for known in PAGES.values() for setting in known.values()]
@@ -70,7 +75,10 @@ PANELS = {
     "count": parallel_sweeps.count_panel,
     "mixed": parallel_sweeps.mixed_panel,
     "yours": lambda address, stage: your_gpu.panel(address, your_gpu.InBrowser(stage.store)),
+    "remedy": what_would_help.panel,
+    what_would_help.CALIBRATIONS: partial(live_calibration.panel, what_would_help.CALIBRATIONS),
     **{name: partial(single_operations.panel, name) for name in single_operations.sections()},
+    **{name: partial(when_does_a_gpu_win.panel, name) for name in when_does_a_gpu_win.sections()},
 }
 EXPERIMENTS = {
     "rate": page.rate_experiment,
@@ -114,7 +122,11 @@ CONTROLS = {
 
 def test_every_setting_is_a_control_and_every_control_has_a_setting():
     not_saved = {"compare.machines", "compare.prices", "file.trace"}
-    buttons = {name for name in CONTROLS if name.endswith((".stop", ".again", ".start", ".apply", ".keep"))}
+    buttons = {
+        name
+        for name in CONTROLS
+        if name.endswith((".stop", ".again", ".start", ".apply", ".keep", *what_would_help.BUTTONS))
+    }
     assert CONTROLS - buttons - not_saved == {setting.name for setting in EVERY}
     assert not [name for name, times in Counter(setting.name for setting in EVERY).items() if times > 1]
 

@@ -55,3 +55,12 @@ def test_the_table_and_the_chart_show_what_is_kept():
     assert sum(row["us"] for row in drawn) == pytest.approx(200)
     assert "60%" in sentence(known, 32)
     assert sentence({}, 32) == ""
+
+
+def test_long_names_are_whole_and_told_apart_from_the_sentence():
+    runtime = Runtime("webgpu-step", "software")
+    (task,) = [one for one in tasks([runtime], Network((128,)), 32) if one.examination.kind == "parts"]
+    known = splits([task], cached(task, FOUND))
+    assert f"by “{runtime.label}”: " in sentence(known, 32)
+    axes = [layer["encoding"]["y"]["axis"] for layer in parts_chart(known, [runtime]).spec["layer"]]
+    assert all("split(" in axis["labelExpr"] for axis in axes)

@@ -43,14 +43,15 @@ def test_a_label_lies_in_the_plot_and_its_point_stays_where_it_was():
     assert len({one["at"] for one in moved}) == 3
 
 
-def test_every_axis_and_text_is_styled_and_the_marks_are_not_read_one_by_one():
+def test_every_axis_legend_and_text_is_styled_and_the_marks_are_not_read_one_by_one():
     base = alt.Chart(pd.DataFrame({"x": [1.0], "color": ["#3a72d8"]})).encode(x=alt.X("x:Q", axis=alt.Axis()))
     text = base.mark_text(color="#3a72d8").encode(text="x:Q")
-    by_row = base.mark_text().encode(text="x:Q", color=alt.Color("color:N", scale=None))
+    by_row = base.mark_text().encode(text="x:Q", color=alt.Color("color:N", scale=None, legend=alt.Legend()))
     spec = view.styled(base.mark_point() + text + by_row, 99)
     assert spec["height"] == 99
     assert [layer["encoding"]["x"]["axis"]["style"] for layer in spec["layer"]] == ["lab"] * 3
     assert [layer["mark"].get("font") for layer in spec["layer"]] == [None, view.FONT, view.FONT]
+    assert spec["layer"][2]["encoding"]["color"]["legend"]["labelFont"] == view.FONT
     assert spec["layer"][1]["mark"]["color"] == view.ink("#3a72d8")
     assert spec["layer"][2]["encoding"]["color"]["field"] == "ink", "as dark or light as its row's own colour allows"
     assert spec["config"]["mark"] == {"aria": False}

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from lib.backends.registry import BACKENDS
+from lib.backends.registry import TRAINERS
 from lib.experiments.parallel_sweeps import methods
 from lib.profiling.step_breakdown import PARTS
 from lib.sweeps.strategies import STRATEGIES
@@ -17,7 +17,7 @@ from tests.contrast import channels, contrast
 GROUNDS = (("#ffffff", "#0f172a"), ("#181c1a", "#eceeed"))
 PALETTE = sorted(
     {
-        *(backend.color for backend in BACKENDS.values()),
+        *(trainer.color for trainer in TRAINERS.values()),
         *(strategy.color for strategy in STRATEGIES.values()),
         *(method.color for method in methods()),
         *(part.color for part in PARTS),

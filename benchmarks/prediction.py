@@ -1,0 +1,174 @@
+"""How far the predicted seconds of a step are from measured ones that the calibration never saw.
+
+Every way to train on this machine is calibrated in an empty store; one that cannot be is noted, and not judged. Then
+steps that were drawn with another seed are measured in rounds, all in each round, and the median of the rounds is
+compared with what was predicted before. Two ways to train that take the same drawn network are told apart where all
+rounds of the one are quicker than all of the other.
+
+A second row judges what the first steps of each way to train said, each measured once: an answer in about a minute.
+`repeat_error` is how far the first round lies from the median of the others: what measuring itself leaves open.
+"""
+
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.report import LeftOut, Row, Target, note, row, show
+from lib.backends.registry import DEVICES, usable_runtimes
+from lib.experiments.calibration import SAMPLES, Trained, Trial, all_ways, calibrations, drawn, measure_trials, trials
+from lib.experiments.calibration import SEED as CALIBRATION_SEED
+from lib.experiments.live_calibration import FIRST
+from lib.experiments.published_predictions import accuracy, published_rows, table
+from lib.formatting import seconds
+from lib.prediction.calibration import Calibration
+from lib.prediction.predict import predict
+from lib.storage.store import Store
+from lib.sweeps.cost_model import StepTime
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note
+from lib.workers.queue import Request
+
+SEED = 2
+UNSEEN = 12  # trials of each way to train
+ROUNDS = 5
+
+PUBLISHED = ("n", "median_error", "p90_error", "winner_share", "covered_share")
+WORST = 12  # are written out
+
+
+def main() -> None:
+    engine, left_out, rows = Engine(), LeftOut(), []
+    targets: list[Target] = []
+    try:
+        with tempfile.TemporaryDirectory() as folder, left_out.unless_it_works("unseen"):
+            rows, targets = _unseen(engine, Path(folder))
+    finally:
+        engine.close()
+    published = published_rows()
+    print(table(published))
+    of = accuracy(published)
+    rows.append(row("published", [], **{name: getattr(of, name) for name in PUBLISHED}))
+    columns = ("n", "median_error", "p90_error", "winner_share", "covered_share", "repeat_error", "calibration_s")
+    show("prediction", rows, ("name", *columns), targets, left_out)
+
+
+def _unseen(engine: Engine, folder: Path) -> tuple[list[Row], list[Target]]:
+    ways = all_ways([runtime for runtime in usable_runtimes() if runtime.device in DEVICES])
+    events = _measured(engine, folder / "calibration", {one: trials(one) for one in ways})
+    found, why_not = calibrations({(trained, trial): step_time for _, trained, trial, step_time in events})
+    for why in why_not.values():
+        note(why)
+    if not found:
+        raise RuntimeError("; ".join(why_not.values()))
+    unseen = {one: drawn(one, UNSEEN, SEED, without=drawn(one, SAMPLES, CALIBRATION_SEED)) for one in found}
+    rounds = []
+    for number in range(1, ROUNDS + 1):
+        note(f"round {number} of {ROUNDS}")
+        timed = _measured(engine, folder / f"round {number}", unseen, rounds=1)
+        rounds.append({(trained, trial): step_time.step_s for _, trained, trial, step_time in timed})
+    steps_s = {key: [one[key] for one in rounds] for key in rounds[0]}
+    rows, targets = judged(found, steps_s, _spent(events))
+    _note_worst(found, steps_s)
+    soon = [event for event in events if event[2] in trials(event[1])[:FIRST] and event[3].times == 1]
+    first, _ = calibrations({(trained, trial): step_time for _, trained, trial, step_time in soon})
+    if first:
+        early, *_ = judged(first, {key: s for key, s in steps_s.items() if key[0] in first}, _spent(soon))[0]
+        rows.insert(1, early | {"name": f"unseen, by the first {FIRST} steps"})
+    return rows, targets
+
+
+def _measured(
+    engine: Engine, folder: Path, wanted: Mapping[Trained, Sequence[Trial]], **how: int
+) -> list[tuple[float, Trained, Trial, StepTime]]:
+    """The step times of trials, measured with a store of their own, each with the seconds that measuring it took."""
+    folder.mkdir()
+    found = []
+    last_s = time.perf_counter()
+    for event in measure_trials(
+        list(wanted.items()), engine, Store(folder / "store.sqlite"), Cancel(), Request(), **how
+    ):
+        if not isinstance(event, Note):
+            now_s = time.perf_counter()
+            found.append((now_s - last_s, *event))
+            last_s = now_s
+    return found
+
+
+def _spent(events: Sequence[tuple[float, Trained, Trial, StepTime]]) -> dict[Trained, float]:
+    """Seconds that the measuring of each way to train took."""
+    return {one: sum(s for s, trained, *_ in events if trained == one) for _, one, *_ in events}
+
+
+def judged(
+    found: Mapping[Trained, Calibration],
+    steps_s: Mapping[tuple[Trained, Trial], Sequence[float]],
+    calibration_s: Mapping[Trained, float],
+) -> tuple[list[Row], list[Target]]:
+    """Rows of the errors, of all ways to train and of each, and the targets.
+
+    Args:
+        found: Calibrations, made without any of these trials.
+        steps_s: Seconds of a step in each round.
+        calibration_s: Seconds that each calibration took to be measured.
+    """
+    predicted = {
+        (trained, trial): predict(trial.workload(trained.runtime), found[trained]) for trained, trial in steps_s
+    }
+    measured = {key: statistics.median(rounds) for key, rounds in steps_s.items()}
+    errors = {key: abs(predicted[key].step_s / measured[key] - 1) for key in steps_s}
+    inside = {key: predicted[key].low_s <= measured[key] <= predicted[key].high_s for key in steps_s}
+    repeated = {key: abs(rounds[0] / statistics.median(rounds[1:]) - 1) for key, rounds in steps_s.items()}
+    winners = []
+    for one, other in itertools.combinations(steps_s, 2):
+        apart = max(steps_s[one]) < min(steps_s[other]) or max(steps_s[other]) < min(steps_s[one])
+        if one[1] == other[1] and apart:
+            apart_s = predicted[one].step_s - predicted[other].step_s
+            winners.append(apart_s * (measured[one] - measured[other]) > 0)
+    keys_of = {"unseen": (list(steps_s), sum(calibration_s.values()))}
+    keys_of |= {one.label: ([key for key in steps_s if key[0] == one], calibration_s[one]) for one in found}
+    rows = []
+    for name, (keys, took_s) in keys_of.items():
+        of = [errors[key] for key in keys]
+        whole = name == "unseen"
+        rows.append(
+            row(
+                name,
+                [],
+                n=len(keys),
+                median_error=float(np.median(of)),
+                p90_error=float(np.percentile(of, 90)),
+                winner_share=statistics.fmean(winners) if whole and winners else None,
+                covered_share=statistics.fmean(inside[key] for key in keys),
+                repeat_error=statistics.median(repeated[key] for key in keys),
+                calibration_s=took_s,
+            )
+        )
+    unseen = rows[0]
+    return rows, [
+        Target("median error of a step", unseen["median_error"], 0.1),  # type: ignore[arg-type]
+        Target("90th percentile of the errors", unseen["p90_error"], 0.3),  # type: ignore[arg-type]
+        Target("pairs whose faster one is named", unseen["winner_share"], 0.95, at_least=True),  # type: ignore[arg-type]
+        Target("measured inside its interval", unseen["covered_share"], 0.9, at_least=True),  # type: ignore[arg-type]
+        Target("calibration of all ways to train", unseen["calibration_s"], 60.0, "s"),  # type: ignore[arg-type]
+    ]
+
+
+def _note_worst(found: Mapping[Trained, Calibration], steps_s: Mapping[tuple[Trained, Trial], Sequence[float]]) -> None:
+    """Write out the steps that were predicted worst."""
+    judged_steps = [
+        (statistics.median(rounds), predict(trial.workload(trained.runtime), found[trained]), trained, trial)
+        for (trained, trial), rounds in steps_s.items()
+    ]
+    judged_steps.sort(key=lambda one: abs(one[1].step_s / one[0] - 1), reverse=True)
+    for measured_s, predicted, trained, trial in judged_steps[:WORST]:
+        expected, low, high = (seconds(s) for s in (predicted.step_s, predicted.low_s, predicted.high_s))
+        note(
+            f"{trained.label}, {trial.network.label} at batch size {trial.batch_size}, {trial.networks} at once:"
+            f" measured {seconds(measured_s)}, predicted {expected} ({low} to {high})"
+        )

@@ -1,0 +1,158 @@
+"""How far the predicted step of a remedy is from the measured one, over trainings that the calibration never saw.
+
+Every way to train on this machine is calibrated. Then trainings are drawn with a seed of their own, and each is
+measured as it is and with every remedy that exists for it, in rounds, all in each round; a miss is the distance of the
+predicted step from the median of its rounds, as a share of that. As on the page, a remedy is predicted from the
+calibration and from today's measured step; today's step itself from the calibration alone. A run that is ended goes on
+where it was: what is measured lies in a store of its own until the figures are written.
+"""
+
+import itertools
+import shutil
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.report import OUT, LeftOut, Row, Target, note, row, show
+from lib.backends.fingerprint import source_digest
+from lib.backends.registry import DEVICES
+from lib.experiments.calibration import TOGETHER, Trained, drawn, trials
+from lib.experiments.live_calibration import LiveCalibrations, Standing, measure
+from lib.experiments.what_would_help import Applied, apply, findings, measure_transfers, trial_of
+from lib.formatting import seconds
+from lib.prediction.question import Question
+from lib.prediction.remedies import Remedy, Setup
+from lib.storage.store import Store
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.queue import Request
+
+SEED = 3
+TRAININGS = 32
+ROUNDS = 2
+WORST = 12  # are written out
+TODAY = "today, no remedy"
+FOLDER = OUT / "remedies"  # what is measured until the run is complete
+
+Config = tuple[Question, Trained]
+
+
+def main() -> None:
+    engine, left_out, rows = Engine(), LeftOut(), []
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    try:
+        with left_out.unless_it_works("remedies"):
+            rows = judged(list(_misses(engine, FOLDER)))
+    finally:
+        engine.close()
+    whole = next((float(one["median_miss"]) for one in rows if one["remedy"] == "all"), None)  # type: ignore[arg-type]
+    targets = [Target("median miss of a remedy's step", whole, 0.1)]
+    show("remedies", rows, ("remedy", "n", "median_miss", "p90_miss", "covered_share"), targets, left_out)
+    if rows:
+        shutil.rmtree(FOLDER)
+
+
+def configs(ways: Sequence[Trained]) -> list[Config]:
+    """Trainings drawn with `SEED`, by each way to train in turns; none is among the trials of any calibration."""
+    alone = [one for one in ways if not one.together]
+    seen = [trial for one in alone for trial in trials(one)]
+    each = -(-TRAININGS // len(alone))
+    found = {one: drawn(one, each, SEED + number, seen) for number, one in enumerate(alone)}
+    counts = itertools.cycle(TOGETHER)
+    return [
+        (Question(found[one][number].network, found[one][number].batch_size, networks=next(counts)), one)
+        for number in range(each)
+        for one in alone
+    ][:TRAININGS]
+
+
+def _misses(engine: Engine, folder: Path) -> Iterator[tuple[str, Setup, float, str]]:
+    """Of each remedy that was measured: its name, what was predicted, the seconds of a step, and words about it."""
+    store, cancel, request = Store(folder / "store.sqlite"), Cancel(), Request()
+    live = LiveCalibrations(store)
+    ways = [one.trained for one in live.view().items if one.trained.runtime.device in DEVICES]
+    for _ in measure(ways, live, engine, store, cancel, request):
+        pass
+    standings = [one for one in live.view().items if one.trained in ways]
+    for one in standings:
+        if one.why_not:
+            note(one.why_not)
+    wanted = configs([one.trained for one in standings if one.calibration is not None])
+    for runtime in dict.fromkeys(by.runtime for _, by in wanted):
+        for _ in measure_transfers(runtime, engine, store, cancel, request):
+            pass
+    done = FOLDER / f"done-{source_digest()}"  # of other code nothing counts
+    finished = int(done.read_text()) if done.exists() else 0
+    for number, (question, by) in enumerate(wanted * ROUNDS):
+        if number >= finished:
+            chosen = _unseen(question, by, standings, store)
+            applied = [
+                one
+                for one in apply(question, by, chosen, live, engine, store, cancel, request, rounds=1)
+                if isinstance(one, Applied)
+            ]
+            note(f"{number + 1} of {len(wanted) * ROUNDS}: {by.label}, {len(applied)} remedies")
+            done.write_text(str(number + 1))
+    for question, by in wanted:
+        yield from _of(question, by, standings, store)
+
+
+def _unseen(question: Question, by: Trained, standings: Sequence[Standing], store: Store) -> list[Remedy]:
+    """The remedies after which a step is none of those that were calibrated with."""
+    named = {one.trained.label: one.trained for one in standings}
+    setups = {one.effect.remedy: one.effect.setup for one in findings(question, by, standings, store).outcomes}
+    return [
+        remedy
+        for remedy, setup in setups.items()
+        if setup is not None and (setup.resident or trial_of(question, setup) not in trials(named[setup.by]))
+    ]
+
+
+def _of(
+    question: Question, by: Trained, standings: Sequence[Standing], store: Store
+) -> Iterator[tuple[str, Setup, float, str]]:
+    found = findings(question, by, standings, store)
+    unseen = _unseen(question, by, standings, store)
+    measured = {
+        one.effect.remedy.value: (one.effect.setup, one.measured)
+        for one in found.outcomes
+        if one.effect.remedy in unseen
+    }
+    for name, (setup, step_time) in {TODAY: (found.before, found.measured), **measured}.items():
+        if setup is not None and step_time is not None:
+            words = (
+                f"{name}: {question.network.label}, batch size {setup.batch_size}, {setup.by}, {setup.at_once} at once"
+            )
+            yield name, setup, step_time.step_s, words
+
+
+def judged(measured: Sequence[tuple[str, Setup, float, str]]) -> list[Row]:
+    """Rows of the misses, of all remedies and of each; today's steps stand by themselves.
+
+    Args:
+        measured: Name of the remedy, what was predicted, the measured seconds of a step, and words about it.
+    """
+    names = [*(one.value for one in Remedy), TODAY]
+    of = {name: [one for one in measured if one[0] == name] for name in names}
+    groups: Mapping[str, Sequence] = {"all": [one for one in measured if one[0] != TODAY], **of}
+    rows = []
+    for name, members in groups.items():
+        misses = [abs(setup.step.step_s / step_s - 1) for _, setup, step_s, _ in members]
+        if misses:
+            covered = statistics.fmean(setup.step.low_s <= s <= setup.step.high_s for _, setup, s, _ in members)
+            rows.append(
+                row(
+                    name,
+                    [],
+                    remedy=name,
+                    n=len(misses),
+                    median_miss=float(np.median(misses)),
+                    p90_miss=float(np.percentile(misses, 90)),
+                    covered_share=covered,
+                )
+            )
+    for _, setup, step_s, words in sorted(measured, key=lambda one: -abs(one[1].step.step_s / one[2] - 1))[:WORST]:
+        note(f"{words}: measured {seconds(step_s)}, predicted {seconds(setup.step.step_s)}")
+    return rows
