@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import marimo as mo
 
@@ -46,8 +46,35 @@ AT_ONCE_S = 0.12  # stored results, and a warm worker's first points, are shown 
 QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
 
 
+T = TypeVar("T")
 # Yields what it measures, and notes; ends when the event is set.
 Work = Callable[[Engine, Store, Cancel, Request], Iterator[Any]]
+
+
+@dataclass
+class _Place:
+    """Where a stage's showings draw, one after another: the number of the latest, and who is drawing now."""
+
+    number: int = 0
+    drawing: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(frozen=True)
+class Showing:
+    """One showing of what runs on a stage, which it does not hold; once the next has begun it draws no more."""
+
+    _place: _Place
+    _number: int
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether no other has begun since."""
+        return self._place.number == self._number
+
+    def draw(self, paint: Callable[[], T]) -> T | None:
+        """Paint, if this is the latest showing; a frame of an earlier one can thus never cover a later one's."""
+        with self._place.drawing:
+            return paint() if self.is_latest else None
 
 
 class Stage:
@@ -60,7 +87,7 @@ class Stage:
         self.asked: tuple = ()  # what the present run was begun for, and what was known then
         self.began_with: tuple = ()
         self._seat: Seat | None = None
-        self._shown = [0]  # number of the latest showing; its painter alone may draw
+        self._place = _Place()
         self._end: Callable[[], object] = lambda: None  # ends what this shows, once
         self.said = [""]  # the last sentence; shared with the painters, which do not hold the stage
         # Asked once: a cell that runs because of a state that a thread has set has no request, though somebody watches.
@@ -126,11 +153,11 @@ class Stage:
         """Stop what runs; what is finished stays stored."""
         self._end()
 
-    def next_showing(self) -> Callable[[], bool]:
-        """Begin a showing; the function returned says whether it is still the latest, without holding the stage."""
-        self._shown[0] += 1
-        shown, number = self._shown, self._shown[0]
-        return lambda: shown[0] == number
+    def next_showing(self) -> Showing:
+        """Begin a showing in place of the one before, whose frame is completed first."""
+        with self._place.drawing:
+            self._place.number += 1
+            return Showing(self._place, self._place.number)
 
 
 def stop_button(stage: Stage, tooltip: str = "Stop; what is measured is saved") -> mo.ui.button:
@@ -218,10 +245,10 @@ def paint_while_it_runs(
 
 def paint_at_changes(stage: Stage, watched: Watchable, paint: Callable[[], int]) -> None:
     """Paint now and, where somebody watches, at every change, as `paint_while_it_runs` does; it may never end."""
-    latest, version = stage.next_showing(), paint()
+    showing, version = stage.next_showing(), paint()
     if stage.streams:
         frames_s = slower(FIRST_FRAME_S, TIMED_FRAME_S)
-        mo.Thread(target=_keep_painting, args=(watched, paint, latest, version, frames_s), daemon=True).start()
+        mo.Thread(target=_keep_painting, args=(watched, paint, showing, version, frames_s), daemon=True).start()
 
 
 def slower(first_s: float, last_s: float) -> Iterator[float]:
@@ -238,7 +265,7 @@ def slower(first_s: float, last_s: float) -> Iterator[float]:
 
 
 def _keep_painting(
-    watched: Watchable, paint: Callable[[], int], latest: Callable[[], bool], painted: int, frames_s: Iterator[float]
+    watched: Watchable, paint: Callable[[], int], showing: Showing, painted: int, frames_s: Iterator[float]
 ) -> None:
     """After version `painted`, paint what is new.
 
@@ -246,10 +273,10 @@ def _keep_painting(
     """
     while not watched.over_at(painted):
         news = watched.wait_for_news(painted, 1.0)
-        if not latest() or mo.current_thread().should_exit:
+        if not showing.is_latest or mo.current_thread().should_exit:
             return
         if news:
-            painted = paint()
+            painted = showing.draw(paint) or painted
             watched.wait_for_end(next(frames_s))  # the end does not wait for its frame
 
 
@@ -303,11 +330,11 @@ class _View:
         self.said[0] = sentence or self.said[0]
         return version
 
-    def done_when_quiet(self, results: Results, latest: Callable[[], bool]) -> None:
+    def done_when_quiet(self, results: Results, showing: Showing) -> None:
         if results.state is State.SAVED:
             self.engine.warm(self.experiment.items[0].runtime)  # nothing needed it yet, but the next slider will
         time.sleep(QUIET_S)
-        if self.on_done is not None and latest() and not mo.current_thread().should_exit:
+        if self.on_done is not None and showing.is_latest and not mo.current_thread().should_exit:
             self.on_done(results)
 
 
@@ -344,14 +371,14 @@ def show(
         return
     opening = stage.opening
     seat = stage.run(experiment, asked)
-    latest = stage.next_showing()
+    showing = stage.next_showing()
     with seat.changed:
         seat.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
     drawn = view.draw(seat.results, FIRST_FRAME_S, opening)
-    mo.Thread(target=_paint, args=(view, seat, drawn, latest, opening), daemon=True).start()
+    mo.Thread(target=_paint, args=(view, seat, drawn, showing, opening), daemon=True).start()
 
 
-def _paint(view: _View, seat: Seat, seen: int, latest: Callable[[], bool], opening: bool) -> None:
+def _paint(view: _View, seat: Seat, seen: int, showing: Showing, opening: bool) -> None:
     """After state number `seen`, draw new states until the run is over or another showing took the place."""
     frame_s = TIMED_FRAME_S if view.experiment.ordered_by == "backend" else FIRST_FRAME_S
 
@@ -362,9 +389,9 @@ def _paint(view: _View, seat: Seat, seen: int, latest: Callable[[], bool], openi
                 frame_s = min(SLOWER * frame_s, LATER_FRAME_S)
             yield frame_s
 
-    _keep_painting(seat, lambda: view.draw(seat.results, frame_s, opening), latest, seen, frames_s())
+    _keep_painting(seat, lambda: view.draw(seat.results, frame_s, opening), showing, seen, frames_s())
     if seat.results.over:
-        view.done_when_quiet(seat.results, latest)
+        view.done_when_quiet(seat.results, showing)
 
 
 def show_parameters(
@@ -386,7 +413,7 @@ def show_parameters(
         nothing: Shown where there is no training.
         when_seen: Calls the function that it is given once somebody looks.
     """
-    latest = stage.next_showing()
+    showing = stage.next_showing()
     if item is None:
         stage.stop()
         mo.output.replace(layout.note(nothing))
@@ -401,8 +428,8 @@ def show_parameters(
                 output = draw_network(item, *known)
         except (WorkerDied, TrainingFailed, OSError) as error:
             output, problem = layout.failed(str(error)), str(error)
-        if output is not None and latest():
-            mo.output.replace(output)
+        if output is not None:
+            showing.draw(partial(mo.output.replace, output))
         if problem:
             end_script(problem, 1)
 

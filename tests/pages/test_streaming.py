@@ -74,6 +74,28 @@ def test_a_stage_that_nobody_holds_ends_its_task(stage):
 
 def test_only_the_latest_showing_may_draw(stage):
     first = stage.next_showing()
-    assert first()
+    assert first.is_latest
     second = stage.next_showing()
-    assert (first(), second()) == (False, True)
+    assert (first.draw(lambda: "drawn"), second.draw(lambda: "drawn")) == (None, "drawn")
+
+
+def test_a_frame_that_takes_long_is_not_drawn_over_the_next_showing(stage):
+    """As when Stop is pressed while the chart of a moment ago is being made: “Measuring” must not cover “Stopped”."""
+    drawn, begun, go_on = [], threading.Event(), threading.Event()
+
+    def slow():
+        begun.set()
+        go_on.wait(20)
+        drawn.append("measuring")
+
+    first = stage.next_showing()
+    painter = threading.Thread(target=first.draw, args=(slow,))
+    painter.start()
+    begun.wait(20)
+    later = threading.Thread(target=lambda: stage.next_showing().draw(lambda: drawn.append("stopped")))
+    later.start()
+    later.join(0.2)
+    go_on.set()
+    painter.join(20)
+    later.join(20)
+    assert drawn == ["measuring", "stopped"]
