@@ -28,6 +28,7 @@ NAMES = (
     "pages",
     "prediction",
     "remedies",
+    "surface",
     "memory",
     "viewers",
     "traces",

@@ -1,0 +1,93 @@
+"""The surface of “When does a GPU win?” in a real browser: from a key press on a slider to the new picture.
+
+card            a slider of the imagined card
+networks        how many networks are trained at once
+new-depth       hidden layers, a number that nobody has asked this server for
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from playwright.sync_api import Page
+
+from benchmarks.browser import browser, class_server, fresh_cache, looking, page_of, visitor
+from benchmarks.report import LeftOut, Row, Target, row, show
+from lib.pages.notebooks import notebook_of
+
+SERVERS = 3
+PRESSES = 20
+REDRAWN_S = 0.3
+LIMIT_S = 60
+FIRST, CARD = 0, 2  # sections with a surface
+DEPTH, NETWORKS, LAUNCH = 0, 1, 0  # sliders of these sections
+PAUSE_MS = 500  # between a picture and the next press, as a person would
+WORDS = {"card": "slider of the imagined card to its surface", "networks": "networks at once to the surface"}
+
+# The first picture of a section's charts; `press` arms it, and the key press begins the time.
+WATCH = """
+window.surface = {
+  picture: section => [...document.querySelectorAll('.lab')[section].querySelectorAll('marimo-mime-renderer')]
+    .map(e => e.shadowRoot?.querySelector('image')?.getAttribute('href')).find(Boolean),
+  press: section => {
+    const before = window.surface.picture(section);
+    window.surface.took_s = null;
+    addEventListener('keydown', () => {
+      const began = performance.now(), look = () => {
+        const now = window.surface.picture(section);
+        if (now && now !== before) window.surface.took_s = (performance.now() - began) / 1000;
+        else requestAnimationFrame(look);
+      };
+      look();
+    }, {once: true, capture: true});
+  },
+};
+"""
+
+
+def main() -> None:
+    seconds: dict[str, list[float]] = defaultdict(list)
+    left_out = LeftOut()
+    try:
+        with browser() as opened:
+            for number in range(SERVERS):
+                with left_out.unless_it_works(f"server {number + 1} of {SERVERS}"), looking():
+                    _on_a_new_server(opened, seconds)
+    finally:
+        _report(seconds, left_out)  # what was measured before it was interrupted is kept
+
+
+def _on_a_new_server(opened, seconds: dict[str, list[float]]) -> None:
+    with fresh_cache() as cache, class_server(cache) as (_, address), visitor(opened) as person:
+        person.add_init_script(WATCH)
+        with page_of(person, address + notebook_of("when_does_a_gpu_win").path.lstrip("/")) as page:
+            page.get_by_role("button", name="Stop", exact=True).first.click(timeout=1000 * LIMIT_S)  # it calibrates
+            page.wait_for_function(
+                "[...document.querySelectorAll('.lab-state b')].some(e => e.textContent === 'Stopped')",
+                timeout=1000 * LIMIT_S,
+            )
+            there_and_back = ["ArrowRight", "ArrowLeft"] * (PRESSES // 2)
+            seconds["card"] += _presses(page, CARD, LAUNCH, there_and_back)
+            seconds["networks"] += _presses(page, FIRST, NETWORKS, there_and_back)
+            seconds["new-depth"] += _presses(page, FIRST, DEPTH, ["ArrowRight"] * 3)
+
+
+def _presses(page: Page, section: int, slider: int, keys: Sequence[str]) -> list[float]:
+    """Seconds from each key press on a slider to the section's new picture."""
+    thumb = page.locator(".lab").nth(section).locator("marimo-slider").nth(slider).locator("[role=slider]")
+    took_s = []
+    for key in keys:
+        page.wait_for_timeout(PAUSE_MS)
+        page.wait_for_function(f"window.surface.picture({section})", timeout=1000 * LIMIT_S)
+        thumb.focus()
+        page.evaluate(f"window.surface.press({section})")
+        page.keyboard.press(key)
+        page.wait_for_function("window.surface.took_s !== null", timeout=1000 * LIMIT_S)
+        took_s.append(page.evaluate("window.surface.took_s"))
+    return took_s
+
+
+def _report(seconds: dict[str, list[float]], left_out: LeftOut) -> None:
+    rows: list[Row] = [row(name, values, worst_s=max(values)) for name, values in seconds.items() if values]
+    medians = {one["name"]: one["median_s"] for one in rows}
+    targets = [Target(words, medians.get(name), REDRAWN_S, "s") for name, words in WORDS.items()]  # pyright: ignore[reportArgumentType]
+    show("surface", rows, ("name", "median_s", "q1_s", "q3_s", "n", "worst_s"), targets, left_out)
