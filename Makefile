@@ -1,4 +1,4 @@
-# make run | test | check | class | bench | install | torch | cupy | cluster | lock | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/backend_race.py first; test QUICK=1)
+# make run | test | check | class | precompute | bench | install | torch | cupy | cluster | lock | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/backend_race.py first; test QUICK=1)
 PORT ?= 2718
 HEADLESS ?= 0
 NOTEBOOK ?= mnist_training.py
@@ -18,7 +18,7 @@ INSTALLED_CUDA12 := $(VENV_CUDA12)/.installed
 INSTALLED := $(INSTALLED_HERE) $(if $(CARD),$(INSTALLED_CUDA12))
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: run class install torch cupy cluster test check bench lock clean
+.PHONY: run class precompute install torch cupy cluster test check bench lock clean
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -26,6 +26,10 @@ run: $(INSTALLED)
 
 class: $(INSTALLED)
 	@$(BIN)/python -m lib.cli.launch run --port $(PORT) --headless $(HEADLESS) --notebook $(NOTEBOOK)
+
+# MINUTES=60: at most so long; what is trained is stored, and the same command goes on.
+precompute: $(INSTALLED)
+	@$(BIN)/python -m lib.cli.precompute $(if $(MINUTES),--minutes $(MINUTES))
 
 install: $(INSTALLED)
 

@@ -8,10 +8,8 @@ exit status is 0 for a complete recording, 3 for one that is not, 1 where the fi
 import argparse
 import hashlib
 import os
-import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ from pathlib import Path
 
 from lib.backends.fingerprint import source_digest
 from lib.backends.registry import all_runtimes, unavailable, usable_runtimes, versions
+from lib.cli.time_limit import say, time_limit
 from lib.experiments.full_recording import Battery
 from lib.formatting import sentence
 from lib.hardware.machine import details, machine_id, this_machine
@@ -163,14 +162,6 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
         CannotRecord: The file cannot be used or written, or another program writes it.
     """
     cancel, began = Cancel(), time.monotonic()
-    stopped = threading.Event()
-    timer = threading.Timer(minutes * 60, cancel.set)
-    timer.daemon = True
-
-    def stop(*_: object) -> None:
-        stopped.set()
-        cancel.set()
-
     with alone(path), tempfile.TemporaryDirectory() as folder:
         store, engine = Store(Path(folder) / "record.sqlite"), Engine()
         known, earlier_s = resume(path, store)
@@ -181,19 +172,15 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
             f"{this_machine().line}; {len(usable_runtimes())} runtimes; {known} figures are there already",
         )
         battery = Battery(engine, store, cancel)
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        timer.start()
         try:
-            for note in battery.run():
-                if note.text:
-                    say(time.monotonic() - began, minutes * 60, note.text)
-                else:
-                    write(path, store)
+            with time_limit(minutes, cancel) as stopped:
+                for note in battery.run():
+                    if note.text:
+                        say(time.monotonic() - began, minutes * 60, note.text)
+                    else:
+                        write(path, store)
         finally:
-            timer.cancel()
             engine.close()
-            for number, handler in before.items():
-                signal.signal(number, handler)
         noted = about(battery, earlier_s + time.monotonic() - began, price or {})
         rows = write(path, store, noted)
     for reason in battery.left_out():
@@ -213,16 +200,6 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
     failed = f", {failures} could not be measured" if failures else ""
     say(time.monotonic() - began, minutes * 60, f"{why}: {rows:,} rows in {path.name}{failed}{rest}")
     return bool(noted["complete"])
-
-
-def say(spent_s: float, limit_s: float, text: str) -> None:
-    """Print a line with the time spent and the time left, both given in seconds from the start."""
-    left_s = max(0.0, limit_s - spent_s)
-    print(f"[{_clock(spent_s)}, at most {_clock(left_s)} left] {text}", flush=True)
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -153,7 +153,8 @@ class Store:
     def put(self, key: Key, curve: Curve, parameters: Parameters | None = None) -> Curve:
         """Store a curve, replacing an older one, and return it with the time and machine filled in.
 
-        Beyond `MAX_BYTES` of losses the curves that were stored longest ago are deleted, and parameters likewise.
+        Beyond `MAX_BYTES` of losses the curves that were stored longest ago are deleted, thinned ones last, and
+        parameters likewise.
 
         Args:
             key: What it depends on.
@@ -195,10 +196,11 @@ class Store:
 
         def work(database: sqlite3.Connection) -> None:
             _insert(database, "curves", row, "REPLACE")
-            _make_room(database, "curves", "losses")
+            # Thinned curves go last: they are small, and somebody asked for thousands of them at once.
+            _make_room(database, "curves", "losses", "every > 1 DESC, used_at DESC")
             if parameters:
                 _insert(database, "parameters", last, "REPLACE")
-                _make_room(database, "parameters", "content")
+                _make_room(database, "parameters", "content", "used_at DESC")
 
         self._write(work)
         return curve
@@ -413,11 +415,11 @@ def _sound(rows: Iterable[dict], read: Callable[[dict], T]) -> Iterator[T]:
             yield read(row)
 
 
-def _make_room(database: sqlite3.Connection, table: str, content: str) -> None:
-    """Delete the rows that were stored longest ago, beyond `MAX_BYTES` of content."""
+def _make_room(database: sqlite3.Connection, table: str, content: str, order: str) -> None:
+    """Delete what comes last in this order, beyond `MAX_BYTES` of content."""
     database.execute(
-        f"DELETE FROM {table} WHERE key IN (SELECT key FROM (SELECT key, SUM(LENGTH({content})) OVER (ORDER BY used_at"
-        f" DESC) AS total FROM {table}) WHERE total > ?)",
+        f"DELETE FROM {table} WHERE key IN (SELECT key FROM (SELECT key, SUM(LENGTH({content})) OVER (ORDER BY {order})"
+        f" AS total FROM {table}) WHERE total > ?)",
         (MAX_BYTES,),
     )
 

@@ -38,6 +38,7 @@ class Options:
     max_waste: float = MAX_WASTE  # share of the arithmetic that padding may waste
     worth_s: float = cost_model.WORTH_S  # a sweep of fewer seconds is made one after another without measuring
     fresh: bool = False  # train even what is cached
+    points: int = 0  # store losses as the means of so many groups of steps; 0: all of them, or `POINTS` among many
     streams: bool = False  # somebody watches lines grow: `auto` does not choose processes, whose results come whole
 
     def __post_init__(self) -> None:
@@ -87,7 +88,8 @@ class Plan:
         networks = [item.training.network for item in items]
         n_bytes, largest = sum(n.parameter_bytes for n in networks), max(n.n_parameters for n in networks)
         want_parameters = n_bytes <= MAX_PARAMETER_BYTES and largest <= MAX_PARAMETERS
-        cached = Cached(store, facts.digest, options.fresh, POINTS if len(items) > MANY else 0)
+        points = options.points or (POINTS if len(items) > MANY else 0)
+        cached = Cached(store, facts.digest, options.fresh, points)
         return cls(items, engine, cancel, options, request, facts, cached, want_parameters)
 
     def limits(self, runtime: Runtime) -> Limits:

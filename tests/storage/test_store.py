@@ -340,6 +340,18 @@ def test_the_oldest_make_room(tmp_path, monkeypatch):
     assert [store.get(key(seed=seed)) is not None for seed in range(5)] == [False, False, True, True, True]
 
 
+def test_thinned_curves_make_room_last(tmp_path, monkeypatch):
+    """What was trained for a class is still there after it has trained other things at full length."""
+    monkeypatch.setattr(store_module, "MAX_BYTES", 3 * curve(100).losses.nbytes)
+    store = Store(tmp_path / "results.sqlite")
+    store.put(key(seed=100), curve(100).thinned(10))
+    for seed in range(4):
+        time.sleep(0.002)
+        store.put(key(seed=seed), curve(100))
+    assert store.get(key(seed=100)) is not None
+    assert [store.get(key(seed=seed)) is not None for seed in range(4)] == [False, False, True, True]
+
+
 def test_two_processes_write_and_one_is_killed(tmp_path):
     """Whatever a killed writer had put is there afterwards, and the file is sound."""
     code = """

@@ -1,0 +1,139 @@
+"""Train what the sliders of the first notebook ask for, before a class moves them: `python -m lib.cli.precompute`.
+
+The nearest positions to the usual ones come first. It ends when its time is up or at Ctrl-C; what is trained is stored,
+and the same command goes on. The exit status is 0 where every position is answered, 3 where some are left, 1 where an
+option or the store cannot be used.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from lib.backends.registry import versions
+from lib.cli.time_limit import say, time_limit
+from lib.experiments.precomputation import Group, Slider, answered, groups, positions, train
+from lib.formatting import sentence
+from lib.pages.mnist_training import settings
+from lib.storage.records import Key
+from lib.storage.store import Store
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.messages import Item
+from lib.workers.notes import Note
+from lib.workers.queue import Request, Urgency
+
+MINUTES, MOST_MINUTES = 240.0, 1440.0
+SAY_EVERY_S = 10.0
+UNUSABLE, INCOMPLETE = 1, 3  # exit statuses; 2 is argparse's own
+
+
+class CannotPrecompute(ValueError):
+    """An option or the store cannot be used; the text says what was expected, what was received and what to do."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train, and return the exit status: 0 for all positions, or `INCOMPLETE`, or `UNUSABLE`.
+
+    Args:
+        arguments: Words of the command line; None for those of this program.
+
+    Raises:
+        SystemExit: The words cannot be read (status 2), or ask for help (status 0).
+    """
+    parser = argparse.ArgumentParser(prog="python -m lib.cli.precompute", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"at most so long (default {MINUTES:g})")
+    options = parser.parse_args(arguments)
+    try:
+        if not 0 < options.minutes <= MOST_MINUTES:
+            raise CannotPrecompute(
+                f"minutes: expected more than 0, up to {MOST_MINUTES:g}, got {options.minutes:g}; choose for example"
+                f" {MINUTES:g}"
+            )
+        return 0 if precompute(Store(), options.minutes) else INCOMPLETE
+    except CannotPrecompute as error:
+        print(sentence(error), file=sys.stderr)
+        return UNUSABLE
+
+
+def precompute(store: Store, minutes: float) -> bool:
+    """Train for at most so many minutes, and return whether every position is answered at once.
+
+    Args:
+        store: Where the curves go.
+        minutes: Time limit.
+
+    Raises:
+        CannotPrecompute: The store cannot be written.
+    """
+    every = list(positions({name: Slider(one.usual, one.options) for name, one in settings().items()}))
+    cancel, engine, before_bytes = Cancel(), Engine(), _bytes(store)
+    began = time.monotonic()
+    try:
+        with time_limit(minutes, cancel) as stopped:
+            trained = _train_all(groups(every), engine, store, cancel, lambda text: _say(began, minutes, text))
+        facts = engine.known_facts()
+    finally:
+        engine.close()
+
+    def is_stored(item: Item) -> bool:
+        if facts is None:  # it was stopped before the images were loaded
+            return False
+        return store.get(Key(item.training, item.runtime, facts.digest, versions(item.runtime))) is not None
+
+    found = answered(every, is_stored)
+    for experiment, (there, whole) in found.items():
+        _say(
+            began, minutes, f"{experiment}: {there:,} of {whole:,} positions answered, each for every number of epochs"
+        )
+    complete = all(there == whole for there, whole in found.values())
+    why = "complete" if complete else "stopped" if stopped.is_set() else "the time is up" if cancel.is_set() else "over"
+    grown_mb = (_bytes(store) - before_bytes) / 1e6
+    rest = "" if complete else ". The same command goes on from here"
+    _say(began, minutes, f"{why}: {trained:,} trainings of up to 20 epochs, {grown_mb:.0f} MB more stored{rest}")
+    return complete
+
+
+def _train_all(
+    todo: Sequence[Group], engine: Engine, store: Store, cancel: Cancel, report: Callable[[str], None]
+) -> int:
+    """Train the groups in turn, and return how many trainings were not stored before.
+
+    Raises:
+        CannotPrecompute: The store cannot be written.
+    """
+    whole, done, trained, said_at = sum(len(group.items) for group in todo), 0, 0, time.monotonic()
+    for group in todo:
+        for one in train(group, engine, store, cancel, Request(urgency=Urgency.LATER)):
+            if isinstance(one, Note):
+                report(one.text)
+                continue
+            done, trained = done + 1, trained + (not one.cached)
+            if time.monotonic() - said_at > SAY_EVERY_S:
+                said_at = time.monotonic()
+                report(f"{done:,} of {whole:,} trainings; now {_words(group)}")
+            if store.trouble:
+                raise CannotPrecompute(store.trouble)
+        if cancel.is_set():
+            break
+    return trained
+
+
+def _words(group: Group) -> str:
+    moved = f"{group.moved} slider{'s' * (group.moved != 1)} moved" if group.moved else "the usual position"
+    return f"{group.experiment}, {moved}, batch size {group.items[0].training.batch_size:,}"
+
+
+def _say(began: float, minutes: float, text: str) -> None:
+    say(time.monotonic() - began, minutes * 60, text)
+
+
+def _bytes(store: Store) -> int:
+    """What the store's file and its log take on the disk."""
+    path = store.path
+    files = [path, path.with_name(f"{path.name}-wal")] if path is not None else []
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""Trainings that the sliders of the first notebook ask for, their order, and what is answered when they are stored."""
+
+from itertools import pairwise
+
+import pytest
+
+from lib.experiments import mnist_training as experiments
+from lib.experiments.precomputation import EXPERIMENTS, POINTS, Group, Slider, answered, groups, positions, train
+from lib.pages import mnist_training as page
+from lib.spec import Network, Training
+from lib.storage.store import Store
+from lib.sweeps.events import Finished
+from lib.workers.cancel import Cancel
+from lib.workers.messages import Item
+from lib.workers.notes import Note
+from lib.workers.queue import Request
+
+
+@pytest.fixture(scope="module")
+def every():
+    return list(positions({name: Slider(one.usual, one.options) for name, one in page.settings().items()}))
+
+
+def values(panel):
+    return {name.partition(".")[2]: one.usual for name, one in page.settings().items() if name.startswith(f"{panel}.")}
+
+
+def at_most_epochs(experiment):
+    """The trainings of an experiment of the page, with the most epochs that its slider offers."""
+    return {
+        Item(Training(one.training.network, one.training.learning_rate, one.training.batch_size, 20), one.runtime)
+        for one in experiment.items
+    }
+
+
+@pytest.mark.parametrize("panel", EXPERIMENTS)
+def test_the_usual_position_is_what_the_page_opens_with(every, panel):
+    (usual,) = [one for one in every if one.experiment == panel and one.moved == 0]
+    experiment = getattr(page, f"{panel}_experiment")(values(panel))
+    assert set(usual.items) == at_most_epochs(experiment)
+
+
+@pytest.mark.parametrize(
+    ("panel", "moved"),
+    [
+        ("rate", {"range": (0.01, 10.0), "count": 7, "size": 256, "epochs": 11}),
+        ("size", {"sizes": [8, 4096], "rate": 0.5}),
+        ("depth", {"networks": ["256→128→64"], "rate": 0.2, "size": 8}),
+        ("backend", {"size": 512, "rate": 0.01}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_moved_position_is_among_them(every, panel, moved):
+    experiment = getattr(page, f"{panel}_experiment")(values(panel) | moved)
+    assert at_most_epochs(experiment) in [set(one.items) for one in every if one.experiment == panel]
+
+
+def test_the_nearest_come_first_and_each_training_once(every):
+    found = groups(every)
+    trained = [item for group in found for item in group.items]
+    assert len(trained) == len(set(trained)) == len({item for one in every for item in one.items})
+    others = [group for group in found if group.experiment != "backend"]
+    assert found[: len(others)] == others, "every runtime comes last"
+    assert all(before.moved <= after.moved for before, after in pairwise(others))
+    opens_with = {item for one in every if one.moved == 0 and one.experiment != "backend" for item in one.items}
+    assert {item for group in others if group.moved == 0 for item in group.items} == opens_with
+
+
+def test_a_position_is_answered_once_all_of_it_is_stored(every):
+    nothing = answered(every, lambda item: False)
+    assert {there for there, _ in nothing.values()} == {0}
+    assert nothing["rate"][1] == 120 * 15 * 9, "ends of the range, how many rates, batch sizes"
+    (usual,) = [one for one in every if one.experiment == "size" and one.moved == 0]
+    some = answered(every, lambda item: item in usual.items)
+    assert some["size"][0] == 2 ** len(usual.items) - 1, "each choice among the three batch sizes"
+    assert all(there == whole for there, whole in answered(every, lambda item: True).values())
+
+
+def test_what_is_trained_is_thinned_and_served_for_fewer_epochs(engine, tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    item = Item(Training(Network((4,)), 0.1, 32, 3))
+    first = list(train(Group("rate", 0, (item,)), engine, store, Cancel(), Request()))
+    (finished,) = [one for one in first if isinstance(one, Finished)]
+    assert not finished.cached
+    assert len(finished.curve.losses) <= POINTS
+    shorter = experiments.learning_rate((0.1, 1.0), epochs=2, batch_size=32, hidden="4").items[0]
+    (again,) = train(Group("rate", 0, (shorter,)), engine, store, Cancel(), Request())
+    assert isinstance(again, Finished)
+    assert again.cached
+    assert len(again.curve.epochs) == 2
+
+
+def test_a_group_that_fails_is_a_note(engine, tmp_path, monkeypatch):
+    def too_much(*_):
+        raise MemoryError("expected 1 GB of free memory, got 0.1; train fewer networks")
+        yield
+
+    monkeypatch.setattr("lib.experiments.precomputation.updates", too_much)
+    group = Group("rate", 0, (Item(Training()),))
+    (note,) = train(group, engine, Store(tmp_path / "results.sqlite"), Cancel(), Request())
+    assert isinstance(note, Note)
+    assert "1 GB" in note.text
