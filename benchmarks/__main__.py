@@ -31,6 +31,7 @@ NAMES = (
     "surface",
     "memory",
     "viewers",
+    "classroom",
     "traces",
     "webgpu",
 )

@@ -98,7 +98,7 @@ class Presses:
         """Press a key and keep what was seen under these names; leave it out where the page shows another state or
         no new lines."""
         with self.left_out.unless_it_works(f"{what}, {key}"), looking():
-            seen = _press(self.page, slider, key)
+            seen = press(self.page, slider, key)
             if seen["points"] is None or seen.get("state") not in states:
                 raise RuntimeError(f"expected {' or '.join(states)} with new lines, got {seen}")
             for name, of_seen in named.items():
@@ -159,7 +159,7 @@ def _ready(opened: Browser, cache) -> Iterator[Page]:
         yield page
 
 
-def _press(page: Page, slider: int, key: str) -> dict:
+def press(page: Page, slider: int, key: str) -> dict:
     """Press a key on a slider of the first experiment; what the page then showed, and when."""
     thumb = page.locator(".lab").first.locator("marimo-slider").nth(slider).locator("[role=slider]")
     thumb.focus()

@@ -235,10 +235,10 @@ def _row(name: str, viewers: int, asked: int, waits: Sequence[Wait | Lost], usag
         result_s,
         viewers=viewers,
         lost=asked - len(done),
-        p95_s=_p95(result_s),
+        p95_s=p95(result_s),
         worst_s=max(result_s, default=None),
         first_s=statistics.median(first_s) if first_s else None,
-        first_p95_s=_p95(first_s),
+        first_p95_s=p95(first_s),
         wall_s=usage.wall_s,
         server_cpu_s=usage.server_cpu_s,
         workers_cpu_s=usage.workers_cpu_s,
@@ -247,7 +247,7 @@ def _row(name: str, viewers: int, asked: int, waits: Sequence[Wait | Lost], usag
     )
 
 
-def _p95(seconds: Sequence[float]) -> float | None:
+def p95(seconds: Sequence[float]) -> float | None:
     return statistics.quantiles(seconds, n=20, method="inclusive")[-1] if len(seconds) > 1 else None
 
 

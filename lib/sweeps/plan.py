@@ -38,7 +38,8 @@ class Options:
     max_waste: float = MAX_WASTE  # share of the arithmetic that padding may waste
     worth_s: float = cost_model.WORTH_S  # a sweep of fewer seconds is made one after another without measuring
     fresh: bool = False  # train even what is cached
-    points: int = 0  # store losses as the means of so many groups of steps; 0: all of them, or `POINTS` among many
+    # Store losses as the means of so many groups of steps, and no parameters; 0: all losses, or `POINTS` among many.
+    points: int = 0
     streams: bool = False  # somebody watches lines grow: `auto` does not choose processes, whose results come whole
 
     def __post_init__(self) -> None:
@@ -87,7 +88,7 @@ class Plan:
         items = tuple(dict.fromkeys(items))
         networks = [item.training.network for item in items]
         n_bytes, largest = sum(n.parameter_bytes for n in networks), max(n.n_parameters for n in networks)
-        want_parameters = n_bytes <= MAX_PARAMETER_BYTES and largest <= MAX_PARAMETERS
+        want_parameters = not options.points and n_bytes <= MAX_PARAMETER_BYTES and largest <= MAX_PARAMETERS
         points = options.points or (POINTS if len(items) > MANY else 0)
         cached = Cached(store, facts.digest, options.fresh, points)
         return cls(items, engine, cancel, options, request, facts, cached, want_parameters)

@@ -81,7 +81,7 @@ def test_a_press_that_shows_something_else_costs_only_itself(monkeypatch, capsys
         state = "Training" if key == "ArrowRight" and len(pressed) != 3 else "Saved result"
         return {"gone": 0.1, "labels": 0.2, "points": 0.3, "state": state}
 
-    monkeypatch.setattr(interaction, "_press", press)
+    monkeypatch.setattr(interaction, "press", press)
     for waits in ("_move", "_wait_over", "_cancelled"):
         monkeypatch.setattr(interaction, waits, lambda *_: None)
     seconds, left_out = interaction.defaultdict(list), LeftOut()

@@ -4,10 +4,12 @@ from itertools import pairwise
 
 import pytest
 
+from lib.backends.registry import versions
 from lib.experiments import mnist_training as experiments
 from lib.experiments.precomputation import EXPERIMENTS, POINTS, Group, Slider, answered, groups, positions, train
 from lib.pages import mnist_training as page
 from lib.spec import Network, Training
+from lib.storage.records import Key
 from lib.storage.store import Store
 from lib.sweeps.events import Finished
 from lib.workers.cancel import Cancel
@@ -83,6 +85,10 @@ def test_what_is_trained_is_thinned_and_served_for_fewer_epochs(engine, tmp_path
     (finished,) = [one for one in first if isinstance(one, Finished)]
     assert not finished.cached
     assert len(finished.curve.losses) <= POINTS
+    facts = engine.known_facts()
+    assert store.parameters(Key(item.training, item.runtime, facts.digest, versions(item.runtime))) is None, (
+        "thousands of networks are not kept"
+    )
     shorter = experiments.learning_rate((0.1, 1.0), epochs=2, batch_size=32, hidden="4").items[0]
     (again,) = train(Group("rate", 0, (shorter,)), engine, store, Cancel(), Request())
     assert isinstance(again, Finished)
