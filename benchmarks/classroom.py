@@ -1,0 +1,287 @@
+"""A class of a hundred in front of one server (`make class`), each of whom moves a slider every five seconds.
+
+precomputed     moved to a position whose trainings are stored → its complete result
+live            moved to another position → its complete result; who moves on before that must have been told how far
+it is, or how many are before (`told`)
+browser         the same in one real browser among them, stored positions only: from the key press to the lines
+server          its most memory, what it grows by in the second half, and what still computes after all have gone
+
+`lost` are moves that were answered by neither, or by the lines of another position: what one viewer sees must be what
+that viewer has asked for. `VIEWERS=20 SECONDS=60 make bench BENCH=classroom` for a smaller class.
+"""
+
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import cast
+
+import psutil
+
+from benchmarks.browser import browser, class_server, fresh_cache, looking, page_of, visitor
+from benchmarks.client import FINISHED, Lost, Viewer
+from benchmarks.interaction import EPOCHS, press
+from benchmarks.report import LeftOut, Row, Target, note, row, show
+from benchmarks.viewers import AFTER_S, BUSY_SHARE, CELL, Usage, p95
+from lib.experiments.mnist_training import rates_between
+from lib.experiments.precomputation import Group, train
+from lib.formatting import format_rate
+from lib.spec import RATE_STEPS, Network, Training
+from lib.storage.store import Store
+from lib.sweeps.events import Finished
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.messages import Item
+from lib.workers.queue import Request
+
+VIEWERS, SECONDS = 100, 300
+EVERY_S = 5.0
+STORED_SHARE = 0.8
+SEED = 17
+COUNT, MOST_EPOCHS = 4, 10  # rates of a position, and epochs that are asked for
+STORED = 24  # positions of the learning rates that are trained before
+ARRIVE_S, OPENED_LIMIT_S = 60.0, 300.0
+USUAL_EPOCHS = 3
+UNDER_WAY = ("waiting", "starting", "measuring", "training")
+COLUMNS = (
+    "name",
+    "viewers",
+    "n",
+    "told",
+    "lost",
+    "median_s",
+    "q1_s",
+    "q3_s",
+    "p95_s",
+    "worst_s",
+    "peak_mb",
+    "growth_mb",
+    "runs_left",
+)
+_CELL = re.compile("<t[hd][^>]*>([^<]*)</t[hd]>")
+Ends = tuple[int, int]  # of the learning rates: positions of both thumbs among the steps
+ALL_ENDS = tuple(combinations(range(len(RATE_STEPS)), 2))
+
+
+def main() -> None:
+    viewers, seconds = _asked("VIEWERS", VIEWERS, 1_000), _asked("SECONDS", SECONDS, 3_600)
+    left_out = LeftOut()
+    with fresh_cache() as cache:
+        stored = random.Random(SEED).sample(ALL_ENDS, STORED)
+        _store(stored, cache)
+        with class_server(cache) as (process, address):
+            lesson = Lesson(address, stored, viewers, seconds)
+            with ThreadPoolExecutor(viewers + 1) as pool, Usage(process) as usage:
+                seats = [pool.submit(lesson.attend, number) for number in range(viewers)]
+                looks = pool.submit(lesson.look, left_out)
+                half_mb = _halfway_mb(lesson, usage)
+                looks.result()
+                for seat in seats:
+                    seat.result()
+                lesson.close()
+            runs_left = _runs_left(process)
+    rows = [
+        *(_row(name, viewers, lesson.came[name]) for name in ("precomputed", "live", "browser")),
+        row("server", [], viewers=viewers, peak_mb=usage.peak_mb, growth_mb=usage.mb - half_mb, runs_left=runs_left),
+    ]
+    show("classroom", rows, COLUMNS, _targets(rows), left_out)
+
+
+def _asked(name: str, usual: int, most: int) -> int:
+    said = os.environ.get(name) or str(usual)
+    if not said.isdecimal() or not 1 <= int(said) <= most:
+        raise RuntimeError(f"{name}: expected a whole number from 1 to {most:,}, got {said}; choose one in between")
+    return int(said)
+
+
+def _rates(ends: Ends) -> tuple[float, ...]:
+    low, high = ends
+    return rates_between(RATE_STEPS[low], RATE_STEPS[high], COUNT)
+
+
+def _store(every: Sequence[Ends], cache: Path) -> None:
+    """Train these positions as `make precompute` does; a class is not what has to wait for that."""
+    rates = {rate for ends in every for rate in _rates(ends)}
+    items = tuple(Item(Training(Network((128,)), rate, 32, MOST_EPOCHS)) for rate in sorted(rates))
+    began, engine = time.monotonic(), Engine()
+    try:
+        done = train(Group("rate", 0, items), engine, Store(cache / "results.sqlite"), Cancel(), Request())
+        found = sum(isinstance(one, Finished) for one in done)
+    finally:
+        engine.close()
+    if found < len(items):
+        raise RuntimeError(f"expected {len(items)} trainings to be stored, got {found}; look at the terminal")
+    note(f"{len(items)} trainings of {MOST_EPOCHS} epochs stored in {time.monotonic() - began:.0f} s")
+
+
+@dataclass
+class Came:
+    """What came of moves: seconds to the results, how many were told to wait, and how many were lost."""
+
+    seconds: list[float] = field(default_factory=list)
+    told: int = 0
+    lost: int = 0
+
+
+@dataclass
+class Lesson:
+    """A class that moves sliders for a while, and what came of it, by the name of the row."""
+
+    address: str
+    stored: Sequence[Ends]
+    viewers: int
+    seconds: float
+    came: dict[str, Came] = field(default_factory=lambda: {name: Came() for name in ("precomputed", "live", "browser")})
+    begun: threading.Event = field(default_factory=threading.Event)
+    ends_at: float = 0.0
+    _here: int = 0
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+    _tabs: list[Viewer] = field(default_factory=list)
+
+    def attend(self, number: int) -> None:
+        """One viewer: opens the page, and moves a slider every `EVERY_S` once all are there."""
+        time.sleep(ARRIVE_S * number / VIEWERS)
+        tab = self._opened()
+        self._arrive()
+        if tab is not None:
+            time.sleep(EVERY_S * number / self.viewers)
+            self._take_part(tab, random.Random(SEED + number))
+
+    def _opened(self) -> Viewer | None:
+        try:
+            tab = Viewer(self.address)
+            self._tabs.append(tab)
+            tab.wait(lambda tab: CELL in tab.frames and tab.frames[CELL].state in FINISHED, OPENED_LIMIT_S, "opened")
+        except Lost as lost:
+            note(f"lost: {lost}")
+            with self._guard:
+                self.came["precomputed"].lost += 1
+            return None
+        return tab
+
+    def _arrive(self) -> None:
+        """Wait for the others; the lesson begins with the last."""
+        with self._guard:
+            self._here += 1
+            if self._here == self.viewers:
+                note(f"{self.viewers} viewers are there")
+                self.ends_at = time.monotonic() + self.seconds
+                self.begun.set()
+        self.begun.wait()
+
+    def _take_part(self, tab: Viewer, rng: random.Random) -> None:
+        ends, epochs = self.stored[0], USUAL_EPOCHS
+        tab.move(CELL, "Learning rates", list(ends))
+        while (tick := time.monotonic()) < self.ends_at:
+            name = "precomputed" if rng.random() < STORED_SHARE else "live"
+            if name == "precomputed" and ends in self.stored and rng.random() < 0.5:
+                epochs = rng.choice([other for other in range(1, MOST_EPOCHS + 1) if other != epochs])
+                moved, value = "Epochs", epochs - 1
+            else:
+                among = self.stored if name == "precomputed" else ALL_ENDS
+                ends = rng.choice([other for other in among if other != ends])
+                moved, value = "Learning rates", list(ends)
+            # What is stored is waited for; from the rest the viewer moves on.
+            limit_s = OPENED_LIMIT_S if name == "precomputed" else EVERY_S
+            with self._counted(name) as seconds:
+                seconds.append(_answer(tab, moved, value, _rates(ends), limit_s))
+            time.sleep(max(0.0, tick + EVERY_S - time.monotonic()))
+
+    @contextmanager
+    def _counted(self, name: str) -> Iterator[list[float | None]]:
+        """Count what is put into the list, or that a move was lost: the seconds to its result; None: told to wait."""
+        came, waited = self.came[name], list[float | None]()
+        try:
+            yield waited
+        except Lost as lost:
+            note(f"lost, {name}: {lost}")
+        with self._guard:
+            came.seconds += [took_s for took_s in waited if took_s is not None]
+            came.told += waited.count(None)
+            came.lost += not waited
+
+    def look(self, left_out: LeftOut) -> None:
+        """A real browser among them, which moves the epochs of the usual position to and fro."""
+        with left_out.unless_it_works("browser"), looking(), browser() as opened, visitor(opened) as person:
+            with page_of(person, self.address) as page:
+                page.wait_for_function("window.lab.complete !== null", timeout=1000 * OPENED_LIMIT_S)
+                self.begun.wait()
+                keys = ["ArrowLeft", "ArrowRight"]  # fewer epochs than the page has opened with, and those again
+                while (tick := time.monotonic()) < self.ends_at:
+                    with self._counted("browser") as seconds:
+                        seen = press(page, EPOCHS, keys[0])
+                        keys.reverse()
+                        if seen["points"] is None or seen.get("state") != "Saved result":
+                            raise Lost(f"expected a saved result, got {seen}")
+                        seconds.append(seen["points"])
+                    time.sleep(max(0.0, tick + EVERY_S - time.monotonic()))
+
+    def close(self) -> None:
+        """Close all tabs."""
+        for tab in self._tabs:
+            tab.close()
+
+
+def _answer(tab: Viewer, moved: str, value: object, rates: Sequence[float], limit_s: float) -> float | None:
+    """Move a control: seconds to its complete result, or None where the viewer is told what happens meanwhile."""
+    move = tab.move(CELL, moved, value)
+    try:
+        frame = move.finished(limit_s)
+    except Lost:
+        if not tab.problem and tab.frames[CELL].state in UNDER_WAY:
+            return None
+        raise
+    asked, shown = [format_rate(rate) for rate in rates], _CELL.findall(frame.html)
+    if missing := [rate for rate in asked if rate not in shown]:
+        raise Lost(f"expected the rates {', '.join(asked)}, got no {', '.join(missing)} among {', '.join(shown[:40])}")
+    return frame.at_s - move.at_s
+
+
+def _halfway_mb(lesson: Lesson, usage: Usage) -> float:
+    """The server's memory in the middle of the lesson, in MB."""
+    lesson.begun.wait()
+    time.sleep(lesson.seconds / 2)
+    return usage.mb
+
+
+def _runs_left(process: psutil.Process) -> int:
+    """How many workers still compute, a while after all tabs were closed."""
+    time.sleep(AFTER_S)
+    workers = process.children(recursive=True)
+    before_s = [sum(worker.cpu_times()[:2]) for worker in workers]
+    time.sleep(1.0)
+    return sum(
+        sum(worker.cpu_times()[:2]) - was_s > BUSY_SHARE for worker, was_s in zip(workers, before_s, strict=True)
+    )
+
+
+def _row(name: str, viewers: int, came: Came) -> Row:
+    return row(
+        name,
+        came.seconds,
+        viewers=viewers,
+        lost=came.lost,
+        told=came.told,
+        p95_s=p95(came.seconds),
+        worst_s=max(came.seconds, default=None),
+    )
+
+
+def _targets(rows: Sequence[Row]) -> list[Target]:
+    stored, live, seen, server = [cast(dict[str, float], one) for one in rows]
+    everything = [one["lost"] for one in (stored, live, seen)]
+    return [
+        Target("moved to what is stored", stored["median_s"], 0.3, "s"),
+        Target("moved to what is stored, 95th percentile", stored["p95_s"], 1.0, "s"),
+        Target("lost", sum(everything), 0),
+        Target("the server's memory at most", server["peak_mb"], 1536, "MB"),
+        Target("what it grows by in the second half", server["growth_mb"], 50, "MB"),
+        Target("runs that go on after all have gone", server["runs_left"], 0),
+    ]
