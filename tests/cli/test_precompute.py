@@ -5,10 +5,14 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from lib.cli import precompute as command
 from lib.cli.precompute import main
+from lib.experiments.precomputation import EXPERIMENTS
+from lib.pages.mnist_training import settings
 from lib.storage.store import Store
 from tests.conftest import ROOT
 from tests.storage.test_store import curve, key
@@ -20,20 +24,47 @@ def _own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MNIST_OFFLINE", "1")
 
 
-def positions_answered(said):
-    return sum(int(number.replace(",", "")) for number in re.findall(r": ([\d,]+) of", said))
+FEW = {
+    "rate.range": ([0.1, 1.0], (0.1, 1.0)),
+    "rate.count": (2, (2, 3)),
+    "rate.size": (4096, (4096,)),
+    "rate.hidden": ("4", ()),
+    "size.sizes": ((2048, 4096), (2048, 4096)),
+    "size.rate": (0.1, (0.1,)),
+    "size.hidden": ("4", ()),
+    "depth.networks": (("4",), ("4", "4→4")),
+    "depth.rate": (0.1, (0.1,)),
+    "depth.size": (4096, (4096,)),
+    "backend.rate": (0.1, ()),
+} | {f"{panel}.epochs": (1, (1, 2)) for panel in EXPERIMENTS}
+
+
+@pytest.fixture
+def few_positions(monkeypatch):
+    """Sliders with few positions, of small networks; the last experiment has none."""
+    every = settings()
+    few = {name: replace(every[name], usual=usual, options=options) for name, (usual, options) in FEW.items()}
+    monkeypatch.setattr(command, "settings", lambda: every | few)
+
+
+def trained(said):
+    return int(re.findall(r": ([\d,]+) trainings", said)[0])
 
 
 @pytest.mark.slow
-def test_it_ends_in_time_and_goes_on(capsys):
-    assert main(["--minutes", "0.4"]) == 3
+def test_it_ends_when_the_time_is_up_and_goes_on(few_positions, capsys):
+    assert main(["--minutes", "0.0001"]) == 3
     first = capsys.readouterr()
     assert first.err == ""
     assert "the time is up: " in first.out
-    assert positions_answered(first.out) > 0
-    assert main(["--minutes", "0.1"]) == 3
-    second = capsys.readouterr()
-    assert positions_answered(second.out) >= positions_answered(first.out)
+    assert main([]) == 0
+    second = capsys.readouterr().out
+    assert "rate: 2 of 2 positions answered" in second
+    assert "size: 3 of 3 positions answered" in second
+    assert "depth: 3 of 3 positions answered" in second
+    assert trained(first.out) + trained(second) == 5, "three rates, another batch size and another network, each once"
+    assert main([]) == 0
+    assert "complete: 0 trainings" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -57,7 +88,7 @@ def test_ctrl_c_keeps_what_is_trained(tmp_path):
         program.kill()
     assert (program.returncode, errors) == (3, "")
     assert "stopped: " in said
-    assert positions_answered(said) > 0
+    assert trained(said) > 0
 
 
 @pytest.mark.slow
