@@ -14,16 +14,22 @@ SIDE = 28
 _CHUNK = 5_000
 
 
-def enlarged_digits(n_train: int = 60_000, n_test: int = 10_000, seed: int = 0) -> dict[str, np.ndarray]:
-    """Arrays with MNIST's names, shapes and type (uint8), determined by the seed; needs scikit-learn."""
+def enlarged_digits(
+    n_train: int = 60_000,
+    n_test: int = 10_000,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """Arrays with MNIST's names, shapes and type (uint8), drawn from the seed."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    images = np.asarray(digits.images, np.float32) * np.float32(255 / 16)  # (1797, 8, 8), originally 0..16
+    images = np.asarray(digits.images, np.float32)  # (1797, 8, 8), 0 to 16
+    images *= np.float32(255 / 16)
     labels = np.asarray(digits.target, np.uint8)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(images))
-    train, test = rng.choice(order[:N_TRAIN_ORIGINALS], n_train), rng.choice(order[N_TRAIN_ORIGINALS:], n_test)
+    train = rng.choice(order[:N_TRAIN_ORIGINALS], n_train)
+    test = rng.choice(order[N_TRAIN_ORIGINALS:], n_test)
     return {
         "x_train": vary(images, train, rng),
         "y_train": labels[train],
@@ -48,10 +54,18 @@ def made_up_images(n_train: int = 60_000, n_test: int = 10_000, seed: int = 0) -
     return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
 
 
-def vary(images: np.ndarray, picked: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Each picked 8×8 image, enlarged to 20×20 on 28×28 pixels, slightly rotated and shifted; uint8 (n, 28, 28)."""
+def vary(
+    images: np.ndarray,
+    picked: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Each picked 8×8 image, enlarged to 20×20 of 28×28 pixels, turned and shifted a little.
+
+    Returns uint8 (n, 28, 28).
+    """
     result = np.empty((len(picked), SIDE, SIDE), np.uint8)
-    for first in range(0, len(picked), _CHUNK):  # the coordinates of 60,000 images at once would take 1 GB
+    # In chunks: the coordinates of 60,000 images at once would take 1 GB.
+    for first in range(0, len(picked), _CHUNK):
         part = picked[first : first + _CHUNK]
         angle = rng.uniform(-MAX_ROTATION_RAD, MAX_ROTATION_RAD, len(part))
         shift = rng.uniform(-MAX_SHIFT_PIXELS, MAX_SHIFT_PIXELS, (len(part), 2))
@@ -59,12 +73,18 @@ def vary(images: np.ndarray, picked: np.ndarray, rng: np.random.Generator) -> np
     return result
 
 
-def _sample(images: np.ndarray, part: np.ndarray, angle: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Bilinear samples of the originals on the rotated and shifted grid of 28×28 pixels; uint8 (n, 28, 28)."""
+def _sample(
+    images: np.ndarray,
+    part: np.ndarray,
+    angle: np.ndarray,
+    shift: np.ndarray,
+) -> np.ndarray:
+    """Bilinear samples of the originals on the turned and shifted grid; uint8 (n, 28, 28)."""
     centre = (SIDE - 1) / 2
-    row, column = np.meshgrid(np.arange(SIDE) - centre, np.arange(SIDE) - centre, indexing="ij")  # (28, 28)
+    grid = np.arange(SIDE) - centre
+    row, column = np.meshgrid(grid, grid, indexing="ij")  # (28, 28)
     cos, sin = np.cos(angle)[:, None, None], np.sin(angle)[:, None, None]
-    scale = 8 / 20  # one original pixel covers 2.5 of the new ones, as MNIST's digits fill 20×20 of 28×28
+    scale = 8 / 20  # MNIST's digits fill 20×20 of 28×28 pixels, the originals have 8×8
     y = (cos * row - sin * column - shift[:, :1, None]) * scale + 3.5  # (n, 28, 28)
     x = (sin * row + cos * column - shift[:, 1:, None]) * scale + 3.5
     padded = np.pad(images, ((0, 0), (2, 2), (2, 2)))  # what lies outside is background
@@ -72,6 +92,9 @@ def _sample(images: np.ndarray, part: np.ndarray, angle: np.ndarray, shift: np.n
     top, left = y.astype(np.intp), x.astype(np.intp)
     down, right = (y - top).astype(np.float32), (x - left).astype(np.float32)
     which = part[:, None, None]
-    upper = padded[which, top, left] * (1 - right) + padded[which, top, left + 1] * right
-    lower = padded[which, top + 1, left] * (1 - right) + padded[which, top + 1, left + 1] * right
-    return np.clip(np.rint(upper * (1 - down) + lower * down), 0, 255).astype(np.uint8)
+    upper = padded[which, top, left] * (1 - right)
+    upper += padded[which, top, left + 1] * right
+    lower = padded[which, top + 1, left] * (1 - right)
+    lower += padded[which, top + 1, left + 1] * right
+    mixed = upper * (1 - down) + lower * down
+    return np.clip(np.rint(mixed), 0, 255).astype(np.uint8)

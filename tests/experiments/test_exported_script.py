@@ -1,0 +1,274 @@
+"""A training as a file of its own: it runs where this project is not, and says whether the curve is the same."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib import ROOT
+from lib.backends.base import Epoch, Steps, initial_parameters
+from lib.backends.registry import Runtime, load_train, unavailable
+from lib.data.digits import enlarged_digits
+from lib.data.mnist import Data, Facts, batch_starts, load, sha256
+from lib.experiments.exported_script import LIBRARIES, TOLERANCE, exported_script, file_name
+from lib.experiments.results import Line
+from lib.experiments.script_parts import common, comparison
+from lib.spec import Network, Training
+from lib.storage.records import Curve
+from lib.workers.messages import Item
+
+pytestmark = pytest.mark.timeout(900)
+EVERY = [
+    pytest.param(
+        key,
+        id=key,
+        marks=pytest.mark.skipif(bool(library.missing), reason=f"{library.label} is not installed"),
+    )
+    for key, library in LIBRARIES.items()
+]
+# What is exported, by what it shows. Its seconds are few, but on a busy machine they can be many.
+CASES = {
+    "no hidden layer": Training(Network(()), 0.1, 256, 3),
+    "two hidden layers": Training(Network((64, 32)), 0.1, 128, 2),
+    "batch size 32": Training(Network((16,)), 0.05, 32, 2),
+    "diverging": Training(Network((256, 128, 64)), 10.0, 4096, 3),
+}
+
+
+@cache
+def images() -> Data:
+    return load()
+
+
+@cache
+def trained(training: Training, backend: str = "numpy") -> Line:
+    """A line as an experiment has it, trained in this process."""
+    events = list(load_train(backend)(training, images()))
+    losses = np.concatenate([event.losses for event in events if isinstance(event, Steps)])
+    line = Line(Item(training, Runtime(backend)))
+    epochs = tuple(event for event in events if isinstance(event, Epoch))
+    line.finish(Curve(0.0, epochs, losses, "2026-11-23T05:00:00"), cached=False)
+    return line
+
+
+def run(text: str, folder: Path) -> subprocess.CompletedProcess:
+    """The file in a fresh interpreter and a folder of its own, where `lib` cannot be imported."""
+    file = folder / "exported.py"
+    file.write_text(text)
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "MNIST_NPZ", "LANG")}
+    # `-I`: neither PYTHONPATH nor the folder of the caller is looked into.
+    command = [sys.executable, "-I", str(file)]
+    environment = kept | {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    # Threads that wait for each other on a busy machine would take minutes for seconds of work.
+    environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return subprocess.run(
+        command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=200
+    )
+
+
+def exported(line: Line, library: str = "numpy") -> str:
+    return exported_script("learning rate", line, images().facts, library)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", EVERY)
+@pytest.mark.parametrize("case", CASES)
+def test_the_file_repeats_the_curve_without_this_project(case, library, tmp_path):
+    line = trained(CASES[case])
+    done = run(exported(line, library), tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "same curve within" in done.stdout
+    assert "Twice more" not in done.stdout, "the stated tolerance is enough"
+    if case == "diverging":
+        assert line.diverged_step is not None
+        assert f"no longer a number in step {line.diverged_step}\n" in done.stdout
+    else:
+        assert len(re.findall(r"^ +\d+ .*%$", done.stdout, re.MULTILINE)) == CASES[case].epochs
+
+
+@pytest.mark.slow
+def test_the_file_repeats_single_images_too(tmp_path):
+    done = run(exported(trained(Training(Network((8,)), 0.001, 1, 1))), tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_folder_has_no_lib(tmp_path):
+    done = run("import lib\n", tmp_path)
+    assert "No module named 'lib'" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("off", ["loss", "accuracy", "diverged"])
+def test_a_changed_expectation_is_found(off, tmp_path):
+    line = trained(CASES["no hidden layer"])
+    text = exported(line)
+    last = line.epochs[-1]
+    if off == "loss":
+        old = f"({last.validation_loss:.6f},"
+        new = f"({last.validation_loss * (1 + 3 * TOLERANCE[0]):.6f},"
+    elif off == "accuracy":
+        old = f"{last.validation_accuracy:.5f})"
+        new = f"{last.validation_accuracy - 3 * TOLERANCE[1]:.5f})"
+    else:
+        old, new = "DIVERGED_AT = None", "DIVERGED_AT = 7"
+    assert old in text
+    done = run(text.replace(old, new), tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "another curve" in done.stdout
+    assert "Twice more" in done.stdout, "rounding was asked first, and does not explain it"
+
+
+@pytest.mark.slow
+def test_another_learning_rate_is_another_curve(tmp_path):
+    text = exported(trained(CASES["no hidden layer"])).replace("LEARNING_RATE = 0.1", "LEARNING_RATE = 0.11")
+    done = run(text, tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+
+
+def told(monkeypatch, expected, curves) -> tuple[int, int]:
+    """Exit status of the comparison, and how often it trained: `curves` by nudge."""
+    trained_from = []
+    monkeypatch.setattr(comparison, "EXPECTED", expected[0])
+    monkeypatch.setattr(comparison, "DIVERGED_AT", expected[1])
+
+    def curve_from(nudge: int):
+        trained_from.append(nudge)
+        return curves[nudge]
+
+    return comparison.compare(curve_from), len(trained_from)
+
+
+STEADY = ([(0.5, 0.9), (0.4, 0.92)], None)
+
+
+@pytest.mark.parametrize(
+    ("expected", "curves", "status", "trainings"),
+    [
+        pytest.param(STEADY, [([(0.5, 0.9), (0.403, 0.921)], None)], 0, 1, id="within the tolerance"),
+        pytest.param(STEADY, [([(0.5, 0.9), (0.42, 0.92)], None)] * 3, 1, 3, id="rounding does not explain it"),
+        pytest.param(
+            STEADY,
+            [([(0.5, 0.9), (loss, 0.92)], None) for loss in (0.42, 0.425, 0.41)],
+            0,
+            3,
+            id="rounding explains it",
+        ),
+        pytest.param(STEADY, [([(0.5, 0.9)], 9)] * 3, 1, 3, id="only one diverged"),
+        pytest.param(([], 8), [([], 8)], 0, 1, id="diverged in the same step"),
+        pytest.param(([], 8), [([], 9)] * 3, 1, 3, id="diverged in another step"),
+        pytest.param(([], 800), [([], step) for step in (790, 795, 788)], 0, 3, id="rounding moves the step"),
+        pytest.param(STEADY, [([(0.5, 0.9), (np.nan, 0.1)], None)] * 3, 1, 3, id="no number"),
+    ],
+)
+def test_the_comparison_asks_rounding_only_where_it_must(monkeypatch, expected, curves, status, trainings):
+    assert told(monkeypatch, expected, curves) == (status, trainings)
+
+
+@given(st.integers(1, 300), st.integers(1, 64), st.integers(0, 5), st.integers(0, 9))
+def test_a_script_s_batches_are_ours(n_images, size, seed, epoch):
+    size = min(size, n_images)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(common, "BATCH_SIZE", size)
+        patch.setattr(common, "SEED", seed)
+        assert common.batch_starts(n_images, epoch) == batch_starts(n_images, size, seed, epoch).tolist()
+
+
+@given(st.lists(st.integers(1, 20), max_size=3), st.integers(0, 5))
+def test_a_script_s_start_is_ours_and_a_nudge_is_one_rounding_error(hidden, seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(common, "HIDDEN", tuple(hidden))
+        patch.setattr(common, "SEED", seed)
+        start, nudged = common.initial_parameters(), common.initial_parameters(1)
+    for (ours, _), (theirs, biases), (other, _) in zip(
+        initial_parameters(Network(tuple(hidden)), seed), start, nudged, strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+        assert theirs.dtype == biases.dtype == other.dtype == np.float32
+        np.testing.assert_array_max_ulp(theirs, other, 1)
+        assert (theirs != other).all()
+
+
+@pytest.mark.slow
+def test_other_data_end_it_with_a_sentence(tmp_path):
+    text = re.sub(r'"x_train": "[0-9a-f]{8}', '"x_train": "00000000', exported(trained(CASES["no hidden layer"])))
+    done = run(text, tmp_path)
+    assert done.returncode == 2
+    assert "not the data of the exported training" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_offline_digits_travel_with_the_file(tmp_path):
+    """As it is exported where there is no MNIST: the file makes the same images from scikit-learn's."""
+    raw = enlarged_digits()
+    facts = Facts("scikit-learn digits", sha256(raw["x_train"])[:32], "not MNIST")
+    line = trained(CASES["no hidden layer"])
+    text = exported_script("batch size", line, facts, "numpy")
+    assert "which are not MNIST" in text
+    assert '"scikit-learn==' in text
+    done = run(text, tmp_path)
+    on_digits = images().source == facts.source
+    assert done.returncode == (0 if on_digits else 1), done.stdout + done.stderr
+    assert "another curve" in done.stdout or on_digits, "its images are right, its curve was MNIST's"
+
+
+FACTS = [Facts("MNIST", "741c9888"), Facts("scikit-learn digits", "0" * 32)]
+
+
+@pytest.mark.parametrize("config", [["--isolated"], ["--config", str(ROOT / "pyproject.toml")]], ids=["plain", "ours"])
+@pytest.mark.parametrize("library", ["numpy", "jax", "keras", "torch"])
+@pytest.mark.parametrize("facts", FACTS, ids=["mnist", "digits"])
+def test_ruff_has_nothing_to_say(facts, library, config, tmp_path, monkeypatch):
+    monkeypatch.setattr("lib.experiments.exported_script._version", lambda name: (name, "1.2.3"))
+    epochs = tuple(Epoch(n, 93, 0.5 / (n + 1), 0.9, 0.1, 0.1, list) for n in range(20))
+    for hidden in ((), (128,), (4096,) * 8):
+        line = Line(Item(Training(Network(hidden), 1e-4, 512, 20), Runtime("keras-tensorflow")))
+        line.finish(Curve(0.0, epochs, np.zeros(0, np.float32)), cached=True)
+        (tmp_path / file_name(line, library)[-80:]).write_text(exported_script("depth", line, facts, library))
+    for command in (["check"], ["format", "--check"]):
+        ruff = [sys.executable, "-m", "ruff", *command, *config, "--no-cache", str(tmp_path)]
+        done = subprocess.run(ruff, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list(tmp_path.glob("*.py"))) == 3
+
+
+def test_keras_runs_on_what_it_ran_on():
+    line = trained(CASES["no hidden layer"])
+    by_tensorflow = Line(replace(line.item, runtime=Runtime("keras-tensorflow")))
+    assert line.curve is not None
+    by_tensorflow.finish(line.curve, cached=True)
+    if unavailable(by_tensorflow.item.runtime) is None:
+        text = exported(by_tensorflow, "keras")
+        assert 'os.environ["KERAS_BACKEND"] = "tensorflow"' in text
+        assert re.search(r'#     "tensorflow(-cpu)?==', text)
+
+
+def test_what_cannot_be_exported_is_a_sentence():
+    line = trained(CASES["no hidden layer"])
+    with pytest.raises(ValueError, match="expected a training that is finished"):
+        exported(Line(line.item))
+    with pytest.raises(ValueError, match=r"expected a training on MNIST or .* got made-up images"):
+        exported_script("depth", line, Facts("made-up images", "1"), "numpy")
+    card = Line(replace(line.item, runtime=Runtime("torch", "gpu", "tf32")))
+    assert line.curve is not None
+    card.finish(line.curve, cached=True)
+    with pytest.raises(ValueError, match="expected a training in float32, got tf32"):
+        exported(card)
+
+
+def test_a_library_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr("lib.experiments.exported_script._version", lambda name: (name, "" if name == "torch" else "1"))
+    with pytest.raises(ValueError, match="expected torch to be installed"):
+        exported(trained(CASES["no hidden layer"]), "torch")
+    assert LIBRARIES["torch"].missing == ["torch"]
+
+
+def test_a_file_s_name_tells_the_training():
+    assert file_name(trained(CASES["no hidden layer"]), "jax") == "mnist_no_hidden_layer_rate_0.1_batch_256_jax.py"
