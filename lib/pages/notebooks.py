@@ -35,9 +35,16 @@ class Notebook:
         """Its path under `make class`."""
         return "/" if self is FIRST else f"/{self.name}/"
 
-    def address(self, served: str) -> str:
-        """Its address by how it is served: "edit", where all notebooks share a page, or "run"."""
-        return f"/?file={self.file}" if served == "edit" else self.path
+    def address(self, served: str, query: str = "") -> str:
+        """Its address by how it is served: "edit", where all notebooks share a page, or "run".
+
+        Args:
+            served: One of the two.
+            query: Settings, as in the page's address; empty for the usual ones.
+        """
+        parts = [f"file={self.file}"] if served == "edit" else []
+        said = "&".join([*parts, *([query] if query else [])])
+        return ("/" if served == "edit" else self.path) + (f"?{said}" if said else "")
 
 
 FIRST = Notebook("mnist_training.py", "Training")
@@ -63,11 +70,18 @@ def notebook_of(name: str) -> Notebook:
     return next(one for one in NOTEBOOKS if one.name == name)
 
 
-def link(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """HTML: a notebook's title, as a link where the server has that notebook; an exported page has no server."""
+def link(name: str, environment: Mapping[str, str] = os.environ, query: str = "", title: str = "") -> str:
+    """HTML: a notebook's title, as a link where the server has that notebook; an exported page has no server.
+
+    Args:
+        name: Of the notebook.
+        environment: Says how it is served.
+        query: Settings, as in the page's address.
+        title: What the link says, if not the notebook's title.
+    """
     notebook = notebook_of(name)
-    served, title = environment.get(SERVED, ""), html.escape(notebook.title)
-    return f'<a href="{html.escape(notebook.address(served))}">{title}</a>' if served else title
+    served, shown = environment.get(SERVED, ""), html.escape(title or notebook.title)
+    return f'<a href="{html.escape(notebook.address(served, query))}">{shown}</a>' if served else shown
 
 
 def navigation(here: str, environment: Mapping[str, str] = os.environ) -> str:

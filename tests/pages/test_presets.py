@@ -1,0 +1,92 @@
+"""Each preset is a page that opens with exactly its settings, and shows what its title says."""
+
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+
+from lib.experiments import when_does_a_gpu_win as gpu
+from lib.pages import mnist_training as page
+from lib.pages import when_does_a_gpu_win as gpu_page
+from lib.pages.notebooks import NOTEBOOKS, SERVED
+from lib.pages.presets import PRESETS, listed_presets
+from lib.pages.streaming import Stage
+from lib.pages.url_state import Address
+from lib.storage.store import Store
+from lib.workers.notes import State
+from tests.pages.test_options import PAGES
+
+IDS = [preset.title for preset in PRESETS]
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=IDS)
+def test_a_preset_says_what_its_page_accepts_and_nothing_that_is_usual(preset):
+    said = dict(parse_qsl(preset.query, keep_blank_values=True, strict_parsing=True))
+    settings, address = PAGES[preset.notebook], Address(arguments=said)
+    address.check(settings)
+    assert address.problems == []
+    changed = [name for name, setting in settings.items() if address.read(setting) != setting.usual]
+    assert changed, "it shows another page than the usual one"
+    assert set(changed) <= set(said)
+
+
+def test_presets_are_told_apart_and_have_short_titles():
+    assert len({preset.title for preset in PRESETS}) == len({preset.query for preset in PRESETS}) == len(PRESETS)
+    assert max(len(preset.title) for preset in PRESETS) <= 60
+    assert {preset.notebook for preset in PRESETS} <= {notebook.name for notebook in NOTEBOOKS}
+
+
+@pytest.mark.parametrize(
+    ("served", "start"),
+    [("run", '<a href="/?rate.range=0.05,10&amp;'), ("edit", '<a href="/?file=mnist_training.py&amp;rate.range=')],
+)
+def test_they_are_listed_as_links_where_a_server_has_them(served, start):
+    shown = listed_presets({SERVED: served})
+    assert shown.count("<a href=") == len(PRESETS)
+    assert start in shown
+    other = (
+        '<a href="/when_does_a_gpu_win/?win.' if served == "run" else "file=notebooks/when_does_a_gpu_win.py&amp;win."
+    )
+    assert other in shown
+
+
+def test_an_exported_page_lists_none():
+    assert listed_presets({}) == ""
+
+
+def test_what_diverges_does_so(engine, tmp_path):
+    preset = next(one for one in PRESETS if one.title == "It diverges")
+    stage = Stage(engine, Store(tmp_path / "r.sqlite"))
+    panel = page.rate_panel(Address(arguments=dict(parse_qsl(preset.query))), stage)
+    seat = stage.run(page.rate_experiment(panel.value), 0)
+    assert seat.wait_for_end(200)
+    states = [line.state for line in seat.results.lines]
+    assert State.DIVERGED in states
+    assert State.DONE in states, "and a smaller rate learns"
+
+
+def sides(title: str):
+    """The surface of a preset between two devices that are known without measuring, and its settings."""
+    preset = next(one for one in PRESETS if one.title.startswith(title))
+    address = Address(arguments=dict(parse_qsl(preset.query)))
+    settings = PAGES[preset.notebook]
+    said = {name.partition(".")[2]: address.read(one) for name, one in settings.items() if name.startswith("win.")}
+    unused: Any = None  # no calibration of this machine is asked for
+    left, right = (gpu_page.side(said[name], gpu_page.WAYS[said["way"]], unused) for name in ("left", "right"))
+    assert left is not None
+    assert right is not None
+    return gpu.surface(left, right, said["depth"], said["networks"]), said
+
+
+def test_where_the_gpu_loses_the_article_s_own_seconds_say_so():
+    _, said = sides("The GPU loses")
+    published = gpu.published_points(said["depth"], said["networks"])
+    assert len(published) >= 3
+    assert all(point.left_s < point.right_s for point in published), "the processor took less, at every batch size"
+
+
+def test_where_the_gpu_wins_it_is_predicted_to_by_both_intervals():
+    shown, said = sides("The GPU wins")
+    assert said["networks"] == 128
+    assert shown.share(shown.low > 1) > 0.5
+    assert shown.share(shown.high < 1) == 0
