@@ -17,6 +17,7 @@ with app.setup(hide_code=True):
         shared_engine().warm(Runtime())
 
     from lib.pages import streaming, random_search as search_page, mnist_training as page
+    from lib.pages.export_menu import ExportMenu
     from lib.storage.store import Store
     from lib.pages.widgets import DrawDigit
 
@@ -189,10 +190,10 @@ def shared_state():
     get_best, set_best = mo.state(None)
     get_reset, set_reset = mo.state(0)
     get_data, set_data = mo.state(shared_engine().known_facts())
-    rate_stage, size_stage, depth_stage, backend_stage, inside_stage = (
-        streaming.Stage(shared_engine(), store, viewer=address) for _ in range(5)
+    rate_stage, size_stage, depth_stage, backend_stage, search_stage = (
+        streaming.Stage(shared_engine(), store, address, ExportMenu()) for _ in range(5)
     )
-    search_stage = streaming.Stage(shared_engine(), store, address)
+    inside_stage = streaming.Stage(shared_engine(), store, address)
     page_tools = page.tools(
         [rate_stage, size_stage, depth_stage, backend_stage, search_stage, inside_stage], address, set_reset
     )

@@ -101,6 +101,7 @@ TOGETHER = {
     "pages": {
         "browser",
         "browser_compare",
+        "browser_export",
         "browser_layout",
         "browser_navigation",
         "browser_notebooks",

@@ -149,11 +149,11 @@ def missing() -> str:
     return f'<ul class="lab-note lab-missing">{rows}</ul>' if rows else ""
 
 
-def page(controls: str, result: str) -> mo.Html:
-    """Controls and results, both HTML, side by side."""
-    return mo.Html(
-        f'<div class="lab"><div class="lab-controls">{controls}</div><div class="lab-result">{result}</div></div>'
-    )
+def page(controls: str, result: str, menu: str = "") -> mo.Html:
+    """Controls and results, both HTML, side by side; a menu, if there is one, below the results."""
+    below = f'<div class="lab-menu">{menu}</div>' if menu else ""
+    columns = f'<div class="lab-controls">{controls}</div><div class="lab-result">{result}</div>'
+    return mo.Html(f'<div class="lab">{columns}{below}</div>')
 
 
 def state_line(state: State, done: float, total: float, words: str, problem: str = "") -> str:

@@ -27,6 +27,7 @@ from lib.once import Once, once
 from lib.pages import layout, options, streaming
 from lib.pages.controls import Control, Controls, dropdown, settings_of, several, slider, span, text
 from lib.pages.notebooks import navigation, notebook_of
+from lib.pages.presets import listed_presets
 from lib.pages.streaming import Stage, button, stop_button
 from lib.pages.url_state import Address, Setting
 from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, encode, sample_digits
@@ -146,7 +147,8 @@ def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) ->
         _heading("mnist_training", "Why is my GPU slower?", _QUESTION)
         + layout.images_line(data or recognised())
         + layout.problems(notes)
-        + f'<div class="lab-tools">{tools.text}</div>{glossary()}{mo.ui.anywidget(PageAids()).text}'
+        + f'<div class="lab-tools">{tools.text}</div><div class="lab-asides">{listed_presets()}{glossary()}</div>'
+        + mo.ui.anywidget(PageAids()).text
     )
 
 

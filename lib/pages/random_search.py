@@ -7,17 +7,20 @@ import marimo as mo
 from lib.backends.environment_variables import device_count
 from lib.backends.registry import DEFAULT, Runtime
 from lib.experiments.background import BackgroundTask
+from lib.experiments.exported_rows import Takeaway, takeaway_of_search
 from lib.pages import layout
 from lib.pages.controls import Controls, checkbox, dropdown, number, several, slider, span
 from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
 from lib.pages.url_state import Address, Setting
 from lib.spec import BATCH_SIZES, RATE_STEPS, Training
+from lib.storage.records import Curve
 from lib.sweeps import random_search
 from lib.sweeps.events import Finished, Picked
 from lib.sweeps.importance import Dimension, importance
 from lib.sweeps.strategies import AUTO, POOLED, STRATEGIES
 from lib.sweeps.successive_halving import cost_epochs, rungs
 from lib.views import random_search as view
+from lib.workers.engine import Engine
 from lib.workers.notes import State
 from lib.workers.queue import Request, Urgency
 
@@ -95,7 +98,11 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
 
     said = repr({name: value for name, value in values.items() if name not in ("stop", "again")})
     running = stage.begin_if_new(said, values["again"], Request(stage.viewer, Urgency.NOW), make)
-    paint_while_it_runs(stage, running, partial(_paint, running, *stage.began_with, trainings, values, controls.text))
+    menu = ""
+    if stage.menu is not None and stage.streams:
+        stage.menu.now, menu = partial(_takeaway, running, trainings, stage.engine), stage.menu.text
+    parts = (controls.text, menu)
+    paint_while_it_runs(stage, running, partial(_paint, running, *stage.began_with, trainings, values, parts))
 
 
 def _dimensions(values: dict) -> list[Dimension]:
@@ -113,10 +120,10 @@ def _dimensions(values: dict) -> list[Dimension]:
     ]
 
 
-def _paint(running: BackgroundTask, trains: bool, trainings: list[Training], values: dict, controls: str) -> int:
-    now = running.view()
-    finished = {item.item.training: item.curve for item in now.items if isinstance(item, Finished)}
-    done = {training: finished[training] for training in trainings if training in finished}
+def _paint(
+    running: BackgroundTask, trains: bool, trainings: list[Training], values: dict, parts: tuple[str, str]
+) -> int:
+    now, done = running.view(), _done(running, trainings)
     picked = next((item for item in now.items if isinstance(item, Picked)), None)
     complete, state = len(done) == len(trainings), now.state
     if not trains and state is not State.FAILED:
@@ -139,7 +146,18 @@ def _paint(running: BackgroundTask, trains: bool, trainings: list[Training], val
         density = view.curves_density(random_search.losses_frame(done), trainings[0].epochs, "epoch")
         below += layout.framed(density.title, density)
     pair = f'<div class="lab-pair">{below}</div>' if below else ""
-    return painted(now, layout.page(controls, above + line + layout.said(sentence) + pair).text, sentence)
+    controls, menu = parts
+    return painted(now, layout.page(controls, above + line + layout.said(sentence) + pair, menu).text, sentence)
+
+
+def _done(running: BackgroundTask, trainings: list[Training]) -> dict[Training, Curve]:
+    """The settings that are trained, in the order in which they were drawn."""
+    finished = {item.item.training: item.curve for item in running.view().items if isinstance(item, Finished)}
+    return {training: finished[training] for training in trainings if training in finished}
+
+
+def _takeaway(running: BackgroundTask, trainings: list[Training], engine: Engine) -> Takeaway:
+    return takeaway_of_search(_done(running, trainings), engine.known_facts())
 
 
 def _how(picked: Picked, values: dict, count: int) -> str:

@@ -24,10 +24,12 @@ from lib.backends.base import Parameters
 from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
 from lib.experiments.background import BackgroundTask, View, Watchable
+from lib.experiments.exported_rows import Takeaway, takeaway
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.results import Results
 from lib.experiments.runs import Seat, join
 from lib.pages import layout
+from lib.pages.export_menu import ExportMenu
 from lib.spec import Training
 from lib.storage.store import Store
 from lib.views import mnist_training_sentences
@@ -80,14 +82,16 @@ class Showing:
 class Stage:
     """Where one viewer sees one thing that runs: an experiment, or a background task. The next one replaces it."""
 
-    def __init__(self, engine: Engine, store: Store, viewer: Hashable = None) -> None:
-        self.engine, self.store = engine, store
+    def __init__(self, engine: Engine, store: Store, viewer: Hashable = None, menu: ExportMenu | None = None) -> None:
+        self.engine, self.store, self.menu = engine, store, menu
         self.viewer = viewer or object()  # stages of one page share it: their runs then keep the page's order
         self.running: BackgroundTask | None = None
         self.asked: tuple = ()  # what the present run was begun for, and what was known then
         self.began_with: tuple = ()
         self._seat: Seat | None = None
         self._place = _Place()
+        if menu is not None:
+            weakref.finalize(self, menu.forget)  # its widget may outlive the session
         self._end: Callable[[], object] = lambda: None  # ends what this shows, once
         self.said = [""]  # the last sentence; shared with the painters, which do not hold the stage
         # Asked once: a cell that runs because of a state that a thread has set has no request, though somebody watches.
@@ -307,6 +311,7 @@ class _View:
     after: Callable[[Experiment, Results], str] | None
     on_done: Callable[[Results], None] | None
     said: list[str]  # the last sentence
+    menu: str = ""
 
     def draw(self, results: Results, max_age_s: float = 0.0, opening: bool = False) -> int:
         """Draw, and return the version that is drawn.
@@ -326,7 +331,7 @@ class _View:
                 drawn.html = layout.result(self.experiment, results, self.target, self.after, drawn.said, blank)
                 drawn.drawn_at = time.monotonic()
             html, version, sentence = drawn.html, drawn.version, drawn.sentence
-        mo.output.replace(layout.page(self.controls, html))
+        mo.output.replace(layout.page(self.controls, html, self.menu))
         self.said[0] = sentence or self.said[0]
         return version
 
@@ -362,7 +367,8 @@ def show(
         experiment = make()
     except ValueError as error:
         return refuse(stage, controls.text, error)
-    view = _View(experiment, stage.engine, controls.text, target, after, on_done, stage.said)
+    menu = stage.menu.text if stage.menu is not None and stage.streams else ""  # what nobody can ask is not offered
+    view = _View(experiment, stage.engine, controls.text, target, after, on_done, stage.said, menu)
     if not stage.streams:
         results = _run_in_foreground(experiment, stage, target)
         view.draw(results)
@@ -371,11 +377,18 @@ def show(
         return
     opening = stage.opening
     seat = stage.run(experiment, asked)
+    if stage.menu is not None:
+        stage.menu.now = partial(_takeaway, experiment, stage.engine, seat, target)
     showing = stage.next_showing()
     with seat.changed:
         seat.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
     drawn = view.draw(seat.results, FIRST_FRAME_S, opening)
     mo.Thread(target=_paint, args=(view, seat, drawn, showing, opening), daemon=True).start()
+
+
+def _takeaway(experiment: Experiment, engine: Engine, seat: Seat, target: float) -> Takeaway:
+    said = mnist_training_sentences.sentence(experiment, seat.results, target)
+    return takeaway(experiment.ordered_by, seat.results, engine.known_facts(), said)
 
 
 def _paint(view: _View, seat: Seat, seen: int, showing: Showing, opening: bool) -> None:

@@ -2,6 +2,7 @@
 """The notebook as an app, as a script and as an export, and its controls without a browser."""
 
 import os
+import re
 import subprocess
 import sys
 from collections import OrderedDict
@@ -100,6 +101,8 @@ def test_as_an_export(tmp_path):
     assert "Best of 16" in content
     assert "vegalite" in content
     assert "Traceback" not in content
+    assert re.search(r'class=[\\"]+lab-result', content)
+    assert not re.search(r'class=[\\"]+lab-menu', content), "a file has no kernel that could make files"
 
 
 def test_one_cell_by_name(engine, stage):

@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 
+from lib.pages.export_menu import ExportMenu
 from lib.pages.streaming import Stage
 from lib.workers.notes import State
 from lib.workers.queue import Request
@@ -70,6 +71,15 @@ def test_a_stage_that_nobody_holds_ends_its_task(stage):
     gc.collect()
     assert gone() is None
     assert ended.wait(5)
+
+
+def test_a_menu_forgets_what_was_shown_with_its_stage():
+    menu = ExportMenu()
+    here = Stage(None, None, menu=menu)  # type: ignore[arg-type]
+    menu.now = lambda: "results"  # type: ignore[assignment,return-value]
+    del here
+    gc.collect()
+    assert menu.now() is None
 
 
 def test_only_the_latest_showing_may_draw(stage):

@@ -1,6 +1,7 @@
 """What needs code of its own in the browser: each widget's JavaScript lies beside its Python.
 
-A canvas to draw on, a button that copies the address, a table to choose from, names for screen readers.
+A canvas to draw on, a button that copies the address, a menu of files, a table to choose from, names for screen
+readers.
 """
 
 import base64
@@ -65,6 +66,12 @@ class PageAids(anywidget.AnyWidget):
     """Shows nothing: it names and describes marimo's controls for screen readers, on the whole page."""
 
     _esm = (_HERE / "page_aids.js").read_text()
+
+
+class ExportFiles(anywidget.AnyWidget):
+    """A menu of files to save; what each holds is asked for by message (`lib.pages.export_menu`)."""
+
+    _esm = (_HERE / "export.js").read_text()
 
 
 class RaceTable(anywidget.AnyWidget):

@@ -1,0 +1,179 @@
+// A menu of files. Rows and scripts are made by the kernel when they are asked for; a picture is made here, of the charts as
+// they stand: light, on white, with the page's font inside, the sentence above and the source below.
+const INK = "#1d1d1f", GAP = 16, LINE = 20, SCALE = 2;
+const SVG = "http://www.w3.org/2000/svg";
+
+function save(parts, type, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob(parts, { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+function element(tag, attributes = {}, ...children) {
+  const made = tag === "svg" || tag === "text" || tag === "rect" ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+// The charts beside the menu, each with its caption and its place on the page.
+function chartsOf(lab) {
+  return [...lab.querySelectorAll(".lab-figure")].flatMap((figure) => {
+    const within = figure.querySelector("marimo-mime-renderer")?.shadowRoot ?? figure;
+    const svg = within.querySelector("svg");
+    return svg ? [{ svg, caption: figure.querySelector("figcaption")?.textContent ?? "", box: svg.getBoundingClientRect() }] : [];
+  });
+}
+
+// Colours that mix with the page's text colour, as plain ones: not every program knows color-mix and currentColor.
+function plain(color) {
+  const mixed = /^color\(srgb ([\d.]+) ([\d.]+) ([\d.]+)/.exec(color);
+  return mixed ? `rgb(${mixed.slice(1).map((part) => Math.round(255 * part)).join(", ")})` : color;
+}
+
+function inInk(svg, holder) {
+  const copy = svg.cloneNode(true);
+  holder.replaceChildren(copy);
+  for (const part of [copy, ...copy.querySelectorAll("*")]) {
+    const style = getComputedStyle(part);
+    for (const name of ["fill", "stroke"]) if (part.hasAttribute(name)) part.setAttribute(name, plain(style[name]));
+  }
+  return copy;
+}
+
+// The page's font as a data address: a picture that is drawn outside of the page has no other.
+async function font() {
+  const rules = [...document.styleSheets].flatMap((sheet) => {
+    try {
+      return [...sheet.cssRules].map((rule) => [rule, sheet.href]);
+    } catch {
+      return []; // of another origin
+    }
+  });
+  const faces = rules.filter(([rule]) => rule instanceof CSSFontFaceRule && rule.style.fontFamily.includes("PT Sans"));
+  const written = await Promise.all(faces.map(async ([rule, href]) => {
+    const source = /url\("?([^")]+)"?\)/.exec(rule.style.src)[1];
+    const bytes = await (await fetch(new URL(source, href ?? document.baseURI))).blob();
+    const data = await new Promise((done) => {
+      const reader = new FileReader();
+      reader.onload = () => done(reader.result);
+      reader.readAsDataURL(bytes);
+    });
+    const { fontWeight, fontStyle, unicodeRange } = rule.style;
+    const range = unicodeRange ? `unicode-range:${unicodeRange};` : "";
+    return `@font-face{font-family:"PT Sans";font-weight:${fontWeight || 400};font-style:${fontStyle || "normal"};${range}src:url(${data})}`;
+  }));
+  return written.join("");
+}
+
+function wrapped(text, width, px) {
+  const pen = document.createElement("canvas").getContext("2d"), lines = [];
+  pen.font = `${px}px "PT Sans", sans-serif`;
+  for (const word of text.split(" ").filter(Boolean)) {
+    const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
+    if (lines.length && pen.measureText(longer).width <= width) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
+}
+
+async function pictureOf(charts, title, source) {
+  const holder = element("div", { style: `position:absolute;visibility:hidden;color:${INK};color-scheme:light` });
+  document.body.append(holder);
+  const left = Math.min(...charts.map(({ box }) => box.left)), top = Math.min(...charts.map(({ box }) => box.top));
+  const width = Math.max(480, Math.max(...charts.map(({ box }) => box.right)) - left) + 2 * GAP;
+  const picture = element("svg", { xmlns: SVG, width, "font-family": "PT Sans, sans-serif", fill: INK });
+  picture.append(element("rect", { width: "100%", height: "100%", fill: "#ffffff" }));
+  let y = GAP;
+  const write = (text, px, weight) => {
+    for (const line of wrapped(text, width - 2 * GAP, px)) {
+      y += LINE;
+      picture.append(element("text", { x: GAP, y, "font-size": px, "font-weight": weight }, line));
+    }
+  };
+  write(title, 14, 400);
+  const below = y + GAP + LINE;
+  for (const { svg, caption, box } of charts) {
+    const copy = inInk(svg, holder), x = GAP + box.left - left;
+    const at = { x, y: below + box.top - top, width: box.width, height: box.height };
+    for (const [name, value] of Object.entries(at)) copy.setAttribute(name, value);
+    picture.append(copy, element("text", { x: x + 4, y: at.y - 6, "font-size": 12, "font-weight": 700 }, caption[0]?.toUpperCase() + caption.slice(1)));
+  }
+  holder.remove();
+  y = below + Math.max(...charts.map(({ box }) => box.bottom)) - top;
+  write(source, 11, 400);
+  picture.setAttribute("height", y + GAP);
+  const style = document.createElementNS(SVG, "style");
+  style.textContent = await font();
+  picture.prepend(style);
+  return { text: new XMLSerializer().serializeToString(picture), width, height: y + GAP };
+}
+
+async function asPng({ text, width, height }) {
+  const image = new Image(), canvas = element("canvas", { width: width * SCALE, height: height * SCALE });
+  image.src = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
+  await image.decode();
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  URL.revokeObjectURL(image.src);
+  return new Promise((done) => canvas.toBlob(done, "image/png"));
+}
+
+function render({ model, el }) {
+  const menu = element("details", { class: "lab-details lab-export" }, element("summary", {}, "Export"));
+  const box = element("div", { class: "lab-export-box" }), says = element("p", { role: "status", class: "lab-note" });
+  menu.append(box, says);
+  const choose = (label, options) => {
+    const select = element("select", {}, ...options.map(([value, text]) => element("option", { value }, text)));
+    return { select, row: element("label", {}, element("span", {}, label), select) };
+  };
+  const buttons = (label, named, ask) => {
+    const made = Object.entries(named).map(([key, text]) => {
+      const button = element("button", { class: "lab-button", type: "button" }, text);
+      button.addEventListener("click", () => {
+        says.textContent = "";
+        model.send(ask(key));
+      });
+      return button;
+    });
+    return element("div", { class: "lab-buttons", role: "group", "aria-label": label }, ...made);
+  };
+  function offer({ lines, libraries, rows, parquet, notes }) {
+    const labelled = lines.map(([place, label], index) => [place, index ? label : `${label} (best)`]);
+    const line = choose("Python file that trains", labelled), kind = choose("Rows of", rows.map((name) => [name, name]));
+    const forms = { csv: "CSV", ...(parquet ? { parquet: "Parquet" } : {}) };
+    const script = buttons("Python file, with", libraries, (library) => ({ ask: "script", line: Number(line.select.value), library }));
+    box.replaceChildren(
+      ...(lines.length ? [line.row, script] : []),
+      kind.row,
+      buttons("Rows, as", forms, (form) => ({ ask: "rows", rows: kind.select.value, form })),
+      element("span", {}, "Picture of the charts"),
+      buttons("Picture, as", { svg: "SVG", png: "PNG" }, (form) => ({ ask: "picture", form })),
+      ...notes.map((note) => element("p", { class: "lab-note" }, note)),
+    );
+  }
+  async function draw({ form, file, title, source }) {
+    const charts = chartsOf(el.getRootNode().host.closest(".lab"));
+    if (!charts.length) throw new Error("there is no chart yet; wait for the first result");
+    await document.fonts.ready;
+    const picture = await pictureOf(charts, title, source);
+    if (form === "png") save([await asPng(picture)], "image/png", `${file}.png`);
+    else save([picture.text], "image/svg+xml", `${file}.svg`);
+    says.textContent = `${file}.${form} is saved.`;
+  }
+  function heard(content, buffers) {
+    if (content.is === "choices") offer(content);
+    else if (content.is === "sorry") says.textContent = content.sentence;
+    else if (content.is === "picture") draw(content).catch((error) => { says.textContent = `No picture: ${error.message}.`; });
+    else if (content.is === "file") {
+      save(buffers, content.type, content.file);
+      says.textContent = `${content.file} is saved.`;
+    }
+  }
+  model.on("msg:custom", heard);
+  menu.addEventListener("toggle", () => { if (menu.open) model.send({ ask: "open" }); });
+  el.append(menu);
+  return () => model.off("msg:custom", heard);
+}
+export default { render };

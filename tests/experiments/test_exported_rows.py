@@ -1,0 +1,88 @@
+"""What can be taken away: rows that say what they are of, in files that can be read again."""
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib.backends.base import Epoch
+from lib.backends.registry import Runtime
+from lib.data.mnist import Facts
+from lib.experiments import exported_rows
+from lib.experiments.exported_rows import as_csv, as_parquet, can_write_parquet, takeaway, takeaway_of_search
+from lib.experiments.results import Results
+from lib.spec import Network, Training
+from lib.storage.records import Curve
+from lib.sweeps.events import Finished
+from lib.workers.messages import Item
+
+FACTS = Facts("MNIST", "741c9888")
+ITEMS = [Item(Training(Network((8,)), rate, 4096, 2), Runtime("numpy")) for rate in (0.1, 0.5, 10.0)]
+
+
+def curve(accuracy: float, diverged: int | None = None) -> Curve:
+    epochs = tuple(Epoch(n, 11, 0.4, accuracy, 0.2, 0.1, list, diverged if n else None) for n in range(2))
+    return Curve(0.0, epochs, np.full(22, 0.5, np.float32), "2026-11-23T05:00:00")
+
+
+@pytest.fixture
+def results() -> Results:
+    found = Results(ITEMS, ["0.1", "0.5", "10"])
+    for item, one in zip(ITEMS, (curve(0.8), curve(0.9), curve(0.95, 3)), strict=True):
+        found.add(Finished(item, one, cached=False))
+    return found
+
+
+def test_the_best_is_first_and_what_diverged_last(results):
+    assert takeaway("learning rate", results, FACTS, "").best_first() == [1, 0, 2]
+
+
+def test_what_is_not_finished_is_not_offered():
+    found = Results(ITEMS, ["0.1", "0.5", "10"])
+    found.add(Finished(ITEMS[2], curve(0.3), cached=True))
+    assert takeaway("learning rate", found, FACTS, "").best_first() == [2]
+
+
+def test_every_row_says_what_it_is_of_and_where_it_comes_from(results):
+    for name, make in takeaway("learning rate", results, FACTS, "").rows.items():
+        rows = make()
+        assert len(rows), name
+        about = {"backend", "learning_rate", "batch_size", "hidden_layers", "machine", "data", "data_digest"}
+        assert about <= set(rows.columns), name
+        assert not rows["machine"].isna().any(), name
+        assert set(rows["data_digest"]) == {FACTS.digest}, name
+
+
+def test_seconds_have_their_unit_in_the_name_of_the_column(results):
+    rows = takeaway("learning rate", results, FACTS, "").rows["each epoch"]()
+    assert [column for column in rows.columns if column.endswith("_s")] == ["train_s", "evaluation_s", "spent_s"]
+    assert rows["spent_s"].tolist()[:2] == pytest.approx([0.3, 0.6])
+
+
+def test_csv_is_read_again_as_it_was(results):
+    rows = takeaway("learning rate", results, FACTS, "").rows["each epoch"]()
+    again = pd.read_csv(io.BytesIO(as_csv(rows)), dtype={"label": str, "hidden_layers": str})
+    pd.testing.assert_frame_equal(again, rows, check_dtype=False)
+
+
+@pytest.mark.skipif(not can_write_parquet(), reason="pyarrow is not installed")
+def test_parquet_is_read_again_as_it_was(results):
+    for make in takeaway("learning rate", results, FACTS, "").rows.values():
+        rows = make()
+        pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(as_parquet(rows))), rows, check_dtype=False)
+
+
+def test_parquet_without_its_library_is_a_sentence(results, monkeypatch):
+    monkeypatch.setattr(exported_rows, "find_spec", lambda _: None)
+    with pytest.raises(ValueError, match="Parquet needs pyarrow"):
+        as_parquet(results.epochs_frame())
+
+
+def test_a_search_has_a_line_for_each_setting():
+    found = {item.training: curve(accuracy) for item, accuracy in zip(ITEMS, (0.8, 0.9, 0.7), strict=True)}
+    taken = takeaway_of_search(found, FACTS)
+    assert taken.best_first() == [1, 0, 2]
+    assert taken.labels[1] == "8, rate 0.5, batch size 4096"
+    assert len(taken.rows["each setting"]()) == 3
+    assert set(taken.rows["loss by step, as drawn"]()["data"]) == {"MNIST"}

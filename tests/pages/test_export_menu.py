@@ -1,0 +1,104 @@
+"""The menu of files: what it answers to a browser, and to whoever else speaks to it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.experiments.exported_rows import takeaway
+from lib.experiments.exported_script import LIBRARIES
+from lib.experiments.results import Results
+from lib.pages.export_menu import MAX_OFFERED, ExportMenu
+from lib.sweeps.events import Finished
+from tests.experiments.test_exported_rows import FACTS, ITEMS, curve
+
+
+class Menu(ExportMenu):
+    """Keeps what it says, instead of sending it."""
+
+    def __init__(self, now=lambda: None):
+        super().__init__()
+        self.said: list[tuple[dict, list]] = []
+        self.widget.send = lambda content, buffers=None: self.said.append((content, buffers or []))
+        self.now = now
+
+    def ask(self, asked):
+        self.said.clear()
+        self.widget._handle_custom_msg(asked, [])
+        return self.said
+
+
+def shown():
+    results = Results(ITEMS, ["0.1", "0.5", "10"])
+    results.add(Finished(ITEMS[0], curve(0.8), cached=False))
+    results.add(Finished(ITEMS[1], curve(0.9), cached=False))
+    return takeaway("learning rate", results, FACTS, "0.5 was best.")
+
+
+def test_nothing_is_made_before_somebody_asks():
+    asked = []
+
+    def now():
+        asked.append(1)
+        return shown()
+
+    menu = Menu(now)
+    assert not asked
+    assert "marimo-anywidget" in menu.text
+    menu.ask({"ask": "open"})
+    assert asked == [1]
+
+
+def test_it_offers_the_finished_trainings_the_best_first_and_what_is_installed():
+    ((choices, _),) = Menu(shown).ask({"ask": "open"})
+    assert choices["lines"] == [[1, "0.5"], [0, "0.1"]]
+    assert set(choices["libraries"]) == {key for key, library in LIBRARIES.items() if not library.missing}
+    absent = [library.label for library in LIBRARIES.values() if library.missing]
+    assert all(any(label in note for note in choices["notes"]) for label in absent)
+    assert any("Parquet needs" in note for note in choices["notes"]) is not choices["parquet"]
+    assert MAX_OFFERED >= 16
+
+
+def test_a_script_and_rows_come_as_bytes_with_a_name():
+    menu = Menu(shown)
+    ((script, (text,)),) = menu.ask({"ask": "script", "line": 1, "library": "numpy"})
+    assert script["file"] == "mnist_8_rate_0.5_batch_4096_numpy.py"
+    compile(text, script["file"], "exec")
+    ((rows, (content,)),) = menu.ask({"ask": "rows", "rows": "each epoch", "form": "csv"})
+    assert rows["file"] == "learning_rate_each_epoch.csv"
+    assert content.startswith(b"line,label,epoch,accuracy,")
+
+
+def test_a_picture_gets_its_sentence_and_its_source():
+    ((picture, _),) = Menu(shown).ask({"ask": "picture", "form": "png"})
+    assert (picture["form"], picture["title"]) == ("png", "0.5 was best.")
+    assert "MNIST" in picture["source"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"ask": "script", "line": 2, "library": "numpy"},  # not finished
+        {"ask": "script", "line": 0, "library": "fortran"},
+        {"ask": "rows", "rows": "each epoch", "form": "exe"},
+    ],
+    ids=["unfinished", "library", "form"],
+)
+def test_what_is_not_on_the_list_is_answered_by_a_sentence(asked):
+    ((sorry, _),) = Menu(shown).ask(asked)
+    assert sorry["is"] == "sorry"
+    assert "expected" in sorry["sentence"].lower()
+
+
+def test_before_the_first_result_it_says_so():
+    ((sorry, _),) = Menu().ask({"ask": "open"})
+    assert "got nothing yet" in sorry["sentence"]
+
+
+KEYS = st.sampled_from(["ask", "line", "library", "rows", "form"])
+WORDS = st.sampled_from(["open", "script", "rows", "picture", "numpy", "csv", "each epoch"])
+VALUES = st.one_of(WORDS, st.none(), st.integers(-3, 3), st.floats(), st.text(max_size=9), st.lists(st.integers()))
+
+
+@given(st.one_of(VALUES, st.dictionaries(KEYS, VALUES)))
+def test_whatever_it_is_told_it_answers_or_stays_silent(asked):
+    assert all(content["is"] in ("sorry", "choices", "file", "picture") for content, _ in Menu(shown).ask(asked))
