@@ -1,4 +1,4 @@
-# make run | test | check | class | precompute | bench | install | torch | cupy | cluster | lock | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/backend_race.py first; test QUICK=1)
+# make run | test | check | class | precompute | bench | install | torch | cupy | cluster | lock | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/backend_race.py first; class PASSWORD_FILE=FILE, OPTIONS="--class-link"; test QUICK=1)
 PORT ?= 2718
 HEADLESS ?= 0
 NOTEBOOK ?= mnist_training.py
@@ -24,8 +24,9 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 run: $(INSTALLED)
 	@$(BIN)/python -m lib.cli.launch edit --port $(PORT) --headless $(HEADLESS) --notebook $(NOTEBOOK)
 
+class: export PASSWORD_FILE := $(PASSWORD_FILE)
 class: $(INSTALLED)
-	@$(BIN)/python -m lib.cli.launch run --port $(PORT) --headless $(HEADLESS) --notebook $(NOTEBOOK)
+	@$(BIN)/python -m lib.cli.launch run --port $(PORT) --headless $(HEADLESS) --notebook $(NOTEBOOK) $(OPTIONS)
 
 # MINUTES=60: at most so long; what is trained is stored, and the same command goes on.
 precompute: $(INSTALLED)

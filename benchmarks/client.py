@@ -63,11 +63,15 @@ class Control:
 
 
 class Viewer:
-    """One open tab, on a notebook's address without settings (those are the `query`); leaving it closes the tab."""
+    """One open tab, on a notebook's address without settings (those are the `query`); leaving it closes the tab.
 
-    def __init__(self, address: str, query: str = "") -> None:
+    The `cookie` is what a browser would send: “name=value”.
+    """
+
+    def __init__(self, address: str, query: str = "", cookie: str = "") -> None:
         where = urlsplit(address)
         self._origin, self._page = f"{where.scheme}://{where.netloc}", f"{address.rstrip('/')}/"
+        self._headers = {"Cookie": cookie} if cookie else {}
         self._session = f"s_{uuid.uuid4().hex[:6]}"
         self._changed = threading.Condition()
         self._names: dict[str, str] = {}  # of the cells, by id
@@ -77,6 +81,7 @@ class Viewer:
         opening = connect(
             f"ws{self._page.removeprefix('http')}ws?session_id={self._session}{'&' + query if query else ''}",
             origin=Origin(self._origin),
+            additional_headers=self._headers,
             proxy=None,
             max_size=None,
             open_timeout=REQUEST_LIMIT_S,
@@ -139,13 +144,14 @@ class Viewer:
 
     def _load(self, query: str) -> str:
         """Fetch the page, as a tab does first; the server's token that is in it."""
-        found = _TOKEN.search(self._answer(f"{self._page}{'?' + query if query else ''}"))
+        address = f"{self._page}{'?' + query if query else ''}"
+        found = _TOKEN.search(self._answer(urllib.request.Request(address, headers=self._headers)))
         if found is None:
             raise Lost("the page has no server token")
         return found[1]
 
     def _post(self, path: str, content: dict) -> None:
-        headers = {
+        headers = self._headers | {
             "Content-Type": "application/json",
             "Marimo-Session-Id": self._session,
             "Marimo-Server-Token": self._token,
@@ -153,7 +159,7 @@ class Viewer:
         }
         self._answer(urllib.request.Request(self._page + path, json.dumps(content).encode(), headers))
 
-    def _answer(self, request: str | urllib.request.Request) -> str:
+    def _answer(self, request: urllib.request.Request) -> str:
         try:
             with _here.open(request, timeout=REQUEST_LIMIT_S) as response:
                 return response.read().decode()

@@ -30,6 +30,7 @@ import psutil
 from benchmarks.browser import class_server, fresh_cache
 from benchmarks.client import Lost, Viewer
 from benchmarks.report import Row, Target, note, row, show
+from lib.pages.notebooks import FIRST
 
 VIEWERS = (1, 5, 20)
 MOST_VIEWERS = 100
@@ -91,7 +92,7 @@ def _one_class(n: int, process: psutil.Process, address: str, rows: list[Row]) -
 
     def opened(_: int) -> Wait:
         began = time.monotonic()
-        tab = Viewer(address)
+        tab = Viewer(address + FIRST.path.lstrip("/"))
         tabs.append(tab)
         tab.wait(lambda tab: tab.all_finished, OPENED_LIMIT_S, "opened")
         return Wait(time.monotonic() - began)

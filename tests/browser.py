@@ -40,9 +40,15 @@ def share_compiled(cache: Path) -> None:
 
 
 @contextmanager
-def serving(cache, notebook, hidden: tuple[str, ...] = HEAVY) -> Iterator[tuple[str, subprocess.Popen]]:
-    """`make class` on a free port with this folder as its cache, and the address of this notebook; ended with all its
-    children.
+def serving(
+    cache,
+    notebook: str | None,
+    hidden: tuple[str, ...] = HEAVY,
+    options: tuple[str, ...] = (),
+    stdout=subprocess.DEVNULL,
+) -> Iterator[tuple[str, subprocess.Popen]]:
+    """`make class` on a free port with this folder as its cache, and the address of this notebook, or without its last
+    slash that of the front page; ended with all its children.
 
     Libraries that take long to start are `hidden` from it where they are not what is tested.
     """
@@ -50,20 +56,20 @@ def serving(cache, notebook, hidden: tuple[str, ...] = HEAVY) -> Iterator[tuple[
     share_compiled(Path(cache))
     environment = os.environ | {"MNIST_CACHE_DIR": str(cache)} | hiding(Path(cache), *hidden)
     process = subprocess.Popen(
-        [sys.executable, "-m", "lib.cli.launch", "run", "--port", str(port), "--headless", "1"],
+        [sys.executable, "-m", "lib.cli.launch", "run", "--port", str(port), "--headless", "1", *options],
         cwd=ROOT,
         env=environment,
-        stdout=subprocess.DEVNULL,
+        stdout=stdout,
         stderr=subprocess.DEVNULL,
     )
     base = f"http://127.0.0.1:{port}"
     for _ in range(200):
         try:
-            urllib.request.urlopen(f"{base}/health", timeout=1)
+            urllib.request.urlopen(f"{base}/healthz", timeout=1)
             break
         except OSError:
             time.sleep(0.1)
-    path = next(one.path for one in NOTEBOOKS if one.file == notebook)
+    path = next((one.path for one in NOTEBOOKS if one.file == notebook), "")
     try:
         yield base + path.rstrip("/"), process
     finally:

@@ -108,6 +108,8 @@ TOGETHER = {
         "browser_single_operations",
         "browser_trace",
         "browser_what_would_help",
+        "class_attacks",
+        "behind_a_proxy",
         "viewers",
     },
 }

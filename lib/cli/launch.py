@@ -8,8 +8,10 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from lib import ROOT
+from lib.formatting import sentence
 from lib.pages.notebooks import FIRST, NOTEBOOKS, SERVED
 
 
@@ -44,17 +46,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: The words cannot be read (status 2), or ask for help (status 0).
     """
-    parser = argparse.ArgumentParser(prog="python -m lib.cli.launch", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lib.cli.launch", description=__doc__, allow_abbrev=False)
     parser.add_argument("mode", choices=("edit", "run"))
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on: this machine only, unless said")
     parser.add_argument("--port", type=int, default=2718)
     parser.add_argument("--headless", default="0", help="1: do not open a browser")
     parser.add_argument("--notebook", default=FIRST.file, help="which to open first: one of notebooks/*.py")
+    _add_class_options(parser)
     options, further = parser.parse_known_args(arguments)
     if further and options.mode == "run":
         parser.error(f"expected the options above, got {' '.join(further)}")
+    if options.mode == "edit" and (given := _class_options_given(parser, options)):
+        parser.error(f"expected {' and '.join(given)} with run, got edit, which has marimo's own password")
     if problem := notebook_problem(options.notebook) or port_problem(options.port, options.host):
-        print(problem[:1].upper() + problem[1:] + ".", file=sys.stderr)
+        print(sentence(problem), file=sys.stderr)
         return 1
     os.chdir(ROOT)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
@@ -65,12 +70,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         serve_editor(options.host, options.port, headless, options.notebook, further)
     else:
-        from lib.pages.parsing import one_at_a_time
-        from lib.pages.server import serve_class
+        return _serve_class(options, headless)
+    return 0
 
-        one_at_a_time()  # the viewers' kernels are threads of the server
-        first = next(one for one in NOTEBOOKS if one.file == options.notebook)
-        serve_class(options.host, options.port, headless, first)
+
+_CLASS_OPTIONS = ("password_file", "class_link", "public_host", "viewers", "runs", "log")
+
+
+def _add_class_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("run: in front of a class")
+    group.add_argument("--password-file", help="its first line is wanted of everybody (or PASSWORD_FILE)")
+    group.add_argument("--class-link", action="store_true", help="pupils come in by a printed link with a token")
+    group.add_argument("--public-host", help="the name of the TLS proxy in front, such as class.example.org")
+    group.add_argument("--viewers", type=int, help="open pages at once; whoever comes next waits (120)")
+    group.add_argument("--runs", type=int, help="waiting runs of a viewer, at most (4)")
+    group.add_argument("--log", action="store_true", help="write a line of JSON for each thing that happens")
+
+
+def _class_options_given(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
+    given = (name for name in _CLASS_OPTIONS if getattr(options, name) != parser.get_default(name))
+    return [f"--{name.replace('_', '-')}" for name in given]
+
+
+def _serve_class(options: argparse.Namespace, headless: bool) -> int:
+    from lib.pages.access import password_of
+    from lib.pages.parsing import one_at_a_time
+    from lib.pages.server import ClassOptions, serve_class
+
+    chosen = {name: getattr(options, name) for name in _CLASS_OPTIONS[1:]}
+    try:
+        file = options.password_file or os.environ.get("PASSWORD_FILE")
+        password = password_of(Path(file)) if file else ""
+        site = ClassOptions(password, **{name: value for name, value in chosen.items() if value is not None})
+        site.check(options.host)
+    except ValueError as error:
+        print(sentence(error), file=sys.stderr)
+        return 1
+    one_at_a_time()  # the viewers' kernels are threads of the server
+    first = next(one for one in NOTEBOOKS if one.file == options.notebook)
+    serve_class(options.host, options.port, headless, first, site)
     return 0
 
 

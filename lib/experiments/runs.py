@@ -97,8 +97,9 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, request: R
 def _fill(run: Run, engine: Engine, store: Store | None, fresh: bool) -> None:
     """Sweep the experiment into the results."""
     options = Options(run.experiment.strategy, worth_s=WORTH_S, fresh=fresh, streams=True)
-    for update in updates(run.experiment.items, engine, store, run.cancel, options, run.request):
-        run.results.add(update)
+    with engine.admitted(run.request, run.cancel):
+        for update in updates(run.experiment.items, engine, store, run.cancel, options, run.request):
+            run.results.add(update)
 
 
 def _end(run: Run, key: Hashable, state: State, failure: str) -> None:

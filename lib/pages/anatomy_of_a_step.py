@@ -57,7 +57,7 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
         missing = wanted if again else [task for task in wanted if not task.complete(cached)]
         return (cached, not missing), partial(measure_tasks, missing)
 
-    running = stage.begin_if_new(tuple(wanted), values["again"], Request(urgency=Urgency.NOW), make)
+    running = stage.begin_if_new(tuple(wanted), values["again"], Request(stage.viewer, Urgency.NOW), make)
     paint_while_it_runs(
         stage, running, partial(_paint, running, wanted, *stage.began_with, (size, width), controls.text)
     )

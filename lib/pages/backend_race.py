@@ -148,7 +148,7 @@ def follow(stage: Stage, widget: RaceTable, panel: mo.ui.dictionary) -> None:
             begun = Plan.now(stage.engine, stage.store)
             return (begun,), partial(fill, begun)
 
-        stage.begin_if_new("race", presses, Request(urgency=Urgency.NOW), make)
+        stage.begin_if_new("race", presses, Request(stage.viewer, Urgency.NOW), make)
     if stage.running is None:
         stage.next_showing()
         paint(Plan.now(stage.engine, stage.store), State.NOT_RUNNING)

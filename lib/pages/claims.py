@@ -24,7 +24,7 @@ def buttons(stage: Stage) -> mo.ui.dictionary:
 def show(stage: Stage, panel: mo.ui.dictionary) -> None:
     """Show the table, and, while what is missing is measured, the progress above it."""
     if presses := panel.value["start"]:
-        request = Request(urgency=Urgency.NOW)
+        request = Request(stage.viewer, Urgency.NOW)
         stage.begin_if_new("claims", presses, request, lambda _: ((stage.store.records(),), measure_missing))
     if stage.running is None:
         stage.next_showing()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lib import formatting
 from lib.experiments.published import (
     CREATING_ARTICLE,
     MACHINES_ARTICLE,
@@ -17,13 +18,23 @@ from lib.experiments.published import (
 SERVED = "MNIST_NOTEBOOKS_SERVED"  # “edit” or “run” in the environment of a server that serves all of them
 
 
+# Where the seconds to a first figure come from: `make bench BENCH=pages`, in benchmarks/RESULTS.md.
+MEASURED = "measured on two cores, 2026-11-22"
+# Nothing is run for it: it draws what is stored, recorded or published.
+AT_ONCE = "first results at once"
+
+
 @dataclass(frozen=True)
 class Notebook:
-    """A notebook's file from the project's root, what a link to it says, and the articles that it follows."""
+    """A notebook's file from the project's root, what a link to it says, the question that it answers, the articles
+    that it follows, and how long its first result takes: measured seconds, or words."""
 
     file: str
     title: str
+    question: str
     articles: tuple[str, ...] = (OVERHEAD_ARTICLE, MACHINES_ARTICLE)
+    first_figure_s: float | None = None
+    first_result: str = ""
 
     @property
     def name(self) -> str:
@@ -32,8 +43,15 @@ class Notebook:
 
     @property
     def path(self) -> str:
-        """Its path under `make class`."""
-        return "/" if self is FIRST else f"/{self.name}/"
+        """Its path under `make class`; at / is the front page."""
+        return f"/{self.name}/"
+
+    @property
+    def takes(self) -> str:
+        """How long its first result takes, in words; empty where nobody has measured it."""
+        if self.first_figure_s is None:
+            return self.first_result
+        return f"first figure after {formatting.seconds(self.first_figure_s)}, {MEASURED}"
 
     def address(self, served: str, query: str = "") -> str:
         """Its address by how it is served: "edit", where all notebooks share a page, or "run".
@@ -47,21 +65,83 @@ class Notebook:
         return ("/" if served == "edit" else self.path) + (f"?{said}" if said else "")
 
 
-FIRST = Notebook("mnist_training.py", "Training")
+FIRST = Notebook(
+    "mnist_training.py",
+    "Training",
+    "How large a step, how many images a step, how many layers, trained by what? Then a random search, and a look"
+    " inside the best network.",
+)
 NOTEBOOKS = (
     FIRST,
-    Notebook("notebooks/backend_race.py", "The race of the backends"),
-    Notebook("notebooks/anatomy_of_a_step.py", "The anatomy of a step"),
-    Notebook("notebooks/traps.py", "How to mistime a step"),
-    Notebook("notebooks/input_pipeline.py", "What feeds a step", (SLOWER_ARTICLE, CREATING_ARTICLE)),
-    Notebook("notebooks/trace_of_a_step.py", "The trace of a step", (OVERHEAD_ARTICLE,)),
-    Notebook("notebooks/parallel_sweeps.py", "Many trainings at once"),
-    Notebook("notebooks/single_operations.py", "Single operations", (OVERHEAD_ARTICLE, OPERATIONS_ARTICLE)),
-    Notebook("notebooks/your_gpu.py", "Your own GPU", (SLOWER_ARTICLE,)),
-    Notebook("notebooks/when_does_a_gpu_win.py", "When does a GPU win?"),
-    Notebook("notebooks/what_would_help.py", "What would help?"),
-    Notebook("notebooks/claims.py", "Claims and figures"),
-    Notebook("notebooks/compare_machines.py", "Machines compared"),
+    Notebook(
+        "notebooks/backend_race.py",
+        "The race of the backends",
+        "Which library is fastest at which batch size, by seconds, by cost, and to an accuracy?",
+    ),
+    Notebook(
+        "notebooks/anatomy_of_a_step.py",
+        "The anatomy of a step",
+        "Where does one training step spend its time?",
+    ),
+    Notebook(
+        "notebooks/traps.py",
+        "How to mistime a step",
+        "How do people time it wrongly, and by how much is each off?",
+    ),
+    Notebook(
+        "notebooks/input_pipeline.py",
+        "What feeds a step",
+        "Does the step wait for its data, and what would help?",
+        (SLOWER_ARTICLE, CREATING_ARTICLE),
+        first_figure_s=14.1,
+    ),
+    Notebook(
+        "notebooks/trace_of_a_step.py",
+        "The trace of a step",
+        "Where did the time of this step go? By JAX's, TensorFlow's or PyTorch's profiler, or from a trace that you"
+        " drop.",
+        (OVERHEAD_ARTICLE,),
+        first_figure_s=4.18,
+    ),
+    Notebook(
+        "notebooks/parallel_sweeps.py",
+        "Many trainings at once",
+        "How many networks can be trained at once?",
+    ),
+    Notebook(
+        "notebooks/single_operations.py",
+        "Single operations",
+        "From which size of a product, a sine or a copy on does a graphics card pay?",
+        (OVERHEAD_ARTICLE, OPERATIONS_ARTICLE),
+        first_figure_s=6.55,
+    ),
+    Notebook(
+        "notebooks/your_gpu.py",
+        "Your own GPU",
+        "Is your own GPU slower? Your browser trains on it and on your processor, by WebGPU, without CUDA.",
+        (SLOWER_ARTICLE,),
+    ),
+    Notebook(
+        "notebooks/when_does_a_gpu_win.py",
+        "When does a GPU win?",
+        "From which width and batch size on does a GPU win, and what moves that border? Predicted, also without a GPU.",
+    ),
+    Notebook(
+        "notebooks/what_would_help.py",
+        "What would help?",
+        "What would make your training faster? Six remedies, each predicted, then applied and measured.",
+    ),
+    Notebook(
+        "notebooks/claims.py",
+        "Claims and figures",
+        "Do the articles' claims hold on this machine?",
+    ),
+    Notebook(
+        "notebooks/compare_machines.py",
+        "Machines compared",
+        "Which machine for which work, and at what cost?",
+        first_result=AT_ONCE,
+    ),
 )
 
 
@@ -85,7 +165,7 @@ def link(name: str, environment: Mapping[str, str] = os.environ, query: str = ""
 
 
 def navigation(here: str, environment: Mapping[str, str] = os.environ) -> str:
-    """HTML: links to the other notebooks; nothing where the server has no other."""
+    """HTML: links to the front page and the other notebooks; nothing where the server has no other."""
     if SERVED not in environment:
         return ""
     items = (
@@ -96,4 +176,5 @@ def navigation(here: str, environment: Mapping[str, str] = os.environ) -> str:
         )
         for one in NOTEBOOKS
     )
-    return f'<nav class="lab-nav" aria-label="Notebooks"><ul>{"".join(items)}</ul></nav>'
+    home = '<li><a href="/">All notebooks</a></li>' if environment[SERVED] == "run" else ""
+    return f'<nav class="lab-nav" aria-label="Notebooks"><ul>{home}{"".join(items)}</ul></nav>'

@@ -1,130 +1,90 @@
-"""What stands between the network and marimo.
-
-Which requests are let in, what a browser may do with a page, and all notebooks below one address.
-
-marimo checks neither the origin of a WebSocket nor the requested host, so a page of any web site could open one here
-and train with it, in the name of whoever looks at that page.
-"""
+"""The two servers: the site for a class, which stacks what lets requests in, and marimo's editor behind the gate."""
 
 import asyncio
 import ctypes
 import gc
-import html
 import ipaddress
 import runpy
+import secrets
 import sys
 import threading
+import time
 import webbrowser
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lib import ROOT
+from lib.cache_folder import CacheUnwritable, cache_dir
+from lib.pages.access import HEALTH, Door, Keys, kept_secret
+from lib.pages.front_page import front_page
+from lib.pages.gate import CLASS_HEADERS, NOT_FRAMED, Gate
+from lib.pages.journal import Journal
 from lib.pages.notebooks import FIRST, NOTEBOOKS, Notebook
+from lib.pages.places import MAX_VIEWERS, Places, Usher
+from lib.workers.engine import shared_engine
+from lib.workers.queue import MAX_WAITING
 
 if TYPE_CHECKING:
     import socket
 
-# The WebSocket's first line holds the page's settings, written anew, and must be shorter than 8,192 bytes.
-MAX_SETTINGS_BYTES = 8_000
 # After a tab has closed: what it ran ends, and what it held is free; what it showed is in its address.
 SESSION_TTL_S = 3
-# No other page may show one of ours in a frame, whose buttons it could cover.
-NOT_FRAMED = "frame-ancestors 'self'"
-# Everything comes from this server. marimo's page holds scripts and styles inline, Vega compiles its expressions, and
-# widgets and workers come as data: and blob: addresses; to whom anything is sent is what the policy restricts.
-CONTENT_POLICY = "; ".join(
-    (
-        "default-src 'self'",
-        "script-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:",
-        "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data: blob:",
-        "font-src 'self' data:",
-        "connect-src 'self' data: blob:",
-        "worker-src 'self' blob:",
-        "object-src 'none'",
-        "base-uri 'self'",
-        "form-action 'self'",
-        NOT_FRAMED,
-    )
-)
 
 
-class Gate:
-    """ASGI middleware: refuses requests of other sites and overlong ones, and sets the pages' content policy.
+@dataclass(frozen=True)
+class ClassOptions:
+    """What `make class` can be asked for.
 
     Args:
-        app: Gets the requests that are let in.
-        policy: The `Content-Security-Policy` of each response.
-        hosts: Names of this server, beside localhost and addresses in digits; a request for any other name is refused,
-            because somebody else's name may lead here too.
-        first: The notebook that a request for none is redirected to; empty for no redirection.
+        password: Wanted of everybody; empty for none.
+        class_link: Whether pupils come in by a link with a token.
+        public_host: The name by which a TLS proxy on this machine is reached; empty for none.
+        viewers: WebSockets at once, at most.
+        runs: Waiting runs of a viewer, at most.
+        log: Whether what happens is written to standard output.
     """
 
-    def __init__(self, app: ASGIApp, policy: str, hosts: Iterable[str] = (), first: str = "") -> None:
-        self._app, self._policy, self._first = app, policy, first
-        self._hosts = {"localhost", *hosts}
+    password: str = field(default="", repr=False)
+    class_link: bool = False
+    public_host: str = ""
+    viewers: int = MAX_VIEWERS
+    runs: int = MAX_WAITING
+    log: bool = False
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
-        answer = self._answer(scope)
-        if answer is None:
-            await self._app(scope, receive, self._with_policy(send))
-        elif scope["type"] == "http":
-            await answer(scope, receive, self._with_policy(send))
-        else:
-            await send({"type": "websocket.close", "code": 1008})  # not accepted: the browser gets status 403
-
-    def _answer(self, scope: Scope) -> Response | None:
-        """What is answered in marimo's place."""
-        headers = Headers(scope=scope)
-        host = headers.get("host", "")
-        if not self._is_ours(host):
-            return _refused(
-                f"Expected localhost or an address in digits, got {host}; open this server by one of these."
+    def check(self, host: str) -> None:
+        """Raise a ValueError, with a sentence, where the site must not be served like this on this host."""
+        if not 1 <= self.viewers <= 10_000:
+            raise ValueError(f"viewers: expected 1 to 10,000, got {self.viewers}; choose how many may watch at once")
+        if not 1 <= self.runs <= 1_000:
+            raise ValueError(f"runs: expected 1 to 1,000, got {self.runs}; choose how many runs of a viewer may wait")
+        if self.public_host and not urlsplit(f"//{self.public_host}").hostname == self.public_host.partition(":")[0]:
+            raise ValueError(f"public host: expected a name such as class.example.org, got {self.public_host}")
+        if not (self.password or self.class_link or (is_loopback(host) and not self.public_host)):
+            raise ValueError(
+                "host: expected --password-file or --class-link for others than this machine, got neither for"
+                f" {self.public_host or host}; say who may come in"
             )
-        if _comes_from_elsewhere(scope, headers):
-            return _refused(
-                "Expected a request of this server's own pages, got one of another site; open the page itself."
-            )
-        settings = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if (length := len(urlencode(settings))) > MAX_SETTINGS_BYTES:
-            return _too_long(scope["path"], length)
-        # marimo's own redirection forgets the settings.
-        if any(notebook.path == f"{scope['path']}/" for notebook in NOTEBOOKS):
-            return RedirectResponse(f"{scope['path']}/?{urlencode(settings)}", 307)
-        if self._first and scope["path"] == "/" and "file" not in dict(settings):
-            return RedirectResponse(f"/?{urlencode([*settings, ('file', self._first)], safe='/')}", 303)
-        return None
 
-    def _is_ours(self, host: str) -> bool:
-        name = ""
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-            ipaddress.ip_address(name)
-        except ValueError:
-            return name in self._hosts
-        return True
 
-    def _with_policy(self, send: Send) -> Send:
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers["Content-Security-Policy"] = self._policy
-                headers["X-Content-Type-Options"] = "nosniff"
-            await send(message)
-
-        return sending
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server that listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Tidy:
@@ -163,87 +123,127 @@ def _give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _comes_from_elsewhere(scope: Scope, headers: Headers) -> bool:
-    """Whether a page of another site asks. Browsers say so; whoever is no browser asks in nobody's name."""
-    origin = headers.get("origin")
-    if origin is not None:
-        return origin.partition("://")[2].lower() != headers.get("host", "").lower()
-    followed_a_link = scope.get("method") == "GET" and headers.get("sec-fetch-mode") == "navigate"
-    return headers.get("sec-fetch-site") in ("cross-site", "same-site") and not followed_a_link
-
-
-def _refused(sentence: str) -> Response:
-    return PlainTextResponse(sentence, 403)
-
-
-def _too_long(path: str, length: int) -> Response:
-    return HTMLResponse(
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>This address is too long</title>'
-        '<body style="font: 1.1rem/1.5 system-ui; max-width: 40rem; margin: 3rem auto; padding: 0 1rem">'
-        "<h1>This address is too long</h1>"
-        f"<p>Expected at most {MAX_SETTINGS_BYTES:,} bytes of settings, got {length:,}. Ask for the link"
-        f' once more, or <a href="{html.escape(path)}">open the page with its usual settings</a>.</p>',
-        414,
-    )
-
-
-def notebook_site() -> Starlette:
-    """All notebooks, read-only, as one ASGI application: the first at /, the others below their names."""
+def notebook_site(places: Places) -> Starlette:
+    """One ASGI application: the front page at /, below their names all notebooks, read-only, and /healthz."""
     import marimo
 
     # The scripts of all pages have one address, so that a browser fetches them once.
     builder = marimo.create_asgi_app(quiet=True, skew_protection=True, session_ttl=SESSION_TTL_S, asset_url="")
     for notebook in NOTEBOOKS:
-        builder = builder.with_app(path=notebook.path.rstrip("/") or "/", root=str(ROOT / notebook.file))
-    return builder.build()  # type: ignore[return-value]
+        builder = builder.with_app(path=notebook.path.rstrip("/"), root=str(ROOT / notebook.file))
+    site = cast(Starlette, builder.build())
+    began = time.monotonic()
+
+    async def health(_: Request) -> Response:
+        up_s = round(time.monotonic() - began, 1)
+        return JSONResponse({"ok": True, "viewers": places.viewers, "queue": shared_engine().waiting, "uptime_s": up_s})
+
+    site.add_route("/", _front)
+    site.add_route(HEALTH, health)
+    site.mount("/assets", StaticFiles(directory=Path(marimo.__file__).parent / "_static" / "assets"))
+    return site
+
+
+async def _front(request: Request) -> Response:
+    if query := request.url.query:  # the first notebook was here once, and old links have its settings
+        return RedirectResponse(f"{FIRST.path}?{query}", 307)
+    return front_page()
 
 
 class _Server(uvicorn.Server):
-    """Prints its address once it serves, and opens a browser.
+    """Prints its addresses once it serves, and opens a browser.
 
     At the end it ends marimo's sessions, whose threads would keep the process alive.
     """
 
-    def __init__(self, config: uvicorn.Config, site: Starlette, address: str, opens_browser: bool) -> None:
+    def __init__(self, config: uvicorn.Config, site: Starlette, addresses: Mapping[str, str], opened: str) -> None:
         super().__init__(config)
-        self._site, self._address, self._opens_browser = site, address, opens_browser
+        self._site, self._addresses, self._opened = site, addresses, opened
 
     async def startup(self, sockets: "list[socket.socket] | None" = None) -> None:
         await super().startup(sockets)
-        print(f"\n    For a class, read-only: {self._address}\n    Ctrl-C ends it.\n", flush=True)
-        if self._opens_browser:  # in a thread: finding a browser can take long
-            threading.Thread(target=webbrowser.open, args=(self._address,), daemon=True).start()
+        lines = "".join(f"    {who}: {address}\n" for who, address in self._addresses.items())
+        print(f"\n{lines}    Ctrl-C ends it.\n", flush=True)
+        if self._opened:  # in a thread: finding a browser can take long
+            threading.Thread(target=webbrowser.open, args=(self._opened,), daemon=True).start()
 
     async def shutdown(self, sockets: "list[socket.socket] | None" = None) -> None:
         for route in self._site.routes:
-            if isinstance(route, Mount):
+            if isinstance(route, Mount) and isinstance(route.app, Starlette):
                 await route.app.state.session_manager.shutdown()  # type: ignore[attr-defined]
         await super().shutdown(sockets)
 
 
-def serve_class(host: str, port: int, headless: bool, notebook: Notebook = FIRST) -> None:
+def serve_class(
+    host: str, port: int, headless: bool, notebook: Notebook = FIRST, options: ClassOptions | None = None
+) -> None:
     """Serve the class site until Ctrl-C.
 
     Args:
         host: Address to listen on.
         port: A free one.
         headless: Whether no browser is opened.
-        notebook: Which one the browser opens.
+        notebook: Which one the browser opens; for the first one, the front page.
+        options: Who comes in, and how many; None: open, with the usual limits.
     """
-    site = notebook_site()
+    options = options or ClassOptions()
+    keys, places = Keys(_secret(), options.password, options.class_link), Places(options.viewers)
+    shared_engine().allow(options.runs)
+    site = notebook_site(places)
+    _open_many_files()
     config = uvicorn.Config(
-        Gate(Tidy(site, SESSION_TTL_S + 1), CONTENT_POLICY, [host]),
+        _stacked(site, options, keys, places, host, port),
         host=host,
         port=port,
         log_level="error",
+        proxy_headers=bool(options.public_host),  # believed from the proxy on this machine
         timeout_keep_alive=300,
         timeout_graceful_shutdown=1,
         ws_ping_interval=1,
         ws_ping_timeout=60,  # as marimo's own server; a longer address than h11's 64 KB gets an answer, too
         h11_max_incomplete_event_size=2**20,
     )
+    addresses = _addresses(options, keys, host, port, "/" if notebook is FIRST else notebook.path)
     with suppress(KeyboardInterrupt):  # that is how it is ended
-        _Server(config, site, f"http://{host}:{port}{notebook.path}", not headless).run()
+        _Server(config, site, addresses, "" if headless else addresses[_TEACHER]).run()
+
+
+_CLASS, _TEACHER = "For a class, read-only", "For the teacher"
+
+
+def _addresses(options: ClassOptions, keys: Keys, host: str, port: int, path: str) -> dict[str, str]:
+    """Where who finds the site."""
+    name = f"[{host}]" if ":" in host else host
+    base = f"https://{options.public_host}" if options.public_host else f"http://{name}:{port}"
+    link = f"?class={keys.token('pupil')}" if options.class_link else ""
+    return {_CLASS: f"{base}{path}{link}", _TEACHER: f"{base}{path}?teacher={keys.token('teacher')}"}
+
+
+def _stacked(site: ASGIApp, options: ClassOptions, keys: Keys, places: Places, host: str, port: int) -> ASGIApp:
+    """The site behind everything that a request passes, from the last to the first."""
+    public = urlsplit(f"//{options.public_host}").hostname or ""
+    app: ASGIApp = Usher(Tidy(site, SESSION_TTL_S + 1), places)
+    app = Door(app, keys, f"class-{port}", secure=bool(public))
+    over_tls = {"Strict-Transport-Security": "max-age=31536000"} if public else {}
+    app = Gate(app, CLASS_HEADERS | over_tls, filter(None, (host, public)))
+    return Journal(app, partial(print, flush=True)) if options.log else app
+
+
+def _secret() -> bytes:
+    try:
+        return kept_secret(cache_dir() / "class-secret")
+    except CacheUnwritable:
+        return secrets.token_bytes(32)
+
+
+def _open_many_files() -> None:
+    """Each connection is a file, and a shell's usual limit is 1,024."""
+    with suppress(ImportError, OSError, ValueError):  # no such limit, or a fixed one
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = 2**16 if hard == resource.RLIM_INFINITY else min(hard, 2**16)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 def serve_editor(host: str, port: int, headless: bool, notebook: str, further: Sequence[str]) -> None:
@@ -261,7 +261,8 @@ def serve_editor(host: str, port: int, headless: bool, notebook: str, further: S
     from marimo._server.registry import MIDDLEWARE_REGISTRY  # the extension point `marimo.server.asgi.middleware`
     from starlette.middleware import Middleware
 
-    MIDDLEWARE_REGISTRY.register("gate", Middleware(Gate, policy=NOT_FRAMED, hosts=(host,), first=notebook))
+    headers = {"Content-Security-Policy": NOT_FRAMED}
+    MIDDLEWARE_REGISTRY.register("gate", Middleware(Gate, headers=headers, hosts=(host,), first=notebook))
     sys.argv = editor_words(host, port, headless, further)
     runpy.run_module("marimo", run_name="__main__", alter_sys=True)
 

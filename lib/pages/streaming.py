@@ -84,7 +84,9 @@ class Stage:
 
     def __init__(self, engine: Engine, store: Store, viewer: Hashable = None, menu: ExportMenu | None = None) -> None:
         self.engine, self.store, self.menu = engine, store, menu
-        self.viewer = viewer or object()  # stages of one page share it: their runs then keep the page's order
+        # Stages of one page share it: their runs then keep the page's order. So do all pages of a browser at a class
+        # site, so that many tabs get no more turns than one.
+        self.viewer = _browser() or viewer or object()
         self.running: BackgroundTask | None = None
         self.asked: tuple = ()  # what the present run was begun for, and what was known then
         self.began_with: tuple = ()
@@ -116,7 +118,7 @@ class Stage:
     def begin(self, work: Work, request: Request) -> BackgroundTask:
         """Do the work in a thread, in place of what ran before."""
         cancel = self.cancel()
-        self.running = BackgroundTask(partial(work, self.engine, self.store, cancel, request), cancel)
+        self.running = BackgroundTask(partial(_admitted, work, self.engine, self.store, cancel, request), cancel)
         return self.running
 
     def begin_if_new(
@@ -162,6 +164,18 @@ class Stage:
         with self._place.drawing:
             self._place.number += 1
             return Showing(self._place, self._place.number)
+
+
+def _admitted(work: Work, engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Any]:
+    """What the work yields, unless the viewer has too many runs waiting."""
+    with engine.admitted(request, cancel):
+        yield from work(engine, store, cancel, request)
+
+
+def _browser() -> str:
+    """Which browser asks, as the door of the class site tells it; empty where there is none."""
+    request = mo.app_meta().request
+    return str(request.meta.get("viewer", "")) if request is not None else ""
 
 
 def stop_button(stage: Stage, tooltip: str = "Stop; what is measured is saved") -> mo.ui.button:

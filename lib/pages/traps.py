@@ -52,7 +52,7 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
         complete = len(view.pairs(traps.measurements(task, cached))) == len(view.TRAPS) and not again
         return (cached, complete), partial(traps.measure, task, complete)
 
-    running = stage.begin_if_new(task, values["again"], Request(urgency=Urgency.NOW), make)
+    running = stage.begin_if_new(task, values["again"], Request(stage.viewer, Urgency.NOW), make)
     paint_while_it_runs(stage, running, partial(_paint, stage.store, running, task, *stage.began_with, controls.text))
 
 

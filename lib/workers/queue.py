@@ -10,13 +10,15 @@ A run that several viewers want waits in the queue of each, and its turn counts 
 import itertools
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from lib.workers.cancel import Cancel
 
 QUANTUM_S = 3.0
+MAX_WAITING = 4  # of one viewer's runs, where many share a server
 
 
 class Urgency(IntEnum):
@@ -143,6 +145,12 @@ class Queue:
             self._served = {viewer: ended for viewer, ended in self._served.items() if viewer in here}
             self._work_out()
 
+    @property
+    def waiting(self) -> int:
+        """How many tickets wait for their turn."""
+        with self._changed:
+            return len(self._waiting)
+
     def holds(self, ticket: Ticket) -> bool:
         """Whether the turn is this ticket's."""
         with self._changed:
@@ -204,3 +212,45 @@ class Queue:
         for ticket in self._waiting:  # those that all viewers have left, and that will leave the queue
             self._places.setdefault(ticket, first + len(self._places))
         self._changed.notify_all()
+
+
+class Allowance:
+    """How many runs a viewer may have asked for that are not over: one that has its turn, and `most` that wait.
+
+    What opens with a page does not count: it is the page that asks, in its order, and few times.
+
+    Args:
+        most: None for any number.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most
+        self._guard = threading.Lock()
+        self._under_way: list[tuple[AnyRequest, Cancel]] = []
+
+    @contextmanager
+    def run(self, request: AnyRequest, cancel: Cancel) -> Iterator[bool]:
+        """Count a run for the length of the block, unless it is refused; yields whether it may be.
+
+        Args:
+            request: Of the run. Where several want it, any of them is refused if one has too many.
+            cancel: Once it is set the run no longer counts, though it takes a moment to end.
+        """
+        entry = (request, cancel)
+        with self._guard:
+            allowed = self.most is None or all(self._asked(viewer) <= self.most for viewer in _askers(request))
+            if allowed:
+                self._under_way.append(entry)
+        try:
+            yield allowed
+        finally:
+            if allowed:
+                with self._guard:
+                    self._under_way.remove(entry)
+
+    def _asked(self, viewer: Hashable) -> int:
+        return sum(viewer in _askers(request) for request, cancel in self._under_way if not cancel.is_set())
+
+
+def _askers(request: AnyRequest) -> set[Hashable]:
+    return {one.viewer for one in request.each if one.urgency is Urgency.NOW}

@@ -1,9 +1,12 @@
 """The way from one notebook to another, by how they are served."""
 
+import re
+
 import pytest
 
+from lib import ROOT
 from lib.experiments import published
-from lib.pages.notebooks import FIRST, NOTEBOOKS, SERVED, link, navigation, notebook_of
+from lib.pages.notebooks import FIRST, MEASURED, NOTEBOOKS, SERVED, link, navigation, notebook_of
 
 
 @pytest.mark.parametrize(("served", "address"), [("edit", "/?file=notebooks/traps.py"), ("run", "/traps/")])
@@ -18,8 +21,9 @@ def test_a_notebook_alone_has_no_way_to_others():
 
 def test_the_way_names_every_notebook_once_and_marks_the_one_that_is_open():
     shown = navigation(FIRST.name, {SERVED: "run"})
-    assert shown.count("<li") == len(NOTEBOOKS)
-    assert shown.count("<a href") == len(NOTEBOOKS) - 1
+    assert shown.count("<li") == len(NOTEBOOKS) + 1
+    assert shown.count("<a href") == len(NOTEBOOKS)
+    assert '<a href="/">All notebooks</a>' in shown
     assert f'<li aria-current="page">{FIRST.title}</li>' in shown
 
 
@@ -27,3 +31,25 @@ def test_each_notebook_names_the_articles_that_it_follows():
     named = {title for notebook in NOTEBOOKS for title in notebook.articles}
     assert named == {title for name, title in vars(published).items() if name.endswith("_ARTICLE")}
     assert notebook_of("input_pipeline").articles == (published.SLOWER_ARTICLE, published.CREATING_ARTICLE)
+
+
+def test_the_readme_asks_the_same_questions():
+    readme = (ROOT / "README.md").read_text()
+    for notebook in NOTEBOOKS:
+        assert f"| `{notebook.file}` | {notebook.question} |" in readme, notebook.name
+
+
+def test_the_editor_has_no_front_page():
+    assert "All notebooks" not in navigation(FIRST.name, {SERVED: "edit"})
+
+
+def test_how_long_a_first_figure_takes_is_what_the_benchmark_measured():
+    section = (ROOT / "benchmarks/RESULTS.md").read_text().split("\n## pages\n")[1].split("\n## ")[0]
+    measured = dict(re.findall(r"^\| (\w+) \| first-figure \| ([\d.]+) \|", section, re.MULTILINE))
+    said = {one.name: one.first_figure_s for one in NOTEBOOKS if one.first_figure_s is not None}
+    assert said == {name: float(median_s) for name, median_s in measured.items()}
+    assert "· 2 cores ·" in section
+    day = re.search(r"^(\d{4}-\d\d-\d\d)T", section, re.MULTILINE)
+    assert day is not None
+    assert f"measured on two cores, {day[1]}" == MEASURED
+    assert all(MEASURED in one.takes for one in NOTEBOOKS if one.name in said)

@@ -1,11 +1,12 @@
 """The queue: in the page's order for one viewer, in turns between viewers, and the moved control first."""
 
 import threading
+from contextlib import ExitStack
 
 import pytest
 
 from lib.workers.cancel import Cancel
-from lib.workers.queue import Queue, Request, SharedRequest, Urgency
+from lib.workers.queue import Allowance, Queue, Request, SharedRequest, Urgency
 
 
 @pytest.fixture
@@ -156,3 +157,44 @@ def test_who_waits_is_woken_by_a_cancel(queue):
     cancel.set()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_a_viewer_has_so_many_runs_and_no_more():
+    allowance, viewer = Allowance(2), object()
+    with ExitStack() as stack:
+        said = [stack.enter_context(allowance.run(Request(viewer, Urgency.NOW), Cancel())) for _ in range(4)]
+        assert said == [True, True, True, False], "one that trains, and two that wait"
+        assert stack.enter_context(allowance.run(Request(urgency=Urgency.NOW), Cancel())), "somebody else"
+        assert stack.enter_context(allowance.run(Request(viewer, Urgency.IN_ORDER), Cancel())), "with the page"
+    with allowance.run(Request(viewer, Urgency.NOW), Cancel()) as allowed:
+        assert allowed, "the others are over"
+
+
+def test_a_run_that_was_replaced_counts_no_more():
+    """A slider that is dragged ends one run after another, and each takes a moment."""
+    allowance, viewer = Allowance(1), object()
+    with ExitStack() as stack:
+        for _ in range(10):
+            cancel = Cancel()
+            assert stack.enter_context(allowance.run(Request(viewer, Urgency.NOW), cancel))
+            cancel.set()
+
+
+def test_a_shared_run_counts_for_each_who_wants_it():
+    allowance, viewer = Allowance(0), object()
+    shared = SharedRequest(Request(urgency=Urgency.NOW))
+    mine = Request(viewer, Urgency.NOW)
+    with allowance.run(shared, Cancel()) as first:
+        assert first
+        shared.add(mine)
+        with allowance.run(Request(viewer, Urgency.NOW), Cancel()) as second:
+            assert not second
+        shared.discard(mine)
+        with allowance.run(Request(viewer, Urgency.NOW), Cancel()) as third:
+            assert third
+
+
+def test_without_a_limit_everybody_may():
+    allowance, request = Allowance(), Request(urgency=Urgency.NOW)
+    with ExitStack() as stack:
+        assert all(stack.enter_context(allowance.run(request, Cancel())) for _ in range(50))

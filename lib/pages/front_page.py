@@ -1,0 +1,68 @@
+"""The front page of the class site: every notebook's question, a picture, and how long its first result takes."""
+
+import functools
+import html
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from starlette.responses import HTMLResponse
+
+from lib.formatting import sentence
+from lib.pages.notebooks import NOTEBOOKS, Notebook, notebook_of
+from lib.pages.plain_page import plain_page
+
+_PICTURES = Path(__file__).with_name("pictures")
+
+
+class Preset(Protocol):
+    """Settings worth a link of their own."""
+
+    @property
+    def title(self) -> str:
+        """What the link says."""
+        ...
+
+    @property
+    def notebook(self) -> str:
+        """The name of the notebook."""
+        ...
+
+    @property
+    def query(self) -> str:
+        """The settings, as in an address, without the question mark."""
+        ...
+
+
+def front_page(presets: Sequence[Preset] = ()) -> HTMLResponse:
+    """The whole page; without presets it has no gallery of them."""
+    cards = "".join(_card(notebook) for notebook in NOTEBOOKS)
+    return plain_page(
+        "Why is my GPU slower?",
+        '<h1>Why is my GPU slower?</h1><p class="lead">For small networks, <b>less overhead beats bigger hardware</b>.'
+        " Each notebook asks one question, measures the answer on the machine that serves this page, and lets you move"
+        f' what it depends on.</p><ul class="notebooks">{cards}</ul>{_gallery(presets)}',
+        wide=True,
+    )
+
+
+def _card(notebook: Notebook) -> str:
+    takes = f'<p class="quiet">{html.escape(sentence(notebook.takes))}</p>' if notebook.takes else ""
+    return (
+        f'<li><div class="picture" aria-hidden="true">{_picture(notebook.name)}</div>'
+        f'<h2><a href="{notebook.path}">{html.escape(notebook.title)}</a></h2>'
+        f"<p>{html.escape(notebook.question)}</p>{takes}</li>"
+    )
+
+
+def _gallery(presets: Sequence[Preset]) -> str:
+    links = "".join(
+        f'<li><a href="{notebook_of(one.notebook).path}?{html.escape(one.query)}">{html.escape(one.title)}</a></li>'
+        for one in presets
+    )
+    return f'<section class="presets"><h2>Settings to begin with</h2><ul>{links}</ul></section>' if links else ""
+
+
+@functools.cache
+def _picture(name: str) -> str:
+    return (_PICTURES / f"{name}.svg").read_text().strip()

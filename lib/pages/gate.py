@@ -1,0 +1,136 @@
+"""Which requests are let in at all, and what a browser may do with a page.
+
+marimo checks neither the origin of a WebSocket nor the requested host, so a page of any web site could open one here
+and train with it, in the name of whoever looks at that page.
+"""
+
+import html
+import ipaddress
+from collections.abc import Iterable, Mapping
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lib.pages.notebooks import NOTEBOOKS
+from lib.pages.plain_page import plain_page
+
+# The WebSocket's first line holds the page's settings, written anew, and must be shorter than 8,192 bytes.
+MAX_SETTINGS_BYTES = 8_000
+# No other page may show one of ours in a frame, whose buttons it could cover.
+NOT_FRAMED = "frame-ancestors 'self'"
+# Everything comes from this server. marimo's page holds scripts and styles inline, Vega compiles its expressions, and
+# widgets and workers come as data: and blob: addresses; to whom anything is sent is what the policy restricts.
+CONTENT_POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "connect-src 'self' data: blob:",
+        "worker-src 'self' blob:",
+        "object-src 'none'",
+        "base-uri 'self'",
+        "form-action 'self'",
+        NOT_FRAMED,
+    )
+)
+# Of the class site alone: its pages ask for no device, tell other sites nothing, and share no window with them.
+CLASS_HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), serial=(), usb=()",
+    "Referrer-Policy": "same-origin",
+}
+
+
+class Gate:
+    """ASGI middleware: refuses requests of other sites and overlong ones, and sets the pages' headers.
+
+    Args:
+        app: Gets the requests that are let in.
+        headers: Of each response, beside the one that forbids guessing types.
+        hosts: Names of this server, beside localhost and addresses in digits; a request for any other name is refused,
+            because somebody else's name may lead here too.
+        first: The notebook that a request for none is redirected to; empty for no redirection.
+    """
+
+    def __init__(self, app: ASGIApp, headers: Mapping[str, str], hosts: Iterable[str] = (), first: str = "") -> None:
+        self._app, self._headers, self._first = app, headers, first
+        self._hosts = {"localhost", *hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        answer = self._answer(scope)
+        if answer is None:
+            await self._app(scope, receive, self._with_headers(send))
+        elif scope["type"] == "http":
+            await answer(scope, receive, self._with_headers(send))
+        else:
+            await send({"type": "websocket.close", "code": 1008})  # not accepted: the browser gets status 403
+
+    def _answer(self, scope: Scope) -> Response | None:
+        """What is answered in marimo's place."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._is_ours(host):
+            names = ", ".join(sorted(self._hosts))
+            return _refused(f"Expected {names} or an address in digits, got {host}; open this server by one of these.")
+        if _comes_from_elsewhere(scope, headers):
+            return _refused(
+                "Expected a request of this server's own pages, got one of another site; open the page itself."
+            )
+        settings = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if (length := len(urlencode(settings))) > MAX_SETTINGS_BYTES:
+            return _too_long(scope["path"], length)
+        # marimo's own redirection forgets the settings.
+        if any(notebook.path == f"{scope['path']}/" for notebook in NOTEBOOKS):
+            return RedirectResponse(f"{scope['path']}/?{urlencode(settings)}", 307)
+        if self._first and scope["path"] == "/" and "file" not in dict(settings):
+            return RedirectResponse(f"/?{urlencode([*settings, ('file', self._first)], safe='/')}", 303)
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        name = ""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name in self._hosts
+        return True
+
+    def _with_headers(self, send: Send) -> Send:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update({**self._headers, "X-Content-Type-Options": "nosniff"})
+            await send(message)
+
+        return sending
+
+
+def _comes_from_elsewhere(scope: Scope, headers: Headers) -> bool:
+    """Whether a page of another site asks. Browsers say so; whoever is no browser asks in nobody's name."""
+    origin = headers.get("origin")
+    if origin is not None:
+        return origin.partition("://")[2].lower() != headers.get("host", "").lower()
+    followed_a_link = scope.get("method") == "GET" and headers.get("sec-fetch-mode") == "navigate"
+    return headers.get("sec-fetch-site") in ("cross-site", "same-site") and not followed_a_link
+
+
+def _refused(sentence: str) -> Response:
+    return PlainTextResponse(sentence, 403)
+
+
+def _too_long(path: str, length: int) -> Response:
+    return plain_page(
+        "This address is too long",
+        f"<h1>This address is too long</h1><p>Expected at most {MAX_SETTINGS_BYTES:,} bytes of settings, got"
+        f' {length:,}. Ask for the link once more, or <a href="{html.escape(path)}">open the page with its usual'
+        " settings</a>.</p>",
+        414,
+    )

@@ -1,0 +1,292 @@
+"""The door of the class site: passwords, links, cards and roles; and that a page learns its role from marimo."""
+
+import asyncio
+import json
+import os
+import stat
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from benchmarks.browser import free_port
+from benchmarks.client import Viewer
+from lib.pages import access
+from lib.pages.access import Card, Door, Keys, Patience, kept_secret, password_of
+from tests.pages.test_server import wait_until_open
+
+SECRET, PASSWORD = b"s" * 32, "correct horse"
+OPEN, BY_LINK, BY_PASSWORD = Keys(SECRET), Keys(SECRET, class_link=True), Keys(SECRET, PASSWORD)
+
+
+async def says_who(scope, receive, send):
+    await JSONResponse(scope["meta"])(scope, receive, send)
+
+
+def ask(keys, path="/", query="", method="GET", cookie="", body=b"", accept="text/html", client="10.0.0.1", door=None):
+    """Status, headers and text of what the door, or who is behind it, answers."""
+    return asyncio.run(
+        asking(door or Door(says_who, keys, "class-1"), path, query, method, cookie, body, accept, client)
+    )
+
+
+async def asking(door, path="/", query="", method="GET", cookie="", body=b"", accept="text/html", client="10.0.0.1"):
+    said = []
+    headers = [(b"host", b"localhost"), (b"accept", accept.encode()), (b"cookie", f"class-1={cookie}".encode())]
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "headers": headers,
+        "client": (client, 1),
+        "server": ("localhost", 80),
+        "scheme": "http",
+    }
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message):
+        said.append(message)
+
+    await door(scope, receive, send)
+    text = b"".join(message.get("body", b"") for message in said[1:]).decode()
+    return said[0]["status"], {name.decode(): value.decode() for name, value in said[0]["headers"]}, text
+
+
+def cookie_of(headers) -> str:
+    return headers["set-cookie"].split("class-1=")[1].split(";")[0]
+
+
+def test_an_open_server_makes_everybody_a_pupil():
+    status, _, text = ask(OPEN)
+    assert (status, json.loads(text)) == (200, {"role": "pupil", "viewer": ""})
+
+
+@pytest.mark.parametrize("keys", [OPEN, BY_LINK, BY_PASSWORD], ids=["open", "link", "password"])
+@pytest.mark.parametrize(("link", "role"), [("teacher", "teacher"), ("class", "pupil")])
+def test_a_link_gives_a_role_and_leaves_the_address(keys, link, role):
+    query = f"rate.epochs=4&{link}={keys.token(role)}&rate.count=2"
+    status, headers, _ = ask(keys, "/mnist_training/", query)
+    assert (status, headers["location"]) == (303, "/mnist_training/?rate.epochs=4&rate.count=2")
+    assert "HttpOnly" in headers["set-cookie"]
+    assert "SameSite=Lax" in headers["set-cookie"]
+    status, _, text = ask(keys, "/", cookie=cookie_of(headers))
+    assert status == 200
+    assert json.loads(text)["role"] == role
+    assert json.loads(text)["viewer"]
+
+
+def test_who_takes_another_role_stays_the_same_viewer():
+    pupil = cookie_of(ask(OPEN, query=f"class={OPEN.token('pupil')}")[1])
+    teacher = cookie_of(ask(OPEN, query=f"teacher={OPEN.token('teacher')}", cookie=pupil)[1])
+    assert OPEN.card(pupil).viewer == OPEN.card(teacher).viewer
+    assert OPEN.card(teacher).role == "teacher"
+
+
+@pytest.mark.parametrize("token", ["", "x", "é", OPEN.token("pupil")])
+def test_a_link_that_does_not_fit_is_refused_in_a_sentence(token):
+    status, headers, text = ask(OPEN, query=f"teacher={token}")
+    assert status == 403
+    assert "Expected the teacher link as the server printed it" in text
+    assert "set-cookie" not in headers
+
+
+@pytest.mark.parametrize("keys", [BY_LINK, BY_PASSWORD], ids=["link", "password"])
+def test_a_closed_server_lets_nobody_in_without(keys):
+    status, headers, _ = ask(keys, "/traps/", "task.size=8")
+    assert (status, headers["location"]) == (303, "/enter?next=/traps/%3Ftask.size%3D8")
+    assert ask(keys, "/assets/x.js", accept="*/*")[0] == 401
+    assert ask(keys, "/traps/api/kernel/instantiate", method="POST")[0] == 401
+    asked = ask(keys, "/enter", "next=/traps/")[2]
+    assert ('<input id="password"' in asked) == bool(keys.password)
+
+
+def test_a_websocket_wants_a_card_where_the_door_is_closed():
+    said = []
+
+    async def send(message):
+        said.append(message)
+
+    scope = {"type": "websocket", "path": "/traps/ws", "headers": [], "query_string": b""}
+    asyncio.run(Door(says_who, BY_LINK, "class-1")(scope, None, send))  # type: ignore[arg-type]
+    assert said == [{"type": "websocket.close", "code": 1008}]
+
+
+def test_the_password_opens_the_door_and_the_page_that_was_wanted():
+    body = b"password=correct+horse&next=%2Ftraps%2F%3Ftask.size%3D8"
+    status, headers, _ = ask(BY_PASSWORD, "/enter", method="POST", body=body)
+    assert (status, headers["location"]) == (303, "/traps/?task.size=8")
+    assert BY_PASSWORD.card(cookie_of(headers)).role == "pupil"
+
+
+@pytest.mark.parametrize("aim", ["//evil.example", "/\\evil.example", "http://evil.example", "", "/\r\nx"])
+def test_the_door_leads_nowhere_else(aim):
+    body = f"password=correct+horse&next={aim}".encode()
+    assert ask(BY_PASSWORD, "/enter", method="POST", body=body)[1]["location"] == "/"
+
+
+def test_a_wrong_password_is_refused_in_a_sentence(monkeypatch):
+    monkeypatch.setattr(access, "FIRST_WAIT_S", 0.01)
+    status, headers, text = ask(BY_PASSWORD, "/enter", method="POST", body=b"password=wrong&next=/traps/")
+    assert status == 403
+    assert "This is not the password" in text
+    assert 'value="/traps/"' in text
+    assert "set-cookie" not in headers
+
+
+def test_a_long_form_is_refused():
+    assert ask(BY_PASSWORD, "/enter", method="POST", body=b"password=" + b"x" * 5_000)[0] == 413
+
+
+def test_guesses_are_slowed_down_and_nobody_else_is():
+    """While one address waits with all the guesses that it may have, another one's password opens the door at once."""
+
+    async def attack():
+        door = Door(says_who, BY_PASSWORD, "class-1")
+        wrong = {"door": door, "path": "/enter", "method": "POST", "body": b"password=wrong"}
+        guesses = [asyncio.create_task(asking(**wrong, client="10.6.6.6")) for _ in range(access.AT_ONCE)]
+        await asyncio.sleep(0)
+        status, _, text = await asking(**wrong, client="10.6.6.6")
+        assert status == 429
+        assert "Too many passwords" in text
+        right = await asking(door, "/enter", method="POST", body=b"password=correct+horse", client="10.0.0.2")
+        assert right[0] == 303
+        assert not any(guess.done() for guess in guesses), "their answers are late"
+        for guess in guesses:
+            guess.cancel()
+        await asyncio.gather(*guesses, return_exceptions=True)
+        again = await asking(door, "/enter", method="POST", body=b"password=correct+horse", client="10.6.6.6")
+        assert again[0] == 303, "and who stops guessing may enter"
+
+    asyncio.run(attack())
+
+
+def test_each_wrong_guess_waits_longer_up_to_a_limit(monkeypatch):
+    waits = []
+
+    async def noted(wait_s):
+        waits.append(wait_s)
+
+    monkeypatch.setattr(access.asyncio, "sleep", noted)
+    patience = Patience()
+
+    async def guess():
+        for _ in range(20):
+            await patience.wrong("10.0.0.1")
+
+    asyncio.run(guess())
+    assert waits[:4] == [0.25, 0.5, 1.0, 2.0]
+    assert max(waits) == access.LONGEST_WAIT_S
+
+
+@given(st.text(), st.text())
+def test_only_the_password_fits(password, said):
+    assert Keys(SECRET, password).fits(said) == (password == said and password != "")
+
+
+@given(st.text(max_size=200))
+def test_no_invented_cookie_is_a_card(cookie):
+    assert OPEN.card(cookie) is None
+
+
+def test_a_card_is_void_elsewhere():
+    """With another secret, once the server is closed, under another password, or changed by a letter."""
+    cookie = OPEN.cookie(Card("teacher", "abc"))
+    assert OPEN.card(cookie) == Card("teacher", "abc")
+    assert Keys(b"t" * 32).card(cookie) is None
+    assert BY_LINK.card(cookie) is None
+    assert Keys(SECRET, "another password").card(BY_PASSWORD.cookie(Card("teacher", "abc"))) is None
+    assert OPEN.card(("A" if cookie[0] != "A" else "B") + cookie[1:]) is None
+
+
+def test_a_card_is_void_the_next_day(monkeypatch):
+    cookie, now = OPEN.cookie(Card("pupil", "abc")), time.time()
+    monkeypatch.setattr(time, "time", lambda: now + access.CARD_S + 2)
+    assert OPEN.card(cookie) is None
+
+
+def test_the_secret_is_the_owner_s_and_survives_a_restart(tmp_path):
+    first = kept_secret(tmp_path / "secret")
+    assert kept_secret(tmp_path / "secret") == first
+    assert stat.S_IMODE(os.stat(tmp_path / "secret").st_mode) == 0o600
+    assert "secret" not in repr(Keys(first, PASSWORD))
+    assert PASSWORD not in repr(Keys(first, PASSWORD))
+
+
+@pytest.mark.parametrize("damage", ["short", "folder"])
+def test_a_secret_that_cannot_be_kept_is_made_anew(tmp_path, damage):
+    file = tmp_path / "secret"
+    file.mkdir() if damage == "folder" else file.write_bytes(b"short")
+    assert len(kept_secret(file)) == 32
+    assert kept_secret(file) != kept_secret(file)
+
+
+def test_a_password_file_says_what_is_wrong_with_it(tmp_path):
+    file = tmp_path / "password"
+    with pytest.raises(ValueError, match="cannot be read"):
+        password_of(file)
+    file.write_text("short\n")
+    with pytest.raises(ValueError, match=r"expected at least 8 characters in the first line of .*, got 5"):
+        password_of(file)
+    file.write_text("correct horse\nanother line\n")
+    assert password_of(file) == "correct horse"
+
+
+NOTEBOOK = """
+import marimo
+app = marimo.App()
+
+@app.cell
+def who_experiment():
+    import marimo as mo
+    mo.Html(f"<p>role: {mo.app_meta().request.meta['role']}</p>")
+    return
+"""
+
+
+@contextmanager
+def serving_a_notebook(folder, keys):
+    import marimo
+
+    file = folder / "who.py"
+    file.write_text(NOTEBOOK)
+    site = marimo.create_asgi_app(quiet=True, skew_protection=True).with_app(path="/who", root=str(file)).build()
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(Door(site, keys, "class-1"), port=port, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        wait_until_open(f"http://127.0.0.1:{port}")
+        yield f"http://127.0.0.1:{port}/who"
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join(20)
+
+
+def test_a_page_learns_the_role_from_marimo(tmp_path):
+    with serving_a_notebook(tmp_path, OPEN) as address:
+        for cookie, role in (("", "pupil"), (OPEN.cookie(Card("teacher", "abc")), "teacher")):
+            with Viewer(address, cookie=f"class-1={cookie}") as viewer:
+                shown = viewer.wait(lambda viewer: viewer.frames.get("who_experiment"), 60, "the role")
+                assert f"role: {role}" in shown.html
+
+
+def test_it_is_a_request_of_starlette_that_the_form_is_read_from():
+    """A body in many parts, as a slow connection sends it."""
+    parts = [b"password=correct", b"+horse&ne", b"xt=/traps/"]
+
+    async def receive():
+        return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+
+    scope = {"type": "http", "method": "POST", "path": "/enter", "headers": [], "query_string": b""}
+    form = asyncio.run(access._form(Request(scope, receive)))
+    assert form == {"password": "correct horse", "next": "/traps/"}

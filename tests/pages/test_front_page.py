@@ -1,0 +1,54 @@
+"""The front page's HTML: every notebook, and a gallery only where there are presets."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from html import unescape
+
+import pytest
+
+from lib.pages.front_page import _PICTURES, front_page
+from lib.pages.notebooks import NOTEBOOKS
+
+
+@dataclass(frozen=True)
+class Chosen:
+    title: str
+    notebook: str
+    query: str
+
+
+def text(presets=()) -> str:
+    return bytes(front_page(presets).body).decode()
+
+
+def test_it_names_every_notebook_with_its_question():
+    page = unescape(text())
+    for notebook in NOTEBOOKS:
+        card = re.search(rf'<li>.*?<a href="{notebook.path}">(.*?)</a></h2><p>(.*?)</p>', page.partition("<ul")[2])
+        assert card is not None, notebook.name
+        assert notebook.title in page
+        assert notebook.question in page
+    assert page.count("<li>") == len(NOTEBOOKS)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.name)
+def test_a_picture_is_a_drawing_without_figures(notebook):
+    """Nobody may take it for a chart of something that was measured."""
+    drawing = ElementTree.parse(_PICTURES / f"{notebook.name}.svg").getroot()
+    assert drawing.get("viewBox") == "0 0 80 80"
+    used = {element.tag.rpartition("}")[2] for element in drawing.iter()}
+    assert used <= {"svg", "g", "path", "rect", "circle"}
+
+
+def test_no_picture_is_left_over():
+    assert {path.stem for path in _PICTURES.iterdir()} == {notebook.name for notebook in NOTEBOOKS}
+
+
+def test_without_presets_there_is_no_gallery():
+    assert "<section" not in text()
+
+
+def test_a_preset_is_a_link_with_its_settings():
+    page = text([Chosen("Steps that are <too> large", "mnist_training", "rate.epochs=4&rate.count=2")])
+    assert '<a href="/mnist_training/?rate.epochs=4&amp;rate.count=2">Steps that are &lt;too&gt; large</a>' in page
