@@ -224,8 +224,7 @@ def _stacked(site: ASGIApp, options: ClassOptions, keys: Keys, places: Places, h
     public = urlsplit(f"//{options.public_host}").hostname or ""
     app: ASGIApp = Usher(Tidy(site, SESSION_TTL_S + 1), places)
     app = Door(app, keys, f"class-{port}", secure=bool(public))
-    over_tls = {"Strict-Transport-Security": "max-age=31536000"} if public else {}
-    app = Gate(app, CLASS_HEADERS | over_tls, filter(None, (host, public)))
+    app = Gate(app, CLASS_HEADERS, filter(None, (host, public)))
     return Journal(app, partial(print, flush=True)) if options.log else app
 
 
