@@ -15,7 +15,7 @@ from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import State
-from lib.workers.queue import Request, SharedRequest
+from lib.workers.queue import ALLOWANCE, Request, SharedRequest
 
 # Below that, no strategy saves more than it costs to find out, and without measuring lines begin at once.
 WORTH_S = 4.0
@@ -97,7 +97,7 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, request: R
 def _fill(run: Run, engine: Engine, store: Store | None, fresh: bool) -> None:
     """Sweep the experiment into the results."""
     options = Options(run.experiment.strategy, worth_s=WORTH_S, fresh=fresh, streams=True)
-    with engine.admitted(run.request, run.cancel):
+    with ALLOWANCE.admitted(run.request, run.cancel):
         for update in updates(run.experiment.items, engine, store, run.cancel, options, run.request):
             run.results.add(update)
 

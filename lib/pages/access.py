@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lib.pages.plain_page import plain_page
 
 Role = Literal["teacher", "pupil"]
-DOOR, HEALTH = "/enter", "/healthz"
+DOOR, HEALTH, ICON = "/enter", "/healthz", "/favicon.ico"  # for everybody
 LINKS: dict[str, Role] = {"class": "pupil", "teacher": "teacher"}  # the parameter of a link, and who follows it
 CARD_S = 12 * 3600  # a day at school
 MIN_PASSWORD = 8
@@ -175,7 +175,7 @@ class Door:
         self._patience = Patience()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or scope["path"] == HEALTH:
+        if scope["type"] not in ("http", "websocket") or scope["path"] in (HEALTH, ICON):
             await self._app(scope, receive, send)
             return
         known = self._keys.card(HTTPConnection(scope).cookies.get(self._cookie))
@@ -249,6 +249,7 @@ class Door:
         else:
             content = (
                 f'{said}<form method="post" action="{DOOR}"><label for="password">Password of the class</label>'
+                '<input name="user" value="class" autocomplete="username" hidden>'  # for browsers that keep passwords
                 '<input id="password" name="password" type="password" autocomplete="current-password" required'
                 " autofocus>"
                 f'<input type="hidden" name="next" value="{html.escape(aim)}"><button>Enter</button></form>'

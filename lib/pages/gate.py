@@ -6,6 +6,7 @@ and train with it, in the name of whoever looks at that page.
 
 import html
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -84,6 +85,8 @@ class Gate:
             return _refused(
                 "Expected a request of this server's own pages, got one of another site; open the page itself."
             )
+        if _leaves_its_folder(scope["path"]):
+            return PlainTextResponse("Expected the name of a file, got one that leads out of its folder.", 404)
         settings = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if (length := len(urlencode(settings))) > MAX_SETTINGS_BYTES:
             return _too_long(scope["path"], length)
@@ -120,6 +123,12 @@ def _comes_from_elsewhere(scope: Scope, headers: Headers) -> bool:
         return origin.partition("://")[2].lower() != headers.get("host", "").lower()
     followed_a_link = scope.get("method") == "GET" and headers.get("sec-fetch-mode") == "navigate"
     return headers.get("sec-fetch-site") in ("cross-site", "same-site") and not followed_a_link
+
+
+def _leaves_its_folder(path: str) -> bool:
+    """Whether a file is asked for by what is no name, which marimo notices only after it has begun to answer."""
+    _, asked, name = path.partition("/@file/")
+    return bool(asked) and re.fullmatch(r"\d+-[\w.-]+|empty\.txt", name) is None
 
 
 def _refused(sentence: str) -> Response:

@@ -192,7 +192,7 @@ def _full(before: int, most: int) -> Response:
         }}, {1000 * ASKED_EVERY_S:.0f})"""
     return plain_page(
         "Full",
-        f"<h1>Full, for the moment</h1><p>Expected at most {most} viewers, and so many are there."
+        f"<h1>Full, for the moment</h1><p>Places for viewers: {most}. All are taken."
         f' <b id="line" role="status">{words}</b></p><p>This page lets you in by itself, in the order of arrival. Leave'
         f' it open.</p><noscript><p><a href="">Ask again</a></p></noscript><script>{script}</script>',
         503,

@@ -3,14 +3,14 @@
 import functools
 import html
 from pathlib import Path
+from urllib.parse import quote
 
 from starlette.responses import HTMLResponse
 
 _STYLE = Path(__file__).with_name("plain_page.css")
-# A page without an icon would have the browser ask for one, behind the door.
-_ICON = (
-    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
-    "%3Cpath d='M2 3c2 12 10 12 12 0' fill='none' stroke='%233a72d8' stroke-width='3'/%3E%3C/svg%3E"
+ICON_SVG = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
+    '<path d="M2 3c2 12 10 12 12 0" fill="none" stroke="#3a72d8" stroke-width="3"/></svg>'
 )
 
 
@@ -27,7 +27,7 @@ def plain_page(title: str, content: str, status: int = 200, wide: bool = False) 
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{html.escape(title)}</title>'
-        f'<link rel="icon" href="{_ICON}"><style>{_style()}</style></head>'
+        f'<link rel="icon" href="data:image/svg+xml,{quote(ICON_SVG)}"><style>{_style()}</style></head>'
         f'<body><main id="App"{" class=wide" if wide else ""}>{content}</main></body></html>',
         status,
         {"Cache-Control": "no-store"},

@@ -28,14 +28,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lib import ROOT
 from lib.cache_folder import CacheUnwritable, cache_dir
-from lib.pages.access import HEALTH, Door, Keys, kept_secret
+from lib.pages.access import HEALTH, ICON, Door, Keys, kept_secret
 from lib.pages.front_page import front_page
 from lib.pages.gate import CLASS_HEADERS, NOT_FRAMED, Gate
 from lib.pages.journal import Journal
 from lib.pages.notebooks import FIRST, NOTEBOOKS, Notebook
 from lib.pages.places import MAX_VIEWERS, Places, Usher
+from lib.pages.plain_page import ICON_SVG
 from lib.workers.engine import shared_engine
-from lib.workers.queue import MAX_WAITING
+from lib.workers.queue import ALLOWANCE, MAX_WAITING
 
 if TYPE_CHECKING:
     import socket
@@ -140,8 +141,13 @@ def notebook_site(places: Places) -> Starlette:
 
     site.add_route("/", _front)
     site.add_route(HEALTH, health)
+    site.add_route(ICON, _icon)
     site.mount("/assets", StaticFiles(directory=Path(marimo.__file__).parent / "_static" / "assets"))
     return site
+
+
+async def _icon(_: Request) -> Response:
+    return Response(ICON_SVG, media_type="image/svg+xml")
 
 
 async def _front(request: Request) -> Response:
@@ -188,7 +194,7 @@ def serve_class(
     """
     options = options or ClassOptions()
     keys, places = Keys(_secret(), options.password, options.class_link), Places(options.viewers)
-    shared_engine().allow(options.runs)
+    ALLOWANCE.most = options.runs
     site = notebook_site(places)
     _open_many_files()
     config = uvicorn.Config(

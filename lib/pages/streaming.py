@@ -38,7 +38,7 @@ from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import How, Item, Ready, Trained, TrainingFailed, WorkerDied
 from lib.workers.notes import State
-from lib.workers.queue import Request, Urgency
+from lib.workers.queue import ALLOWANCE, Request, Urgency
 
 # The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and
 # the training that is being timed wants that core.
@@ -168,7 +168,7 @@ class Stage:
 
 def _admitted(work: Work, engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Any]:
     """What the work yields, unless the viewer has too many runs waiting."""
-    with engine.admitted(request, cancel):
+    with ALLOWANCE.admitted(request, cancel):
         yield from work(engine, store, cancel, request)
 
 

@@ -211,8 +211,13 @@ class Address:
 
 
 def shown(said: str) -> str:
-    """A value as a sentence repeats it: cut to `MAX_SHOWN` characters."""
-    return said if len(said) <= MAX_SHOWN else f"{said[:MAX_SHOWN]}…"
+    r"""A value as a sentence repeats it: cut to `MAX_SHOWN` characters, with what cannot be printed escaped.
+
+    >>> shown("64\x00\n")
+    '64\\x00\\n'
+    """
+    cut = said if len(said) <= MAX_SHOWN else f"{said[:MAX_SHOWN]}…"
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
 
 
 def nearest(said: str, known: Iterable[str]) -> str:

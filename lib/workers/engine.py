@@ -48,7 +48,7 @@ from lib.workers.messages import (
     WorkerDied,
 )
 from lib.workers.process import Process
-from lib.workers.queue import QUANTUM_S, Allowance, AnyRequest, Queue, Request, Ticket
+from lib.workers.queue import QUANTUM_S, AnyRequest, Queue, Request, Ticket
 from lib.workers.shutdown import close_at_exit
 
 IDLE_S = 600.0
@@ -172,7 +172,6 @@ class Engine:
         self._workers: dict[str, _Worker] = {}
         self._guard = threading.Lock()
         self._queue = Queue()
-        self._allowance = Allowance()
         self._ids = itertools.count(1)
         self._machine = MachineLock()
         self.flights: Flights = Flights()
@@ -182,29 +181,10 @@ class Engine:
         """Start the runtime's worker if there is none, without waiting for it."""
         self._worker(runtime)
 
-    def allow(self, most: int) -> None:
-        """Let each viewer have at most this many runs waiting, beside one that has its turn."""
-        self._allowance.most = most
-
     @property
     def waiting(self) -> int:
         """How many runs wait for their turn."""
         return self._queue.waiting
-
-    @contextmanager
-    def admitted(self, request: AnyRequest, cancel: Cancel) -> Iterator[None]:
-        """Begin a run that somebody asked for; it ends with the block.
-
-        Raises:
-            TrainingFailed: So many runs of the viewer wait already that this one is refused.
-        """
-        with self._allowance.run(request, cancel) as allowed:
-            if not allowed:
-                raise TrainingFailed(
-                    f"Expected at most {self._allowance.most} of your runs to wait, got one more; stop one of them or"
-                    " let one finish, then ask again."
-                )
-            yield
 
     def pids(self) -> dict[str, int]:
         """Process ids of the workers that are ready, by `Runtime.process`."""

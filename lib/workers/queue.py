@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from lib.workers.cancel import Cancel
+from lib.workers.messages import TrainingFailed
 
 QUANTUM_S = 3.0
 MAX_WAITING = 4  # of one viewer's runs, where many share a server
@@ -229,27 +230,35 @@ class Allowance:
         self._under_way: list[tuple[AnyRequest, Cancel]] = []
 
     @contextmanager
-    def run(self, request: AnyRequest, cancel: Cancel) -> Iterator[bool]:
-        """Count a run for the length of the block, unless it is refused; yields whether it may be.
+    def admitted(self, request: AnyRequest, cancel: Cancel) -> Iterator[None]:
+        """Count a run for the length of the block.
 
         Args:
-            request: Of the run. Where several want it, any of them is refused if one has too many.
+            request: Of the run. Where several want it, it is refused if one of them has too many.
             cancel: Once it is set the run no longer counts, though it takes a moment to end.
+
+        Raises:
+            TrainingFailed: So many of the viewer's runs wait already that this one is refused.
         """
         entry = (request, cancel)
         with self._guard:
-            allowed = self.most is None or all(self._asked(viewer) <= self.most for viewer in _askers(request))
-            if allowed:
-                self._under_way.append(entry)
+            if self.most is not None and any(self._asked(viewer) > self.most for viewer in _askers(request)):
+                raise TrainingFailed(
+                    f"Expected at most {self.most} of your runs to wait, got one more; stop one of them or let one"
+                    " finish, then ask again."
+                )
+            self._under_way.append(entry)
         try:
-            yield allowed
+            yield
         finally:
-            if allowed:
-                with self._guard:
-                    self._under_way.remove(entry)
+            with self._guard:
+                self._under_way.remove(entry)
 
     def _asked(self, viewer: Hashable) -> int:
         return sum(viewer in _askers(request) for request, cancel in self._under_way if not cancel.is_set())
+
+
+ALLOWANCE = Allowance()  # of this process; a class site sets its limit
 
 
 def _askers(request: AnyRequest) -> set[Hashable]:

@@ -3,7 +3,7 @@
 from lib.experiments import mnist_training
 from lib.experiments.runs import join
 from lib.workers.notes import State
-from lib.workers.queue import Request
+from lib.workers.queue import ALLOWANCE, Request, Urgency
 
 
 def seats(n, engine, experiment):
@@ -34,3 +34,22 @@ def test_a_run_ends_when_all_have_left_and_whoever_comes_then_begins_another(eng
     (other,) = seats(1, engine, experiment)
     assert other.run is not mine.run
     other.leave()
+
+
+def test_a_run_beyond_the_allowance_says_so_and_disturbs_no_other(engine, monkeypatch):
+    monkeypatch.setattr(ALLOWANCE, "most", 0)
+    long, other = (
+        mnist_training.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 2)
+    )
+    viewer = object()
+    first = join(long, engine, None, Request(viewer, Urgency.NOW))
+    try:
+        with first.changed:
+            assert first.changed.wait_for(lambda: first.results.worth_showing, 120)
+        second = join(other, engine, None, Request(viewer, Urgency.NOW))
+        assert second.wait_for_end(60)
+        assert second.results.state is State.FAILED
+        assert "Expected at most 0 of your runs to wait" in second.results.failure
+        assert not first.results.over
+    finally:
+        first.leave()

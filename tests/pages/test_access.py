@@ -62,6 +62,12 @@ async def asking(door, path="/", query="", method="GET", cookie="", body=b"", ac
     return said[0]["status"], {name.decode(): value.decode() for name, value in said[0]["headers"]}, text
 
 
+def card_of(keys, cookie) -> Card:
+    card = keys.card(cookie)
+    assert card is not None
+    return card
+
+
 def cookie_of(headers) -> str:
     return headers["set-cookie"].split("class-1=")[1].split(";")[0]
 
@@ -88,8 +94,8 @@ def test_a_link_gives_a_role_and_leaves_the_address(keys, link, role):
 def test_who_takes_another_role_stays_the_same_viewer():
     pupil = cookie_of(ask(OPEN, query=f"class={OPEN.token('pupil')}")[1])
     teacher = cookie_of(ask(OPEN, query=f"teacher={OPEN.token('teacher')}", cookie=pupil)[1])
-    assert OPEN.card(pupil).viewer == OPEN.card(teacher).viewer
-    assert OPEN.card(teacher).role == "teacher"
+    assert card_of(OPEN, pupil).viewer == card_of(OPEN, teacher).viewer
+    assert card_of(OPEN, teacher).role == "teacher"
 
 
 @pytest.mark.parametrize("token", ["", "x", "é", OPEN.token("pupil")])
@@ -125,7 +131,7 @@ def test_the_password_opens_the_door_and_the_page_that_was_wanted():
     body = b"password=correct+horse&next=%2Ftraps%2F%3Ftask.size%3D8"
     status, headers, _ = ask(BY_PASSWORD, "/enter", method="POST", body=body)
     assert (status, headers["location"]) == (303, "/traps/?task.size=8")
-    assert BY_PASSWORD.card(cookie_of(headers)).role == "pupil"
+    assert card_of(BY_PASSWORD, cookie_of(headers)).role == "pupil"
 
 
 @pytest.mark.parametrize("aim", ["//evil.example", "/\\evil.example", "http://evil.example", "", "/\r\nx"])

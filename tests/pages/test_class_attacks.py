@@ -61,7 +61,7 @@ class Site:
             http.client.HTTPConnection(self.where.hostname or "", self.where.port, 60, source_address=(source, 0))
         ) as connection:
             connection._validate_path = lambda _: None  # type: ignore[attr-defined]
-            connection.putrequest(method, target, skip_accept_encoding=True)
+            connection.putrequest(method, target, skip_host="Host" in headers, skip_accept_encoding=True)
             given = {"Content-Length": str(len(body))} if body else {}
             for name, value in {**given, **headers}.items():
                 connection.putheader(name.replace("_", "-"), value)
@@ -72,6 +72,7 @@ class Site:
 
 @contextmanager
 def site_at(cache: Path) -> Iterator[Site]:
+    cache.mkdir(exist_ok=True)
     password = cache.parent / "password"
     password.write_text(PASSWORD)
     with serving(cache, None, options=("--password-file", str(password), "--viewers", "30")) as (base, process):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.pages import places as places_module
-from lib.pages.places import ASK, LEFT_S, LOADING_S, PRESENT_S, RELOADING_S, Places, Usher
+from lib.pages.places import ASK, LEFT_S, LOADING_S, PRESENT_S, RELOADING_S, Places, Seat, Usher
 
 
 class Clock:
@@ -24,10 +24,14 @@ def house(most=2) -> tuple[Places, Clock]:
     return Places(most, clock), clock
 
 
-def seated(places: Places, *viewers: str):
-    seats = [places.sit(viewer) for viewer in viewers]
-    assert all(seats)
-    return seats
+def sit(places: Places, viewer: str) -> Seat:
+    seat = places.sit(viewer)
+    assert seat is not None
+    return seat
+
+
+def seated(places: Places, *viewers: str) -> list[Seat]:
+    return [sit(places, viewer) for viewer in viewers]
 
 
 def test_who_comes_to_a_full_house_waits_in_order():
@@ -87,21 +91,19 @@ def test_two_hundred_reloads_take_one_place():
     """In either order: the new WebSocket comes before or after the end of the old one."""
     places, clock = house(3)
     seated(places, "b", "c")
-    seat = places.sit("a")
+    seat = sit(places, "a")
     for number in range(200):
-        assert seat is not None
         if number % 2:
             places.leave(seat)
             assert places.before("a") is None
-            seat = places.sit("a")
+            seat = sit(places, "a")
         else:
-            old, seat = seat, places.sit("a")
+            old, seat = seat, sit(places, "a")
             assert old.left.is_set()
             places.leave(old)
         assert places.viewers == 3
         clock.now_s += 0.1
     assert places.before("d") == 0
-    assert seat is not None
     places.leave(seat)
     clock.now_s += RELOADING_S + 1
     assert places.before("d") is None
@@ -159,7 +161,7 @@ def test_the_page_that_waits_says_how_many_are_before():
     usher = Usher(nothing, places)
     said = answer(usher, "/traps/", "b")
     assert said[0]["status"] == 503
-    assert b"Expected at most 1 viewers, and so many are there" in said[1]["body"]
+    assert b"Places for viewers: 1. All are taken." in said[1]["body"]
     assert b">You are next.</b>" in said[1]["body"]
     assert b">One is before you.</b>" in answer(usher, "/traps/", "c")[1]["body"]
     assert b">2 are before you.</b>" in answer(usher, "/claims/", "d")[1]["body"]

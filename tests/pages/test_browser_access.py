@@ -1,0 +1,82 @@
+"""The door and the line in a real browser: readable, by keyboard, and in by itself when a place is free."""
+
+import pytest
+
+from lib.pages.access import Card, Keys, kept_secret
+from tests.browser import MARKS, assert_accessible, serving
+
+pytestmark = MARKS
+PASSWORD = "correct horse"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    (cache / "password").write_text(PASSWORD)
+    options = ("--password-file", str(cache / "password"), "--viewers", "1")
+    with serving(cache, None, options=options) as (base, _):
+        yield base, Keys(kept_secret(cache / "class-secret"), PASSWORD)
+
+
+@pytest.fixture
+def closed(page, site):
+    """The address of a site that this browser has not entered."""
+    page.context.clear_cookies()
+    return site[0]
+
+
+def test_the_door_opens_with_the_password_alone(page, closed):
+    page.goto(f"{closed}/?rate.epochs=1")
+    assert page.url == f"{closed}/enter?next=/%3Frate.epochs%3D1"
+    assert page.evaluate("document.activeElement.id") == "password"
+    page.keyboard.type(PASSWORD)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{closed}/mnist_training/?rate.epochs=1", timeout=60_000)
+    assert PASSWORD not in page.evaluate("document.cookie"), "no script sees the cookie"
+    page.goto("about:blank")
+
+
+def test_everybody_can_read_the_door(page, closed):
+    page.goto(closed)
+    assert page.get_by_label("Password of the class").is_visible()
+    assert_accessible(page)
+
+
+def test_a_link_lets_in_and_leaves_no_token_behind(page, site, closed):
+    page.goto(f"{closed}/?teacher={site[1].token('teacher')}")
+    assert page.url == f"{closed}/"
+    page.get_by_role("heading", name="Why is my GPU slower?").wait_for()
+    page.go_back()
+    page.go_forward()
+    assert page.url == f"{closed}/"
+
+
+def test_who_waits_comes_in_by_itself(browser, site, closed):
+    """Told by the page of somebody who waits: how many are before, and, once that one has gone, the notebook."""
+    base, keys = site
+    contexts = []
+    try:
+        pages = []
+        for who in ("first", "second", "third"):
+            context = browser.browser.new_context()
+            contexts.append(context)
+            cookie = keys.cookie(Card("pupil", who))
+            context.add_cookies([{"name": f"class-{base.rpartition(':')[2]}", "value": cookie, "url": base}])
+            pages.append(context.new_page())
+        first, second, third = pages
+        first.goto(f"{base}/claims/")
+        first.wait_for_selector(".lab-nav", timeout=60_000)
+        for waiting in (second, third):
+            waiting.goto(f"{base}/traps/")
+        assert second.get_by_role("status").inner_text() == "You are next."
+        assert third.get_by_role("status").inner_text() == "One is before you."
+        assert_accessible(third)
+        contexts[0].close()
+        second.wait_for_selector(".lab-nav", timeout=60_000)
+        assert second.url == f"{base}/traps/"
+        third.get_by_text("You are next.").wait_for(timeout=60_000)
+        contexts[1].close()
+        third.wait_for_selector(".lab-nav", timeout=60_000)
+    finally:
+        for context in contexts:
+            context.close()
