@@ -177,7 +177,7 @@ class Address:
                     )
             except ValueError as error:
                 self.problems.append(
-                    f"The address says {name}={shown(said)}: {error}. The usual value is used instead."
+                    f"The address says {name}={shown(said)}: {_printable(str(error))}. The usual value is used instead."
                 )
 
     def read(self, setting: Setting[T]) -> T:
@@ -216,8 +216,11 @@ def shown(said: str) -> str:
     >>> shown("64\x00\n")
     '64\\x00\\n'
     """
-    cut = said if len(said) <= MAX_SHOWN else f"{said[:MAX_SHOWN]}…"
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
+    return _printable(said if len(said) <= MAX_SHOWN else f"{said[:MAX_SHOWN]}…")
+
+
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() or one in " \u202f" else ascii(one)[1:-1] for one in text)
 
 
 def nearest(said: str, known: Iterable[str]) -> str:

@@ -4,7 +4,11 @@ import socket
 
 import pytest
 
+from benchmarks.browser import free_port
 from lib.cli import launch
+from lib.pages.notebooks import SERVED
+from lib.pages.places import MAX_VIEWERS
+from lib.workers.queue import MAX_WAITING
 
 
 @pytest.mark.parametrize("name", ["notebooks/nothing.py", "lib/pages/mnist_training.py", "../elsewhere.py"])
@@ -34,3 +38,57 @@ def test_marimos_options_are_not_for_the_class(capsys):
     with pytest.raises(SystemExit):
         launch.main(["run", "--sandbox"])
     assert "expected the options above, got --sandbox" in capsys.readouterr().err
+
+
+@pytest.fixture
+def launched(monkeypatch, capsys, tmp_path):
+    """What `launch` says on standard error, where it refuses; it serves nothing."""
+    monkeypatch.chdir(tmp_path)
+    for name in (SERVED, "PYTHONPATH"):  # which it sets
+        monkeypatch.setenv(name, "")
+    monkeypatch.delenv("PASSWORD_FILE", raising=False)
+
+    def launched(*words: str) -> str:
+        assert launch.main([*words, "--port", str(free_port())]) == 1
+        return capsys.readouterr().err
+
+    return launched
+
+
+def test_other_machines_are_served_only_behind_a_door(launched):
+    for words in (("--host", "0.0.0.0"), ("--public-host", "class.example.org")):
+        assert "expected --password-file or --class-link for others than this machine, got neither for" in launched(
+            "run", *words
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--viewers", "0"), "Viewers: expected 1 to 10,000, got 0"),
+        (("--runs", "0"), "Runs: expected 1 to 1,000, got 0"),
+        (("--password-file", "nowhere"), "Password file: expected a text file, but nowhere cannot be read"),
+        (("--public-host", "a/b", "--class-link"), "Public host: expected a name such as class.example.org, got a/b"),
+    ],
+)
+def test_what_a_class_cannot_be_served_with_is_said_in_a_sentence(launched, words, said):
+    assert said in launched("run", *words)
+
+
+def test_the_password_file_may_come_from_the_environment(launched, monkeypatch):
+    monkeypatch.setenv("PASSWORD_FILE", "nowhere")
+    assert "but nowhere cannot be read" in launched("run")
+
+
+def test_the_editor_has_a_password_of_its_own(capsys):
+    with pytest.raises(SystemExit):
+        launch.main(["edit", "--class-link", "--viewers", "3"])
+    assert "expected --class-link and --viewers with run, got edit" in capsys.readouterr().err
+
+
+def test_help_names_the_usual_limits(capsys):
+    with pytest.raises(SystemExit):
+        launch.main(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"whoever comes next waits ({MAX_VIEWERS})" in said
+    assert f"waiting runs of a viewer, at most ({MAX_WAITING})" in said

@@ -3,13 +3,15 @@
 import gc
 import threading
 import weakref
+from types import SimpleNamespace
 
+import marimo as mo
 import pytest
 
 from lib.pages.export_menu import ExportMenu
 from lib.pages.streaming import Stage
 from lib.workers.notes import State
-from lib.workers.queue import Request
+from lib.workers.queue import ALLOWANCE, Request, Urgency
 
 
 @pytest.fixture
@@ -109,3 +111,30 @@ def test_a_frame_that_takes_long_is_not_drawn_over_the_next_showing(stage):
     painter.join(20)
     later.join(20)
     assert drawn == ["measuring", "stopped"]
+
+
+def test_all_pages_of_a_browser_are_one_viewer(monkeypatch):
+    """As the door of the class site tells them; elsewhere each page is one."""
+    meta: dict[str, str] = {}
+    monkeypatch.setattr(mo, "app_meta", lambda: SimpleNamespace(mode="run", request=SimpleNamespace(meta=meta)))
+    assert Stage(None, None, "this page").viewer == "this page"  # type: ignore[arg-type]
+    meta["viewer"] = "abc"
+    assert Stage(None, None, "this page").viewer == "abc"  # type: ignore[arg-type]
+
+
+def test_a_task_beyond_the_allowance_says_so_in_its_section(stage, monkeypatch):
+    monkeypatch.setattr(ALLOWANCE, "most", 0)
+    began, urgent = threading.Event(), Request(stage.viewer, Urgency.NOW)
+
+    def work(engine, store, cancel, request):
+        began.set()
+        yield from until_cancelled(engine, store, cancel, request)
+
+    stage.begin(work, urgent)
+    assert began.wait(20)
+    other = Stage(None, None, stage.viewer).begin(until_cancelled, urgent)  # type: ignore[arg-type]
+    assert other.wait_for_end(20)
+    assert other.state is State.FAILED
+    assert "Expected at most 0 of your runs to wait, got one more" in other.view().problem
+    assert not stage.running.over
+    stage.stop()
