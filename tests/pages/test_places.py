@@ -141,13 +141,13 @@ def test_there_are_never_more_than_places(most, moves):
         assert places._taken <= most
 
 
-def answer(usher, path, viewer="a", kind="http") -> list[dict[str, Any]]:
+def answer(usher, path, viewer="a", kind="http", role="pupil") -> list[dict[str, Any]]:
     said: list[dict[str, Any]] = []
 
     async def send(message):
         said.append(message)
 
-    scope = {"type": kind, "path": path, "method": "GET", "headers": [], "meta": {"role": "pupil", "viewer": viewer}}
+    scope = {"type": kind, "path": path, "method": "GET", "headers": [], "meta": {"role": role, "viewer": viewer}}
     asyncio.run(usher(scope, None, send))
     return said
 
@@ -168,6 +168,16 @@ def test_the_page_that_waits_says_how_many_are_before():
     assert json.loads(answer(usher, ASK, "c")[1]["body"]) == {"before": 1}
     assert answer(usher, "/traps/", "a") == [], "who has a place sees the page"
     assert answer(usher, "/", "d") == [], "the front page is for everybody"
+
+
+def test_the_teacher_does_not_wait():
+    places, _ = house(1)
+    seated(places, "a")
+    usher = Usher(nothing, places)
+    assert answer(usher, "/traps/", "t", role="teacher") == []
+    assert answer(usher, "/traps/ws", "t", "websocket", "teacher") == []
+    assert answer(usher, "/traps/ws_sync", "t", "websocket", "teacher") != []
+    assert places.before("b") == 0, "and takes no place"
 
 
 def test_other_ways_into_a_session_are_closed():
