@@ -33,6 +33,7 @@ from benchmarks.viewers import AFTER_S, BUSY_SHARE, CELL, Usage, p95
 from lib.experiments.mnist_training import rates_between
 from lib.experiments.precomputation import Group, train
 from lib.formatting import format_rate
+from lib.pages.notebooks import FIRST
 from lib.spec import RATE_STEPS, Network, Training
 from lib.storage.store import Store
 from lib.sweeps.events import Finished
@@ -77,7 +78,7 @@ def main() -> None:
         stored = random.Random(SEED).sample(ALL_ENDS, STORED)
         _store(stored, cache)
         with class_server(cache) as (process, address):
-            lesson = Lesson(address, stored, viewers, seconds)
+            lesson = Lesson(address + FIRST.path.lstrip("/"), stored, viewers, seconds)
             with ThreadPoolExecutor(viewers + 1) as pool, Usage(process) as usage:
                 seats = [pool.submit(lesson.attend, number) for number in range(viewers)]
                 looks = pool.submit(lesson.look, left_out)
