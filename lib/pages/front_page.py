@@ -4,37 +4,18 @@ import functools
 import html
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from starlette.responses import HTMLResponse
 
 from lib.formatting import sentence
 from lib.pages.notebooks import NOTEBOOKS, Notebook, notebook_of
 from lib.pages.plain_page import plain_page
+from lib.pages.presets import PRESETS, Preset
 
 _PICTURES = Path(__file__).with_name("pictures")
 
 
-class Preset(Protocol):
-    """Settings worth a link of their own."""
-
-    @property
-    def title(self) -> str:
-        """What the link says."""
-        ...
-
-    @property
-    def notebook(self) -> str:
-        """The name of the notebook."""
-        ...
-
-    @property
-    def query(self) -> str:
-        """The settings, as in an address, without the question mark."""
-        ...
-
-
-def front_page(presets: Sequence[Preset] = ()) -> HTMLResponse:
+def front_page(presets: Sequence[Preset] = PRESETS) -> HTMLResponse:
     """The whole page; without presets it has no gallery of them."""
     cards = "".join(_card(notebook) for notebook in NOTEBOOKS)
     return plain_page(
@@ -57,10 +38,11 @@ def _card(notebook: Notebook) -> str:
 
 def _gallery(presets: Sequence[Preset]) -> str:
     links = "".join(
-        f'<li><a href="{notebook_of(one.notebook).path}?{html.escape(one.query)}">{html.escape(one.title)}</a></li>'
+        f'<li><a href="{html.escape(notebook_of(one.notebook).address("run", one.query))}">{html.escape(one.title)}</a>'
+        f' <span class="quiet">{html.escape(notebook_of(one.notebook).title)}</span></li>'
         for one in presets
     )
-    return f'<section class="presets"><h2>Settings to begin with</h2><ul>{links}</ul></section>' if links else ""
+    return f'<section class="presets"><h2>Examples to begin with</h2><ul>{links}</ul></section>' if links else ""
 
 
 @functools.cache

@@ -2,23 +2,17 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
-from dataclasses import dataclass
+from collections.abc import Sequence
 from html import unescape
 
 import pytest
 
 from lib.pages.front_page import _PICTURES, front_page
 from lib.pages.notebooks import NOTEBOOKS
+from lib.pages.presets import PRESETS, Preset
 
 
-@dataclass(frozen=True)
-class Chosen:
-    title: str
-    notebook: str
-    query: str
-
-
-def text(presets=()) -> str:
+def text(presets: Sequence[Preset] = ()) -> str:
     return bytes(front_page(presets).body).decode()
 
 
@@ -50,5 +44,11 @@ def test_without_presets_there_is_no_gallery():
 
 
 def test_a_preset_is_a_link_with_its_settings():
-    page = text([Chosen("Steps that are <too> large", "mnist_training", "rate.epochs=4&rate.count=2")])
+    page = text([Preset("Steps that are <too> large", "mnist_training", "rate.epochs=4&rate.count=2")])
     assert '<a href="/mnist_training/?rate.epochs=4&amp;rate.count=2">Steps that are &lt;too&gt; large</a>' in page
+
+
+def test_every_preset_is_there():
+    page = unescape(bytes(front_page().body).decode())
+    for preset in PRESETS:
+        assert f'?{preset.query}">{preset.title}</a>' in page

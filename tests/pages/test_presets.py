@@ -38,7 +38,10 @@ def test_presets_are_told_apart_and_have_short_titles():
 
 @pytest.mark.parametrize(
     ("served", "start"),
-    [("run", '<a href="/?rate.range=0.05,10&amp;'), ("edit", '<a href="/?file=mnist_training.py&amp;rate.range=')],
+    [
+        ("run", '<a href="/mnist_training/?rate.range=0.05,10&amp;'),
+        ("edit", '<a href="/?file=mnist_training.py&amp;rate.range='),
+    ],
 )
 def test_they_are_listed_as_links_where_a_server_has_them(served, start):
     shown = listed_presets({SERVED: served})
