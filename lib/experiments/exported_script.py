@@ -182,28 +182,34 @@ if __name__ == "__main__":
 
 def _assembled(pieces: list[str]) -> tuple[str, str, list[str]]:
     """Of the pieces: their imports, each once; those that must follow an environment variable; and their bodies."""
-    imports: set[str] = set()
+    imports: list[ast.stmt] = []
     late, bodies = "", []
     for text in pieces:
         lines, nodes = text.splitlines(keepends=True), ast.parse(text).body[1:]  # without its docstring
         is_import = [isinstance(node, ast.Import | ast.ImportFrom) for node in nodes]
         first_other = is_import.index(False)
-        imports |= {ast.unparse(node) for node in nodes[:first_other]}
+        imports += nodes[:first_other]
         ends = [node.end_lineno or 0 for node, one in zip(nodes, is_import, strict=True) if one]
         late += "".join(lines[ends[first_other - 1] : ends[-1]])
         for node, following in pairwise(nodes):
             if isinstance(node, ast.FunctionDef) and node.name in _LEFT_OUT:
                 lines[node.lineno - 1 : following.lineno - 1] = []
         bodies.append("".join(lines[ends[-1] :]))
-    return _sorted([one for one in imports if not one.startswith("from lib.")]), late, bodies
+    return _merged(imports), late, bodies
 
 
-def _sorted(imports: list[str]) -> str:
-    """Imports as ruff sorts them: the standard library's first, and in each group whole modules before names."""
-    standard = [one for one in imports if one.split()[1].split(".")[0] in sys.stdlib_module_names]
-    groups = [standard, [one for one in imports if one not in standard]]
-    return "\n".join("".join(f"{one}\n" for one in sorted(group, key=_import_order)) for group in groups if group)
-
-
-def _import_order(line: str) -> tuple[bool, str]:
-    return line.startswith("from"), line
+def _merged(imports: list[ast.stmt]) -> str:
+    """Imports as ruff sorts them, without those of this project: the standard library's first, modules before names."""
+    names: dict[tuple[bool, bool, str], set[str]] = {}  # whether not standard, whether `from`, and the module
+    for node in imports:
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            key = (node.module.split(".")[0] not in sys.stdlib_module_names, True, node.module)
+            names.setdefault(key, set()).update(alias.name for alias in node.names)
+        elif isinstance(node, ast.Import):
+            module = node.names[0].name
+            names[module.split(".")[0] not in sys.stdlib_module_names, False, ast.unparse(node)] = set()
+    lines: list[list[str]] = [[], []]  # the standard library's, and the others
+    for (is_other, is_from, what), taken in sorted(names.items()):
+        if not what.startswith("lib."):
+            lines[is_other].append(f"from {what} import {', '.join(sorted(taken))}" if is_from else what)
+    return "\n\n".join("\n".join(group) for group in lines if group) + "\n"
