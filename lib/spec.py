@@ -5,9 +5,10 @@ Imports nothing heavy, so that the notebook's kernel, the workers and the tests 
 
 import operator
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from numbers import Real
+from typing import Any
 
 N_PIXELS = 784
 N_CLASSES = 10
@@ -15,6 +16,8 @@ N_TRAIN = 48_000  # the articles hold out the last 20 % of MNIST's 60,000 traini
 N_VALIDATION = 12_000
 N_TEST = 10_000
 
+MAX_INPUTS = 4_096  # of a network, such as the pixels of an image of 64 × 64
+MAX_CLASSES = 100
 MAX_HIDDEN_LAYERS = 8
 MAX_WIDTH = 4_096
 MAX_EPOCHS = 100
@@ -36,14 +39,25 @@ def _whole(name: str, value: object) -> int:
 
 @dataclass(frozen=True, order=True)
 class Network:
-    """A fully connected network, 784 inputs → hidden layers with ReLU → 10 logits.
+    """A fully connected network, inputs → hidden layers with ReLU → a logit for each class.
 
-    `hidden` holds the width of each hidden layer: 0 to 8 layers of width 1 to 4,096, else ValueError.
+    `hidden` holds the width of each hidden layer: 0 to 8 layers of width 1 to 4,096, else ValueError. Inputs and
+    classes are MNIST's unless said otherwise.
     """
 
     hidden: tuple[int, ...] = (128,)
+    n_inputs: int = N_PIXELS
+    n_classes: int = N_CLASSES
 
     def __post_init__(self) -> None:
+        for name, low, high in (("n_inputs", 1, MAX_INPUTS), ("n_classes", 2, MAX_CLASSES)):
+            value = _whole(name.removeprefix("n_"), getattr(self, name))
+            object.__setattr__(self, name, value)
+            if not low <= value <= high:
+                raise ValueError(
+                    f"{name.removeprefix('n_')} of a network: expected {low:,} to {high:,}, got {value:,}; choose other"
+                    " data"
+                )
         object.__setattr__(self, "hidden", tuple(_whole("width of a hidden layer", width) for width in self.hidden))
         if len(self.hidden) > MAX_HIDDEN_LAYERS:
             raise ValueError(
@@ -78,8 +92,8 @@ class Network:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """All widths from the pixels to the logits."""
-        return (N_PIXELS, *self.hidden, N_CLASSES)
+        """All widths from the inputs to the logits."""
+        return (self.n_inputs, *self.hidden, self.n_classes)
 
     @property
     def shapes(self) -> tuple[tuple[int, int], ...]:
@@ -112,6 +126,31 @@ class Network:
         return "→".join(map(str, self.hidden)) if self.hidden else "no hidden layer"
 
 
+CHANCE_ACCURACY = 0.15  # with ten classes, a network that did not learn stays near 10 %
+
+
+@dataclass(frozen=True, order=True)
+class DataSet:
+    """What a training must know of its data before they are loaded; MNIST unless said otherwise.
+
+    `digest` names data that a reader brought (`lib/data/own`), and is empty for MNIST. A network whose validation
+    accuracy is at most `chance` did not learn.
+    """
+
+    digest: str = ""
+    n_train: int = N_TRAIN
+    n_validation: int = N_VALIDATION
+    chance: float = CHANCE_ACCURACY
+
+    @property
+    def rows(self) -> str:
+        """What its rows are called in a sentence."""
+        return "rows" if self.digest else "images"
+
+
+MNIST = DataSet()
+
+
 @dataclass(frozen=True, order=True)
 class Training:
     """One training: a network, and how it is trained with plain SGD on mean cross-entropy.
@@ -124,6 +163,7 @@ class Training:
     batch_size: int = 32
     epochs: int = 3
     seed: int = 0
+    data: DataSet = MNIST
 
     def __post_init__(self) -> None:
         if isinstance(self.learning_rate, bool) or not isinstance(self.learning_rate, Real):
@@ -136,24 +176,33 @@ class Training:
                 f"learning rate: expected above 0 and at most {MAX_LEARNING_RATE:g}, got {self.learning_rate:g}; "
                 "0.001 to 1 is usual"
             )
-        if not 1 <= self.batch_size <= N_TRAIN:
+        most = self.data.n_train
+        if not 1 <= self.batch_size <= most:
             raise ValueError(
-                f"batch size: expected 1 to {N_TRAIN:,} (the number of training images), got {self.batch_size:,}; "
-                "choose a smaller one"
-                if self.batch_size > N_TRAIN
-                else f"batch size: expected 1 to {N_TRAIN:,}, got {self.batch_size}; choose a positive one"
+                f"batch size: expected 1 to {most:,} (the number of training {self.data.rows}), got"
+                f" {self.batch_size:,}; choose a smaller one"
+                if self.batch_size > most
+                else f"batch size: expected 1 to {most:,}, got {self.batch_size}; choose a positive one"
             )
         if not 1 <= self.epochs <= MAX_EPOCHS:
             raise ValueError(f"epochs: expected 1 to {MAX_EPOCHS}, got {self.epochs}; choose one in between")
         if self.seed < 0:
             raise ValueError(f"seed: expected 0 or more, got {self.seed}; choose a whole number from 0")
 
-    def steps_per_epoch(self, n_images: int = N_TRAIN) -> int:
-        """Number of full batches in an epoch; the last, incomplete one is dropped."""
-        return n_images // self.batch_size
+    def steps_per_epoch(self, n_images: int | None = None) -> int:
+        """Number of full batches in an epoch of so many images, by default the data's; an incomplete one is dropped."""
+        return (self.data.n_train if n_images is None else n_images) // self.batch_size
 
+    def described(self) -> dict[str, Any]:
+        """As a dictionary, for keys and files. What says no more than that it is MNIST is left out, so that a training
+        on it is described as by versions that knew no other data."""
+        found = asdict(self)
+        network, usual = found["network"], asdict(Network())
+        found["network"] = {name: network[name] for name in network if name == "hidden" or network[name] != usual[name]}
+        if self.data == MNIST:
+            del found["data"]
+        return found
 
-CHANCE_ACCURACY = 0.15  # with ten classes, a network that did not learn stays near 10 %
 
 # What the controls offer.
 MIN_RATE = 1e-4

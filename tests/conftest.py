@@ -76,14 +76,16 @@ def make_small_data() -> Data:
     """640 training, 200 validation and 100 test images of noise around ten random patterns: learnable, and quick."""
     rng = np.random.default_rng(7)
     patterns = rng.random((10, 784), np.float32)
+    parts = [draw_patterns(rng, patterns, n) for n in (640, 200, 100)]
+    return Data(*(array for part in parts for array in part), source="test", digest="test")
 
-    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
-        labels, images = aligned((n,), np.int32), aligned((n, 784), np.float32)
-        labels[:] = rng.integers(0, 10, n)
-        images[:] = np.clip(patterns[labels] + rng.normal(0, 0.3, (n, 784)), 0, 1)
-        return images, labels
 
-    return Data(*draw(640), *draw(200), *draw(100), source="test", digest="test")
+def draw_patterns(rng: np.random.Generator, patterns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """So many rows, each a pattern with noise, and which of the patterns (classes, inputs) each was."""
+    labels, images = aligned((n,), np.int32), aligned((n, patterns.shape[1]), np.float32)
+    labels[:] = rng.integers(0, len(patterns), n)
+    images[:] = np.clip(patterns[labels] + rng.normal(0, 0.3, images.shape), 0, 1)
+    return images, labels
 
 
 @pytest.fixture(scope="session")

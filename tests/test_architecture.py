@@ -125,5 +125,6 @@ def test_tests_stand_in_the_room_of_what_they_test(file):
     if inside in ("deploy", "benchmarks"):  # beside lib
         assert (ROOT / inside).is_dir()
     else:
-        rooms = (inside, "backends.stacked", "backends.webgpu") if inside == "backends" else (inside,)
+        within = {"backends": ("backends.stacked", "backends.webgpu"), "data": ("data.own",)}
+        rooms = (inside, *within.get(inside, ()))
         assert any(f"lib.{room}.{name}" in MODULES for room in rooms) or name in TOGETHER.get(inside, ())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.spec import MAX_WIDTH, Network, Training
+from lib.spec import MAX_WIDTH, DataSet, Network, Training
 from tests.conftest import ROOT
 
 WIDTHS = st.lists(st.integers(1, MAX_WIDTH), max_size=8)
@@ -113,3 +113,27 @@ def test_the_kernel_loads_neither_tensorflow_nor_jax():
     )
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+def test_a_training_on_mnist_is_described_as_by_versions_that_knew_no_other_data():
+    described = Training(Network((8,)), 0.1, 32, 2, 1).described()
+    assert described == {
+        "network": {"hidden": (8,)},
+        "learning_rate": 0.1,
+        "batch_size": 32,
+        "epochs": 2,
+        "seed": 1,
+    }
+
+
+def test_a_training_on_other_data_says_so():
+    data = DataSet("f" * 32, 61, 9, 0.5)
+    described = Training(Network((8,), 5, 3), 0.1, 32, 2, 1, data).described()
+    assert described["network"] == {"hidden": (8,), "n_inputs": 5, "n_classes": 3}
+    assert described["data"] == {"digest": "f" * 32, "n_train": 61, "n_validation": 9, "chance": 0.5}
+
+
+@pytest.mark.parametrize(("inputs", "classes"), [(0, 10), (4_097, 10), (5, 1), (5, 101)])
+def test_a_network_refuses_ends_out_of_its_limits(inputs, classes):
+    with pytest.raises(ValueError, match=r"(inputs|classes) of a network: expected"):
+        Network((8,), inputs, classes)

@@ -34,7 +34,7 @@ Step = Callable[[OnCard, np.float32, Array, Array], Array]  # updates the parame
 
 
 def forward(parameters: OnCard, x: Array) -> list[Array]:
-    """The inputs of each layer, (batch, inputs), and last the logits, (batch, 10)."""
+    """The inputs of each layer, (batch, inputs), and last the logits, (batch, classes)."""
     values = [x]
     for index, (weights, biases) in enumerate(parameters):
         z = values[-1] @ weights + biases  # (batch, width)
@@ -52,7 +52,7 @@ def loss_and_gradients(parameters: OnCard, x: Array, y: Array) -> tuple[Array, O
     loss = cp.mean(cp.log(sums[:, 0]) - shifted[rows, y])
     delta = exponents / sums
     delta[rows, y] -= 1
-    delta /= np.float32(len(x))  # (batch, 10)
+    delta /= np.float32(len(x))  # (batch, classes)
     gradients: OnCard = []
     for index in range(len(parameters) - 1, -1, -1):
         gradients.insert(0, (values[index].T @ delta, delta.sum(axis=0)))
@@ -69,7 +69,7 @@ def descend(parameters: OnCard, gradients: OnCard, rate: np.float32) -> None:
 
 
 def step_by_batch(parameters: OnCard, rate: np.float32, x: Array, y: Array) -> Array:
-    """One step on images (batch, 784) and labels (batch,), all at once."""
+    """One step on images (batch, inputs) and labels (batch,), all at once."""
     loss, gradients = loss_and_gradients(parameters, x, y)
     descend(parameters, gradients, rate)
     return loss

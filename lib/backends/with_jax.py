@@ -36,7 +36,7 @@ from lib.backends.base import (
     next_chunk,
 )
 from lib.data.mnist import Data, batch_starts
-from lib.spec import N_PIXELS, Training
+from lib.spec import Training
 
 BLOCK = {"cpu": 1, "gpu": 32}  # steps, by device
 _evaluated: set[tuple] = set()  # shapes whose evaluation is compiled
@@ -57,7 +57,7 @@ def unpacked(parameters) -> Parameters:
 
 
 def logits_of(parameters, x):
-    """Forward pass: (batch, 784) → (batch, 10)."""
+    """Forward pass: (batch, inputs) → (batch, classes)."""
     for weights, biases in parameters[:-1]:
         x = jax.nn.relu(_times(x, weights) + biases[None, :])  # (batch, width)
     weights, biases = parameters[-1]
@@ -71,7 +71,7 @@ def _times(x, weights):
 
 def cross_entropy(logits, labels):
     """Cross-entropy of each image, (batch,)."""
-    is_right = labels[:, None] == jnp.arange(logits.shape[1])[None, :]  # (batch, 10)
+    is_right = labels[:, None] == jnp.arange(logits.shape[1])[None, :]  # (batch, classes)
     return jax.nn.logsumexp(logits, axis=1) - jnp.sum(jnp.where(is_right, logits, 0), axis=1)
 
 
@@ -102,7 +102,7 @@ def run_steps(parameters, losses, starts, first, stop, x, y, learning_rate, *, b
 
     def step(index, state):
         parameters, losses = state
-        images = jax.lax.dynamic_slice(x, (starts[index], 0), (batch_size, N_PIXELS))
+        images = jax.lax.dynamic_slice(x, (starts[index], 0), (batch_size, x.shape[1]))
         labels = jax.lax.dynamic_slice(y, (starts[index],), (batch_size,))
         parameters, loss = sgd_step(parameters, images, labels, learning_rate)
         return parameters, losses.at[index].set(loss)
@@ -120,15 +120,27 @@ def one_step(parameters, x, y, learning_rate):
 def evaluate(parameters, x, y):
     """Mean loss and accuracy, in slices, so that wide layers do not need memory for all images at once."""
     TRACES["evaluate"] += 1
-    n_slices = max(1, len(x) // VALIDATION_SLICE)
 
-    def one(part):
-        images, labels = part
+    def one(images, labels):
         logits = logits_of(parameters, images)
         return jnp.sum(cross_entropy(logits, labels)), jnp.sum(jnp.argmax(logits, axis=1) == labels)
 
-    losses, correct = jax.lax.map(one, (x.reshape(n_slices, -1, N_PIXELS), y.reshape(n_slices, -1)))
-    return jnp.sum(losses) / len(x), jnp.sum(correct) / len(x)
+    loss, correct = summed(one, x, y, VALIDATION_SLICE)
+    return loss / len(x), correct / len(x)
+
+
+def summed(function: Callable, x, y, at_most: int):
+    """`function(images, labels)`, a sum over images, added up over equal slices of all of them and a shorter last one.
+
+    Slices have at most `at_most` images, but at least one.
+    """
+    size = -(-len(x) // -(-len(x) // max(at_most, 1)))
+    n_slices = len(x) // size
+    whole = n_slices * size
+    parts = (x[:whole].reshape(n_slices, size, -1), y[:whole].reshape(n_slices, size))
+    found = jax.lax.map(lambda part: function(*part), parts)
+    total = jax.tree.map(lambda part: jnp.sum(part, axis=0), found)
+    return total if whole == len(x) else jax.tree.map(jnp.add, total, function(x[whole:], y[whole:]))
 
 
 @lru_cache(maxsize=2)
@@ -158,7 +170,7 @@ def train(
     steps = partial(run_steps, batch_size=size, block=BLOCK[device])
     current, losses = steps(current, losses, starts, 0, 0, x, y, rate)
     # The evaluation takes 7 ms, so it runs only once per shape.
-    if (shape := (training.network, size, target)) not in _evaluated:
+    if (shape := (training.network, len(x_validation), size, target)) not in _evaluated:
         jax.block_until_ready(evaluate(current, x_validation, y_validation))
         _evaluated.add(shape)
     losses.block_until_ready()

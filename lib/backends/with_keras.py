@@ -28,7 +28,7 @@ from lib.backends.base import (
     initial_parameters,
 )
 from lib.data.mnist import Data, aligned, batch_starts
-from lib.spec import N_PIXELS, Network, Training
+from lib.spec import Network, Training
 
 
 class _Stopped(Exception):
@@ -42,7 +42,7 @@ def build(network: Network, learning_rate: float, parameters: Parameters) -> ker
     and would report a loss of 16.1 where the other backends see it grow without bound.
     """
     layers = [keras.layers.Dense(width, activation="relu") for width in network.hidden]
-    model = keras.Sequential([keras.Input((N_PIXELS,)), *layers, keras.layers.Dense(10)])
+    model = keras.Sequential([keras.Input((network.n_inputs,)), *layers, keras.layers.Dense(network.n_classes)])
     model.compile(
         optimizer=keras.optimizers.SGD(learning_rate=learning_rate),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),

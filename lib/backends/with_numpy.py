@@ -37,7 +37,7 @@ class Workspace:
 
 
 def forward(parameters: Parameters, x: np.ndarray, activations: list[np.ndarray]) -> np.ndarray:
-    """Fill `activations` layer by layer, with ReLU in between; return the last, the logits (batch, 10)."""
+    """Fill `activations` layer by layer, with ReLU in between; return the last, the logits (batch, classes)."""
     last = len(parameters) - 1
     for index, ((weights, biases), out) in enumerate(zip(parameters, activations, strict=True)):
         np.matmul(x, weights, out=out)  # (batch, width)
@@ -49,7 +49,7 @@ def forward(parameters: Parameters, x: np.ndarray, activations: list[np.ndarray]
 
 
 def loss_and_gradients(parameters: Parameters, x: np.ndarray, y: np.ndarray, work: Workspace) -> np.float32:
-    """Mean cross-entropy of images (batch, 784) and labels (batch,); leaves the gradients in `work`."""
+    """Mean cross-entropy of images (batch, inputs) and labels (batch,); leaves the gradients in `work`."""
     logits = forward(parameters, x, work.activations)
     delta = work.deltas[-1]
     np.subtract(logits, logits.max(axis=1, keepdims=True, out=work.column), out=delta)
@@ -59,7 +59,7 @@ def loss_and_gradients(parameters: Parameters, x: np.ndarray, y: np.ndarray, wor
     loss = np.mean(np.log(work.column[:, 0]) - picked)
     delta /= work.column  # softmax
     delta[work.rows, y] -= 1
-    delta /= len(x)  # gradient of the mean loss by the logits, (batch, 10)
+    delta /= len(x)  # gradient of the mean loss by the logits, (batch, classes)
     for index in range(len(parameters) - 1, -1, -1):
         inputs = work.activations[index - 1] if index else x
         np.matmul(inputs.T, work.deltas[index], out=work.weight_gradients[index])
@@ -96,7 +96,7 @@ def evaluate(parameters: Parameters, x: np.ndarray, y: np.ndarray) -> tuple[floa
 
 
 def predict_logits(parameters: Parameters, x: np.ndarray) -> np.ndarray:
-    """Logits (n, 10) of images (n, 784)."""
+    """Logits (n, classes) of images (n, inputs)."""
     return forward(parameters, x, [np.empty((len(x), biases.size), np.float32) for _, biases in parameters])
 
 

@@ -44,7 +44,7 @@ Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def one_step(model: nn.Module, learning_rate: float) -> Step:
-    """A step of plain SGD on images (batch, 784) and labels (batch,).
+    """A step of plain SGD on images (batch, inputs) and labels (batch,).
 
     It returns the loss before the update, which the device may still be computing.
     """

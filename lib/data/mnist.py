@@ -53,7 +53,7 @@ Fetch = Callable[[str], AbstractContextManager[Path]]  # of a URL: the downloade
 
 
 # Raised by NumPy on reading an .npz file that is not there, not an archive, or damaged.
-_DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error)
+DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error)
 
 
 class DataError(ValueError):
@@ -135,7 +135,7 @@ def read_npz(path: Path, where: str) -> Raw:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             raw = {name: archive[name] for name in archive.files if name in ARRAYS}
             raw = raw or {name: np.empty(0) for name in archive.files[:4]}
-    except (*_DAMAGED, AttributeError) as error:
+    except (*DAMAGED, AttributeError) as error:
         pickled = "pickle" in str(error).lower()
         kind = "pickled objects, which are never loaded" if pickled else f"an unreadable file ({error})"
         raise DataError(f"{where}: expected the uint8 arrays {', '.join(ARRAYS)} in {path}, got {kind}") from error
@@ -359,7 +359,7 @@ def _cached_digits() -> Raw:
             raw = {name: archive[name] for name in ARRAYS}
             if str(archive["digest"]) == sha256(raw["x_train"]):
                 return raw
-    except (*_DAMAGED, KeyError):
+    except (*DAMAGED, KeyError):
         pass  # not there yet, damaged, or no cache folder: they can always be made
     raw = enlarged_digits()
     with suppress(CacheUnwritable):  # the note says so already

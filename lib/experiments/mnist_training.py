@@ -10,7 +10,7 @@ import numpy as np
 
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime, all_runtimes, unavailable
 from lib.formatting import format_rate
-from lib.spec import MAX_RATE, MIN_RATE, Network, Training
+from lib.spec import MAX_RATE, MIN_RATE, DataSet, Network, Training
 from lib.workers.messages import Item
 from lib.sweeps.strategies import AUTO
 
@@ -27,6 +27,11 @@ class Experiment:
     ordered_by: str
     n_compared: int  # the lines after these are the same trainings by the default runtime, for their seconds
     strategy: str = "sequential"  # of the sweep: where seconds are shown side by side, each is trained by itself
+
+    @property
+    def data(self) -> DataSet:
+        """What all of its trainings are trained on."""
+        return self.items[0].training.data
 
     @property
     def compared(self) -> range:

@@ -25,6 +25,12 @@ from lib.workers.notes import State
 POINTS_PER_LINE = 150
 
 
+def epoch_s(epochs: Sequence[Epoch]) -> np.ndarray:
+    """Seconds of training in each epoch, (epochs,), without the first, still warming up, if there are others."""
+    seconds = np.array([epoch.train_s for epoch in epochs])
+    return seconds[1:] if len(seconds) > 1 else seconds
+
+
 @dataclass
 class Line:
     """One item's progress: its losses, epochs and seconds so far, and its curve once it is finished."""
@@ -65,8 +71,7 @@ class Line:
     @property
     def epoch_s(self) -> np.ndarray:
         """Seconds of training in each epoch, (epochs,), without the first, still warming up, if there are others."""
-        seconds = np.array([epoch.train_s for epoch in self.epochs])
-        return seconds[1:] if len(seconds) > 1 else seconds
+        return epoch_s(self.epochs)
 
     @property
     def state(self) -> State:

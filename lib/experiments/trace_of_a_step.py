@@ -1,7 +1,6 @@
 """Traces of a step: profiled on this machine, shipped with the project, or read from a file that somebody brings."""
 
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -18,21 +17,19 @@ from lib.profiling.traces.form import Refused, Trace, parsed, written
 from lib.spec import Network
 from lib.storage.records import Record
 from lib.storage.store import Store
+from lib.workers import reader
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import TrainingFailed
 from lib.workers.notes import Note
-from lib.workers.process import Process
 from lib.workers.queue import Request
+from lib.workers.reader import Unreadable
 
 SHIPPED = ROOT / "recorded" / "traces"
-READ_LIMIT_S = 150.0
-POLL_S = 0.05
+READ_LIMIT_S = reader.READ_LIMIT_S
 MAX_SAVED = 64  # profiles that are saved on this machine; the oldest goes first
 # Workers whose library has a profiler, or timestamps of which we make one.
 PROFILERS = ("jax", "torch", "keras-jax", "keras-tensorflow", "keras-torch", "webgpu")
-# The reader measures nothing, so it needs no card, and no threads of its own.
-_READER = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1"}
 
 
 def runtimes() -> list[Runtime]:
@@ -57,7 +54,7 @@ def profile(
         WorkerDied: A worker ended while it measured; the text says what to do.
         TrainingFailed: There is no profile; the text says why.
     """
-    with tempfile.TemporaryDirectory(prefix="profile-") as folder, closing(Reader(ahead=True)) as reader:
+    with tempfile.TemporaryDirectory(prefix="profile-") as folder, closing(Reader(ahead=True)) as process:
         asked = replace(task, examination=replace(task.examination, folder=folder))
         records: list[Record] = []
         for item in measure_tasks([asked], engine, store, cancel, request):
@@ -70,7 +67,7 @@ def profile(
         if not files:
             raise TrainingFailed("The profiler wrote no file; press “Profile now” again.")
         try:
-            trace = reader.read(files[-1], title_of(task), cancel)
+            trace = process.read(files[-1], title_of(task), cancel)
         except Refused as why:
             raise TrainingFailed(f"The profile could not be read: {why}.") from None
         if trace is not None:
@@ -134,7 +131,7 @@ def shipped() -> tuple[Trace, ...]:
     return tuple(parsed(path.read_bytes()) for path in sorted(SHIPPED.glob("*.json")))
 
 
-class Reader:
+class Reader(reader.Reader):
     """A process that reads files as traces, one after another, with little memory; it must be closed in the end.
 
     Args:
@@ -142,7 +139,7 @@ class Reader:
     """
 
     def __init__(self, ahead: bool = False) -> None:
-        self._process = Process("lib.profiling.traces.reading", ("ahead" if ahead else "",), _environment())
+        super().__init__("lib.profiling.traces.reading", ("ahead" if ahead else "",), "record fewer steps")
 
     def read(self, path: Path, title: str, cancel: Cancel) -> Trace | None:
         """The trace in a file; None where it was cancelled.
@@ -150,37 +147,12 @@ class Reader:
         Raises:
             Refused: There is none; the text says what the file looks like, and what to do.
         """
-        connection, limit = self._process.connection, time.monotonic() + READ_LIMIT_S
         try:
-            connection.send((str(path), title))
-            while not connection.poll(POLL_S):
-                if cancel.is_set():
-                    return None
-                if time.monotonic() > limit:
-                    raise Refused(f"reading it took more than {READ_LIMIT_S:.0f} s; record fewer steps")
-            answer = connection.recv()
-        except (EOFError, OSError):
-            raise Refused(
-                "its reader ended without an answer: it needs more memory or time than a trace may, or is damaged;"
-                " record fewer steps"
-            ) from None
-        if isinstance(answer, str):
-            raise Refused(answer)
-        return answer
-
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
-
-    def close(self, wait: bool = False) -> None:
-        """End the process, with whatever it is doing."""
-        self._process.connection.close()
-        self._process.kill(wait)
-
-
-def _environment() -> dict[str, str]:
-    return _READER | {"PYTHONPATH": str(ROOT)}
+            found = self.ask(cancel, path, title, limit_s=READ_LIMIT_S)
+        except Unreadable as why:
+            raise Refused(str(why)) from None
+        assert found is None or isinstance(found, Trace), "the reader's module answers nothing else"
+        return found
 
 
 @dataclass(frozen=True)
@@ -205,9 +177,9 @@ def read_files(files: Sequence[tuple[str, bytes | Path]], cancel: Cancel) -> Ite
             path = content if isinstance(content, Path) else Path(folder) / "dropped"
             if not isinstance(content, Path):
                 path.write_bytes(content)
-            with closing(Reader()) as reader:
+            with closing(Reader()) as process:
                 try:
-                    trace = reader.read(path, name, cancel)
+                    trace = process.read(path, name, cancel)
                 except Refused as why:
                     yield Brought(name, None, f"{name}: {why}.")
                     continue

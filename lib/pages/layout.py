@@ -16,6 +16,7 @@ from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.results import Results
 from lib.hardware.webgpu import NO_GPU, SOFTWARE
+from lib.spec import MNIST, DataSet
 from lib.storage.records import Record
 from lib.timing.disturbance import disturbances
 from lib.views import mnist_training_sentences
@@ -52,7 +53,7 @@ def result(
         + state_line(_state(results), results.share_done, 1.0, progress_text(results))
         + problems(results.notices)
         + sentence(mnist_training_sentences.sentence(experiment, results, target), said)
-        + quiet(mnist_training_sentences.published_note(experiment.name))
+        + quiet(mnist_training_sentences.published_note(experiment.name) if experiment.data == MNIST else "")
         + (after(experiment, results) if after is not None else "")
         + _details(experiment, results)
     )
@@ -268,11 +269,17 @@ def _details(experiment: Experiment, results: Results) -> str:
         "Seconds are wall time of the training alone, on a monotonic clock, with the device waited for at the end of"
         " each chunk; evaluation, compilation (“first call”) and waiting are left out. An epoch's seconds are the"
         " median and quartiles of all but the first. One training runs at a time on this machine. Accuracy is on the"
-        " 12,000 validation images, with one seed: gaps below half a point can be chance."
+        f" {experiment.data.n_validation:,} validation {experiment.data.rows}, with one seed: gaps below"
+        f" {_can_be_chance(experiment.data)} can be chance."
     ) + _how_swept(results)
     return on_demand("Table", f'<div class="lab-scroll">{rows}</div>') + on_demand(
         "How this was measured", f"<p>{how}</p>"
     )
+
+
+def _can_be_chance(data: DataSet) -> str:
+    """How much two accuracies on these validation rows differ by chance, at most about: two standard errors at 50 %."""
+    return "half a point" if data == MNIST else f"{100 / data.n_validation**0.5:.1f} points"
 
 
 def _how_swept(results: Results) -> str:

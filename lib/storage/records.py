@@ -15,7 +15,7 @@ from lib.backends.base import Epoch
 from lib.backends.fingerprint import source_digest
 from lib.backends.registry import Runtime
 from lib.hardware.machine import clocks, machine_id, this_machine
-from lib.spec import Training
+from lib.spec import N_CLASSES, N_PIXELS, Training
 from lib.timing.measurement import Ended, Measurement
 
 
@@ -78,7 +78,11 @@ class Curve:
         return len(self.epochs) >= n_epochs or (bool(self.epochs) and self.epochs[-1].diverged_step is not None)
 
 
-_BEFORE = {"precision": "float32"}  # what records of older versions do not say
+_BEFORE = {
+    "precision": "float32",
+    "inputs": N_PIXELS,
+    "classes": N_CLASSES,
+}  # what records of older versions do not say
 
 
 def this_command() -> str:
@@ -166,7 +170,7 @@ class Key:
     def digest(self) -> str:
         """SHA-256 of all of it, of this machine and of the source of `lib`; 64 hexadecimal digits."""
         parts = (
-            {name: value for name, value in asdict(self.training).items() if name != "epochs"},
+            {name: value for name, value in self.training.described().items() if name != "epochs"},
             asdict(self.runtime),
             self.data_digest,
             self.versions,

@@ -16,7 +16,7 @@ import numpy as np
 from lib.backends.base import Epoch, no_parameters
 from lib.backends.registry import ALL_DEVICES, PRECISIONS, TRAINERS, Runtime
 from lib.hardware.optional import Meta, ValidationError, convert, defstruct
-from lib.spec import MAX_EPOCHS, Network, Training
+from lib.spec import MAX_EPOCHS, N_CLASSES, N_PIXELS, DataSet, Network, Training
 from lib.storage.records import Curve, Kind, Record
 from lib.timing.measurement import Ended
 
@@ -37,8 +37,9 @@ Count = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 
 
 def _object(**fields: Any) -> Any:
-    """The type of a JSON object that has these fields, and no others."""
-    return defstruct("Object", list(fields.items()), forbid_unknown_fields=True)
+    """The type of a JSON object that has these fields, and no others; of one that may be missing, type and default."""
+    found = [(name, *kind) if isinstance(kind, tuple) else (name, kind) for name, kind in fields.items()]
+    return defstruct("Object", found, forbid_unknown_fields=True, kw_only=True)
 
 
 # The columns of each table, and the type of what lies in them; those of JSON_COLUMNS as JSON, in text.
@@ -47,7 +48,12 @@ COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "curves": {
         "key": str,
         "training": _object(
-            network=_object(hidden=list[Count]), learning_rate=float, batch_size=Index, epochs=Index, seed=Index
+            network=_object(hidden=list[Count], n_inputs=(Count, N_PIXELS), n_classes=(Count, N_CLASSES)),
+            learning_rate=float,
+            batch_size=Index,
+            epochs=Index,
+            seed=Index,
+            data=(_object(digest=str, n_train=Count, n_validation=Count, chance=Share), None),
         ),
         "backend": str,
         "device": str,
@@ -144,7 +150,8 @@ def curve_of(row: Row) -> Curve:
         ValueError: The row is not sound.
     """
     found = _read("curves", row)
-    Training(**found["training"] | {"network": Network(**found["training"]["network"])})
+    said = found["training"]
+    Training(**said | {"network": Network(**said["network"]), "data": DataSet(**said.get("data", {}))})
     losses = np.frombuffer(found["losses"], np.float32)
     if (np.isfinite(losses) & (losses < LEAST_LOSS)).any():
         raise ValueError(f"expected losses from 0 on, got {np.nanmin(losses)}")

@@ -15,7 +15,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
@@ -167,7 +167,7 @@ class Store:
         losses = np.ascontiguousarray(curve.losses, np.float32).tobytes()
         row = {
             "key": key.digest(),
-            "training": json.dumps(asdict(key.training)),
+            "training": json.dumps(key.training.described()),
             "backend": key.runtime.backend,
             "device": key.runtime.device,
             "precision": key.runtime.precision,

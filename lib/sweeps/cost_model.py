@@ -13,7 +13,7 @@ from lib.backends.environment_variables import device_count
 from lib.backends.registry import Runtime, versions
 from lib.backends.stacked.packing import Shape, arrange
 from lib.hardware.cores import usable_cores
-from lib.spec import N_VALIDATION, Training
+from lib.spec import Training
 from lib.storage.current import current
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -68,8 +68,9 @@ class StepTime:
 def program_of(part: Part) -> Subject:
     """What identifies the program that trains a part: parts with the same take the same time a step."""
     first = part.trainings[0]
+    ends: Subject = {"inputs": first.network.n_inputs, "classes": first.network.n_classes}
     if not part.devices:
-        return {"by": "alone", "hidden": first.network.label, "batch_size": first.batch_size}
+        return {"by": "alone", "hidden": first.network.label, "batch_size": first.batch_size} | ends
     shape = Shape.of([training.network for training in part.trainings])
     grid = arrange([training.seed for training in part.trainings], part.devices)
     return {
@@ -80,7 +81,7 @@ def program_of(part: Part) -> Subject:
         "rows": len(grid.places),
         "columns": len(grid.places[0]),
         "devices": part.devices,
-    }
+    } | ends
 
 
 def step_flops(part: Part) -> float:
@@ -101,7 +102,7 @@ def steps_of(part: Part) -> int:
 
 def evaluation_flops(part: Part) -> float:
     """Arithmetic of all evaluations of a part: a third of a step's, on the validation images."""
-    an_epoch = step_flops(part) / part.trainings[0].batch_size / 3 * N_VALIDATION
+    an_epoch = step_flops(part) / part.trainings[0].batch_size / 3 * part.trainings[0].data.n_validation
     epochs = [training.epochs for training in part.trainings]
     return an_epoch * (max(epochs) if part.devices else sum(epochs))
 

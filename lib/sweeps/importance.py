@@ -69,13 +69,15 @@ def settled(frame: pd.DataFrame) -> pd.DataFrame:
         frame: A row for each setting, with `accuracy` (0 to 1, missing while unknown) and `diverged`.
 
     Returns:
-        A copy of the rows that diverged or have an accuracy. `error` is at least 1e-4, and 0.9, that of chance, for
+        A copy of the rows that diverged or have an accuracy. `stuck` says which of the latter did not learn, by the
+        column `chance` where there is one. `error` is at least 1e-4, and 0.9, that of chance, for
         what diverged or did not learn.
     """
     known = frame.loc[frame["diverged"].astype(bool) | frame[ACCURACY].notna()].copy()
     known["diverged"] = known["diverged"].astype(bool)
     accuracy = known[ACCURACY].astype(float)
-    known["error"] = np.where(known["diverged"] | (accuracy <= CHANCE_ACCURACY), 0.9, np.maximum(1 - accuracy, 1e-4))
+    known["stuck"] = ~known["diverged"] & (accuracy <= known.get("chance", CHANCE_ACCURACY))
+    known["error"] = np.where(known["diverged"] | known["stuck"], 0.9, np.maximum(1 - accuracy, 1e-4))
     return known
 
 

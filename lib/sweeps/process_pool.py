@@ -21,7 +21,8 @@ from lib.backends.environments import HERE
 from lib.backends.fingerprint import source_digest
 from lib.backends.known_answer import WrongNumbers, verify
 from lib.backends.registry import Runtime, environment_of, load_train, versions
-from lib.data.mnist import Data, load
+from lib.data.mnist import Data, DataError, load
+from lib.data.own import prepared
 from lib.hardware.cores import usable_cores
 from lib.spec import Training
 from lib.storage.records import Curve
@@ -130,6 +131,21 @@ def _data() -> Data:
     return load()
 
 
+def _data_of(task: PoolTask) -> Data:
+    """What the task's trainings are on.
+
+    Raises:
+        OtherVersions: This worker does not have the data that somebody brought to another machine.
+    """
+    which = task.trainings[0].data
+    try:
+        return prepared.load(which.digest) if which.digest else _data()
+    except DataError as error:
+        raise OtherVersions(
+            f"worker {name_of_process()}: {error} there, or train on this machine (strategy sequential)"
+        ) from error
+
+
 def name_of_process() -> str:
     """Host and process id, as an error names a worker."""
     return f"{platform.node()}, process {os.getpid()}"
@@ -146,13 +162,13 @@ def perform(task: PoolTask) -> Outcome:
         Exception: Whatever the backend raises.
     """
     refuse_if_other(task.expected, task.runtime)
-    data = _data()
+    data = _data_of(task)
     if task.expected.data_digest and data.digest != task.expected.data_digest:
         raise OtherVersions(
             f"worker {name_of_process()} has other training images than this program (digest {data.digest[:8]},"
             f" expected {task.expected.data_digest[:8]}); set MNIST_NPZ there to the same file"
         )
-    refuse_if_wrong(task.runtime, data, task.stacked)
+    refuse_if_wrong(task.runtime, stacked=task.stacked)
     if task.probe_s:
         return Outcome((), (), name_of_process(), _probe(task, data))
     collected = [Collected() for _ in task.trainings]

@@ -174,7 +174,7 @@ def search_frame(found: Mapping[Training, Curve]) -> pd.DataFrame:
     """A row for each finished setting: its four numbers, epochs, validation accuracy, whether it diverged, and seconds.
 
     Columns: `line` (from 0, in the order of `found`), those of `DIMENSIONS`, `epochs` (as many as were trained),
-    `accuracy`, `diverged`, `train_s`.
+    `accuracy`, `diverged`, `train_s`, and `chance`, the accuracy up to which a network did not learn.
     """
     rows = []
     for training, curve in found.items():
@@ -190,9 +190,10 @@ def search_frame(found: Mapping[Training, Curve]) -> pd.DataFrame:
                 "accuracy": last.validation_accuracy,
                 "diverged": last.diverged_step is not None,
                 "train_s": sum(epoch.train_s for epoch in curve.epochs),
+                "chance": training.data.chance,
             }
         )
-    columns = ["line", *DIMENSIONS, "epochs", "accuracy", "diverged", "train_s"]
+    columns = ["line", *DIMENSIONS, "epochs", "accuracy", "diverged", "train_s", "chance"]
     return pd.DataFrame(rows, columns=columns)
 
 

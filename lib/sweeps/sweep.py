@@ -113,7 +113,10 @@ def updates(
     """
     if not items:
         raise ValueError("sweep: expected at least one training, got none; add some")
-    facts = yield from engine.data_facts(cancel)
+    which, *others = {item.training.data: None for item in items}
+    if others:
+        raise ValueError("sweep: expected trainings on one data set, got several; make a sweep for each")
+    facts = yield from engine.data_facts(cancel, which)
     if facts is None:
         return
     yield Ready(facts)

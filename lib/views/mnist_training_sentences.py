@@ -6,7 +6,7 @@ from lib.experiments.mnist_training import Experiment
 from lib.experiments.published import EXPERIMENT_S
 from lib.experiments.results import Line, Results
 from lib.formatting import listed, percent, seconds
-from lib.spec import CHANCE_ACCURACY, MAX_RATE
+from lib.spec import MAX_RATE, MNIST
 from lib.workers.notes import State
 
 
@@ -32,7 +32,9 @@ def sentence(experiment: Experiment, results: Results, target: float = 0.95) -> 
 
 def _tell_rates(done: list[tuple[str, Line]], _target: float) -> str:
     learnt = [
-        (label, line) for label, line in done if line.diverged_step is None and (line.accuracy or 0) > CHANCE_ACCURACY
+        (label, line)
+        for label, line in done
+        if line.diverged_step is None and (line.accuracy or 0) > line.item.training.data.chance
     ]
     parts, best = [], None
     if learnt:
@@ -45,8 +47,9 @@ def _tell_rates(done: list[tuple[str, Line]], _target: float) -> str:
     for label, line in done:
         if line.diverged_step is not None:
             parts.append(f"{label} diverged: its loss was no longer a number in step {line.diverged_step:,}.")
-        elif (line.accuracy or 0) <= CHANCE_ACCURACY:
-            parts.append(f"{label} did not learn: {percent(line.accuracy or 0)}, and guessing gives 10\u202f%.")
+        elif (line.accuracy or 0) <= (data := line.item.training.data).chance:
+            blind = "guessing gives 10\u202f%" if data == MNIST else "always saying the most common class gives no less"
+            parts.append(f"{label} did not learn: {percent(line.accuracy or 0)}, and {blind}.")
     if best is not None and done[-1][1] is best and best.item.training.learning_rate < MAX_RATE:
         parts.append("The best is at the upper end: try larger rates.")
     return " ".join(parts)

@@ -13,7 +13,6 @@ import pandas as pd
 
 from lib.formatting import listed, percent
 from lib.once import once
-from lib.spec import CHANCE_ACCURACY
 from lib.sweeps.importance import (
     ACCURACY,
     EXPLAINS,
@@ -358,7 +357,7 @@ def search_sentence(frame: pd.DataFrame, dimensions: Sequence[Dimension], found:
     known = settled(frame)
     if known.empty:
         return ""
-    learnt = known[~known["diverged"] & (known[ACCURACY] > CHANCE_ACCURACY)]
+    learnt = known[~known["diverged"] & ~known["stuck"]]
     parts = [f"None of {len(known):,} learnt"]
     if len(learnt):
         best = learnt.sort_values(ACCURACY).to_dict("records")[-1]

@@ -21,9 +21,10 @@ from typing import Any
 from lib.backends.environment_variables import complete_environment
 from lib.backends.fingerprint import source_digest
 from lib.backends.registry import BACKENDS, Runtime, environment_of
-from lib.data.mnist import Facts, recognised
+from lib.data.mnist import DataError, Facts, recognised
+from lib.data.own import prepared
 from lib.profiling.request import Examination
-from lib.spec import Training
+from lib.spec import MNIST, DataSet, Training
 from lib.timing.disturbance import Watch
 from lib.workers.cancel import Cancel
 from lib.workers.flights import Flights
@@ -57,6 +58,13 @@ START_LIMIT_S = 360.0  # a first download of the data is part of it
 HUNG_S = 10.0  # a busy worker that sends nothing and hardly computes for so long has hung
 LOOK_S = 1.0  # from its last message to the first look at its processor time
 HUNG_CPU_S = 0.1  # … less than so much processor time: its idle threads look whether the parent is still there
+
+
+def _facts_of_own(which: DataSet) -> Facts:
+    try:
+        return prepared.known(which.digest).facts
+    except DataError as error:
+        raise TrainingFailed(str(error)) from error
 
 
 class _DiedIdle(Exception):
@@ -200,8 +208,10 @@ class Engine:
         with self._guard:
             _close_all(self._workers)
 
-    def data_facts(self, cancel: Cancel) -> Generator[Message, None, Facts | None]:
-        """Which data the workers have: known from before, or from a ready worker, else from the default runtime's.
+    def data_facts(self, cancel: Cancel, which: DataSet = MNIST) -> Generator[Message, None, Facts | None]:
+        """Which data these are.
+
+        Of MNIST, what the workers have: known from before, or from a ready worker, else from the default runtime's.
 
         Yields:
             `Starting` where a worker has to start.
@@ -210,9 +220,11 @@ class Engine:
             Facts of the data; None if cancelled.
 
         Raises:
-            TrainingFailed: The worker cannot start.
+            TrainingFailed: The worker cannot start, or data that somebody brought are no longer there.
             WorkerDied: It ended before it was ready.
         """
+        if which.digest:
+            return _facts_of_own(which)
         if (known := self.known_facts()) is not None:
             return known
         worker = self._worker(Runtime())
@@ -326,7 +338,8 @@ class Engine:
                     worker, lambda: cancel.is_set() or self._queue.must_give_way(ticket, quantum_s=0)
                 )
                 if worker.about is not None and not cancel.is_set():
-                    yield Ready(worker.about.data, worker.about.card)
+                    facts = _facts_of_own(job.data) if job.data.digest else worker.about.data
+                    yield Ready(facts, worker.about.card)
                     resume = worker is started_on
                     started_on = worker
                     try:

@@ -14,7 +14,7 @@ from lib.backends.devices import CardFacts
 from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
 from lib.profiling.request import Examination
-from lib.spec import Training
+from lib.spec import MNIST, DataSet, Training
 from lib.timing.measurement import Measurement
 from lib.workers.machine_lock import Holder
 
@@ -60,6 +60,11 @@ class Job:
     trainings: tuple[Training, ...]
     how: How = field(default_factory=How)
     examination: Examination | None = None  # something to measure instead of training
+
+    @property
+    def data(self) -> DataSet:
+        """What its trainings, all on the same data, are trained on."""
+        return self.trainings[0].data if self.trainings else MNIST
 
 
 class Wish(Enum):

@@ -21,6 +21,7 @@ from lib.backends.known_answer import WrongNumbers, verify
 from lib.backends.registry import BACKENDS, Runtime, load_train, versions
 from lib.data import mnist as data_module
 from lib.data.mnist import Data, DataError
+from lib.data.own import prepared
 from lib.hardware.standard_error import kept_away
 from lib.profiling.request import NotMeasured
 from lib.spec import Training
@@ -164,7 +165,7 @@ def _advance(job_id: int, contents: Iterator, control: _Control, connection: Con
             connection.send(Answer(job_id, content))
             if isinstance(content, End):
                 return content is not End.PAUSED
-    except (CannotTrain, WrongNumbers, NotMeasured) as error:
+    except (CannotTrain, DataError, WrongNumbers, NotMeasured) as error:
         connection.send(Answer(job_id, Failed(str(error))))
     except Exception as error:  # any library's: the page gets a sentence, the terminal the traceback
         if not isinstance(error, MemoryError):
@@ -229,6 +230,7 @@ def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
     how = job.how
     backend, device = job.runtime.backend, job.runtime.device
     verify(job.runtime, data, stacked=bool(how.devices))
+    data = prepared.load(job.data.digest) if job.data.digest else data
     if how.devices:
         from lib.backends.stacked.train import train_stack  # JAX only
 

@@ -12,9 +12,10 @@ import pytest
 from lib.backends import reference
 from lib.backends.base import Epoch, FirstCall, Steps
 from lib.backends.registry import BACKENDS, load_train
+from lib.data.mnist import Data
 from lib.hardware.webgpu import SOFTWARE
-from lib.spec import Network, Training
-from tests.conftest import where_installed
+from lib.spec import DataSet, Network, Training
+from tests.conftest import draw_patterns, where_installed
 from tests.cupy_stand_in import in_cupys_place
 from tests.software_adapter import needs_software_adapter
 
@@ -79,6 +80,41 @@ def test_an_epoch_agrees_between_backends(key, small_data):
     np.testing.assert_allclose(losses_of(events), losses_of(others), rtol=2e-3, atol=2e-4)
     assert events[-1].validation_accuracy == pytest.approx(others[-1].validation_accuracy, abs=0.01)
     assert events[-1].validation_loss == pytest.approx(others[-1].validation_loss, rel=1e-3)
+
+
+ODD = DataSet("odd", n_train=61, n_validation=2_003, chance=0.5)  # validated in two slices of unequal length
+
+
+def odd_data(n_inputs: int, n_classes: int) -> Data:
+    rng = np.random.default_rng(3)
+    patterns = rng.random((n_classes, n_inputs), np.float32)
+    parts = (draw_patterns(rng, patterns, n) for n in (ODD.n_train, ODD.n_validation, 11))
+    return Data(*(array for part in parts for array in part), source="test", digest=f"odd {n_inputs} {n_classes}")
+
+
+@pytest.mark.parametrize("hidden", [(), (4,), (6, 3)], ids=lambda hidden: Network(hidden).label)
+@pytest.mark.parametrize("batch_size", [1, 7])
+@pytest.mark.parametrize("key", IN_PROCESS)
+def test_data_of_other_shapes_agree_with_float64(key, batch_size, hidden):
+    training = Training(Network(hidden, n_inputs=5, n_classes=3), 0.1, batch_size, epochs=1, data=ODD)
+    data = odd_data(5, 3)
+    events = list(train_of(key)(training, data))
+    expected, parameters = reference.train(training, data, training.steps_per_epoch())
+    np.testing.assert_allclose(losses_of(events), expected, atol=1e-5)
+    for (weights, biases), (weights_64, biases_64) in zip(events[-1].parameters(), parameters, strict=True):
+        np.testing.assert_allclose(weights, weights_64, atol=1e-5)
+        np.testing.assert_allclose(biases, biases_64, atol=1e-5)
+    loss, _ = reference.loss_and_gradients(parameters, data.x_validation, data.y_validation)
+    assert events[-1].validation_loss == pytest.approx(loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("key", IN_PROCESS)
+def test_a_hundred_classes_agree_with_float64(key):
+    training = Training(Network((9,), n_inputs=40, n_classes=100), 0.1, 30, epochs=1, data=ODD)
+    data = odd_data(40, 100)
+    events = list(train_of(key)(training, data))
+    expected, _ = reference.train(training, data, 2)
+    np.testing.assert_allclose(losses_of(events), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("key", IN_PROCESS)

@@ -15,9 +15,10 @@ from lib.backends import with_jax
 from lib.backends.base import Epoch, FirstCall, Steps
 from lib.backends.stacked import train as train_module
 from lib.backends.stacked.train import train_stack
-from lib.spec import Network, Training
+from lib.data.mnist import Data
+from lib.spec import DataSet, Network, Training
 from tests.backends.test_reference import at_a_kink
-from tests.conftest import ROOT
+from tests.conftest import ROOT, draw_patterns
 
 hidden_layers = st.lists(st.integers(1, 12), max_size=3).map(tuple)
 TOLERANCE = 2e-5  # float32 sums in another order; the twenty steps of an epoch of the small data
@@ -198,3 +199,16 @@ def test_two_processes_of_a_job_are_the_same_as_one(small_data):
     for index in range(len(DIVIDED)):
         if np.isfinite(losses[index]).all():
             np.testing.assert_allclose(first[str(index)][0], losses[index], atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_stacks_train_data_of_other_shapes_as_each_alone():
+    rng = np.random.default_rng(3)
+    parts = [draw_patterns(rng, rng.random((3, 5), np.float32), n) for n in (61, 2_003, 5)]
+    data = Data(*(array for part in parts for array in part), source="test", digest="odd stack")
+    which = DataSet("odd", 61, 2_003, 0.5)
+    networks = [Network(hidden, 5, 3) for hidden in [(), (4,), (9, 4)]]
+    for batch_size in (1, 7):
+        trainings = [Training(network, 0.1, batch_size, 2, data=which) for network in networks]
+        losses, epochs, last = trained(trainings, data)
+        for index, training in enumerate(trainings):
+            assert_same(training, data, losses[index], epochs[index], last[index])

@@ -15,6 +15,7 @@ from lib.experiments.parallel_sweeps import Method, compare
 from lib.experiments.peak_rates import measure_ceilings
 from lib.pages.backend_race import Plan
 from lib.profiling.request import Examination
+from lib.spec import MNIST
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
@@ -37,7 +38,7 @@ class Losing(Engine):
         super().__init__()
         self.failing, self.asked = {LOST: CardLost(WHY)} if failing is None else failing, []
 
-    def data_facts(self, cancel):
+    def data_facts(self, cancel, which=MNIST):
         yield from ()
         return Facts("MNIST", "digest")
 

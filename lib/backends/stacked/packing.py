@@ -30,40 +30,43 @@ class Shape:
 
     widths: tuple[int, ...]  # of each hidden layer
     exits: tuple[int, ...]  # after how many hidden layers some network ends
+    n_inputs: int = N_PIXELS
+    n_classes: int = N_CLASSES
 
     @classmethod
     def of(cls, networks: Sequence[Network]) -> "Shape":
-        """The smallest shape that holds all of them.
+        """The smallest shape that holds all of them, which are for the same data.
 
         >>> Shape.of([Network((128,)), Network((64, 32))])
-        Shape(widths=(128, 32), exits=(1, 2))
+        Shape(widths=(128, 32), exits=(1, 2), n_inputs=784, n_classes=10)
         """
         depth = max(len(network.hidden) for network in networks)
         widths = tuple(max(network.hidden[d] for network in networks if len(network.hidden) > d) for d in range(depth))
-        return cls(widths, tuple(sorted({len(network.hidden) for network in networks})))
+        exits = tuple(sorted({len(network.hidden) for network in networks}))
+        return cls(widths, exits, networks[0].n_inputs, networks[0].n_classes)
 
     @property
     def inputs(self) -> tuple[int, ...]:
         """Widths of the inputs of each hidden layer, and of each possible exit."""
-        return (N_PIXELS, *self.widths)
+        return (self.n_inputs, *self.widths)
 
     @property
     def n_parameters(self) -> int:
         """Parameters of one place, padding included."""
         hidden = sum(inputs * width + width for inputs, width in zip(self.inputs, self.widths, strict=False))
-        return hidden + N_CLASSES + N_CLASSES * sum(self.inputs[depth] for depth in self.exits)
+        return hidden + self.n_classes * (1 + sum(self.inputs[depth] for depth in self.exits))
 
     @property
     def step_flops(self) -> int:
         """Floating-point operations per image of a step in one place, counted like `Network.step_flops`."""
-        first = N_PIXELS * (self.widths[0] if self.widths else 0) + (N_PIXELS * N_CLASSES if 0 in self.exits else 0)
+        first = self.n_inputs * ((self.widths[0] if self.widths else 0) + (self.n_classes if 0 in self.exits else 0))
         inner = sum(inputs * width for inputs, width in pairwise(self.widths))
-        outputs = N_CLASSES * sum(self.inputs[depth] for depth in self.exits if depth)
+        outputs = self.n_classes * sum(self.inputs[depth] for depth in self.exits if depth)
         return 2 * (2 * first + 3 * (inner + outputs))
 
     def place_bytes(self, batch_size: int) -> int:
         """Memory of one network: three copies of its parameters (values, gradients, host copy), and activations."""
-        activations = ACTIVATION_COPIES * batch_size * (sum(self.widths) + N_CLASSES * len(self.exits))
+        activations = ACTIVATION_COPIES * batch_size * (sum(self.widths) + self.n_classes * len(self.exits))
         return 4 * (3 * self.n_parameters + activations)
 
 

@@ -3,10 +3,10 @@
 How the networks are laid out is explained in `lib.backends.stacked.packing`.
 
 **Layout.** Activations have features first and images last, (columns, width, batch). The first layers of all networks
-that read the same images are then one product of (columns × width, 784) by (784, batch), the other layers are products
-batched over networks, and nothing is transposed in between. On two cores this runs at 1.1 times (batch size 4,096) to
-2.3 times (batch size 1) the speed of one network after another; a plain `jax.vmap` of the single step reaches 0.4 to
-1.2 times (784→128→10, 4 to 16 networks).
+that read the same images are then one product of (columns × width, inputs) by (inputs, batch), the other layers are
+products batched over networks, and nothing is transposed in between. On two cores this runs at 1.1 times (batch size
+4,096) to 2.3 times (batch size 1) the speed of one network after another; a plain `jax.vmap` of the single step reaches
+0.4 to 1.2 times (784→128→10, 4 to 16 networks).
 """
 
 from collections.abc import Callable
@@ -19,8 +19,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lib.backends.stacked.packing import Grid, Shape
-from lib.backends.with_jax import BLOCK, in_blocks
-from lib.spec import N_CLASSES, N_PIXELS
+from lib.backends.with_jax import BLOCK, in_blocks, summed
 
 AXIS = "models"
 SLICE_BYTES = 32 * 2**20  # of one layer's activations while evaluating
@@ -38,13 +37,13 @@ def zeros(shape: Shape, rows: int, columns: int) -> Weights:
     return {
         "weights": [empty(width, inputs) for width, inputs in zip(shape.widths, shape.inputs, strict=False)],
         "biases": [empty(width) for width in shape.widths],
-        "exits": [empty(N_CLASSES, shape.inputs[depth]) for depth in shape.exits],
-        "last": [empty(N_CLASSES)],
+        "exits": [empty(shape.n_classes, shape.inputs[depth]) for depth in shape.exits],
+        "last": [empty(shape.n_classes)],
     }
 
 
 def _logits(shape: Shape, parameters: Weights, x):
-    """Forward pass of the networks of one row: images (batch, 784) → (columns, 10, batch)."""
+    """Forward pass of the networks of one row: images (batch, inputs) → (columns, classes, batch)."""
     (last,) = parameters["last"]
     logits, activations = last[:, :, None], x
     for depth in range(len(shape.widths) + 1):
@@ -59,7 +58,7 @@ def _logits(shape: Shape, parameters: Weights, x):
 def _times(weights, activations):
     """Product of (columns, outputs, inputs) and activations → (columns, outputs, batch).
 
-    Activations are (columns, inputs, batch), or the images (batch, 784), which all columns read.
+    Activations are (columns, inputs, batch), or the images (batch, inputs), which all columns read.
     """
     if activations.ndim == 3:
         return jax.lax.dot_general(weights, activations, (((2,), (1,)), ((0,), (0,))))
@@ -70,8 +69,8 @@ def _times(weights, activations):
 
 
 def _cross_entropy(logits, y):
-    """(columns, 10, batch), (batch,) → (columns, batch)."""
-    is_right = y[None, :] == jnp.arange(N_CLASSES)[:, None]  # (10, batch)
+    """(columns, classes, batch), (batch,) → (columns, batch)."""
+    is_right = y[None, :] == jnp.arange(logits.shape[1])[:, None]  # (classes, batch)
     return jax.nn.logsumexp(logits, axis=1) - jnp.sum(jnp.where(is_right, logits, 0), axis=1)
 
 
@@ -146,7 +145,7 @@ def _run_steps(shape: Shape, batch_size: int, block: int, parameters, losses, ma
     TRACES["steps"] += 1
 
     def of_row(parameters, masks, start, rates, x, y):
-        images = jax.lax.dynamic_slice(x, (start, 0), (batch_size, N_PIXELS))
+        images = jax.lax.dynamic_slice(x, (start, 0), (batch_size, shape.n_inputs))
         labels = jax.lax.dynamic_slice(y, (start,), (batch_size,))
         return _step_of_row(shape, parameters, masks, images, labels, rates)
 
@@ -164,28 +163,15 @@ def _evaluate(shape: Shape, parameters, x, y):
     """Mean loss and accuracy of each network, (rows, columns), in slices of images so that activations stay small."""
     TRACES["evaluate"] += 1
     rows, columns = parameters["last"][0].shape[:2]
-    image_bytes = 4 * rows * columns * max((*shape.widths, N_CLASSES))
-    n_slices = slices(len(x), SLICE_BYTES // image_bytes)
+    image_bytes = 4 * rows * columns * max((*shape.widths, shape.n_classes))
 
     def of_row(parameters, images, labels):
         logits = _logits(shape, parameters, images)
         right = jnp.argmax(logits, axis=1) == labels[None, :]
         return jnp.sum(_cross_entropy(logits, labels), axis=1), jnp.sum(right, axis=1)
 
-    losses, right = jax.lax.map(
-        lambda part: _rowwise(of_row, n_shared=2)(parameters, *part),
-        (x.reshape(n_slices, -1, N_PIXELS), y.reshape(n_slices, -1)),
-    )
-    return jnp.sum(losses, axis=0) / len(x), jnp.sum(right, axis=0) / len(x)
-
-
-def slices(n: int, at_most: int) -> int:
-    """The smallest number of equal parts, none above `at_most` (but at least 1), that `n` can be divided into.
-
-    >>> slices(12000, 5000), slices(12000, 100000), slices(7, 0)
-    (3, 1, 7)
-    """
-    return next(parts for parts in range(1, n + 1) if n % parts == 0 and n // parts <= max(at_most, 1))
+    losses, right = summed(partial(_rowwise(of_row, n_shared=2), parameters), x, y, SLICE_BYTES // image_bytes)
+    return losses / len(x), right / len(x)
 
 
 def masks_of(shape: Shape, grid: Grid, depths: list[int]) -> list[np.ndarray]:

@@ -1,10 +1,10 @@
 // What begins and ends a step.
 
-// Copies the images of the batch that is due, (rows, 784), to the operation's result.
+// Copies the images of the batch that is due, (rows, columns), to the operation's result.
 fn take_batch(operation: Operation, group: u32, groups: u32, lane: u32) {
-  let first = first_image() * N_PIXELS;
+  let first = first_image() * operation.columns;
   let low = arrayLength(&images_low);
-  for (var place = group * LANES + lane; place < operation.rows * N_PIXELS; place += groups * LANES) {
+  for (var place = group * LANES + lane; place < operation.rows * operation.columns; place += groups * LANES) {
     let pixel = first + place;
     if pixel < low {
       memory[operation.result + place] = images_low[pixel];

@@ -7,8 +7,8 @@ workgroups it is given, and also the kernel that goes through the whole list by 
 Whoever executes a program (`execution.py` does so in Python):
 
 1. makes the buffers of group 0, in the order of `buffers`: `memory` of `memory_bytes`; the images in two halves of
-   float32, (images, 784), and their labels as uint32; `schedule`, uint32, with 0 and the first image of each batch; and
-   `results`, two float32 a step. The device counts the steps in `schedule[0]`.
+   float32, (images, inputs), and their labels as uint32; `schedule`, uint32, with 0 and the first image of each batch;
+   and   `results`, two float32 a step. The device counts the steps in `schedule[0]`.
 2. fills the regions `rate` and `layer 1`, … (weights, and the biases as their last row) with the training's state.
 3. puts the `words` of all operations into one buffer, each `OPERATION_BYTES` after the last. In group 1 a kernel of
    `sources["dispatched"]` is bound to its operation's words, by a dynamic offset; the kernel `steps` of
@@ -24,7 +24,7 @@ from functools import cache
 from math import prod
 from pathlib import Path
 
-from lib.spec import N_CLASSES, N_PIXELS, Network
+from lib.spec import Network
 
 HERE = Path(__file__).parent
 # Threads of a workgroup, which every adapter has; rows and columns of the result that one computes at once; how much of
@@ -128,11 +128,11 @@ def _turns(operation: Operation) -> int:
     field = dict(zip(FIELDS, operation.words, strict=True))
     rows, columns, inner = (field[name] for name in ("rows", "columns", "inner"))
     if operation.kernel in ("product", "product_and_loss"):
-        of_loss = 4 * N_CLASSES if operation.kernel == "product_and_loss" else 0
+        of_loss = 4 * columns if operation.kernel == "product_and_loss" else 0
         return _tiles(rows, columns) * (8 * -(-inner // DEPTH) + of_loss + 4)
     if operation.kernel in ("batch", "elements"):
         return -(-rows * columns // LANES) + 1
-    return 4 * N_CLASSES * -(-rows // LANES) + 10
+    return (4 * columns if operation.kernel == "loss" else 1) * -(-rows // LANES) + 10
 
 
 class _Builder:
@@ -240,9 +240,10 @@ def _regions(build: _Builder, network: Network, batch_size: int) -> None:
 
 def _forward(build: _Builder, network: Network, batch_size: int, fused: bool) -> None:
     """Batch, layers and loss."""
-    pixels = -(-batch_size * N_PIXELS // LANES)
-    build.operation("batch of images", "batch", pixels, rows=batch_size, columns=N_PIXELS, result="values 0")
+    pixels = -(-batch_size * network.n_inputs // LANES)
+    build.operation("batch of images", "batch", pixels, rows=batch_size, columns=network.n_inputs, result="values 0")
     last = len(network.shapes)
+    in_one_tile = network.n_classes <= TILE  # all logits of an image, which the loss needs
     of_loss: dict[str, int | str] = {"gradient": f"delta {last}", "losses": "losses"}
     for layer, (inputs, outputs) in enumerate(network.shapes, 1):
         weights, result = build.regions[f"layer {layer}"].first, f"values {layer}"
@@ -264,14 +265,15 @@ def _forward(build: _Builder, network: Network, batch_size: int, fused: bool) ->
         if not fused:
             build.operation(f"{where}: product", "product", groups, **factors, ending=STORE)
             build.elements(f"{where}: biases{' and ReLU' if layer < last else ''}", result, ending, **biases)
-        elif layer < last:
-            build.operation(f"{where}: product, biases and ReLU", "product", groups, **factors | biases, ending=ending)
+        elif layer < last or not in_one_tile:
+            what = f"{where}: product, biases{' and ReLU' if layer < last else ''}"
+            build.operation(what, "product", groups, **factors | biases, ending=ending)
         else:
             of_both = factors | biases | of_loss
             build.operation(f"{where}: product, biases and loss", "product_and_loss", groups, **of_both, ending=ending)
-    if not fused:
-        groups = -(-batch_size // LANES)
-        build.operation("loss", "loss", groups, rows=batch_size, columns=N_CLASSES, result=f"values {last}", **of_loss)
+    if not (fused and in_one_tile):
+        groups, columns = -(-batch_size // LANES), network.n_classes
+        build.operation("loss", "loss", groups, rows=batch_size, columns=columns, result=f"values {last}", **of_loss)
 
 
 def _backward(build: _Builder, network: Network, batch_size: int, layer: int, fused: bool) -> None:

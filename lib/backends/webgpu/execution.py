@@ -12,9 +12,8 @@ import numpy as np
 import wgpu
 
 from lib.backends.base import CannotTrain, Parameters
-from lib.backends.webgpu.description import BUFFERS, OPERATION_BYTES, SOFTWARE_TURNS, Program, sources, turns
+from lib.backends.webgpu.description import BUFFERS, NOTHING, OPERATION_BYTES, SOFTWARE_TURNS, Program, sources, turns
 from lib.hardware.webgpu import SOFTWARE, open_adapter
-from lib.spec import N_CLASSES, N_PIXELS
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
 _CLOCK = "timestamp-query"
@@ -160,16 +159,16 @@ class Images:
 
     @classmethod
     def upload(cls, gpu: Gpu, x: np.ndarray, y: np.ndarray, multiple: int = 1) -> "Images":
-        """Images (n, 784) in float32 and labels (n,), filled up to a multiple of so many."""
+        """Images (n, inputs) in float32 and labels (n,), filled up to a multiple of so many."""
         padding = -len(x) % multiple
-        labels = np.concatenate([y.astype(np.uint32), np.full(padding, N_CLASSES, np.uint32)])
+        labels = np.concatenate([y.astype(np.uint32), np.full(padding, NOTHING, np.uint32)])
         half = (len(x) + 1) // 2
-        high = np.concatenate([x[half:], np.zeros((padding, N_PIXELS), np.float32)]) if padding else x[half:]
+        high = np.concatenate([x[half:], np.zeros((padding, x.shape[1]), np.float32)]) if padding else x[half:]
         what = f"Half of the {len(x):,} images"
         return cls(gpu.buffer(x[:half], what), gpu.buffer(high, what), gpu.buffer(labels, "The labels"), len(x))
 
     def write(self, gpu: Gpu, x: np.ndarray, y: np.ndarray) -> None:
-        """Replace all of them by as many others: images (n, 784) in float32 and labels (n,)."""
+        """Replace all of them by as many others: images (n, inputs) in float32 and labels (n,)."""
         half = (self.n + 1) // 2
         for buffer, contents in ((self.low, x[:half]), (self.high, x[half:]), (self.labels, y.astype(np.uint32))):
             if contents.nbytes:

@@ -3,7 +3,6 @@
 // Everything that a step computes with lies in one buffer of float32, `memory`; an operation is told where in it its
 // matrices begin, counted in numbers. A matrix lies row by row. A layer's biases are the row after its weights.
 
-const N_PIXELS = 784u;
 const LANES = 256u;            // threads of a workgroup
 const NOTHING = 0xffffffffu;   // in place of a position: there is no such matrix, or no such row
 
@@ -29,7 +28,7 @@ struct Operation {
 }
 
 @group(0) @binding(0) var<storage, read_write> memory: array<f32>;
-// Pixels, (images, 784), in two halves: one buffer would be larger than many adapters allow.
+// Pixels, (images, inputs), in two halves: one buffer would be larger than many adapters allow.
 @group(0) @binding(1) var<storage, read> images_low: array<f32>;
 @group(0) @binding(2) var<storage, read> images_high: array<f32>;
 @group(0) @binding(3) var<storage, read> labels: array<u32>;

@@ -3,17 +3,14 @@
 Its format is told by its content, never by its name.
 """
 
-import resource
 from collections.abc import Callable
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from lib.hardware.little_memory import MAX_MEMORY_BYTES, answer
 from lib.profiling.traces import chrome, nsight_csv, nsight_sqlite, xplane
 from lib.profiling.traces.form import FORMAT, Refused, Trace, parsed
 
-MAX_MEMORY_BYTES = 2 << 30
-MAX_CPU_S = 120
 MAX_SAVED_BYTES = 16 << 20  # of a trace that the page itself saved
 HEAD = 4096  # bytes by which a format is told
 
@@ -90,21 +87,10 @@ def read(path: Path, title: str) -> Trace:
 def main(connection: Connection, ahead: str) -> None:
     """The reader's process: for each (path, title) that comes, send a `Trace`, or a sentence why there is none.
 
-    It gives itself little memory and time first, and ends when the other end does.
-
     Args:
         connection: To the other end.
         ahead: Not empty where the library that reads an XSpace is to be imported before the first file comes.
     """
     if ahead:
         import jax.profiler  # noqa: F401
-    for what, limit in ((resource.RLIMIT_DATA, MAX_MEMORY_BYTES), (resource.RLIMIT_CPU, MAX_CPU_S)):
-        with suppress(ValueError, OSError):  # a lower limit is set already
-            resource.setrlimit(what, (limit, limit))
-    with suppress(EOFError, OSError):
-        while True:
-            path, title = connection.recv()
-            try:
-                connection.send(read(Path(path), title))
-            except Refused as why:
-                connection.send(str(why))
+    answer(connection, read)

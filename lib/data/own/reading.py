@@ -1,0 +1,116 @@
+"""Reads what somebody brought as data to train on, in a process of its own: it may come from anybody.
+
+A format is told by content, never by name.
+"""
+
+import zipfile
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from lib.data.mnist import DataError
+from lib.data.own import images, tables
+from lib.data.own.prepared import Prepared
+from lib.data.own.rows import Rows, prepare, shortened
+from lib.hardware.little_memory import MAX_MEMORY_BYTES, answer
+
+MAX_FILE_BYTES = 256 << 20
+EXPECTED = (
+    "expected a CSV table, an .npz of NumPy, IDX files, or a ZIP archive or folder of images, a folder for each class"
+)
+_FOREIGN = (
+    (b"\x89PNG", "a single picture: put pictures into a folder for each class, and these into a ZIP archive"),
+    (b"\xff\xd8\xff", "a single picture: put pictures into a folder for each class, and these into a ZIP archive"),
+    (b"%PDF", "a PDF"),
+    (b"\x93NUMPY", "a single array (.npy): save x and y together by numpy.savez"),
+    (b"SQLite format 3", "a database"),
+    (b"<", "a page of HTML or XML"),
+    (b"{", "JSON"),
+    (b"\x80", "a pickle, which is never loaded"),
+)
+
+
+def read(files: Sequence[tuple[str, str]], built_in: str) -> Prepared:
+    """Read, check and save what was brought.
+
+    Args:
+        files: Name and path of each file; empty for a set that scikit-learn brings.
+        built_in: A key of `tables.SETS`, where there are no files.
+
+    Raises:
+        DataError: It cannot be trained on; the text is a sentence that says why.
+    """
+    try:
+        if not files:
+            return prepare(f"scikit-learn’s {built_in.replace('_', ' ')}", tables.scikit_learn(built_in))
+        found = [(name, Path(path)) for name, path in files]
+        return prepare(", ".join(name for name, _ in found), rows_of(found))
+    except ModuleNotFoundError as error:
+        raise DataError(f"{error.name} is not installed, which reads such data; run `make install`") from error
+    except OSError as error:
+        raise DataError(f"it cannot be read or saved ({error.strerror or shortened(str(error))})") from error
+    except MemoryError:
+        raise DataError(f"reading it takes more than {MAX_MEMORY_BYTES >> 30} GiB; bring fewer rows") from None
+
+
+def rows_of(files: Sequence[tuple[str, Path]]) -> Rows:
+    """The rows in these files.
+
+    Raises:
+        DataError: As `read`. OSError: A file cannot be opened.
+    """
+    for name, path in files:
+        if not path.exists():
+            raise DataError(f"there is no file “{shortened(name)}” on this machine; correct the path")
+        if path.is_file() and (n_bytes := path.stat().st_size) > MAX_FILE_BYTES:
+            raise DataError(
+                f"expected at most {MAX_FILE_BYTES >> 20} MiB, got {n_bytes / 2**20:,.0f} MiB in “{shortened(name)}”;"
+                " bring fewer rows"
+            )
+        if not path.is_file() and not path.is_dir():
+            raise DataError(f"“{shortened(name)}” is neither a file nor a folder; {EXPECTED}")
+        if path.is_file() and not path.stat().st_size:
+            raise DataError(f"“{shortened(name)}” is empty; save it again")
+    (name, path), *others = files
+    if path.is_dir() and not others:
+        return images.read_folder(path)
+    head = b"" if path.is_dir() else _head(path)
+    if others or head[:2] in (b"\0\0", b"\x1f\x8b") or _is_idx_by_name(name):
+        if any(other.is_dir() for _, other in files) or not (
+            head[:2] in (b"\0\0", b"\x1f\x8b") or _is_idx_by_name(name)
+        ):
+            raise DataError(
+                f"expected one file, or the two or four IDX files that belong together, got {len(files)} others"
+            )
+        return images.read_idx(files)
+    if head.startswith(b"PK"):
+        return tables.read_npz(path) if _holds_arrays(path) else images.read_zip(path)
+    looks = next((words for begins, words in _FOREIGN if head.lstrip().startswith(begins)), None)
+    if looks is not None:
+        raise DataError(f"“{shortened(name)}” looks like {looks}; {EXPECTED}")
+    if b"\0" in head:
+        raise DataError(f"“{shortened(name)}” is a binary file of another kind; {EXPECTED}")
+    return tables.read_csv(path)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(4096)
+
+
+def _is_idx_by_name(name: str) -> bool:
+    return name.lower().removesuffix(".gz").endswith(("-ubyte", ".idx", ".idx1", ".idx3"))
+
+
+def _holds_arrays(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except zipfile.BadZipFile as error:
+        raise DataError("expected a ZIP archive or an .npz, got a damaged one; save it again") from error
+    return bool(names) and all(name.endswith(".npy") for name in names)
+
+
+def main(connection: Connection) -> None:
+    """The reader's process: for each (files, built_in) that comes, send `Prepared`, or a sentence why there is none."""
+    answer(connection, read)

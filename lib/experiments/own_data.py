@@ -1,0 +1,130 @@
+"""Data that a reader brings to the first notebook: reading them, and whether they change what MNIST's results say."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from lib.backends.registry import versions
+from lib.data.mnist import Facts
+from lib.data.own.prepared import Prepared
+from lib.experiments.mnist_training import Experiment
+from lib.experiments.results import Results, epoch_s
+from lib.spec import MNIST, Network
+from lib.storage.records import Curve, Key
+from lib.storage.store import Store
+from lib.timing.comparison import Verdict, compared
+from lib.workers.cancel import Cancel
+from lib.workers.notes import Note
+from lib.workers.reader import Reader, Unreadable
+
+
+class NotRead(ValueError):
+    """What was brought cannot be trained on; the text says why, and what to do."""
+
+
+def bring(files: Sequence[tuple[str, bytes | Path]], built_in: str, cancel: Cancel) -> Iterator[Prepared | Note]:
+    """Read what was brought, or a set of scikit-learn's, in a process of its own, and save it ready to be trained on.
+
+    Args:
+        files: Name, and content or path, of each file.
+        built_in: Name of scikit-learn's set, where there are no files.
+        cancel: Ends the reading.
+
+    Raises:
+        NotRead: It cannot be used.
+    """
+    with tempfile.TemporaryDirectory(prefix="own-") as folder, closing(Reader("lib.data.own.reading")) as reader:
+        yield Note(f"reading {', '.join(name for name, _ in files) or built_in.replace('_', ' ')}")
+        named = []
+        for number, (name, content) in enumerate(files):
+            path = content if isinstance(content, Path) else Path(folder) / str(number)
+            if not isinstance(content, Path):
+                path.write_bytes(content)
+            named.append((name, str(path)))
+        try:
+            found = reader.ask(cancel, named, built_in)
+        except Unreadable as why:
+            raise NotRead(str(why)) from None
+        if isinstance(found, Prepared):
+            yield found
+
+
+@dataclass(frozen=True)
+class Winners:
+    """The lines of an experiment that nothing measured shows to be worse than the best; several where it is undecided.
+
+    `by` is “accuracy” or “seconds”.
+    """
+
+    by: str
+    labels: tuple[str, ...]
+
+
+def winners(experiment: Experiment, curves: Sequence[Curve], n_validation: int) -> Winners:
+    """Who wins: the quickest epochs where backends are compared, else the highest accuracy.
+
+    Times are judged by `lib.timing.comparison`. Of accuracies, those within a standard error of the best count as equal
+    to it (the one-standard-error rule: Breiman et al., Classification and Regression Trees, 1984, section 3.4.3).
+
+    Args:
+        experiment: What was trained.
+        curves: Of each line that is compared, in their order.
+        n_validation: Rows that the accuracies are of.
+    """
+    labels = [experiment.labels[index] for index in experiment.compared]
+    if experiment.name == "backend":
+        times = [epoch_s(curve.epochs) for curve in curves]
+        best = min(range(len(times)), key=lambda one: float(np.median(times[one])))
+        tied = [
+            one == best or compared(times[best], times[one], paired=False).verdict is not Verdict.FASTER
+            for one in range(len(times))
+        ]
+        return Winners("seconds", tuple(label for label, is_tied in zip(labels, tied, strict=True) if is_tied))
+    found = np.array([0.0 if _diverged(curve) else curve.epochs[-1].validation_accuracy for curve in curves])
+    top = float(found.max())
+    error = (top * (1 - top) / n_validation) ** 0.5
+    return Winners("accuracy", tuple(label for label, one in zip(labels, found, strict=True) if one >= top - error))
+
+
+def _diverged(curve: Curve) -> bool:
+    return curve.epochs[-1].diverged_step is not None
+
+
+def on_mnist(experiment: Experiment, store: Store, mnist: Facts | None) -> list[Curve] | None:
+    """What is stored for MNIST at the same settings: a curve for each line that is compared; None where one is missing.
+
+    Args:
+        experiment: On other data.
+        store: Where results are looked up; nothing is trained.
+        mnist: Which images MNIST's results are of; None while that is not known.
+    """
+    if mnist is None:
+        return None
+    found = []
+    for index in experiment.compared:
+        item = experiment.items[index]
+        training = replace(item.training, network=Network(item.training.network.hidden), data=MNIST)
+        curve = store.get(Key(training, item.runtime, mnist.digest, versions(item.runtime)))
+        if curve is None:
+            return None
+        found.append(curve)
+    return found
+
+
+def both_winners(
+    experiment: Experiment, results: Results, store: Store, mnist: Facts | None
+) -> tuple[Winners, Winners | None] | None:
+    """Who wins on the data of this experiment, and who on MNIST at the same settings, where that is stored.
+
+    None while a line is not finished.
+    """
+    curves = [results.lines[index].curve for index in experiment.compared]
+    if any(curve is None for curve in curves):
+        return None
+    own = winners(experiment, [curve for curve in curves if curve is not None], experiment.data.n_validation)
+    stored = on_mnist(experiment, store, mnist)
+    return own, winners(experiment, stored, MNIST.n_validation) if stored is not None else None

@@ -1,0 +1,30 @@
+"""A process that reads what anybody may have dropped: with little memory and time, so that it harms nobody else."""
+
+import resource
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+MAX_MEMORY_BYTES = 2 << 30
+MAX_CPU_S = 120
+
+
+def answer(connection: Connection, read: Callable[..., object]) -> None:
+    """For each question that comes, send what was read, or a sentence why nothing was.
+
+    The process gives itself little memory and time first, and returns when the other end is closed.
+
+    Args:
+        connection: To the other end; each question is the tuple of the arguments of `read`.
+        read: Raises ValueError, with a sentence, for what it refuses. It answers anything but a text.
+    """
+    for what, limit in ((resource.RLIMIT_DATA, MAX_MEMORY_BYTES), (resource.RLIMIT_CPU, MAX_CPU_S)):
+        with suppress(ValueError, OSError):  # a lower limit is set already
+            resource.setrlimit(what, (limit, limit))
+    with suppress(EOFError, OSError):
+        while True:
+            question = connection.recv()
+            try:
+                connection.send(read(*question))
+            except ValueError as why:
+                connection.send(str(why))

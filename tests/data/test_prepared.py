@@ -1,0 +1,96 @@
+"""Prepared data: what is saved comes back, by digest; the folder stays small; what is gone is said in a sentence."""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lib.cache_folder import cache_dir
+from lib.data.mnist import DataError
+from lib.data.own import prepared
+from lib.data.own.prepared import About
+from lib.spec import Training
+
+ABOUT = About("a table", 3, ("no", "yes"), 6, 2, 2, 0.5, "by a test")
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
+    prepared.load.cache_clear()
+
+
+def saved(name="a table", dtype=np.float32):
+    rng = np.random.default_rng(0)
+    x = rng.random((10, 3), np.float32) if dtype == np.float32 else rng.integers(0, 256, (10, 3), np.uint8)
+    y = np.arange(10, dtype=np.int32) % 2
+    return prepared.save(replace(ABOUT, name=name), x, y), x, y
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8], ids=["float32", "uint8"])
+def test_what_is_saved_comes_back_in_its_parts(dtype):
+    made, x, y = saved(dtype=dtype)
+    assert prepared.known(made.digest) == made
+    data = prepared.load(made.digest)
+    assert (data.source, data.digest) == ("a table", made.digest)
+    expected = x if dtype == np.float32 else x * np.float32(1 / 255)
+    np.testing.assert_array_equal(np.concatenate([data.x_train, data.x_validation, data.x_test]), expected)
+    np.testing.assert_array_equal(np.concatenate([data.y_train, data.y_validation, data.y_test]), y)
+    assert [len(data.x_train), len(data.x_validation), len(data.x_test)] == [6, 2, 2]
+    assert data.x_train.dtype == np.float32
+    assert data.y_train.dtype == np.int32
+    rows, labels, about = prepared.load_test(made.digest)
+    np.testing.assert_array_equal(rows, data.x_test)
+    np.testing.assert_array_equal(labels, data.y_test)
+    assert about == made.about
+
+
+def test_another_name_is_another_digest():
+    assert saved("one")[0].digest != saved("other")[0].digest
+    assert saved("one")[0].digest == saved("one")[0].digest
+
+
+def test_a_training_on_it_knows_its_sizes():
+    made, _, _ = saved()
+    training = Training(made.network((4,)), batch_size=6, data=made.data_set)
+    assert training.network.widths == (3, 4, 2)
+    assert training.steps_per_epoch() == 1
+    assert 0.5 < made.data_set.chance < 1
+    with pytest.raises(ValueError, match=r"batch size: expected 1 to 6 \(the number of training rows\), got 7"):
+        replace(training, batch_size=7)
+
+
+@pytest.mark.parametrize("spoil", ["remove", "cut", "exchange"])
+def test_what_is_gone_or_damaged_is_said_in_a_sentence(spoil):
+    made, _, _ = saved()
+    other, _, _ = saved("other")
+    path, another = (cache_dir() / "own-data" / f"{one.digest}.npz" for one in (made, other))
+    if spoil == "remove":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:200] if spoil == "cut" else another.read_bytes())
+    with pytest.raises(DataError, match="no longer in the cache folder; bring them again"):
+        prepared.load(made.digest)
+
+
+@pytest.mark.parametrize("digest", ["", "../results", "f" * 31, "F" * 32, "f" * 33])
+def test_a_digest_is_no_path(digest):
+    with pytest.raises(DataError, match="bring them again"):
+        prepared.known(digest)
+
+
+def test_the_oldest_go_and_what_is_used_counts_as_new(monkeypatch):
+    first, second = saved("first")[0], saved("second")[0]
+    folder = cache_dir() / "own-data"
+    for age, made in enumerate([second, first]):
+        os.utime(folder / f"{made.digest}.npz", (age, age))  # the first is newer by a second
+    os.utime(folder / f"{first.digest}.npz", (0, 0))
+    prepared.load(first.digest)
+    size = (folder / f"{first.digest}.npz").stat().st_size
+    monkeypatch.setattr(prepared, "MAX_BYTES", 2.5 * size)
+    third = saved("third")[0]
+    assert {path.stem for path in folder.iterdir()} == {first.digest, third.digest}
+    monkeypatch.setattr(prepared, "MAX_BYTES", 1)
+    last = saved("last")[0]
+    assert [path.stem for path in folder.iterdir()] == [last.digest], "the newest stays, however large"
