@@ -16,17 +16,36 @@ with app.setup(hide_code=True):
     if recognised() is None:
         shared_engine().warm(Runtime())
 
-    from lib.pages import streaming, random_search as search_page, mnist_training as page
+    from lib.pages import own_data, streaming, random_search as search_page, mnist_training as page
     from lib.pages.export_menu import ExportMenu
     from lib.storage.store import Store
     from lib.pages.widgets import DrawDigit
 
 
 @app.cell(hide_code=True)
-def title(address, get_data, get_reset, page_tools, store):
+def title(address, get_data, get_own, get_reset, page_tools, store):
     get_reset()
-    page.title(address, store, get_data(), page_tools)
+    page.title(address, store, get_data(), page_tools, get_own())
     return
+
+
+@app.cell(hide_code=True)
+def own_data_panel(address, get_reset):
+    get_reset()
+    own_panel, chosen = own_data.panel(address), own_data.Chosen()
+    return chosen, own_panel
+
+
+@app.cell(hide_code=True)
+def read_own_data(chosen, own_panel, own_stage, set_own):
+    read_at_once = own_data.read(own_stage, own_panel, chosen, set_own)
+    return (read_at_once,)
+
+
+@app.cell(hide_code=True)
+def which_data(get_own, read_at_once):
+    own = own_data.now(get_own(), read_at_once)
+    return (own,)
 
 
 @app.cell(hide_code=True)
@@ -44,12 +63,13 @@ def rate_question(address, get_reset, rate_stage):
 
 
 @app.cell(hide_code=True)
-def rate_experiment(rate_panel, rate_stage, set_best, set_data):
+def rate_experiment(own, rate_panel, rate_stage, set_best, set_data):
     streaming.show(
         rate_stage,
-        lambda: page.rate_experiment(rate_panel.value),
+        lambda: page.rate_experiment(rate_panel.value, own),
         page.controls(rate_panel),
         asked=rate_panel.value["again"],
+        after=own_data.compared_with_mnist(rate_stage, own),
         on_done=page.remember(set_best, set_data),
     )
     return
@@ -70,13 +90,14 @@ def size_question(address, get_reset, size_stage):
 
 
 @app.cell(hide_code=True)
-def size_experiment(set_best, set_data, size_panel, size_stage):
+def size_experiment(own, set_best, set_data, size_panel, size_stage):
     streaming.show(
         size_stage,
-        lambda: page.size_experiment(size_panel.value),
+        lambda: page.size_experiment(size_panel.value, own),
         page.controls(size_panel),
         asked=size_panel.value["again"],
         target=size_panel.value["target"],
+        after=own_data.compared_with_mnist(size_stage, own, page.left_out(size_panel.value, own)),
         on_done=page.remember(set_best, set_data),
     )
     return
@@ -96,12 +117,13 @@ def depth_question(address, depth_stage, get_reset):
 
 
 @app.cell(hide_code=True)
-def depth_experiment(depth_panel, depth_stage, set_best, set_data):
+def depth_experiment(own, depth_panel, depth_stage, set_best, set_data):
     streaming.show(
         depth_stage,
-        lambda: page.depth_experiment(depth_panel.value),
+        lambda: page.depth_experiment(depth_panel.value, own),
         page.controls(depth_panel),
         asked=depth_panel.value["again"],
+        after=own_data.compared_with_mnist(depth_stage, own),
         on_done=page.remember(set_best, set_data),
     )
     return
@@ -121,13 +143,13 @@ def backend_question(address, backend_stage, get_reset):
 
 
 @app.cell(hide_code=True)
-def backend_experiment(backend_panel, backend_stage, set_data):
+def backend_experiment(backend_panel, backend_stage, own, set_data):
     streaming.show(
         backend_stage,
-        lambda: page.backend_experiment(backend_panel.value),
+        lambda: page.backend_experiment(backend_panel.value, own),
         page.controls(backend_panel),
         asked=backend_panel.value["again"],
-        after=page.missing_backends,
+        after=own_data.compared_with_mnist(backend_stage, own, page.missing_backends),
         on_done=page.remember(lambda _: None, set_data),
     )
     return
@@ -148,8 +170,8 @@ def search_question(address, get_reset, search_stage):
 
 
 @app.cell(hide_code=True)
-def random_search(search_panel, search_stage):
-    search_page.show(search_stage, search_panel, page.controls(search_panel))
+def random_search(own, search_panel, search_stage):
+    search_page.show(search_stage, search_panel, page.controls(search_panel), own)
     return
 
 
@@ -185,7 +207,7 @@ def draw_a_digit():
 
 @app.cell(hide_code=True)
 def shared_state():
-    address = page.opened("mnist_training", page.settings() | search_page.settings())
+    address = page.opened("mnist_training", page.settings() | search_page.settings() | own_data.settings())
     store = Store()
     get_best, set_best = mo.state(None)
     get_reset, set_reset = mo.state(0)
@@ -193,7 +215,8 @@ def shared_state():
     rate_stage, size_stage, depth_stage, backend_stage, search_stage = (
         streaming.Stage(shared_engine(), store, address, ExportMenu()) for _ in range(5)
     )
-    inside_stage = streaming.Stage(shared_engine(), store, address)
+    inside_stage, own_stage = (streaming.Stage(shared_engine(), store, address) for _ in range(2))
+    get_own, set_own = mo.state(own_data.at_first(address))
     page_tools = page.tools(
         [rate_stage, size_stage, depth_stage, backend_stage, search_stage, inside_stage], address, set_reset
     )
@@ -203,13 +226,16 @@ def shared_state():
         depth_stage,
         get_best,
         get_data,
+        get_own,
         get_reset,
         inside_stage,
+        own_stage,
         page_tools,
         rate_stage,
         search_stage,
         set_best,
         set_data,
+        set_own,
         size_stage,
         store,
     )

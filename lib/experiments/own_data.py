@@ -13,17 +13,15 @@ from lib.data.mnist import Facts
 from lib.data.own.prepared import Prepared
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.results import Results, epoch_s
-from lib.spec import MNIST, Network
+from lib.formatting import listed
+from lib.spec import MNIST, Network, Training
 from lib.storage.records import Curve, Key
 from lib.storage.store import Store
 from lib.timing.comparison import Verdict, compared
 from lib.workers.cancel import Cancel
+from lib.workers.messages import Item, TrainingFailed
 from lib.workers.notes import Note
 from lib.workers.reader import Reader, Unreadable
-
-
-class NotRead(ValueError):
-    """What was brought cannot be trained on; the text says why, and what to do."""
 
 
 def bring(files: Sequence[tuple[str, bytes | Path]], built_in: str, cancel: Cancel) -> Iterator[Prepared | Note]:
@@ -35,10 +33,11 @@ def bring(files: Sequence[tuple[str, bytes | Path]], built_in: str, cancel: Canc
         cancel: Ends the reading.
 
     Raises:
-        NotRead: It cannot be used.
+        TrainingFailed: It cannot be trained on; the text says why.
     """
+    what = listed([name for name, _ in files]) if files else built_in.replace("_", " ")
     with tempfile.TemporaryDirectory(prefix="own-") as folder, closing(Reader("lib.data.own.reading")) as reader:
-        yield Note(f"reading {', '.join(name for name, _ in files) or built_in.replace('_', ' ')}")
+        yield Note(f"reading {what}")
         named = []
         for number, (name, content) in enumerate(files):
             path = content if isinstance(content, Path) else Path(folder) / str(number)
@@ -48,9 +47,41 @@ def bring(files: Sequence[tuple[str, bytes | Path]], built_in: str, cancel: Canc
         try:
             found = reader.ask(cancel, named, built_in)
         except Unreadable as why:
-            raise NotRead(str(why)) from None
+            raise TrainingFailed(f"{what} cannot be trained on: {why}.") from None
         if isinstance(found, Prepared):
             yield found
+
+
+def on(own: Prepared | None, training: Training) -> Training:
+    """The same training on these data; as it is where there are none.
+
+    Raises:
+        ValueError: Its batch size is larger than the data.
+    """
+    if own is None:
+        return training
+    return replace(training, network=own.network(training.network.hidden), data=own.data_set)
+
+
+def experiment_on(own: Prepared | None, experiment: Experiment) -> Experiment:
+    """The same experiment on these data; as it is where there are none. Raises as `on`."""
+    items = tuple(Item(on(own, item.training), item.runtime) for item in experiment.items)
+    return replace(experiment, items=items)
+
+
+def that_fit(own: Prepared | None, batch_sizes: Sequence[int]) -> tuple[int, ...]:
+    """The batch sizes for which these data have enough rows.
+
+    Raises:
+        ValueError: None of them fits.
+    """
+    most = MNIST.n_train if own is None else own.about.n_train
+    if batch_sizes and min(batch_sizes) > most:
+        raise ValueError(
+            f"batch sizes: expected one of at most {most:,} (the number of training rows), got only larger ones; choose"
+            " a smaller one"
+        )
+    return tuple(size for size in batch_sizes if size <= most)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,8 @@ def result(
     """
     figures = "".join(figure(chart.title, chart, drawn=not blank) for chart in charts(experiment, results, target))
     return (
-        f'<div class="lab-charts lab-{experiment.name}">{figures}</div>'
+        quiet(_trained_on(experiment, results))
+        + f'<div class="lab-charts lab-{experiment.name}">{figures}</div>'
         + state_line(_state(results), results.share_done, 1.0, progress_text(results))
         + problems(results.notices)
         + sentence(mnist_training_sentences.sentence(experiment, results, target), said)
@@ -57,6 +58,14 @@ def result(
         + (after(experiment, results) if after is not None else "")
         + _details(experiment, results)
     )
+
+
+def _trained_on(experiment: Experiment, results: Results) -> str:
+    """Which data, where it is not MNIST; empty where it is."""
+    if experiment.data == MNIST:
+        return ""
+    name = results.data.source if results.data is not None else "the data that you brought"
+    return f"On {name}: {experiment.data.n_train:,} training and {experiment.data.n_validation:,} validation rows."
 
 
 def figure(caption: str, chart: Chart, drawn: bool = True) -> str:
@@ -103,14 +112,17 @@ def problems(sentences: Iterable[str]) -> str:
     return "".join(f'<p class="lab-problem" role="alert">{html.escape(sentence)}</p>' for sentence in sentences)
 
 
-def images_line(data: Facts | None) -> str:
+def images_line(data: Facts | None, brought: str = "") -> str:
     """HTML: which images are trained on, in a line of the same height before and after that is known.
 
     A longer note opens on demand: it comes when a worker has loaded the images, and must not move what is being read.
 
     Args:
         data: None while no worker has loaded the images.
+        brought: Name of the data that somebody brought, which are trained on instead.
     """
+    if brought:
+        return f'<div class="lab-images"><p>Data: {html.escape(brought)}, not MNIST.</p></div>'
     if data is None:
         return '<div class="lab-images"><p>Images: looking for MNIST.</p></div>'
     if not data.note:

@@ -17,24 +17,27 @@ from lib import formatting
 from lib.backends.base import Parameters
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable
 from lib.data.mnist import DataError, Facts, load_test, recognised
+from lib.data.own.prepared import Prepared
 from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ARTICLE
 from lib.formatting import listed
+from lib.experiments.own_data import experiment_on, that_fit
 from lib.experiments.results import Results
 from lib.hardware.machine import details, this_machine
 from lib.once import Once, once
-from lib.pages import layout, options, streaming
+from lib.pages import layout, options, own_data, streaming
 from lib.pages.controls import Control, Controls, dropdown, settings_of, several, slider, span, text
 from lib.pages.notebooks import navigation, notebook_of
 from lib.pages.presets import listed_presets
 from lib.pages.streaming import Stage, button, stop_button
 from lib.pages.url_state import Address, Setting
 from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, encode, sample_digits
-from lib.spec import BATCH_SIZES, RATE_STEPS, Network, Training
+from lib.spec import BATCH_SIZES, MNIST, RATE_STEPS, Network, Training
 from lib.storage.store import Store
 from lib.workers.messages import Item
 from lib.views import network_inside as inside_module
+from lib.views import own_data as view
 from lib.views import recorded_gpus
 from lib.views.glossary import glossary
 from lib.views.markup import on_demand, table
@@ -133,7 +136,7 @@ def opened(name: str, settings: Mapping[str, Setting]) -> Address:
     return address
 
 
-def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) -> mo.Html:
+def title(address: Address, store: Store, data: Facts | None, tools: mo.Html, own: object = None) -> mo.Html:
     """Title, machine, question, and what the reader must know before trusting the page.
 
     Args:
@@ -141,11 +144,13 @@ def title(address: Address, store: Store, data: Facts | None, tools: mo.Html) ->
         store: Its trouble is listed.
         data: Which images; None while no worker has loaded them.
         tools: From `tools`.
+        own: Data that somebody brought, if it is a `Prepared`; else MNIST is trained on.
     """
+    brought = own.about.name if isinstance(own, Prepared) else ""
     notes = [*address.problems, *filter(None, [store.trouble])]
     return mo.Html(
         _heading("mnist_training", "Why is my GPU slower?", _QUESTION)
-        + layout.images_line(data or recognised())
+        + layout.images_line(data or recognised(), brought)
         + layout.problems(notes)
         + f'<div class="lab-tools">{tools.text}</div><div class="lab-asides">{listed_presets()}{glossary()}</div>'
         + mo.ui.anywidget(PageAids()).text
@@ -172,35 +177,48 @@ def _heading(name: str, heading: str, question: str) -> str:
     )
 
 
-def rate_experiment(values: dict) -> Experiment:
-    """The experiment of the first panel, by its values.
+def rate_experiment(values: dict, own: Prepared | None = None) -> Experiment:
+    """The experiment of the first panel, by its values, on MNIST or on data that somebody brought.
 
     Raises:
         ValueError: A value cannot be used; the text is a sentence for the person.
     """
     values = _panels()["rate"].checked(values)
     rates = mnist_training.rates_between(*values["range"], values["count"])
-    return mnist_training.learning_rate(
+    made = mnist_training.learning_rate(
         rates, epochs=values["epochs"], batch_size=values["size"], hidden=values["hidden"], backend=values["backend"]
     )
+    return experiment_on(own, made)
 
 
-def size_experiment(values: dict) -> Experiment:
-    """The experiment of the second panel; raises as `rate_experiment` does."""
+def size_experiment(values: dict, own: Prepared | None = None) -> Experiment:
+    """The experiment of the second panel, without batch sizes that are larger than the data; raises as
+    `rate_experiment` does."""
     values = _panels()["size"].checked(values)
-    return mnist_training.batch_size(
-        values["sizes"],
+    made = mnist_training.batch_size(
+        that_fit(own, values["sizes"]),
         epochs=values["epochs"],
         rate=values["rate"],
         hidden=values["hidden"],
         backend=values["backend"],
     )
+    return experiment_on(own, made)
 
 
-def depth_experiment(values: dict) -> Experiment:
+def left_out(values: dict, own: Prepared | None) -> Callable[[Experiment, Results], str]:
+    """An `after` for the second panel: which of its batch sizes are left out."""
+
+    def below(experiment: Experiment, _results: Results) -> str:
+        fitting = tuple(item.training.batch_size for item in experiment.items)
+        return layout.quiet(view.left_out(values["sizes"], fitting) if own is not None else "")
+
+    return below
+
+
+def depth_experiment(values: dict, own: Prepared | None = None) -> Experiment:
     """The experiment of the third panel; raises as `rate_experiment` does."""
     values = _panels()["depth"].checked(values)
-    return mnist_training.depth(
+    made = mnist_training.depth(
         values["networks"],
         own=values["own"],
         epochs=values["epochs"],
@@ -208,18 +226,22 @@ def depth_experiment(values: dict) -> Experiment:
         batch_size=values["size"],
         backend=values["backend"],
     )
+    return experiment_on(own, made)
 
 
-def backend_experiment(values: dict) -> Experiment:
+def backend_experiment(values: dict, own: Prepared | None = None) -> Experiment:
     """The experiment of the fourth panel; raises as `rate_experiment` does."""
     values = _panels()["backend"].checked(values)
-    return mnist_training.backends(
+    made = mnist_training.backends(
         batch_size=values["size"], epochs=values["epochs"], rate=values["rate"], hidden=values["hidden"]
     )
+    return experiment_on(own, made)
 
 
 def missing_backends(experiment: Experiment, _results: Results) -> str:
     """HTML below the bars: source of the published figures, recorded GPUs, and what cannot run here."""
+    if experiment.data != MNIST:
+        return layout.missing()
     source = f"Grey marks: published seconds, from “{OVERHEAD_ARTICLE}” (Core i9-10885H), not measured here."
     size = experiment.items[0].training.batch_size
     return f"{layout.quiet(source)}{layout.quiet(recorded_gpus.epoch_note(size))}" + layout.missing()
@@ -241,7 +263,7 @@ def remember(set_best: Callable, set_data: Callable) -> Callable[[Results], None
     """
 
     def keep(results: Results) -> None:
-        if results.data is not None:
+        if results.data is not None and results.items[0].training.data == MNIST:
             set_data(results.data)
         if (best := results.best()) is not None:
             if results.parameters is not None and results.data is not None:
@@ -293,6 +315,9 @@ def inside(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -
         data: What the network was trained on: it is tested on images of the same data set only.
     """
     training = item.training
+    if training.data != MNIST:
+        canvas.network, canvas.says = {}, f"The canvas is for networks trained on MNIST; this one knows {data.source}."
+        return own_data.inside(item, parameters, data)
     try:
         images, labels = test_images(data.digest)
     except DataError as error:

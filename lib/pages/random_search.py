@@ -6,8 +6,10 @@ import marimo as mo
 
 from lib.backends.environment_variables import device_count
 from lib.backends.registry import DEFAULT, Runtime
+from lib.data.own.prepared import Prepared
 from lib.experiments.background import BackgroundTask
 from lib.experiments.exported_rows import Takeaway, takeaway_of_search
+from lib.experiments.own_data import on, that_fit
 from lib.pages import layout
 from lib.pages.controls import Controls, checkbox, dropdown, number, several, slider, span
 from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
@@ -67,26 +69,28 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
     )
 
 
-def trainings_of(values: dict) -> list[Training]:
-    """The settings that the controls ask for; the same values give the same settings.
+def trainings_of(values: dict, own: Prepared | None = None) -> list[Training]:
+    """The settings that the controls ask for, on MNIST or on data that somebody brought, for which batch sizes that are
+    larger than the data are left out; the same values give the same settings.
 
     Raises:
         ValueError: The values cannot be used; the text is a sentence for the person.
     """
     space = random_search.Space(
         (values["rates"][0], values["rates"][1]),
-        tuple(values["sizes"]),
+        that_fit(own, values["sizes"]),
         tuple(values["widths"]),
         tuple(values["depths"]),
     )
-    return random_search.draw(space, values["count"], values["epochs"], values["seed"])
+    drawn = random_search.draw(space, values["count"], values["epochs"], values["seed"])
+    return [on(own, training) for training in drawn]
 
 
-def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
+def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html, own: Prepared | None = None) -> None:
     """Show what is stored of these settings, and train the rest where “Search” was pressed; a script always trains."""
     try:
         values = _controls().checked(panel.value)
-        trainings = trainings_of(values)
+        trainings = trainings_of(values, own)
     except ValueError as error:
         return refuse(stage, controls.text, error)
 
@@ -96,12 +100,14 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
             return (True,), partial(random_search.search, trainings, **choice)
         return (False,), partial(random_search.cached, trainings)
 
-    said = repr({name: value for name, value in values.items() if name not in ("stop", "again")})
+    said = repr({name: value for name, value in values.items() if name not in ("stop", "again")} | {"data": own})
     running = stage.begin_if_new(said, values["again"], Request(stage.viewer, Urgency.NOW), make)
     menu = ""
-    if stage.menu is not None and stage.streams:
+    if stage.menu is not None and stage.streams and own is None:  # what it offers trains on MNIST
         stage.menu.now, menu = partial(_takeaway, running, trainings, stage.engine), stage.menu.text
-    parts = (controls.text, menu)
+    on_what = layout.quiet(f"On {own.about.name}: {own.about.n_train:,} training rows." if own is not None else "")
+    values["sizes"] = sorted({training.batch_size for training in trainings})
+    parts = (controls.text, menu, on_what)
     paint_while_it_runs(stage, running, partial(_paint, running, *stage.began_with, trainings, values, parts))
 
 
@@ -121,7 +127,7 @@ def _dimensions(values: dict) -> list[Dimension]:
 
 
 def _paint(
-    running: BackgroundTask, trains: bool, trainings: list[Training], values: dict, parts: tuple[str, str]
+    running: BackgroundTask, trains: bool, trainings: list[Training], values: dict, parts: tuple[str, str, str]
 ) -> int:
     now, done = running.view(), _done(running, trainings)
     picked = next((item for item in now.items if isinstance(item, Picked)), None)
@@ -146,8 +152,8 @@ def _paint(
         density = view.curves_density(random_search.losses_frame(done), trainings[0].epochs, "epoch")
         below += layout.framed(density.title, density)
     pair = f'<div class="lab-pair">{below}</div>' if below else ""
-    controls, menu = parts
-    return painted(now, layout.page(controls, above + line + layout.said(sentence) + pair, menu).text, sentence)
+    controls, menu, on_what = parts
+    return painted(now, layout.page(controls, on_what + above + line + layout.said(sentence) + pair, menu).text, sentence)
 
 
 def _done(running: BackgroundTask, trainings: list[Training]) -> dict[Training, Curve]:

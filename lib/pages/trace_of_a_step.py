@@ -1,6 +1,6 @@
 """Connects the traces to marimo: what is profiled now, files that somebody brings, and two traces beside each other."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from lib.experiments.background import BackgroundTask
 from lib.experiments.trace_of_a_step import Brought
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, runtime, settings_of, slider, span, text
+from lib.pages.dropped_files import dropped_fields, files_of, may_name_a_path
 from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
 from lib.pages.url_state import Address, Setting
 from lib.profiling.traces.explanation import waited_for
@@ -183,11 +184,6 @@ def _part(ends: Sequence[float]) -> tuple[float, float]:
 # Brought by somebody.
 
 
-def may_name_a_path() -> bool:
-    """Whether a file of this machine may be named: by who edits the notebook, and never by a viewer."""
-    return mo.app_meta().mode in ("edit", "script")
-
-
 def drop() -> mo.ui.dictionary:
     """The field for traces, and in the editor one for the path of a file too large to be dropped."""
     fields: dict = {
@@ -203,13 +199,6 @@ def drop() -> mo.ui.dictionary:
             label="or the path of a larger file on this machine", full_width=True, max_length=4096
         )
     return mo.ui.dictionary(fields)
-
-
-def files_of(dropped: Mapping[str, object]) -> tuple[tuple[str, bytes | Path], ...]:
-    """Name, and content or path, of each file that was brought; a path only where it may be named."""
-    files = [(one.name, one.contents) for one in dropped.get("files") or ()]  # type: ignore[attr-defined]
-    path = str(dropped.get("path") or "").strip() if may_name_a_path() else ""
-    return (*files, *([(Path(path).name, Path(path).expanduser())] if path else []))
 
 
 def read(stage: Stage, dropped: mo.ui.dictionary, done: Callable[[tuple[Trace, ...]], object]) -> None:
@@ -233,11 +222,6 @@ def _read(
     files: Sequence[tuple[str, bytes | Path]], _engine: Engine, _store: Store, cancel: Cancel, _request: Request
 ) -> Iterator[Brought | Note]:
     yield from experiment.read_files(files, cancel)
-
-
-def dropped_fields(dropped: mo.ui.dictionary) -> mo.Html:
-    """The fields of `drop`, one below the other."""
-    return mo.Html("".join(f"<div>{element.text}</div>" for element in dropped.elements.values()))
 
 
 def _paint_read(

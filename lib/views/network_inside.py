@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,13 @@ import numpy as np
 
 from lib.backends.base import Parameters
 from lib.backends.with_numpy import predict_logits
-from lib.spec import N_CLASSES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 N_WRONG = 12
 N_WEIGHTS = 32
+MAX_WRITTEN = 20  # classes whose counts and names can be read
 _INK = "#808894"  # stands for the page's own text colour, which `as_svg` puts in its place
 _DARK_SHARE = 0.77  # of the most mistakes: from here on the ground of a count is so dark that it is white
 
@@ -26,8 +27,8 @@ _DARK_SHARE = 0.77  # of the most mistakes: from here on the ground of a count i
 class Inside:
     """What a network makes of the test images.
 
-    `confusion[true, predicted]` holds counts, `(10, 10)`; `wrong` the most confident mistakes, each as (index of the
-    test image, predicted digit, probability), the most confident first.
+    `confusion[true, predicted]` holds counts, `(classes, classes)`; `wrong` the most confident mistakes, each as
+    (index of the test image, predicted class, probability), the most confident first.
     """
 
     confusion: np.ndarray
@@ -44,41 +45,56 @@ def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> Insi
 
     Args:
         parameters: Weights and biases, layer by layer.
-        images: uint8, `(n, 28, 28)`.
-        labels: `(n,)`, 0 to 9.
+        images: uint8 `(n, height, width)`, or rows `(n, inputs)` of float32 in [0, 1].
+        labels: `(n,)`, from 0.
     """
+    n_classes = len(parameters[-1][1])
     predicted = np.empty(len(images), np.int64)
     sure = np.empty(len(images))
     for first in range(0, len(images), 2_000):
-        part = images[first : first + 2_000].reshape(-1, 784).astype(np.float32) / np.float32(255)
+        part = images[first : first + 2_000].astype(np.float32)
+        part = part.reshape(len(part), -1) / np.float32(255 if images.dtype == np.uint8 else 1)
         logits = predict_logits(parameters, part).astype(np.float64)
         powers = np.exp(logits - logits.max(axis=1, keepdims=True))
         predicted[first : first + len(part)] = logits.argmax(axis=1)
         sure[first : first + len(part)] = powers.max(axis=1) / powers.sum(axis=1)
-    confusion = np.zeros((N_CLASSES, N_CLASSES), np.int64)
+    confusion = np.zeros((n_classes, n_classes), np.int64)
     np.add.at(confusion, (labels.astype(np.int64), predicted), 1)
     missed = np.flatnonzero(predicted != labels)
     worst = missed[np.argsort(-sure[missed], kind="stable")][:N_WRONG]
     return Inside(confusion, tuple((int(i), int(predicted[i]), float(sure[i])) for i in worst))
 
 
-def confusion_figure(inside: Inside) -> Figure:
-    """Counts by true digit (rows) and predicted digit (columns); only mistakes are coloured, not the diagonal."""
+def confusion_figure(inside: Inside, names: Sequence[str] | None = None) -> Figure:
+    """Counts by true class (rows) and predicted class (columns); only mistakes are coloured, not the diagonal.
+
+    Args:
+        inside: From `look`.
+        names: Of the classes; None for their numbers. Counts of more than `MAX_WRITTEN` classes are not written.
+    """
+    n_classes = len(inside.confusion)
     figure, axes = _figure(4.2, 4.0)
     mistakes = inside.confusion.copy()
     np.fill_diagonal(mistakes, 0)
     axes.imshow(mistakes, cmap="Oranges", vmin=0)
     top = max(int(mistakes.max()), 1)
-    for true in range(N_CLASSES):
-        for said in range(N_CLASSES):
-            if count := inside.confusion[true, said]:
+    for true in range(n_classes):
+        for said in range(n_classes):
+            if (count := inside.confusion[true, said]) and n_classes <= MAX_WRITTEN:
                 color = "white" if mistakes[true, said] > _DARK_SHARE * top else "black"
                 axes.text(said, true, str(count), ha="center", va="center", fontsize=7, color=color)
         axes.add_patch(_square(true, true))
-    digits = range(N_CLASSES)
-    axes.set(xticks=digits, yticks=digits, xticklabels=digits, yticklabels=digits)
+    places = range(0, n_classes, -(-n_classes // MAX_WRITTEN))
+    shown = [str(place) if names is None else _short(names[place]) for place in places]
+    axes.set(xticks=places, yticks=places, xticklabels=shown, yticklabels=shown)
+    if names is not None and max(map(len, shown)) > 3:
+        axes.tick_params(axis="x", rotation=90)
     axes.set(xlabel="the network says", ylabel="it is")
     return figure
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 12 else f"{name[:11]}…"
 
 
 def _square(x: int, y: int):
@@ -87,36 +103,44 @@ def _square(x: int, y: int):
     return Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="#f2f3f5", edgecolor="none", zorder=0.5)
 
 
-def wrong_figure(inside: Inside, images: np.ndarray, labels: np.ndarray) -> Figure:
+def wrong_figure(inside: Inside, images: np.ndarray, labels: np.ndarray, names: Sequence[str] | None = None) -> Figure:
     """The test images of the most confident mistakes.
 
     Args:
         inside: From `look`.
-        images: uint8, `(n, 28, 28)`: those that `look` was given.
-        labels: `(n,)`, 0 to 9.
+        images: uint8, `(n, height, width)`: those that `look` was given.
+        labels: `(n,)`, from 0.
+        names: Of the classes; None for their numbers.
     """
+    called = [str(one) if names is None else _short(names[one]) for one in range(len(inside.confusion))]
     figure = _empty(4.6, 4.0)
     for place, (index, said, probability) in enumerate(inside.wrong):
         axes = figure.add_subplot(3, 4, place + 1)
         axes.imshow(images[index], cmap="gray_r", vmin=0, vmax=255, interpolation="none")
-        axes.set_title(f"{labels[index]}, says {said}\n{100 * probability:.0f} % sure", fontsize=7, color=_INK)
+        told = f"{called[labels[index]]}, says {called[said]}\n{100 * probability:.0f} % sure"
+        axes.set_title(told, fontsize=7, color=_INK)
         axes.axis("off")
     return figure
 
 
-def weights_figure(parameters: Parameters) -> Figure:
-    """First-layer weights as images, at most `N_WEIGHTS` units by norm: blue adds to a unit, red takes away."""
-    weights = parameters[0][0]  # (784, width)
+def weights_figure(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> Figure:
+    """First-layer weights as images, at most `N_WEIGHTS` units by norm: blue adds to a unit, red takes away.
+
+    Args:
+        parameters: Weights and biases, layer by layer.
+        size: Height and width of the images.
+    """
+    height, width = size[0] + 2, size[1] + 2
+    weights = parameters[0][0]  # (inputs, width)
     strongest = np.argsort(-np.linalg.norm(weights, axis=0))[:N_WEIGHTS]
     columns = 8
     rows = -(-len(strongest) // columns)
-    tiles = np.zeros((rows * 30, columns * 30))
+    tiles = np.zeros((rows * height, columns * width))
     for place, unit in enumerate(strongest):
         row, column = divmod(place, columns)
         scale = float(np.abs(weights[:, unit]).max()) or 1.0
-        tiles[row * 30 + 1 : row * 30 + 29, column * 30 + 1 : column * 30 + 29] = (
-            weights[:, unit].reshape(28, 28) / scale
-        )
+        top, left = row * height + 1, column * width + 1
+        tiles[top : top + size[0], left : left + size[1]] = weights[:, unit].reshape(size) / scale
     figure, axes = _figure(4.8, 0.6 * rows + 0.1)
     axes.imshow(tiles, cmap="RdBu", vmin=-1, vmax=1, interpolation="none")
     axes.axis("off")

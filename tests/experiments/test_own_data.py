@@ -1,18 +1,29 @@
+# pyright: reportArgumentType=false, reportOptionalIterable=false
 """Data that somebody brought, on their way: into workers, pools, stacks and the store, and never beside MNIST's."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from lib.backends.registry import Runtime
+from lib.backends.base import Epoch
+from lib.backends.registry import Runtime, versions
+from lib.data.mnist import Facts
 from lib.data.own import prepared
-from lib.data.own.prepared import About
-from lib.spec import Network, Training
-from lib.storage.records import Key
+from lib.data.own.prepared import About, Prepared
+from lib.experiments import mnist_training as experiments
+from lib.experiments import own_data as experiment
+from lib.experiments.mnist_training import Experiment
+from lib.experiments.own_data import Winners
+from lib.experiments.results import Results
+from lib.spec import MNIST, Network, Training
+from lib.storage.records import Curve, Key
 from lib.storage.store import Store
 from lib.sweeps.events import Finished
 from lib.sweeps.process_pool import Expected, OtherVersions, PoolTask, perform
 from lib.sweeps.strategies import POOLED
 from lib.sweeps.sweep import Options, updates
+from lib.views.own_data import winner_sentence
 from lib.workers.cancel import Cancel
 from lib.workers.messages import Item, Ready, TrainingFailed
 from tests.conftest import draw_patterns
@@ -75,3 +86,118 @@ def test_the_key_depends_on_the_data(made):
     on_mnist = Training(Network(()), 0.1, 7, 2)
     digests = {Key(one, Runtime(), "same", "versions").digest() for one in (on_own, on_mnist)}
     assert len(digests) == 2
+
+
+# Reading, in a process of its own.
+
+
+def brought(*files, built_in="", cancel=None):
+    return [one for one in experiment.bring(files, built_in, cancel or Cancel()) if isinstance(one, Prepared)]
+
+
+def test_a_file_is_read_in_a_process_of_its_own(tmp_path):
+    rows = "".join(f"{place},{place % 3},{'cd'[place % 2]}\n" for place in range(20))
+    content = f"a,b,label\n{rows}".encode()
+    (made,) = brought(("pets.csv", content))
+    assert made.about.name == "pets.csv"
+    assert prepared.known(made.digest) == made
+    (tmp_path / "pets.csv").write_bytes(content)
+    assert brought(("pets.csv", tmp_path / "pets.csv")) == [made], "the same, whether it is dropped or named"
+
+
+def test_what_cannot_be_used_is_said_with_its_name():
+    with pytest.raises(
+        TrainingFailed, match=r"^pets\.csv cannot be trained on: “pets\.csv” is empty; save it again\.$"
+    ):
+        brought(("pets.csv", b""))
+
+
+def test_a_reader_that_is_cancelled_brings_nothing():
+    cancelled = Cancel()
+    cancelled.set()
+    assert brought(built_in="iris", cancel=cancelled) == []
+
+
+# The winner, here and on MNIST.
+
+
+def curve(accuracy, train_s=(1.0, 1.0, 1.0), diverged=None):
+    epochs = [Epoch(n, 9, 0.1, accuracy, s, 0.0, list, diverged) for n, s in enumerate(train_s)]
+    return Curve(0.0, tuple(epochs), np.ones(3, np.float32))
+
+
+def of_three(made, name="learning-rate"):
+    items = tuple(Item(Training(made.network((4,)), rate, 7, 3, data=made.data_set)) for rate in (0.1, 0.2, 0.3))
+    return Experiment(name, items, ("0.1", "0.2", "0.3"), "learning rate", 3)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "n", "expected"),
+    [
+        ((0.5, 0.9, 0.7), 1000, ("0.2",)),
+        ((0.5, 0.9, 0.895), 1000, ("0.2", "0.3")),  # a standard error is 0.0095
+        ((0.5, 0.9, 0.895), 100_000, ("0.2",)),
+        ((1.0, 1.0, 0.99), 1000, ("0.1", "0.2")),
+    ],
+)
+def test_accuracies_within_a_standard_error_of_the_best_win_with_it(made, accuracies, n, expected):
+    found = experiment.winners(of_three(made), [curve(one) for one in accuracies], n)
+    assert found == Winners("accuracy", expected)
+
+
+def test_what_diverged_does_not_win(made):
+    curves = [curve(0.99, diverged=3), curve(0.5), curve(0.6)]
+    assert experiment.winners(of_three(made), curves, 1000).labels == ("0.3",)
+
+
+def test_seconds_are_judged_by_the_one_rule_of_comparison(made):
+    quick, alike, slow = (1.0, 1.0, 1.1, 0.9), (1.0, 1.05, 0.95, 1.1), (9.0, 2.0, 2.1, 1.9)
+    curves = [curve(0.9, seconds) for seconds in (slow, quick, alike)]
+    assert experiment.winners(of_three(made, "backend"), curves, 1000) == Winners("seconds", ("0.2", "0.3"))
+
+
+def test_the_winner_is_compared_with_what_is_stored_for_mnist(made, tmp_path):
+    shown, store, mnist = of_three(made), Store(tmp_path / "results.sqlite"), Facts("MNIST", "digest")
+    results = Results(shown.items, shown.labels)
+    assert experiment.both_winners(shown, results, store, mnist) is None, "nothing is finished"
+    for item, accuracy in zip(shown.items, (0.5, 0.95, 0.6), strict=True):
+        results.add(Finished(item, curve(accuracy), cached=False))
+    found = experiment.both_winners(shown, results, store, mnist)
+    assert found == (Winners("accuracy", ("0.2",)), None)
+    assert "cannot be told: no results of these settings on MNIST are stored" in winner_sentence(shown, "pets", *found)
+    for item, accuracy in zip(shown.items, (0.5, 0.6, 0.95), strict=True):
+        training = replace(item.training, network=Network((4,)), data=MNIST)
+        store.put(Key(training, Runtime(), mnist.digest, versions(Runtime())), curve(accuracy))
+    found = experiment.both_winners(shown, results, store, mnist)
+    assert found == (Winners("accuracy", ("0.2",)), Winners("accuracy", ("0.3",)))
+    assert winner_sentence(shown, "pets", *found) == (
+        "pets changes the winner. On pets learning rate 0.2 is most accurate;"
+        " on MNIST learning rate 0.3 is most accurate."
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "mnist", "says"),
+    [
+        (("0.2",), ("0.2",), "pets does not change the winner: 0.2, as on MNIST."),
+        (("0.2", "0.3"), ("0.3",), "No other winner is certain: 0.3 may be best on both."),
+        (("0.1", "0.2"), ("0.3",), "pets changes the winner. On pets 0.1 and 0.2 are equally accurate"),
+    ],
+)
+def test_what_is_certain_of_the_winner_and_what_is_not(made, own, mnist, says):
+    told = winner_sentence(of_three(made), "pets", Winners("accuracy", own), Winners("accuracy", mnist))
+    assert told.startswith(says)
+
+
+def test_an_experiment_moves_to_the_data_and_keeps_its_settings(made):
+    on_mnist = experiments.learning_rate((0.1, 0.2), epochs=2, batch_size=8, hidden="6, 3")
+    moved = experiment.experiment_on(made, on_mnist)
+    assert {item.training.network.widths for item in moved.items} == {(5, 6, 3, 3)}
+    assert moved.labels == on_mnist.labels
+    assert experiment.experiment_on(None, on_mnist) is not None
+    with pytest.raises(ValueError, match=r"expected 1 to 61 \(the number of training rows\), got 512"):
+        experiment.experiment_on(made, experiments.learning_rate((0.1, 0.2), epochs=2, batch_size=512, hidden="6"))
+    assert experiment.that_fit(made, [1, 32, 256]) == (1, 32)
+    assert experiment.that_fit(None, [1, 32, 256]) == (1, 32, 256)
+    with pytest.raises(ValueError, match="expected one of at most 61"):
+        experiment.that_fit(made, [256])

@@ -112,7 +112,7 @@ def test_one_cell_by_name(engine, stage):
     panel = page.rate_panel(Address(arguments=QUICK), stage)
     best = []
     mnist_training.rate_experiment.run(
-        rate_panel=panel, rate_stage=stage, set_best=best.append, set_data=lambda _: None
+        rate_panel=panel, rate_stage=stage, set_best=best.append, set_data=lambda _: None, own=None
     )
     assert page.rate_experiment(panel.value).labels == ("0.001", "1")
     assert [item.training.learning_rate for item in best] == [1.0]

@@ -1,0 +1,51 @@
+"""Data of a reader's own in a real browser: a set that is chosen, a table that is dropped, one that cannot be used."""
+
+import pytest
+
+from tests.browser import DESK, MARKS, PHONE, assert_accessible, serving, wait_over, wait_until
+
+pytestmark = MARKS
+QUICK = "rate.epochs=1&rate.count=2&size.epochs=1&size.sizes=8,512&depth.epochs=1&depth.networks=128&backend.epochs=2"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("cache"), "mnist_training.py") as served:
+        yield served
+
+
+def said(page, words, timeout=120_000):
+    wait_until(page, "words => document.body.innerText.includes(words)", words, timeout)
+
+
+def test_a_set_is_chosen_tables_are_dropped_and_mnist_comes_back(page, server, tmp_path):
+    good, broken = tmp_path / "pets.csv", tmp_path / "broken.csv"
+    good.write_text("width,height,label\n" + "".join(f"{n % 7},{n % 5},{'cd'[n % 2]}\n" for n in range(200)))
+    broken.write_text("width,height,label\n" + "1,2,x\n2,red,y\n" * 9)
+    page.goto(f"{server[0]}/?data.set=iris&{QUICK}")
+    said(page, "scikit-learn’s iris: 150 rows, 4 inputs scaled to [0, 1], 3 classes")
+    said(page, "On scikit-learn’s iris: 96 training and 24 validation rows.")
+    said(page, "Data: scikit-learn’s iris, not MNIST.")
+    wait_over(page, 0, 120_000)
+    said(page, "no results of these settings on MNIST are stored")
+    said(page, "Batch size 512 is left out")
+    page.locator("input[type=file]").first.set_input_files(str(good))
+    said(page, "pets.csv: 200 rows, 2 inputs")
+    said(page, "On pets.csv: 128 training and 32 validation rows.")
+    page.locator("input[type=file]").first.set_input_files(str(broken))
+    said(page, "broken.csv cannot be trained on: expected numbers in column “height”, got “red” in row 2")
+    said(page, "On pets.csv: 128 training and 32 validation rows.")
+    assert "pets" not in page.evaluate("location.search"), "a dropped file is no part of the address"
+    wait_over(page, 0, 120_000)
+    for size in (DESK, PHONE):
+        page.set_viewport_size(size)
+        assert_accessible(page)
+    page.set_viewport_size(DESK)
+    page.get_by_label("Train on").select_option(label="MNIST")
+    wait_until(page, "() => !document.body.innerText.includes('On pets.csv')", None, 120_000)
+    said(page, "Images: ")
+
+
+def test_a_link_to_a_dropped_file_says_that_it_cannot_be(page, server):
+    page.goto(f"{server[0]}/?data.set={'f' * 32}")
+    said(page, "a file that somebody dropped is not part of a link; drop it on this page")
