@@ -234,7 +234,11 @@ def test_the_warnings_of_an_address_are_there_before_any_control():
     address = Address(arguments={"rate.epochs": "many"})
     address.check(PAGES["mnist_training"])
     shown, _ = mnist_training.title.run(  # type: ignore[misc]
-        address=address, store=type("Store", (), {"trouble": ""}), get_data=lambda: None, page_tools=mo.Html("")
+        address=address,
+        store=type("Store", (), {"trouble": ""}),
+        get_data=lambda: None,
+        get_own=lambda: None,
+        page_tools=mo.Html(""),
     )
     assert "rate.epochs=many" in shown.text
 
