@@ -26,6 +26,7 @@ from lib.pages import (
     input_pipeline,
     live_calibration,
     options,
+    own_data,
     parallel_sweeps,
     single_operations,
     trace_of_a_step,
@@ -45,7 +46,7 @@ from tests.conftest import ROOT
 
 # Each notebook's settings, and the panels that they fill, by their names in the address.
 PAGES = {
-    "mnist_training": page.settings() | search_page.settings(),
+    "mnist_training": page.settings() | search_page.settings() | own_data.settings(),
     "backend_race": backend_race.settings(),
     "anatomy_of_a_step": anatomy_of_a_step.settings(),
     "traps": traps.settings(),
@@ -66,6 +67,7 @@ PANELS = {
     "depth": page.depth_panel,
     "backend": page.backend_panel,
     "search": search_page.panel,
+    "data": lambda address, _stage: own_data.panel(address),
     "race": backend_race.panel,
     "step": anatomy_of_a_step.panel,
     "traps": traps.panel,
@@ -121,7 +123,7 @@ CONTROLS = {
 
 
 def test_every_setting_is_a_control_and_every_control_has_a_setting():
-    not_saved = {"compare.machines", "compare.prices", "file.trace"}
+    not_saved = {"compare.machines", "compare.prices", "file.trace", "data.files", "data.path"}
     buttons = {
         name
         for name in CONTROLS
