@@ -153,7 +153,9 @@ def _paint(
         below += layout.framed(density.title, density)
     pair = f'<div class="lab-pair">{below}</div>' if below else ""
     controls, menu, on_what = parts
-    return painted(now, layout.page(controls, on_what + above + line + layout.said(sentence) + pair, menu).text, sentence)
+    return painted(
+        now, layout.page(controls, on_what + above + line + layout.said(sentence) + pair, menu).text, sentence
+    )
 
 
 def _done(running: BackgroundTask, trainings: list[Training]) -> dict[Training, Curve]:

@@ -30,7 +30,7 @@ from lib.experiments.results import Results
 from lib.experiments.runs import Seat, join
 from lib.pages import layout
 from lib.pages.export_menu import ExportMenu
-from lib.spec import Training
+from lib.spec import MNIST, Training
 from lib.storage.store import Store
 from lib.views import mnist_training_sentences
 from lib.views.chart import Chart
@@ -381,7 +381,9 @@ def show(
         experiment = make()
     except ValueError as error:
         return refuse(stage, controls.text, error)
-    menu = stage.menu.text if stage.menu is not None and stage.streams else ""  # what nobody can ask is not offered
+    # What nobody can ask is not offered; and what it would write trains on MNIST.
+    offered = stage.menu is not None and stage.streams and experiment.data == MNIST
+    menu = stage.menu.text if stage.menu is not None and offered else ""
     view = _View(experiment, stage.engine, controls.text, target, after, on_done, stage.said, menu)
     if not stage.streams:
         results = _run_in_foreground(experiment, stage, target)
