@@ -55,6 +55,7 @@ NOTEBOOKS = (
     Notebook("notebooks/what_would_help.py", "What would help?"),
     Notebook("notebooks/claims.py", "Claims and figures"),
     Notebook("notebooks/compare_machines.py", "Machines compared"),
+    Notebook("notebooks/teacher.py", "In front of a class"),
 )
 
 
