@@ -4,7 +4,7 @@ import secrets
 import weakref
 from collections.abc import Callable
 from functools import partial
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import marimo as mo
 
@@ -94,9 +94,8 @@ def settings_in(address: str) -> dict[str, str]:
     Raises:
         ValueError: It has none, or some that cannot be used; the text is a sentence for the person.
     """
-    text = address.strip()
-    query = urlsplit(text).query or text.lstrip("?")
-    found = Address(arguments=dict(parse_qsl(query)))
+    before, mark, after = address.strip().partition("#")[0].partition("?")
+    found = Address(arguments=dict(parse_qsl(after if mark else before)))
     found.check(mnist_training.settings() | random_search.settings())
     if found.problems:
         raise ValueError(found.problems[0])

@@ -136,7 +136,8 @@ def _tell_fastest(lines: Sequence[_Line], yours: _Line, _target: float) -> str:
 def _tell_divergence(lines: Sequence[_Line], said: str) -> str:
     if not said:
         return ""
-    diverged = listed([one.label for one in lines if one.line.diverged_step is not None])
+    labels = [one.label for one in lines if one.line.diverged_step is not None]
+    diverged = listed(labels) if labels else ""
     if said == YES:
         came = f", and that of {diverged} did" if diverged else "; none did"
         return f"You also said that some loss would stop being a number{came}."
@@ -219,7 +220,7 @@ def _row_mark(spec: dict) -> list[dict]:
 # How a class guessed.
 
 
-def histogram(caption: str, counts: Mapping[str, int], yours: str = "", right: str = "") -> str:
+def histogram(caption: str, counts: Mapping[str, int], yours: str = "", right: str = "", unit: str = "answer") -> str:
     """HTML: a bar for each option, with its count in figures.
 
     Args:
@@ -227,6 +228,7 @@ def histogram(caption: str, counts: Mapping[str, int], yours: str = "", right: s
         counts: By option, in their order.
         yours: The option that this viewer chose is marked.
         right: So is the right one.
+        unit: What is counted, in the singular.
     """
     most = max([*counts.values(), 1])
     rows = "".join(
@@ -235,7 +237,7 @@ def histogram(caption: str, counts: Mapping[str, int], yours: str = "", right: s
         for option, count in counts.items()
     )
     total = sum(counts.values())
-    lead = f"{html.escape(caption)} <small>{total} {'answer' if total == 1 else 'answers'}</small>"
+    lead = f"{html.escape(caption)} <small>{total} {unit if total == 1 else f'{unit}s'}</small>"
     return f'<figure class="guess-counts"><figcaption>{lead}</figcaption><ul>{rows}</ul></figure>'
 
 

@@ -29,7 +29,8 @@ MAX_SETTINGS = 3  # of a question, those that were answered last; classes move s
 
 def presence(counts: Mapping[str, int], n_pages: int) -> str:
     """HTML: how many pages there are, and how many of them show each section."""
-    shown = histogram("Pages by the section that they show", {TITLES[name]: counts[name] for name in SECTIONS})
+    by_title = {TITLES[name]: counts[name] for name in SECTIONS}
+    shown = histogram("Pages by the section that they show", by_title, unit="page")
     pages = f"{n_pages} {'page of the first notebook is' if n_pages == 1 else 'pages of the first notebook are'} open."
     return quiet(pages) + shown
 
