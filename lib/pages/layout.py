@@ -50,8 +50,10 @@ def result(
         blank: Leave the charts out, but not their places.
         guess: Of the viewer, drawn in; None where nothing was guessed.
     """
-    drawn = marked(charts(experiment, results, target), experiment, results, guess)
-    figures = "".join(figure(chart.title, chart, drawn=not blank) for chart in drawn)
+    shown = charts(experiment, results, target)
+    if guess is not None:
+        shown = marked(shown, experiment, results, guess)
+    figures = "".join(figure(chart.title, chart, drawn=not blank) for chart in shown)
     return (
         f'<div class="lab-charts lab-{experiment.name}">{figures}</div>'
         + state_line(_state(results), results.share_done, 1.0, progress_text(results))
@@ -65,8 +67,10 @@ def result(
 
 def told(experiment: Experiment, results: Results, target: float, guess: Guess | None = None) -> str:
     """The run's result in words, after what the viewer guessed of it."""
-    guessed = predict_first.sentence(experiment, results, target, guess)
-    return f"{guessed} {mnist_training_sentences.sentence(experiment, results, target)}".strip()
+    text = mnist_training_sentences.sentence(experiment, results, target)
+    if guess is None:
+        return text
+    return f"{predict_first.sentence(experiment, results, target, guess)} {text}".strip()
 
 
 def figure(caption: str, chart: Chart, drawn: bool = True) -> str:

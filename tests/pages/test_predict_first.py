@@ -63,7 +63,7 @@ class Section:
     def show(self):
         streaming.show(self.stage, self.make, mo.Html("controls"), first=First(self.viewer, self.form))
 
-    def press(self, name, value=1):
+    def press(self, name, value: object = 1):
         assert self.form is not None
         self.form._update({name: value})
 
