@@ -29,13 +29,6 @@ def title(address, get_data, get_reset, page_tools, store):
 
 
 @app.cell(hide_code=True)
-def class_note(get_class, viewer):
-    get_class()
-    predict_first.note(viewer)
-    return
-
-
-@app.cell(hide_code=True)
 def rate_question(address, get_reset, rate_stage):
     get_reset()
     rate_panel = page.rate_panel(address, rate_stage)
@@ -257,6 +250,13 @@ def draw_a_digit():
     canvas = mo.ui.anywidget(DrawDigit())
     canvas
     return (canvas,)
+
+
+@app.cell(hide_code=True)
+def class_note(get_class, viewer):
+    get_class()
+    predict_first.note(viewer)
+    return
 
 
 @app.cell(hide_code=True)

@@ -43,7 +43,7 @@ def test_a_network_is_drawn_once_somebody_has_scrolled_near():
     assert done == ["second", "third"], "and every later one at once"
 
 
-WIDGETS = [DrawDigit, widgets.CopyLink, widgets.PageAids, widgets.RaceTable, widgets.MeasureInBrowser]
+WIDGETS = [DrawDigit, widgets.CopyLink, widgets.InSight, widgets.PageAids, widgets.RaceTable, widgets.MeasureInBrowser]
 
 
 @pytest.mark.parametrize("widget", WIDGETS)
