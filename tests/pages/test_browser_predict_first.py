@@ -142,7 +142,6 @@ def test_a_class_predicts_sees_pauses_and_follows(seat, site):
     teacher.get_by_role("button", name="Push this address").click()
     phone.wait_for_function("() => location.search.includes('rate.size=2048')", timeout=LIMIT_MS)
 
-    phone.get_by_text("4 · Which library?").scroll_into_view_if_needed()
     phone.locator("h2", has_text="4 · Which library?").evaluate("e => e.scrollIntoView()")
     count(teacher, "Pages by the section", "4 · Which library?").get_by_text("1", exact=True).wait_for(timeout=LIMIT_MS)
 
