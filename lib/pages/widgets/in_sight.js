@@ -1,7 +1,7 @@
 // Shows nothing: it tells which section of the page is looked at, by the number of its heading: the last one above the
-// middle of the window.
+// middle of the window. Cells are watched in their place: a heading is another element when its cell has run again.
 function render({ model }) {
-  const headings = [...document.querySelectorAll("h2")];
+  const headings = [...document.querySelectorAll("h2")].map((heading) => heading.closest("[data-cell-id]") ?? heading);
   const above = new Set();
   let told = null;
   const observer = new IntersectionObserver((entries) => {
