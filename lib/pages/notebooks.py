@@ -53,9 +53,9 @@ NOTEBOOKS = (
     Notebook("notebooks/your_gpu.py", "Your own GPU", (SLOWER_ARTICLE,)),
     Notebook("notebooks/when_does_a_gpu_win.py", "When does a GPU win?"),
     Notebook("notebooks/what_would_help.py", "What would help?"),
+    Notebook("notebooks/teacher.py", "In front of a class"),
     Notebook("notebooks/claims.py", "Claims and figures"),
     Notebook("notebooks/compare_machines.py", "Machines compared"),
-    Notebook("notebooks/teacher.py", "In front of a class"),
 )
 
 
