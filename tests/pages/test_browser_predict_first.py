@@ -19,7 +19,7 @@ QUICK = (
     "rate.size=1024&rate.epochs=2&size.sizes=256,1024&size.epochs=2&depth.networks=128,256&depth.size=512&depth.epochs=2"
     "&backend.hidden=16&backend.size=4096&backend.epochs=3"
 )
-LIMIT_MS = 90_000
+LIMIT_MS = 180_000
 FIRST_SECTION = ".lab >> nth=0 >> "
 
 
@@ -62,6 +62,7 @@ def seat(browser, site):
     def take(role, size):
         context = browser.browser.new_context(viewport=size)
         context.add_cookies([{"name": "role", "value": role, "url": site}])
+        context.set_default_timeout(LIMIT_MS)
         contexts.append(context)
         tabs.append(tab(context))
         return tabs[-1].__enter__()
