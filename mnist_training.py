@@ -16,7 +16,7 @@ with app.setup(hide_code=True):
     if recognised() is None:
         shared_engine().warm(Runtime())
 
-    from lib.pages import own_data, streaming, random_search as search_page, mnist_training as page
+    from lib.pages import own_data, predict_first, streaming, random_search as search_page, mnist_training as page
     from lib.pages.export_menu import ExportMenu
     from lib.storage.store import Store
     from lib.pages.widgets import DrawDigit
@@ -63,7 +63,15 @@ def rate_question(address, get_reset, rate_stage):
 
 
 @app.cell(hide_code=True)
-def rate_experiment(own, rate_panel, rate_stage, set_best, set_data):
+def rate_guess(get_class, own, rate_panel, viewer):
+    get_class()
+    rate_form = predict_first.ask(viewer, lambda: page.rate_experiment(rate_panel.value, own))
+    predict_first.before(viewer, "learning-rate")
+    return (rate_form,)
+
+
+@app.cell(hide_code=True)
+def rate_experiment(own, rate_form, rate_panel, rate_stage, set_best, set_data, viewer):
     streaming.show(
         rate_stage,
         lambda: page.rate_experiment(rate_panel.value, own),
@@ -71,6 +79,16 @@ def rate_experiment(own, rate_panel, rate_stage, set_best, set_data):
         asked=rate_panel.value["again"],
         after=own_data.compared_with_mnist(rate_stage, own),
         on_done=page.remember(set_best, set_data),
+        first=predict_first.First(viewer, rate_form),
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def rate_after(class_stages, get_told, own, rate_form, rate_panel, viewer):
+    get_told()
+    predict_first.after(
+        class_stages[0], viewer, rate_form, "learning-rate", lambda: page.rate_experiment(rate_panel.value, own)
     )
     return
 
@@ -90,7 +108,15 @@ def size_question(address, get_reset, size_stage):
 
 
 @app.cell(hide_code=True)
-def size_experiment(own, set_best, set_data, size_panel, size_stage):
+def size_guess(get_class, own, size_panel, viewer):
+    get_class()
+    size_form = predict_first.ask(viewer, lambda: page.size_experiment(size_panel.value, own))
+    predict_first.before(viewer, "batch-size")
+    return (size_form,)
+
+
+@app.cell(hide_code=True)
+def size_experiment(own, set_best, set_data, size_form, size_panel, size_stage, viewer):
     streaming.show(
         size_stage,
         lambda: page.size_experiment(size_panel.value, own),
@@ -99,6 +125,16 @@ def size_experiment(own, set_best, set_data, size_panel, size_stage):
         target=size_panel.value["target"],
         after=own_data.compared_with_mnist(size_stage, own, page.left_out(size_panel.value, own)),
         on_done=page.remember(set_best, set_data),
+        first=predict_first.First(viewer, size_form),
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def size_after(class_stages, get_told, own, size_form, size_panel, viewer):
+    get_told()
+    predict_first.after(
+        class_stages[1], viewer, size_form, "batch-size", lambda: page.size_experiment(size_panel.value, own)
     )
     return
 
@@ -117,7 +153,15 @@ def depth_question(address, depth_stage, get_reset):
 
 
 @app.cell(hide_code=True)
-def depth_experiment(own, depth_panel, depth_stage, set_best, set_data):
+def depth_guess(get_class, own, depth_panel, viewer):
+    get_class()
+    depth_form = predict_first.ask(viewer, lambda: page.depth_experiment(depth_panel.value, own))
+    predict_first.before(viewer, "depth")
+    return (depth_form,)
+
+
+@app.cell(hide_code=True)
+def depth_experiment(depth_form, depth_panel, depth_stage, own, set_best, set_data, viewer):
     streaming.show(
         depth_stage,
         lambda: page.depth_experiment(depth_panel.value, own),
@@ -125,6 +169,16 @@ def depth_experiment(own, depth_panel, depth_stage, set_best, set_data):
         asked=depth_panel.value["again"],
         after=own_data.compared_with_mnist(depth_stage, own),
         on_done=page.remember(set_best, set_data),
+        first=predict_first.First(viewer, depth_form),
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def depth_after(class_stages, depth_form, depth_panel, get_told, own, viewer):
+    get_told()
+    predict_first.after(
+        class_stages[2], viewer, depth_form, "depth", lambda: page.depth_experiment(depth_panel.value, own)
     )
     return
 
@@ -143,7 +197,15 @@ def backend_question(address, backend_stage, get_reset):
 
 
 @app.cell(hide_code=True)
-def backend_experiment(backend_panel, backend_stage, own, set_data):
+def backend_guess(get_class, own, backend_panel, viewer):
+    get_class()
+    backend_form = predict_first.ask(viewer, lambda: page.backend_experiment(backend_panel.value, own))
+    predict_first.before(viewer, "backend")
+    return (backend_form,)
+
+
+@app.cell(hide_code=True)
+def backend_experiment(backend_form, backend_panel, backend_stage, own, set_data, viewer):
     streaming.show(
         backend_stage,
         lambda: page.backend_experiment(backend_panel.value, own),
@@ -151,6 +213,16 @@ def backend_experiment(backend_panel, backend_stage, own, set_data):
         asked=backend_panel.value["again"],
         after=own_data.compared_with_mnist(backend_stage, own, page.missing_backends),
         on_done=page.remember(lambda _: None, set_data),
+        first=predict_first.First(viewer, backend_form),
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def backend_after(backend_form, backend_panel, class_stages, get_told, own, viewer):
+    get_told()
+    predict_first.after(
+        class_stages[3], viewer, backend_form, "backend", lambda: page.backend_experiment(backend_panel.value, own)
     )
     return
 
@@ -206,16 +278,29 @@ def draw_a_digit():
 
 
 @app.cell(hide_code=True)
+def class_note(get_class, viewer):
+    get_class()
+    predict_first.note(viewer)
+    return
+
+
+@app.cell(hide_code=True)
 def shared_state():
-    address = page.opened("mnist_training", page.settings() | search_page.settings() | own_data.settings())
+    address = page.opened(
+        "mnist_training", page.settings() | search_page.settings() | own_data.settings() | predict_first.SETTING
+    )
     store = Store()
     get_best, set_best = mo.state(None)
     get_reset, set_reset = mo.state(0)
     get_data, set_data = mo.state(shared_engine().known_facts())
+    get_class, set_class = mo.state(0)
+    get_told, set_told = mo.state(0)
+    viewer = predict_first.Viewer(address, set_class, set_reset, set_told)
     rate_stage, size_stage, depth_stage, backend_stage, search_stage = (
         streaming.Stage(shared_engine(), store, address, ExportMenu()) for _ in range(5)
     )
     inside_stage, own_stage = (streaming.Stage(shared_engine(), store, address) for _ in range(2))
+    class_stages = [streaming.Stage(shared_engine(), store, address) for _ in range(4)]
     get_own, set_own = mo.state(own_data.at_first(address))
     page_tools = page.tools(
         [rate_stage, size_stage, depth_stage, backend_stage, search_stage, inside_stage], address, set_reset
@@ -223,11 +308,14 @@ def shared_state():
     return (
         address,
         backend_stage,
+        class_stages,
         depth_stage,
         get_best,
+        get_class,
         get_data,
         get_own,
         get_reset,
+        get_told,
         inside_stage,
         own_stage,
         page_tools,
@@ -238,6 +326,7 @@ def shared_state():
         set_own,
         size_stage,
         store,
+        viewer,
     )
 
 

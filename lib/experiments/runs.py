@@ -94,6 +94,12 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, request: R
     return Seat(run, request)
 
 
+def under_way() -> tuple[str, ...]:
+    """The names of the experiments whose runs are under way, in the order in which they began."""
+    with _guard:
+        return tuple(run.experiment.name for run in _under_way.values() if not run.results.over)
+
+
 def _fill(run: Run, engine: Engine, store: Store | None, fresh: bool) -> None:
     """Sweep the experiment into the results."""
     options = Options(run.experiment.strategy, worth_s=WORTH_S, fresh=fresh, streams=True)

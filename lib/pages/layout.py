@@ -14,15 +14,17 @@ from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
 from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
+from lib.experiments.predict_first import Guess
 from lib.experiments.results import Results
 from lib.hardware.webgpu import NO_GPU, SOFTWARE
 from lib.spec import MNIST, DataSet
 from lib.storage.records import Record
 from lib.timing.disturbance import disturbances
-from lib.views import mnist_training_sentences
+from lib.views import mnist_training_sentences, predict_first
 from lib.views.chart import Chart
 from lib.views.markup import on_demand, quiet
 from lib.views.mnist_training import charts
+from lib.views.predict_first import marked
 from lib.workers.machine_lock import PATIENCE_S
 from lib.workers.notes import State
 
@@ -34,6 +36,7 @@ def result(
     after: Callable[[Experiment, Results], str] | None = None,
     said: str = "",
     blank: bool = False,
+    guess: Guess | None = None,
 ) -> str:
     """HTML right of the controls: charts, state, sentence and table; each keeps its place throughout.
 
@@ -46,14 +49,18 @@ def result(
         after: Gives HTML that stands above the table; None for none.
         said: The sentence of the run before, whose space is reserved while this one has none.
         blank: Leave the charts out, but not their places.
+        guess: Of the viewer, drawn in; None where nothing was guessed.
     """
-    figures = "".join(figure(chart.title, chart, drawn=not blank) for chart in charts(experiment, results, target))
+    shown = charts(experiment, results, target)
+    if guess is not None:
+        shown = marked(shown, experiment, results, guess)
+    figures = "".join(figure(chart.title, chart, drawn=not blank) for chart in shown)
     return (
         quiet(_trained_on(experiment, results))
         + f'<div class="lab-charts lab-{experiment.name}">{figures}</div>'
         + state_line(_state(results), results.share_done, 1.0, progress_text(results))
         + problems(results.notices)
-        + sentence(mnist_training_sentences.sentence(experiment, results, target), said)
+        + sentence(told(experiment, results, target, guess), said)
         + quiet(mnist_training_sentences.published_note(experiment.name) if experiment.data == MNIST else "")
         + (after(experiment, results) if after is not None else "")
         + _details(experiment, results)
@@ -66,6 +73,14 @@ def _trained_on(experiment: Experiment, results: Results) -> str:
         return ""
     name = results.data.source if results.data is not None else "the data that you brought"
     return f"On {name}: {experiment.data.n_train:,} training and {experiment.data.n_validation:,} validation rows."
+
+
+def told(experiment: Experiment, results: Results, target: float, guess: Guess | None = None) -> str:
+    """The run's result in words, after what the viewer guessed of it."""
+    text = mnist_training_sentences.sentence(experiment, results, target)
+    if guess is None:
+        return text
+    return f"{predict_first.sentence(experiment, results, target, guess)} {text}".strip()
 
 
 def figure(caption: str, chart: Chart, drawn: bool = True) -> str:

@@ -132,6 +132,12 @@ NOTEBOOKS = (
         "What would make your training faster? Six remedies, each predicted, then applied and measured.",
     ),
     Notebook(
+        "notebooks/teacher.py",
+        "In front of a class",
+        "What does the class expect, and what has it learnt? For the teacher.",
+        first_result=AT_ONCE,
+    ),
+    Notebook(
         "notebooks/claims.py",
         "Claims and figures",
         "Do the articles' claims hold on this machine?",

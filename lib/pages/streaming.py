@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import marimo as mo
 
@@ -26,6 +26,7 @@ from lib.data.mnist import Facts
 from lib.experiments.background import BackgroundTask, View, Watchable
 from lib.experiments.exported_rows import Takeaway, takeaway
 from lib.experiments.mnist_training import Experiment
+from lib.experiments.predict_first import Guess
 from lib.experiments.results import Results
 from lib.experiments.runs import Seat, join
 from lib.pages import layout
@@ -59,6 +60,10 @@ class _Place:
 
     number: int = 0
     drawing: threading.Lock = field(default_factory=threading.Lock)
+
+    def close(self) -> None:
+        """Let no showing draw any more."""
+        self.number += 1
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ class Stage:
         self._place = _Place()
         if menu is not None:
             weakref.finalize(self, menu.forget)  # its widget may outlive the session
+        weakref.finalize(self, self._place.close)  # what is watched may never end; who draws it ends with the session
         self._end: Callable[[], object] = lambda: None  # ends what this shows, once
         self.said = [""]  # the last sentence; shared with the painters, which do not hold the stage
         # Asked once: a cell that runs because of a state that a thread has set has no request, though somebody watches.
@@ -107,13 +113,20 @@ class Stage:
             experiment: What is to run.
             asked: How often “Run again” was pressed; a new count begins a fresh run.
         """
-        again = asked != (self.asked[-1] if self.asked else 0)
-        if self._seat is None or self._seat.run.experiment != experiment or again:
+        if not self.has(experiment, asked) or self._seat is None:
             self.stop()
+            again = self._is_again(asked)
             self._seat = join(experiment, self.engine, self.store, self.request(), fresh=again)
             self._ended_by(self._seat.leave)
             self.asked = (asked,)
         return self._seat
+
+    def has(self, experiment: Experiment, asked: int) -> bool:
+        """Whether the present run is of this experiment, and “Run again” was not pressed since."""
+        return self._seat is not None and self._seat.run.experiment == experiment and not self._is_again(asked)
+
+    def _is_again(self, asked: int) -> bool:
+        return asked != (self.asked[-1] if self.asked else 0)
 
     def begin(self, work: Work, request: Request) -> BackgroundTask:
         """Do the work in a thread, in place of what ran before."""
@@ -310,7 +323,7 @@ class _Frame:
     drawn_at: float = 0.0
 
 
-_frames: weakref.WeakKeyDictionary[Results, dict[float, _Frame]] = weakref.WeakKeyDictionary()
+_frames: weakref.WeakKeyDictionary[Results, dict[tuple[float, Guess | None], _Frame]] = weakref.WeakKeyDictionary()
 _frames_guard = threading.Lock()
 
 
@@ -326,6 +339,7 @@ class _View:
     on_done: Callable[[Results], None] | None
     said: list[str]  # the last sentence
     menu: str = ""
+    guess: Guess | None = None
 
     def draw(self, results: Results, max_age_s: float = 0.0, opening: bool = False) -> int:
         """Draw, and return the version that is drawn.
@@ -333,16 +347,18 @@ class _View:
         Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`.
         """
         with _frames_guard:
-            drawn = _frames.setdefault(results, {}).setdefault(self.target, _Frame())
+            drawn = _frames.setdefault(results, {}).setdefault((self.target, self.guess), _Frame())
         with drawn.guard:
             recent = time.monotonic() - drawn.drawn_at < max_age_s and not results.over
             as_here = drawn.sentence or drawn.said == self.said[0]
             if not as_here or (drawn.version != results.version and not recent):
                 drawn.version, drawn.said = results.version, self.said[0]
-                drawn.sentence = mnist_training_sentences.sentence(self.experiment, results, self.target)
+                drawn.sentence = layout.told(self.experiment, results, self.target, self.guess)
                 # Ten empty charts would keep the browser from the first full one.
                 blank = opening and not results.worth_showing
-                drawn.html = layout.result(self.experiment, results, self.target, self.after, drawn.said, blank)
+                drawn.html = layout.result(
+                    self.experiment, results, self.target, self.after, drawn.said, blank, self.guess
+                )
                 drawn.drawn_at = time.monotonic()
             html, version, sentence = drawn.html, drawn.version, drawn.sentence
         mo.output.replace(layout.page(self.controls, html, self.menu))
@@ -357,6 +373,27 @@ class _View:
             self.on_done(results)
 
 
+class First(Protocol):
+    """What comes before the result of an experiment in front of a class."""
+
+    @property
+    def pauses(self) -> bool:
+        """Whether no new run may begin."""
+        ...
+
+    def paused(self) -> str:
+        """HTML that says so."""
+        ...
+
+    def question(self, experiment: Experiment) -> str:
+        """HTML of what is to be answered before the result is seen; empty where it may be."""
+        ...
+
+    def guess(self, experiment: Experiment) -> Guess | None:
+        """What the viewer has guessed; None for nothing."""
+        ...
+
+
 def show(
     stage: Stage,
     make: Callable[[], Experiment],
@@ -365,6 +402,7 @@ def show(
     target: float = 0.95,
     after: Callable[[Experiment, Results], str] | None = None,
     on_done: Callable[[Results], None] | None = None,
+    first: First | None = None,
 ) -> None:
     """Run the experiment that `make` describes, and draw it into this cell until it is over.
 
@@ -376,6 +414,7 @@ def show(
         target: Validation accuracy, 0 to 1.
         after: Gives HTML to add below the sentence; None for none.
         on_done: Called with the results at the end, after the controls have rested for a while.
+        first: What comes before the result, in front of a class; None for nothing.
     """
     try:
         experiment = make()
@@ -384,7 +423,8 @@ def show(
     # What nobody can ask is not offered; and what it would write trains on MNIST.
     offered = stage.menu is not None and stage.streams and experiment.data == MNIST
     menu = stage.menu.text if stage.menu is not None and offered else ""
-    view = _View(experiment, stage.engine, controls.text, target, after, on_done, stage.said, menu)
+    guess = first.guess(experiment) if first is not None else None
+    view = _View(experiment, stage.engine, controls.text, target, after, on_done, stage.said, menu, guess)
     if not stage.streams:
         results = _run_in_foreground(experiment, stage, target)
         view.draw(results)
@@ -392,7 +432,11 @@ def show(
             on_done(results)
         return
     opening = stage.opening
+    if first is not None and first.pauses and not stage.has(experiment, asked):
+        return _show_instead(stage, controls, first.paused())
     seat = stage.run(experiment, asked)
+    if first is not None and (question := first.question(experiment)):
+        return _show_instead(stage, controls, question)
     if stage.menu is not None:
         stage.menu.now = partial(_takeaway, experiment, stage.engine, seat, target)
     showing = stage.next_showing()
@@ -405,6 +449,12 @@ def show(
 def _takeaway(experiment: Experiment, engine: Engine, seat: Seat, target: float) -> Takeaway:
     said = mnist_training_sentences.sentence(experiment, seat.results, target)
     return takeaway(experiment.ordered_by, seat.results, engine.known_facts(), said)
+
+
+def _show_instead(stage: Stage, controls: mo.Html, content: str) -> None:
+    """Show HTML in place of a result: what runs goes on unseen."""
+    stage.next_showing()
+    mo.output.replace(layout.page(controls.text, content))
 
 
 def _paint(view: _View, seat: Seat, seen: int, showing: Showing, opening: bool) -> None:

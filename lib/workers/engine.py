@@ -203,6 +203,10 @@ class Engine:
                 if worker.about is not None and worker.usable
             }
 
+    def queue_lengths(self) -> tuple[int, int]:
+        """How many runs hold the turn, 0 or 1, and how many wait for it."""
+        return self._queue.lengths()
+
     def close(self) -> None:
         """End all workers now."""
         with self._guard:

@@ -157,6 +157,11 @@ class Queue:
         with self._changed:
             return self._holder is ticket
 
+    def lengths(self) -> tuple[int, int]:
+        """How many hold the turn, 0 or 1, and how many wait for it."""
+        with self._changed:
+            return int(self._holder is not None), len(self._waiting)
+
     def held_s(self) -> float:
         """Seconds since the present turn began."""
         with self._changed:

@@ -17,7 +17,7 @@ from lib.data.mnist import Facts
 from lib.experiments import mnist_training as experiments
 from lib.experiments import runs
 from lib.pages import mnist_training as page
-from lib.pages import server, streaming
+from lib.pages import predict_first, server, streaming
 from lib.pages.streaming import Stage
 from lib.pages.url_state import Address
 from lib.storage.store import Store
@@ -112,7 +112,13 @@ def test_one_cell_by_name(engine, stage):
     panel = page.rate_panel(Address(arguments=QUICK), stage)
     best = []
     mnist_training.rate_experiment.run(
-        rate_panel=panel, rate_stage=stage, set_best=best.append, set_data=lambda _: None, own=None
+        own=None,
+        rate_form=None,
+        rate_panel=panel,
+        rate_stage=stage,
+        set_best=best.append,
+        set_data=lambda _: None,
+        viewer=predict_first.Viewer(Address(), print, print, print),
     )
     assert page.rate_experiment(panel.value).labels == ("0.001", "1")
     assert [item.training.learning_rate for item in best] == [1.0]

@@ -59,6 +59,7 @@ PAGES = {
     "when_does_a_gpu_win": when_does_a_gpu_win.settings(),
     "what_would_help": what_would_help.settings(),
     "claims": {},
+    "teacher": {},
 }
 EVERY = [setting for known in PAGES.values() for setting in known.values()]
 PANELS = {

@@ -47,6 +47,7 @@ WIDGETS = [
     DrawDigit,
     widgets.CopyLink,
     widgets.ExportFiles,
+    widgets.InSight,
     widgets.MeasureInBrowser,
     widgets.PageAids,
     widgets.RaceTable,

@@ -74,6 +74,26 @@ class ExportFiles(anywidget.AnyWidget):
     _esm = (_HERE / "export.js").read_text()
 
 
+class InSight(anywidget.AnyWidget):
+    """Shows nothing: it tells which section of the page is looked at.
+
+    Args:
+        look: Called with the number of the section, from 1.
+    """
+
+    _esm = (_HERE / "in_sight.js").read_text()
+
+    def __init__(self, look: Callable[[int], object]) -> None:
+        super().__init__()
+        self._look_at = look
+        self.on_msg(self._hear)
+
+    def _hear(self, _widget: object, content: object, _buffers: object) -> None:
+        section = content.get("section") if isinstance(content, dict) else None
+        if isinstance(section, int):
+            self._look_at(section)
+
+
 class RaceTable(anywidget.AnyWidget):
     """A table of cells that can be chosen.
 

@@ -1,0 +1,343 @@
+"""Connects the first notebook to a class: what is asked before a result is seen, and what the teacher says meanwhile.
+
+While nobody asks for it, nothing here draws or waits for anything but one inbox a session, which is silent.
+"""
+
+import html
+import secrets
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import marimo as mo
+
+from lib.experiments.guesses import Question, guesses_of_class
+from lib.experiments.mnist_training import Experiment
+from lib.experiments.predict_first import BEST, DIVERGES, FACTOR, FACTORS, NO, YES, Guess, guess_of, questions
+from lib.experiments.quiz import AFTER, BEFORE, Item, items_of
+from lib.experiments.teacher import SECTIONS, Inbox, Push, classroom
+from lib.pages import url_state
+from lib.pages.role import TEACHER, role
+from lib.pages.streaming import Stage, button, paint_at_changes, streaming
+from lib.pages.url_state import Address
+from lib.pages.widgets import InSight
+from lib.views import predict_first as view
+
+PREDICT = url_state.choice("predict", 0, (0, 1))
+SETTING = {PREDICT.name: PREDICT}
+_MAX_FORMS = 16
+
+
+class Viewer:
+    """One session of the first notebook: what it has guessed, and what its teacher says.
+
+    Args:
+        address: Of the page; a teacher's is what “push what the first page shows” sends, and a push writes into it.
+        changed: Called with a new value whenever the teacher says something new.
+        moved: Called with a new value when the address has other settings, so that the panels are made anew.
+        told: Called with a new value when a question after a section was answered, so that it says whether rightly.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        changed: Callable[[Any], None],
+        moved: Callable[[Any], None],
+        told: Callable[[Any], None],
+    ) -> None:
+        self.name = secrets.token_hex(8)
+        self.room, self.pool = classroom(), guesses_of_class()
+        self.is_teacher = role() == TEACHER
+        self._address, self._changed, self._moved, self._told = address, changed, moved, told
+        self._asks_itself = bool(address.read(PREDICT))
+        self._answers: dict[Question, str] = {}
+        self._skipped: set[str] = set()
+        self._quizzes: dict[Question, mo.ui.radio] = {}
+        self._forms: dict[tuple[Question, ...], mo.ui.dictionary] = {}
+        self._followed = self.room.said.push.number if self.room.said.push else 0  # what was sent before it opened
+        self._in_sight = mo.ui.anywidget(InSight(self._look))  # once: another would end when its cell runs again
+        self._note = (
+            button_that(self._go, "Go to the teacher's settings", "Sets the controls of this page"),
+            button_that(self._stay, "Stay here", "Keeps your own settings"),
+        )
+        if self.is_teacher:
+            self.room.front = weakref.ref(address)
+        if streaming():
+            inbox = Inbox()
+            self.room.subscribe(inbox)
+            weakref.finalize(self, self.room.forget, self.name)
+            weakref.finalize(self, self.pool.forget, self.name)
+            weakref.finalize(self, inbox.put, False)
+            mo.Thread(target=_listen, args=(inbox, weakref.ref(self)), daemon=True).start()
+
+    @property
+    def predicts(self) -> bool:
+        """Whether a guess comes first: by the page's own address, or because the teacher asks the class."""
+        return self._asks_itself or self.room.said.predicts
+
+    @property
+    def pauses(self) -> bool:
+        """Whether this viewer's runs wait for the teacher."""
+        return self.room.said.pauses and not self.is_teacher
+
+    def hear(self) -> None:
+        """Follow the teacher's settings where that is to be at once, and have the page look at what was said."""
+        push = self.room.said.push
+        if push is not None and push.at_once and push.number > self._followed:
+            self._go()
+        self._changed(self.room.version)
+
+    def must_guess(self, experiment: Experiment) -> bool:
+        """Whether the result of this experiment is held back until the viewer guesses."""
+        return self.predicts and experiment.name not in self._skipped and self.guess(experiment) is None
+
+    def guess(self, experiment: Experiment) -> Guess | None:
+        """What the viewer has guessed of this experiment, while guesses come first."""
+        return guess_of(self._answers, experiment) if self.predicts else None
+
+    def answer(self, question: Question, option: str) -> None:
+        """Note an answer, and count it among those of the class."""
+        self._answers[question] = option
+        self.pool.guess(self.name, question, option)
+
+    def answered(self, question: Question) -> str:
+        """The viewer's own answer; empty for none."""
+        return self._answers.get(question, "")
+
+    def form(self, asked: tuple[Question, ...]) -> mo.ui.dictionary:
+        """The form for these questions: the same one for as long as they are asked, with what is chosen in it."""
+        if asked not in self._forms:
+            self._forms[asked] = _form(asked)
+            if len(self._forms) > _MAX_FORMS:
+                del self._forms[next(iter(self._forms))]
+        return self._forms[asked]
+
+    def skip(self, section: str) -> None:
+        """Ask no more for guesses on this section."""
+        self._skipped.add(section)
+
+    def quiz(self, section: str, when: str) -> str:
+        """HTML of the two questions on a section, `BEFORE` or `AFTER` it; each keeps its answer."""
+        shown = "".join(self._quiz(item, when) for item in items_of(section))
+        lead = view.BEFORE_LEAD if when == BEFORE else view.AFTER_LEAD
+        return f'<section class="quiz"><h3>{html.escape(lead)}</h3>{shown}</section>'
+
+    def _quiz(self, item: Item, when: str) -> str:
+        question = item.asked(when)
+        if question not in self._quizzes:
+            self._quizzes[question] = mo.ui.radio(
+                item.choices, label=item.text, on_change=partial(self._answer_quiz, question)
+            )
+        told = view.feedback(item, self.answered(question)) if when == AFTER else ""
+        return f'<div class="quiz-item">{self._quizzes[question].text}{told}</div>'
+
+    def _answer_quiz(self, question: Question, option: str | None) -> None:
+        if option is not None:
+            self.answer(question, option)
+            if question.asks == AFTER:
+                self._told((question, option))
+
+    def note(self) -> str:
+        """HTML of what the teacher says to the whole page; empty for nothing."""
+        said, shown = self.room.said, ""
+        if self.pauses:
+            shown += "<p>Your teacher has paused: no new run begins.</p>"
+        if said.push is not None and said.push.number > self._followed and not self._is_mine(said.push):
+            go, stay = (one.text for one in self._note)
+            shown += f"<p>Your teacher sends settings for this page.</p>{go}{stay}"
+        bar = f'<div class="class-note" role="status">{shown}</div>' if shown else ""
+        return bar + (self._in_sight.text if said.observed else "")
+
+    def _is_mine(self, push: Push) -> bool:
+        return self.is_teacher and self._address.settings() == push.settings
+
+    def _go(self) -> None:
+        if (push := self.room.said.push) is not None:
+            self._followed = push.number
+            self._address.go_to(push.settings)
+            self._moved(f"push {push.number}")
+            self._changed(f"moved {push.number}")
+
+    def _stay(self) -> None:
+        if (push := self.room.said.push) is not None:
+            self._followed = push.number
+            self._changed(f"stays {push.number}")
+
+    def _look(self, number: int) -> None:
+        if 1 <= number <= len(SECTIONS):
+            self.room.look(self.name, SECTIONS[number - 1])
+
+
+def button_that(act: Callable[[], object], label: str, tooltip: str) -> mo.ui.button:
+    """A button that acts at once, and whose value counts how often it did."""
+
+    def pressed(count: int) -> int:
+        act()
+        return count + 1
+
+    return mo.ui.button(label=label, value=0, on_click=pressed, tooltip=tooltip)
+
+
+def _listen(inbox: Inbox, of: "weakref.ref[Viewer]") -> None:
+    """Tell a viewer's page whatever is said, until the page has gone."""
+    while inbox.get():
+        if (viewer := of()) is not None:
+            viewer.hear()
+        del viewer
+    classroom().unsubscribe(inbox)
+
+
+# Before a section's result.
+
+
+def ask(viewer: Viewer, make: Callable[[], Experiment]) -> mo.ui.dictionary | None:
+    """The form that asks for a guess on the experiment of `make`; None where none is asked for."""
+    if not viewer.predicts:
+        return None
+    try:
+        experiment = make()
+    except ValueError:
+        return None  # the section says it
+    if not viewer.must_guess(experiment):
+        return None
+    return viewer.form(questions(experiment))
+
+
+def _form(asked: Sequence[Question]) -> mo.ui.dictionary:
+    elements: dict[str, Any] = {}
+    for question in asked:
+        if question.asks == BEST:
+            tooltip = "Guess this, and see the result"
+            elements |= {f"{BEST} {label}": button(label, tooltip) for label in question.options}
+        elif question.asks == DIVERGES:
+            elements[DIVERGES] = mo.ui.radio([YES, NO], inline=True, label=_optional(question))
+        elif question.asks == FACTOR:
+            steps = [float(factor) for factor in FACTORS]
+            elements[FACTOR] = mo.ui.slider(steps=steps, show_value=True, label=_optional(question))
+    return mo.ui.dictionary(elements | {"skip": button(view.SKIP, view.SKIP_MEANS)})
+
+
+def _optional(question: Question) -> str:
+    return f"{view.words(question)} {view.OPTIONAL}"
+
+
+def before(viewer: Viewer, section: str) -> mo.Html | None:
+    """The questions before a section, by the name of its experiment; None while the class does not predict."""
+    return mo.Html(viewer.quiz(section, BEFORE)) if viewer.predicts else None
+
+
+class First:
+    """What comes before one section's result: see `lib.pages.streaming.First`."""
+
+    def __init__(self, viewer: Viewer, form: mo.ui.dictionary | None) -> None:
+        self._viewer, self._form = viewer, form
+
+    @property
+    def pauses(self) -> bool:
+        """Whether no new run may begin."""
+        return self._viewer.pauses
+
+    def paused(self) -> str:
+        """HTML that says so."""
+        return f'<div class="lab-refused"><p class="lab-state class-paused" role="status">{view.PAUSED}</p></div>'
+
+    def question(self, experiment: Experiment) -> str:
+        """HTML of the form; empty once it is answered or skipped."""
+        if self._form is not None:
+            self._take(experiment, self._form.value)
+        return self._drawn(experiment) if self._form is not None and self._viewer.must_guess(experiment) else ""
+
+    def guess(self, experiment: Experiment) -> Guess | None:
+        """What the viewer has guessed, also in this moment."""
+        if self._form is not None:
+            self._take(experiment, self._form.value)
+        return self._viewer.guess(experiment)
+
+    def _take(self, experiment: Experiment, values: dict[str, Any]) -> None:
+        if not self._viewer.must_guess(experiment):
+            return
+        best, *others = questions(experiment)
+        chosen = [label for label in best.options if values.get(f"{BEST} {label}")]
+        if values["skip"]:
+            self._viewer.skip(experiment.name)
+        elif chosen:
+            for question in others:
+                option = _written(question, values[question.asks])
+                if option:
+                    self._viewer.answer(question, option)
+            self._viewer.answer(best, chosen[0])
+
+    def _drawn(self, experiment: Experiment) -> str:
+        assert self._form is not None, "asked for"
+        best, *others = questions(experiment)
+        buttons = "".join(self._form[f"{BEST} {label}"].text for label in best.options)
+        optional = "".join(f'<div class="guess-optional">{self._form[one.asks].text}</div>' for one in others)
+        asked = html.escape(view.words(best))
+        return (
+            f'<div class="guess lab-refused"><p class="guess-lead">{html.escape(view.LEAD)}</p>{optional}'
+            f'<p class="lab-sentence">{asked}</p><div class="guess-options" role="group" aria-label="{asked}">'
+            f"{buttons}</div>{self._form['skip'].text}</div>"
+        )
+
+
+def _written(question: Question, value: object) -> str:
+    """The option that an element's value stands for; empty where it was left as it was."""
+    if question.asks == FACTOR:
+        return f"{value:g}" if isinstance(value, float | int) and value != float(FACTORS[0]) else ""
+    return str(value or "")
+
+
+# After it.
+
+
+def after(
+    stage: Stage, viewer: Viewer, form: mo.ui.dictionary | None, section: str, make: Callable[[], Experiment]
+) -> None:
+    """The questions after a section, and, where the teacher shows them, the guesses of the class, as they come.
+
+    Args:
+        stage: Where they are drawn.
+        viewer: Whose page it is.
+        form: What asks before the section, from `ask`; its cell runs first.
+        section: The name of the section's experiment.
+        make: The experiment, whose guesses are shown; raises ValueError where there is none.
+    """
+    shows = viewer.room.said.shows
+    try:
+        experiment = make() if shows or viewer.predicts else None
+    except ValueError:
+        experiment = None
+    if experiment is not None and form is not None:
+        First(viewer, form).guess(experiment)  # whichever of the two cells runs first
+    if experiment is None or (viewer.must_guess(experiment) and not shows):
+        stage.next_showing()
+        return
+    quiz = viewer.quiz(section, AFTER) if viewer.predicts and not viewer.must_guess(experiment) else ""
+    if shows:
+        paint_at_changes(stage, viewer.pool, partial(_paint, viewer, experiment, quiz))
+    else:
+        stage.next_showing()
+        mo.output.replace(mo.Html(quiz))
+
+
+def _paint(viewer: Viewer, experiment: Experiment, quiz: str) -> int:
+    tally = viewer.pool.tally()
+    drawn = ""
+    for question in questions(experiment):
+        counts = tally.of(question)
+        if question.asks == FACTOR:
+            counts = view.answered(counts)
+        if counts:
+            drawn += view.histogram(view.words(question), counts, viewer.answered(question))
+    lead = f"<h3>{html.escape(view.SHOWN)}</h3>"
+    mo.output.replace(
+        mo.Html(f'<section class="class-guesses">{lead}<div class="guess-grid">{drawn}</div></section>{quiz}')
+    )
+    return tally.version
+
+
+def note(viewer: Viewer) -> mo.Html | None:
+    """What the teacher says to the whole page; None for nothing."""
+    said = viewer.note()
+    return mo.Html(said) if said else None

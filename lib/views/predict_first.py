@@ -1,0 +1,251 @@
+"""The words that ask for a guess; the guess beside the result, in a sentence and in the charts; how a class guessed."""
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lib.experiments.guesses import Question
+from lib.experiments.mnist_training import Experiment
+from lib.experiments.predict_first import BEST, DIVERGES, FACTOR, YES, Guess
+from lib.experiments.quiz import Item
+from lib.experiments.results import Line, Results
+from lib.formatting import listed, percent, seconds
+from lib.spec import CHANCE_ACCURACY
+from lib.timing.comparison import Verdict, compared
+from lib.views.chart import FONT, Chart
+from lib.views.mnist_training_sentences import seconds_to
+from lib.workers.notes import State
+
+LEAD = "Before you see it: what do you expect?"
+SKIP, SKIP_MEANS = "Show me without guessing", "The result of this section, now and for other settings"
+PAUSED = "Your teacher has paused: no new run begins. This one begins when the class goes on."
+SHOWN = "Guesses of the class"
+BEFORE_LEAD, AFTER_LEAD = "Two questions beforehand", "The same two questions, now that you have seen it"
+CHANCE_POINTS = 0.5  # one seed cannot tell a smaller gap of accuracies from chance
+_NEAR = 1.25  # a guessed factor at most this many times off is called close
+_ASKED = {
+    ("learning-rate", BEST): "Which learning rate will be the most accurate?",
+    ("batch-size", BEST): "Which batch size will reach the target accuracy first?",
+    ("depth", BEST): "Which network will be the most accurate?",
+    ("backend", BEST): "Which will be the fastest?",
+    ("learning-rate", DIVERGES): "Will the loss of any of them stop being a number?",
+    ("backend", FACTOR): "How many times as long will the slowest take as the fastest?",
+}
+OPTIONAL = "(may stay open)"
+
+
+def words(question: Question) -> str:
+    """The question as a viewer reads it."""
+    if question.about and (question.section, question.asks) not in _ASKED:
+        return question.about[0]  # of the quiz
+    return _ASKED[question.section, question.asks]
+
+
+def feedback(item: Item, chosen: str) -> str:
+    """HTML: whether an answer given after the section is right, and why; nothing before there is one."""
+    if not chosen:
+        return ""
+    verdict = "Yes." if chosen == item.right else f"Not quite: {item.right[0].lower()}{item.right[1:]}"
+    return f'<p class="lab-note" aria-live="polite"><b>{html.escape(verdict)}</b> {html.escape(item.why)}</p>'
+
+
+# The guess beside the result.
+
+
+@dataclass(frozen=True)
+class _Line:
+    label: str
+    line: Line
+
+    @property
+    def failure(self) -> str:
+        """How it failed to learn, in the past tense; empty where it learnt."""
+        if self.line.diverged_step is not None:
+            return "diverged"
+        return "did not learn" if (self.line.accuracy or 0) <= CHANCE_ACCURACY else ""
+
+
+def sentence(experiment: Experiment, results: Results, target: float, guess: Guess | None) -> str:
+    """What was guessed and what came of it; empty where nothing was guessed, or not all lines are finished.
+
+    Args:
+        experiment: What was trained.
+        results: Of its run.
+        target: Validation accuracy, 0 to 1, for the experiment on batch sizes.
+        guess: The viewer's.
+    """
+    if guess is None or results.state not in (State.DONE, State.SAVED):
+        return ""
+    lines = [_Line(experiment.labels[index], results.lines[index]) for index in experiment.compared]
+    yours = next((one for one in lines if one.label == guess.best), None)
+    if yours is None or any(one.line.curve is None for one in lines):
+        return ""
+    tell = {"batch-size": _tell_target, "backend": _tell_fastest}.get(experiment.name, _tell_accuracy)
+    parts = (tell(lines, yours, target), _tell_divergence(lines, guess.diverges), _tell_factor(lines, guess.factor))
+    return " ".join(filter(None, parts))
+
+
+def _tell_accuracy(lines: Sequence[_Line], yours: _Line, _target: float) -> str:
+    learnt = [one for one in lines if not one.failure]
+    if not learnt:
+        return f"You said {yours.label}; none of them learnt."
+    best = max(learnt, key=lambda one: one.line.accuracy or 0)
+    if best is yours:
+        return f"You said {yours.label}, and {yours.label} was best."
+    if yours.failure:
+        return f"You said {yours.label}, which {yours.failure}; {best.label} was best."
+    points = 100 * ((best.line.accuracy or 0) - (yours.line.accuracy or 0))
+    if points < CHANCE_POINTS:
+        return (
+            f"You said {yours.label}; {best.label} was {points:.1f} points ahead, which one seed cannot tell from"
+            " chance: you may well be right."
+        )
+    return f"You said {yours.label}; {best.label} was best, by {points:.1f} points."
+
+
+def _tell_target(lines: Sequence[_Line], yours: _Line, target: float) -> str:
+    reached = {one.label: spent for one in lines if (spent := seconds_to(one.line, target)) is not None}
+    if not reached:
+        return f"You said {yours.label}; none reached {percent(target)}."
+    first = min(reached, key=reached.__getitem__)
+    if first == yours.label:
+        return f"You said {first}, and {first} was the first to reach {percent(target)}."
+    if yours.label not in reached:
+        return f"You said {yours.label}, which did not reach {percent(target)}; {first} was the first to."
+    return (
+        f"You said {yours.label}; {first} was the first to reach {percent(target)}, in {seconds(reached[first])}, and"
+        f" yours took {seconds(reached[yours.label])}."
+    )
+
+
+def _tell_fastest(lines: Sequence[_Line], yours: _Line, _target: float) -> str:
+    first = min(lines, key=lambda one: float(np.median(one.line.epoch_s)))
+    if first is yours:
+        return f"You said {yours.label}, and its epochs were the fastest."
+    found = compared(yours.line.epoch_s, first.line.epoch_s, paired=False)
+    if found.verdict is not Verdict.SLOWER:
+        return (
+            f"You said {yours.label}; the median of {first.label} was ahead, but these epochs cannot tell the two"
+            " apart: you may well be right."
+        )
+    return f"You said {yours.label}; {first.label} was the fastest: yours took {found.ratio:.2g} times as long."
+
+
+def _tell_divergence(lines: Sequence[_Line], said: str) -> str:
+    if not said:
+        return ""
+    labels = [one.label for one in lines if one.line.diverged_step is not None]
+    diverged = listed(labels) if labels else ""
+    if said == YES:
+        came = f", and that of {diverged} did" if diverged else "; none did"
+        return f"You also said that some loss would stop being a number{came}."
+    came = f"; that of {diverged} did not" if diverged else ", and all did"
+    return f"You also said that every loss would stay a number{came}."
+
+
+def _tell_factor(lines: Sequence[_Line], said: str) -> str:
+    if not said:
+        return ""
+    medians_s = [float(np.median(one.line.epoch_s)) for one in lines]
+    factor = max(medians_s) / min(medians_s)
+    off = max(factor / float(said), float(said) / factor)
+    judged = "close" if off <= _NEAR else "more than you thought" if factor > float(said) else "less than you thought"
+    return f"For the slowest you said {said} times as long; it took {factor:.1f} times: {judged}."
+
+
+def marked(charts: Sequence[Chart], experiment: Experiment, results: Results, guess: Guess | None) -> list[Chart]:
+    """The charts with the guess drawn into the last: a dashed line at what was guessed, or a ring around it."""
+    if guess is None or guess.best not in experiment.labels:
+        return list(charts)
+    *others, last = charts
+    index = experiment.labels.index(guess.best)
+    training = experiment.items[index].training
+    if experiment.name == "backend":
+        row, layers = {"label": guess.best}, _row_mark(last.spec)
+    elif experiment.name == "depth":
+        row = next((row for row in last.spec["datasets"]["rows"] if row["label"] == guess.best), None)
+        layers = _ring(last.spec)
+    else:
+        value = training.learning_rate if experiment.name == "learning-rate" else training.batch_size
+        row, layers = {"x": value}, _line_mark(last.spec)
+    datasets = last.spec["datasets"] | {"guess": [row] if row is not None else []}
+    return [*others, Chart(last.spec | {"layer": [*last.spec["layer"], *layers], "datasets": datasets}, last.title)]
+
+
+_TEXT = {"type": "text", "text": "your guess", "fontSize": 11, "fontWeight": 600, "font": FONT, "color": "currentColor"}
+_GUESS = {"name": "guess"}
+
+
+def _encoded(spec: dict, channel: str, field: str) -> dict:
+    """How a chart's own layers encode a field, so that a mark stands on the same scale."""
+    found = (layer["encoding"].get(channel, {}) for layer in spec["layer"] if "encoding" in layer)
+    return next(one for one in found if one.get("field") == field)
+
+
+def _line_mark(spec: dict) -> list[dict]:
+    x = _encoded(spec, "x", "x")
+    side = {"expr": "scale('x', datum.x) < width / 2 ? 'left' : 'right'"}
+    rule = {"type": "rule", "strokeDash": [2, 4], "strokeWidth": 1.5, "color": "currentColor"}
+    return [
+        {"data": _GUESS, "mark": rule, "encoding": {"x": x}},
+        {"data": _GUESS, "mark": _TEXT | {"dy": -7, "align": side}, "encoding": {"x": x, "y": {"value": 0}}},
+    ]
+
+
+def _ring(spec: dict) -> list[dict]:
+    place = {"x": _encoded(spec, "x", "x"), "y": _encoded(spec, "y", "y")}
+    ring = {"type": "point", "size": 320, "filled": False, "color": "currentColor", "strokeDash": [2, 3]}
+    return [
+        {"data": _GUESS, "mark": ring, "encoding": place},
+        {"data": _GUESS, "mark": _TEXT | {"dy": 19}, "encoding": place},
+    ]
+
+
+def _row_mark(spec: dict) -> list[dict]:
+    y = _encoded(spec, "y", "label")
+    band = {"type": "bar", "color": "currentColor", "opacity": 0.07}
+    whole = {"x": {"value": 0}, "x2": {"value": "width"}}
+    return [
+        {"data": _GUESS, "mark": band, "encoding": {"y": y, **whole}},
+        {
+            "data": _GUESS,
+            "mark": _TEXT | {"align": "right", "dx": -4, "dy": -13},
+            "encoding": {"y": y, "x": {"value": "width"}},
+        },
+    ]
+
+
+# How a class guessed.
+
+
+def histogram(caption: str, counts: Mapping[str, int], yours: str = "", right: str = "", unit: str = "answer") -> str:
+    """HTML: a bar for each option, with its count in figures.
+
+    Args:
+        caption: What was asked.
+        counts: By option, in their order.
+        yours: The option that this viewer chose is marked.
+        right: So is the right one.
+        unit: What is counted, in the singular.
+    """
+    most = max([*counts.values(), 1])
+    rows = "".join(
+        f'<li><span>{html.escape(option)}{_marks(option, yours, right)}</span><i aria-hidden="true">'
+        f'<b style="width:{100 * count / most:.0f}%"></b></i><em>{count}</em></li>'
+        for option, count in counts.items()
+    )
+    total = sum(counts.values())
+    lead = f"{html.escape(caption)} <small>{total} {unit if total == 1 else f'{unit}s'}</small>"
+    return f'<figure class="guess-counts"><figcaption>{lead}</figcaption><ul>{rows}</ul></figure>'
+
+
+def _marks(option: str, yours: str, right: str) -> str:
+    told = [name for name, chosen in (("yours", yours), ("right", right)) if chosen == option]
+    return f" <small>({' and '.join(told)})</small>" if told else ""
+
+
+def answered(counts: Mapping[str, int]) -> dict[str, int]:
+    """The options that anybody chose: of many, such as factors."""
+    return {option: count for option, count in counts.items() if count}

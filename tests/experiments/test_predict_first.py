@@ -1,0 +1,32 @@
+"""What is asked of an experiment: generated from its lines, and the same for as long as they are the same."""
+
+from lib.experiments import mnist_training
+from lib.experiments.predict_first import BEST, DIVERGES, FACTOR, Guess, guess_of, questions
+
+
+def rates(*values, epochs=3):
+    return mnist_training.learning_rate(values, epochs=epochs, batch_size=32, hidden="128")
+
+
+def test_what_may_be_guessed_are_the_lines_that_compete():
+    best, diverges = questions(rates(0.01, 0.1, 10.0))
+    assert (best.asks, best.options) == (BEST, ("0.01", "0.1", "10"))
+    assert (diverges.asks, diverges.options) == (DIVERGES, ("yes", "no"))
+    beside = mnist_training.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128", backend="numpy")
+    assert questions(beside)[0].options == ("0.1", "1"), "not those that are trained for comparison"
+    libraries = mnist_training.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")
+    assert [one.asks for one in questions(libraries)] == [BEST, FACTOR]
+    assert questions(libraries)[0].options == libraries.labels
+
+
+def test_other_candidates_are_other_questions_and_other_epochs_are_not():
+    assert questions(rates(0.1, 1.0)) == questions(rates(0.1, 1.0, epochs=7))
+    assert not set(questions(rates(0.1, 1.0))) & set(questions(rates(0.1, 10.0)))
+
+
+def test_there_is_a_guess_where_the_first_question_has_an_answer():
+    experiment = rates(0.1, 1.0)
+    best, diverges = questions(experiment)
+    assert guess_of({diverges: "no"}, experiment) is None
+    assert guess_of({best: "1", diverges: "no"}, experiment) == Guess("1", diverges="no")
+    assert guess_of({best: "1"}, rates(0.1, 10.0)) is None

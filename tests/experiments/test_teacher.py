@@ -1,0 +1,104 @@
+"""What a teacher says reaches every page that listens, from any thread; who has gone is counted no more."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from lib.experiments import teacher
+from lib.experiments.guesses import Guesses, Question
+from lib.experiments.teacher import SECTIONS, Classroom, Inbox, Overview
+from lib.workers.queue import Request
+
+
+def heard(inbox):
+    """How often it was told of something since it was last asked."""
+    return sum(inbox.get() for _ in range(inbox.qsize()))
+
+
+def test_what_is_said_reaches_every_page_once_and_silence_none():
+    room, pages = Classroom(), [Inbox() for _ in range(3)]
+    for inbox in pages:
+        room.subscribe(inbox)
+    room.say(predicts=True)
+    room.say(predicts=True)
+    assert [heard(inbox) for inbox in pages] == [1, 1, 1], "the second time nothing new was said"
+    room.unsubscribe(pages[0])
+    room.say(pauses=True)
+    assert [heard(inbox) for inbox in pages] == [0, 1, 1]
+    assert (room.said.predicts, room.said.pauses, room.said.shows) == (True, True, False)
+
+
+def test_every_push_has_a_number_of_its_own():
+    room, inbox = Classroom(), Inbox()
+    room.subscribe(inbox)
+    for _ in range(2):
+        room.push({"rate.epochs": "5"}, at_once=True)
+    assert room.said.push == teacher.Push(2, {"rate.epochs": "5"}, True)
+    assert heard(inbox) == 2, "the same settings again are news for who has moved on"
+
+
+def test_pages_are_counted_by_their_section_until_they_have_gone():
+    room = Classroom()
+    room.look("a", "depth")
+    room.look("a", "backend")
+    room.look("b", "backend")
+    assert room.sections()[0] == dict.fromkeys(SECTIONS, 0) | {"backend": 2}
+    room.forget("a")
+    assert room.sections()[0]["backend"] == 1
+    with pytest.raises(ValueError, match="got attic"):
+        room.look("a", "attic")
+
+
+def test_pages_report_for_as_long_as_a_teacher_looks():
+    room, inbox = Classroom(), Inbox()
+    room.subscribe(inbox)
+    room.observe("one teacher")
+    room.observe("another")
+    assert room.said.observed
+    room.forget("one teacher")
+    room.sections()
+    assert room.said.observed
+    room.forget("another")
+    room.look("a", "depth")
+    assert not room.said.observed
+    assert heard(inbox) == 2
+
+
+def test_all_that_many_threads_say_is_there_in_the_end():
+    room, pages = Classroom(), [Inbox() for _ in range(20)]
+
+    def act(number):
+        room.subscribe(pages[number])
+        room.look(str(number), SECTIONS[number % 3])
+        for _ in range(10):
+            room.push({"rate.epochs": str(number)}, at_once=False)
+        if number % 2:
+            room.unsubscribe(pages[number])
+            room.forget(str(number))
+
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(act, range(20)))
+    counts, n_pages = room.sections()
+    assert (sum(counts.values()), n_pages) == (10, 10)
+    assert room.said.push is not None
+    assert room.said.push.number == 200
+
+
+def test_an_overview_changes_with_guesses_the_class_and_the_queue(monkeypatch, lone_engine):
+    room, pool = Classroom(), Guesses()
+    monkeypatch.setattr(teacher, "classroom", lambda: room)
+    monkeypatch.setattr(teacher, "guesses_of_class", lambda: pool)
+    seen = Overview(lone_engine)
+    for act in (
+        lambda: pool.guess("p", Question("depth", "best", ("128",)), "128"),
+        lambda: room.look("p", "depth"),
+        lambda: room.say(shows=True),
+    ):
+        before = seen.version
+        act()
+        assert seen.wait_for_news(before, 0)
+    before = seen.version
+    with lone_engine.turn(Request()):
+        assert seen.wait_for_news(before, 0)
+        assert (seen.queued.running, seen.queued.waiting) == (0, 1), "it has not begun yet"
+    assert not Overview(lone_engine).queued.waiting

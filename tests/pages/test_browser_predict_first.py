@@ -1,0 +1,134 @@
+"""A class in front of one server: the teacher's page, a pupil's and a phone, at once and without a reload."""
+
+import pytest
+
+from lib.pages.access import Keys, kept_secret
+from tests.browser import DESK, MARKS, PHONE, assert_accessible, serving, tab
+
+pytestmark = [*MARKS, pytest.mark.timeout(900)]
+QUICK = (
+    "rate.size=1024&rate.epochs=2&size.sizes=256,1024&size.epochs=2&depth.networks=128,256&depth.size=512&depth.epochs=2"
+    "&backend.hidden=16&backend.size=4096&backend.epochs=3"
+)
+LIMIT_MS = 180_000
+FIRST_SECTION = ".lab >> nth=0 >> "
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The address of a class site, and the token of its teacher's link."""
+    cache = tmp_path_factory.mktemp("class")
+    with serving(cache, None) as (base, _):
+        yield base, Keys(kept_secret(cache / "class-secret")).token("teacher")
+
+
+@pytest.fixture
+def base(site):
+    return site[0]
+
+
+@pytest.fixture
+def seat(browser, site):
+    """`seat(is_teacher, size)`: a browser of its own for somebody in class; each tab fails on what its console says."""
+    contexts, tabs = [], []
+
+    def take(is_teacher, size):
+        context = browser.browser.new_context(viewport=size)
+        context.set_default_timeout(LIMIT_MS)
+        contexts.append(context)
+        tabs.append(tab(context))
+        page = tabs[-1].__enter__()
+        if is_teacher:
+            page.goto(f"{site[0]}/?teacher={site[1]}")
+        return page
+
+    yield take
+    for one in reversed(tabs):
+        one.__exit__(None, None, None)
+    for context in contexts:
+        context.close()
+
+
+def count(page, question, option):
+    """How often an option was chosen, as the histogram below a question says."""
+    bars = page.locator(".guess-counts", has=page.locator("figcaption", has_text=question)).first
+    return bars.locator("li", has=page.get_by_text(option, exact=True)).locator("em")
+
+
+def waits_for(page, words, within="body"):
+    page.locator(within).get_by_text(words).first.wait_for(timeout=LIMIT_MS)
+
+
+def test_a_class_predicts_sees_pauses_and_follows(seat, base):
+    teacher, pupil, phone = seat(True, DESK), seat(False, DESK), seat(False, PHONE)
+    teacher.goto(f"{base}/teacher/")
+    teacher.get_by_text("Ask the class to predict first").wait_for(timeout=LIMIT_MS)
+    for page in (pupil, phone):
+        page.goto(f"{base}/?{QUICK}")
+        page.locator(".lab-sentence").first.wait_for(timeout=LIMIT_MS)
+        assert page.locator(".guess, .quiz, .class-note").count() == 0, "as without a class"
+    waits_for(teacher, "2 pages of the first notebook are open.")
+
+    teacher.get_by_text("Ask the class to predict first").click()
+    for page in (pupil, phone):
+        page.wait_for_function("() => document.querySelectorAll('.lab .guess').length === 4", timeout=LIMIT_MS)
+        assert page.locator(".lab:has(.guess) :is(.lab-figure, .lab-state b, .lab-details)").count() == 0, "all is held"
+    option = pupil.locator(FIRST_SECTION + ".guess-options").get_by_role("button", name="1", exact=True)
+    option.focus()
+    pupil.keyboard.press("Enter")
+    waits_for(pupil, "You said 1", ".lab-sentence")
+    assert pupil.locator(FIRST_SECTION + ".lab-figure").count() == 3
+    best = "Which learning rate will be the most accurate?"
+    count(teacher, best, "1").get_by_text("1", exact=True).wait_for(timeout=LIMIT_MS)
+
+    teacher.get_by_text("Show the guesses to the class").click()
+    count(phone, best, "1").get_by_text("1", exact=True).wait_for(timeout=LIMIT_MS)
+    assert phone.locator(FIRST_SECTION + ".guess").count() == 1, "who has not guessed is still asked"
+    phone.locator(FIRST_SECTION + ".guess").get_by_role("button", name="Show me without guessing").click()
+    phone.locator(FIRST_SECTION + ".lab-figure").first.wait_for(timeout=LIMIT_MS)
+
+    answer = pupil.locator(".quiz").first.get_by_text("The network learns ever faster.").first
+    answer.click()
+    waits_for(teacher, "Everything else stays the same, and the learning rate grows.")
+
+    teacher.get_by_text("Pause: pupils begin no new runs").click()
+    waits_for(pupil, "Your teacher has paused", ".class-note")
+    epochs = pupil.locator(FIRST_SECTION + ".lab-controls > div", has_text="Epochs").locator("[role=slider]")
+    epochs.focus()
+    pupil.keyboard.press("ArrowRight")
+    waits_for(pupil, "no new run begins. This one begins", ".lab-result")
+    teacher.get_by_text("Pause: pupils begin no new runs").click()
+    pupil.locator(FIRST_SECTION + ".lab-figure").first.wait_for(timeout=LIMIT_MS)
+    pupil.locator(".class-note").wait_for(state="detached", timeout=LIMIT_MS)
+
+    teacher.get_by_label("Address of the first notebook").fill(f"{base}/?rate.epochs=1&rate.size=2048")
+    teacher.get_by_label("Address of the first notebook").press("Tab")
+    teacher.get_by_role("button", name="Push this address").click()
+    waits_for(teacher, "Pushed to 2 pages")
+    pupil.get_by_role("button", name="Go to the teacher's settings").click()
+    pupil.wait_for_function("() => location.search.includes('rate.size=2048')", timeout=LIMIT_MS)
+    pupil.locator(".class-note").wait_for(state="detached", timeout=LIMIT_MS)
+    phone.get_by_role("button", name="Stay here").click()
+    phone.locator(".class-note").wait_for(state="detached", timeout=LIMIT_MS)
+    assert "rate.size=1024" in phone.url
+    teacher.get_by_text("Move the pages at once").click()
+    teacher.get_by_role("button", name="Push this address").click()
+    phone.wait_for_function("() => location.search.includes('rate.size=2048')", timeout=LIMIT_MS)
+
+    phone.locator("h2", has_text="4 · Which library?").evaluate("e => e.scrollIntoView()")
+    count(teacher, "Pages by the section", "4 · Which library?").get_by_text("1", exact=True).wait_for(timeout=LIMIT_MS)
+
+
+def test_a_class_s_pages_are_read_by_everybody(seat, base):
+    teacher, pupil = seat(True, DESK), seat(False, DESK)
+    teacher.goto(f"{base}/teacher/")
+    teacher.get_by_text("Forget all guesses").wait_for(timeout=LIMIT_MS)
+    pupil.goto(f"{base}/?predict=1&{QUICK}")
+    pupil.locator(FIRST_SECTION + ".guess").wait_for(timeout=LIMIT_MS)
+    pupil.locator(FIRST_SECTION + ".guess-options").get_by_role("button", name="0.1", exact=True).click()
+    waits_for(pupil, "You said 0.1", ".lab-sentence")
+    assert_accessible(pupil)
+    assert_accessible(teacher)
+    pupil.goto(f"{base}/teacher/")
+    waits_for(pupil, "This page is the teacher's.")
+    assert pupil.get_by_text("Ask the class to predict first").count() == 0

@@ -1,0 +1,246 @@
+"""A section in front of a class: nothing of its result is drawn before a guess, and the teacher's word holds."""
+
+import time
+
+import marimo as mo
+import pytest
+
+from lib.experiments.guesses import Guesses
+from lib.experiments.predict_first import Guess, questions
+from lib.experiments.quiz import AFTER, BEFORE, items_of
+from lib.experiments.teacher import Classroom
+from lib.pages import mnist_training as page
+from lib.pages import predict_first, streaming
+from lib.pages.predict_first import First, Viewer, ask
+from lib.pages.streaming import Stage
+from lib.pages.url_state import Address
+from lib.storage.store import Store
+from lib.views import predict_first as view
+
+QUICK = {"rate.size": "4096", "rate.epochs": "1", "rate.count": "2", "rate.hidden": "8"}
+DRAWN = ("lab-figure", "lab-details", "lab-state lab-t", "lab-state lab-s", "lab-state lab-d")
+
+
+@pytest.fixture
+def room(monkeypatch):
+    room, pool = Classroom(), Guesses()
+    monkeypatch.setattr(predict_first, "classroom", lambda: room)
+    monkeypatch.setattr(predict_first, "guesses_of_class", lambda: pool)
+    return room
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    shown = []
+    monkeypatch.setattr(streaming.mo.output, "replace", lambda content: shown.append(content.text))
+    return shown
+
+
+@pytest.fixture
+def stage(engine, tmp_path):
+    stage = Stage(engine, Store(tmp_path / "results.sqlite"))
+    stage.streams = True
+    yield stage
+    stage.stop()
+
+
+def opened(predict="1", heard=None):
+    note = (heard if heard is not None else []).append
+    return Viewer(Address(arguments={"predict": predict} | QUICK), note, note, note)
+
+
+class Section:
+    """The first section's cells, run as marimo runs them."""
+
+    def __init__(self, viewer, stage, **changed):
+        address = Address(arguments=QUICK | {f"rate.{name}": said for name, said in changed.items()})
+        self.viewer, self.stage, self.panel = viewer, stage, page.rate_panel(address, stage)
+        self.form = ask(viewer, self.make)
+
+    def make(self):
+        return page.rate_experiment(self.panel.value)
+
+    def show(self):
+        streaming.show(self.stage, self.make, mo.Html("controls"), first=First(self.viewer, self.form))
+
+    def press(self, name, value: object = 1):
+        assert self.form is not None
+        self.form._update({name: value})
+
+
+def wait_for(condition):
+    limit = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
+@pytest.mark.usefixtures("room")
+def test_nothing_of_the_result_is_drawn_before_one_click_and_then_all(stage, shown):
+    viewer = opened()
+    section = Section(viewer, stage)
+    section.show()
+    wait_for(lambda: stage.has(section.make(), 0) and stage.run(section.make(), 0).results.over)
+    section.show()
+    assert len(shown) == 2
+    for content in shown:
+        assert view.LEAD in content
+        assert view.SKIP in content
+        assert "controls" in content
+        assert not [words for words in DRAWN if words in content]
+    section.press("best 1")
+    section.show()
+    assert "lab-figure" in shown[-1]
+    assert "You said 1" in shown[-1]
+    assert viewer.guess(section.make()) == Guess("1")
+    assert viewer.pool.tally().of(questions(section.make())[0]) == {"0.001": 0, "1": 1}
+
+
+@pytest.mark.usefixtures("room")
+def test_it_is_asked_again_for_other_candidates_only(stage):
+    viewer = opened()
+    first = Section(viewer, stage)
+    first.press("best 1")
+    First(viewer, first.form).guess(first.make())
+    assert Section(viewer, stage, size="2048").form is None
+    assert Section(viewer, stage, count="3").form is not None
+    assert Section(viewer, stage).form is None
+
+
+@pytest.mark.usefixtures("room")
+def test_who_would_rather_see_is_not_asked_again(stage, shown):
+    viewer = opened()
+    section = Section(viewer, stage)
+    section.press("skip")
+    section.show()
+    assert "lab-figure" in shown[-1]
+    assert "You said" not in shown[-1]
+    assert Section(viewer, stage, count="3").form is None
+    assert viewer.pool.tally().counts == {}
+
+
+@pytest.mark.usefixtures("room")
+def test_what_may_stay_open_counts_where_it_was_chosen(stage):
+    viewer = opened()
+    section = Section(viewer, stage)
+    section.press("diverges", "no")
+    assert Section(viewer, stage, size="2048").form is section.form, "a moved slider keeps what was chosen"
+    section.press("best 0.001")
+    assert First(viewer, section.form).guess(section.make()) == Guess("0.001", diverges="no")
+
+
+@pytest.mark.usefixtures("room")
+def test_with_the_switch_off_the_page_is_as_without_a_class(stage, shown):
+    viewer = opened("0")
+    section = Section(viewer, stage)
+    assert section.form is None
+    assert predict_first.before(viewer, "learning-rate") is None
+    assert predict_first.note(viewer) is None
+    section.show()
+    seat = stage.run(section.make(), 0)
+    assert seat.wait_for_end(120)
+    wait_for(lambda: "was best" in shown[-1] or "did not learn" in shown[-1])
+    plain = []
+    streaming.show(stage, section.make, mo.Html("controls"))
+    plain.append(shown[-1])
+    section.show()
+    assert shown[-1] == plain[0]
+    predict_first.after(stage, viewer, None, "learning-rate", section.make)
+    assert shown[-1] == plain[0], "nothing more was drawn"
+
+
+def test_a_teacher_switches_predicting_on_for_all(room):
+    heard = []
+    viewer = opened("0", heard)
+    assert not viewer.predicts
+    room.say(predicts=True)
+    viewer.hear()
+    assert viewer.predicts
+    assert heard, "the page looks again"
+
+
+def test_a_pause_holds_new_runs_of_pupils_and_says_so(room, stage, shown, monkeypatch):
+    monkeypatch.setattr(predict_first, "role", lambda: "pupil")
+    viewer = opened("0")
+    section = Section(viewer, stage)
+    section.show()
+    assert stage.run(section.make(), 0).wait_for_end(120)
+    room.say(pauses=True)
+    section.show()
+    assert view.PAUSED not in shown[-1], "what is there stays"
+    other = Section(viewer, stage, count="3")
+    other.show()
+    assert view.PAUSED in shown[-1]
+    assert not stage.has(other.make(), 0)
+    assert "no new run begins" in viewer.note()
+    room.say(pauses=False)
+    other.show()
+    assert stage.has(other.make(), 0)
+    assert viewer.note() == ""
+
+
+def test_a_pause_does_not_hold_the_teacher(room):
+    viewer = opened("0")
+    room.say(pauses=True)
+    assert not viewer.pauses
+
+
+def test_a_push_is_offered_or_followed_at_once(room):
+    heard = []
+    address = Address(arguments=QUICK | {"predict": "1"})
+    viewer = Viewer(address, heard.append, heard.append, heard.append)
+    room.push({"rate.epochs": "7"}, at_once=False)
+    viewer.hear()
+    assert "Go to the teacher" in viewer.note()
+    assert address.settings() == QUICK
+    viewer._note[0]._update(1)
+    assert address.settings() == {"rate.epochs": "7"}
+    assert viewer.note() == ""
+    assert "push 1" in heard
+    room.push({"rate.epochs": "8"}, at_once=False)
+    viewer._note[1]._update(1)
+    assert address.settings() == {"rate.epochs": "7"}, "stays here"
+    assert viewer.note() == ""
+    room.push({"rate.epochs": "9"}, at_once=True)
+    viewer.hear()
+    assert address.settings() == {"rate.epochs": "9"}
+    assert viewer.predicts, "a push leaves the switch as it is"
+    assert Viewer(Address(), print, print, print).note() == "", "who opens the page later gets none"
+
+
+def test_questions_before_and_after_are_pooled_apart(room):
+    viewer, item = opened(), items_of("depth")[0]
+    assert item.text in viewer.quiz("depth", BEFORE)
+    assert item.text in viewer.quiz("depth", AFTER)
+    viewer._quizzes[item.asked(BEFORE)]._update(item.choices[0])
+    viewer._quizzes[item.asked(AFTER)]._update(item.right)
+    tally = viewer.pool.tally()
+    assert tally.of(item.asked(BEFORE))[item.choices[0]] == 1
+    assert tally.of(item.asked(AFTER))[item.right] == 1
+    assert item.why not in viewer.quiz("depth", BEFORE), "not before it was seen"
+    assert "<b>Yes.</b>" in viewer.quiz("depth", AFTER)
+
+
+def test_the_guesses_of_the_class_come_after_the_section_as_they_are_made(room, stage, shown):
+    viewer, other = opened("0"), opened("0")
+    section = Section(viewer, stage)
+    room.say(shows=True)
+    predict_first.after(stage, viewer, None, "learning-rate", section.make)
+    assert "<small>0 answers</small>" in shown[-1]
+    other.answer(questions(section.make())[0], "1")
+    wait_for(lambda: "<small>1 answer</small>" in shown[-1])
+    room.say(shows=False)
+    predict_first.after(stage, viewer, None, "learning-rate", section.make)
+    n_shown = len(shown)
+    other.answer(questions(section.make())[0], "0.001")
+    time.sleep(0.5)
+    assert len(shown) == n_shown
+
+
+def test_a_page_tells_which_section_it_shows(room):
+    viewer = opened()
+    viewer._in_sight._hear(None, {"section": 3}, [])
+    assert room.sections()[0]["depth"] == 1
+    for content in ({"section": 99}, {"section": "x"}, {}, None, {"section": True}):
+        viewer._in_sight._hear(None, content, [])
+    assert room.sections()[0]["depth"] + room.sections()[0]["learning-rate"] == 1
