@@ -285,7 +285,7 @@ def test_the_focus_is_seen(page, server, scheme):
     )  # the last of what is gone through
     page.get_by_role("button", name="Reset", exact=True).focus()
     seen = []
-    for _ in range(10):
+    for _ in range(30):
         page.keyboard.press("Tab")
         seen.append(
             page.evaluate(
