@@ -90,7 +90,7 @@ def precompute(store: Store, minutes: float) -> bool:
     why = "complete" if complete else "stopped" if stopped.is_set() else "the time is up" if cancel.is_set() else "over"
     grown_mb = (_bytes(store) - before_bytes) / 1e6
     rest = "" if complete else ". The same command goes on from here"
-    _say(began, minutes, f"{why}: {trained:,} trainings of up to 20 epochs, {grown_mb:.0f} MB more stored{rest}")
+    _say(began, minutes, f"{why}: {trained:,} trainings, {grown_mb:.0f} MB more stored{rest}")
     return complete
 
 

@@ -25,7 +25,7 @@ from lib.workers.queue import Request
 
 POINTS = 4_000  # of a training's losses are stored: two hundred an epoch, more than a chart shows
 EXPERIMENTS = ("rate", "size", "depth", "backend")
-# The last two show seconds side by side, so each training has the machine to itself; so does the second.
+# Where seconds are shown side by side, each training has the machine to itself.
 STRATEGIES = dict.fromkeys(EXPERIMENTS, "sequential") | {"rate": AUTO}
 
 
