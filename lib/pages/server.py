@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lib import ROOT
 from lib.cache_folder import CacheUnwritable, cache_dir
+from lib.pages import figures
 from lib.pages.access import HEALTH, ICON, Door, Keys, kept_secret
 from lib.pages.front_page import front_page
 from lib.pages.gate import CLASS_HEADERS, NOT_FRAMED, Gate
@@ -193,6 +194,7 @@ def serve_class(
         options: Who comes in, and how many; None: open, with the usual limits.
     """
     options = options or ClassOptions()
+    figures.load()  # the sessions are threads of this process
     keys, places = Keys(_secret(), options.password, options.class_link), Places(options.viewers)
     ALLOWANCE.most = options.runs
     site = notebook_site(places)

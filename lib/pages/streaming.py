@@ -29,7 +29,7 @@ from lib.experiments.mnist_training import Experiment
 from lib.experiments.predict_first import Guess
 from lib.experiments.results import Results
 from lib.experiments.runs import Seat, join
-from lib.pages import layout
+from lib.pages import figures, layout
 from lib.pages.export_menu import ExportMenu
 from lib.spec import MNIST, Training
 from lib.storage.store import Store
@@ -512,10 +512,15 @@ def show_parameters(
         if problem:
             end_script(problem, 1)
 
-    if stage.streams:
-        when_seen(mo.Thread(target=work, daemon=True).start)
-    else:
-        work()
+    if not stage.streams:
+        return work()
+    thread = mo.Thread(target=work, daemon=True)
+
+    def begin() -> None:
+        figures.load()
+        thread.start()
+
+    when_seen(begin)
 
 
 # Of the networks looked into last, for all viewers, and the data that they were trained on.

@@ -1,0 +1,69 @@
+"""No cell ends between marimo's saying that matplotlib is there and its being able to close figures."""
+
+import subprocess
+import sys
+from functools import partial
+
+import marimo as mo
+import pytest
+
+from lib.pages import figures, server, streaming
+from lib.pages.streaming import Stage
+from lib.pages.widgets import DrawDigit
+from lib.spec import Training
+from lib.storage.store import Store
+from lib.workers.messages import Item
+from tests.conftest import ROOT
+
+KERNELS_BEGIN = """
+import sys
+import marimo._output
+from marimo._output.formatters.formatters import register_formatters
+from marimo._runtime.context.types import GlobalContext
+from lib.pages import figures
+
+said = []
+GlobalContext.set_mpl_installed = lambda *_: said.append(hasattr(marimo._output, "mpl"))
+if "load" in sys.argv:
+    figures.load()
+register_formatters()  # as each kernel does
+import matplotlib.pyplot
+print(said)
+"""
+
+
+def said(*words):
+    return subprocess.run(
+        [sys.executable, "-c", KERNELS_BEGIN, *words], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_what_closes_figures_is_there_before_marimo_calls_it():
+    assert said("load") == "[True]"
+    assert said() == "[False]", "marimo has mended it: figures.load is no longer needed"
+
+
+def test_a_site_loads_it_before_anybody_can_come(monkeypatch):
+    done = []
+
+    def nobody_comes(_):
+        done.append("site")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(figures, "load", partial(done.append, "figures"))
+    monkeypatch.setattr(server, "notebook_site", nobody_comes)
+    with pytest.raises(KeyboardInterrupt):
+        server.serve_class("127.0.0.1", 1, headless=True)
+    assert done == ["figures", "site"]
+
+
+def test_the_editor_loads_it_in_the_kernel_and_not_beside_it(monkeypatch, engine, tmp_path):
+    done, canvas = [], DrawDigit()
+    stage = Stage(engine, Store(tmp_path / "results.sqlite"))
+    stage.streams = True
+    monkeypatch.setattr(figures, "load", partial(done.append, "figures"))
+    monkeypatch.setattr(streaming.mo.Thread, "start", lambda _: done.append("thread"))
+    streaming.show_parameters(stage, Item(Training()), lambda *_: mo.Html(""), "nothing", canvas.when_seen)
+    assert done == [], "nobody has looked yet"
+    canvas._come_into_sight()
+    assert done == ["figures", "thread"]
