@@ -15,7 +15,7 @@ import marimo as mo
 from lib.experiments.guesses import Question, guesses_of_class
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.predict_first import BEST, DIVERGES, FACTOR, FACTORS, NO, YES, Guess, guess_of, questions
-from lib.experiments.quiz import AFTER, BEFORE, Item, items_of
+from lib.experiments.quiz import AFTER, BEFORE, QUIZ, Item, items_of
 from lib.experiments.teacher import SECTIONS, Inbox, Push, classroom
 from lib.pages import url_state
 from lib.pages.role import TEACHER, role
@@ -26,7 +26,6 @@ from lib.views import predict_first as view
 
 PREDICT = url_state.choice("predict", 0, (0, 1))
 SETTING = {PREDICT.name: PREDICT}
-_MAX_FORMS = 16
 
 
 class Viewer:
@@ -53,8 +52,16 @@ class Viewer:
         self._asks_itself = bool(address.read(PREDICT))
         self._answers: dict[Question, str] = {}
         self._skipped: set[str] = set()
-        self._quizzes: dict[Question, mo.ui.radio] = {}
-        self._forms: dict[tuple[Question, ...], mo.ui.dictionary] = {}
+        # All at once: marimo numbers the elements that a cell makes, anew each time it runs, so one that is kept while
+        # its cell runs again would share its number with another, and hear what that one is told.
+        self._quizzes = {
+            (question := item.asked(when)): mo.ui.radio(
+                item.choices, label=item.text, on_change=partial(self._answer_quiz, question)
+            )
+            for item in QUIZ
+            for when in (BEFORE, AFTER)
+        }
+        self._forms: dict[str, tuple[tuple[Question, ...], mo.ui.dictionary]] = {}  # the present one of each section
         self._followed = self.room.said.push.number if self.room.said.push else 0  # what was sent before it opened
         self._in_sight = mo.ui.anywidget(InSight(self._look))  # once: another would end when its cell runs again
         self._note = (
@@ -107,11 +114,10 @@ class Viewer:
 
     def form(self, asked: tuple[Question, ...]) -> mo.ui.dictionary:
         """The form for these questions: the same one for as long as they are asked, with what is chosen in it."""
-        if asked not in self._forms:
-            self._forms[asked] = _form(asked)
-            if len(self._forms) > _MAX_FORMS:
-                del self._forms[next(iter(self._forms))]
-        return self._forms[asked]
+        section = asked[0].section
+        if section not in self._forms or self._forms[section][0] != asked:
+            self._forms[section] = (asked, _form(asked))
+        return self._forms[section][1]
 
     def skip(self, section: str) -> None:
         """Ask no more for guesses on this section."""
@@ -125,10 +131,6 @@ class Viewer:
 
     def _quiz(self, item: Item, when: str) -> str:
         question = item.asked(when)
-        if question not in self._quizzes:
-            self._quizzes[question] = mo.ui.radio(
-                item.choices, label=item.text, on_change=partial(self._answer_quiz, question)
-            )
         told = view.feedback(item, self.answered(question)) if when == AFTER else ""
         return f'<div class="quiz-item">{self._quizzes[question].text}{told}</div>'
 

@@ -108,6 +108,18 @@ def test_it_is_asked_again_for_other_candidates_only(stage):
 
 
 @pytest.mark.usefixtures("room")
+def test_no_element_is_kept_while_its_cell_makes_others(stage):
+    """They would have the same numbers: marimo counts from 0 each time a cell runs."""
+    viewer = opened()
+    before = dict(viewer._quizzes)
+    forms = [Section(viewer, stage, count=count).form for count in ("2", "3", "2")]
+    assert forms[0] is not forms[2], "another was made in between"
+    for item in items_of("depth"):
+        viewer.quiz(item.section, BEFORE)
+    assert viewer._quizzes == before
+
+
+@pytest.mark.usefixtures("room")
 def test_who_would_rather_see_is_not_asked_again(stage, shown):
     viewer = opened()
     section = Section(viewer, stage)
