@@ -102,7 +102,8 @@ class Watched(Watchable):
 
         It is held weakly, and must not be followed by this one.
         """
-        self._followers.add(other)
+        with self.changed:
+            self._followers.add(other)
 
     def _tell(self) -> None:
         """Count a change, and wake all who wait. To be called with `changed` held."""

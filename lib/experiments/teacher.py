@@ -53,9 +53,8 @@ class Classroom(Watched):
     def __init__(self) -> None:
         super().__init__(State.MEASURING)
         self.said = Said()
-        self.front: Callable[[], Any] = lambda: (
-            None
-        )  # the address of the page that a teacher opened last, if it is open
+        # The address of the page that a teacher opened last, if it is open.
+        self.front: Callable[[], Any] = lambda: None
         self._inboxes: set[Inbox] = set()
         self._sections: dict[str, str] = {}
         self._gone: deque[str] = deque()

@@ -5,6 +5,7 @@ While nobody asks for it, nothing here draws or waits for anything but one inbox
 
 import html
 import secrets
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,6 +27,7 @@ from lib.views import predict_first as view
 
 PREDICT = url_state.choice("predict", 0, (0, 1))
 SETTING = {PREDICT.name: PREDICT}
+RETRY_S = 0.1
 
 
 class Viewer:
@@ -156,9 +158,9 @@ class Viewer:
 
     def _go(self) -> None:
         if (push := self.room.said.push) is not None:
-            self._followed = push.number
             self._address.go_to(push.settings)
             self._moved(f"push {push.number}")
+            self._followed = push.number
             self._changed(f"moved {push.number}")
 
     def _stay(self) -> None:
@@ -185,7 +187,11 @@ def _listen(inbox: Inbox, of: "weakref.ref[Viewer]") -> None:
     """Tell a viewer's page whatever is said, until the page has gone."""
     while inbox.get():
         if (viewer := of()) is not None:
-            viewer.hear()
+            try:
+                viewer.hear()
+            except (KeyError, RuntimeError):  # a cell that began meanwhile changed what is looked up: once more
+                time.sleep(RETRY_S)
+                inbox.put(True)
         del viewer
     classroom().unsubscribe(inbox)
 
