@@ -7,7 +7,7 @@ import html
 import secrets
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,15 +15,16 @@ import marimo as mo
 
 from lib.experiments.guesses import Question, guesses_of_class
 from lib.experiments.mnist_training import Experiment
-from lib.experiments.predict_first import BEST, DIVERGES, FACTOR, FACTORS, NO, YES, Guess, guess_of, questions
+from lib.experiments.predict_first import BEST, FACTOR, SKETCHED, Guess, guess_of, questions, sketch_questions
 from lib.experiments.quiz import AFTER, BEFORE, QUIZ, Item, items_of
 from lib.experiments.teacher import SECTIONS, Inbox, Push, classroom
-from lib.pages import url_state
+from lib.pages import guess_form, url_state
 from lib.pages.role import TEACHER, role
-from lib.pages.streaming import Stage, button, paint_at_changes, streaming
+from lib.pages.streaming import Stage, paint_at_changes, streaming
 from lib.pages.url_state import Address
 from lib.pages.widgets import InSight
 from lib.views import predict_first as view
+from lib.views.sketch import band
 
 PREDICT = url_state.choice("predict", 0, (0, 1))
 SETTING = {PREDICT.name: PREDICT}
@@ -63,6 +64,7 @@ class Viewer:
             for item in QUIZ
             for when in (BEFORE, AFTER)
         }
+        self._sketches = {section: guess_form.sketch() for section in SKETCHED}
         self._forms: dict[str, tuple[tuple[Question, ...], mo.ui.dictionary]] = {}  # the present one of each section
         self._followed = self.room.said.push.number if self.room.said.push else 0  # what was sent before it opened
         self._in_sight = mo.ui.anywidget(InSight(self._look))  # once: another would end when its cell runs again
@@ -118,8 +120,12 @@ class Viewer:
         """The form for these questions: the same one for as long as they are asked, with what is chosen in it."""
         section = asked[0].section
         if section not in self._forms or self._forms[section][0] != asked:
-            self._forms[section] = (asked, _form(asked))
+            self._forms[section] = (asked, guess_form.elements(asked))
         return self._forms[section][1]
+
+    def sketch(self, section: str) -> mo.ui.anywidget | None:
+        """Where a curve is sketched for this section; None where none is asked for."""
+        return self._sketches.get(section)
 
     def skip(self, section: str) -> None:
         """Ask no more for guesses on this section."""
@@ -212,24 +218,6 @@ def ask(viewer: Viewer, make: Callable[[], Experiment]) -> mo.ui.dictionary | No
     return viewer.form(questions(experiment))
 
 
-def _form(asked: Sequence[Question]) -> mo.ui.dictionary:
-    elements: dict[str, Any] = {}
-    for question in asked:
-        if question.asks == BEST:
-            tooltip = "Guess this, and see the result"
-            elements |= {f"{BEST} {label}": button(label, tooltip) for label in question.options}
-        elif question.asks == DIVERGES:
-            elements[DIVERGES] = mo.ui.radio([YES, NO], inline=True, label=_optional(question))
-        elif question.asks == FACTOR:
-            steps = [float(factor) for factor in FACTORS]
-            elements[FACTOR] = mo.ui.slider(steps=steps, show_value=True, label=_optional(question))
-    return mo.ui.dictionary(elements | {"skip": button(view.SKIP, view.SKIP_MEANS)})
-
-
-def _optional(question: Question) -> str:
-    return f"{view.words(question)} {view.OPTIONAL}"
-
-
 def before(viewer: Viewer, section: str) -> mo.Html | None:
     """The questions before a section, by the name of its experiment; None while the class does not predict."""
     return mo.Html(viewer.quiz(section, BEFORE)) if viewer.predicts else None
@@ -252,48 +240,23 @@ class First:
 
     def question(self, experiment: Experiment) -> str:
         """HTML of the form; empty once it is answered or skipped."""
-        if self._form is not None:
-            self._take(experiment, self._form.value)
-        return self._drawn(experiment) if self._form is not None and self._viewer.must_guess(experiment) else ""
+        self._take(experiment)
+        if self._form is None or not self._viewer.must_guess(experiment):
+            return ""
+        return guess_form.drawn(self._form, self._viewer.sketch(experiment.name), experiment)
 
     def guess(self, experiment: Experiment) -> Guess | None:
         """What the viewer has guessed, also in this moment."""
-        if self._form is not None:
-            self._take(experiment, self._form.value)
+        self._take(experiment)
         return self._viewer.guess(experiment)
 
-    def _take(self, experiment: Experiment, values: dict[str, Any]) -> None:
-        if not self._viewer.must_guess(experiment):
+    def _take(self, experiment: Experiment) -> None:
+        if self._form is None or not self._viewer.must_guess(experiment):
             return
-        best, *others = questions(experiment)
-        chosen = [label for label in best.options if values.get(f"{BEST} {label}")]
-        if values["skip"]:
-            self._viewer.skip(experiment.name)
-        elif chosen:
-            for question in others:
-                option = _written(question, values[question.asks])
-                if option:
-                    self._viewer.answer(question, option)
-            self._viewer.answer(best, chosen[0])
-
-    def _drawn(self, experiment: Experiment) -> str:
-        assert self._form is not None, "asked for"
-        best, *others = questions(experiment)
-        buttons = "".join(self._form[f"{BEST} {label}"].text for label in best.options)
-        optional = "".join(f'<div class="guess-optional">{self._form[one.asks].text}</div>' for one in others)
-        asked = html.escape(view.words(best))
-        return (
-            f'<div class="guess lab-refused"><p class="guess-lead">{html.escape(view.LEAD)}</p>{optional}'
-            f'<p class="lab-sentence">{asked}</p><div class="guess-options" role="group" aria-label="{asked}">'
-            f"{buttons}</div>{self._form['skip'].text}</div>"
-        )
-
-
-def _written(question: Question, value: object) -> str:
-    """The option that an element's value stands for; empty where it was left as it was."""
-    if question.asks == FACTOR:
-        return f"{value:g}" if isinstance(value, float | int) and value != float(FACTORS[0]) else ""
-    return str(value or "")
+        if self._form.value[guess_form.SKIP]:
+            return self._viewer.skip(experiment.name)
+        for question, option in guess_form.chosen(self._form, self._viewer.sketch(experiment.name), experiment).items():
+            self._viewer.answer(question, option)
 
 
 # After it.
@@ -336,8 +299,9 @@ def _paint(viewer: Viewer, experiment: Experiment, quiz: str) -> int:
         counts = tally.of(question)
         if question.asks == FACTOR:
             counts = view.answered(counts)
-        if counts:
+        if question.asks == BEST or any(counts.values()):
             drawn += view.histogram(view.words(question), counts, viewer.answered(question))
+    drawn += band(tally, sketch_questions(experiment))
     lead = f"<h3>{html.escape(view.SHOWN)}</h3>"
     mo.output.replace(
         mo.Html(f'<section class="class-guesses">{lead}<div class="guess-grid">{drawn}</div></section>{quiz}')

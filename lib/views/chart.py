@@ -144,6 +144,21 @@ def with_x_max(part: Any, x_max: float) -> Any:
     return x_max if part == X_MAX else part
 
 
+def with_layers(chart: Chart, name: str, rows: list[dict], layers: list[dict]) -> Chart:
+    """The chart with further layers over its own, whose rows are a dataset of this name."""
+    spec = chart.spec
+    return Chart(
+        spec | {"layer": [*spec["layer"], *layers], "datasets": spec["datasets"] | {name: rows}},
+        chart.title,
+    )
+
+
+def encoded(spec: dict, channel: str, field: str) -> dict:
+    """How a chart's own layers encode a field, so that a further mark stands on the same scale."""
+    found = (layer["encoding"].get(channel, {}) for layer in spec["layer"] if "encoding" in layer)
+    return next(one for one in found if one.get("field") == field)
+
+
 def log_scale(domain: Sequence[float], **options: Any) -> alt.Scale:
     """A logarithmic scale that ends exactly at its domain; `options` as of `alt.Scale`."""
     return alt.Scale(type="log", domain=list(domain), nice=False, **options)

@@ -12,9 +12,9 @@ from lib.experiments.predict_first import BEST, DIVERGES, FACTOR, YES, Guess
 from lib.experiments.quiz import Item
 from lib.experiments.results import Line, Results
 from lib.formatting import listed, percent, seconds
-from lib.spec import CHANCE_ACCURACY
 from lib.timing.comparison import Verdict, compared
-from lib.views.chart import FONT, Chart
+from lib.views import sketch
+from lib.views.chart import FONT, Chart, encoded, with_layers
 from lib.views.mnist_training_sentences import seconds_to
 from lib.workers.notes import State
 
@@ -33,7 +33,9 @@ _ASKED = {
     ("learning-rate", DIVERGES): "Will the loss of any of them stop being a number?",
     ("backend", FACTOR): "How many times as long will the slowest take as the fastest?",
 }
-OPTIONAL = "(may stay open)"
+OPTIONAL = "(optional)"
+SKETCH_ASKS = "How will the training loss of the best one fall? Draw it."
+SKETCH_MEANS = "Sketch of the training loss; draw, or use the arrow keys"
 
 
 def words(question: Question) -> str:
@@ -64,7 +66,7 @@ class _Line:
         """How it failed to learn, in the past tense; empty where it learnt."""
         if self.line.diverged_step is not None:
             return "diverged"
-        return "did not learn" if (self.line.accuracy or 0) <= CHANCE_ACCURACY else ""
+        return "did not learn" if (self.line.accuracy or 0) <= self.line.item.training.data.chance else ""
 
 
 def sentence(experiment: Experiment, results: Results, target: float, guess: Guess | None) -> str:
@@ -156,7 +158,9 @@ def _tell_factor(lines: Sequence[_Line], said: str) -> str:
 
 
 def marked(charts: Sequence[Chart], experiment: Experiment, results: Results, guess: Guess | None) -> list[Chart]:
-    """The charts with the guess drawn into the last: a dashed line at what was guessed, or a ring around it."""
+    """The charts with the guess drawn in: into the last one as a dashed line at what was guessed, or a ring around it;
+    a sketch of the loss into the first.
+    """
     if guess is None or guess.best not in experiment.labels:
         return list(charts)
     *others, last = charts
@@ -170,22 +174,19 @@ def marked(charts: Sequence[Chart], experiment: Experiment, results: Results, gu
     else:
         value = training.learning_rate if experiment.name == "learning-rate" else training.batch_size
         row, layers = {"x": value}, _line_mark(last.spec)
-    datasets = last.spec["datasets"] | {"guess": [row] if row is not None else []}
-    return [*others, Chart(last.spec | {"layer": [*last.spec["layer"], *layers], "datasets": datasets}, last.title)]
+    shown = [*others, with_layers(last, "guess", [row] if row is not None else [], layers)]
+    if guess.sketch:
+        n_steps = max(results.lines[index].total_steps for index in experiment.compared)
+        shown[0] = sketch.drawn_in(shown[0], guess.sketch, n_steps)
+    return shown
 
 
 _TEXT = {"type": "text", "text": "your guess", "fontSize": 11, "fontWeight": 600, "font": FONT, "color": "currentColor"}
 _GUESS = {"name": "guess"}
 
 
-def _encoded(spec: dict, channel: str, field: str) -> dict:
-    """How a chart's own layers encode a field, so that a mark stands on the same scale."""
-    found = (layer["encoding"].get(channel, {}) for layer in spec["layer"] if "encoding" in layer)
-    return next(one for one in found if one.get("field") == field)
-
-
 def _line_mark(spec: dict) -> list[dict]:
-    x = _encoded(spec, "x", "x")
+    x = encoded(spec, "x", "x")
     side = {"expr": "scale('x', datum.x) < width / 2 ? 'left' : 'right'"}
     rule = {"type": "rule", "strokeDash": [2, 4], "strokeWidth": 1.5, "color": "currentColor"}
     return [
@@ -195,7 +196,7 @@ def _line_mark(spec: dict) -> list[dict]:
 
 
 def _ring(spec: dict) -> list[dict]:
-    place = {"x": _encoded(spec, "x", "x"), "y": _encoded(spec, "y", "y")}
+    place = {"x": encoded(spec, "x", "x"), "y": encoded(spec, "y", "y")}
     ring = {"type": "point", "size": 320, "filled": False, "color": "currentColor", "strokeDash": [2, 3]}
     return [
         {"data": _GUESS, "mark": ring, "encoding": place},
@@ -204,7 +205,7 @@ def _ring(spec: dict) -> list[dict]:
 
 
 def _row_mark(spec: dict) -> list[dict]:
-    y = _encoded(spec, "y", "label")
+    y = encoded(spec, "y", "label")
     band = {"type": "bar", "color": "currentColor", "opacity": 0.07}
     whole = {"x": {"value": 0}, "x2": {"value": "width"}}
     return [
@@ -232,8 +233,9 @@ def histogram(caption: str, counts: Mapping[str, int], yours: str = "", right: s
     """
     most = max([*counts.values(), 1])
     rows = "".join(
-        f'<li><span>{html.escape(option)}{_marks(option, yours, right)}</span><i aria-hidden="true">'
-        f'<b style="width:{100 * count / most:.0f}%"></b></i><em>{count}</em></li>'
+        f"<li{' class=guess-right' if option == right else ''}>"
+        f"<span>{html.escape(option)}{_marks(option, yours, right)}</span>"
+        f'<i aria-hidden="true"><b style="width:{100 * count / most:.0f}%"></b></i><em>{count}</em></li>'
         for option, count in counts.items()
     )
     total = sum(counts.values())

@@ -4,11 +4,12 @@ import html
 from collections.abc import Mapping
 
 from lib.experiments.guesses import Question, Tally
-from lib.experiments.predict_first import BEST, FACTOR
+from lib.experiments.predict_first import BEST, FACTOR, SKETCH
 from lib.experiments.quiz import AFTER, BEFORE, QUIZ
 from lib.experiments.teacher import SECTIONS, Queued
 from lib.views.markup import quiet, table
 from lib.views.predict_first import answered, histogram, words
+from lib.views.sketch import band
 
 REFUSED = "This page is the teacher's. Yours is the first one of the links above."
 ALONE = (
@@ -39,9 +40,9 @@ def queue(queued: Queued) -> str:
     """HTML: what trains and what waits, as counts and the names of the sections."""
     names = [TITLES.get(name, name) for name in queued.names]
     rows = [("holding the turn", str(queued.running)), ("waiting", str(queued.waiting))]
-    under_way = "".join(f"<li>{html.escape(name)}</li>" for name in names)
-    listed = f'<ul class="lab-note lab-missing">{under_way}</ul>' if names else quiet("No section's run is under way.")
-    return table([], [(html.escape(name), count) for name, count in rows]) + listed
+    items = "".join(f"<li>{html.escape(name)}</li>" for name in names)
+    lead = quiet("Runs under way:" if names else "No section's run is under way.")
+    return table([], rows) + lead + (f'<ul class="lab-note lab-missing">{items}</ul>' if names else "")
 
 
 def guesses(tally: Tally) -> str:
@@ -53,13 +54,22 @@ def guesses(tally: Tally) -> str:
         ]
         newest = list(dict.fromkeys(one.about for one in asked))[:MAX_SETTINGS]
         drawn = "".join(_counts(tally, one) for about in newest for one in _in_order(asked, about))
+        drawn += "".join(band(tally, _points(asked, about)) for about in newest)
         if drawn:
-            parts.append(f'<h3>{html.escape(title)}</h3><div class="guess-grid">{drawn}</div>')
-    return f'<div class="class-guesses">{"".join(parts)}</div>' if parts else quiet(NO_GUESSES)
+            parts.append(f"<section><h3>{html.escape(title)}</h3>{drawn}</section>")
+    return f'<div class="class-guesses guess-grid">{"".join(parts)}</div>' if parts else quiet(NO_GUESSES)
 
 
 def _in_order(asked: list[Question], about: tuple[str, ...]) -> list[Question]:
-    return sorted((one for one in asked if one.about == about), key=lambda one: one.asks != BEST)
+    counted = (one for one in asked if one.about == about and not one.asks.startswith(SKETCH))
+    return sorted(counted, key=lambda one: one.asks != BEST)
+
+
+def _points(asked: list[Question], about: tuple[str, ...]) -> list[Question]:
+    """The questions of a sketch, in the order of its points."""
+    return sorted(
+        (one for one in asked if one.about == about and one.asks.startswith(SKETCH)), key=lambda one: one.asks
+    )
 
 
 def _counts(tally: Tally, question: Question) -> str:

@@ -1,7 +1,17 @@
 """What is asked of an experiment: generated from its lines, and the same for as long as they are the same."""
 
 from lib.experiments import mnist_training
-from lib.experiments.predict_first import BEST, DIVERGES, FACTOR, Guess, guess_of, questions
+from lib.experiments.predict_first import (
+    BEST,
+    DIVERGES,
+    FACTOR,
+    LOSSES,
+    SKETCH_POINTS,
+    Guess,
+    guess_of,
+    questions,
+    sketch_questions,
+)
 
 
 def rates(*values, epochs=3):
@@ -30,3 +40,13 @@ def test_there_is_a_guess_where_the_first_question_has_an_answer():
     assert guess_of({diverges: "no"}, experiment) is None
     assert guess_of({best: "1", diverges: "no"}, experiment) == Guess("1", diverges="no")
     assert guess_of({best: "1"}, rates(0.1, 10.0)) is None
+
+
+def test_a_loss_is_sketched_where_one_is_drawn_and_its_points_are_questions_like_others():
+    experiment = rates(0.1, 1.0)
+    best, points = questions(experiment)[0], sketch_questions(experiment)
+    assert len(points) == SKETCH_POINTS
+    answers = {best: "1"} | dict(zip(points, LOSSES[5:], strict=False))
+    found = guess_of(answers, experiment)
+    assert found == Guess("1", sketch=tuple(float(loss) for loss in LOSSES[5 : 5 + SKETCH_POINTS]))
+    assert sketch_questions(mnist_training.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")) == ()

@@ -59,6 +59,24 @@ def waits_for(page, words, within="body"):
     page.locator(within).get_by_text(words).first.wait_for(timeout=LIMIT_MS)
 
 
+def sketch_a_curve(page):
+    """By pointer from the top to the bottom, and a last touch by keyboard."""
+    chart, dots = page.locator(FIRST_SECTION + ".sketch svg"), page.locator(FIRST_SECTION + ".sketch circle")
+    assert dots.first.get_attribute("aria-valuetext") == "not drawn yet"
+    chart.scroll_into_view_if_needed()
+    first, last = dots.first.bounding_box(), dots.last.bounding_box()
+    box = chart.bounding_box()
+    page.mouse.move(first["x"] + 5, box["y"] + 0.2 * box["height"])
+    page.mouse.down()
+    page.mouse.move(last["x"] + 5, box["y"] + 0.7 * box["height"])
+    page.mouse.up()
+    heights = [int(dot.get_attribute("aria-valuenow")) for dot in dots.all()]
+    assert heights == sorted(set(heights), reverse=True), "each point lies lower than the one before"
+    dots.last.focus()
+    page.keyboard.press("ArrowDown")
+    assert int(dots.last.get_attribute("aria-valuenow")) == heights[-1] - 1
+
+
 def test_a_class_predicts_sees_pauses_and_follows(seat, base):
     teacher, pupil, phone = seat(True, DESK), seat(False, DESK), seat(False, PHONE)
     teacher.goto(f"{base}/teacher/")
@@ -125,8 +143,11 @@ def test_a_class_s_pages_are_read_by_everybody(seat, base):
     teacher.get_by_text("Forget all guesses").wait_for(timeout=LIMIT_MS)
     pupil.goto(f"{base}/?predict=1&{QUICK}")
     pupil.locator(FIRST_SECTION + ".guess").wait_for(timeout=LIMIT_MS)
+    sketch_a_curve(pupil)
     pupil.locator(FIRST_SECTION + ".guess-options").get_by_role("button", name="0.1", exact=True).click()
     waits_for(pupil, "You said 0.1", ".lab-sentence")
+    pupil.locator(FIRST_SECTION + ".lab-figure").first.get_by_text("your sketch").wait_for(timeout=LIMIT_MS)
+    waits_for(teacher, "1 sketch", ".guess-counts")
     assert_accessible(pupil)
     assert_accessible(teacher)
     pupil.goto(f"{base}/teacher/")

@@ -6,7 +6,7 @@ import marimo as mo
 import pytest
 
 from lib.experiments.guesses import Guesses
-from lib.experiments.predict_first import Guess, questions
+from lib.experiments.predict_first import LOSSES, Guess, questions, sketch_questions
 from lib.experiments.quiz import AFTER, BEFORE, items_of
 from lib.experiments.teacher import Classroom
 from lib.pages import mnist_training as page
@@ -139,6 +139,24 @@ def test_what_may_stay_open_counts_where_it_was_chosen(stage):
     assert Section(viewer, stage, size="2048").form is section.form, "a moved slider keeps what was chosen"
     section.press("best 0.001")
     assert First(viewer, section.form).guess(section.make()) == Guess("0.001", diverges="no")
+
+
+@pytest.mark.usefixtures("room")
+def test_a_sketch_goes_with_the_guess_and_is_drawn_over_the_run(stage, shown):
+    viewer = opened()
+    section = Section(viewer, stage)
+    section.show()
+    assert view.SKETCH_ASKS in shown[-1]
+    field = viewer.sketch("learning-rate")
+    assert field is not None
+    field.widget.levels = [6, 8, 10, 12, 14, 16, 18]
+    section.press("best 1")
+    section.show()
+    points = sketch_questions(section.make())
+    losses = tuple(float(LOSSES[level]) for level in range(6, 20, 2))
+    assert viewer.guess(section.make()) == Guess("1", sketch=losses)
+    assert viewer.pool.tally().of(points[2])[LOSSES[10]] == 1
+    assert "your sketch" in shown[-1]
 
 
 @pytest.mark.usefixtures("room")

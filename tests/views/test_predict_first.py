@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 from lib.experiments import mnist_training
-from lib.experiments.predict_first import Guess, questions
+from lib.experiments.predict_first import LOSSES, Guess, questions
 from lib.experiments.quiz import QUIZ
 from lib.experiments.results import Results
 from lib.views import mnist_training as charts_view
 from lib.views import predict_first as view
+from lib.views.chart import LOSS_DOMAIN
 from lib.workers.notes import State
 from tests.experiments.test_results import filled
 
@@ -139,3 +140,24 @@ def test_bars_are_counted_marked_and_escaped():
     assert "c <small>(yours)</small>" in shown
     assert 'width:33%"></b></i><em>1</em>' in shown
     assert 'width:100%"></b></i><em>3</em>' in shown
+
+
+@pytest.mark.parametrize("experiment", [RATES, DEPTHS], ids=lambda one: one.name)
+def test_a_sketch_lies_over_the_loss_from_the_first_step_to_the_last(experiment):
+    results = filled(experiment, [0.95] * len(experiment.items))
+    losses = (2.3, 1.0, 0.5, 0.3, 0.2, 0.2, 0.1)
+    plain = charts_view.charts(experiment, results)
+    first, *others = view.marked(plain, experiment, results, Guess(experiment.labels[0], sketch=losses))
+    n_steps = max(line.total_steps for line in results.lines)
+    rows = first.spec["datasets"]["sketch"]
+    assert [row["y"] for row in rows] == list(losses)
+    assert [rows[0]["x"], rows[3]["x"], rows[-1]["x"]] == [0, n_steps / 2, n_steps]
+    alt.LayerChart.from_dict(first.spec)
+    assert all("sketch" not in one.spec["datasets"] for one in others)
+    without = view.marked(plain, experiment, results, Guess(experiment.labels[0]))
+    assert without[0].spec == plain[0].spec
+
+
+def test_a_sketch_can_be_as_high_and_as_low_as_the_chart():
+    assert (float(LOSSES[-1]), float(LOSSES[0])) == LOSS_DOMAIN
+    assert len(set(LOSSES)) == len(LOSSES)

@@ -1,6 +1,7 @@
 """The teacher's page, from literal counts."""
 
 from lib.experiments.guesses import Guesses, Question
+from lib.experiments.predict_first import LOSSES, SKETCH, SKETCH_POINTS
 from lib.experiments.quiz import AFTER, BEFORE, QUIZ
 from lib.experiments.teacher import SECTIONS, Queued
 from lib.views import teacher as view
@@ -15,7 +16,7 @@ def test_guesses_stand_below_their_section_the_latest_settings_first():
     assert view.TITLES["learning-rate"] in shown
     assert view.TITLES["depth"] not in shown
     assert shown.count("Which learning rate") == view.MAX_SETTINGS
-    assert shown.index("<span>0.3") < shown.index("<span>10") < shown.index("</div></div>")
+    assert shown.index("<span>0.3") < shown.index("<span>10") < shown.index("</section></div>")
     assert shown.index("Which learning rate") < shown.index("stop being a number")
     assert view.NO_GUESSES in view.guesses(Guesses().tally())
 
@@ -39,6 +40,20 @@ def test_answers_before_and_after_stand_apart():
     assert "<em>3</em>" in after.split(item.choices[1])[1]
     assert QUIZ[1].text not in shown, "nobody was asked"
     assert "No answers yet" in view.quizzes(Guesses().tally())
+
+
+def test_the_sketches_of_a_class_are_one_drawing_a_setting():
+    pool, rates = Guesses(), ("0.1", "1")
+    for viewer, levels in (("a", (5, 12)), ("b", (5, 20))):
+        for point in range(SKETCH_POINTS):
+            loss = LOSSES[levels[0] if point == 0 else levels[1]]
+            pool.guess(viewer, Question("learning-rate", f"{SKETCH} {point}", LOSSES, rates), loss)
+    shown = view.guesses(pool.tally())
+    assert "<small>2 sketches</small>" in shown
+    assert f"The median falls from {LOSSES[5]} to {LOSSES[16]}." in shown
+    assert shown.count("<polygon") == 1
+    assert "guess-counts" in shown
+    assert "<li>" not in shown, "no histogram of a point"
 
 
 def test_where_the_class_is_and_what_trains():
