@@ -22,7 +22,7 @@ from lib.backends.sparse.kernels import APART, LANES, Model, Workspace, evaluate
 from lib.data.mnist import Data, batch_starts
 from lib.spec import Network, Training
 
-IMAGES_PER_THREAD = 16
+IMAGES_PER_THREAD = 64
 
 
 def padded(width: int) -> int:
