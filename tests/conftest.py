@@ -23,6 +23,7 @@ _COMPILED.mkdir(exist_ok=True)
 if not Path(_CACHE, "xla").exists():
     Path(_CACHE, "xla").symlink_to(_COMPILED)
 os.environ["MNIST_CACHE_DIR"] = _CACHE
+os.environ["NUMBA_CACHE_DIR"] = str(_COMPILED / "numba")  # as in the workers
 os.environ["TMPDIR"] = tempfile.tempdir = os.path.join(_CACHE, "tmp")
 # The turn between the programs of a machine: a notebook that is open elsewhere neither delays a test past its limit nor
 # waits for one. Between the programs of the tests themselves it holds as ever.

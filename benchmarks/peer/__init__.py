@@ -50,7 +50,7 @@ def _keras(backend: str, label: str, needs: tuple[str, ...]) -> Peer:
 _OURS = [
     Peer(b.key, b.label, f"lib.backends.{b.module}", b.function, b.needs, ours=True, environment=b.environment)
     for b in BACKENDS.values()
-    if b.module in ("with_numpy", "with_jax")  # the others train as other people's users do
+    if b.module in ("with_numpy", "with_numba", "with_jax")  # the others train as other people's users do
 ]
 
 PEERS: Mapping[str, Peer] = MappingProxyType(

@@ -28,6 +28,7 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), n_threads)
     environment |= dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), n_threads) if threads else {}
     environment |= {"NPROC": n_threads} if threads else {}  # XLA takes it for the number of cores
+    environment |= {"NUMBA_NUM_THREADS": n_threads}
     if "jax" in BACKENDS[runtime.backend].needs and runtime.device == "cpu":
         flags = [XLA_WITHOUT_WRONG_SUMS, *os.environ.get("XLA_FLAGS", "").split()]  # the last of two wins: the user's
         if BACKENDS[runtime.backend].worker == "jax" and not threads:
@@ -57,6 +58,7 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
             "JAX_COMPILATION_CACHE_DIR": compilation_cache,
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            "NUMBA_CACHE_DIR": os.path.join(compilation_cache, "numba"),
         }
     return environment
 

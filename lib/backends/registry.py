@@ -106,6 +106,17 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 "pip install numpy",
             ),
             Backend(
+                "numba",
+                "Numba, zeros left out",
+                "#c22f3d",
+                "numba",
+                "with_numba",
+                "train",
+                ("numba",),
+                "pip install numba",
+                taken_apart=False,
+            ),
+            Backend(
                 "torch",
                 "PyTorch, eager",
                 "#b07d00",

@@ -27,6 +27,7 @@ WAYS: Mapping[str, Way] = MappingProxyType(
         "jax-epoch": Way.EPOCH,
         "jax-step": Way.STEP,
         "numpy": Way.OPERATIONS,
+        "numba": Way.EPOCH,
         "torch": Way.OPERATIONS,
         "torch-compiled": Way.STEP,
         "cupy": Way.OPERATIONS,

@@ -1,0 +1,119 @@
+"""Training without the zeros of the images: the same numbers as with them in any shape, and a warm second start.
+
+The rest is in `test_backends.py`.
+"""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from lib import ROOT
+from lib.backends import reference, registry
+from lib.backends.base import Steps
+from lib.backends.registry import Runtime, unavailable
+from lib.data.mnist import Data
+from lib.spec import DataSet, Network, Training
+
+with_numba = pytest.importorskip("lib.backends.with_numba", reason="numba: it is not installed")
+from lib.backends.sparse.images import Rows, columns_of, rows_of, shares  # noqa: E402
+
+N_IMAGES = 200
+DATA_SET = DataSet("sparse", n_train=N_IMAGES, n_validation=7, chance=0.5)
+
+
+def sparse_data(n_inputs: int, n_classes: int, density: float, seed: int = 0) -> Data:
+    """Random images of which about this share is not zero."""
+    rng = np.random.default_rng(seed)
+    arrays = []
+    for n in (N_IMAGES, 7, 3):
+        x = rng.random((n, n_inputs), np.float32) * (rng.random((n, n_inputs)) < density).astype(np.float32)
+        arrays += [x, rng.integers(n_classes, size=n).astype(np.int32)]
+    return Data(*arrays, source="test", digest=f"{n_inputs} {n_classes} {density} {seed}")
+
+
+def trained(training: Training, data: Data, threads: int, monkeypatch) -> tuple[np.ndarray, list]:
+    """Losses and last parameters, by so many threads as far as a batch has images for them."""
+    with monkeypatch.context() as patched:
+        patched.setattr(with_numba, "IMAGES_PER_THREAD", 1 if threads > 1 else N_IMAGES)
+        patched.setattr(with_numba.config, "NUMBA_NUM_THREADS", threads)
+        events = list(with_numba.train(training, data))
+    return np.concatenate([event.losses for event in events if isinstance(event, Steps)]), events[-1].parameters()
+
+
+@settings(max_examples=25)  # each a training; threads that wait for each other take long on a busy machine
+@example(n_inputs=784, n_classes=10, hidden=[128], batch_size=64, density=0.2, threads=2)  # whole tiles
+@example(n_inputs=30, n_classes=3, hidden=[130, 17], batch_size=70, density=0.3, threads=3)  # batches begin anywhere
+@example(n_inputs=9, n_classes=2, hidden=[], batch_size=1, density=0.0, threads=1)  # nothing but zeros
+@example(n_inputs=20, n_classes=10, hidden=[5], batch_size=N_IMAGES, density=1.0, threads=2)  # no zeros
+@given(
+    n_inputs=st.integers(1, 60),
+    n_classes=st.integers(2, 40),
+    hidden=st.lists(st.integers(1, 150), max_size=3),
+    batch_size=st.integers(1, N_IMAGES),
+    density=st.floats(0, 1),
+    threads=st.integers(1, 2),
+)
+def test_leaving_zeros_out_changes_nothing(n_inputs, n_classes, hidden, batch_size, density, threads):
+    data = sparse_data(n_inputs, n_classes, density)
+    training = Training(Network(tuple(hidden), n_inputs, n_classes), 0.05, batch_size, epochs=1, data=DATA_SET)
+    losses, parameters = trained(training, data, threads, pytest.MonkeyPatch())
+    expected, right = reference.train(training, data, len(losses))
+    assert len(losses) == N_IMAGES // batch_size
+    np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-5)
+    for (weights, biases), (weights_64, biases_64) in zip(parameters, right, strict=True):
+        np.testing.assert_allclose(weights, weights_64, atol=2e-5)
+        np.testing.assert_allclose(biases, biases_64, atol=2e-5)
+
+
+@given(density=st.floats(0, 1), tile=st.integers(1, 70), n_inputs=st.integers(1, 40), seed=st.integers(0, 9))
+def test_rows_and_columns_hold_the_same_entries(density, tile, n_inputs, seed):
+    x = sparse_data(n_inputs, 2, density, seed).x_train
+    rows = Rows(*rows_of(x))
+    dense = np.zeros_like(x)
+    dense[np.repeat(np.arange(len(x)), np.diff(rows.starts)), rows.pixels] = rows.values
+    np.testing.assert_array_equal(dense, x)
+    starts, images, values = columns_of(rows, n_inputs, tile)
+    assert len(starts) == len(x) // tile, "whole tiles only"
+    for t, of_tile in enumerate(starts):
+        dense = np.zeros((tile, n_inputs), np.float32)
+        for pixel in range(n_inputs):
+            these = slice(of_tile[pixel], of_tile[pixel + 1])
+            dense[images[these], pixel] = values[these]
+        np.testing.assert_array_equal(dense, x[t * tile : (t + 1) * tile])
+    parts = shares(rows, n_inputs, 3)
+    assert (parts[0], parts[-1]) == (0, n_inputs)
+    assert np.all(np.diff(parts) >= 0), "each pixel has one thread"
+
+
+SECOND_START = """
+from lib.backends import with_numba
+from lib.backends.sparse import images, kernels
+from tests.backends.test_with_numba import DATA_SET, sparse_data
+from lib.spec import Network, Training
+list(with_numba.train(Training(Network((3,), 5, 2), 0.1, 32, 1, data=DATA_SET), sparse_data(5, 2, 0.5)))
+functions = kernels.run_steps, kernels.evaluate, images.rows_of, images.columns_of
+print(sum(sum(one.stats.cache_hits.values()) for one in functions))
+print(sum(sum(one.stats.cache_misses.values()) for one in functions))
+"""
+
+
+def test_a_second_start_compiles_nothing(monkeypatch):
+    training = Training(Network((3,), 5, 2), 0.1, 32, 1, data=DATA_SET)
+    trained(training, sparse_data(5, 2, 0.5), 1, monkeypatch)  # compiles, unless a test before did
+    second = subprocess.run(
+        [sys.executable, "-c", SECOND_START], env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=ROOT,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert second.stdout.split() == ["4", "0"], "hits and misses of the cache on disk"
+
+
+def test_without_numba_it_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(registry, "_installed", lambda _, name: name != "numba")
+    gap = unavailable(Runtime("numba"))
+    assert gap is not None
+    assert (gap.reason, gap.remedy) == ("numba is not installed", "pip install numba")
