@@ -8,22 +8,32 @@ cannot be used.
 import argparse
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from errno import ENOSPC
 from functools import partial
 from pathlib import Path
 
+import psutil
+
 from lib import ROOT
 from lib.cli.time_limit import time_limit
 from lib.formatting import sentence
-from lib.pages.notebooks import NOTEBOOKS, SERVED, STATIC, Notebook
-from lib.pages.static_site import CannotWrite, begin, write_failure, write_front_page, write_notebook
+from lib.pages.in_your_browser import TITLE
+from lib.pages.notebooks import IN_BROWSER, NOTEBOOKS, SERVED, STATIC, Notebook
+from lib.pages.static_site import (
+    CannotWrite,
+    begin,
+    write_browser_page,
+    write_failure,
+    write_front_page,
+    write_notebook,
+)
 from lib.workers.cancel import Cancel
 
 MINUTES, MOST_MINUTES = 240.0, 1440.0
@@ -61,43 +71,68 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UNUSABLE
 
 
-def write_site(folder: Path, minutes: float = MINUTES, notebooks: Sequence[Notebook] = NOTEBOOKS) -> bool:
+@dataclass(frozen=True)
+class _Page:
+    """A page to write: its file, its title, and what writes it and returns its bytes, or raises ValueError."""
+
+    file_name: str
+    title: str
+    write: Callable[[], int]
+
+
+def write_site(
+    folder: Path, minutes: float = MINUTES, notebooks: Sequence[Notebook] = NOTEBOOKS, in_browser: bool = True
+) -> bool:
     """Write the pages one after another, each reported in a line, and return whether all are there.
 
     Args:
         folder: A new or empty one, or one that this has written before.
         minutes: Time limit; it ends at Ctrl-C, too.
         notebooks: Whose pages are written.
+        in_browser: Whether to write the page that trains in the reader's browser.
 
     Raises:
         CannotWrite: The folder cannot be used or written.
     """
-    scripts_bytes, pages_bytes, failed, cancel = begin(folder), 0, [], Cancel()
+    scripts_bytes, cancel = begin(folder), Cancel()
     print(f"marimo's scripts and fonts: {_size(scripts_bytes)} in {folder}", flush=True)
+    pages = [_Page(IN_BROWSER, TITLE, lambda: write_browser_page(folder))] if in_browser else []
+    pages += [_Page(one.file_name, one.title, partial(_run_and_write, folder, one, cancel)) for one in notebooks]
     with time_limit(minutes, cancel) as stopped:
-        for number, notebook in enumerate(notebooks, 1):
-            print(f"{number:2} of {len(notebooks)}  {notebook.file_name}: ", end="", flush=True)
-            began = time.monotonic()
-            try:
-                written_bytes = write_notebook(folder, notebook, _exported(notebook, cancel))
-            except CannotWrite:
-                print("not written", flush=True)
-                raise
-            except ValueError as error:
-                failed.append(notebook)
-                if cancel.is_set():
-                    print("stopped", flush=True)
-                    break
-                print(f"{time.monotonic() - began:.1f} s, failed: {error}", flush=True)
-                write_failure(folder, notebook, str(error))
-                continue
-            pages_bytes += written_bytes
-            print(f"{time.monotonic() - began:.1f} s, {_size(written_bytes)}", flush=True)
+        pages_bytes, failed = _write_all(folder, pages, cancel)
         write_front_page(folder)
     return _said(folder, failed, pages_bytes, cancel.is_set(), stopped.is_set())
 
 
-def _said(folder: Path, failed: Sequence[Notebook], pages_bytes: int, ended: bool, stopped: bool) -> bool:
+def _write_all(folder: Path, pages: Sequence[_Page], cancel: Cancel) -> tuple[int, list[_Page]]:
+    """Write the pages until `cancel` is set; the bytes written, and the pages that are missing."""
+    pages_bytes, failed = 0, []
+    for number, page in enumerate(pages, 1):
+        print(f"{number:2} of {len(pages)}  {page.file_name}: ", end="", flush=True)
+        began = time.monotonic()
+        try:
+            written_bytes = page.write()
+        except CannotWrite:
+            print("not written", flush=True)
+            raise
+        except ValueError as error:
+            if cancel.is_set():
+                print("stopped", flush=True)
+                return pages_bytes, [*failed, *pages[number - 1 :]]
+            failed.append(page)
+            print(f"{time.monotonic() - began:.1f} s, failed: {error}", flush=True)
+            write_failure(folder, page.file_name, page.title, str(error))
+            continue
+        pages_bytes += written_bytes
+        print(f"{time.monotonic() - began:.1f} s, {_size(written_bytes)}", flush=True)
+    return pages_bytes, failed
+
+
+def _run_and_write(folder: Path, notebook: Notebook, cancel: Cancel) -> int:
+    return write_notebook(folder, notebook, _exported(notebook, cancel))
+
+
+def _said(folder: Path, failed: Sequence[_Page], pages_bytes: int, ended: bool, stopped: bool) -> bool:
     """Print how it went, and return whether every page is written."""
     why = "stopped" if stopped else "the time is up" if ended else "complete" if not failed else "not complete"
     missing = f"; failed: {', '.join(one.title for one in failed)}" if failed and not ended else ""
@@ -137,9 +172,13 @@ def _exported(notebook: Notebook, cancel: Cancel) -> str:
         return page.read_text()
 
 
-def _kill(session: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(session, signal.SIGKILL)
+def _kill(pid: int) -> None:
+    """End a process and all that it has started: marimo runs a notebook in a session of its own."""
+    with suppress(psutil.NoSuchProcess):
+        whole = psutil.Process(pid)
+        for one in (*whole.children(recursive=True), whole):
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
 
 
 def _not_exported(said: str, status: int) -> ValueError:

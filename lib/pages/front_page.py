@@ -9,7 +9,7 @@ from pathlib import Path
 from starlette.responses import HTMLResponse
 
 from lib.formatting import sentence
-from lib.pages.notebooks import NOTEBOOKS, STATIC, Notebook, notebook_of
+from lib.pages.notebooks import IN_BROWSER, NOTEBOOKS, STATIC, Notebook, notebook_of
 from lib.pages.plain_page import plain_page
 from lib.pages.presets import PRESETS, Preset
 
@@ -26,7 +26,7 @@ def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "") -> HTMLR
     cards = "".join(_card(notebook, bool(computed)) for notebook in NOTEBOOKS)
     says = (
         f"asks one question. These pages show the answers as computed on {html.escape(computed)}; no server is behind"
-        " them, so their controls do not answer."
+        f' them, so their controls do not answer. One page computes: <a href="{IN_BROWSER}">train in your browser</a>.'
         if computed
         else "asks one question, measures the answer on the machine that serves this page, and lets you move what it"
         " depends on."

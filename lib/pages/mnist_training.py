@@ -30,9 +30,9 @@ from lib.pages import layout, options, own_data, streaming
 from lib.pages.controls import Control, Controls, dropdown, settings_of, several, slider, span, text
 from lib.pages.notebooks import is_static, navigation, notebook_of
 from lib.pages.presets import listed_presets
-from lib.pages.static_site import static_note
 from lib.pages.streaming import Stage, button, stop_button
 from lib.pages.url_state import Address, Setting
+from lib.pages.where_computed import static_note
 from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, encode, sample_digits
 from lib.spec import BATCH_SIZES, MNIST, RATE_STEPS, Network, Training
 from lib.storage.store import Store
@@ -172,7 +172,7 @@ def plain_title(name: str, heading: str, question: str, address: Address) -> mo.
 
 def _heading(name: str, heading: str, question: str) -> str:
     sources = f"After {listed([f'“{title}”' for title in notebook_of(name).articles])}."
-    static = static_note() if is_static() else ""
+    static = static_note(name) if is_static() else ""
     return (
         f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1>'
         f'<p class="lab-line">{html.escape(this_machine().line)}</p></div>'

@@ -17,7 +17,8 @@ from lib.experiments.published import (
 
 # In the environment of whatever shows all of them: “edit” or “run” for a server, or `STATIC` for files in a folder.
 SERVED, STATIC = "MNIST_NOTEBOOKS_SERVED", "static"
-FRONT = "index.html"  # of those files, the front page
+# Of those files, the front page, and the page that trains in the reader's browser.
+FRONT, IN_BROWSER = "index.html", "in_your_browser.html"
 
 
 # Where the seconds to a first figure come from: `make bench BENCH=pages`, in benchmarks/RESULTS.md.

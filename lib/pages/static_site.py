@@ -1,18 +1,20 @@
-"""The static site: every notebook as a file with its outputs, for a page host; nothing in it needs a server."""
+"""The static site, for a page host: every notebook as a file with its outputs, and a page that trains in the reader's
+browser. Nothing in it needs a server.
+"""
 
 import html
 import re
 import shutil
-from datetime import UTC, datetime
 from pathlib import Path
 
 import marimo
 
 from lib.cache_folder import replaced
-from lib.hardware.machine import this_machine
 from lib.pages.front_page import front_page
+from lib.pages.in_your_browser import browser_files
 from lib.pages.notebooks import FRONT, Notebook
 from lib.pages.plain_page import plain_page
+from lib.pages.where_computed import where_and_when
 
 # Without this file GitHub's page host leaves out files whose names begin with “_”, as some of marimo's scripts do:
 # https://docs.github.com/en/pages/getting-started-with-github-pages/about-github-pages-and-jekyll
@@ -26,19 +28,6 @@ _CDN = re.compile(r"https://cdn\.jsdelivr\.net/npm/@marimo-team/frontend@[^/\"']
 
 class CannotWrite(ValueError):
     """The folder cannot be used or written; the text says what was expected, what was received and what to do."""
-
-
-def where_and_when() -> str:
-    """Words for which machine computes what is written now, and on which day (UTC)."""
-    return f"{this_machine().line}, {datetime.now(UTC).date().isoformat()}"
-
-
-def static_note() -> str:
-    """HTML: the line of a written page that says where its figures come from, and what it cannot do."""
-    return (
-        f'<p class="lab-static" role="note"><b>Computed on {html.escape(where_and_when())}</b>, unless a figure names'
-        " another machine or day. This page has no server: its controls do not answer.</p>"
-    )
 
 
 def begin(folder: Path) -> int:
@@ -85,14 +74,24 @@ def write_notebook(folder: Path, notebook: Notebook, exported: str) -> int:
     return _write(folder, notebook.file_name, content)
 
 
-def write_failure(folder: Path, notebook: Notebook, why: str) -> None:
-    """Say in a notebook's place why it is missing, unless an earlier page of it is there; raises CannotWrite."""
-    if not (folder / notebook.file_name).exists():
+def write_browser_page(folder: Path) -> int:
+    """Write the page that trains in the reader's browser, with all that it fetches, and return the bytes.
+
+    Raises:
+        NoRuntime: Python for the browser is not to be had.
+        CannotWrite: The folder cannot be written.
+    """
+    return sum(_write(folder, path, content()) for path, content in browser_files(where_and_when()).items())
+
+
+def write_failure(folder: Path, file_name: str, title: str, why: str) -> None:
+    """Say in a page's place why it is missing, unless an earlier one is there; raises CannotWrite."""
+    if not (folder / file_name).exists():
         content = (
-            f'<h1>{html.escape(notebook.title)}</h1><p class="problem">This page could not be written on'
+            f'<h1>{html.escape(title)}</h1><p class="problem">This page could not be written on'
             f' {html.escape(where_and_when())}: {html.escape(why)}</p><p><a href="{FRONT}">All notebooks</a></p>'
         )
-        _write(folder, notebook.file_name, bytes(plain_page(notebook.title, content).body))
+        _write(folder, file_name, bytes(plain_page(title, content).body))
 
 
 def write_front_page(folder: Path) -> int:
@@ -112,6 +111,7 @@ def _copied(source: Path, target: Path) -> int:
 
 def _write(folder: Path, name: str, content: bytes) -> int:
     try:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         with replaced(folder / name) as temporary:
             return temporary.write_bytes(content)
     except OSError as error:

@@ -6,17 +6,16 @@ from html import unescape
 import pytest
 
 from lib.hardware.machine import this_machine
-from lib.pages.notebooks import FIRST, NOTEBOOKS, SERVED, STATIC, link, navigation
+from lib.pages.notebooks import FIRST, IN_BROWSER, NOTEBOOKS, SERVED, STATIC, link, navigation
 from lib.pages.presets import listed_presets
 from lib.pages.static_site import (
     CannotWrite,
     begin,
-    static_note,
-    where_and_when,
     write_failure,
     write_front_page,
     write_notebook,
 )
+from lib.pages.where_computed import static_note, where_and_when
 
 THERE = {SERVED: STATIC}
 
@@ -24,7 +23,9 @@ THERE = {SERVED: STATIC}
 def test_it_says_on_which_machine_and_day_its_figures_were_computed():
     assert re.search(r", 20\d\d-\d\d-\d\d$", where_and_when())
     assert this_machine().line in where_and_when()
-    note = unescape(static_note())
+    note = unescape(static_note("traps"))
+    assert IN_BROWSER not in note
+    assert f'href="{IN_BROWSER}"' in static_note(FIRST.name)
     assert f"Computed on {where_and_when()}" in note
     assert "its controls do not answer" in note
 
@@ -46,18 +47,18 @@ def test_the_front_page_links_to_every_page_and_offers_no_examples(tmp_path):
     written_bytes = write_front_page(tmp_path / "site")
     page = (tmp_path / "site" / "index.html").read_text()
     assert len(page.encode()) == written_bytes
-    assert re.findall(r'href="([^"#:]+)"', page) == [one.file_name for one in NOTEBOOKS]
+    assert re.findall(r'href="([^"#:]+)"', page) == [IN_BROWSER, *(one.file_name for one in NOTEBOOKS)]
     assert f"as computed on {where_and_when()}" in unescape(page)
     assert "Examples to begin with" not in page
     assert "first figure after" not in page
 
 
 def test_an_earlier_page_outlives_a_failure(tmp_path):
-    write_failure(tmp_path, FIRST, "no <room>")
+    write_failure(tmp_path, FIRST.file_name, FIRST.title, "no <room>")
     page = (tmp_path / FIRST.file_name).read_text()
     assert "no &lt;room&gt;" in page
     write_notebook(tmp_path, FIRST, "an earlier page")
-    write_failure(tmp_path, FIRST, "no room")
+    write_failure(tmp_path, FIRST.file_name, FIRST.title, "no room")
     assert (tmp_path / FIRST.file_name).read_text() == "an earlier page"
 
 
