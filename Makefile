@@ -1,7 +1,8 @@
-# make run | test | check | class | precompute | bench | install | torch | cupy | cluster | lock | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/backend_race.py first; class PASSWORD_FILE=FILE, OPTIONS="--class-link"; test QUICK=1)
+# make run | test | check | class | precompute | site | bench | install | torch | cupy | cluster | lock | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/backend_race.py first; site SITE=FOLDER; class PASSWORD_FILE=FILE, OPTIONS="--class-link"; test QUICK=1)
 PORT ?= 2718
 HEADLESS ?= 0
 NOTEBOOK ?= mnist_training.py
+SITE ?= site
 VENV := .venv
 BIN := $(VENV)/bin
 # The first Python from 3.11 on; those with a TensorFlow (to 3.13) are preferred.
@@ -18,7 +19,7 @@ INSTALLED_CUDA12 := $(VENV_CUDA12)/.installed
 INSTALLED := $(INSTALLED_HERE) $(if $(CARD),$(INSTALLED_CUDA12))
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: run class precompute install torch cupy cluster test check bench lock clean
+.PHONY: run class precompute site install torch cupy cluster test check bench lock clean
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -31,6 +32,10 @@ class: $(INSTALLED)
 # MINUTES=60: at most so long; what is trained is stored, and the same command goes on.
 precompute: $(INSTALLED)
 	@$(BIN)/python -m lib.cli.precompute $(if $(MINUTES),--minutes $(MINUTES))
+
+# All notebooks as files with their outputs, for a page host.
+site: $(INSTALLED)
+	@$(BIN)/python -m lib.cli.site $(SITE)
 
 install: $(INSTALLED)
 

@@ -1,4 +1,5 @@
-"""The front page of the class site: every notebook's question, a picture, and how long its first result takes."""
+"""The front page of the class site and of the static one: every notebook's question and a picture; where a server
+computes, also how long its first result takes."""
 
 import functools
 import html
@@ -8,30 +9,42 @@ from pathlib import Path
 from starlette.responses import HTMLResponse
 
 from lib.formatting import sentence
-from lib.pages.notebooks import NOTEBOOKS, Notebook, notebook_of
+from lib.pages.notebooks import IN_BROWSER, NOTEBOOKS, STATIC, Notebook, notebook_of
 from lib.pages.plain_page import plain_page
 from lib.pages.presets import PRESETS, Preset
 
 _PICTURES = Path(__file__).with_name("pictures")
 
 
-def front_page(presets: Sequence[Preset] = PRESETS) -> HTMLResponse:
-    """The whole page; without presets it has no gallery of them."""
-    cards = "".join(_card(notebook) for notebook in NOTEBOOKS)
+def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "") -> HTMLResponse:
+    """The whole page.
+
+    Args:
+        presets: Examples below the notebooks; empty for no gallery of them.
+        computed: Where and when the pages of a static site were computed; empty where a server computes them.
+    """
+    cards = "".join(_card(notebook, bool(computed)) for notebook in NOTEBOOKS)
+    says = (
+        f"asks one question. These pages show the answers as computed on {html.escape(computed)}; no server is behind"
+        f' them, so their controls do not answer. One page computes: <a href="{IN_BROWSER}">train in your browser</a>.'
+        if computed
+        else "asks one question, measures the answer on the machine that serves this page, and lets you move what it"
+        " depends on."
+    )
     return plain_page(
         "Why is my GPU slower?",
         '<h1>Why is my GPU slower?</h1><p class="lead">For small networks, <b>less overhead beats bigger hardware</b>.'
-        " Each notebook asks one question, measures the answer on the machine that serves this page, and lets you move"
-        f' what it depends on.</p><ul class="notebooks">{cards}</ul>{_gallery(presets)}',
+        f' Each notebook {says}</p><ul class="notebooks">{cards}</ul>{_gallery(presets)}',
         wide=True,
     )
 
 
-def _card(notebook: Notebook) -> str:
-    takes = f'<p class="quiet">{html.escape(sentence(notebook.takes))}</p>' if notebook.takes else ""
+def _card(notebook: Notebook, static: bool) -> str:
+    takes = f'<p class="quiet">{html.escape(sentence(notebook.takes))}</p>' if notebook.takes and not static else ""
+    address = notebook.address(STATIC if static else "run")
     return (
         f'<li><div class="picture" aria-hidden="true">{_picture(notebook.name)}</div>'
-        f'<h2><a href="{notebook.path}">{html.escape(notebook.title)}</a></h2>'
+        f'<h2><a href="{address}">{html.escape(notebook.title)}</a></h2>'
         f"<p>{html.escape(notebook.question)}</p>{takes}</li>"
     )
 

@@ -17,6 +17,7 @@ from lib.experiments.mnist_training import Experiment
 from lib.experiments.predict_first import Guess
 from lib.experiments.results import Results
 from lib.hardware.webgpu import NO_GPU, SOFTWARE
+from lib.pages.notebooks import is_static
 from lib.spec import MNIST, DataSet
 from lib.storage.records import Record
 from lib.timing.disturbance import disturbances
@@ -242,19 +243,22 @@ def progress_text(results: Results) -> str:
         )
     if results.state is State.SAVED:
         when = min((line.curve.measured_at for line in results.lines if line.curve), default="")
-        return f"trained and timed on this machine {_ago(when)}; “Run again” measures anew"
+        again = "" if is_static() else "; “Run again” measures anew"
+        return f"trained and timed on this machine {_ago(when)}{again}"
     if results.state is State.DONE:
-        cached = sum(line.cached for line in results.lines)
+        cached, when = sum(line.cached for line in results.lines), "for this page" if is_static() else "just now"
         return f"{len(results.lines)} trainings" + (
-            f", {cached} of them saved earlier" if cached else ", measured just now"
+            f", {cached} of them saved earlier" if cached else f", measured {when}"
         )
     return ""
 
 
 def _ago(iso: str) -> str:
-    """A time in words, from ISO 8601 in UTC."""
+    """A time in words, from ISO 8601 in UTC; its day, in a page that may be read at any time."""
     if not iso:
         return "earlier"
+    if is_static():
+        return f"on {iso[:10]}"
     passed_s = (pd.Timestamp.now("UTC") - pd.Timestamp(iso)).total_seconds()
     if passed_s < 90:
         return "a moment ago"

@@ -28,10 +28,11 @@ from lib.hardware.machine import details, this_machine
 from lib.once import Once, once
 from lib.pages import layout, options, own_data, streaming
 from lib.pages.controls import Control, Controls, dropdown, settings_of, several, slider, span, text
-from lib.pages.notebooks import navigation, notebook_of
+from lib.pages.notebooks import is_static, navigation, notebook_of
 from lib.pages.presets import listed_presets
 from lib.pages.streaming import Stage, button, stop_button
 from lib.pages.url_state import Address, Setting
+from lib.pages.where_computed import static_note
 from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, encode, sample_digits
 from lib.spec import BATCH_SIZES, MNIST, RATE_STEPS, Network, Training
 from lib.storage.store import Store
@@ -48,8 +49,9 @@ COUNTS = tuple(range(2, mnist_training.MAX_LINES + 1))
 _BUTTONS = ("start", "stop", "again")
 _QUESTION = (
     "A small network often trains faster on a processor than on a graphics card, because most of its time is not"
-    " arithmetic but overhead. Move a slider: every line below is trained on this machine."
+    " arithmetic but overhead."
 )
+_MOVE = " Move a slider: every line below is trained on this machine."
 
 
 def _backend(name: str) -> Control:
@@ -149,7 +151,7 @@ def title(address: Address, store: Store, data: Facts | None, tools: mo.Html, ow
     brought = own.about.name if isinstance(own, Prepared) else ""
     notes = [*address.problems, *filter(None, [store.trouble])]
     return mo.Html(
-        _heading("mnist_training", "Why is my GPU slower?", _QUESTION)
+        _heading("mnist_training", "Why is my GPU slower?", _QUESTION + ("" if is_static() else _MOVE))
         + layout.images_line(data or recognised(), brought)
         + layout.problems(notes)
         + f'<div class="lab-tools">{tools.text}</div><div class="lab-asides">{listed_presets()}{glossary()}</div>'
@@ -170,10 +172,11 @@ def plain_title(name: str, heading: str, question: str, address: Address) -> mo.
 
 def _heading(name: str, heading: str, question: str) -> str:
     sources = f"After {listed([f'“{title}”' for title in notebook_of(name).articles])}."
+    static = static_note(name) if is_static() else ""
     return (
         f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1>'
         f'<p class="lab-line">{html.escape(this_machine().line)}</p></div>'
-        f'<p class="lab-question">{html.escape(question)}</p>{layout.quiet(sources)}'
+        f'<p class="lab-question">{html.escape(question)}</p>{layout.quiet(sources)}{static}'
     )
 
 

@@ -15,7 +15,10 @@ from lib.experiments.published import (
     SLOWER_ARTICLE,
 )
 
-SERVED = "MNIST_NOTEBOOKS_SERVED"  # “edit” or “run” in the environment of a server that serves all of them
+# In the environment of whatever shows all of them: “edit” or “run” for a server, or `STATIC` for files in a folder.
+SERVED, STATIC = "MNIST_NOTEBOOKS_SERVED", "static"
+# Of those files, the front page, and the page that trains in the reader's browser.
+FRONT, IN_BROWSER = "index.html", "in_your_browser.html"
 
 
 # Where the seconds to a first figure come from: `make bench BENCH=pages`, in benchmarks/RESULTS.md.
@@ -47,6 +50,11 @@ class Notebook:
         return f"/{self.name}/"
 
     @property
+    def file_name(self) -> str:
+        """Its page's file in a static site; links between such files work below any prefix."""
+        return f"{self.name}.html"
+
+    @property
     def takes(self) -> str:
         """How long its first result takes, in words; empty where nobody has measured it."""
         if self.first_figure_s is None:
@@ -54,12 +62,14 @@ class Notebook:
         return f"first figure after {formatting.seconds(self.first_figure_s)}, {MEASURED}"
 
     def address(self, served: str, query: str = "") -> str:
-        """Its address by how it is served: "edit", where all notebooks share a page, or "run".
+        """Its address by how it is served: "edit", where all notebooks share a page, or "run", or `STATIC`.
 
         Args:
-            served: One of the two.
-            query: Settings, as in the page's address; empty for the usual ones.
+            served: One of the three.
+            query: Settings, as in the page's address; empty for the usual ones. A file has no others.
         """
+        if served == STATIC:
+            return self.file_name
         parts = [f"file={self.file}"] if served == "edit" else []
         said = "&".join([*parts, *([query] if query else [])])
         return ("/" if served == "edit" else self.path) + (f"?{said}" if said else "")
@@ -156,6 +166,11 @@ def notebook_of(name: str) -> Notebook:
     return next(one for one in NOTEBOOKS if one.name == name)
 
 
+def is_static(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the page is written into a file, whose controls nothing answers."""
+    return environment.get(SERVED) == STATIC
+
+
 def link(name: str, environment: Mapping[str, str] = os.environ, query: str = "", title: str = "") -> str:
     """HTML: a notebook's title, as a link where the server has that notebook; an exported page has no server.
 
@@ -167,6 +182,8 @@ def link(name: str, environment: Mapping[str, str] = os.environ, query: str = ""
     """
     notebook = notebook_of(name)
     served, shown = environment.get(SERVED, ""), html.escape(title or notebook.title)
+    if query and served == STATIC:  # nothing would answer these settings there
+        return shown
     return f'<a href="{html.escape(notebook.address(served, query))}">{shown}</a>' if served else shown
 
 
@@ -182,5 +199,6 @@ def navigation(here: str, environment: Mapping[str, str] = os.environ) -> str:
         )
         for one in NOTEBOOKS
     )
-    home = '<li><a href="/">All notebooks</a></li>' if environment[SERVED] == "run" else ""
+    front = {"run": "/", STATIC: FRONT}.get(environment[SERVED])
+    home = f'<li><a href="{front}">All notebooks</a></li>' if front else ""
     return f'<nav class="lab-nav" aria-label="Notebooks"><ul>{home}{"".join(items)}</ul></nav>'

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lib.pages.notebooks import SERVED, link
+from lib.pages.notebooks import SERVED, is_static, link
 from lib.views.markup import on_demand
 
 
@@ -51,8 +51,8 @@ PRESETS: tuple[Preset, ...] = (
 
 
 def listed_presets(environment: Mapping[str, str] = os.environ) -> str:
-    """HTML: the presets as links, on demand; nothing where no server has the notebooks."""
-    if SERVED not in environment:
+    """HTML: the presets as links, on demand; nothing where no server answers them."""
+    if SERVED not in environment or is_static(environment):
         return ""
     items = "".join(f"<li>{link(one.notebook, environment, one.query, one.title)}</li>" for one in PRESETS)
     return on_demand("examples to begin with", f'<ul class="lab-presets">{items}</ul>')

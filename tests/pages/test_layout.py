@@ -10,6 +10,7 @@ from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
 from lib.experiments.results import Results
 from lib.pages import layout
+from lib.pages.notebooks import SERVED, STATIC
 from lib.spec import Training
 from lib.views.chart import Chart
 from lib.workers.messages import Item, Ready
@@ -72,6 +73,11 @@ def test_a_time_is_told_in_words(passed, words):
 def test_a_long_time_ago_is_a_day():
     assert layout._ago("2026-01-31T10:00:00+00:00") == "on 2026-01-31"
     assert layout._ago("") == "earlier"
+
+
+def test_a_page_that_is_written_for_later_names_the_day(monkeypatch):
+    monkeypatch.setenv(SERVED, STATIC)
+    assert layout._ago(pd.Timestamp.now("UTC").isoformat()).startswith("on 20")
 
 
 def test_a_software_adapter_is_said_to_be_no_gpu():

@@ -1,0 +1,119 @@
+"""Writing the static site in a terminal: what fails is named, the rest is written, and what is there stays whole."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from lib.cli.site import main, write_site
+from lib.pages.notebooks import NOTEBOOKS, Notebook
+from lib.pages.static_site import WRITTEN
+from tests.conftest import ROOT
+
+NOTEBOOK = """import marimo
+app = marimo.App(app_title="One")
+@app.cell
+def shown():
+    import marimo as mo
+    {what}
+    return
+"""
+
+
+WRITE_ONE = """import sys
+from pathlib import Path
+from lib.cli.site import write_site
+from lib.pages.notebooks import Notebook
+sys.exit(0 if write_site(Path(sys.argv[1]), notebooks=[Notebook(sys.argv[2], "One", "?")], in_browser=False) else 3)
+"""
+
+
+def notebook(folder, name, what):
+    (folder / f"{name}.py").write_text(NOTEBOOK.format(what=what))
+    return Notebook(str(folder / f"{name}.py"), name.title(), "Does it work?")
+
+
+@pytest.mark.slow
+def test_one_that_fails_is_named_and_the_others_are_written(tmp_path, capsys):
+    broken = notebook(tmp_path, "broken", "raise ZeroDivisionError('nothing to divide by')")
+    whole = notebook(tmp_path, "whole", "mo.output.append(mo.md(f'Seven times six is {7 * 6}.'))")
+    site = tmp_path / "site"
+    assert not write_site(site, notebooks=[broken, whole], in_browser=False)
+    said = capsys.readouterr().out
+    assert re.search(
+        r"^ 1 of 2  broken\.html: [\d.]+ s, failed: nothing to divide by \(status 1\)$", said, re.MULTILINE
+    )
+    assert re.search(r"^ 2 of 2  whole\.html: [\d.]+ s, [\d.]+ MB$", said, re.MULTILINE)
+    assert "not complete: pages of" in said
+    assert said.rstrip().endswith("failed: Broken")
+    page = (site / "whole.html").read_text()
+    assert "Seven times six is 42." in page
+    assert "jsdelivr" not in page
+    scripts = re.findall(r'<(?:script|link)[^>]* (?:src|href)="\./([^"]+)"', page)
+    assert len(scripts) > 20
+    assert [name for name in scripts if not (site / name).is_file()] == []
+    assert "could not be written on" in (site / "broken.html").read_text()
+    assert NOTEBOOKS[0].file_name in (site / "index.html").read_text()
+    assert not list(site.glob("*.writing"))
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_and_the_notebook_that_runs(tmp_path):
+    began = tmp_path / "began"
+    sleepy = notebook(
+        tmp_path, "sleepy", f"import os, time; open({str(began)!r}, 'w').write(str(os.getpid())); time.sleep(300)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITE_ONE, str(tmp_path / "site"), sleepy.file],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    while not (began.exists() and began.read_text()):
+        assert process.poll() is None, "it ended before the notebook began"
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "sleepy.html: stopped" in said
+    assert "what is stored is not trained again" in said
+    with suppress(psutil.NoSuchProcess):  # its remains may not be collected yet
+        left, until = psutil.Process(int(began.read_text())), time.monotonic() + 20
+        while left.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < until, "the notebook goes on"
+            time.sleep(0.1)
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path, capsys):
+    (tmp_path / "thesis.txt").write_text("mine")
+    assert main([str(tmp_path)]) == 1
+    assert "Expected a new or empty folder, or an earlier site, got" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
+    assert main([str(tmp_path / "thesis.txt")]) == 1
+    assert "Expected a folder, got the file" in capsys.readouterr().err
+
+
+def test_what_cannot_be_written_is_one_sentence(tmp_path):
+    """A limit on a file's size is a real fault of writing that needs no disk to fill."""
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        f"from lib.cli.site import main; sys.exit(main([{str(tmp_path / 'site')!r}]))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert answer.returncode == 1
+    assert re.fullmatch(
+        r"Expected to write into .*site, but it cannot be written \(.+\); free the disk, .*\.\n", answer.stderr
+    )
+
+
+def test_minutes_have_limits(tmp_path, capsys):
+    assert main([str(tmp_path / "site"), "--minutes", "0"]) == 1
+    assert "Minutes: expected more than 0, up to 1440, got 0" in capsys.readouterr().err
+    assert not (tmp_path / "site" / WRITTEN).exists()
