@@ -19,7 +19,7 @@ from lib.hardware.machine import this_machine
 from lib.once import once
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, slider
-from lib.pages.notebooks import link
+from lib.pages.notebooks import is_static, link
 from lib.pages.streaming import (
     Stage,
     button,
@@ -64,7 +64,7 @@ STAGES = {
     "stopped": (State.STOPPED, "“Measure again” begins anew"),
 }
 ONLY_IN_A_BROWSER = (
-    "This notebook measures in the browser of whoever opens it: `make run NOTEBOOK=notebooks/your_gpu.py`."
+    "This notebook measures in the browser of whoever opens it on a server: `make run NOTEBOOK=notebooks/your_gpu.py`."
 )
 
 
@@ -256,6 +256,8 @@ def panel(address: Address, browser: InBrowser) -> mo.ui.dictionary:
 
 def show(browser: InBrowser, controls: mo.Html) -> mo.Html:
     """The controls, and what the browser measures and draws."""
+    if is_static():  # nothing would tell it what to measure, and it would be starting for ever
+        return layout.note(ONLY_IN_A_BROWSER)
     return layout.page(controls.text, mo.as_html(mo.ui.anywidget(browser.widget)).text)
 
 
