@@ -84,6 +84,28 @@ def _numpy(_device: str) -> Makers:
     return {"product": product, "copy": copy, "dispatch": dispatch}
 
 
+def _numba(_device: str) -> Makers:
+    """No product: Numba brings none of its own."""
+    from numba import njit
+
+    @njit
+    def copied(source: np.ndarray, target: np.ndarray) -> None:
+        target[:] = source
+
+    @njit
+    def more(small: float) -> float:
+        return small + 1.0
+
+    def copy() -> Probe:
+        source, target = np.ones(COPY_BYTES // 4, np.float32), np.empty(COPY_BYTES // 4, np.float32)
+        return Probe(lambda: copied(source, target), no_wait, 2.0 * COPY_BYTES)
+
+    def dispatch() -> Probe:
+        return Probe(lambda: more(1.0), no_wait, 1.0)
+
+    return {"copy": copy, "dispatch": dispatch}
+
+
 def _jax(device: str) -> Makers:
     import jax
 
@@ -193,6 +215,7 @@ def _webgpu(device: str) -> Makers:
 
 _MAKERS: dict[str, Callable[[str], Makers]] = {
     "numpy": _numpy,
+    "numba": _numba,
     "jax": _jax,
     "torch": _torch,
     "cupy": _cupy,
