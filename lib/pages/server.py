@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 # After a tab has closed: what it ran ends, and what it held is free; what it showed is in its address.
 SESSION_TTL_S = 3
+# Trainings wait for each other; a page that answers late keeps its viewer, and everybody behind, from all of it.
+WORKERS_NICENESS = 10
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,7 @@ def serve_class(
     figures.load()  # the sessions are threads of this process
     keys, places = Keys(_secret(), options.password, options.class_link), Places(options.viewers)
     ALLOWANCE.most = options.runs
+    shared_engine().niceness = WORKERS_NICENESS
     site = notebook_site(places)
     _open_many_files()
     config = uvicorn.Config(

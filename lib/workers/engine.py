@@ -78,14 +78,14 @@ class _Hung(Exception):
 class _Worker:
     """One process and the pipe to it."""
 
-    def __init__(self, runtime: Runtime, idle_s: float) -> None:
+    def __init__(self, runtime: Runtime, idle_s: float, niceness: int = 0) -> None:
         self.runtime = runtime
         self.sources = source_digest()
         self.about: About | None = None
         self.guard = threading.Lock()  # several threads may wait for the worker to be ready; one of them reads
         arguments = (str(os.getpid()), str(idle_s), runtime.backend, runtime.device, runtime.precision)
         self._process = Process(
-            "lib.workers.worker", arguments, complete_environment(runtime), environment_of(runtime).python
+            "lib.workers.worker", arguments, complete_environment(runtime), environment_of(runtime).python, niceness
         )
         self.connection = self._process.connection
         self._sign_of_life = (0.0, time.monotonic())  # processor time, and when it was that
@@ -173,10 +173,13 @@ class Engine:
 
     Args:
         idle_s: A worker that has had nothing to do for so many seconds ends.
+
+    Attributes:
+        niceness: Of the workers that start from now on, above this process's own.
     """
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
-        self._idle_s = idle_s
+        self._idle_s, self.niceness = idle_s, 0
         self._workers: dict[str, _Worker] = {}
         self._guard = threading.Lock()
         self._queue = Queue()
@@ -389,7 +392,7 @@ class Engine:
                 worker.close()
                 worker = None
             if worker is None:
-                worker = self._workers[key] = _Worker(runtime, self._idle_s)
+                worker = self._workers[key] = _Worker(runtime, self._idle_s, self.niceness)
             return worker
 
     def _until_ready(self, worker: _Worker, stop: Callable[[], bool]) -> Iterator[Message]:

@@ -25,10 +25,16 @@ class Process:
         arguments: Strings, passed on the command line.
         environment: Variables added to this process's own.
         python: The interpreter that runs it; its packages need not be those of this one.
+        niceness: Added to this process's own, as the `nice` command does; 0 for the same priority.
     """
 
     def __init__(
-        self, module: str, arguments: tuple[str, ...], environment: Mapping[str, str], python: str = sys.executable
+        self,
+        module: str,
+        arguments: tuple[str, ...],
+        environment: Mapping[str, str],
+        python: str = sys.executable,
+        niceness: int = 0,
     ) -> None:
         ours, theirs = Pipe()
         self.connection: Connection = ours
@@ -43,6 +49,8 @@ class Process:
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
             )
+            if niceness:  # before it starts threads, which inherit it
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
         finally:
             theirs.close()
 

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from benchmarks.client import FINISHED, Viewer
+from lib.pages.server import WORKERS_NICENESS
 from tests.browser import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -54,7 +55,7 @@ def test_twenty_who_open_the_page_see_the_same_trainings(server):
         assert len(made) == 1, f"{name}: expected one measurement for all, got {len(made)}: {made}"
 
 
-def test_a_closed_tab_ends_its_training(server):
+def test_a_closed_tab_ends_its_training_which_comes_after_the_pages(server):
     address, process = server
     with Viewer(address, LONG) as viewer:
         viewer.wait(
@@ -62,6 +63,7 @@ def test_a_closed_tab_ends_its_training(server):
             LIMIT_S,
             "training",
         )
+        assert WORKERS_NICENESS in {worker.nice() - process.nice() for worker in process.children()}
     limit = time.monotonic() + 60
     while (used_s := workers_cpu_s(process, 2.0)) > 0.05:
         assert time.monotonic() < limit, f"the workers still use {used_s / 2:.0%} of a core"

@@ -38,6 +38,18 @@ def test_it_is_told_its_arguments_in_an_environment_of_its_own(process):
     assert 0 < process.cpu_s() < 30
 
 
+@pytest.mark.parametrize("niceness", [0, 7])
+def test_it_has_the_priority_that_it_is_given(tmp_path, niceness):
+    (tmp_path / "says.py").write_text("import os\ndef main(asked): asked.recv(); asked.send(os.nice(0))\n")
+    process = Process("says", (), {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}, niceness=niceness)
+    try:
+        process.connection.send("how nice?")
+        assert process.connection.poll(30)
+        assert process.connection.recv() == min(os.nice(0) + niceness, 19)
+    finally:
+        process.kill(wait=True)
+
+
 def test_it_ends_at_once_and_then_tells_nothing(process):
     assert process.connection.poll(30)
     process.kill(wait=True)
