@@ -23,9 +23,9 @@ with app.setup(hide_code=True):
 
 
 @app.cell(hide_code=True)
-def title(address, get_data, get_own, get_reset, page_tools, store):
+def title(address, get_known, get_own, get_reset, page_tools):
     get_reset()
-    page.title(address, store, get_data(), page_tools, get_own())
+    page.title(address, *get_known(), page_tools, get_own())
     return
 
 
@@ -71,14 +71,14 @@ def rate_guess(get_class, own, rate_panel, viewer):
 
 
 @app.cell(hide_code=True)
-def rate_experiment(own, rate_form, rate_panel, rate_stage, set_best, set_data, viewer):
+def rate_experiment(own, rate_form, rate_panel, rate_stage, set_best, set_known, store, viewer):
     streaming.show(
         rate_stage,
         lambda: page.rate_experiment(rate_panel.value, own),
         page.controls(rate_panel),
         asked=rate_panel.value["again"],
         after=own_data.compared_with_mnist(rate_stage, own),
-        on_done=page.remember(set_best, set_data),
+        on_done=page.remember(set_best, set_known, store),
         first=predict_first.First(viewer, rate_form),
     )
     return
@@ -116,7 +116,7 @@ def size_guess(get_class, own, size_panel, viewer):
 
 
 @app.cell(hide_code=True)
-def size_experiment(own, set_best, set_data, size_form, size_panel, size_stage, viewer):
+def size_experiment(own, set_best, set_known, size_form, size_panel, size_stage, store, viewer):
     streaming.show(
         size_stage,
         lambda: page.size_experiment(size_panel.value, own),
@@ -124,7 +124,7 @@ def size_experiment(own, set_best, set_data, size_form, size_panel, size_stage, 
         asked=size_panel.value["again"],
         target=size_panel.value["target"],
         after=own_data.compared_with_mnist(size_stage, own, page.left_out(size_panel.value, own)),
-        on_done=page.remember(set_best, set_data),
+        on_done=page.remember(set_best, set_known, store),
         first=predict_first.First(viewer, size_form),
     )
     return
@@ -161,14 +161,14 @@ def depth_guess(get_class, own, depth_panel, viewer):
 
 
 @app.cell(hide_code=True)
-def depth_experiment(depth_form, depth_panel, depth_stage, own, set_best, set_data, viewer):
+def depth_experiment(depth_form, depth_panel, depth_stage, own, set_best, set_known, store, viewer):
     streaming.show(
         depth_stage,
         lambda: page.depth_experiment(depth_panel.value, own),
         page.controls(depth_panel),
         asked=depth_panel.value["again"],
         after=own_data.compared_with_mnist(depth_stage, own),
-        on_done=page.remember(set_best, set_data),
+        on_done=page.remember(set_best, set_known, store),
         first=predict_first.First(viewer, depth_form),
     )
     return
@@ -205,14 +205,14 @@ def backend_guess(get_class, own, backend_panel, viewer):
 
 
 @app.cell(hide_code=True)
-def backend_experiment(backend_form, backend_panel, backend_stage, own, set_data, viewer):
+def backend_experiment(backend_form, backend_panel, backend_stage, own, set_known, store, viewer):
     streaming.show(
         backend_stage,
         lambda: page.backend_experiment(backend_panel.value, own),
         page.controls(backend_panel),
         asked=backend_panel.value["again"],
         after=own_data.compared_with_mnist(backend_stage, own, page.missing_backends),
-        on_done=page.remember(lambda _: None, set_data),
+        on_done=page.remember(lambda _: None, set_known, store),
         first=predict_first.First(viewer, backend_form),
     )
     return
@@ -290,9 +290,9 @@ def shared_state():
         "mnist_training", page.settings() | search_page.settings() | own_data.settings() | predict_first.SETTING
     )
     store = Store()
-    get_best, set_best = mo.state(None)
+    get_best, set_best = page.state(None)
     get_reset, set_reset = mo.state(0)
-    get_data, set_data = mo.state(shared_engine().known_facts())
+    get_known, set_known = page.state((shared_engine().known_facts(), store.trouble))
     get_class, set_class = mo.state(0)
     get_told, set_told = mo.state(0)
     viewer = predict_first.Viewer(address, set_class, set_reset, set_told)
@@ -312,7 +312,7 @@ def shared_state():
         depth_stage,
         get_best,
         get_class,
-        get_data,
+        get_known,
         get_own,
         get_reset,
         get_told,
@@ -322,7 +322,7 @@ def shared_state():
         rate_stage,
         search_stage,
         set_best,
-        set_data,
+        set_known,
         set_own,
         size_stage,
         store,

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import marimo as mo
 import numpy as np
@@ -46,6 +47,7 @@ from lib.views.markup import on_demand, table
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
 COUNTS = tuple(range(2, mnist_training.MAX_LINES + 1))
+T = TypeVar("T")
 _BUTTONS = ("start", "stop", "again")
 _QUESTION = (
     "A small network often trains faster on a processor than on a graphics card, because most of its time is not"
@@ -138,18 +140,18 @@ def opened(name: str, settings: Mapping[str, Setting]) -> Address:
     return address
 
 
-def title(address: Address, store: Store, data: Facts | None, tools: mo.Html, own: object = None) -> mo.Html:
+def title(address: Address, data: Facts | None, trouble: str, tools: mo.Html, own: object = None) -> mo.Html:
     """Title, machine, question, and what the reader must know before trusting the page.
 
     Args:
         address: Its problems are listed.
-        store: Its trouble is listed.
         data: Which images; None while no worker has loaded them.
+        trouble: Of the store, in a sentence; empty for none.
         tools: From `tools`.
         own: Data that somebody brought, if it is a `Prepared`; else MNIST is trained on.
     """
     brought = own.about.name if isinstance(own, Prepared) else ""
-    notes = [*address.problems, *filter(None, [store.trouble])]
+    notes = [*address.problems, *filter(None, [trouble])]
     return mo.Html(
         _heading("mnist_training", "Why is my GPU slower?", _QUESTION + ("" if is_static() else _MOVE))
         + layout.images_line(data or recognised(), brought)
@@ -257,17 +259,29 @@ def controls(panel: mo.ui.dictionary, elsewhere: Collection[str] = ()) -> mo.Htm
     return mo.Html("".join(rows) + f'<div class="lab-buttons">{buttons}</div>')
 
 
-def remember(set_best: Callable, set_data: Callable) -> Callable[[Results], None]:
-    """An `on_done` that stores the best network, to look inside, and which images it was trained on.
+def state(first: T) -> tuple[Callable[[], T], Callable[[T], None]]:
+    """As `mo.state`, but an equal value re-runs no cell: results end far more often than what they say changes."""
+    get, set_anew = mo.state(first)
+
+    def set_if_new(value: T) -> None:
+        if value != get():
+            set_anew(value)
+
+    return get, set_if_new
+
+
+def remember(set_best: Callable, set_known: Callable, store: Store) -> Callable[[Results], None]:
+    """An `on_done` that stores the best network, to look inside, and what the title says of images and store.
 
     Args:
         set_best: Called with the `Item` of the best network, if there is one.
-        set_data: Called with the `Facts` on the images, if they are known.
+        set_known: Called with the `Facts` on the images, if they are known, and the store's trouble.
+        store: Where the results went.
     """
 
     def keep(results: Results) -> None:
         if results.data is not None and results.items[0].training.data == MNIST:
-            set_data(results.data)
+            set_known((results.data, store.trouble))
         if (best := results.best()) is not None:
             if results.parameters is not None and results.data is not None:
                 streaming.remember(*results.parameters, results.data)

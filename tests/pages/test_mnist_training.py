@@ -117,7 +117,8 @@ def test_one_cell_by_name(engine, stage):
         rate_panel=panel,
         rate_stage=stage,
         set_best=best.append,
-        set_data=lambda _: None,
+        set_known=lambda _: None,
+        store=stage.store,
         viewer=predict_first.Viewer(Address(), print, print, print),
     )
     assert page.rate_experiment(panel.value).labels == ("0.001", "1")
@@ -162,8 +163,19 @@ def test_the_address_restores_the_controls_and_names_what_it_cannot_use(stage):
     page.depth_panel(bad, stage)
     assert len(bad.problems) == 4
     assert all("expected" in problem for problem in bad.problems)
-    shown = page.title(bad, Store(), Facts("MNIST", ""), mo.Html("")).text
+    shown = page.title(bad, Facts("MNIST", ""), "", mo.Html("")).text
     assert "rate.epochs=many" in shown
+
+
+def test_an_equal_state_is_not_set_again(monkeypatch):
+    """The title ran again at the end of every run, for each viewer of a class."""
+    told = []
+    monkeypatch.setattr(mo, "state", lambda first: (lambda: told[-1] if told else first, told.append))
+    get, put = page.state(("MNIST", ""))
+    for value in (("MNIST", ""), ("MNIST", "disk full"), ("MNIST", "disk full"), ("MNIST", "")):
+        put(value)
+        assert get() == value
+    assert told == [("MNIST", "disk full"), ("MNIST", "")]
 
 
 def test_changes_are_written_into_the_address():
@@ -178,10 +190,10 @@ def test_changes_are_written_into_the_address():
 
 
 def test_offline_digits_are_announced(stage):
-    shown = page.title(
-        Address(), Store(), Facts("scikit-learn digits", "0", "This is not MNIST but …: no connection."), mo.Html("")
-    ).text
+    digits = Facts("scikit-learn digits", "0", "This is not MNIST but …: no connection.")
+    shown = page.title(Address(), digits, "Not saved.", mo.Html("")).text
     assert "This is not MNIST" in shown
+    assert "Not saved." in shown
     assert "no connection" in shown
 
 
