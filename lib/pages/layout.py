@@ -34,7 +34,7 @@ def result(
     experiment: Experiment,
     results: Results,
     target: float,
-    after: Callable[[Experiment, Results], str] | None = None,
+    after: str = "",
     said: str = "",
     blank: bool = False,
     guess: Guess | None = None,
@@ -47,7 +47,7 @@ def result(
         experiment: What is trained.
         results: So far.
         target: Validation accuracy, 0 to 1.
-        after: Gives HTML that stands above the table; None for none.
+        after: HTML that stands above the table.
         said: The sentence of the run before, whose space is reserved while this one has none.
         blank: Leave the charts out, but not their places.
         guess: Of the viewer, drawn in; None where nothing was guessed.
@@ -63,7 +63,7 @@ def result(
         + problems(results.notices)
         + sentence(told(experiment, results, target, guess), said)
         + quiet(mnist_training_sentences.published_note(experiment.name) if experiment.data == MNIST else "")
-        + (after(experiment, results) if after is not None else "")
+        + after
         + _details(experiment, results)
     )
 

@@ -29,6 +29,7 @@ from lib.experiments.mnist_training import Experiment
 from lib.experiments.predict_first import Guess
 from lib.experiments.results import Results
 from lib.experiments.runs import Seat, join
+from lib.once import Once
 from lib.pages import figures, layout
 from lib.pages.export_menu import ExportMenu
 from lib.spec import MNIST, Training
@@ -325,6 +326,8 @@ class _Frame:
 
 _frames: weakref.WeakKeyDictionary[Results, dict[tuple[float, Guess | None], _Frame]] = weakref.WeakKeyDictionary()
 _frames_guard = threading.Lock()
+# Saved results look alike to all, whichever run has read them; 70 KB each.
+_saved_frames = Once[tuple, tuple[str, str]](256)
 
 
 @dataclass(frozen=True)
@@ -344,8 +347,14 @@ class _View:
     def draw(self, results: Results, max_age_s: float = 0.0, opening: bool = False) -> int:
         """Draw, and return the version that is drawn.
 
-        Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`.
+        Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`. Saved
+        results are drawn once for all viewers.
         """
+        after = self.after(self.experiment, results) if self.after is not None else ""
+        if self.experiment.data == MNIST and (saved := results.saved_as) is not None:
+            seen = (self.experiment, self.target, self.guess, after, layout.progress_text(results), saved)
+            html, sentence = _saved_frames.get(seen, lambda: self._drawn(results, after))
+            return self._put(html, sentence, results.version)
         with _frames_guard:
             drawn = _frames.setdefault(results, {}).setdefault((self.target, self.guess), _Frame())
         with drawn.guard:
@@ -353,14 +362,20 @@ class _View:
             as_here = drawn.sentence or drawn.said == self.said[0]
             if not as_here or (drawn.version != results.version and not recent):
                 drawn.version, drawn.said = results.version, self.said[0]
-                drawn.sentence = layout.told(self.experiment, results, self.target, self.guess)
                 # Ten empty charts would keep the browser from the first full one.
                 blank = opening and not results.worth_showing
-                drawn.html = layout.result(
-                    self.experiment, results, self.target, self.after, drawn.said, blank, self.guess
-                )
+                drawn.html, drawn.sentence = self._drawn(results, after, drawn.said, blank)
                 drawn.drawn_at = time.monotonic()
             html, version, sentence = drawn.html, drawn.version, drawn.sentence
+        return self._put(html, sentence, version)
+
+    def _drawn(self, results: Results, after: str, said: str = "", blank: bool = False) -> tuple[str, str]:
+        """HTML of the results, and the sentence in it."""
+        html = layout.result(self.experiment, results, self.target, after, said, blank, self.guess)
+        return html, layout.told(self.experiment, results, self.target, self.guess)
+
+    def _put(self, html: str, sentence: str, version: int) -> int:
+        """Put the results into the cell, and return their version."""
         mo.output.replace(layout.page(self.controls, html, self.menu))
         self.said[0] = sentence or self.said[0]
         return version

@@ -3,15 +3,21 @@
 import gc
 import threading
 import weakref
+from dataclasses import replace
 from types import SimpleNamespace
 
 import marimo as mo
 import pytest
 
+from lib.experiments import mnist_training
+from lib.experiments.results import Results
+from lib.pages import layout
 from lib.pages.export_menu import ExportMenu
-from lib.pages.streaming import Stage
+from lib.pages.streaming import Stage, _View
+from lib.sweeps.events import Finished
 from lib.workers.notes import State
 from lib.workers.queue import ALLOWANCE, Request, Urgency
+from tests.experiments.test_results import filled
 
 
 @pytest.fixture
@@ -111,6 +117,33 @@ def test_a_frame_that_takes_long_is_not_drawn_over_the_next_showing(stage):
     painter.join(20)
     later.join(20)
     assert drawn == ["measuring", "stopped"]
+
+
+def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
+    experiment = mnist_training.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
+    curve = filled(experiment, (0.9, 0.9)).lines[0].curve
+    assert curve is not None
+    drawn, shown = [], []
+    monkeypatch.setattr(layout, "result", lambda *seen: drawn.append(seen) or f"frame {len(drawn)}")
+    monkeypatch.setattr(mo.output, "replace", lambda page: shown.append(page.text))
+
+    def show(curve, target=0.9, cached=True):
+        results = Results(experiment.items, experiment.labels)
+        for item in experiment.items:
+            results.add(Finished(item, curve, cached))
+        results.end(State.DONE)
+        view = _View(experiment, None, "controls of one viewer", target, None, None, [""])  # type: ignore[arg-type]
+        assert view.draw(results) == results.version
+
+    show(curve)
+    show(curve)
+    assert len(drawn) == 1
+    assert all("frame 1" in page and "controls of one viewer" in page for page in shown)
+    show(replace(curve, first_call_s=9.0))  # trained again
+    show(curve, target=0.8)
+    show(curve, cached=False)
+    show(curve, cached=False)
+    assert len(drawn) == 5
 
 
 def test_all_pages_of_a_browser_are_one_viewer(monkeypatch):
