@@ -6,8 +6,9 @@ it is, or how many are before (`told`)
 browser         the same in one real browser among them, stored positions only: from the key press to the lines
 server          its most memory, what it grows by in the second half, and what still computes after all have gone
 
-`lost` are moves that were answered by neither, or by the lines of another position: what one viewer sees must be what
-that viewer has asked for. `VIEWERS=20 SECONDS=60 make bench BENCH=classroom` for a smaller class.
+`lost` are moves that were answered by neither, or by lines that the viewer has never asked for: what one viewer sees
+must be what that viewer has asked for. The result of the move before, still under way at the next, is no answer to it.
+`VIEWERS=20 SECONDS=60 make bench BENCH=classroom` for a smaller class.
 """
 
 import os
@@ -19,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import cast
@@ -26,7 +28,7 @@ from typing import cast
 import psutil
 
 from benchmarks.browser import browser, class_server, fresh_cache, looking, page_of, visitor
-from benchmarks.client import FINISHED, Lost, Viewer
+from benchmarks.client import FINISHED, Frame, Lost, Viewer
 from benchmarks.interaction import EPOCHS, press
 from benchmarks.report import LeftOut, Row, Target, note, row, show
 from benchmarks.viewers import AFTER_S, BUSY_SHARE, CELL, Usage, p95
@@ -68,6 +70,7 @@ COLUMNS = (
 )
 _CELL = re.compile("<t[hd][^>]*>([^<]*)</t[hd]>")
 Ends = tuple[int, int]  # of the learning rates: positions of both thumbs among the steps
+USUAL_ENDS: Ends = (RATE_STEPS.index(0.001), RATE_STEPS.index(1.0))
 ALL_ENDS = tuple(combinations(range(len(RATE_STEPS)), 2))
 
 
@@ -178,8 +181,7 @@ class Lesson:
         self.begun.wait()
 
     def _take_part(self, tab: Viewer, rng: random.Random) -> None:
-        ends, epochs = self.stored[0], USUAL_EPOCHS
-        tab.move(CELL, "Learning rates", list(ends))
+        ends, epochs, asked = USUAL_ENDS, USUAL_EPOCHS, _Asked(tab)
         while (tick := time.monotonic()) < self.ends_at:
             name = "precomputed" if rng.random() < STORED_SHARE else "live"
             if name == "precomputed" and ends in self.stored and rng.random() < 0.5:
@@ -192,7 +194,7 @@ class Lesson:
             # What is stored is waited for; from the rest the viewer moves on.
             limit_s = OPENED_LIMIT_S if name == "precomputed" else EVERY_S
             with self._counted(name) as seconds:
-                seconds.append(_answer(tab, moved, value, _rates(ends), limit_s))
+                seconds.append(asked.answer(moved, value, _rates(ends), limit_s))
             time.sleep(max(0.0, tick + EVERY_S - time.monotonic()))
 
     @contextmanager
@@ -230,19 +232,37 @@ class Lesson:
             tab.close()
 
 
-def _answer(tab: Viewer, moved: str, value: object, rates: Sequence[float], limit_s: float) -> float | None:
-    """Move a control: seconds to its complete result, or None where the viewer is told what happens meanwhile."""
-    move = tab.move(CELL, moved, value)
-    try:
-        frame = move.finished(limit_s)
-    except Lost:
-        if not tab.problem and tab.frames[CELL].state in UNDER_WAY:
-            return None
-        raise
-    asked, shown = [format_rate(rate) for rate in rates], _CELL.findall(frame.html)
-    if missing := [rate for rate in asked if rate not in shown]:
-        raise Lost(f"expected the rates {', '.join(asked)}, got no {', '.join(missing)} among {', '.join(shown[:40])}")
-    return frame.at_s - move.at_s
+class _Asked:
+    """What one viewer has asked for, and how it was answered."""
+
+    def __init__(self, tab: Viewer) -> None:
+        self._tab = tab
+        self._ever = {_shown(tab.frames[CELL])}
+
+    def answer(self, moved: str, value: object, rates: Sequence[float], limit_s: float) -> float | None:
+        """Move a control: seconds to its complete result, or None where the viewer is told what happens meanwhile."""
+        asked = tuple(format_rate(rate) for rate in rates)
+        self._ever.add(asked)
+        move = self._tab.move(CELL, moved, value)
+        try:
+            frame = move.finished(limit_s, partial(self._is_of, asked))
+        except Lost:
+            if not self._tab.problem and self._tab.frames[CELL].state in UNDER_WAY:
+                return None
+            raise
+        return frame.at_s - move.at_s
+
+    def _is_of(self, asked: tuple[str, ...], frame: Frame) -> bool:
+        if (shown := _shown(frame)) not in self._ever:
+            raise Lost(f"expected the rates {', '.join(asked)}, got {', '.join(shown)}, which were never asked for")
+        return shown == asked
+
+
+def _shown(frame: Frame) -> tuple[str, ...]:
+    """The rates in the result's table."""
+    cells = _CELL.findall(frame.html)
+    columns = cells.index("state") + 1
+    return tuple(cells[columns::columns])
 
 
 def _halfway_mb(lesson: Lesson, usage: Usage) -> float:

@@ -132,7 +132,7 @@ class Viewer:
     def controls(self, cell: str) -> dict[str, Control]:
         """The controls that a cell shows, by their labels."""
         parser = _Controls()
-        parser.feed(self.frames[cell].html)
+        parser.feed(self.frames[cell].html.partition('<div class="lab-result">')[0])  # the rest is long, and has none
         return parser.found
 
     def move(self, cell: str, label: str, value: object) -> "Moved":
@@ -212,10 +212,10 @@ class Moved:
         """The first answer, whatever it shows."""
         return self.viewer.wait(self._frame, limit_s, f"an answer in {self.cell}")
 
-    def finished(self, limit_s: float) -> Frame:
-        """The finished result."""
+    def finished(self, limit_s: float, answers: Callable[[Frame], bool] = lambda _: True) -> Frame:
+        """The finished result that `answers`: that of an earlier move, which was still under way, can come before."""
         return self.viewer.wait(
-            lambda viewer: (frame := self._frame(viewer)) and frame.state in FINISHED and frame,
+            lambda viewer: (frame := self._frame(viewer)) and frame.state in FINISHED and answers(frame) and frame,
             limit_s,
             f"the result in {self.cell}",
         )
