@@ -55,6 +55,7 @@ class Backend(Trainer):
     # False: an epoch takes minutes, so only the race, which times parts of an epoch, runs it.
     whole_epochs: bool = True
     taken_apart: bool = True  # whether the anatomy of a step has experiments for it
+    skips_zeros: bool = False  # what its step takes depends on the values of its inputs, not on shapes alone
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     # Folder of the environment that its worker on a card runs in; empty: this program's own.
     cuda_environment: str = ""
@@ -115,6 +116,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("numba",),
                 "pip install numba",
                 taken_apart=False,
+                skips_zeros=True,
             ),
             Backend(
                 "torch",
