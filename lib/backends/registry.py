@@ -115,7 +115,6 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 "train",
                 ("numba",),
                 "pip install numba",
-                taken_apart=False,
                 skips_zeros=True,
             ),
             Backend(
