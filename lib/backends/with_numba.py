@@ -20,7 +20,7 @@ from numba import config
 from lib.backends.base import Event, FirstCall, Parameters, epochs, initial_parameters, next_chunk
 from lib.backends.sparse.images import Columns, Rows, columns_of, rows_of, shares, tile_for
 from lib.backends.sparse.kernels import APART, LANES, Model, Workspace, evaluate, run_steps
-from lib.data.mnist import Data, batch_starts
+from lib.data.mnist import Data, aligned, batch_starts
 from lib.spec import Network, Training
 
 IMAGES_PER_THREAD = 64
@@ -29,6 +29,16 @@ IMAGES_PER_THREAD = 64
 def padded(width: int) -> int:
     """A width in whole vectors."""
     return -(-width // LANES) * LANES
+
+
+def in_lines(array: np.ndarray) -> np.ndarray:
+    """A copy that begins with a line of the cache, as each padded row then does.
+
+    NumPy's own begins anywhere: where vectors lie across two lines, a step was seen to take 15 to 25 % longer.
+    """
+    copy = aligned(array.shape, array.dtype.type)
+    copy[...] = array
+    return copy
 
 
 def packed(parameters: Parameters, batch_size: int) -> Model:
@@ -45,7 +55,7 @@ def packed(parameters: Parameters, batch_size: int) -> Model:
         layers.append((width, padded(width), *place))
         n_errors = width if index else padded(width)
         place += flat.size, padded(width), batch_size * padded(width), batch_size * n_errors
-    return Model(np.concatenate(weights), np.concatenate(biases), np.array(layers, np.int64))
+    return Model(in_lines(np.concatenate(weights)), in_lines(np.concatenate(biases)), np.array(layers, np.int64))
 
 
 def unpacked(model: Model, network: Network) -> Parameters:
@@ -68,10 +78,10 @@ def workspace(network: Network, batch_size: int, threads: int) -> Workspace:
     n_activations = batch_size * sum(map(padded, widths))
     n_scratch = padded(sum(map(padded, widths)) + APART)
     return Workspace(
-        np.zeros(n_activations, np.float32),
-        np.zeros(n_activations, np.float32),
-        np.zeros((threads, n_scratch), np.float32),
-        np.zeros((threads, APART), np.float64),
+        in_lines(np.zeros(n_activations, np.float32)),
+        in_lines(np.zeros(n_activations, np.float32)),
+        in_lines(np.zeros((threads, n_scratch), np.float32)),
+        in_lines(np.zeros((threads, APART), np.float64)),
     )
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lib import ROOT
 from lib.backends import reference, registry
-from lib.backends.base import Steps
+from lib.backends.base import Steps, initial_parameters
 from lib.backends.registry import Runtime, unavailable
 from lib.data.mnist import Data
 from lib.spec import DataSet, Network, Training
@@ -89,6 +89,14 @@ def test_rows_and_columns_hold_the_same_entries(density, tile, n_inputs, seed):
     parts = shares(rows, n_inputs, 3)
     assert (parts[0], parts[-1]) == (0, n_inputs)
     assert np.all(np.diff(parts) >= 0), "each pixel has one thread"
+
+
+def test_what_steps_write_begins_with_a_line_of_the_cache():
+    for batch_size in range(1, 9):  # sizes for which NumPy's own arrays begin anywhere
+        network = Network((150, 7), 60, 3)
+        made = with_numba.packed(initial_parameters(network, 0), batch_size)[:2]
+        for array in (*made, *with_numba.workspace(network, batch_size, 2)):
+            assert array.ctypes.data % 64 == 0
 
 
 SECOND_START = """
