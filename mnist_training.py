@@ -211,7 +211,7 @@ def backend_experiment(backend_form, backend_panel, backend_stage, own, set_know
         lambda: page.backend_experiment(backend_panel.value, own),
         page.controls(backend_panel),
         asked=backend_panel.value["again"],
-        after=own_data.compared_with_mnist(backend_stage, own, page.missing_backends),
+        after=own_data.compared_with_mnist(backend_stage, own, partial(page.missing_backends, own=own)),
         on_done=page.remember(lambda _: None, set_known, store),
         first=predict_first.First(viewer, backend_form),
     )

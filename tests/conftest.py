@@ -23,7 +23,6 @@ _COMPILED.mkdir(exist_ok=True)
 if not Path(_CACHE, "xla").exists():
     Path(_CACHE, "xla").symlink_to(_COMPILED)
 os.environ["MNIST_CACHE_DIR"] = _CACHE
-os.environ["NUMBA_CACHE_DIR"] = str(_COMPILED / "numba")  # as in the workers
 os.environ["TMPDIR"] = tempfile.tempdir = os.path.join(_CACHE, "tmp")
 # The turn between the programs of a machine: a notebook that is open elsewhere neither delays a test past its limit nor
 # waits for one. Between the programs of the tests themselves it holds as ever.
@@ -40,7 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from lib.backends import registry  # noqa: E402
-from lib.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS  # noqa: E402
+from lib.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, numba_cache  # noqa: E402
 from lib.backends.registry import Runtime, unavailable  # noqa: E402
 from lib.data.mnist import Data, aligned  # noqa: E402
 from lib.hardware import nvidia_smi  # noqa: E402
@@ -51,6 +50,7 @@ from tests.deploying import Cloud, lending, make_clone  # noqa: E402
 from tests.suite import *  # noqa: E402, F403
 
 os.environ.setdefault("XLA_FLAGS", XLA_WITHOUT_WRONG_SUMS)  # as in the workers; before anything imports JAX
+os.environ["NUMBA_CACHE_DIR"] = numba_cache(str(_COMPILED))  # or Numba
 
 
 settings.register_profile("any minute", deadline=None)  # no test fails for a slow one

@@ -3,6 +3,7 @@
 import os
 
 from lib import ROOT
+from lib.backends.fingerprint import package_digest
 from lib.backends.registry import BACKENDS, JAX_PRECISION, Runtime
 from lib.cache_folder import CacheUnwritable, cache_dir
 from lib.hardware.cores import usable_cores
@@ -16,6 +17,14 @@ XLA_WITHOUT_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=-reduce"
 def device_count(device: str) -> int:
     """Number of JAX devices of a worker: GPUs, or on a CPU one per core (see `worker_environment`)."""
     return usable_cores() if device == "cpu" else len(cards())
+
+
+def numba_cache(folder: str) -> str:
+    """Where Numba keeps in this folder what it has compiled from the kernels as they are now.
+
+    Numba compiles a function again when its own file has changed, but not when one that it calls into has.
+    """
+    return os.path.join(folder, f"numba-{package_digest('lib.backends.sparse')}")
 
 
 def worker_environment(runtime: Runtime, compilation_cache: str | None, threads: int | None = None) -> dict[str, str]:
@@ -58,7 +67,7 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
             "JAX_COMPILATION_CACHE_DIR": compilation_cache,
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-            "NUMBA_CACHE_DIR": os.path.join(compilation_cache, "numba"),
+            "NUMBA_CACHE_DIR": numba_cache(compilation_cache),
         }
     return environment
 

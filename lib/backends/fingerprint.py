@@ -3,7 +3,7 @@
 import dis
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType
@@ -31,6 +31,11 @@ def source_digest() -> str:
     return digest
 
 
+def package_digest(package: str) -> str:
+    """The same of one package's modules, for what is compiled from them alone; they are few, and read each time."""
+    return _digest({path: path.read_bytes() for path in ROOT.joinpath(*package.split(".")).glob("*.py")})
+
+
 def _state(path: Path) -> State | None:
     try:
         found = os.stat(path)
@@ -52,10 +57,14 @@ def _read() -> tuple[dict[Path, State], str]:
                 contents[path] = path.read_bytes()
                 with suppress(SyntaxError):  # half-edited, or a kernel; the change is in its content anyway
                     waiting += _imports(compile(contents[path], path, "exec"))
+    return {path: state for path, state in states.items() if state is not None}, _digest(contents)
+
+
+def _digest(contents: Mapping[Path, bytes]) -> str:
     total = hashlib.sha256()
     for path in sorted(contents):
         total.update(f"{path.relative_to(ROOT).as_posix()} {len(contents[path])}\n".encode() + contents[path])
-    return {path: state for path, state in states.items() if state is not None}, total.hexdigest()[:16]
+    return total.hexdigest()[:16]
 
 
 def _files_of(module: str) -> list[Path]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lib.backends.registry import DEVICES, usable_runtimes
 from lib.experiments import calibration
-from lib.experiments.calibration import Trained, Trial, all_ways
+from lib.experiments.calibration import Trained, Trial, all_ways, not_predicted
 from lib.experiments.live_calibration import LiveCalibrations, measure
 from lib.experiments.what_would_help import offered
 from lib.formatting import seconds, sentence
@@ -107,7 +107,10 @@ def _here(
     if not step_times:
         return {}, ["this machine is not calibrated, so it does not answer: add --calibrate"]
     found, why_not = calibration.calibrations(step_times)
-    return offered(list(found), found, store.records(Kind.ANATOMY)), list(why_not.values())
+    return offered(list(found), found, store.records(Kind.ANATOMY)), [
+        *why_not.values(),
+        not_predicted(usable_runtimes()),
+    ]
 
 
 def as_text(advice: Advice) -> str:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from lib.backends.registry import DEFAULT, Runtime
+from lib.backends.registry import BACKENDS, DEFAULT, Runtime
 from lib.prediction.calibration import Calibration, NotCalibrated, Sample, calibrate
 from lib.prediction.workload import Way, Workload, fully_connected
 from lib.spec import MAX_EPOCHS, Network, Training
@@ -21,13 +21,13 @@ from lib.workers.engine import Engine
 from lib.workers.notes import Note, noted
 from lib.workers.queue import AnyRequest
 
-# How each backend runs a step; one that trains image by image has none.
+# How each backend runs a step. One that trains image by image has none; nor has one that skips zeros, as workloads are
+# counted from shapes.
 WAYS: Mapping[str, Way] = MappingProxyType(
     {
         "jax-epoch": Way.EPOCH,
         "jax-step": Way.STEP,
         "numpy": Way.OPERATIONS,
-        "numba": Way.EPOCH,
         "torch": Way.OPERATIONS,
         "torch-compiled": Way.STEP,
         "cupy": Way.OPERATIONS,
@@ -99,6 +99,17 @@ def all_ways(runtimes: Sequence[Runtime]) -> list[Trained]:
     """The ways to train by these runtimes; JAX alone trains several networks in one program."""
     found = [Trained(runtime) for runtime in runtimes if runtime.backend in WAYS]
     return found + [Trained(runtime, True) for runtime in runtimes if runtime.backend == DEFAULT]
+
+
+def not_predicted(runtimes: Sequence[Runtime]) -> str:
+    """Which of these runtimes are not calibrated because they skip zeros, and why; empty where none does."""
+    labels = [runtime.label for runtime in runtimes if BACKENDS[runtime.backend].skips_zeros]
+    if not labels:
+        return ""
+    return (
+        f"Not predicted: {'; '.join(labels)}. A prediction counts every input of a step, and this way computes only"
+        " with those that are not zero; the race measures it."
+    )
 
 
 def drawn(trained: Trained, n: int, seed: int, without: Sequence[Trial] = ()) -> list[Trial]:

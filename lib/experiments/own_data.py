@@ -1,14 +1,14 @@
 """Data that a reader brings to the first notebook: reading them, and whether they change what MNIST's results say."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from lib.backends.registry import versions
+from lib.backends.registry import Runtime, unsuited, versions
 from lib.data.mnist import Facts
 from lib.data.own.prepared import Prepared
 from lib.experiments.mnist_training import Experiment
@@ -64,9 +64,30 @@ def on(own: Prepared | None, training: Training) -> Training:
 
 
 def experiment_on(own: Prepared | None, experiment: Experiment) -> Experiment:
-    """The same experiment on these data; as it is where there are none. Raises as `on`."""
+    """The same experiment on these data, without the lines of runtimes that they do not suit; as it is where there are
+    none.
+
+    Raises:
+        ValueError: As `on`; or the data suit none of the runtimes that are compared.
+    """
     items = tuple(Item(on(own, item.training), item.runtime) for item in experiment.items)
-    return replace(experiment, items=items)
+    gaps = not_used(own, [item.runtime for item in items])
+    if own is None or not gaps:
+        return replace(experiment, items=items)
+    left_out = {runtime for runtime, _, _ in gaps}
+    kept = [index for index, item in enumerate(items) if item.runtime not in left_out]
+    n_compared = sum(index in experiment.compared for index in kept)
+    if not n_compared:
+        runtime, reason, remedy = gaps[0]
+        raise ValueError(f"“{runtime.label}” is not used on {own.about.name}: {reason}; {remedy}")
+    labels = tuple(experiment.labels[index] for index in kept)
+    return replace(experiment, items=tuple(items[index] for index in kept), labels=labels, n_compared=n_compared)
+
+
+def not_used(own: Prepared | None, runtimes: Iterable[Runtime]) -> list[tuple[Runtime, str, str]]:
+    """The runtimes that these data do not suit, each with the reason and the remedy."""
+    zeros = own.about.zeros if own is not None else None
+    return [(one, gap.reason, gap.remedy) for one in dict.fromkeys(runtimes) if (gap := unsuited(one, zeros))]
 
 
 def that_fit(own: Prepared | None, batch_sizes: Sequence[int]) -> tuple[int, ...]:

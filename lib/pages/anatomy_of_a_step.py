@@ -90,8 +90,20 @@ def _paint(
         mo.md("## Operation by operation").text
         + layout.quiet("One call after another, each waited for; medians, with quartiles on hover.")
         + view.operations_table(operations, parts, records, sizes == ARTICLE)
+        + _line_by_line(parts, records)
         + layout.disturbed([record for task in wanted for record in task.found(records).values()])
         + layout.software(task.runtime for task in wanted)
         + layout.quiet(recorded_gpus.step_note())
     )
     return painted(now, layout.page(controls, result).text + below, sentence)
+
+
+def _line_by_line(parts: list[AnatomyTask], records: list[Record]) -> str:
+    """HTML: heading and table of the steps that are one compiled loop; empty without any."""
+    if not (found := view.loop_table(parts, records)):
+        return ""
+    how = (
+        "One compiled loop, run up to each of its parts in turn: a part is what a step takes longer with it. Below"
+        " zero: too little for this measurement to tell."
+    )
+    return mo.md("## Line by line").text + layout.quiet(how) + found

@@ -166,10 +166,10 @@ def disturbed(records: Sequence[Record]) -> str:
     return quiet(f"Disturbed: {'; '.join(flags)}." if flags else "")
 
 
-def missing() -> str:
-    """HTML: the runtimes that cannot run here, grouped by reason, each reason with its remedy."""
+def missing(not_used: Sequence[tuple[Runtime, str, str]] = ()) -> str:
+    """HTML: the runtimes that cannot run here, and others, grouped by reason, each reason with its remedy."""
     by_reason: dict[tuple[str, str], list[str]] = {}
-    for runtime, reason, remedy in mnist_training.missing_backends():
+    for runtime, reason, remedy in [*mnist_training.missing_backends(), *not_used]:
         by_reason.setdefault((reason, remedy), []).append(runtime.label)
     rows = "".join(
         f"<li><b>{html.escape('; '.join(labels))}</b>: {html.escape(reason)}; {html.escape(remedy)}.</li>"

@@ -7,15 +7,17 @@ from functools import partial
 
 import marimo as mo
 
+from lib.backends.registry import usable_runtimes
 from lib.experiments import live_calibration
 from lib.experiments.background import BackgroundTask
-from lib.experiments.calibration import Trained
+from lib.experiments.calibration import Trained, not_predicted
 from lib.experiments.live_calibration import LiveCalibrations, live_in, unasked, ways
 from lib.pages import layout
 from lib.pages.controls import Controls, several
 from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
 from lib.pages.url_state import Address
 from lib.views import live_calibration as view
+from lib.views.markup import quiet
 
 
 def live(stage: Stage) -> LiveCalibrations:
@@ -73,4 +75,5 @@ def _paint(
     said = view.calibrated_sentence(standings)
     problems = view.problems(standings, chosen)
     content = line + layout.problems(problems) + layout.sentence(said) + view.calibrations_table(standings)
+    content += quiet(not_predicted(usable_runtimes()))
     return painted(now, layout.page(controls, content).text, " ".join([said, *problems]))

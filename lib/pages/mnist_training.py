@@ -16,14 +16,14 @@ import numpy as np
 
 from lib import formatting
 from lib.backends.base import Parameters
-from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable
+from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
 from lib.data.mnist import DataError, Facts, load_test, recognised
 from lib.data.own.prepared import Prepared
 from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ARTICLE
 from lib.formatting import listed
-from lib.experiments.own_data import experiment_on, that_fit
+from lib.experiments.own_data import experiment_on, not_used, that_fit
 from lib.experiments.results import Results
 from lib.hardware.machine import details, this_machine
 from lib.once import Once, once
@@ -243,10 +243,10 @@ def backend_experiment(values: dict, own: Prepared | None = None) -> Experiment:
     return experiment_on(own, made)
 
 
-def missing_backends(experiment: Experiment, _results: Results) -> str:
-    """HTML below the bars: source of the published figures, recorded GPUs, and what cannot run here."""
+def missing_backends(experiment: Experiment, _results: Results, own: Prepared | None = None) -> str:
+    """HTML below the bars: published figures' source, recorded GPUs, what cannot run here or is not used on `own`."""
     if experiment.data != MNIST:
-        return layout.missing()
+        return layout.missing(not_used(own, usable_runtimes()))
     source = f"Grey marks: published seconds, from “{OVERHEAD_ARTICLE}” (Core i9-10885H), not measured here."
     size = experiment.items[0].training.batch_size
     return f"{layout.quiet(source)}{layout.quiet(recorded_gpus.epoch_note(size))}" + layout.missing()

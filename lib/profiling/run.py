@@ -13,6 +13,7 @@ turns, block by block, so that a machine that drifts drifts for all of them.
 * `many`, `many-tiny`: many steps on one batch in a compiled loop (NumPy and PyTorch: the calls of one step, each
   repeated by itself; on a card timed by its events), of this network and of the tiny one; `many-on-device`: the same by
   the device's own clock, where WebGPU has one.
+* `loop up to part 0` and on: a step that is one compiled loop, up to each of its parts (`LOOP_PARTS`).
 """
 
 import importlib

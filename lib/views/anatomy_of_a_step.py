@@ -11,7 +11,7 @@ from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
 from lib.formatting import justified, listed, seconds
 from lib.profiling.operations import ALL, COMPILED, ON_CARD, OPERATIONS, PRODUCT
-from lib.profiling.step_breakdown import EXPLAINED, ON_DEVICE, PARTS, Split
+from lib.profiling.step_breakdown import EXPLAINED, LOOP_PARTS, ON_DEVICE, PARTS, Split, loop_parts
 from lib.storage.records import Record
 from lib.views.chart import ON_TWO_LINES, Chart, names_y, nice_above, styled
 from lib.views.markup import table
@@ -224,6 +224,34 @@ def experiments_table(parts: Sequence[AnatomyTask], records: Sequence[Record]) -
     return table(
         ["part", *(html.escape(runtime.label) for runtime in known), "known by"], rows, "anatomy anatomy-parts", row_css
     )
+
+
+def loop_table(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> str:
+    """HTML: seconds of each part of a step that is one compiled loop, and their share; empty without such a step.
+
+    Args:
+        parts: The tasks of kind "parts".
+        records: What was measured.
+    """
+    found = {task.runtime: task.seconds(records) for task in parts}
+    known = {runtime: line_by_line for runtime, one in found.items() if (line_by_line := loop_parts(one))}
+    if not known:
+        return ""
+    rows = [
+        [html.escape(part), *(_with_share(one[part], sum(one.values())) for one in known.values())]
+        for part in LOOP_PARTS
+    ]
+    rows.append(["sum of all, on one core", *(seconds(sum(one.values())) for one in known.values())])
+    rows.append(["a step of the training itself", *(seconds(found[runtime]["step"]) for runtime in known)])
+    row_css = [""] * len(LOOP_PARTS) + ["anatomy-sum"] * 2
+    labels = [html.escape(runtime.label) for runtime in known]
+    return table(["part of the loop", *labels], rows, "anatomy", row_css)
+
+
+def _with_share(part_s: float, whole_s: float) -> str:
+    """Seconds and their share; what the measurement cannot tell from nothing may be below it."""
+    sign = "−" if part_s < 0 else ""
+    return f"{sign}{seconds(abs(part_s))} ({sign}{abs(part_s) / whole_s:.0%})"
 
 
 def _signed(one: Split) -> str:

@@ -4,6 +4,7 @@ The rest is in `test_backends.py`.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from lib import ROOT
 from lib.backends import reference, registry
-from lib.backends.base import Steps
+from lib.backends.base import Steps, initial_parameters
 from lib.backends.registry import Runtime, unavailable
 from lib.data.mnist import Data
 from lib.spec import DataSet, Network, Training
@@ -90,6 +91,14 @@ def test_rows_and_columns_hold_the_same_entries(density, tile, n_inputs, seed):
     assert np.all(np.diff(parts) >= 0), "each pixel has one thread"
 
 
+def test_what_steps_write_begins_with_a_line_of_the_cache():
+    for batch_size in range(1, 9):  # sizes for which NumPy's own arrays begin anywhere
+        network = Network((150, 7), 60, 3)
+        made = with_numba.packed(initial_parameters(network, 0), batch_size)[:2]
+        for array in (*made, *with_numba.workspace(network, batch_size, 2)):
+            assert array.ctypes.data % 64 == 0
+
+
 SECOND_START = """
 from lib.backends import with_numba
 from lib.backends.sparse import images, kernels
@@ -110,6 +119,36 @@ def test_a_second_start_compiles_nothing(monkeypatch):
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert second.stdout.split() == ["4", "0"], "hits and misses of the cache on disk"
+
+
+ADDED_UP = """
+import os
+import numpy as np
+from lib.backends.environment_variables import numba_cache
+os.environ["NUMBA_CACHE_DIR"] = numba_cache("compiled")
+from lib.backends.sparse import kernels
+ones = np.ones(kernels.LANES, np.float32)
+print(kernels.dot(ones, 0, ones, 0, kernels.LANES) / kernels.LANES, len(kernels.dot.stats.cache_hits))
+"""
+
+
+def test_a_change_in_one_file_compiles_what_others_use_of_it(tmp_path):
+    shutil.copytree(ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def added_up() -> str:
+        program = [sys.executable, "-c", ADDED_UP]
+        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+        return subprocess.run(
+            program, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+
+    assert added_up() == "1.0 0\n"
+    assert added_up() == "1.0 1\n", "an unchanged one is loaded"
+    vectors = tmp_path / "lib/backends/sparse/vectors.py"
+    code = vectors.read_text()
+    assert code.count("builder.fadd(*halves)") == 1
+    vectors.write_text(code.replace("builder.fadd(*halves)", "builder.fsub(*halves)"))
+    assert added_up() == "0.0 0\n", "the kernel is in another file than what has changed"
 
 
 def test_without_numba_it_says_how_to_get_it(monkeypatch):

@@ -61,6 +61,15 @@ def test_a_calibrated_machine_answers_too(capsys):
         assert sum(answer["parts_s"].values()) == pytest.approx(answer["seconds"])
 
 
+def test_what_cannot_be_predicted_is_named_beside_what_is(capsys, monkeypatch):
+    monkeypatch.setattr(command, "usable_runtimes", lambda: [Runtime(), Runtime("numba")])
+    calibrated(1e-11)
+    assert main(QUESTION) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith("Not predicted: Numba, zeros left out.")
+    assert "Numba" not in said.out
+
+
 def test_a_question_outside_of_what_was_calibrated_gets_a_wider_interval_and_a_word(capsys):
     calibrated(1e-11)
     widths = {}

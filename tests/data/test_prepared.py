@@ -1,7 +1,8 @@
 """Prepared data: what is saved comes back, by digest; the folder stays small; what is gone is said in a sentence."""
 
+import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -44,6 +45,12 @@ def test_what_is_saved_comes_back_in_its_parts(dtype):
     np.testing.assert_array_equal(rows, data.x_test)
     np.testing.assert_array_equal(labels, data.y_test)
     assert about == made.about
+
+
+def test_a_file_of_an_older_version_does_not_say_how_many_inputs_are_zero():
+    made, _, _ = saved()
+    said = {name: value for name, value in asdict(replace(made.about, zeros=0.5)).items() if name != "zeros"}
+    assert prepared._about(json.dumps(said)) == replace(made.about, zeros=None)
 
 
 def test_another_name_is_another_digest():

@@ -193,7 +193,9 @@ def test_images_in_a_folder_a_class(tmp_path, kind):
     [("digits", 64, 10, 1797), ("iris", 4, 3, 150), ("wine", 13, 3, 178), ("breast_cancer", 30, 2, 569)],
 )
 def test_scikit_learn_s_own_sets(name, inputs, classes, rows):
-    about = reading.read([], name).about
+    made = reading.read([], name)
+    about = made.about
+    assert about.zeros == np.mean(prepared.load(made.digest).x_train == 0)
     assert about.name == f"scikit-learn’s {name.replace('_', ' ')}"
     assert (about.n_inputs, len(about.classes)) == (inputs, classes)
     assert about.n_train + about.n_validation + about.n_test == rows

@@ -15,6 +15,7 @@ from lib.experiments.calibration import (
     calibrations,
     drawn,
     measure_trials,
+    not_predicted,
     trials,
 )
 from lib.prediction.calibration import LEAST_SAMPLES
@@ -31,8 +32,16 @@ ALONE, TOGETHER = Trained(Runtime()), Trained(Runtime(), True)
 
 
 def test_every_backend_that_trains_in_batches_has_a_way_to_run_a_step():
-    assert set(WAYS) == {backend.key for backend in BACKENDS.values() if backend.whole_epochs}
+    counted = {key for key, backend in BACKENDS.items() if backend.whole_epochs and not backend.skips_zeros}
+    assert set(WAYS) == counted
     assert all_ways([Runtime("cupy-image", "gpu")]) == []
+
+
+def test_what_skips_zeros_is_not_calibrated_and_says_so():
+    runtimes = [Runtime("numpy"), Runtime("numba")]
+    assert all_ways(runtimes) == [Trained(Runtime("numpy"))]
+    assert not_predicted(runtimes).startswith("Not predicted: Numba, zeros left out. A prediction counts every input")
+    assert not_predicted([Runtime("numpy")]) == ""
 
 
 def test_only_jax_trains_networks_together():

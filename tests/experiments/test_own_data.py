@@ -36,6 +36,11 @@ def made():
     return prepared.save(About("three patterns", 5, ("a", "b", "c"), 61, 17, 12, 0.4, "by a test"), x, y)
 
 
+def with_zeros(made, zeros):
+    """The same data, of whose inputs this share is said to be zero."""
+    return replace(made, about=replace(made.about, zeros=zeros))
+
+
 def trainings(made, epochs=2):
     return [Training(made.network(hidden), 0.1, 7, epochs, data=made.data_set) for hidden in [(), (4,), (6, 3)]]
 
@@ -201,3 +206,30 @@ def test_an_experiment_moves_to_the_data_and_keeps_its_settings(made):
     assert experiment.that_fit(None, [1, 32, 256]) == (1, 32, 256)
     with pytest.raises(ValueError, match="expected one of at most 61"):
         experiment.that_fit(made, [256])
+
+
+RUNTIMES = (Runtime(), Runtime("numpy"), Runtime("numba"))
+
+
+def by_each(*runtimes, n_compared):
+    items = tuple(Item(Training(batch_size=8), runtime) for runtime in runtimes)
+    return Experiment("backend", items, tuple(runtime.label for runtime in runtimes), "backend", n_compared)
+
+
+@pytest.mark.parametrize(("zeros", "stays"), [(0.0, False), (0.5, False), (0.75, True), (None, True)])
+def test_what_skips_zeros_is_compared_only_where_there_are_many(made, zeros, stays):
+    moved = experiment.experiment_on(with_zeros(made, zeros), by_each(*RUNTIMES, n_compared=3))
+    expected = RUNTIMES if stays else RUNTIMES[:2]
+    assert tuple(item.runtime for item in moved.items) == expected
+    assert moved.labels == tuple(runtime.label for runtime in expected)
+    assert moved.n_compared == len(expected)
+    gaps = experiment.not_used(with_zeros(made, zeros), RUNTIMES)
+    assert [runtime.backend for runtime, _, _ in gaps] == ([] if stays else ["numba"])
+
+
+def test_what_skips_zeros_is_refused_where_it_is_asked_for_and_there_are_few(made):
+    asked = by_each(Runtime("numba"), Runtime(), n_compared=1)  # the second only for its seconds
+    said = r"“Numba, zeros left out” is not used on three patterns: expected at least 75\.0.*, got 1\.8\u202f%; choose"
+    with pytest.raises(ValueError, match=said):
+        experiment.experiment_on(with_zeros(made, 0.018), asked)
+    assert experiment.experiment_on(None, asked) == asked, "MNIST"

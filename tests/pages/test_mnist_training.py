@@ -14,8 +14,10 @@ import pytest
 from lib.backends.registry import BACKENDS, Runtime
 from lib.cli import launch
 from lib.data.mnist import Facts
+from lib.data.own.prepared import About, Prepared
 from lib.experiments import mnist_training as experiments
 from lib.experiments import runs
+from lib.experiments.own_data import experiment_on
 from lib.pages import mnist_training as page
 from lib.pages import predict_first, server, streaming
 from lib.pages.streaming import Stage
@@ -290,6 +292,17 @@ def test_missing_backends_give_reason_and_remedy(monkeypatch, gaps):
     assert shown.count("<li>") == len(gaps)
     assert all(f"<b>{runtime.label}</b>: {reason}; {remedy}." in shown for runtime, reason, remedy in gaps)
     assert "published" in shown
+
+
+def test_what_is_not_used_on_somebodys_data_is_named_below_the_bars(monkeypatch):
+    own = Prepared("0" * 32, About("pets", 4, ("cat", "dog"), 60, 20, 20, 0.5, "by a test", zeros=0.25))
+    monkeypatch.setattr(experiments, "missing_backends", list)
+    monkeypatch.setattr(page, "usable_runtimes", lambda: [Runtime("numpy"), Runtime("numba")])
+    made = experiment_on(own, experiments.learning_rate((0.1,), epochs=2, batch_size=8, hidden="4"))
+    shown = page.missing_backends(made, streaming.Results(made.items, made.labels), own)
+    assert shown.count("<li>") == 1
+    assert "<b>Numba, zeros left out</b>: expected at least 75.0\u202f% of the inputs to be zero" in shown
+    assert "got 25.0\u202f%; choose another backend" in shown
 
 
 def test_a_busy_port_is_one_sentence():

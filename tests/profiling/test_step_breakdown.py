@@ -3,7 +3,7 @@
 import pytest
 
 from lib.backends.registry import Runtime
-from lib.profiling.step_breakdown import PARTS, split
+from lib.profiling.step_breakdown import LOOP_PARTS, PARTS, loop_parts, split, up_to
 from lib.views.anatomy_of_a_step import sentence
 
 FOUND = {
@@ -65,3 +65,10 @@ def test_one_call_an_epoch_and_keras_have_experiments_of_their_own():
 @pytest.mark.parametrize("missing", sorted(FOUND.keys() - {"transfer-base"}))
 def test_nothing_is_split_before_all_is_measured(missing):
     assert split("jax-step", {name: value for name, value in FOUND.items() if name != missing}) is None
+
+
+def test_a_part_of_a_loop_is_what_it_takes_longer_with_it():
+    found = {up_to(part): 1e-6 * (part + 1) ** 2 for part in range(len(LOOP_PARTS))}
+    assert [round(1e6 * one) for one in loop_parts(found | FOUND).values()] == [1, 3, 5, 7, 9, 11, 13]
+    assert loop_parts({name: one for name, one in found.items() if name != up_to(3)}) == {}
+    assert loop_parts(FOUND) == {}

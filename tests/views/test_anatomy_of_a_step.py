@@ -10,11 +10,11 @@ from lib.profiling.operations import (
     OPERATIONS,
     PRODUCT,
 )
-from lib.profiling.step_breakdown import ON_DEVICE
+from lib.profiling.step_breakdown import LOOP_PARTS, ON_DEVICE, up_to
 from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
-from lib.views.anatomy_of_a_step import experiments_table, operations_table, parts_chart, sentence, splits
+from lib.views.anatomy_of_a_step import experiments_table, loop_table, operations_table, parts_chart, sentence, splits
 from tests.profiling.test_step_breakdown import FOUND
 
 
@@ -55,6 +55,17 @@ def test_the_table_and_the_chart_show_what_is_kept():
     assert sum(row["us"] for row in drawn) == pytest.approx(200)
     assert "60%" in sentence(known, 32)
     assert sentence({}, 32) == ""
+
+
+def test_a_step_that_is_one_loop_is_told_line_by_line():
+    numba, numpy = (tasks([Runtime(key)], Network((128,)), 1)[-1] for key in ("numba", "numpy"))
+    ends_s = (0.1e-6, 1.1e-6, 1.6e-6, 2e-6, 1.9e-6, 3.5e-6, 4e-6)
+    found = FOUND | {up_to(part): end for part, end in enumerate(ends_s)}
+    table = loop_table([numba, numpy], cached(numba, found) + cached(numpy, FOUND))
+    assert table.count("<th>") == 2, "no column for a step that is not"
+    for text in (LOOP_PARTS[1], ">1\u202fμs (25%)<", ">−0.1\u202fμs (−2%)<", ">4\u202fμs<", ">200\u202fμs<"):
+        assert text in table, text
+    assert loop_table([numba], []) == ""
 
 
 def test_long_names_are_whole_and_told_apart_from_the_sentence():

@@ -124,14 +124,21 @@ def dot(a, a_at, b, b_at, width):
 
 
 @njit(**OPTIONS)
-def forward(i, row, images, model, activations):
-    """Image `row` of all, the i-th of its batch: fill its activations; return where its logits begin."""
-    layers, width = model.layers, model.layers[0, PADDED]
-    at = layers[0, ACTIVATIONS] + i * width
+def forward_first(i, row, images, model, activations):
+    """Image `row` of all, the i-th of its batch: fill what the first layer adds up; return where it begins."""
+    width = model.layers[0, PADDED]
+    at = model.layers[0, ACTIVATIONS] + i * width
     for column in range(0, width, LANES):
         store(load(model.biases, column), activations, at + column)
     first, stop = images.starts[row], images.starts[row + 1]
     add_rows(activations, at, model.weights, 0, width, images.pixels, images.values, first, stop)
+    return at
+
+
+@njit(**OPTIONS)
+def forward_deeper(i, at, model, activations):
+    """From where the first layer of the i-th image begins, fill all others; return where its logits begin."""
+    layers, width = model.layers, model.layers[0, PADDED]
     for layer in range(1, len(layers)):
         for column in range(0, width, LANES):
             store(relu(load(activations, at + column)), activations, at + column)
@@ -141,6 +148,12 @@ def forward(i, row, images, model, activations):
             activations[out + output] = z + model.biases[layers[layer, BIASES] + output]
         width, at = layers[layer, PADDED], out
     return at
+
+
+@njit(**OPTIONS)
+def forward(i, row, images, model, activations):
+    """Image `row` of all, the i-th of its batch: fill its activations; return where its logits begin."""
+    return forward_deeper(i, forward_first(i, row, images, model, activations), model, activations)
 
 
 @njit(**OPTIONS)

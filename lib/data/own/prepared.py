@@ -32,7 +32,8 @@ class About:
 
     Rows are divided into training, validation and test, in this order; `split` says in words how. `most_common` is the
     accuracy on the validation rows of whoever always says the class that is most common in training. `image` is height
-    and width, where a row is a grey image, else None.
+    and width, where a row is a grey image, else None. `zeros` is the share of the training rows' inputs that are zero;
+    None where that was not counted, as in files of older versions.
     """
 
     name: str
@@ -45,6 +46,7 @@ class About:
     split: str
     image: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
+    zeros: float | None = None
 
 
 @dataclass(frozen=True)

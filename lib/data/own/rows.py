@@ -68,6 +68,7 @@ def prepare(name: str, rows: Rows) -> Prepared:
         said,
         (rows.x.shape[1], rows.x.shape[2]) if rows.is_image and rows.x.ndim == 3 else None,
         (*rows.notes, *notes),
+        float(np.mean(scaled[:n_train] == 0)),
     )
     return prepared.save(about, scaled, y)
 
