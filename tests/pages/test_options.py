@@ -238,8 +238,7 @@ def test_the_warnings_of_an_address_are_there_before_any_control():
     address.check(PAGES["mnist_training"])
     shown, _ = mnist_training.title.run(  # type: ignore[misc]
         address=address,
-        store=type("Store", (), {"trouble": ""}),
-        get_data=lambda: None,
+        get_known=lambda: (None, ""),
         get_own=lambda: None,
         page_tools=mo.Html(""),
     )
