@@ -87,12 +87,13 @@ def told(experiment: Experiment, results: Results, target: float, guess: Guess |
 def figure(caption: str, chart: Chart, drawn: bool = True) -> str:
     """HTML: a chart below its caption, in a place of its height, which is reserved also where it is not `drawn`."""
     shown = mo.as_html(chart).text if drawn else ""
-    return framed(caption, f'<div class="lab-chart" style="height:{chart.height_px}px">{shown}</div>')
+    place = f'<div class="lab-chart" style="height:{chart.height_px}px">{shown}</div>'
+    return framed(caption, place + chart.text.as_html(caption))
 
 
 def framed(caption: str, content: Chart | str, css: str = "") -> str:
     """HTML: a chart, or other HTML, below its caption, as high as its content; `css` adds a class."""
-    shown = content if isinstance(content, str) else mo.as_html(content).text
+    shown = content if isinstance(content, str) else mo.as_html(content).text + content.text.as_html(caption)
     classes = f"lab-figure {css}".rstrip()
     return f'<figure class="{classes}"><figcaption>{html.escape(caption)}</figcaption>{shown}</figure>'
 

@@ -5,12 +5,15 @@ text colour, so light and dark need no second chart.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import altair as alt
 import numpy as np
+
+from lib.views.chart_text import ChartText, described
 
 HEIGHT = 240
 AROUND = 62  # pixels of a drawn chart above and below its plot: padding, the axis' labels and its title
@@ -33,10 +36,19 @@ FONT = "PT Sans, system-ui, sans-serif"  # the page's
 
 @dataclass(frozen=True)
 class Chart:
-    """A Vega-Lite specification that marimo shows; the title is its description for screen readers."""
+    """A Vega-Lite specification that marimo shows, and what screen readers read in its place.
+
+    `states` says by series what is to be said of those that are not simply there, such as “training”.
+    """
 
     spec: dict
     title: str
+    states: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def text(self) -> ChartText:
+        """The chart in words, from the rows that it draws."""
+        return described(self.spec, self.states)
 
     @property
     def height_px(self) -> int:
@@ -44,7 +56,7 @@ class Chart:
         return self.spec["height"] + AROUND
 
     def _mime_(self) -> tuple[str, str]:
-        spec = json.dumps(self.spec | {"description": self.title}, separators=(",", ":"))
+        spec = json.dumps(self.spec | {"description": self.text.label(self.title)}, separators=(",", ":"))
         return "application/vnd.vegalite.v6+json", spec
 
 
