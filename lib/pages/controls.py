@@ -124,6 +124,26 @@ def day(name: str, label: str, usual: date) -> Control:
     return Control(url_state.day(name, usual), lambda value: mo.ui.date(value=value, label=label))
 
 
+def with_pin(name: str, address: Address | None, *controls: Control) -> Controls:
+    """A panel of these controls, and a button that pins the run that they describe, and lets it go again.
+
+    Args:
+        name: Of the pin, in the address.
+        address: Says what the controls are at; None where nobody can press the button.
+        controls: Of the panel.
+    """
+    members = [control.setting for control in controls]
+
+    def pressed(pinned: str) -> str:
+        return "" if pinned or address is None else address.state(members)
+
+    def element(pinned: str) -> Any:
+        tooltip = "Keep this run's charts beside the next one's; press again to let it go"
+        return mo.ui.button(label="Pin this run", value=pinned, on_click=pressed, tooltip=tooltip)
+
+    return Controls(*controls, Control(url_state.state_of(name, members), element))
+
+
 def text(name: str, label: str, usual: str, understand: Callable[[str], object], placeholder: str) -> Control:
     """A line of text.
 

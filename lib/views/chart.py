@@ -6,7 +6,7 @@ text colour, so light and dark need no second chart.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -36,8 +36,9 @@ FONT = "PT Sans, system-ui, sans-serif"  # the page's
 
 @dataclass(frozen=True)
 class Chart:
-    """A Vega-Lite specification that marimo shows, and what screen readers read in its place.
+    """A Vega-Lite specification that marimo shows, and `text`, which screen readers read in its place.
 
+    The text is no part of the specification, so that it changes with each frame, whatever of the drawing is kept.
     `states` says by series what is to be said of those that are not simply there, such as “training”.
     """
 
@@ -56,7 +57,7 @@ class Chart:
         return self.spec["height"] + AROUND
 
     def _mime_(self) -> tuple[str, str]:
-        spec = json.dumps(self.spec | {"description": self.text.label(self.title)}, separators=(",", ":"))
+        spec = json.dumps(self.spec | {"description": self.title}, separators=(",", ":"))
         return "application/vnd.vegalite.v6+json", spec
 
 
@@ -159,10 +160,8 @@ def with_x_max(part: Any, x_max: float) -> Any:
 def with_layers(chart: Chart, name: str, rows: list[dict], layers: list[dict]) -> Chart:
     """The chart with further layers over its own, whose rows are a dataset of this name."""
     spec = chart.spec
-    return Chart(
-        spec | {"layer": [*spec["layer"], *layers], "datasets": spec["datasets"] | {name: rows}},
-        chart.title,
-    )
+    layered = spec | {"layer": [*spec["layer"], *layers], "datasets": spec["datasets"] | {name: rows}}
+    return replace(chart, spec=layered)
 
 
 def encoded(spec: dict, channel: str, field: str) -> dict:

@@ -94,4 +94,4 @@ def test_the_charts_of_an_experiment_follow_their_run():
     assert loss.text.axes == "Across: step, 0 to 4,500. Up: loss, 0.02 to 8, logarithmic."
     assert accuracy.text.content.endswith("Last accuracy: lowest 0.5 (10), highest 0.95 (0.1). Diverged: 10.")
     assert "highest 95.0% (0.1, learnt, learning rate 0.1)" in by_rate.text.content
-    assert loss.text.label(loss.title) in loss._mime_()[1]
+    assert loss.text.label("Loss") == f"Loss. {loss.text.axes} {loss.text.content}"
