@@ -15,6 +15,7 @@ from lib.backends.registry import DEFAULT, DEVICES, Runtime, unavailable, usable
 from lib.pages import url_state
 from lib.pages.url_state import Address, Setting
 from lib.spec import MAX_TEXT
+from lib.views.pinned import LET_GO, LET_GO_MEANS, PIN, PIN_MEANS
 
 
 @dataclass(frozen=True)
@@ -138,10 +139,14 @@ def with_pin(name: str, address: Address | None, *controls: Control) -> Controls
         return "" if pinned or address is None else address.state(members)
 
     def element(pinned: str) -> Any:
-        tooltip = "Keep this run's charts beside the next one's; press again to let it go"
-        return mo.ui.button(label="Pin this run", value=pinned, on_click=pressed, tooltip=tooltip)
+        return mo.ui.button(label=PIN, value=pinned, on_click=pressed, tooltip=PIN_MEANS)
 
     return Controls(*controls, Control(url_state.state_of(name, members), element))
+
+
+def pin_button(button: Any) -> str:
+    """HTML of the button of `with_pin`, by what the next press does; the element keeps its place and its focus."""
+    return button.text.replace(PIN, LET_GO).replace(PIN_MEANS, LET_GO_MEANS) if button.value else button.text
 
 
 def text(name: str, label: str, usual: str, understand: Callable[[str], object], placeholder: str) -> Control:

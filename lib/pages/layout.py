@@ -80,7 +80,7 @@ def _figures(
     if guess is not None:
         shown = marked(shown, experiment, results, guess)
     if pinned is not None:
-        beside = f'<p class="lab-difference">{html.escape(difference(pinned, (experiment, results)))}</p>'
+        beside = difference_line(difference(pinned, (experiment, results)))
     if pinned is None or pinned[0] == experiment:
         figures = "".join(figure(chart.title, chart, drawn) for chart in shown)
         return f'{beside}<div class="lab-charts lab-{experiment.name}">{figures}</div>'
@@ -89,6 +89,11 @@ def _figures(
         figure(f"pinned: {kept.title}", kept, drawn, "lab-kept") + figure(now.title, now, drawn) for kept, now in pairs
     )
     return f'{beside}<div class="lab-charts lab-beside">{figures}</div>'
+
+
+def difference_line(text: str) -> str:
+    """HTML: what is said of the run that is pinned."""
+    return f'<p class="lab-difference">{html.escape(text)}</p>'
 
 
 def _trained_on(experiment: Experiment, results: Results) -> str:

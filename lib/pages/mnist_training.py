@@ -28,7 +28,18 @@ from lib.experiments.results import Results
 from lib.hardware.machine import details, this_machine
 from lib.once import Once, once
 from lib.pages import layout, options, own_data, streaming
-from lib.pages.controls import Control, Controls, dropdown, settings_of, several, slider, span, text, with_pin
+from lib.pages.controls import (
+    Control,
+    Controls,
+    dropdown,
+    pin_button,
+    settings_of,
+    several,
+    slider,
+    span,
+    text,
+    with_pin,
+)
 from lib.pages.notebooks import is_static, navigation, notebook_of
 from lib.pages.presets import listed_presets
 from lib.pages.streaming import Stage, button, stop_button
@@ -286,7 +297,9 @@ def missing_backends(experiment: Experiment, _results: Results, own: Prepared | 
 def controls(panel: mo.ui.dictionary, elsewhere: Collection[str] = ()) -> mo.Html:
     """A panel's elements one below the other, and its buttons in a row; `elsewhere` names those shown by others."""
     rows = [f"<div>{panel[name].text}</div>" for name in panel.elements if name not in (*_BUTTONS, *elsewhere)]
-    buttons = "".join(panel[name].text for name in _BUTTONS if name in panel.elements)
+    buttons = "".join(
+        pin_button(panel[name]) if name == "pin" else panel[name].text for name in _BUTTONS if name in panel.elements
+    )
     return mo.Html("".join(rows) + f'<div class="lab-buttons">{buttons}</div>')
 
 

@@ -37,6 +37,7 @@ from lib.spec import MNIST, Training
 from lib.storage.store import Store
 from lib.views import mnist_training_sentences
 from lib.views.chart import Chart
+from lib.views.pinned import HIDDEN, WAITS
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import How, Item, Ready, Trained, TrainingFailed, WorkerDied
@@ -119,7 +120,9 @@ class Stage:
             asked: How often “Run again” was pressed; a new count begins a fresh run.
         """
         if not self.has(experiment, asked) or self._seat is None:
-            self.stop()
+            self._end()
+            if self._pinned is not None and self._pinned.results.state is State.STOPPED:
+                self._pinned = None  # what Stop has ended begins again with the next run
             again = self._is_again(asked)
             self._seat = join(experiment, self.engine, self.store, self.request(), fresh=again)
             self._ended_by(self._seat.leave)
@@ -134,14 +137,20 @@ class Stage:
         return asked != (self.asked[-1] if self.asked else 0)
 
     def pin(self, experiment: Experiment | None) -> Seat | None:
-        """The viewer's seat at the run that is pinned beside the present one; None where none is."""
-        if experiment is None or self._pinned is None or self._pinned.run.experiment != experiment:
+        """The viewer's seat at the run that is pinned beside the present one, which it leaves for another; None where
+        none is to be."""
+        if not self.pins(experiment):
             self._unpin()
             self._pinned = None
-            if experiment is not None:
-                self._pinned = join(experiment, self.engine, self.store, Request(self.viewer))
+            if experiment is not None and self._seat is not None:
+                request = Request(self.viewer, self._seat.request.urgency)
+                self._pinned = join(experiment, self.engine, self.store, request)
                 self._unpin = weakref.finalize(self, self._pinned.leave)
         return self._pinned
+
+    def pins(self, experiment: Experiment | None) -> bool:
+        """Whether the pinned run is of this experiment; None for no run."""
+        return experiment == (self._pinned.run.experiment if self._pinned is not None else None)
 
     def begin(self, work: Work, request: Request) -> BackgroundTask:
         """Do the work in a thread, in place of what ran before."""
@@ -184,8 +193,9 @@ class Stage:
         self._end = weakref.finalize(self, end)  # by the next run, by Stop, or with the session
 
     def stop(self) -> None:
-        """Stop what runs; what is finished stays stored."""
+        """Stop what runs, also what is pinned beside it; what is finished stays stored."""
         self._end()
+        self._unpin()
 
     def next_showing(self) -> Showing:
         """Begin a showing in place of the one before, whose frame is completed first."""
@@ -367,6 +377,7 @@ class _View:
     menu: str = ""
     guess: Guess | None = None
     pinned: Seat | None = None
+    lead: str = ""  # HTML above the frame, for this viewer alone
 
     def draw(self, results: Results, max_age_s: float = 0.0, opening: bool = False) -> int:
         """Draw, and return the version that is drawn.
@@ -409,7 +420,7 @@ class _View:
 
     def _put(self, html: str, sentence: str, version: int) -> int:
         """Put the results into the cell, and return their version."""
-        mo.output.replace(layout.page(self.controls, html, self.menu))
+        mo.output.replace(layout.page(self.controls, self.lead + html, self.menu))
         self.said[0] = sentence or self.said[0]
         return version
 
@@ -438,6 +449,10 @@ class First(Protocol):
 
     def question(self, experiment: Experiment) -> str:
         """HTML of what is to be answered before the result is seen; empty where it may be."""
+        ...
+
+    def hides(self, experiment: Experiment) -> bool:
+        """Whether the result of this experiment may not be seen yet, also where another one is asked for."""
         ...
 
     def guess(self, experiment: Experiment) -> Guess | None:
@@ -492,7 +507,8 @@ def show(
     seat = stage.run(experiment, asked)
     if first is not None and (question := first.question(experiment)):
         return _show_instead(stage, controls, question)
-    view = replace(view, pinned=stage.pin(kept))
+    beside, lead = _pinned(stage, kept, first)
+    view = replace(view, pinned=beside, lead=lead)
     if stage.menu is not None:
         stage.menu.now = partial(_takeaway, experiment, stage.engine, seat, target)
     showing = stage.next_showing()
@@ -500,6 +516,16 @@ def show(
         seat.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
     drawn = view.draw(seat.results, FIRST_FRAME_S, opening)
     mo.Thread(target=_paint, args=(view, seat, drawn, showing, opening), daemon=True).start()
+
+
+def _pinned(stage: Stage, kept: Experiment | None, first: First | None) -> tuple[Seat | None, str]:
+    """The seat at the run that is pinned, and HTML that says why it is not shown, where it may not be seen yet."""
+    if kept is not None and first is not None:
+        if first.hides(kept):
+            return stage.pin(None), layout.difference_line(HIDDEN)
+        if first.pauses and not stage.pins(kept):
+            return stage.pin(None), layout.difference_line(WAITS)
+    return stage.pin(kept), ""
 
 
 def _takeaway(experiment: Experiment, engine: Engine, seat: Seat, target: float) -> Takeaway:

@@ -10,6 +10,13 @@ from lib.views.chart import Chart
 from lib.workers.messages import Item
 
 Pair = tuple[Experiment, Results]
+PIN, LET_GO = "Pin this run", "Let the pinned run go"
+PIN_MEANS, LET_GO_MEANS = "Its charts stay beside those of the next run", "Its charts go; what it found stays saved"
+HIDDEN = (
+    "A run is pinned whose outcome you have not guessed yet, so it stays hidden. Set the controls to it to guess, or"
+    f" press “{LET_GO}”."
+)
+WAITS = "The pinned run begins when the class goes on."
 CHANCE = 0.005  # a gap of accuracies that one seed cannot tell from chance
 
 
@@ -56,7 +63,7 @@ def _with_domains(spec: dict, wide: dict[str, list[float]]) -> dict:
 def difference(pinned: Pair, now: Pair) -> str:
     """What is another in the present run than in the pinned one, and, once both are over, what came of it."""
     if pinned[0] == now[0]:
-        return "This run is pinned: it stays beside the next one. Move a control, or press “Pin this run” to let it go."
+        return f"This run is pinned: it stays beside the next one. Move a control, or press “{LET_GO}”."
     settings = [
         f"{name} {was} pinned, {here} now"
         for (name, was), (_, here) in zip(_settings(pinned[0]), _settings(now[0]), strict=True)

@@ -114,6 +114,11 @@ def test_a_pinned_run_stays_beside_the_next_with_the_same_axes_also_in_a_link(pa
     page.keyboard.press("Enter")
     said = page.locator(FIRST + ".lab-difference")
     said.filter(has_text="This run is pinned").wait_for(timeout=LONG)
+    pinned = page.locator(FIRST + ".lab-controls").get_by_role("button", name="Let the pinned run go")
+    pinned.wait_for(timeout=LONG)
+    assert pinned.evaluate("e => e.getRootNode().activeElement === e"), (
+        "the button says what it does next, in its place"
+    )
     epochs_of(page).focus()
     page.keyboard.press("ArrowRight")
     said.filter(has_text="Epochs 2 pinned, 3 now. Best pinned:").wait_for(timeout=LONG)
@@ -124,7 +129,8 @@ def test_a_pinned_run_stays_beside_the_next_with_the_same_axes_also_in_a_link(pa
     page.reload()
     said.filter(has_text="Epochs 2 pinned, 3 now. Best pinned:").wait_for(timeout=LONG)
     assert page.locator(FIRST + ".lab-kept").count() == 3
-    pin.click()
+    pinned.click()
+    pin.wait_for(timeout=LONG)
     page.locator(FIRST + ".lab-kept").first.wait_for(state="detached", timeout=LONG)
     wait_until(page, "() => new URL(location).searchParams.get('rate.pin') === ''", None, LONG)
 
@@ -167,6 +173,19 @@ def test_a_link_opens_in_the_presentation_on_a_phone_and_everybody_can_read_it(p
     page.get_by_role("navigation", name="Presentation").get_by_text("2 · How many images").wait_for(timeout=LONG)
     wait_over(page, 1, LONG)
     assert_accessible(page)
+    page.keyboard.press("Escape")
+
+
+def test_who_predicts_first_sees_hears_and_reads_nothing_before_in_the_presentation_neither(page, server):
+    held = FIRST + ":is(.lab-figure, [role=img], .lab-difference, .lab-menu, .lab-details)"
+    page.goto(server[0] + QUICK + "&predict=1&present=1&rate.pin=count%3D2%26size%3D4096%26epochs%3D1")
+    page.locator(FIRST + ".guess").get_by_role("button", name="1", exact=True).wait_for(timeout=LONG)
+    assert page.locator(held).count() == 0
+    assert page.evaluate(SEEN) == ["1 · How large a step?"]
+    page.locator(FIRST + ".guess").get_by_role("button", name="1", exact=True).click()
+    page.locator(FIRST + ".lab-sentence", has_text="You said 1").wait_for(timeout=LONG)
+    page.locator(FIRST + ".lab-difference", has_text="stays hidden").wait_for(timeout=LONG)
+    assert page.locator(FIRST + ".lab-kept").count() == 0
     page.keyboard.press("Escape")
 
 
