@@ -4,7 +4,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LINES = 2  # to write on, below a question
+LINES, MANY_LINES = 2, 5  # to write on, below a question; where the page has no table
 
 
 @dataclass(frozen=True)
@@ -100,13 +100,14 @@ def as_html(sheets: Sequence[Sheet]) -> str:
 def _page(one: Sheet) -> str:
     boxes = "".join(f"<li>{html.escape(choice)}</li>" for choice in one.choices)
     ticks = f'<ul class="ticks">{boxes}</ul>' if boxes else ""
-    why = _asked("Why do you think so?") if boxes else _room(LINES)
+    n_lines = LINES if boxes else MANY_LINES
+    why = _asked("Why do you think so?", n_lines) if boxes else _room(n_lines)
     return (
         '<section class="sheet"><p class="who"><span>Name</span><span>Date</span></p>'
         f"<h2>{html.escape(one.heading)}</h2>"
         f"<p>{html.escape(one.question)}</p><p>On the class site: <code>{html.escape(one.address)}</code></p>"
         f"<h3>Before you look</h3><p>{html.escape(one.predict)}</p>{ticks}{why}"
-        f"{_table(one)}<h3>Afterwards</h3>{''.join(map(_asked, one.ask))}</section>"
+        f"{_table(one)}<h3>Afterwards</h3>{''.join(_asked(question, n_lines) for question in one.ask)}</section>"
     )
 
 
@@ -120,8 +121,8 @@ def _table(one: Sheet) -> str:
     return f"<h3>What happened</h3><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _asked(question: str) -> str:
-    return f"<p>{html.escape(question)}</p>{_room(LINES)}"
+def _asked(question: str, n_lines: int) -> str:
+    return f"<p>{html.escape(question)}</p>{_room(n_lines)}"
 
 
 def _room(lines: int) -> str:
