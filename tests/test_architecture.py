@@ -102,6 +102,7 @@ TOGETHER = {
         "browser",
         "browser_compare",
         "browser_export",
+        "browser_for_everybody",
         "browser_layout",
         "browser_navigation",
         "browser_notebooks",

@@ -210,7 +210,8 @@ def detail(store: Store, key: str) -> mo.Html:
         floor = step_floor(NETWORK, chosen.batch_size, known, chosen.runtime.backend, calls)
     text = backend_race.detail(standing, floor)
     if standing is not None:
-        text += f'<figure class="lab-figure">{mo.as_html(backend_race.blocks_chart(standing)).text}</figure>'
+        chart = backend_race.blocks_chart(standing)
+        text += layout.framed(chart.title, chart)
     return mo.Html(f'<div class="race-detail">{text}</div>{layout.software(usable_runtimes())}{layout.missing()}')
 
 

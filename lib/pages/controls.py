@@ -15,6 +15,7 @@ from lib.backends.registry import DEFAULT, DEVICES, Runtime, unavailable, usable
 from lib.pages import url_state
 from lib.pages.url_state import Address, Setting
 from lib.spec import MAX_TEXT
+from lib.views.pinned import LET_GO, LET_GO_MEANS, PIN, PIN_MEANS
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,30 @@ def checkbox(name: str, label: str, usual: bool) -> Control:
 def day(name: str, label: str, usual: date) -> Control:
     """A day of the calendar, in ISO 8601."""
     return Control(url_state.day(name, usual), lambda value: mo.ui.date(value=value, label=label))
+
+
+def with_pin(name: str, address: Address | None, *controls: Control) -> Controls:
+    """A panel of these controls, and a button that pins the run that they describe, and lets it go again.
+
+    Args:
+        name: Of the pin, in the address.
+        address: Says what the controls are at; None where nobody can press the button.
+        controls: Of the panel.
+    """
+    members = [control.setting for control in controls]
+
+    def pressed(pinned: str) -> str:
+        return "" if pinned or address is None else address.state(members)
+
+    def element(pinned: str) -> Any:
+        return mo.ui.button(label=PIN, value=pinned, on_click=pressed, tooltip=PIN_MEANS)
+
+    return Controls(*controls, Control(url_state.state_of(name, members), element))
+
+
+def pin_button(button: Any) -> str:
+    """HTML of the button of `with_pin`, by what the next press does; the element keeps its place and its focus."""
+    return button.text.replace(PIN, LET_GO).replace(PIN_MEANS, LET_GO_MEANS) if button.value else button.text
 
 
 def text(name: str, label: str, usual: str, understand: Callable[[str], object], placeholder: str) -> Control:

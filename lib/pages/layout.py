@@ -25,6 +25,7 @@ from lib.views import mnist_training_sentences, predict_first
 from lib.views.chart import Chart
 from lib.views.markup import on_demand, quiet
 from lib.views.mnist_training import charts
+from lib.views.pinned import difference, with_same_axes
 from lib.views.predict_first import marked
 from lib.workers.machine_lock import PATIENCE_S
 from lib.workers.notes import State
@@ -38,6 +39,7 @@ def result(
     said: str = "",
     blank: bool = False,
     guess: Guess | None = None,
+    pinned: tuple[Experiment, Results] | None = None,
 ) -> str:
     """HTML right of the controls: charts, state, sentence and table; each keeps its place throughout.
 
@@ -51,14 +53,11 @@ def result(
         said: The sentence of the run before, whose space is reserved while this one has none.
         blank: Leave the charts out, but not their places.
         guess: Of the viewer, drawn in; None where nothing was guessed.
+        pinned: Another experiment like this and its results, whose charts stand beside these; None for none.
     """
-    shown = charts(experiment, results, target)
-    if guess is not None:
-        shown = marked(shown, experiment, results, guess)
-    figures = "".join(figure(chart.title, chart, drawn=not blank) for chart in shown)
     return (
         quiet(_trained_on(experiment, results))
-        + f'<div class="lab-charts lab-{experiment.name}">{figures}</div>'
+        + _figures(experiment, results, target, not blank, guess, pinned)
         + state_line(_state(results), results.share_done, 1.0, progress_text(results))
         + problems(results.notices)
         + sentence(told(experiment, results, target, guess), said)
@@ -66,6 +65,35 @@ def result(
         + after
         + _details(experiment, results)
     )
+
+
+def _figures(
+    experiment: Experiment,
+    results: Results,
+    target: float,
+    drawn: bool,
+    guess: Guess | None,
+    pinned: tuple[Experiment, Results] | None,
+) -> str:
+    """HTML of the charts; where another run is pinned, its charts left of these, and in which they differ."""
+    shown, beside = charts(experiment, results, target), ""
+    if guess is not None:
+        shown = marked(shown, experiment, results, guess)
+    if pinned is not None:
+        beside = difference_line(difference(pinned, (experiment, results)))
+    if pinned is None or pinned[0] == experiment:
+        figures = "".join(figure(chart.title, chart, drawn) for chart in shown)
+        return f'{beside}<div class="lab-charts lab-{experiment.name}">{figures}</div>'
+    pairs = (with_same_axes(*pair) for pair in zip(charts(*pinned, target), shown, strict=True))
+    figures = "".join(
+        figure(f"pinned: {kept.title}", kept, drawn, "lab-kept") + figure(now.title, now, drawn) for kept, now in pairs
+    )
+    return f'{beside}<div class="lab-charts lab-beside">{figures}</div>'
+
+
+def difference_line(text: str) -> str:
+    """HTML: what is said of the run that is pinned."""
+    return f'<p class="lab-difference">{html.escape(text)}</p>'
 
 
 def _trained_on(experiment: Experiment, results: Results) -> str:
@@ -84,15 +112,30 @@ def told(experiment: Experiment, results: Results, target: float, guess: Guess |
     return f"{predict_first.sentence(experiment, results, target, guess)} {text}".strip()
 
 
-def figure(caption: str, chart: Chart, drawn: bool = True) -> str:
-    """HTML: a chart below its caption, in a place of its height, which is reserved also where it is not `drawn`."""
+def figure(caption: str, chart: Chart, drawn: bool = True, css: str = "") -> str:
+    """HTML: a chart below its caption, in a place of its height, which is reserved also where it is not `drawn`; `css`
+    adds a class."""
+    return framed(caption, drawing(chart, caption, chart.height_px, drawn), css)
+
+
+def drawing(chart: Chart, caption: str, height_px: int = 0, drawn: bool = True) -> str:
+    """HTML: a chart, read by screen readers as its text, and its values as text below it.
+
+    Args:
+        chart: What is drawn.
+        caption: Of the chart.
+        height_px: Reserved for it; 0 for what it needs.
+        drawn: Whether it is in its place already.
+    """
+    style = f' style="height:{height_px}px"' if height_px else ""
+    label = html.escape(chart.text.label(caption))
     shown = mo.as_html(chart).text if drawn else ""
-    return framed(caption, f'<div class="lab-chart" style="height:{chart.height_px}px">{shown}</div>')
+    return f'<div class="lab-chart" role="img" aria-label="{label}"{style}>{shown}</div>{chart.text.as_html(caption)}'
 
 
 def framed(caption: str, content: Chart | str, css: str = "") -> str:
     """HTML: a chart, or other HTML, below its caption, as high as its content; `css` adds a class."""
-    shown = content if isinstance(content, str) else mo.as_html(content).text
+    shown = content if isinstance(content, str) else drawing(content, caption)
     classes = f"lab-figure {css}".rstrip()
     return f'<figure class="{classes}"><figcaption>{html.escape(caption)}</figcaption>{shown}</figure>'
 

@@ -28,13 +28,24 @@ from lib.experiments.results import Results
 from lib.hardware.machine import details, this_machine
 from lib.once import Once, once
 from lib.pages import layout, options, own_data, streaming
-from lib.pages.controls import Control, Controls, dropdown, settings_of, several, slider, span, text
+from lib.pages.controls import (
+    Control,
+    Controls,
+    dropdown,
+    pin_button,
+    settings_of,
+    several,
+    slider,
+    span,
+    text,
+    with_pin,
+)
 from lib.pages.notebooks import is_static, navigation, notebook_of
 from lib.pages.presets import listed_presets
 from lib.pages.streaming import Stage, button, stop_button
-from lib.pages.url_state import Address, Setting
+from lib.pages.url_state import Address, Setting, values_of
 from lib.pages.where_computed import static_note
-from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, encode, sample_digits
+from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, Present, encode, sample_digits
 from lib.spec import BATCH_SIZES, MNIST, RATE_STEPS, Network, Training
 from lib.storage.store import Store
 from lib.workers.messages import Item
@@ -48,7 +59,7 @@ EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
 COUNTS = tuple(range(2, mnist_training.MAX_LINES + 1))
 T = TypeVar("T")
-_BUTTONS = ("start", "stop", "again")
+_BUTTONS = ("start", "stop", "again", "pin")
 _QUESTION = (
     "A small network often trains faster on a processor than on a graphics card, because most of its time is not"
     " arithmetic but overhead."
@@ -69,10 +80,15 @@ def _steps(name: str, label: str, usual: float, options: Sequence[float]) -> Con
     return slider(name, label, usual, options, debounce=False)
 
 
-def _panels() -> dict[str, Controls]:
-    """The controls of the four experiments: the articles' settings until somebody says otherwise."""
+def _panels(address: Address | None = None) -> dict[str, Controls]:
+    """The controls of the four experiments: the articles' settings until somebody says otherwise.
+
+    Their pins need the address.
+    """
     return {
-        "rate": Controls(
+        "rate": with_pin(
+            "rate.pin",
+            address,
             span("rate.range", "Learning rates", (0.001, 1.0), RATE_STEPS),
             _steps("rate.count", "How many rates", 4, COUNTS),
             _steps("rate.epochs", "Epochs", 3, EPOCHS),
@@ -80,7 +96,9 @@ def _panels() -> dict[str, Controls]:
             _hidden("rate.hidden"),
             _backend("rate.backend"),
         ),
-        "size": Controls(
+        "size": with_pin(
+            "size.pin",
+            address,
             several("size.sizes", "Batch sizes", (1, 32, 256), BATCH_SIZES),
             _steps("size.epochs", "Epochs", 3, EPOCHS),
             _steps("size.rate", "Learning rate", 0.01, RATE_STEPS),
@@ -88,7 +106,9 @@ def _panels() -> dict[str, Controls]:
             _hidden("size.hidden"),
             _backend("size.backend"),
         ),
-        "depth": Controls(
+        "depth": with_pin(
+            "depth.pin",
+            address,
             several("depth.networks", "Hidden layers", ARTICLE_ARCHITECTURES, ARTICLE_ARCHITECTURES),
             text("depth.own", "Your own", "", mnist_training.parse_networks, "256, 128, 64; 512; none"),
             _steps("depth.epochs", "Epochs", 3, EPOCHS),
@@ -96,7 +116,9 @@ def _panels() -> dict[str, Controls]:
             _steps("depth.size", "Batch size", 32, BATCH_SIZES),
             _backend("depth.backend"),
         ),
-        "backend": Controls(
+        "backend": with_pin(
+            "backend.pin",
+            address,
             _steps("backend.size", "Batch size", 32, BATCH_SIZES),
             _steps("backend.epochs", "Epochs, the first not timed", 5, EPOCHS[1:]),
             _steps("backend.rate", "Learning rate", 0.1, RATE_STEPS),
@@ -112,7 +134,7 @@ def settings() -> dict[str, Setting]:
 
 def _panel(prefix: str, address: Address, stage: Stage) -> mo.ui.dictionary:
     stop = stop_button(stage, "Stop this experiment")
-    return _panels()[prefix].panel(address, stop=stop, again=button("Run again", "Train and time it anew"))
+    return _panels(address)[prefix].panel(address, stop=stop, again=button("Run again", "Train and time it anew"))
 
 
 rate_panel, size_panel, depth_panel, backend_panel = (
@@ -243,6 +265,26 @@ def backend_experiment(values: dict, own: Prepared | None = None) -> Experiment:
     return experiment_on(own, made)
 
 
+def pinned(prefix: str, values: dict, own: Prepared | None = None) -> Callable[[], Experiment | None]:
+    """What `streaming.show` asks for the pinned experiment of a panel; it raises as the panel's experiment does."""
+
+    def kept() -> Experiment | None:
+        settings = _panels()[prefix].settings
+        found = values_of(values["pin"] or "", [one for name, one in settings.items() if name != f"{prefix}.pin"])
+        return EXPERIMENTS[prefix](found, own) if found is not None else None
+
+    return kept
+
+
+# The experiment of a panel, by the prefix of its settings.
+EXPERIMENTS: dict[str, Callable[..., Experiment]] = {
+    "rate": rate_experiment,
+    "size": size_experiment,
+    "depth": depth_experiment,
+    "backend": backend_experiment,
+}
+
+
 def missing_backends(experiment: Experiment, _results: Results, own: Prepared | None = None) -> str:
     """HTML below the bars: published figures' source, recorded GPUs, what cannot run here or is not used on `own`."""
     if experiment.data != MNIST:
@@ -255,7 +297,9 @@ def missing_backends(experiment: Experiment, _results: Results, own: Prepared | 
 def controls(panel: mo.ui.dictionary, elsewhere: Collection[str] = ()) -> mo.Html:
     """A panel's elements one below the other, and its buttons in a row; `elsewhere` names those shown by others."""
     rows = [f"<div>{panel[name].text}</div>" for name in panel.elements if name not in (*_BUTTONS, *elsewhere)]
-    buttons = "".join(panel[name].text for name in _BUTTONS if name in panel.elements)
+    buttons = "".join(
+        pin_button(panel[name]) if name == "pin" else panel[name].text for name in _BUTTONS if name in panel.elements
+    )
     return mo.Html("".join(rows) + f'<div class="lab-buttons">{buttons}</div>')
 
 
@@ -315,6 +359,7 @@ def tools(stages: Sequence[Stage], address: Address, set_reset: Callable) -> mo.
         [
             mo.ui.button(label="Reset", value=0, on_click=reset, tooltip="All controls back to the articles' settings"),
             mo.ui.anywidget(CopyLink()),
+            mo.ui.anywidget(Present()),
             mo.ui.button(label="Stop all", value=0, on_click=stop, tooltip="Stop every experiment on this page"),
         ],
         justify="start",

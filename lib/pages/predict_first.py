@@ -245,6 +245,10 @@ class First:
             return ""
         return guess_form.drawn(self._form, self._viewer.sketch(experiment.name), experiment)
 
+    def hides(self, experiment: Experiment) -> bool:
+        """Whether the viewer has still to guess on this experiment, which need not be the one that is asked for."""
+        return self._viewer.must_guess(experiment)
+
     def guess(self, experiment: Experiment) -> Guess | None:
         """What the viewer has guessed, also in this moment."""
         self._take(experiment)

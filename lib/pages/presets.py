@@ -29,6 +29,11 @@ PRESETS: tuple[Preset, ...] = (
         "mnist_training",
         "size.sizes=32,128,512&size.rate=0.2&size.epochs=10&size.target=0.97",
     ),
+    Preset(
+        "Three epochs beside ten, the shorter pinned",
+        "mnist_training",
+        "rate.epochs=10&rate.size=128&rate.pin=epochs%3D3%26size%3D128",
+    ),
     Preset("A network without a hidden layer", "mnist_training", "depth.networks=128&depth.own=none"),
     Preset(
         "Small batches, where overhead is nearly all",

@@ -293,4 +293,4 @@ def _paint_overlaps(asked: Asked) -> Drawing:
 
 def _with_legend(chart: Chart) -> str:
     """HTML: a chart as high as it is drawn; the place of `layout.figure` has no room for a legend."""
-    return mo.as_html(chart).text
+    return layout.drawing(chart, chart.title)

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -32,10 +32,12 @@ from lib.experiments.runs import Seat, join
 from lib.once import Once
 from lib.pages import figures, layout
 from lib.pages.export_menu import ExportMenu
+from lib.pages.widgets import HearCurves
 from lib.spec import MNIST, Training
 from lib.storage.store import Store
 from lib.views import mnist_training_sentences
 from lib.views.chart import Chart
+from lib.views.pinned import HIDDEN, WAITS
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import How, Item, Ready, Trained, TrainingFailed, WorkerDied
@@ -98,10 +100,13 @@ class Stage:
         self.began_with: tuple = ()
         self._seat: Seat | None = None
         self._place = _Place()
+        self.curves = mo.ui.anywidget(HearCurves()) if menu is not None else None
         if menu is not None:
             weakref.finalize(self, menu.forget)  # its widget may outlive the session
         weakref.finalize(self, self._place.close)  # what is watched may never end; who draws it ends with the session
         self._end: Callable[[], object] = lambda: None  # ends what this shows, once
+        self._pinned: Seat | None = None
+        self._unpin: Callable[[], object] = lambda: None
         self.said = [""]  # the last sentence; shared with the painters, which do not hold the stage
         # Asked once: a cell that runs because of a state that a thread has set has no request, though somebody watches.
         self.streams = streaming()
@@ -115,7 +120,9 @@ class Stage:
             asked: How often “Run again” was pressed; a new count begins a fresh run.
         """
         if not self.has(experiment, asked) or self._seat is None:
-            self.stop()
+            self._end()
+            if self._pinned is not None and self._pinned.results.state is State.STOPPED:
+                self._pinned = None  # what Stop has ended begins again with the next run
             again = self._is_again(asked)
             self._seat = join(experiment, self.engine, self.store, self.request(), fresh=again)
             self._ended_by(self._seat.leave)
@@ -128,6 +135,22 @@ class Stage:
 
     def _is_again(self, asked: int) -> bool:
         return asked != (self.asked[-1] if self.asked else 0)
+
+    def pin(self, experiment: Experiment | None) -> Seat | None:
+        """The viewer's seat at the run that is pinned beside the present one, which it leaves for another; None where
+        none is to be."""
+        if not self.pins(experiment):
+            self._unpin()
+            self._pinned = None
+            if experiment is not None and self._seat is not None:
+                request = Request(self.viewer, self._seat.request.urgency)
+                self._pinned = join(experiment, self.engine, self.store, request)
+                self._unpin = weakref.finalize(self, self._pinned.leave)
+        return self._pinned
+
+    def pins(self, experiment: Experiment | None) -> bool:
+        """Whether the pinned run is of this experiment; None for no run."""
+        return experiment == (self._pinned.run.experiment if self._pinned is not None else None)
 
     def begin(self, work: Work, request: Request) -> BackgroundTask:
         """Do the work in a thread, in place of what ran before."""
@@ -170,8 +193,9 @@ class Stage:
         self._end = weakref.finalize(self, end)  # by the next run, by Stop, or with the session
 
     def stop(self) -> None:
-        """Stop what runs; what is finished stays stored."""
+        """Stop what runs, also what is pinned beside it; what is finished stays stored."""
         self._end()
+        self._unpin()
 
     def next_showing(self) -> Showing:
         """Begin a showing in place of the one before, whose frame is completed first."""
@@ -320,11 +344,20 @@ class _Frame:
     html: str = ""
     sentence: str = ""
     said: str = ""  # the sentence before, whose space it keeps where it has none
-    version: int = -1
+    version: tuple[int, int] = (-1, 0)  # of the results, and of those that are pinned beside them
     drawn_at: float = 0.0
 
 
-_frames: weakref.WeakKeyDictionary[Results, dict[tuple[float, Guess | None], _Frame]] = weakref.WeakKeyDictionary()
+@dataclass(frozen=True)
+class _Seen:
+    """All that a frame depends on beside the results that it draws: who sees the same shares it."""
+
+    target: float
+    guess: Guess | None
+    pinned: "weakref.ref[Results] | None"  # two runs may be pinned beside each other, and keep each other otherwise
+
+
+_frames: weakref.WeakKeyDictionary[Results, dict[_Seen, _Frame]] = weakref.WeakKeyDictionary()
 _frames_guard = threading.Lock()
 # Saved results look alike to all, whichever run has read them; 70 KB each.
 _saved_frames = Once[tuple, tuple[str, str]](256)
@@ -343,6 +376,8 @@ class _View:
     said: list[str]  # the last sentence
     menu: str = ""
     guess: Guess | None = None
+    pinned: Seat | None = None
+    lead: str = ""  # HTML above the frame, for this viewer alone
 
     def draw(self, results: Results, max_age_s: float = 0.0, opening: bool = False) -> int:
         """Draw, and return the version that is drawn.
@@ -350,35 +385,47 @@ class _View:
         Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`. Saved
         results are drawn once for all viewers.
         """
+        beside = (self.pinned.run.experiment, self.pinned.results) if self.pinned is not None else None
+        version = (results.version, beside[1].version if beside is not None else 0)
         after = self.after(self.experiment, results) if self.after is not None else ""
-        if self.experiment.data == MNIST and (saved := results.saved_as) is not None:
+        if beside is None and self.experiment.data == MNIST and (saved := results.saved_as) is not None:
             seen = (self.experiment, self.target, self.guess, after, layout.progress_text(results), saved)
             html, sentence = _saved_frames.get(seen, lambda: self._drawn(results, after))
             return self._put(html, sentence, results.version)
         with _frames_guard:
-            drawn = _frames.setdefault(results, {}).setdefault((self.target, self.guess), _Frame())
+            drawn = _frames.setdefault(results, {}).setdefault(self._seen(beside), _Frame())
         with drawn.guard:
             recent = time.monotonic() - drawn.drawn_at < max_age_s and not results.over
             as_here = drawn.sentence or drawn.said == self.said[0]
-            if not as_here or (drawn.version != results.version and not recent):
-                drawn.version, drawn.said = results.version, self.said[0]
+            if not as_here or (drawn.version != version and not recent):
+                drawn.version, drawn.said = version, self.said[0]
                 # Ten empty charts would keep the browser from the first full one.
                 blank = opening and not results.worth_showing
-                drawn.html, drawn.sentence = self._drawn(results, after, drawn.said, blank)
+                drawn.html, drawn.sentence = self._drawn(results, after, drawn.said, blank, beside)
                 drawn.drawn_at = time.monotonic()
             html, version, sentence = drawn.html, drawn.version, drawn.sentence
-        return self._put(html, sentence, version)
+        return self._put(html, sentence, version[0])
 
-    def _drawn(self, results: Results, after: str, said: str = "", blank: bool = False) -> tuple[str, str]:
+    def _drawn(
+        self,
+        results: Results,
+        after: str,
+        said: str = "",
+        blank: bool = False,
+        beside: tuple[Experiment, Results] | None = None,
+    ) -> tuple[str, str]:
         """HTML of the results, and the sentence in it."""
-        html = layout.result(self.experiment, results, self.target, after, said, blank, self.guess)
+        html = layout.result(self.experiment, results, self.target, after, said, blank, self.guess, beside)
         return html, layout.told(self.experiment, results, self.target, self.guess)
 
     def _put(self, html: str, sentence: str, version: int) -> int:
         """Put the results into the cell, and return their version."""
-        mo.output.replace(layout.page(self.controls, html, self.menu))
+        mo.output.replace(layout.page(self.controls, self.lead + html, self.menu))
         self.said[0] = sentence or self.said[0]
         return version
+
+    def _seen(self, beside: tuple[Experiment, Results] | None) -> _Seen:
+        return _Seen(self.target, self.guess, weakref.ref(beside[1]) if beside is not None else None)
 
     def done_when_quiet(self, results: Results, showing: Showing) -> None:
         if results.state is State.SAVED:
@@ -404,6 +451,10 @@ class First(Protocol):
         """HTML of what is to be answered before the result is seen; empty where it may be."""
         ...
 
+    def hides(self, experiment: Experiment) -> bool:
+        """Whether the result of this experiment may not be seen yet, also where another one is asked for."""
+        ...
+
     def guess(self, experiment: Experiment) -> Guess | None:
         """What the viewer has guessed; None for nothing."""
         ...
@@ -418,6 +469,7 @@ def show(
     after: Callable[[Experiment, Results], str] | None = None,
     on_done: Callable[[Results], None] | None = None,
     first: First | None = None,
+    pinned: Callable[[], Experiment | None] = lambda: None,
 ) -> None:
     """Run the experiment that `make` describes, and draw it into this cell until it is over.
 
@@ -430,14 +482,17 @@ def show(
         after: Gives HTML to add below the sentence; None for none.
         on_done: Called with the results at the end, after the controls have rested for a while.
         first: What comes before the result, in front of a class; None for nothing.
+        pinned: Gives the experiment whose run stays beside this one, and raises as `make` does; None for none.
     """
     try:
-        experiment = make()
+        experiment, kept = make(), pinned()
     except ValueError as error:
         return refuse(stage, controls.text, error)
     # What nobody can ask is not offered; and what it would write trains on MNIST.
     offered = stage.menu is not None and stage.streams and experiment.data == MNIST
     menu = stage.menu.text if stage.menu is not None and offered else ""
+    if stage.streams and stage.curves is not None and experiment.ordered_by != "backend":  # that one has no curves
+        menu += stage.curves.text
     guess = first.guess(experiment) if first is not None else None
     view = _View(experiment, stage.engine, controls.text, target, after, on_done, stage.said, menu, guess)
     if not stage.streams:
@@ -452,6 +507,8 @@ def show(
     seat = stage.run(experiment, asked)
     if first is not None and (question := first.question(experiment)):
         return _show_instead(stage, controls, question)
+    beside, lead = _pinned(stage, kept, first)
+    view = replace(view, pinned=beside, lead=lead)
     if stage.menu is not None:
         stage.menu.now = partial(_takeaway, experiment, stage.engine, seat, target)
     showing = stage.next_showing()
@@ -459,6 +516,16 @@ def show(
         seat.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
     drawn = view.draw(seat.results, FIRST_FRAME_S, opening)
     mo.Thread(target=_paint, args=(view, seat, drawn, showing, opening), daemon=True).start()
+
+
+def _pinned(stage: Stage, kept: Experiment | None, first: First | None) -> tuple[Seat | None, str]:
+    """The seat at the run that is pinned, and HTML that says why it is not shown, where it may not be seen yet."""
+    if kept is not None and first is not None:
+        if first.hides(kept):
+            return stage.pin(None), layout.difference_line(HIDDEN)
+        if first.pauses and not stage.pins(kept):
+            return stage.pin(None), layout.difference_line(WAITS)
+    return stage.pin(kept), ""
 
 
 def _takeaway(experiment: Experiment, engine: Engine, seat: Seat, target: float) -> Takeaway:
@@ -484,6 +551,8 @@ def _paint(view: _View, seat: Seat, seen: int, showing: Showing, opening: bool) 
             yield frame_s
 
     _keep_painting(seat, lambda: view.draw(seat.results, frame_s, opening), showing, seen, frames_s())
+    if (beside := view.pinned) is not None:  # it may take longer than what stands beside it
+        _keep_painting(beside, lambda: view.draw(seat.results) and beside.results.version, showing, -1, frames_s())
     if seat.results.over:
         view.done_when_quiet(seat.results, showing)
 

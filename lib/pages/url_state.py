@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import parse_qsl, urlencode
 
 from lib.spec import MAX_TEXT
 
@@ -113,6 +114,37 @@ def day(name: str, usual: date) -> Setting[str]:
     )
 
 
+ALL_USUAL = "usual"
+
+
+def state_of(name: str, members: Sequence[Setting]) -> Setting[str]:
+    """The values of other settings of a panel, as in an address but without its prefix; empty for no state."""
+
+    def parse(said: str) -> str:
+        values_of(said, members)
+        return said
+
+    expected = f"settings of this panel such as epochs=4&size=512, or {ALL_USUAL} where all are"
+    return Setting(name, "", expected, parse)
+
+
+def values_of(said: str, members: Sequence[Setting]) -> dict[str, Any] | None:
+    """The values of a panel in a state that is written as by `Address.state`, without the prefix; None for no state.
+
+    Raises:
+        ValueError: It names something else, or a value that is not allowed.
+    """
+    if not said:
+        return None
+    by_key = {one.name.partition(".")[2]: one for one in members}
+    found = {key: one.usual for key, one in by_key.items()}
+    for key, value in [] if said == ALL_USUAL else parse_qsl(said, True, True, max_num_fields=len(by_key)):
+        if key not in by_key:
+            raise ValueError(f"expected settings of this panel, got {shown(key)}{nearest(key, by_key)}")
+        found[key] = by_key[key].read(value)
+    return found
+
+
 def checked(settings: Mapping[str, Setting], prefix: str, values: Mapping[str, object]) -> dict[str, Any]:
     """The values of a panel's controls, checked by the same table as an address; an empty field has the usual value.
 
@@ -187,6 +219,12 @@ class Address:
             return setting.usual if said is None else setting.read(said)
         except ValueError:
             return setting.usual
+
+    def state(self, members: Sequence[Setting]) -> str:
+        """The values of these settings of a panel, as `values_of` reads them; `ALL_USUAL` where no other is said."""
+        read = {one.name.partition(".")[2]: (self.read(one), one.usual) for one in members}
+        others = {key: _written(value) for key, (value, usual) in read.items() if _written(value) != _written(usual)}
+        return urlencode(others, safe=",") or ALL_USUAL
 
     def clear(self) -> None:
         """Remove all values of controls from the address, and forget its problems."""

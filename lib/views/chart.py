@@ -5,12 +5,15 @@ text colour, so light and dark need no second chart.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import altair as alt
 import numpy as np
+
+from lib.views.chart_text import ChartText, described
 
 HEIGHT = 240
 AROUND = 62  # pixels of a drawn chart above and below its plot: padding, the axis' labels and its title
@@ -33,10 +36,20 @@ FONT = "PT Sans, system-ui, sans-serif"  # the page's
 
 @dataclass(frozen=True)
 class Chart:
-    """A Vega-Lite specification that marimo shows; the title is its description for screen readers."""
+    """A Vega-Lite specification that marimo shows, and `text`, which screen readers read in its place.
+
+    The text is no part of the specification, so that it changes with each frame, whatever of the drawing is kept.
+    `states` says by series what is to be said of those that are not simply there, such as “training”.
+    """
 
     spec: dict
     title: str
+    states: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def text(self) -> ChartText:
+        """The chart in words, from the rows that it draws."""
+        return described(self.spec, self.states)
 
     @property
     def height_px(self) -> int:
@@ -147,10 +160,8 @@ def with_x_max(part: Any, x_max: float) -> Any:
 def with_layers(chart: Chart, name: str, rows: list[dict], layers: list[dict]) -> Chart:
     """The chart with further layers over its own, whose rows are a dataset of this name."""
     spec = chart.spec
-    return Chart(
-        spec | {"layer": [*spec["layer"], *layers], "datasets": spec["datasets"] | {name: rows}},
-        chart.title,
-    )
+    layered = spec | {"layer": [*spec["layer"], *layers], "datasets": spec["datasets"] | {name: rows}}
+    return replace(chart, spec=layered)
 
 
 def encoded(spec: dict, channel: str, field: str) -> dict:

@@ -53,7 +53,8 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
     columns = ["label", "both", "low", "high", "text", "data", "data_low", "data_high"]
     drawn = alt.Chart(pd.DataFrame(bars, columns=["label", "part", "from", "to", "color"]))
     marked = alt.Chart(pd.DataFrame(marks, columns=columns))
-    tooltip = ["label:N", "part:N"]
+    ends = [alt.Tooltip(f"{end}:Q", title=f"{end} ms", format=".3~g") for end in ("from", "to")]
+    tooltip = ["label:N", "part:N", *ends]
     column = {"align": "left", "dx": 8, "fontSize": 11, "fontWeight": 600}
     layers = [
         drawn.mark_bar(height=13, opacity=0.85).encode(x=x("from"), x2="to:Q", y=y, color=ROW_COLOR, tooltip=tooltip),

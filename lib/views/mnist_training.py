@@ -6,6 +6,7 @@ update of a running experiment only replaces the rows in it. Sizes and domains s
 
 import csv
 import io
+from dataclasses import replace
 
 import altair as alt
 import numpy as np
@@ -36,6 +37,7 @@ from lib.views.chart import (
     with_x_max,
     y_of,
 )
+from lib.workers.notes import State
 
 _PUBLISHED_COLOR = "#8a8f98"
 EPOCH_DOMAIN = (0.02, 100.0)  # seconds of an epoch, by batch size
@@ -59,6 +61,12 @@ def charts(experiment: Experiment, results: Results, target: float = 0.95) -> li
         results: So far.
         target: Validation accuracy, 0 to 1, drawn in for the experiment on batch sizes.
     """
+    lines = ((experiment.labels[index], results.lines[index].state) for index in experiment.compared)
+    states = {label: state.lower() for label, state in lines if state not in (State.DONE, State.SAVED)}
+    return [replace(chart, states=states) for chart in _charts(experiment, results, target)]
+
+
+def _charts(experiment: Experiment, results: Results, target: float) -> list[Chart]:
     kind = experiment.name
     if kind == "backend":
         return [backend_dots(experiment, results)]

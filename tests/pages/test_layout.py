@@ -92,3 +92,14 @@ def test_the_card_is_named_as_its_library_names_it():
     assert "graphics card" not in layout._how_swept(results)
     results.add(Ready(Facts("MNIST", "1"), CardFacts("NVIDIA <L4>", "570.86.10", "float32")))
     assert "itself names it: NVIDIA &lt;L4&gt;, driver 570.86.10, products in float32." in layout._how_swept(results)
+
+
+def test_a_chart_is_read_as_its_text_also_before_it_is_drawn():
+    chart = Chart({"height": 100, "layer": []}, "loss", {"<a>": "training"})
+    for shown in (
+        layout.figure("Loss", chart),
+        layout.figure("Loss", chart, drawn=False),
+        layout.framed("Loss", chart),
+    ):
+        assert '<div class="lab-chart" role="img" aria-label="Loss. Training: &lt;a&gt;."' in shown
+        assert 'Values as text<span class="lab-unseen">: Loss</span>' in shown

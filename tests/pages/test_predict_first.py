@@ -11,14 +11,19 @@ from lib.experiments.quiz import AFTER, BEFORE, items_of
 from lib.experiments.teacher import Classroom
 from lib.pages import mnist_training as page
 from lib.pages import predict_first, streaming
+from lib.pages.export_menu import ExportMenu
 from lib.pages.predict_first import First, Viewer, ask
 from lib.pages.streaming import Stage
 from lib.pages.url_state import Address
 from lib.storage.store import Store
 from lib.views import predict_first as view
+from lib.views.pinned import HIDDEN, WAITS
 
 QUICK = {"rate.size": "4096", "rate.epochs": "1", "rate.count": "2", "rate.hidden": "8"}
-DRAWN = ("lab-figure", "lab-details", "lab-state lab-t", "lab-state lab-s", "lab-state lab-d")
+SMALL = "size=4096&epochs=1&hidden=8"  # as QUICK, in a pin
+# Of a result: drawn, in words, as sound, and beside a pinned one.
+DRAWN = ("lab-figure", "lab-details", "lab-state lab-t", "lab-state lab-s", "lab-state lab-d", 'role="img"', "lab-menu")
+PINNED = ("lab-kept", "lab-difference", "pinned")
 
 
 @pytest.fixture
@@ -38,7 +43,7 @@ def shown(monkeypatch):
 
 @pytest.fixture
 def stage(engine, tmp_path):
-    stage = Stage(engine, Store(tmp_path / "results.sqlite"))
+    stage = Stage(engine, Store(tmp_path / "results.sqlite"), menu=ExportMenu())
     stage.streams = True
     yield stage
     stage.stop()
@@ -61,7 +66,8 @@ class Section:
         return page.rate_experiment(self.panel.value)
 
     def show(self):
-        streaming.show(self.stage, self.make, mo.Html("controls"), first=First(self.viewer, self.form))
+        first, kept = First(self.viewer, self.form), page.pinned("rate", self.panel.value)
+        streaming.show(self.stage, self.make, mo.Html("controls"), first=first, pinned=kept)
 
     def press(self, name, value: object = 1):
         assert self.form is not None
@@ -94,6 +100,55 @@ def test_nothing_of_the_result_is_drawn_before_one_click_and_then_all(stage, sho
     assert "You said 1" in shown[-1]
     assert viewer.guess(section.make()) == Guess("1")
     assert viewer.pool.tally().of(questions(section.make())[0]) == {"0.001": 0, "1": 1}
+
+
+@pytest.mark.usefixtures("room")
+def test_a_pinned_run_is_not_seen_before_its_outcome_is_guessed_too(stage, shown):
+    """In a link, or pushed by the teacher: neither before the present one is guessed nor, where it has other
+    candidates, after that."""
+    viewer, pin = opened(), f"count=3&{SMALL}"
+    section = Section(viewer, stage, pin=pin)
+    section.show()
+    assert not [words for words in (*DRAWN, *PINNED) if words in shown[-1]]
+    section.press("best 1")
+    section.show()
+    assert "lab-figure" in shown[-1]
+    assert "lab-menu" in shown[-1]
+    assert HIDDEN in shown[-1]
+    assert "lab-kept" not in shown[-1]
+    assert stage.pins(None), "it is not even trained"
+    its = Section(viewer, stage, count="3", pin=pin)
+    its.press("best 1")
+    its.show()
+    Section(viewer, stage, pin=pin).show()
+    wait_for(lambda: "Best pinned:" in shown[-1])
+    assert "lab-kept" in shown[-1]
+
+
+@pytest.mark.usefixtures("room")
+def test_a_guess_holds_for_a_pinned_run_of_the_same_candidates(stage, shown):
+    viewer = opened()
+    section = Section(viewer, stage, pin=SMALL.replace("4096", "2048") + "&count=2")
+    section.show()
+    assert not [words for words in (*DRAWN, *PINNED) if words in shown[-1]]
+    section.press("best 1")
+    section.show()
+    assert "lab-kept" in shown[-1]
+    assert "your guess" in shown[-1]
+
+
+def test_a_pause_holds_a_pinned_run_too(room, stage, shown, monkeypatch):
+    monkeypatch.setattr(predict_first, "role", lambda: "pupil")
+    viewer = opened("0")
+    Section(viewer, stage).show()
+    room.say(pauses=True)
+    pinned = Section(viewer, stage, pin=f"count=3&{SMALL}")
+    pinned.show()
+    assert WAITS in shown[-1]
+    assert "lab-figure" in shown[-1], "what is there stays"
+    room.say(pauses=False)
+    pinned.show()
+    assert "lab-kept" in shown[-1]
 
 
 @pytest.mark.usefixtures("room")

@@ -10,13 +10,15 @@ import marimo as mo
 import pytest
 
 from lib.experiments import mnist_training
+from lib.experiments.mnist_training import learning_rate
 from lib.experiments.results import Results
-from lib.pages import layout
+from lib.experiments.runs import Run, Seat
+from lib.pages import layout, streaming
 from lib.pages.export_menu import ExportMenu
 from lib.pages.streaming import Stage, _View
 from lib.sweeps.events import Finished
 from lib.workers.notes import State
-from lib.workers.queue import ALLOWANCE, Request, Urgency
+from lib.workers.queue import ALLOWANCE, Request, SharedRequest, Urgency
 from tests.experiments.test_results import filled
 
 
@@ -79,6 +81,65 @@ def test_a_stage_that_nobody_holds_ends_its_task(stage):
     gc.collect()
     assert gone() is None
     assert ended.wait(5)
+
+
+def rates(epochs):
+    return learning_rate((0.1, 1.0), epochs=epochs, batch_size=32, hidden="8")
+
+
+def watched(experiment, engine, store, request, fresh=False):
+    """A seat at a run that nothing fills."""
+    return Seat(Run(experiment, Results(experiment.items, experiment.labels), SharedRequest(request)), request)
+
+
+def pinned_by(stage, experiment):
+    seat = stage.pin(experiment)
+    assert seat is not None
+    return seat
+
+
+def test_stop_ends_the_pinned_run_too_and_a_moved_control_leaves_it(monkeypatch):
+    monkeypatch.setattr(streaming, "join", watched)
+    stage = Stage(None, None)  # type: ignore[arg-type]
+    one, kept, other = (rates(epochs) for epochs in (1, 2, 3))
+    before, pinned = stage.run(one, 0), pinned_by(stage, kept)
+    now = stage.run(other, 0)
+    assert (before.run.cancel.is_set(), now.run.cancel.is_set()) == (True, False)
+    assert stage.pin(kept) is pinned
+    assert not pinned.run.cancel.is_set()
+    stage.stop()
+    assert now.run.cancel.is_set()
+    assert pinned.run.cancel.is_set()
+    assert stage.pin(kept) is pinned, "it stays stopped"
+    assert pinned.results.state is State.STOPPED
+    stage.run(one, 0)
+    again = pinned_by(stage, kept)
+    assert again is not pinned, "with the next run it begins again"
+    assert stage.pin(None) is None
+    assert again.run.cancel.is_set(), "nobody watches what was let go"
+
+
+def test_a_pinned_run_ends_with_the_session(monkeypatch):
+    monkeypatch.setattr(streaming, "join", watched)
+    stage = Stage(None, None)  # type: ignore[arg-type]
+    one, kept = (rates(epochs) for epochs in (1, 2))
+    stage.run(one, 0)
+    run = pinned_by(stage, kept).run
+    del stage
+    gc.collect()
+    assert run.cancel.is_set()
+
+
+def test_two_runs_that_are_pinned_beside_each_other_are_forgotten():
+    """What was drawn of them must not keep them: each is drawn beside the other."""
+    one, other = (rates(epochs) for epochs in (1, 2))
+    seats = [watched(experiment, None, None, Request()) for experiment in (one, other)]
+    for experiment, seat, beside in ((one, seats[0], seats[1]), (other, seats[1], seats[0])):
+        _View(experiment, None, "", 0.9, None, None, [""], pinned=beside).draw(seat.results)  # type: ignore[arg-type]
+    gone = [weakref.ref(seat.results) for seat in seats]
+    del seats, seat, beside
+    gc.collect()
+    assert [one() for one in gone] == [None, None]
 
 
 def test_a_menu_forgets_what_was_shown_with_its_stage():

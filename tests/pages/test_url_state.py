@@ -3,6 +3,8 @@
 from datetime import date
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lib.pages import url_state
 from lib.pages.url_state import Address
@@ -56,3 +58,26 @@ def test_an_address_that_is_cleared_says_nothing_any_more():
     address.clear()
     assert address.read(setting) == 1
     assert address.problems == []
+
+
+MEMBERS = (url_state.number("rate.epochs", 3, 1, 20, whole=True), url_state.text("rate.hidden", "128", str))
+
+
+@given(st.integers(1, 20), st.text(st.characters(codec="utf-8"), max_size=40))
+def test_a_panels_state_is_read_as_it_was_written(epochs, hidden):
+    address = Address(arguments={"rate.epochs": str(epochs), "rate.hidden": hidden})
+    said = address.state(MEMBERS)
+    assert url_state.state_of("rate.pin", MEMBERS).read(said) == said
+    assert url_state.values_of(said, MEMBERS) == {"epochs": epochs, "hidden": hidden}
+    assert (said == url_state.ALL_USUAL) == (epochs == 3 and hidden == "128")
+
+
+@pytest.mark.parametrize("said", ["epochs=99", "rate.epochs=4", "epochs", "epochs=4&epochs=5&hidden=1", "&&&=&"])
+def test_a_state_that_names_something_else_is_refused(said):
+    with pytest.raises(ValueError, match="expected settings of this panel"):
+        url_state.state_of("rate.pin", MEMBERS).read(said)
+
+
+def test_no_state_has_no_values():
+    assert url_state.values_of("", MEMBERS) is None
+    assert url_state.values_of(url_state.ALL_USUAL, MEMBERS) == {"epochs": 3, "hidden": "128"}

@@ -58,9 +58,11 @@ WIDGETS = [
     DrawDigit,
     widgets.CopyLink,
     widgets.ExportFiles,
+    widgets.HearCurves,
     widgets.InSight,
     widgets.MeasureInBrowser,
     widgets.PageAids,
+    widgets.Present,
     widgets.RaceTable,
     widgets.SketchCurve,
 ]

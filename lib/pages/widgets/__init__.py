@@ -1,7 +1,7 @@
 """What needs code of its own in the browser: each widget's JavaScript lies beside its Python.
 
-A canvas to draw on, a button that copies the address, a menu of files, a table to choose from, names for screen
-readers.
+A canvas to draw on, a button that copies the address, a menu of files, curves as sound, a table to choose from, names
+for screen readers.
 """
 
 import base64
@@ -66,6 +66,18 @@ class PageAids(anywidget.AnyWidget):
     """Shows nothing: it names and describes marimo's controls for screen readers, on the whole page."""
 
     _esm = (_HERE / "page_aids.js").read_text()
+
+
+class Present(anywidget.AnyWidget):
+    """A button that shows one section of the page a screen, for a wall; `?present=1` in the address does it, too."""
+
+    _esm = (_HERE / "present.js").read_text()
+
+
+class HearCurves(anywidget.AnyWidget):
+    """A button that plays the curves of the experiment that it stands in, as its first chart with lines draws them."""
+
+    _esm = (_HERE / "hear_curves.js").read_text()
 
 
 class ExportFiles(anywidget.AnyWidget):

@@ -1,0 +1,137 @@
+// The presenter's view: one section of the page a screen, as large as a wall is far away. A section begins with a heading; what
+// stands before the first one is the title's screen, number 0. Which screen it is stands in the address, as `present`, for this
+// page alone: the kernel does not know of it. Page down and page up go on and back, as a presenter's remote sends them.
+const LAID_OUT_PX = 1240; // the page's width in its own pixels, from which on it is enlarged
+const NAME = "present";
+
+function address(number) {
+  const url = new URL(window.location.href);
+  if (number === null) url.searchParams.delete(NAME);
+  else url.searchParams.set(NAME, String(number));
+  history.replaceState(history.state, "", url);
+}
+
+function screens() {
+  const found = [[]];
+  for (const cell of document.querySelectorAll("#App .marimo-cell")) {
+    if (cell.querySelector("h2")) found.push([]);
+    found.at(-1).push(cell);
+  }
+  return found;
+}
+
+function titleOf(cells) {
+  return cells.map((cell) => cell.querySelector("h2, h1")?.textContent).find(Boolean) ?? "";
+}
+
+// Whether what has the focus wants the arrows for itself.
+function inControl() {
+  let at = document.activeElement;
+  while (at?.shadowRoot?.activeElement) at = at.shadowRoot.activeElement;
+  return Boolean(at?.closest("input, select, textarea, summary, [role=slider], [role=combobox], [role=listbox], [contenteditable]"));
+}
+
+function isTyping(event) {
+  return event.composedPath()[0]?.matches?.("textarea, [contenteditable]");
+}
+
+function presenter() {
+  let at = null, bar = null, due = 0, watched = null;
+
+  function arrange() {
+    due = 0;
+    const found = screens();
+    if (found.length === 1 && at > 0 && !document.querySelector("#App h1")) return; // nothing is drawn yet
+    const number = Math.min(at, found.length - 1);
+    const shown = new Set(found[number]);
+    let changed = false;
+    for (const cell of found.flat()) {
+      const off = shown.has(cell) ? null : "";
+      if ((cell.dataset.offScreen ?? null) === off) continue;
+      if (off === null) delete cell.dataset.offScreen;
+      else cell.dataset.offScreen = off;
+      changed = true;
+    }
+    bar.querySelector("[role=status]").textContent = `${titleOf(found[number])} (${number} of ${found.length - 1})`;
+    bar.querySelector("[data-go='-1']").disabled = number === 0;
+    bar.querySelector("[data-go='1']").disabled = number === found.length - 1;
+    if (changed) window.dispatchEvent(new Event("resize")); // a chart that was drawn unseen has no width yet
+  }
+
+  function enlarge() {
+    document.getElementById("App").style.zoom = at === null ? "" : String(Math.max(1, window.innerWidth / LAID_OUT_PX));
+  }
+
+  function button(text, act, label) {
+    const made = document.createElement("button");
+    Object.assign(made, { type: "button", className: "lab-button", textContent: text, ariaLabel: label });
+    made.addEventListener("click", act);
+    return made;
+  }
+
+  function go(step) {
+    at = Math.max(0, Math.min(at + step, screens().length - 1));
+    address(at);
+    arrange();
+    document.getElementById("App").scrollTo(0, 0);
+  }
+
+  function enter(number) {
+    if (at !== null) return;
+    at = number;
+    bar = document.createElement("nav");
+    bar.className = "lab-presenter";
+    bar.ariaLabel = "Presentation";
+    const says = document.createElement("span");
+    says.setAttribute("role", "status");
+    const [back, on] = [button("‹", () => go(-1), "Previous screen"), button("›", () => go(1), "Next screen")];
+    [back.dataset.go, on.dataset.go] = ["-1", "1"];
+    bar.append(back, says, on, button("Leave", leave, "Leave the presentation"));
+    document.body.append(bar);
+    document.documentElement.classList.add("presenting");
+    address(at);
+    enlarge();
+    arrange();
+    watched = new MutationObserver(() => { due ||= requestAnimationFrame(arrange); });
+    watched.observe(document.getElementById("App"), { childList: true, subtree: true });
+  }
+
+  function leave() {
+    if (at === null) return;
+    const [here] = screens()[Math.min(at, screens().length - 1)];
+    at = null;
+    watched.disconnect();
+    cancelAnimationFrame(due);
+    due = 0;
+    bar.remove();
+    document.documentElement.classList.remove("presenting");
+    for (const cell of document.querySelectorAll("[data-off-screen]")) delete cell.dataset.offScreen;
+    address(null);
+    enlarge();
+    window.dispatchEvent(new Event("resize"));
+    here?.scrollIntoView();
+  }
+
+  window.addEventListener("keydown", (event) => {
+    if (at === null || event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey) return;
+    const steps = { PageDown: 1, PageUp: -1, ...(inControl() ? {} : { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }) };
+    if (event.key === "Escape") leave();
+    else if (steps[event.key] && !isTyping(event)) go(steps[event.key]);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }, { capture: true }); // before a slider that has the focus takes page down for itself
+  window.addEventListener("resize", () => { if (at !== null) enlarge(); });
+  return { enter };
+}
+
+function render({ el }) {
+  const page = (window.presenter ??= presenter());
+  const start = document.createElement("button");
+  Object.assign(start, { type: "button", className: "lab-button", textContent: "Present", title: "One section a screen, for a wall; Esc leaves" });
+  start.addEventListener("click", () => page.enter(1));
+  el.append(start);
+  const asked = new URL(window.location.href).searchParams.get(NAME);
+  if (asked !== null) page.enter(Math.max(0, Math.trunc(Number(asked)) || 0));
+}
+export default { render };

@@ -1,0 +1,30 @@
+"""Every chart that a test of this folder draws must say itself in words."""
+
+import html
+
+import pytest
+
+from lib.views.chart import Chart
+
+
+@pytest.fixture(autouse=True)
+def charts_in_words(monkeypatch):
+    """Fails the test after which a chart draws what its text does not name, or tells what is not a number."""
+    made, begin = [], Chart.__init__
+
+    def remembered(self, *given, **named):
+        begin(self, *given, **named)
+        made.append(self)
+
+    monkeypatch.setattr(Chart, "__init__", remembered)
+    yield
+    monkeypatch.undo()
+    for chart in made:
+        text = chart.text
+        if "layer" in chart.spec:
+            assert text.axes, chart.title
+            assert text.content, (
+                f"{chart.title}: expected marks with tooltips, got none; give them what is worth telling"
+            )
+        shown = html.unescape(text.as_html(chart.title))
+        assert "nan" not in [cell.lower() for values in text.values for row in values.rows for cell in row], shown
