@@ -260,7 +260,7 @@ class _Asked:
 
 def _shown(frame: Frame) -> tuple[str, ...]:
     """The rates in the result's table."""
-    cells = _CELL.findall(frame.html)
+    cells = _CELL.findall(frame.html.rpartition("lab-table")[2])  # the last; those of the charts come before
     columns = cells.index("state") + 1
     return tuple(cells[columns::columns])
 
