@@ -38,7 +38,7 @@ class Values:
         some = quiet(
             f"{len(self.rows)} of {self.n_rows:,} rows, evenly spaced:" if len(self.rows) < self.n_rows else ""
         )
-        return some + table([html.escape(cell) for cell in self.head], rows)
+        return some + table([html.escape(cell) for cell in self.head], rows, "lab-values")
 
 
 @dataclass(frozen=True)
