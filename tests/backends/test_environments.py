@@ -156,7 +156,7 @@ def test_the_engine_starts_each_worker_in_its_environment(cuda12, monkeypatch):
     class Started:
         connection = None
 
-        def __init__(self, _module: str, arguments: tuple[str, ...], _environment: object, python: str) -> None:
+        def __init__(self, _module: str, arguments: tuple[str, ...], _environment: object, python: str, _: int) -> None:
             started.append((*arguments[2:4], python))
 
     monkeypatch.setattr(engine_module, "Process", Started)

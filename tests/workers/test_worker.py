@@ -114,9 +114,9 @@ LOST = "INTERNAL: Failed to synchronize: CUDA_ERROR_LAUNCH_FAILED: unspecified l
 def losing(monkeypatch):
     """An engine whose NumPy worker loses a card; `said` is how its library tells that."""
 
-    def process(_module, arguments, environment, python):
+    def process(_module, arguments, environment, python, niceness):
         module = "tests.lost_card_worker" if "numpy" in arguments else "lib.workers.worker"
-        return Process(module, arguments, environment, python)
+        return Process(module, arguments, environment, python, niceness)
 
     monkeypatch.setattr(engine_module, "Process", process)
     monkeypatch.setenv(SAID, LOST)
