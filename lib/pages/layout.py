@@ -55,10 +55,12 @@ def result(
         guess: Of the viewer, drawn in; None where nothing was guessed.
         pinned: Another experiment like this and its results, whose charts stand beside these; None for none.
     """
+    # First, because the run goes on meanwhile: the charts beside a “Done” are then complete.
+    state = state_line(_state(results), results.share_done, 1.0, progress_text(results))
     return (
         quiet(_trained_on(experiment, results))
         + _figures(experiment, results, target, not blank, guess, pinned)
-        + state_line(_state(results), results.share_done, 1.0, progress_text(results))
+        + state
         + problems(results.notices)
         + sentence(told(experiment, results, target, guess), said)
         + quiet(mnist_training_sentences.published_note(experiment.name) if experiment.data == MNIST else "")
