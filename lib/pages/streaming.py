@@ -387,8 +387,8 @@ class _View:
         """
         beside = (self.pinned.run.experiment, self.pinned.results) if self.pinned is not None else None
         version = (results.version, beside[1].version if beside is not None else 0)
-        after = self.after(self.experiment, results) if self.after is not None else ""
         if beside is None and self.experiment.data == MNIST and (saved := results.saved_as) is not None:
+            after = self._after(results)
             seen = (self.experiment, self.target, self.guess, after, layout.progress_text(results), saved)
             html, sentence = _saved_frames.get(seen, lambda: self._drawn(results, after))
             return self._put(html, sentence, results.version)
@@ -401,10 +401,13 @@ class _View:
                 drawn.version, drawn.said = version, self.said[0]
                 # Ten empty charts would keep the browser from the first full one.
                 blank = opening and not results.worth_showing
-                drawn.html, drawn.sentence = self._drawn(results, after, drawn.said, blank, beside)
+                drawn.html, drawn.sentence = self._drawn(results, self._after(results), drawn.said, blank, beside)
                 drawn.drawn_at = time.monotonic()
             html, version, sentence = drawn.html, drawn.version, drawn.sentence
         return self._put(html, sentence, version[0])
+
+    def _after(self, results: Results) -> str:
+        return self.after(self.experiment, results) if self.after is not None else ""
 
     def _drawn(
         self,
