@@ -34,7 +34,7 @@ def padded(width: int) -> int:
 def in_lines(array: np.ndarray) -> np.ndarray:
     """A copy that begins with a line of the cache, as each padded row then does.
 
-    NumPy's own begins anywhere: where vectors lie across two lines, a step was seen to take 15 to 25 % longer.
+    NumPy's own begins anywhere: vectors that lie across two lines take longer to read and write.
     """
     copy = aligned(array.shape, array.dtype.type)
     copy[...] = array

@@ -40,7 +40,7 @@ def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "") -> HTMLR
     return plain_page(
         "Why is my GPU slower?",
         '<h1>Why is my GPU slower?</h1><p class="lead">For small networks, <b>less overhead beats bigger hardware</b>.'
-        f' Each notebook {says}</p><ul class="notebooks">{cards}</ul>{_gallery(presets)}{"" if computed else paper}',
+        f' Each notebook {says}</p><ul class="notebooks">{cards}</ul>{_gallery(presets)}{paper}',
         wide=True,
     )
 

@@ -22,7 +22,7 @@ def worksheet() -> HTMLResponse:
 
 
 def _experiments() -> list[Sheet]:
-    return [view.sheet(asked, FIRST.path, _usual(name).labels) for name, asked in view.EXPERIMENTS.items()]
+    return [view.sheet(asked, FIRST.path, _usual(name).labels) for name, asked in view.QUESTIONS.items()]
 
 
 def _usual(name: str) -> Experiment:

@@ -35,7 +35,7 @@ class Questions:
     ask: tuple[str, ...]
 
 
-EXPERIMENTS = {
+QUESTIONS = {
     "rate": Questions(
         "1 · How large a step?",
         "The learning rate is the length of a step against the gradient.",
