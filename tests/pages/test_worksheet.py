@@ -18,7 +18,7 @@ def sheets():
 
 
 def test_there_is_a_sheet_for_every_experiment_and_for_every_other_notebook(sheets):
-    assert list(QUESTIONS) == list(page.QUESTIONS)
+    assert list(QUESTIONS) == list(page.EXPERIMENTS)
     assert len(sheets) == len(QUESTIONS) + len(NOTEBOOKS) - 1
     for one in NOTEBOOKS:
         assert one is FIRST or sum(one.question in sheet for sheet in sheets) == 1
