@@ -5,7 +5,7 @@ import re
 import pytest
 
 from lib.pages.notebooks import NOTEBOOKS
-from lib.views.worksheet import EXPERIMENTS
+from lib.views.worksheet import QUESTIONS
 from tests.browser import MARKS, PHONE, assert_accessible, serving
 
 pytestmark = MARKS
@@ -60,5 +60,5 @@ def test_each_sheet_of_the_worksheet_is_a_page_of_paper_also_in_the_dark(page, s
     page.emulate_media(media="print", color_scheme="dark")
     assert not page.locator("h1").is_visible()
     paper = page.pdf(prefer_css_page_size=True)
-    assert len(re.findall(rb"/Type\s*/Page\b", paper)) == len(EXPERIMENTS) + len(NOTEBOOKS) - 1
+    assert len(re.findall(rb"/Type\s*/Page\b", paper)) == len(QUESTIONS) + len(NOTEBOOKS) - 1
     assert page.evaluate("getComputedStyle(document.querySelector('main')).backgroundColor") == "rgb(255, 255, 255)"
