@@ -6,7 +6,7 @@ not move while the line grows.
 
 import copy
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -229,27 +229,6 @@ class Results(Watched):
     def _lines_of(self, item: Item) -> list[Line]:
         """The lines of an item: equal items have lines of their own, and one training."""
         return [self.lines[place] for place in self._places[item]]
-
-    @property
-    def saved_as(self) -> Hashable | None:
-        """Equal for results that were read from the same trainings in the store; None unless all were saved."""
-        if self.state is not State.SAVED:
-            return None
-        curves = [(line.item, line.curve, line.cached_epochs) for line in self.lines if line.curve is not None]
-        lines = tuple(
-            (item, curve.measured_at, curve.machine, curve.first_call_s, len(curve.epochs), curve.together, earlier)
-            for item, curve, earlier in curves
-        )
-        seconds = tuple(epoch.train_s for _, curve, _ in curves for epoch in curve.epochs)
-        return (
-            self.labels,
-            lines,
-            seconds,
-            self.notices,
-            self.data,
-            self.picked.why if self.picked is not None else "",
-            frozenset(self.cards),
-        )
 
     @property
     def worth_showing(self) -> bool:

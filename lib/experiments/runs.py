@@ -1,15 +1,22 @@
 """Sweeps in threads, filling the results that others read: equal ones are run once, for all who watch.
 
+A run that found everything in the store is kept, and whoever asks for the same sees it at once: in a class, most do.
+
 Knows nothing of pages.
 """
 
 import threading
-from collections.abc import Hashable
+from collections import OrderedDict
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 
+from lib.backends.fingerprint import source_digest
+from lib.backends.registry import versions
 from lib.experiments.background import Watchable, in_background
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.results import Results
+from lib.spec import MNIST
+from lib.storage.records import Key
 from lib.storage.store import Store
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
@@ -63,12 +70,54 @@ class Seat(Watchable):
                     self.run.cancel.set()
 
 
+MAX_SAVED_RUNS = 256
+MAX_SAVED_STEPS = 2**24  # of all of them together: their losses, of four bytes each, are what takes memory
+
+
+class SavedRuns:
+    """Runs whose trainings were all stored, the latest of them; frames that were drawn of them live as long."""
+
+    def __init__(self, most: int = MAX_SAVED_RUNS, most_steps: int = MAX_SAVED_STEPS) -> None:
+        self._most, self._most_steps, self._n_steps = most, most_steps, 0
+        self._runs: OrderedDict[Hashable, tuple[Run, frozenset[Hashable]]] = OrderedDict()
+
+    def get(self, key: Hashable) -> Run | None:
+        """The run that was kept under this key; None where there is none."""
+        if key not in self._runs:
+            return None
+        self._runs.move_to_end(key)
+        return self._runs[key][0]
+
+    def keep(self, key: Hashable, run: Run, curves: Collection[Hashable]) -> None:
+        """Keep a run that is over, by the keys of its curves, and let go of those asked for longest ago."""
+        run.request.each = ()  # nobody's pages are held by it
+        self._let_go(key)
+        self._runs[key] = (run, frozenset(curves))
+        self._n_steps += _n_steps(run)
+        while self._runs and (len(self._runs) > self._most or self._n_steps > self._most_steps):
+            self._let_go(next(iter(self._runs)))
+
+    def forget(self, trained: Collection[Hashable]) -> None:
+        """Let go of all that have one of these curves, by their keys: they were trained anew."""
+        for key in [key for key, (_, curves) in self._runs.items() if not curves.isdisjoint(trained)]:
+            self._let_go(key)
+
+    def _let_go(self, key: Hashable) -> None:
+        if key in self._runs:
+            self._n_steps -= _n_steps(self._runs.pop(key)[0])
+
+
+def _n_steps(run: Run) -> int:
+    return sum(line.n_steps for line in run.results.lines)
+
+
 _guard = threading.Lock()
 _under_way: dict[Hashable, Run] = {}
+_saved = SavedRuns()
 
 
 def join(experiment: Experiment, engine: Engine, store: Store | None, request: Request, fresh: bool = False) -> Seat:
-    """A seat at the run of this experiment: the one that is under way, or a new one. Returns at once.
+    """A seat at the run of this experiment: one that is under way or was saved, or a new one. Returns at once.
 
     Args:
         experiment: What is trained; runs of equal ones are shared.
@@ -77,8 +126,11 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, request: R
         request: For whom, and how urgently, turns are wanted.
         fresh: Train even what is cached, and what others train already.
     """
-    key = (experiment, engine, store.path if store is not None else None)
+    key = (experiment, engine, store.identity if store is not None else None, source_digest())
+    curves = _curves(experiment, engine, store)
     with _guard:
+        if not fresh and (saved := _saved.get((key, curves))) is not None:
+            return Seat(saved, request)
         run = None if fresh else _under_way.get(key)
         if run is not None and run.request.each and not run.results.over:
             run.request.add(request)
@@ -87,7 +139,7 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, request: R
     # The thread must not hold the stage whose viewer asked: its collection is what leaves a run that nobody sees.
     in_background(
         lambda: _fill(run, engine, store, fresh),
-        lambda *how: _end(run, key, *how),
+        lambda *how: _end(run, key, curves, *how),
         run.cancel,
         f"run {experiment.name}",
     )
@@ -108,9 +160,23 @@ def _fill(run: Run, engine: Engine, store: Store | None, fresh: bool) -> None:
             run.results.add(update)
 
 
-def _end(run: Run, key: Hashable, state: State, failure: str) -> None:
+def _curves(experiment: Experiment, engine: Engine, store: Store | None) -> tuple[Key, ...]:
+    """The keys of its curves in the store, one for each item; none where they are not yet known, or private."""
+    data = engine.known_facts()
+    if store is None or data is None or experiment.data != MNIST:
+        return ()
+    return tuple(Key(item.training, item.runtime, data.digest, versions(item.runtime)) for item in experiment.items)
+
+
+def _end(run: Run, key: Hashable, curves: tuple[Key, ...], state: State, failure: str) -> None:
     """Let nobody join the run any more, and end its results."""
     with _guard:
         if _under_way.get(key) is run:
             del _under_way[key]
     run.results.end(state, failure)
+    with _guard:
+        if run.results.state is State.SAVED and curves:
+            _saved.keep((key, curves), run, curves)
+        elif run.results.state is not State.SAVED:
+            lines = zip(curves, run.results.lines, strict=False)  # no curves, where they were not known
+            _saved.forget({curve for curve, line in lines if not line.cached})

@@ -29,7 +29,6 @@ from lib.experiments.mnist_training import Experiment
 from lib.experiments.predict_first import Guess
 from lib.experiments.results import Results
 from lib.experiments.runs import Seat, join
-from lib.once import Once
 from lib.pages import figures, layout
 from lib.pages.export_menu import ExportMenu
 from lib.pages.widgets import HearCurves
@@ -344,7 +343,7 @@ class _Frame:
     html: str = ""
     sentence: str = ""
     said: str = ""  # the sentence before, whose space it keeps where it has none
-    version: tuple[int, int] = (-1, 0)  # of the results, and of those that are pinned beside them
+    version: tuple[int, int, str] = (-1, 0, "")  # of the results, of those pinned beside them, and what time changes
     drawn_at: float = 0.0
 
 
@@ -359,8 +358,7 @@ class _Seen:
 
 _frames: weakref.WeakKeyDictionary[Results, dict[_Seen, _Frame]] = weakref.WeakKeyDictionary()
 _frames_guard = threading.Lock()
-# Saved results look alike to all, whichever run has read them; 70 KB each.
-_saved_frames = Once[tuple, tuple[str, str]](256)
+MAX_FRAMES = 8  # of one run, for as many who guess or aim at something else; 70 KB each, for as long as the run is kept
 
 
 @dataclass(frozen=True)
@@ -382,18 +380,16 @@ class _View:
     def draw(self, results: Results, max_age_s: float = 0.0, opening: bool = False) -> int:
         """Draw, and return the version that is drawn.
 
-        Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`. Saved
-        results are drawn once for all viewers.
+        Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`.
         """
         beside = (self.pinned.run.experiment, self.pinned.results) if self.pinned is not None else None
-        version = (results.version, beside[1].version if beside is not None else 0)
-        if beside is None and self.experiment.data == MNIST and (saved := results.saved_as) is not None:
-            after = self._after(results)
-            seen = (self.experiment, self.target, self.guess, after, layout.progress_text(results), saved)
-            html, sentence = _saved_frames.get(seen, lambda: self._drawn(results, after))
-            return self._put(html, sentence, results.version)
+        words = layout.progress_text(results) if results.over else ""  # which say how long ago it was saved
+        version = (results.version, beside[1].version if beside is not None else 0, words)
         with _frames_guard:
-            drawn = _frames.setdefault(results, {}).setdefault(self._seen(beside), _Frame())
+            known = _frames.setdefault(results, {})
+            drawn = known.setdefault(self._seen(beside), _Frame())
+            if len(known) > MAX_FRAMES:
+                del known[next(iter(known))]
         with drawn.guard:
             recent = time.monotonic() - drawn.drawn_at < max_age_s and not results.over
             as_here = drawn.sentence or drawn.said == self.said[0]
@@ -401,31 +397,16 @@ class _View:
                 drawn.version, drawn.said = version, self.said[0]
                 # Ten empty charts would keep the browser from the first full one.
                 blank = opening and not results.worth_showing
-                drawn.html, drawn.sentence = self._drawn(results, self._after(results), drawn.said, blank, beside)
+                after = self.after(self.experiment, results) if self.after is not None else ""
+                drawn.html = layout.result(
+                    self.experiment, results, self.target, after, drawn.said, blank, self.guess, beside
+                )
+                drawn.sentence = layout.told(self.experiment, results, self.target, self.guess)
                 drawn.drawn_at = time.monotonic()
             html, version, sentence = drawn.html, drawn.version, drawn.sentence
-        return self._put(html, sentence, version[0])
-
-    def _after(self, results: Results) -> str:
-        return self.after(self.experiment, results) if self.after is not None else ""
-
-    def _drawn(
-        self,
-        results: Results,
-        after: str,
-        said: str = "",
-        blank: bool = False,
-        beside: tuple[Experiment, Results] | None = None,
-    ) -> tuple[str, str]:
-        """HTML of the results, and the sentence in it."""
-        html = layout.result(self.experiment, results, self.target, after, said, blank, self.guess, beside)
-        return html, layout.told(self.experiment, results, self.target, self.guess)
-
-    def _put(self, html: str, sentence: str, version: int) -> int:
-        """Put the results into the cell, and return their version."""
         mo.output.replace(layout.page(self.controls, self.lead + html, self.menu))
         self.said[0] = sentence or self.said[0]
-        return version
+        return version[0]
 
     def _seen(self, beside: tuple[Experiment, Results] | None) -> _Seen:
         return _Seen(self.target, self.guess, weakref.ref(beside[1]) if beside is not None else None)

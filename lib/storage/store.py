@@ -234,6 +234,11 @@ class Store:
         found = self._read(lambda database: _rows_of(database, "measurements", where, *values))
         return list(_sound(found or [], record_of))
 
+    @property
+    def identity(self) -> tuple:
+        """What is another one where the file is another: its path and inode."""
+        return self.path, _identity(self.path) if self.path is not None else None
+
     def stamp(self) -> tuple:
         """What is another one as soon as anybody, in whatever process, has written: times and sizes of the files."""
         found = []

@@ -1,7 +1,12 @@
 """Runs that several watch: who leaves keeps what there was, and the last one out ends it."""
 
+from types import SimpleNamespace
+
+import pytest
+
 from lib.experiments import mnist_training
-from lib.experiments.runs import join
+from lib.experiments.runs import SavedRuns, join
+from lib.storage.store import Store
 from lib.workers.notes import State
 from lib.workers.queue import ALLOWANCE, Request, Urgency
 
@@ -53,3 +58,45 @@ def test_a_run_beyond_the_allowance_says_so_and_disturbs_no_other(engine, monkey
         assert not first.results.over
     finally:
         first.leave()
+
+
+def test_a_saved_run_is_shown_at_once_until_one_of_its_curves_is_trained_anew(engine, tmp_path):
+    def of(*rates, epochs=2):
+        return mnist_training.learning_rate(rates, epochs=epochs, batch_size=512, hidden="9", backend="numpy")
+
+    def ended(experiment, fresh=False):
+        seat = join(experiment, engine, store, Request(viewer=object()), fresh)
+        at_once = seat.results.over
+        assert seat.wait_for_end(120)
+        return seat.run, at_once
+
+    file = tmp_path / "results.sqlite"
+    store, experiment, others = Store(file), of(0.1, 0.2), of(0.3, 0.4)
+    for one in (experiment, others):
+        assert ended(one)[0].results.state is State.DONE, "trained: who asks next finds it in the store"
+    saved, _ = ended(experiment)
+    kept, _ = ended(others)
+    assert saved.results.state is State.SAVED
+    assert saved.request.each == (), "it holds nobody's page"
+    assert ended(experiment) == (saved, True)
+    ended(of(0.2, 0.5), fresh=True)
+    now, at_once = ended(experiment)
+    assert now is not saved
+    assert not at_once
+    pairs = zip(saved.results.lines, now.results.lines, strict=True)
+    same = {was.item.training.learning_rate: was.epochs == line.epochs for was, line in pairs}
+    assert same == {0.1: True, 0.2: False}, "the second was timed anew"
+    assert ended(others) == (kept, True), "none of its curves was trained"
+    file.unlink()
+    assert ended(others)[0].results.state is State.DONE, "the file is another"
+
+
+@pytest.mark.parametrize(
+    ("most", "most_steps", "left"), [(2, 1000, [2, 3]), (9, 250, [2, 3]), (9, 1000, [1, 2, 3]), (9, 50, [])]
+)
+def test_saved_runs_are_kept_within_bounds(most, most_steps, left):
+    runs, results = SavedRuns(most, most_steps), SimpleNamespace(lines=[SimpleNamespace(n_steps=100)])
+    for number in (1, 2, 3):
+        run = SimpleNamespace(results=results, request=SimpleNamespace())
+        runs.keep(number, run, [f"curve {number}"])  # type: ignore[arg-type]
+    assert [number for number in (1, 2, 3) if runs.get(number)] == left

@@ -3,7 +3,6 @@
 import gc
 import threading
 import weakref
-from dataclasses import replace
 from types import SimpleNamespace
 
 import marimo as mo
@@ -15,7 +14,7 @@ from lib.experiments.results import Results
 from lib.experiments.runs import Run, Seat
 from lib.pages import layout, streaming
 from lib.pages.export_menu import ExportMenu
-from lib.pages.streaming import Stage, _View
+from lib.pages.streaming import MAX_FRAMES, Stage, _frames, _View
 from lib.sweeps.events import Finished
 from lib.workers.notes import State
 from lib.workers.queue import ALLOWANCE, Request, SharedRequest, Urgency
@@ -184,27 +183,29 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
     experiment = mnist_training.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
     curve = filled(experiment, (0.9, 0.9)).lines[0].curve
     assert curve is not None
-    drawn, shown = [], []
+    results = Results(experiment.items, experiment.labels)
+    for item in experiment.items:
+        results.add(Finished(item, curve, cached=True))
+    results.end(State.DONE)
+    drawn, shown, ago = [], [], ["a moment ago"]
     monkeypatch.setattr(layout, "result", lambda *seen: drawn.append(seen) or f"frame {len(drawn)}")
+    monkeypatch.setattr(layout, "progress_text", lambda _: ago[0])
     monkeypatch.setattr(mo.output, "replace", lambda page: shown.append(page.text))
 
-    def show(curve, target=0.9, cached=True):
-        results = Results(experiment.items, experiment.labels)
-        for item in experiment.items:
-            results.add(Finished(item, curve, cached))
-        results.end(State.DONE)
+    def show(target=0.9):
         view = _View(experiment, None, "controls of one viewer", target, None, None, [""])  # type: ignore[arg-type]
         assert view.draw(results) == results.version
 
-    show(curve)
-    show(curve)
+    show()
+    show()
     assert len(drawn) == 1
     assert all("frame 1" in page and "controls of one viewer" in page for page in shown)
-    show(replace(curve, first_call_s=9.0))  # trained again
-    show(curve, target=0.8)
-    show(curve, cached=False)
-    show(curve, cached=False)
-    assert len(drawn) == 5
+    ago[0] = "2 minutes ago"
+    show()
+    assert len(drawn) == 2, "time has passed"
+    for target in range(3 * MAX_FRAMES):
+        show(target)
+    assert len(_frames[results]) == MAX_FRAMES
 
 
 def test_all_pages_of_a_browser_are_one_viewer(monkeypatch):
