@@ -63,9 +63,9 @@ def rate_question(address, get_reset, rate_stage):
 
 
 @app.cell(hide_code=True)
-def rate_guess(get_class, own, rate_panel, viewer):
+def rate_guess(get_class, get_rate_asked, viewer):
     get_class()
-    rate_form = predict_first.ask(viewer, lambda: page.rate_experiment(rate_panel.value, own))
+    rate_form = predict_first.ask(viewer, get_rate_asked())
     predict_first.before(viewer, "learning-rate")
     return (rate_form,)
 
@@ -86,11 +86,9 @@ def rate_experiment(own, rate_form, rate_panel, rate_stage, set_best, set_known,
 
 
 @app.cell(hide_code=True)
-def rate_after(class_stages, get_told, own, rate_form, rate_panel, viewer):
+def rate_after(class_stages, get_rate_asked, get_told, rate_form, viewer):
     get_told()
-    predict_first.after(
-        class_stages[0], viewer, rate_form, "learning-rate", lambda: page.rate_experiment(rate_panel.value, own)
-    )
+    predict_first.after(class_stages[0], viewer, rate_form, "learning-rate", get_rate_asked())
     return
 
 
@@ -109,9 +107,9 @@ def size_question(address, get_reset, size_stage):
 
 
 @app.cell(hide_code=True)
-def size_guess(get_class, own, size_panel, viewer):
+def size_guess(get_class, get_size_asked, viewer):
     get_class()
-    size_form = predict_first.ask(viewer, lambda: page.size_experiment(size_panel.value, own))
+    size_form = predict_first.ask(viewer, get_size_asked())
     predict_first.before(viewer, "batch-size")
     return (size_form,)
 
@@ -133,11 +131,9 @@ def size_experiment(own, set_best, set_known, size_form, size_panel, size_stage,
 
 
 @app.cell(hide_code=True)
-def size_after(class_stages, get_told, own, size_form, size_panel, viewer):
+def size_after(class_stages, get_size_asked, get_told, size_form, viewer):
     get_told()
-    predict_first.after(
-        class_stages[1], viewer, size_form, "batch-size", lambda: page.size_experiment(size_panel.value, own)
-    )
+    predict_first.after(class_stages[1], viewer, size_form, "batch-size", get_size_asked())
     return
 
 
@@ -155,9 +151,9 @@ def depth_question(address, depth_stage, get_reset):
 
 
 @app.cell(hide_code=True)
-def depth_guess(get_class, own, depth_panel, viewer):
+def depth_guess(get_class, get_depth_asked, viewer):
     get_class()
-    depth_form = predict_first.ask(viewer, lambda: page.depth_experiment(depth_panel.value, own))
+    depth_form = predict_first.ask(viewer, get_depth_asked())
     predict_first.before(viewer, "depth")
     return (depth_form,)
 
@@ -178,11 +174,9 @@ def depth_experiment(depth_form, depth_panel, depth_stage, own, set_best, set_kn
 
 
 @app.cell(hide_code=True)
-def depth_after(class_stages, depth_form, depth_panel, get_told, own, viewer):
+def depth_after(class_stages, depth_form, get_depth_asked, get_told, viewer):
     get_told()
-    predict_first.after(
-        class_stages[2], viewer, depth_form, "depth", lambda: page.depth_experiment(depth_panel.value, own)
-    )
+    predict_first.after(class_stages[2], viewer, depth_form, "depth", get_depth_asked())
     return
 
 
@@ -200,9 +194,9 @@ def backend_question(address, backend_stage, get_reset):
 
 
 @app.cell(hide_code=True)
-def backend_guess(get_class, own, backend_panel, viewer):
+def backend_guess(get_class, get_backend_asked, viewer):
     get_class()
-    backend_form = predict_first.ask(viewer, lambda: page.backend_experiment(backend_panel.value, own))
+    backend_form = predict_first.ask(viewer, get_backend_asked())
     predict_first.before(viewer, "backend")
     return (backend_form,)
 
@@ -223,11 +217,9 @@ def backend_experiment(backend_form, backend_panel, backend_stage, own, set_know
 
 
 @app.cell(hide_code=True)
-def backend_after(backend_form, backend_panel, class_stages, get_told, own, viewer):
+def backend_after(class_stages, backend_form, get_backend_asked, get_told, viewer):
     get_told()
-    predict_first.after(
-        class_stages[3], viewer, backend_form, "backend", lambda: page.backend_experiment(backend_panel.value, own)
-    )
+    predict_first.after(class_stages[3], viewer, backend_form, "backend", get_backend_asked())
     return
 
 
@@ -299,7 +291,17 @@ def shared_state():
     get_known, set_known = page.state((shared_engine().known_facts(), store.trouble))
     get_class, set_class = mo.state(0)
     get_told, set_told = mo.state(0)
-    viewer = predict_first.Viewer(address, set_class, set_reset, set_told)
+    get_rate_asked, set_rate_asked = mo.state(None)
+    get_size_asked, set_size_asked = mo.state(None)
+    get_depth_asked, set_depth_asked = mo.state(None)
+    get_backend_asked, set_backend_asked = mo.state(None)
+    viewer = predict_first.Viewer(
+        address,
+        set_class,
+        set_reset,
+        set_told,
+        (set_rate_asked, set_size_asked, set_depth_asked, set_backend_asked),
+    )
     rate_stage, size_stage, depth_stage, backend_stage, search_stage = (
         streaming.Stage(shared_engine(), store, address, ExportMenu()) for _ in range(5)
     )
@@ -314,11 +316,15 @@ def shared_state():
         backend_stage,
         class_stages,
         depth_stage,
+        get_backend_asked,
         get_best,
         get_class,
+        get_depth_asked,
         get_known,
         get_own,
+        get_rate_asked,
         get_reset,
+        get_size_asked,
         get_told,
         inside_stage,
         own_stage,

@@ -25,6 +25,7 @@ from lib.pages.widgets import SketchCurve
 from lib.views import predict_first as view
 
 SKIP = "skip"
+NOT_YET = f'<div class="guess lab-refused"><p class="guess-lead">{html.escape(view.LEAD)}</p></div>'  # for a moment
 
 
 def elements(asked: Sequence[Question]) -> mo.ui.dictionary:

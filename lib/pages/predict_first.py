@@ -7,7 +7,7 @@ import html
 import secrets
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,6 +39,9 @@ class Viewer:
         changed: Called with a new value whenever the teacher says something new.
         moved: Called with a new value when the address has other settings, so that the panels are made anew.
         told: Called with a new value when a question after a section was answered, so that it says whether rightly.
+        asked: For each of the first `SECTIONS`, called with its experiment where other guesses are to be asked for.
+            The cells that ask listen to this and not to the controls: in a class that does not predict, and mostly it
+            does not, a moved slider runs one cell instead of three.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Viewer:
         changed: Callable[[Any], None],
         moved: Callable[[Any], None],
         told: Callable[[Any], None],
+        asked: Sequence[Callable[[Any], None]],
     ) -> None:
         self.name = secrets.token_hex(8)
         self.room, self.pool = classroom(), guesses_of_class()
@@ -65,6 +69,8 @@ class Viewer:
             for when in (BEFORE, AFTER)
         }
         self._sketches = {section: guess_form.sketch() for section in SKETCHED}
+        self._asked: dict[str, tuple[Question, ...]] = {}
+        self._ask_anew = dict[str, Callable[[Any], None]](zip(SECTIONS, asked, strict=False))
         self._forms: dict[str, tuple[tuple[Question, ...], mo.ui.dictionary]] = {}  # the present one of each section
         self._followed = self.room.said.push.number if self.room.said.push else 0  # what was sent before it opened
         self._in_sight = mo.ui.anywidget(InSight(self._look))  # once: another would end when its cell runs again
@@ -122,6 +128,18 @@ class Viewer:
         if section not in self._forms or self._forms[section][0] != asked:
             self._forms[section] = (asked, guess_form.elements(asked))
         return self._forms[section][1]
+
+    def asks_in(self, form: mo.ui.dictionary | None, experiment: Experiment) -> bool:
+        """Whether this form is the present one, and for a guess on this experiment."""
+        asked, present = self._forms.get(experiment.name, ((), None))
+        return form is present and asked == questions(experiment)
+
+    def comes_to(self, experiment: Experiment) -> None:
+        """Have the cells before and after a section ask for this experiment, if they ask for anything."""
+        asked = questions(experiment)
+        if (self.predicts or self.room.said.shows) and self._asked.get(experiment.name) != asked:
+            self._asked[experiment.name] = asked
+            self._ask_anew[experiment.name](experiment)
 
     def sketch(self, section: str) -> mo.ui.anywidget | None:
         """Where a curve is sketched for this section; None where none is asked for."""
@@ -205,15 +223,9 @@ def _listen(inbox: Inbox, of: "weakref.ref[Viewer]") -> None:
 # Before a section's result.
 
 
-def ask(viewer: Viewer, make: Callable[[], Experiment]) -> mo.ui.dictionary | None:
-    """The form that asks for a guess on the experiment of `make`; None where none is asked for."""
-    if not viewer.predicts:
-        return None
-    try:
-        experiment = make()
-    except ValueError:
-        return None  # the section says it
-    if not viewer.must_guess(experiment):
+def ask(viewer: Viewer, experiment: Experiment | None) -> mo.ui.dictionary | None:
+    """The form that asks for a guess on the experiment that the viewer came to; None where none is asked for."""
+    if experiment is None or not viewer.must_guess(experiment):
         return None
     return viewer.form(questions(experiment))
 
@@ -240,10 +252,13 @@ class First:
 
     def question(self, experiment: Experiment) -> str:
         """HTML of the form; empty once it is answered or skipped."""
+        self._viewer.comes_to(experiment)
         self._take(experiment)
-        if self._form is None or not self._viewer.must_guess(experiment):
+        if not self._viewer.must_guess(experiment):
             return ""
-        return guess_form.drawn(self._form, self._viewer.sketch(experiment.name), experiment)
+        if (form := self._form_for(experiment)) is None:
+            return guess_form.NOT_YET
+        return guess_form.drawn(form, self._viewer.sketch(experiment.name), experiment)
 
     def hides(self, experiment: Experiment) -> bool:
         """Whether the viewer has still to guess on this experiment, which need not be the one that is asked for."""
@@ -254,12 +269,16 @@ class First:
         self._take(experiment)
         return self._viewer.guess(experiment)
 
+    def _form_for(self, experiment: Experiment) -> mo.ui.dictionary | None:
+        return self._form if self._viewer.asks_in(self._form, experiment) else None
+
     def _take(self, experiment: Experiment) -> None:
-        if self._form is None or not self._viewer.must_guess(experiment):
+        form = self._form_for(experiment)
+        if form is None or not self._viewer.must_guess(experiment):
             return
-        if self._form.value[guess_form.SKIP]:
+        if form.value[guess_form.SKIP]:
             return self._viewer.skip(experiment.name)
-        for question, option in guess_form.chosen(self._form, self._viewer.sketch(experiment.name), experiment).items():
+        for question, option in guess_form.chosen(form, self._viewer.sketch(experiment.name), experiment).items():
             self._viewer.answer(question, option)
 
 
@@ -267,7 +286,7 @@ class First:
 
 
 def after(
-    stage: Stage, viewer: Viewer, form: mo.ui.dictionary | None, section: str, make: Callable[[], Experiment]
+    stage: Stage, viewer: Viewer, form: mo.ui.dictionary | None, section: str, experiment: Experiment | None
 ) -> None:
     """The questions after a section, and, where the teacher shows them, the guesses of the class, as they come.
 
@@ -276,12 +295,10 @@ def after(
         viewer: Whose page it is.
         form: What asks before the section, from `ask`; its cell runs first.
         section: The name of the section's experiment.
-        make: The experiment, whose guesses are shown; raises ValueError where there is none.
+        experiment: What the viewer came to, whose guesses are shown; None for nothing yet.
     """
     shows = viewer.room.said.shows
-    try:
-        experiment = make() if shows or viewer.predicts else None
-    except ValueError:
+    if not (shows or viewer.predicts):
         experiment = None
     if experiment is not None and form is not None:
         First(viewer, form).guess(experiment)  # whichever of the two cells runs first

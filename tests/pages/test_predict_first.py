@@ -51,7 +51,7 @@ def stage(engine, tmp_path):
 
 def opened(predict="1", heard=None):
     note = (heard if heard is not None else []).append
-    return Viewer(Address(arguments={"predict": predict} | QUICK), note, note, note)
+    return Viewer(Address(arguments={"predict": predict} | QUICK), note, note, note, [note])
 
 
 class Section:
@@ -60,7 +60,7 @@ class Section:
     def __init__(self, viewer, stage, **changed):
         address = Address(arguments=QUICK | {f"rate.{name}": said for name, said in changed.items()})
         self.viewer, self.stage, self.panel = viewer, stage, page.rate_panel(address, stage)
-        self.form = ask(viewer, self.make)
+        self.form = ask(viewer, self.make())
 
     def make(self):
         return page.rate_experiment(self.panel.value)
@@ -100,6 +100,42 @@ def test_nothing_of_the_result_is_drawn_before_one_click_and_then_all(stage, sho
     assert "You said 1" in shown[-1]
     assert viewer.guess(section.make()) == Guess("1")
     assert viewer.pool.tally().of(questions(section.make())[0]) == {"0.001": 0, "1": 1}
+
+
+def test_where_nobody_asks_the_cells_that_would_ask_are_left_alone(room, stage, shown):
+    heard = []
+    viewer = opened("0", heard)
+    section = Section(viewer, stage)
+    section.show()
+    assert heard == []
+    room.say(shows=True)
+    section.show()
+    section.show()
+    Section(viewer, stage, size="2048").show()
+    assert heard == [section.make()], "once for the same candidates"
+    Section(viewer, stage, count="3").show()
+    assert len(heard) == 2
+
+
+@pytest.mark.usefixtures("room")
+def test_a_form_for_other_candidates_neither_shows_nor_answers_anything(stage, shown):
+    """The section's cell runs before that which makes the form, and then once more."""
+    heard = []
+    viewer = opened("1", heard)
+    section, other = Section(viewer, stage), Section(viewer, stage, count="3")
+    pressed, section.form = section.form, other.form
+    section.show()
+    assert heard == [section.make()]
+    assert shown[-1].count("guess-lead") == 1
+    assert "guess-options" not in shown[-1]
+    assert not [words for words in DRAWN if words in shown[-1]]
+    section.form = pressed
+    section.press("best 1")
+    section.show()
+    assert viewer.guess(section.make()) is None, "it was for what another form asks now"
+    section.form = ask(viewer, heard[-1])
+    section.show()
+    assert "guess-options" in shown[-1]
 
 
 @pytest.mark.usefixtures("room")
@@ -230,7 +266,7 @@ def test_with_the_switch_off_the_page_is_as_without_a_class(stage, shown):
     plain.append(shown[-1])
     section.show()
     assert shown[-1] == plain[0]
-    predict_first.after(stage, viewer, None, "learning-rate", section.make)
+    predict_first.after(stage, viewer, None, "learning-rate", section.make())
     assert shown[-1] == plain[0], "nothing more was drawn"
 
 
@@ -273,7 +309,7 @@ def test_a_pause_does_not_hold_the_teacher(room):
 def test_a_push_is_offered_or_followed_at_once(room):
     heard = []
     address = Address(arguments=QUICK | {"predict": "1"})
-    viewer = Viewer(address, heard.append, heard.append, heard.append)
+    viewer = Viewer(address, heard.append, heard.append, heard.append, [])
     room.push({"rate.epochs": "7"}, at_once=False)
     viewer.hear()
     assert "Go to the teacher" in viewer.note()
@@ -290,7 +326,7 @@ def test_a_push_is_offered_or_followed_at_once(room):
     viewer.hear()
     assert address.settings() == {"rate.epochs": "9"}
     assert viewer.predicts, "a push leaves the switch as it is"
-    assert Viewer(Address(), print, print, print).note() == "", "who opens the page later gets none"
+    assert Viewer(Address(), print, print, print, []).note() == "", "who opens the page later gets none"
 
 
 def test_questions_before_and_after_are_pooled_apart(room):
@@ -310,12 +346,12 @@ def test_the_guesses_of_the_class_come_after_the_section_as_they_are_made(room, 
     viewer, other = opened("0"), opened("0")
     section = Section(viewer, stage)
     room.say(shows=True)
-    predict_first.after(stage, viewer, None, "learning-rate", section.make)
+    predict_first.after(stage, viewer, None, "learning-rate", section.make())
     assert "<small>0 answers</small>" in shown[-1]
     other.answer(questions(section.make())[0], "1")
     wait_for(lambda: "<small>1 answer</small>" in shown[-1])
     room.say(shows=False)
-    predict_first.after(stage, viewer, None, "learning-rate", section.make)
+    predict_first.after(stage, viewer, None, "learning-rate", section.make())
     n_shown = len(shown)
     other.answer(questions(section.make())[0], "0.001")
     time.sleep(0.5)
