@@ -1,0 +1,14 @@
+"""The entry points of what is installed: read once, where marimo 0.25 reads them before each run of cells.
+
+It looks among them for another way to run a cell, in a file for each package. Opening a file lets another thread of the
+process go on, so that with a hundred viewers, each a thread, this took longer than all else that a moved slider costs.
+"""
+
+from functools import cache
+
+from marimo._entrypoints import registry
+
+
+def read_once() -> None:
+    """Let marimo have them from memory, in this process: for a server, beside which nothing is installed."""
+    registry.entry_points = cache(registry.entry_points)
