@@ -7,7 +7,7 @@ A panel is one `mo.ui.dictionary`: a change of any member re-runs the one cell t
 import html
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -127,9 +127,15 @@ def _panels(address: Address | None = None) -> dict[str, Controls]:
     }
 
 
+@cache
+def _checks() -> dict[str, Controls]:
+    """The panels without an address: what values are checked by, at every move."""
+    return _panels()
+
+
 def settings() -> dict[str, Setting]:
     """What the controls of the first four experiments may say, by name."""
-    return settings_of(_panels().values())
+    return settings_of(_checks().values())
 
 
 def _panel(prefix: str, address: Address, stage: Stage) -> mo.ui.dictionary:
@@ -210,7 +216,7 @@ def rate_experiment(values: dict, own: Prepared | None = None) -> Experiment:
     Raises:
         ValueError: A value cannot be used; the text is a sentence for the person.
     """
-    values = _panels()["rate"].checked(values)
+    values = _checks()["rate"].checked(values)
     rates = mnist_training.rates_between(*values["range"], values["count"])
     made = mnist_training.learning_rate(
         rates, epochs=values["epochs"], batch_size=values["size"], hidden=values["hidden"], backend=values["backend"]
@@ -221,7 +227,7 @@ def rate_experiment(values: dict, own: Prepared | None = None) -> Experiment:
 def size_experiment(values: dict, own: Prepared | None = None) -> Experiment:
     """The experiment of the second panel, without batch sizes that are larger than the data; raises as
     `rate_experiment` does."""
-    values = _panels()["size"].checked(values)
+    values = _checks()["size"].checked(values)
     made = mnist_training.batch_size(
         that_fit(own, values["sizes"]),
         epochs=values["epochs"],
@@ -244,7 +250,7 @@ def left_out(values: dict, own: Prepared | None) -> Callable[[Experiment, Result
 
 def depth_experiment(values: dict, own: Prepared | None = None) -> Experiment:
     """The experiment of the third panel; raises as `rate_experiment` does."""
-    values = _panels()["depth"].checked(values)
+    values = _checks()["depth"].checked(values)
     made = mnist_training.depth(
         values["networks"],
         own=values["own"],
@@ -258,7 +264,7 @@ def depth_experiment(values: dict, own: Prepared | None = None) -> Experiment:
 
 def backend_experiment(values: dict, own: Prepared | None = None) -> Experiment:
     """The experiment of the fourth panel; raises as `rate_experiment` does."""
-    values = _panels()["backend"].checked(values)
+    values = _checks()["backend"].checked(values)
     made = mnist_training.backends(
         batch_size=values["size"], epochs=values["epochs"], rate=values["rate"], hidden=values["hidden"]
     )
@@ -269,7 +275,7 @@ def pinned(prefix: str, values: dict, own: Prepared | None = None) -> Callable[[
     """What `streaming.show` asks for the pinned experiment of a panel; it raises as the panel's experiment does."""
 
     def kept() -> Experiment | None:
-        settings = _panels()[prefix].settings
+        settings = _checks()[prefix].settings
         found = values_of(values["pin"] or "", [one for name, one in settings.items() if name != f"{prefix}.pin"])
         return EXPERIMENTS[prefix](found, own) if found is not None else None
 
