@@ -31,6 +31,7 @@ from lib.experiments.results import Results
 from lib.experiments.runs import Seat, join
 from lib.pages import figures, layout
 from lib.pages.export_menu import ExportMenu
+from lib.pages.pacing import Pacer
 from lib.pages.widgets import HearCurves
 from lib.spec import MNIST, Training
 from lib.storage.store import Store
@@ -319,6 +320,9 @@ def slower(first_s: float, last_s: float) -> Iterator[float]:
         frame_s = min(SLOWER * frame_s, last_s)
 
 
+_pacer = Pacer()
+
+
 def _keep_painting(
     watched: Watchable, paint: Callable[[], int], showing: Showing, painted: int, frames_s: Iterator[float]
 ) -> None:
@@ -331,8 +335,9 @@ def _keep_painting(
         if not showing.is_latest or mo.current_thread().should_exit:
             return
         if news:
-            painted = showing.draw(paint) or painted
-            watched.wait_for_end(next(frames_s))  # the end does not wait for its frame
+            watched.wait_for_end(_pacer.turn_in_s(time.monotonic()))  # the end waits neither for its turn
+            painted = showing.draw(partial(_pacer.draw, paint)) or painted
+            watched.wait_for_end(next(frames_s))  # nor for its frame
 
 
 @dataclass
