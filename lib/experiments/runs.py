@@ -70,7 +70,7 @@ class Seat(Watchable):
                     self.run.cancel.set()
 
 
-MAX_SAVED_RUNS = 256
+MAX_SAVED_RUNS = 512
 MAX_SAVED_STEPS = 2**24  # of all of them together: their losses, of four bytes each, are what takes memory
 
 

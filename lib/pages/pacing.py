@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-SHARE = 0.3  # of a core
+SHARE = 0.15  # of a core
 
 
 class Pacer:

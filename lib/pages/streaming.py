@@ -7,6 +7,7 @@ stage is garbage-collected. Nothing that runs in a thread refers to the stage.
 Where nobody watches (a script, an export, a test) the run happens in the foreground.
 """
 
+import html
 import sys
 import threading
 import time
@@ -348,7 +349,8 @@ class _Frame:
     html: str = ""
     sentence: str = ""
     said: str = ""  # the sentence before, whose space it keeps where it has none
-    version: tuple[int, int, str] = (-1, 0, "")  # of the results, of those pinned beside them, and what time changes
+    version: tuple[int, int] = (-1, 0)  # of the results, and of those that are pinned beside them
+    words: str = ""  # in it, which say how long ago it was saved: a minute later they are others
     drawn_at: float = 0.0
 
 
@@ -388,8 +390,7 @@ class _View:
         Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`.
         """
         beside = (self.pinned.run.experiment, self.pinned.results) if self.pinned is not None else None
-        words = layout.progress_text(results) if results.over else ""  # which say how long ago it was saved
-        version = (results.version, beside[1].version if beside is not None else 0, words)
+        version = (results.version, beside[1].version if beside is not None else 0)
         with _frames_guard:
             known = _frames.setdefault(results, {})
             drawn = known.setdefault(self._seen(beside), _Frame())
@@ -400,6 +401,7 @@ class _View:
             as_here = drawn.sentence or drawn.said == self.said[0]
             if not as_here or (drawn.version != version and not recent):
                 drawn.version, drawn.said = version, self.said[0]
+                drawn.words = html.escape(layout.progress_text(results))
                 # Ten empty charts would keep the browser from the first full one.
                 blank = opening and not results.worth_showing
                 after = self.after(self.experiment, results) if self.after is not None else ""
@@ -408,8 +410,12 @@ class _View:
                 )
                 drawn.sentence = layout.told(self.experiment, results, self.target, self.guess)
                 drawn.drawn_at = time.monotonic()
-            html, version, sentence = drawn.html, drawn.version, drawn.sentence
-        mo.output.replace(layout.page(self.controls, self.lead + html, self.menu))
+            frame, version, sentence = drawn.html, drawn.version, drawn.sentence
+            if drawn.words not in frame:
+                drawn.version = (-1, 0)  # a minute began while it was drawn
+            elif results.over and drawn.words:
+                frame = frame.replace(drawn.words, html.escape(layout.progress_text(results)))
+        mo.output.replace(layout.page(self.controls, self.lead + frame, self.menu))
         self.said[0] = sentence or self.said[0]
         return version[0]
 

@@ -1,6 +1,7 @@
 """A stage: one task at a time, begun anew only for something else or at the press of a button."""
 
 import gc
+import html
 import threading
 import weakref
 from types import SimpleNamespace
@@ -187,8 +188,10 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
     for item in experiment.items:
         results.add(Finished(item, curve, cached=True))
     results.end(State.DONE)
-    drawn, shown, ago = [], [], ["a moment ago"]
-    monkeypatch.setattr(layout, "result", lambda *seen: drawn.append(seen) or f"frame {len(drawn)}")
+    drawn, shown, ago = [], [], ["“a moment” & ago"]
+    monkeypatch.setattr(
+        layout, "result", lambda *seen: drawn.append(seen) or f"frame {len(drawn)}, {html.escape(ago[0])}"
+    )
     monkeypatch.setattr(layout, "progress_text", lambda _: ago[0])
     monkeypatch.setattr(mo.output, "replace", lambda page: shown.append(page.text))
 
@@ -202,7 +205,8 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
     assert all("frame 1" in page and "controls of one viewer" in page for page in shown)
     ago[0] = "2 minutes ago"
     show()
-    assert len(drawn) == 2, "time has passed"
+    assert len(drawn) == 1
+    assert "frame 1, 2 minutes ago" in shown[-1], "time has passed"
     for target in range(3 * MAX_FRAMES):
         show(target)
     assert len(_frames[results]) == MAX_FRAMES
