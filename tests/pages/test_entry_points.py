@@ -1,11 +1,12 @@
 import importlib.metadata
+import os
 
 from marimo._entrypoints import registry
 from marimo._runtime.executor import evaluator
 
 from benchmarks.browser import free_port
 from lib.cli import launch
-from lib.pages import entry_points, server
+from lib.pages import entry_points, parsing, server
 
 
 def test_marimo_reads_them_once_and_finds_the_same(monkeypatch):
@@ -27,6 +28,8 @@ def test_marimo_reads_them_once_and_finds_the_same(monkeypatch):
 
 def test_the_server_of_a_class_does_so(monkeypatch):
     monkeypatch.setattr(registry, "entry_points", registry.entry_points)
+    monkeypatch.setattr(parsing, "one_at_a_time", lambda: None)
+    monkeypatch.setattr(os, "environ", {**os.environ})
     served = []
     monkeypatch.setattr(server, "serve_class", lambda *given: served.append(registry.entry_points))
     monkeypatch.chdir(launch.ROOT)
