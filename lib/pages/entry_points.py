@@ -1,7 +1,7 @@
 """The entry points of what is installed: read once, where marimo 0.25 reads them before each run of cells.
 
 It looks among them for another way to run a cell, in a file for each package. Opening a file lets another thread of the
-process go on, so that with a hundred viewers, each a thread, this took longer than all else that a moved slider costs.
+process go on, and with a hundred viewers, each a thread, it is long before the one that reads has its next turn.
 """
 
 from functools import cache

@@ -411,7 +411,7 @@ class _View:
                 drawn.sentence = layout.told(self.experiment, results, self.target, self.guess)
                 drawn.drawn_at = time.monotonic()
             frame, version, sentence = drawn.html, drawn.version, drawn.sentence
-            if drawn.words not in frame:
+            if results.over and drawn.words not in frame:
                 drawn.version = (-1, 0)  # a minute began while it was drawn
             elif results.over and drawn.words:
                 frame = frame.replace(drawn.words, html.escape(layout.progress_text(results)))
