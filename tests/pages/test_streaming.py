@@ -212,6 +212,17 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
     assert len(_frames[results]) == MAX_FRAMES
 
 
+def test_a_run_under_way_is_drawn_once_for_all_viewers_though_its_words_change(monkeypatch):
+    experiment = mnist_training.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
+    results, drawn, words = Results(experiment.items, experiment.labels), [], iter(range(100))
+    monkeypatch.setattr(layout, "progress_text", lambda _: f"{next(words)} s left")
+    monkeypatch.setattr(layout, "result", lambda *seen: drawn.append(seen) or f"frame, {next(words)} s left")
+    monkeypatch.setattr(mo.output, "replace", lambda page: None)
+    for _ in range(3):
+        _View(experiment, None, "", 0.9, None, None, [""]).draw(results)  # type: ignore[arg-type]
+    assert len(drawn) == 1
+
+
 def test_all_pages_of_a_browser_are_one_viewer(monkeypatch):
     """As the door of the class site tells them; elsewhere each page is one."""
     meta: dict[str, str] = {}
