@@ -3,6 +3,7 @@
 import dis
 import hashlib
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,17 +16,23 @@ from lib.backends.registry import BACKENDS
 ENTRIES = ("lib.workers.worker", "lib.sweeps.process_pool")
 
 State = tuple[int, int]  # of a file or folder: time of its last change, size
+LOOK_EVERY_S = 0.1
 _known: tuple[dict[Path, State], str] = ({}, "")
+_looked_at = 0.0
 
 
 def source_digest() -> str:
     """SHA-256, cut to 16 hex digits, of the modules of `lib` that such a process can import.
 
     They are read again only when one has changed: 0.1 s of CPU time the first time, 0.1 ms after that, as every key of
-    the store needs it.
+    the store needs it. Whether one has changed is looked at every `LOOK_EVERY_S`: each look at a file lets another
+    thread go on, of which the server of a class has hundreds.
     """
-    global _known
+    global _known, _looked_at
     states, digest = _known
+    if states and time.monotonic() - _looked_at < LOOK_EVERY_S:
+        return digest
+    _looked_at = time.monotonic()
     if not states or any(_state(path) != state for path, state in states.items()):
         _known = states, digest = _read()
     return digest

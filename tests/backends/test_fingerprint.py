@@ -5,10 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
-from lib.backends.fingerprint import source_digest
+from lib.backends.fingerprint import LOOK_EVERY_S, source_digest
 from tests.conftest import ROOT
 
 # Says the digest, and again whenever a line comes in.
@@ -29,6 +30,7 @@ def copy(tmp_path_factory):
         assert answers is not None
 
         def digest() -> str:
+            time.sleep(LOOK_EVERY_S)
             print(file=asks, flush=True)
             return answers.readline().strip()
 
