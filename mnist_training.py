@@ -16,8 +16,16 @@ with app.setup(hide_code=True):
     if recognised() is None:
         shared_engine().warm(Runtime())
 
-    from lib.pages import own_data, predict_first, streaming, random_search as search_page, mnist_training as page
+    from lib.pages import (
+        network_inside,
+        own_data,
+        predict_first,
+        streaming,
+        random_search as search_page,
+        mnist_training as page,
+    )
     from lib.pages.export_menu import ExportMenu
+    from lib.pages.stage import Stage
     from lib.storage.store import Store
     from lib.pages.widgets import DrawDigit
 
@@ -256,7 +264,7 @@ def inside_prose():
 
 @app.cell(hide_code=True)
 def look_inside(canvas, get_best, inside_stage):
-    streaming.show_parameters(
+    network_inside.show(
         inside_stage,
         get_best(),
         partial(page.inside, canvas.widget),
@@ -303,10 +311,10 @@ def shared_state():
         (set_rate_asked, set_size_asked, set_depth_asked, set_backend_asked),
     )
     rate_stage, size_stage, depth_stage, backend_stage, search_stage = (
-        streaming.Stage(shared_engine(), store, address, ExportMenu()) for _ in range(5)
+        Stage(shared_engine(), store, address, ExportMenu()) for _ in range(5)
     )
-    inside_stage, own_stage = (streaming.Stage(shared_engine(), store, address) for _ in range(2))
-    class_stages = [streaming.Stage(shared_engine(), store, address) for _ in range(4)]
+    inside_stage, own_stage = (Stage(shared_engine(), store, address) for _ in range(2))
+    class_stages = [Stage(shared_engine(), store, address) for _ in range(4)]
     get_own, set_own = mo.state(own_data.at_first(address))
     page_tools = page.tools(
         [rate_stage, size_stage, depth_stage, backend_stage, search_stage, inside_stage], address, set_reset

@@ -8,7 +8,7 @@ with app.setup(hide_code=True):
 
     from lib.pages import anatomy_of_a_step, mnist_training
     from lib.workers.engine import shared_engine
-    from lib.pages.streaming import Stage
+    from lib.pages.stage import Stage
     from lib.storage.store import Store
 
 

@@ -8,7 +8,7 @@ with app.setup(hide_code=True):
 
     from lib.pages import backend_race, mnist_training
     from lib.workers.engine import shared_engine
-    from lib.pages.streaming import Stage
+    from lib.pages.stage import Stage
     from lib.storage.store import Store
     from lib.pages.widgets import RaceTable
 

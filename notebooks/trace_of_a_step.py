@@ -7,7 +7,7 @@ with app.setup(hide_code=True):
     import marimo as mo
 
     from lib.pages import mnist_training, trace_of_a_step
-    from lib.pages.streaming import Stage
+    from lib.pages.stage import Stage
     from lib.storage.store import Store
     from lib.workers.engine import shared_engine
 

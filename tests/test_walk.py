@@ -10,7 +10,7 @@ from types import FrameType
 from lib import ROOT
 from lib.pages import layout
 from lib.pages import mnist_training as page
-from lib.pages.streaming import Stage
+from lib.pages.stage import Stage
 from lib.pages.url_state import Address
 from lib.storage.store import Store
 

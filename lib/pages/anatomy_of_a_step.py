@@ -8,7 +8,8 @@ from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
 from lib.experiments.background import BackgroundTask
 from lib.pages import layout
 from lib.pages.controls import Controls, runtime, runtimes, several, slider
-from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
+from lib.pages.stage import Stage, button, stop_button
+from lib.pages.streaming import paint_while_it_runs, painted, refuse
 from lib.pages.url_state import Address, Setting
 from lib.spec import BATCH_SIZES, Network
 from lib.storage.records import Kind, Record

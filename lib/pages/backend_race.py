@@ -29,7 +29,8 @@ from lib.experiments.time_to_accuracy import TARGETS, TrialTrained, learn, learn
 from lib.formatting import seconds
 from lib.pages import layout
 from lib.pages.controls import Controls, day, dropdown, number, runtime, runtimes
-from lib.pages.streaming import Stage, button, paint_while_it_runs, refuse, stop_button
+from lib.pages.stage import Stage, button, stop_button
+from lib.pages.streaming import paint_while_it_runs, refuse
 from lib.pages.url_state import Address, Setting
 from lib.pages.widgets import RaceTable
 from lib.spec import N_TRAIN, Training

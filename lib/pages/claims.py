@@ -8,7 +8,8 @@ from lib.backends.registry import usable_runtimes
 from lib.experiments.background import BackgroundTask
 from lib.experiments.claims import CLAIMS, known, measure_missing, progress, stood_on
 from lib.pages import layout
-from lib.pages.streaming import Stage, button, paint_while_it_runs, say, stop_button
+from lib.pages.stage import Stage, button, stop_button
+from lib.pages.streaming import paint_while_it_runs, say
 from lib.storage.records import Record
 from lib.views import claims as view
 from lib.workers.notes import State

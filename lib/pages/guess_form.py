@@ -20,7 +20,7 @@ from lib.experiments.predict_first import (
     questions,
     sketch_questions,
 )
-from lib.pages.streaming import button
+from lib.pages.stage import button
 from lib.pages.widgets import SketchCurve
 from lib.views import predict_first as view
 

@@ -21,7 +21,8 @@ from lib.experiments.input_pipeline import (
 from lib.hardware.optional import free_memory_bytes
 from lib.pages import layout
 from lib.pages.controls import Controls, checkbox, dropdown, settings_of, slider
-from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
+from lib.pages.stage import Stage, button, stop_button
+from lib.pages.streaming import paint_while_it_runs, painted, refuse
 from lib.pages.url_state import Address, Setting
 from lib.profiling.request import FEEDS, Pipeline
 from lib.storage.records import Kind, Record

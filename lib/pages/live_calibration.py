@@ -14,7 +14,8 @@ from lib.experiments.calibration import Trained, not_predicted
 from lib.experiments.live_calibration import LiveCalibrations, live_in, unasked, ways
 from lib.pages import layout
 from lib.pages.controls import Controls, several
-from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
+from lib.pages.stage import Stage, button, stop_button
+from lib.pages.streaming import paint_while_it_runs, painted, refuse
 from lib.pages.url_state import Address
 from lib.views import live_calibration as view
 from lib.views.markup import quiet

@@ -27,7 +27,7 @@ from lib.experiments.own_data import experiment_on, not_used, that_fit
 from lib.experiments.results import Results
 from lib.hardware.machine import details, this_machine
 from lib.once import Once, once
-from lib.pages import layout, options, own_data, streaming
+from lib.pages import layout, network_inside, options, own_data, streaming
 from lib.pages.controls import (
     Control,
     Controls,
@@ -42,7 +42,7 @@ from lib.pages.controls import (
 )
 from lib.pages.notebooks import is_static, navigation, notebook_of
 from lib.pages.presets import listed_presets
-from lib.pages.streaming import Stage, button, stop_button
+from lib.pages.stage import Stage, button, stop_button
 from lib.pages.url_state import Address, Setting, values_of
 from lib.pages.where_computed import static_note
 from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, Present, encode, sample_digits
@@ -334,7 +334,7 @@ def remember(set_best: Callable, set_known: Callable, store: Store) -> Callable[
             set_known((results.data, store.trouble))
         if (best := results.best()) is not None:
             if results.parameters is not None and results.data is not None:
-                streaming.remember(*results.parameters, results.data)
+                network_inside.remember(*results.parameters, results.data)
             set_best(best)
 
     return keep

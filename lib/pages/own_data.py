@@ -19,7 +19,8 @@ from lib.experiments.results import Results
 from lib.pages import layout, url_state
 from lib.pages.controls import Control, Controls
 from lib.pages.dropped_files import files_of, may_name_a_path
-from lib.pages.streaming import Stage, paint_while_it_runs, painted
+from lib.pages.stage import Stage
+from lib.pages.streaming import paint_while_it_runs, painted
 from lib.pages.url_state import Address, Refused, Setting
 from lib.spec import MNIST
 from lib.storage.store import Store

@@ -10,7 +10,8 @@ from lib.experiments.parallel_sweeps import COUNTS, Compared, Mixed, Point
 from lib.hardware.device_memory import usable_memory_bytes
 from lib.pages import layout
 from lib.pages.controls import Controls, device, settings_of, slider
-from lib.pages.streaming import Stage, button, paint_figures, paint_while_it_runs, refuse, stop_button
+from lib.pages.stage import Stage, button, stop_button
+from lib.pages.streaming import paint_figures, paint_while_it_runs, refuse
 from lib.pages.url_state import Address, Setting
 from lib.spec import BATCH_SIZES
 from lib.views import parallel_sweeps as view

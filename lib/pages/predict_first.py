@@ -20,7 +20,8 @@ from lib.experiments.quiz import AFTER, BEFORE, QUIZ, Item, items_of
 from lib.experiments.teacher import SECTIONS, Inbox, Push, classroom
 from lib.pages import guess_form, url_state
 from lib.pages.role import TEACHER, role
-from lib.pages.streaming import Stage, paint_at_changes, streaming
+from lib.pages.stage import Stage, streaming
+from lib.pages.streaming import paint_at_changes
 from lib.pages.url_state import Address
 from lib.pages.widgets import InSight
 from lib.views import predict_first as view

@@ -12,7 +12,8 @@ from lib.experiments.exported_rows import Takeaway, takeaway_of_search
 from lib.experiments.own_data import on, that_fit
 from lib.pages import layout
 from lib.pages.controls import Controls, checkbox, dropdown, number, several, slider, span
-from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
+from lib.pages.stage import Stage, button, stop_button
+from lib.pages.streaming import paint_while_it_runs, painted, refuse
 from lib.pages.url_state import Address, Setting
 from lib.spec import BATCH_SIZES, RATE_STEPS, Training
 from lib.storage.records import Curve

@@ -22,7 +22,8 @@ from lib.experiments.single_operations import (
 from lib.hardware.cores import usable_cores
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, settings_of, slider
-from lib.pages.streaming import Stage, button, paint_figures, paint_while_it_runs, refuse, stop_button
+from lib.pages.stage import Stage, button, stop_button
+from lib.pages.streaming import paint_figures, paint_while_it_runs, refuse
 from lib.pages.url_state import Address, Setting
 from lib.profiling.request import COPIED, IN_PIECES, IN_TURN, OPERATION_PRECISIONS, WAITED
 from lib.spec import BATCH_SIZES

@@ -1,9 +1,5 @@
 """Where marimo and the runs meet: a run streams into its cell, ends when a control moves, and can be stopped.
 
-A `Stage` is the place of one thing that runs on one viewer's page: an experiment, whose run it may share with other
-viewers, or a background task. It leaves or ends it when the next one begins, and at the end of the session, when the
-stage is garbage-collected. Nothing that runs in a thread refers to the stage.
-
 Where nobody watches (a script, an export, a test) the run happens in the foreground.
 """
 
@@ -12,38 +8,30 @@ import sys
 import threading
 import time
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 import marimo as mo
 
 from lib import formatting
-from lib.backends.base import Parameters
-from lib.backends.registry import Runtime
-from lib.data.mnist import Facts
 from lib.experiments.background import BackgroundTask, View, Watchable
 from lib.experiments.exported_rows import Takeaway, takeaway
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.predict_first import Guess
 from lib.experiments.results import Results
 from lib.experiments.runs import Seat, join
-from lib.pages import figures, layout
-from lib.pages.export_menu import ExportMenu
+from lib.pages import layout
 from lib.pages.pacing import Pacer
-from lib.pages.widgets import HearCurves
-from lib.spec import MNIST, Training
-from lib.storage.store import Store
+from lib.pages.stage import Showing, Stage
+from lib.spec import MNIST
 from lib.views import mnist_training_sentences
 from lib.views.chart import Chart
 from lib.views.pinned import HIDDEN, WAITS
-from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
-from lib.workers.messages import How, Item, Ready, Trained, TrainingFailed, WorkerDied
 from lib.workers.notes import State
-from lib.workers.queue import ALLOWANCE, Request, Urgency
+from lib.workers.queue import Request
 
 # The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and
 # the training that is being timed wants that core.
@@ -51,186 +39,6 @@ FIRST_FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
 TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom: a race from the start, other tasks soon
 AT_ONCE_S = 0.12  # stored results, and a warm worker's first points, are shown without an empty frame before them
 QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
-
-
-T = TypeVar("T")
-# Yields what it measures, and notes; ends when the event is set.
-Work = Callable[[Engine, Store, Cancel, Request], Iterator[Any]]
-
-
-@dataclass
-class _Place:
-    """Where a stage's showings draw, one after another: the number of the latest, and who is drawing now."""
-
-    number: int = 0
-    drawing: threading.Lock = field(default_factory=threading.Lock)
-
-    def close(self) -> None:
-        """Let no showing draw any more."""
-        self.number += 1
-
-
-@dataclass(frozen=True)
-class Showing:
-    """One showing of what runs on a stage, which it does not hold; once the next has begun it draws no more."""
-
-    _place: _Place
-    _number: int
-
-    @property
-    def is_latest(self) -> bool:
-        """Whether no other has begun since."""
-        return self._place.number == self._number
-
-    def draw(self, paint: Callable[[], T]) -> T | None:
-        """Paint, if this is the latest showing; a frame of an earlier one can thus never cover a later one's."""
-        with self._place.drawing:
-            return paint() if self.is_latest else None
-
-
-class Stage:
-    """Where one viewer sees one thing that runs: an experiment, or a background task. The next one replaces it."""
-
-    def __init__(self, engine: Engine, store: Store, viewer: Hashable = None, menu: ExportMenu | None = None) -> None:
-        self.engine, self.store, self.menu = engine, store, menu
-        # Stages of one page share it: their runs then keep the page's order. So do all pages of a browser at a class
-        # site, so that many tabs get no more turns than one.
-        self.viewer = _browser() or viewer or object()
-        self.running: BackgroundTask | None = None
-        self.asked: tuple = ()  # what the present run was begun for, and what was known then
-        self.began_with: tuple = ()
-        self._seat: Seat | None = None
-        self._place = _Place()
-        self.curves = mo.ui.anywidget(HearCurves()) if menu is not None else None
-        if menu is not None:
-            weakref.finalize(self, menu.forget)  # its widget may outlive the session
-        weakref.finalize(self, self._place.close)  # what is watched may never end; who draws it ends with the session
-        self._end: Callable[[], object] = lambda: None  # ends what this shows, once
-        self._pinned: Seat | None = None
-        self._unpin: Callable[[], object] = lambda: None
-        self.said = [""]  # the last sentence; shared with the painters, which do not hold the stage
-        # Asked once: a cell that runs because of a state that a thread has set has no request, though somebody watches.
-        self.streams = streaming()
-        self.opening = True  # the next run comes with the page, in its order; later ones because a control was moved
-
-    def run(self, experiment: Experiment, asked: int) -> Seat:
-        """The viewer's seat at the run of this experiment: the present one, or a new one, which ends what ran before.
-
-        Args:
-            experiment: What is to run.
-            asked: How often “Run again” was pressed; a new count begins a fresh run.
-        """
-        if not self.has(experiment, asked) or self._seat is None:
-            self._end()
-            if self._pinned is not None and self._pinned.results.state is State.STOPPED:
-                self._pinned = None  # what Stop has ended begins again with the next run
-            again = self._is_again(asked)
-            self._seat = join(experiment, self.engine, self.store, self.request(), fresh=again)
-            self._ended_by(self._seat.leave)
-            self.asked = (asked,)
-        return self._seat
-
-    def has(self, experiment: Experiment, asked: int) -> bool:
-        """Whether the present run is of this experiment, and “Run again” was not pressed since."""
-        return self._seat is not None and self._seat.run.experiment == experiment and not self._is_again(asked)
-
-    def _is_again(self, asked: int) -> bool:
-        return asked != (self.asked[-1] if self.asked else 0)
-
-    def pin(self, experiment: Experiment | None) -> Seat | None:
-        """The viewer's seat at the run that is pinned beside the present one, which it leaves for another; None where
-        none is to be."""
-        if not self.pins(experiment):
-            self._unpin()
-            self._pinned = None
-            if experiment is not None and self._seat is not None:
-                request = Request(self.viewer, self._seat.request.urgency)
-                self._pinned = join(experiment, self.engine, self.store, request)
-                self._unpin = weakref.finalize(self, self._pinned.leave)
-        return self._pinned
-
-    def pins(self, experiment: Experiment | None) -> bool:
-        """Whether the pinned run is of this experiment; None for no run."""
-        return experiment == (self._pinned.run.experiment if self._pinned is not None else None)
-
-    def begin(self, work: Work, request: Request) -> BackgroundTask:
-        """Do the work in a thread, in place of what ran before."""
-        cancel = self.cancel()
-        self.running = BackgroundTask(partial(_admitted, work, self.engine, self.store, cancel, request), cancel)
-        return self.running
-
-    def begin_if_new(
-        self, asked: Hashable, presses: object, request: Request, make: Callable[[bool], tuple[tuple, Work]]
-    ) -> BackgroundTask:
-        """The task for what is `asked`: the present one, or a new one where that or the button's count differs.
-
-        Args:
-            asked: What the controls ask for, compared by equality.
-            presses: How often the button was pressed.
-            request: Place in the queue of a new task.
-            make: Called with whether the button was pressed since; gives what is known now (`began_with`) and the work.
-        """
-        if self.running is None or self.asked != (asked, presses):
-            self.began_with, work = make(bool(self.asked) and self.asked[-1] != presses)
-            self.asked = (asked, presses)
-            self.begin(work, request)
-        assert self.running is not None, "begun above"
-        return self.running
-
-    def cancel(self) -> Cancel:
-        """End what ran before, and return the event that will end what runs next."""
-        self.stop()
-        self._seat, cancel = None, Cancel()
-        self._ended_by(cancel.set)
-        return cancel
-
-    def request(self) -> Request:
-        """A place in the queue: in the page's order for the first after it opens or is reset, urgent for later ones."""
-        request = Request(self.viewer, Urgency.IN_ORDER if self.opening else Urgency.NOW)
-        self.opening = False
-        return request
-
-    def _ended_by(self, end: Callable[[], None]) -> None:
-        self._end = weakref.finalize(self, end)  # by the next run, by Stop, or with the session
-
-    def stop(self) -> None:
-        """Stop what runs, also what is pinned beside it; what is finished stays stored."""
-        self._end()
-        self._unpin()
-
-    def next_showing(self) -> Showing:
-        """Begin a showing in place of the one before, whose frame is completed first."""
-        with self._place.drawing:
-            self._place.number += 1
-            return Showing(self._place, self._place.number)
-
-
-def _admitted(work: Work, engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Any]:
-    """What the work yields, unless the viewer has too many runs waiting."""
-    with ALLOWANCE.admitted(request, cancel):
-        yield from work(engine, store, cancel, request)
-
-
-def _browser() -> str:
-    """Which browser asks, as the door of the class site tells it; empty where there is none."""
-    request = mo.app_meta().request
-    return str(request.meta.get("viewer", "")) if request is not None else ""
-
-
-def stop_button(stage: Stage, tooltip: str = "Stop; what is measured is saved") -> mo.ui.button:
-    """A button that stops what runs on the stage."""
-    return mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip=tooltip)
-
-
-def button(label: str, tooltip: str) -> mo.ui.button:
-    """A button whose value counts how often it was pressed."""
-    return mo.ui.button(label=label, value=0, on_click=lambda n: n + 1, tooltip=tooltip)
-
-
-def streaming() -> bool:
-    """Whether somebody watches: a page in the editor or under `marimo run`, not a script, export or test."""
-    meta = mo.app_meta()
-    return meta.mode in ("edit", "run") and meta.request is not None
 
 
 def refuse(stage: Stage, controls: str, error: ValueError) -> None:
@@ -550,81 +358,6 @@ def _paint(view: _View, seat: Seat, seen: int, showing: Showing, opening: bool) 
         _keep_painting(beside, lambda: view.draw(seat.results) and beside.results.version, showing, -1, frames_s())
     if seat.results.over:
         view.done_when_quiet(seat.results, showing)
-
-
-def show_parameters(
-    stage: Stage,
-    item: Item | None,
-    draw_network: Callable[[Item, Parameters, Facts], mo.Html],
-    nothing: str,
-    when_seen: Callable[[Callable[[], object]], None],
-) -> None:
-    """Draw one trained network into this cell, once somebody looks at it.
-
-    Its parameters come from the run that trained it (`remember`), or from training it again: they are the same, because
-    training is deterministic.
-
-    Args:
-        stage: Where it runs.
-        item: The training; None where there is none yet.
-        draw_network: Draws it, from its parameters and the data that it was trained on.
-        nothing: Shown where there is no training.
-        when_seen: Calls the function that it is given once somebody looks.
-    """
-    showing = stage.next_showing()
-    if item is None:
-        stage.stop()
-        mo.output.replace(layout.note(nothing))
-        return
-    cancel, engine, request = stage.cancel(), stage.engine, Request(stage.viewer, Urgency.LATER)
-
-    def work() -> None:
-        output, problem = None, ""
-        try:
-            known = _parameters.get(item.training) or _train_for_parameters(engine, item.training, cancel, request)
-            if known is not None and not cancel.is_set():
-                output = draw_network(item, *known)
-        except (WorkerDied, TrainingFailed, OSError) as error:
-            output, problem = layout.failed(str(error)), str(error)
-        if output is not None:
-            showing.draw(partial(mo.output.replace, output))
-        if problem:
-            end_script(problem, 1)
-
-    if not stage.streams:
-        return work()
-    thread = mo.Thread(target=work, daemon=True)
-
-    def begin() -> None:
-        figures.load()
-        thread.start()
-
-    when_seen(begin)
-
-
-# Of the networks looked into last, for all viewers, and the data that they were trained on.
-_parameters: OrderedDict[Training, tuple[Parameters, Facts]] = OrderedDict()
-_MAX_KEPT_PARAMETERS = 8
-
-
-def remember(item: Item, parameters: Parameters, data: Facts) -> None:
-    """Cache a network's parameters for looking inside it; at most `_MAX_KEPT_PARAMETERS` are cached, the latest."""
-    _parameters[item.training] = (parameters, data)
-    while len(_parameters) > _MAX_KEPT_PARAMETERS:
-        _parameters.popitem(last=False)
-
-
-def _train_for_parameters(
-    engine: Engine, training: Training, cancel: Cancel, request: Request
-) -> tuple[Parameters, Facts] | None:
-    data: Facts | None = None
-    for message in engine.run(Runtime(), [training], cancel, how=How(want_parameters=True), request=request):
-        if isinstance(message, Ready):
-            data = message.data
-        elif isinstance(message, Trained) and message.parameters is not None and data is not None:
-            remember(Item(training), message.parameters, data)
-            return message.parameters, data
-    return None
 
 
 def _run_in_foreground(experiment: Experiment, stage: Stage, target: float) -> Results:

@@ -13,7 +13,8 @@ from lib.formatting import listed, sentence
 from lib.pages import layout, mnist_training, random_search
 from lib.pages.predict_first import button_that
 from lib.pages.role import TEACHER, role
-from lib.pages.streaming import Stage, paint_at_changes, say
+from lib.pages.stage import Stage
+from lib.pages.streaming import paint_at_changes, say
 from lib.pages.url_state import Address
 from lib.views import teacher as view
 from lib.views.markup import quiet

@@ -12,7 +12,8 @@ from lib.experiments.trace_of_a_step import Brought
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, runtime, settings_of, slider, span, text
 from lib.pages.dropped_files import dropped_fields, files_of, may_name_a_path
-from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
+from lib.pages.stage import Stage, button, stop_button
+from lib.pages.streaming import paint_while_it_runs, painted, refuse
 from lib.pages.url_state import Address, Setting
 from lib.profiling.traces.explanation import waited_for
 from lib.profiling.traces.form import Trace, as_chrome_json

@@ -11,7 +11,8 @@ from lib.experiments.peak_rates import ceilings
 from lib.hardware.machine import this_machine
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, slider
-from lib.pages.streaming import Stage, button, paint_while_it_runs, painted, refuse, stop_button
+from lib.pages.stage import Stage, button, stop_button
+from lib.pages.streaming import paint_while_it_runs, painted, refuse
 from lib.pages.url_state import Address, Setting
 from lib.spec import BATCH_SIZES
 from lib.storage.records import Kind, Record

@@ -15,7 +15,8 @@ from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, number, runtime, settings_of, slider, text
 from lib.pages.live_calibration import controls as calibration_controls
 from lib.pages.live_calibration import live
-from lib.pages.streaming import Stage, button, paint_figures, paint_while_it_runs, refuse, stop_button
+from lib.pages.stage import Stage, button, stop_button
+from lib.pages.streaming import paint_figures, paint_while_it_runs, refuse
 from lib.pages.url_state import Address, Setting
 from lib.prediction.question import MOST_NETWORKS, Question
 from lib.prediction.remedies import Remedy

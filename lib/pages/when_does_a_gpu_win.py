@@ -26,15 +26,8 @@ from lib.formatting import sentence
 from lib.once import once
 from lib.pages import layout, live_calibration
 from lib.pages.controls import Control, Controls, dropdown, settings_of, slider
-from lib.pages.streaming import (
-    Stage,
-    button,
-    paint_at_changes,
-    paint_while_it_runs,
-    refuse,
-    say,
-    stop_button,
-)
+from lib.pages.stage import Stage, button, stop_button
+from lib.pages.streaming import paint_at_changes, paint_while_it_runs, refuse, say
 from lib.pages.url_state import Address, Setting
 from lib.prediction.device import Device, DoesNotFit, UnusableDevice, read_devices
 from lib.prediction.workload import Way, fully_connected

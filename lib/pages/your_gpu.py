@@ -20,16 +20,8 @@ from lib.once import once
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, slider
 from lib.pages.notebooks import is_static, link
-from lib.pages.streaming import (
-    Stage,
-    button,
-    paint_at_changes,
-    paint_while_it_runs,
-    painted,
-    say,
-    stop_button,
-    streaming,
-)
+from lib.pages.stage import Stage, button, stop_button, streaming
+from lib.pages.streaming import paint_at_changes, paint_while_it_runs, painted, say
 from lib.pages.url_state import Address, Setting
 from lib.pages.widgets import MeasureInBrowser
 from lib.spec import BATCH_SIZES, RATE_STEPS, Network, Training

@@ -7,7 +7,7 @@ import pytest
 
 from lib.pages import controls
 from lib.pages.controls import Controls
-from lib.pages.streaming import button
+from lib.pages.stage import button
 from lib.pages.url_state import Address
 from lib.spec import Network
 

@@ -7,8 +7,8 @@ from functools import partial
 import marimo as mo
 import pytest
 
-from lib.pages import figures, server, streaming
-from lib.pages.streaming import Stage
+from lib.pages import figures, network_inside, server
+from lib.pages.stage import Stage
 from lib.pages.widgets import DrawDigit
 from lib.spec import Training
 from lib.storage.store import Store
@@ -62,8 +62,8 @@ def test_the_editor_loads_it_in_the_kernel_and_not_beside_it(monkeypatch, engine
     stage = Stage(engine, Store(tmp_path / "results.sqlite"))
     stage.streams = True
     monkeypatch.setattr(figures, "load", partial(done.append, "figures"))
-    monkeypatch.setattr(streaming.mo.Thread, "start", lambda _: done.append("thread"))
-    streaming.show_parameters(stage, Item(Training()), lambda *_: mo.Html(""), "nothing", canvas.when_seen)
+    monkeypatch.setattr(mo.Thread, "start", lambda _: done.append("thread"))
+    network_inside.show(stage, Item(Training()), lambda *_: mo.Html(""), "nothing", canvas.when_seen)
     assert done == [], "nobody has looked yet"
     canvas._come_into_sight()
     assert done == ["figures", "thread"]

@@ -3,7 +3,7 @@
 import pytest
 
 from lib.pages import input_pipeline as page
-from lib.pages.streaming import Stage
+from lib.pages.stage import Stage
 from lib.pages.url_state import Address
 from lib.profiling.request import Pipeline
 

@@ -8,7 +8,7 @@ from lib.backends.registry import Runtime
 from lib.experiments import live_calibration as experiment
 from lib.pages import live_calibration as page
 from lib.pages import streaming
-from lib.pages.streaming import Stage
+from lib.pages.stage import Stage
 from lib.pages.url_state import Address
 from lib.storage.store import Store
 from tests.experiments.test_live_calibration import invented

@@ -18,13 +18,15 @@ from lib.data.own.prepared import About, Prepared
 from lib.experiments import mnist_training as experiments
 from lib.experiments import runs
 from lib.experiments.own_data import experiment_on
+from lib.experiments.results import Results
 from lib.pages import mnist_training as page
-from lib.pages import predict_first, server, streaming
-from lib.pages.streaming import Stage
+from lib.pages import network_inside, predict_first, server, streaming
+from lib.pages.stage import Stage
 from lib.pages.url_state import Address
 from lib.storage.store import Store
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
+from lib.workers.messages import WorkerDied
 from tests.conftest import ROOT
 
 # The smallest settings that still run every experiment.
@@ -223,7 +225,7 @@ def test_a_failure_is_shown_in_the_cell(stage, monkeypatch):
     monkeypatch.setattr(streaming.mo.output, "replace", shown.append)
 
     def broken(*_arguments):
-        raise streaming.WorkerDied("The worker process ended while it trained. Press “Run again”.")
+        raise WorkerDied("The worker process ended while it trained. Press “Run again”.")
         yield
 
     monkeypatch.setattr(runs, "updates", broken)
@@ -265,16 +267,16 @@ def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
 
     training, canvas, shown = Training(Network((16,)), 0.1, 4096, 1), DrawDigit(), []
     monkeypatch.setattr(streaming.mo.output, "replace", shown.append)
-    monkeypatch.setattr(streaming, "_parameters", OrderedDict())
-    streaming.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
+    monkeypatch.setattr(network_inside, "_parameters", OrderedDict())
+    network_inside.show(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
     assert "of the 10,000 test images" in shown[-1].text, "trained again, on what there is"
     parameters = initial_parameters(training.network, 0)
-    streaming.remember(Item(training), parameters, Facts("another set", "its digest"))
-    streaming.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
+    network_inside.remember(Item(training), parameters, Facts("another set", "its digest"))
+    network_inside.show(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
     assert "trained on another set, is not looked into: expected the test images of the data" in shown[-1].text
     assert "<figure" not in shown[-1].text
-    streaming.remember(Item(training), parameters, load_test()[2])
-    streaming.show_parameters(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
+    network_inside.remember(Item(training), parameters, load_test()[2])
+    network_inside.show(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
     assert "of the 10,000 test images" in shown[-1].text
 
 
@@ -288,7 +290,7 @@ def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
 def test_missing_backends_give_reason_and_remedy(monkeypatch, gaps):
     experiment = experiments.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")
     monkeypatch.setattr(experiments, "missing_backends", lambda: gaps)
-    shown = page.missing_backends(experiment, streaming.Results(experiment.items, experiment.labels))
+    shown = page.missing_backends(experiment, Results(experiment.items, experiment.labels))
     assert shown.count("<li>") == len(gaps)
     assert all(f"<b>{runtime.label}</b>: {reason}; {remedy}." in shown for runtime, reason, remedy in gaps)
     assert "published" in shown
@@ -299,7 +301,7 @@ def test_what_is_not_used_on_somebodys_data_is_named_below_the_bars(monkeypatch)
     monkeypatch.setattr(experiments, "missing_backends", list)
     monkeypatch.setattr(page, "usable_runtimes", lambda: [Runtime("numpy"), Runtime("numba")])
     made = experiment_on(own, experiments.learning_rate((0.1,), epochs=2, batch_size=8, hidden="4"))
-    shown = page.missing_backends(made, streaming.Results(made.items, made.labels), own)
+    shown = page.missing_backends(made, Results(made.items, made.labels), own)
     assert shown.count("<li>") == 1
     assert "<b>Numba, zeros left out</b>: expected at least 75.0\u202f% of the inputs to be zero" in shown
     assert "got 25.0\u202f%; choose another backend" in shown

@@ -38,7 +38,7 @@ from lib.pages import (
 from lib.pages import mnist_training as page
 from lib.pages import random_search as search_page
 from lib.pages.compare_machines import Remembered
-from lib.pages.streaming import Stage
+from lib.pages.stage import Stage
 from lib.pages.url_state import Address, checked
 from lib.spec import MAX_TEXT
 from lib.sweeps import random_search

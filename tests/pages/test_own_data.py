@@ -10,7 +10,7 @@ from lib.backends.base import initial_parameters
 from lib.data.own import reading
 from lib.pages import mnist_training
 from lib.pages import own_data as page
-from lib.pages.streaming import Stage
+from lib.pages.stage import Stage
 from lib.pages.url_state import Address
 from lib.pages.widgets import DrawDigit
 from lib.spec import Training

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from lib.experiments.results import Results
 from lib.pages import streaming
 from lib.pages.pacing import Pacer
+from lib.pages.stage import Showing, _Place
 from lib.workers.notes import State
 
 
@@ -37,7 +38,7 @@ def test_the_end_of_a_run_waits_for_no_turn(monkeypatch):
 
     monkeypatch.setattr(streaming, "_pacer", SimpleNamespace(turn_in_s=turn_in_s, draw=lambda paint: paint()))
     monkeypatch.setattr(streaming.mo, "current_thread", lambda: SimpleNamespace(should_exit=False))
-    watched, showing = Results((), ()), streaming.Showing(streaming._Place(), 0)
+    watched, showing = Results((), ()), Showing(_Place(), 0)
 
     def paint():
         drawn.append(watched.state)

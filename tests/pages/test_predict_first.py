@@ -13,7 +13,7 @@ from lib.pages import mnist_training as page
 from lib.pages import predict_first, streaming
 from lib.pages.export_menu import ExportMenu
 from lib.pages.predict_first import First, Viewer, ask
-from lib.pages.streaming import Stage
+from lib.pages.stage import Stage
 from lib.pages.url_state import Address
 from lib.storage.store import Store
 from lib.views import predict_first as view

@@ -10,7 +10,7 @@ from lib.pages import mnist_training as page
 from lib.pages import when_does_a_gpu_win as gpu_page
 from lib.pages.notebooks import NOTEBOOKS, SERVED
 from lib.pages.presets import PRESETS, listed_presets
-from lib.pages.streaming import Stage
+from lib.pages.stage import Stage
 from lib.pages.url_state import Address
 from lib.storage.store import Store
 from lib.workers.notes import State

@@ -8,7 +8,7 @@ from lib.experiments.single_operations import OperationPoint
 from lib.pages import single_operations as page
 from lib.pages import streaming
 from lib.pages.single_operations import Asked
-from lib.pages.streaming import Stage
+from lib.pages.stage import Stage
 from lib.pages.url_state import Address
 from lib.storage.store import Store
 

@@ -7,7 +7,7 @@ import pytest
 
 from lib.experiments.trace_of_a_step import shipped
 from lib.pages import trace_of_a_step as page
-from lib.pages.streaming import Stage
+from lib.pages.stage import Stage
 from lib.pages.url_state import Address
 
 

@@ -8,7 +8,7 @@ from lib.experiments import live_calibration, what_would_help
 from lib.experiments.what_would_help import Applied
 from lib.pages import streaming
 from lib.pages import what_would_help as page
-from lib.pages.streaming import Stage
+from lib.pages.stage import Stage
 from lib.pages.url_state import Address
 from lib.prediction.remedies import Remedy
 from lib.storage.store import Store

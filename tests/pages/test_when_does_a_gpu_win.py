@@ -9,7 +9,7 @@ from lib.experiments.live_calibration import LiveCalibrations
 from lib.hardware.webgpu import Adapter
 from lib.pages import mnist_training, streaming
 from lib.pages import when_does_a_gpu_win as page
-from lib.pages.streaming import Stage
+from lib.pages.stage import Stage
 from lib.pages.url_state import Address
 from lib.storage.store import Store
 from tests.experiments.test_live_calibration import JAX, invented, run
