@@ -267,7 +267,7 @@ def look_inside(canvas, get_best, inside_stage):
     network_inside.show(
         inside_stage,
         get_best(),
-        partial(page.inside, canvas.widget),
+        partial(network_inside.drawn_for, canvas.widget),
         "Nothing is trained yet: this fills when the first experiment above is done.",
         canvas.widget.when_seen,
     )

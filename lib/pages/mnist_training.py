@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import marimo as mo
-import numpy as np
 
-from lib import formatting
-from lib.backends.base import Parameters
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
-from lib.data.mnist import DataError, Facts, load_test, recognised
+from lib.data.mnist import Facts, recognised
 from lib.data.own.prepared import Prepared
 from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
@@ -26,8 +23,7 @@ from lib.formatting import listed
 from lib.experiments.own_data import experiment_on, not_used, that_fit
 from lib.experiments.results import Results
 from lib.hardware.machine import details, this_machine
-from lib.once import Once, once
-from lib.pages import layout, network_inside, options, own_data, streaming
+from lib.pages import layout, network_inside, options, streaming
 from lib.pages.controls import (
     Control,
     Controls,
@@ -45,11 +41,9 @@ from lib.pages.presets import listed_presets
 from lib.pages.stage import Stage, button, stop_button
 from lib.pages.url_state import Address, Setting, values_of
 from lib.pages.where_computed import static_note
-from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, CopyLink, DrawDigit, PageAids, Present, encode, sample_digits
-from lib.spec import BATCH_SIZES, MNIST, RATE_STEPS, Network, Training
+from lib.pages.widgets import CopyLink, PageAids, Present
+from lib.spec import BATCH_SIZES, MNIST, RATE_STEPS, Network
 from lib.storage.store import Store
-from lib.workers.messages import Item
-from lib.views import network_inside as inside_module
 from lib.views import own_data as view
 from lib.views import recorded_gpus
 from lib.views.glossary import glossary
@@ -371,63 +365,3 @@ def tools(stages: Sequence[Stage], address: Address, set_reset: Callable) -> mo.
         justify="start",
         gap=0.5,
     )
-
-
-def inside(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -> mo.Html:
-    """Confusion matrix, the most confident mistakes and first-layer weights; the canvas below gets the network.
-
-    Args:
-        canvas: Gets the network, unless it is too large for the page.
-        item: The training.
-        parameters: Weights and biases, layer by layer.
-        data: What the network was trained on: it is tested on images of the same data set only.
-    """
-    training = item.training
-    if training.data != MNIST:
-        canvas.network, canvas.says = {}, f"The canvas is for networks trained on MNIST; this one knows {data.source}."
-        return own_data.inside(item, parameters, data)
-    try:
-        images, labels = test_images(data.digest)
-    except DataError as error:
-        return layout.failed(
-            f"This network, trained on {data.source}, is not looked into: {error}. “Run again” trains on what is there"
-            " now."
-        )
-    drawn = _looks.get((training, data.digest), lambda: _look(training, parameters, images, labels))
-    if not canvas.samples:
-        canvas.samples = sample_digits(images, labels)
-    canvas.network = encode(parameters) if training.network.n_parameters <= MAX_PARAMETERS else {}
-    canvas.says = "" if canvas.network else TOO_LARGE
-    return mo.Html(drawn)
-
-
-_looks = Once[tuple[Training, str], str](8)
-
-
-def _look(training: Training, parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> str:
-    seen = inside_module.look(parameters, images, labels)
-    lead = (
-        f"{training.network.label}, learning rate {formatting.format_rate(training.learning_rate)}, batch size"
-        f" {training.batch_size}, {training.epochs} epochs: {formatting.percent(seen.accuracy)} of the"
-        f" {len(images):,} test images, which no training saw."
-    )
-    figures = [
-        ("Which digits it confuses", inside_module.confusion_figure(seen)),
-        ("Most confident mistakes", inside_module.wrong_figure(seen, images, labels)),
-        ("What the first layer looks for", inside_module.weights_figure(parameters)),
-    ]
-    shown = "".join(layout.framed(caption, inside_module.as_svg(figure, caption)) for caption, figure in figures)
-    return f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>'
-
-
-@once
-def test_images(digest: str) -> tuple[np.ndarray, np.ndarray]:
-    """The test images `(n, 28, 28)` and labels `(n,)`, uint8, of this data set, loaded once for all viewers.
-
-    Raises:
-        DataError: The data set of this digest is not the one that is there now.
-    """
-    images, labels, found = load_test()
-    if found.digest != digest:
-        raise DataError(f"expected the test images of the data that this network was trained on, got {found.source}")
-    return images, labels

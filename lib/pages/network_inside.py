@@ -1,18 +1,27 @@
-"""Draws one trained network once somebody looks: its parameters come from the run that trained it, or a new one."""
+"""Look inside: draws one trained network once somebody looks.
 
+Its parameters come from the run that trained it, or from a new one.
+"""
+
+import html
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
 import marimo as mo
+import numpy as np
 
+from lib import formatting
 from lib.backends.base import Parameters
 from lib.backends.registry import Runtime
-from lib.data.mnist import Facts
-from lib.pages import figures, layout
+from lib.data.mnist import DataError, Facts, load_test
+from lib.once import Once, once
+from lib.pages import figures, layout, own_data
 from lib.pages.stage import Stage
 from lib.pages.streaming import end_script
-from lib.spec import Training
+from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, DrawDigit, encode, sample_digits
+from lib.spec import MNIST, Training
+from lib.views import network_inside as view
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import How, Item, Ready, Trained, TrainingFailed, WorkerDied
@@ -92,3 +101,63 @@ def _train_for_parameters(
             remember(Item(training), message.parameters, data)
             return message.parameters, data
     return None
+
+
+def drawn_for(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -> mo.Html:
+    """Confusion matrix, the most confident mistakes and first-layer weights; the canvas below gets the network.
+
+    Args:
+        canvas: Gets the network, unless it is too large for the page.
+        item: The training.
+        parameters: Weights and biases, layer by layer.
+        data: What the network was trained on: it is tested on images of the same data set only.
+    """
+    training = item.training
+    if training.data != MNIST:
+        canvas.network, canvas.says = {}, f"The canvas is for networks trained on MNIST; this one knows {data.source}."
+        return own_data.inside(item, parameters, data)
+    try:
+        images, labels = test_images(data.digest)
+    except DataError as error:
+        return layout.failed(
+            f"This network, trained on {data.source}, is not looked into: {error}. “Run again” trains on what is there"
+            " now."
+        )
+    drawn = _looks.get((training, data.digest), lambda: _look(training, parameters, images, labels))
+    if not canvas.samples:
+        canvas.samples = sample_digits(images, labels)
+    canvas.network = encode(parameters) if training.network.n_parameters <= MAX_PARAMETERS else {}
+    canvas.says = "" if canvas.network else TOO_LARGE
+    return mo.Html(drawn)
+
+
+_looks = Once[tuple[Training, str], str](8)
+
+
+def _look(training: Training, parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> str:
+    seen = view.look(parameters, images, labels)
+    lead = (
+        f"{training.network.label}, learning rate {formatting.format_rate(training.learning_rate)}, batch size"
+        f" {training.batch_size}, {training.epochs} epochs: {formatting.percent(seen.accuracy)} of the"
+        f" {len(images):,} test images, which no training saw."
+    )
+    parts = [
+        ("Which digits it confuses", view.confusion_figure(seen)),
+        ("Most confident mistakes", view.wrong_figure(seen, images, labels)),
+        ("What the first layer looks for", view.weights_figure(parameters)),
+    ]
+    shown = "".join(layout.framed(caption, view.as_svg(figure, caption)) for caption, figure in parts)
+    return f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>'
+
+
+@once
+def test_images(digest: str) -> tuple[np.ndarray, np.ndarray]:
+    """The test images `(n, 28, 28)` and labels `(n,)`, uint8, of this data set, loaded once for all viewers.
+
+    Raises:
+        DataError: The data set of this digest is not the one that is there now.
+    """
+    images, labels, found = load_test()
+    if found.digest != digest:
+        raise DataError(f"expected the test images of the data that this network was trained on, got {found.source}")
+    return images, labels

@@ -5,8 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import OrderedDict
-from functools import partial
 
 import marimo as mo
 import pytest
@@ -20,7 +18,7 @@ from lib.experiments import runs
 from lib.experiments.own_data import experiment_on
 from lib.experiments.results import Results
 from lib.pages import mnist_training as page
-from lib.pages import network_inside, predict_first, server, streaming
+from lib.pages import predict_first, server, streaming
 from lib.pages.stage import Stage
 from lib.pages.url_state import Address
 from lib.storage.store import Store
@@ -234,50 +232,6 @@ def test_a_failure_is_shown_in_the_cell(stage, monkeypatch):
     )
     assert "lab-failed" in shown[-1].text
     assert "Press “Run again”" in shown[-1].text
-
-
-def test_look_inside(stage):
-    from lib.backends.base import initial_parameters
-    from lib.data.mnist import load_test
-    from lib.pages.widgets import DrawDigit
-    from lib.spec import Network, Training
-    from lib.sweeps.sweep import Item
-
-    canvas, (*_, data) = DrawDigit(), load_test()
-    training = Training(Network((16,)), epochs=1)
-    shown = page.inside(canvas, Item(training), initial_parameters(training.network, 0), data).text
-    assert canvas.network["shapes"] == [[784, 16], [16, 10]]
-    assert len(canvas.samples) == 20
-    assert shown.count("<figure") == 3
-    assert "of the 10,000 test images" in shown
-    large = Training(Network((2000,)))
-    page.inside(canvas, Item(large), initial_parameters(large.network, 0), data)
-    assert canvas.network == {}
-    assert "too large for the page" in canvas.says
-
-
-def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
-    """The data that came with the training, not what can be loaded by now: once MNIST is gone, the digits are no
-    stand-in for it."""
-    from lib.backends.base import initial_parameters
-    from lib.data.mnist import Facts, load_test
-    from lib.pages.widgets import DrawDigit
-    from lib.spec import Network, Training
-    from lib.sweeps.sweep import Item
-
-    training, canvas, shown = Training(Network((16,)), 0.1, 4096, 1), DrawDigit(), []
-    monkeypatch.setattr(streaming.mo.output, "replace", shown.append)
-    monkeypatch.setattr(network_inside, "_parameters", OrderedDict())
-    network_inside.show(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
-    assert "of the 10,000 test images" in shown[-1].text, "trained again, on what there is"
-    parameters = initial_parameters(training.network, 0)
-    network_inside.remember(Item(training), parameters, Facts("another set", "its digest"))
-    network_inside.show(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
-    assert "trained on another set, is not looked into: expected the test images of the data" in shown[-1].text
-    assert "<figure" not in shown[-1].text
-    network_inside.remember(Item(training), parameters, load_test()[2])
-    network_inside.show(stage, Item(training), partial(page.inside, canvas), "nothing", canvas.when_seen)
-    assert "of the 10,000 test images" in shown[-1].text
 
 
 @pytest.mark.parametrize(
