@@ -23,7 +23,7 @@ from lib.formatting import listed
 from lib.experiments.own_data import experiment_on, not_used, that_fit
 from lib.experiments.results import Results
 from lib.hardware.machine import details, this_machine
-from lib.pages import layout, network_inside, options, streaming
+from lib.pages import layout, network_inside, options
 from lib.pages.controls import (
     Control,
     Controls,
@@ -38,7 +38,7 @@ from lib.pages.controls import (
 )
 from lib.pages.notebooks import is_static, navigation, notebook_of
 from lib.pages.presets import listed_presets
-from lib.pages.stage import Stage, button, stop_button
+from lib.pages.stage import Stage, button, stop_button, streaming
 from lib.pages.url_state import Address, Setting, values_of
 from lib.pages.where_computed import static_note
 from lib.pages.widgets import CopyLink, PageAids, Present
@@ -152,7 +152,7 @@ def opened(name: str, settings: Mapping[str, Setting]) -> Address:
     Raises:
         SystemExit: An option of the script cannot be used (status 2).
     """
-    if streaming.streaming():
+    if streaming():
         address = Address(mo.query_params(), mo.cli_args().to_dict())
     elif Path(sys.argv[0]).stem == name:
         address = Address(arguments=options.given(settings, sys.argv[1:], f"{name}.py"))

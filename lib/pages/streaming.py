@@ -38,6 +38,7 @@ from lib.workers.queue import Request
 FIRST_FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
 TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom: a race from the start, other tasks soon
 AT_ONCE_S = 0.12  # stored results, and a warm worker's first points, are shown without an empty frame before them
+STORE_S = 1.0  # more than the store takes to answer, unless a whole class asks
 QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
 
 
@@ -316,6 +317,8 @@ def show(
         stage.menu.now = partial(_takeaway, experiment, stage.engine, seat, target)
     showing = stage.next_showing()
     with seat.changed:
+        if experiment.data == MNIST and stage.engine.known_facts() is not None:  # so that only the store is to be asked
+            seat.changed.wait_for(lambda: seat.results.over or seat.results.to_train, STORE_S)
         seat.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
     drawn = view.draw(seat.results, FIRST_FRAME_S, opening)
     mo.Thread(target=_paint, args=(view, seat, drawn, showing, opening), daemon=True).start()

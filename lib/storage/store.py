@@ -13,7 +13,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -142,13 +142,25 @@ class Store:
 
         None where no curve is stored, or one of fewer epochs that did not diverge.
         """
-        curve = self.begun(key)
-        return curve.cut(key.training.epochs) if curve is not None and curve.lasts(key.training.epochs) else None
+        return self.get_all([key]).get(key)
+
+    def get_all(self, keys: Collection[Key]) -> dict[Key, Curve]:
+        """What `get` gives for each of these keys, without those that have none, read at once."""
+        stored = self._curves({key: key.digest() for key in keys})
+        return {
+            key: curve.cut(key.training.epochs) for key, curve in stored.items() if curve.lasts(key.training.epochs)
+        }
 
     def begun(self, key: Key) -> Curve | None:
         """The curve stored under the key, however many epochs it has; None where there is none."""
-        found = self._read(lambda database: _rows_of(database, "curves", "key = ?", key.digest()))
-        return next(_sound(found or [], curve_of), None)
+        return self._curves({key: key.digest()}).get(key)
+
+    def _curves(self, digests: Mapping[Key, str]) -> dict[Key, Curve]:
+        """The curves that are stored under these keys, by them; keys that differ in epochs share one."""
+        marks = ", ".join("?" * len(digests))
+        rows = self._read(lambda database: _rows_of(database, "curves", f"key IN ({marks})", *digests.values()))
+        found = dict(_sound(rows or [], lambda row: (row["key"], curve_of(row))))
+        return {key: found[digest] for key, digest in digests.items() if digest in found}
 
     def put(self, key: Key, curve: Curve, parameters: Parameters | None = None) -> Curve:
         """Store a curve, replacing an older one, and return it with the time and machine filled in.

@@ -123,14 +123,17 @@ class Cached:
             self._keys[known] = Key(item.training, item.runtime, self.digest, versions(item.runtime))
         return self._keys[known]
 
-    def curve(self, item: Item) -> Curve | None:
-        """The whole curve, where it is stored and may be served."""
-        return None if self.store is None or self.fresh else self.store.get(self.key(item))
+    def curves(self, items: Sequence[Item]) -> dict[Item, Curve]:
+        """The whole curves of those items for which one is stored and may be served."""
+        if self.store is None or self.fresh:
+            return {}
+        found = self.store.get_all([self.key(item) for item in items])
+        return {item: found[self.key(item)] for item in items if self.key(item) in found}
 
     def all_curves(self, items: Sequence[Item]) -> list[Curve]:
         """The curves of all of these items, in their order; empty unless each has one."""
-        found = [self.curve(item) for item in items]
-        return [curve for curve in found if curve is not None] if all(found) else []
+        found = self.curves(items)
+        return [found[item] for item in items] if all(item in found for item in items) else []
 
     def go_on(self, item: Item) -> Curve | None:
         """The curve that an item continues from, where fewer epochs are stored with their parameters.

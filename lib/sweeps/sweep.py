@@ -139,13 +139,9 @@ def updates(
 
 def _missing(plan: Plan, items: Sequence[Item]) -> Generator[Update, None, list[Item]]:
     """Yield what is cached as `Finished`; the generator's value is the items that are not."""
-    missing = []
-    for item in items:
-        if (curve := plan.cached.curve(item)) is not None:
-            yield Finished(item, curve, cached=True)
-        else:
-            missing.append(item)
-    return missing
+    found = plan.cached.curves(items)
+    yield from (Finished(item, curve, cached=True) for item, curve in found.items())
+    return [item for item in items if item not in found]
 
 
 def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, Flight[Update]]) -> Iterator[Update]:

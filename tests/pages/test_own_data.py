@@ -8,7 +8,7 @@ import pytest
 
 from lib.backends.base import initial_parameters
 from lib.data.own import reading
-from lib.pages import mnist_training
+from lib.pages import mnist_training, network_inside
 from lib.pages import own_data as page
 from lib.pages.stage import Stage
 from lib.pages.url_state import Address
@@ -91,7 +91,7 @@ def test_a_network_on_such_data_is_looked_into(name, figures):
     own = reading.read([], name)
     training = Training(own.network((6,)), batch_size=8, data=own.data_set)
     canvas = DrawDigit()
-    seen = mnist_training.inside(canvas, Item(training), initial_parameters(training.network, 0), own.facts).text
+    seen = network_inside.drawn_for(canvas, Item(training), initial_parameters(training.network, 0), own.facts).text
     assert seen.count("<figure") == figures
     assert f"test rows of scikit-learn’s {name}" in seen
     assert canvas.network == {}

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,27 @@ def test_a_curve_comes_back_as_it_was(tmp_path):
     assert again.measured_at
     assert again.machine
     assert store.trouble == ""
+
+
+def test_several_curves_are_read_at_once_and_keys_that_differ_in_epochs_share_one(tmp_path, monkeypatch):
+    store = Store(tmp_path / "results.sqlite")
+    learns = replace(curve(), epochs=tuple(replace(epoch, diverged_step=None) for epoch in curve().epochs))
+    n_epochs = len(learns.epochs)
+    stored = [key(epochs=n_epochs, seed=seed) for seed in (1, 2)]
+    for one in stored:
+        store.put(one, learns)
+    keys = [*stored, key(epochs=n_epochs, seed=3), key(epochs=n_epochs - 1, seed=1), key(epochs=n_epochs + 1, seed=2)]
+    opened, prepared = [], store._prepared
+    monkeypatch.setattr(store, "_prepared", lambda path: opened.append(path) or prepared(path))
+    found = store.get_all(keys)
+    assert len(opened) == 1
+    assert {one: len(there.epochs) for one, there in found.items()} == {
+        stored[0]: n_epochs,
+        stored[1]: n_epochs,
+        keys[3]: n_epochs - 1,
+    }
+    assert [one in found for one in keys] == [store.get(one) is not None for one in keys]
+    assert store.get_all([]) == {}
 
 
 @pytest.mark.parametrize("change", ["training", "runtime", "data", "versions", "sources"])
