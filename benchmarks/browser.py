@@ -142,11 +142,10 @@ def server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
 
 
 @contextmanager
-def class_server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
-    """`make class HEADLESS=1`, and its address once it answers. It ends with all its children."""
+def class_server(cache: Path, *options: str) -> Iterator[tuple[psutil.Process, str]]:
+    """`make class HEADLESS=1` with these options, and its address once it answers. It ends with all its children."""
     port = free_port()
-    command = [sys.executable, "-m", "lib.cli.launch", "run", "--port", str(port), "--headless", "1"]
-    command += ["--viewers", "10000"]  # the benchmark says how many there are
+    command = [sys.executable, "-m", "lib.cli.launch", "run", "--port", str(port), "--headless", "1", *options]
     with _serving(command, cache) as process:
         limit = time.monotonic() + START_LIMIT_S
         while True:

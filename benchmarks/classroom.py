@@ -4,6 +4,7 @@ precomputed     moved to a position whose trainings are stored → its complete 
 live            moved to another position → its complete result; who moves on before that must have been told how far
 it is, or how many are before (`told`)
 browser         the same in one real browser among them, stored positions only: from the key press to the lines
+turned away     who found no place, was told so, and asks for one every few seconds until the end
 server          its most memory, what it grows by in the second half, and what still computes after all have gone
 
 `lost` are moves that were answered by neither, or by lines that the viewer has never asked for: what one viewer sees
@@ -16,6 +17,7 @@ import random
 import re
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,11 +26,12 @@ from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import cast
+from urllib.parse import urljoin
 
 import psutil
 
 from benchmarks.browser import browser, class_server, fresh_cache, looking, page_of, visitor
-from benchmarks.client import FINISHED, Frame, Lost, Viewer
+from benchmarks.client import FINISHED, Frame, Full, Lost, Viewer
 from benchmarks.interaction import EPOCHS, press
 from benchmarks.report import LeftOut, Row, Target, note, row, show
 from benchmarks.viewers import AFTER_S, BUSY_SHARE, CELL, Usage, p95
@@ -36,6 +39,7 @@ from lib.experiments.mnist_training import rates_between
 from lib.experiments.precomputation import Group, train
 from lib.formatting import format_rate
 from lib.pages.notebooks import FIRST
+from lib.pages.places import ASK, ASKED_EVERY_S
 from lib.spec import RATE_STEPS, Network, Training
 from lib.storage.store import Store
 from lib.sweeps.events import Finished
@@ -93,6 +97,7 @@ def main() -> None:
             runs_left = _runs_left(process)
     rows = [
         *(_row(name, viewers, lesson.came[name]) for name in ("precomputed", "live", "browser")),
+        row("turned away", [], viewers=viewers, told=lesson.turned_away),
         row("server", [], viewers=viewers, peak_mb=usage.peak_mb, growth_mb=usage.mb - half_mb, runs_left=runs_left),
     ]
     show("classroom", rows, COLUMNS, _targets(rows), left_out)
@@ -145,6 +150,7 @@ class Lesson:
     came: dict[str, Came] = field(default_factory=lambda: {name: Came() for name in ("precomputed", "live", "browser")})
     begun: threading.Event = field(default_factory=threading.Event)
     ends_at: float = 0.0
+    turned_away: int = 0
     _here: int = 0
     _guard: threading.Lock = field(default_factory=threading.Lock)
     _tabs: list[Viewer] = field(default_factory=list)
@@ -152,7 +158,10 @@ class Lesson:
     def attend(self, number: int) -> None:
         """One viewer: opens the page, and moves a slider every `EVERY_S` once all are there."""
         time.sleep(ARRIVE_S * number / VIEWERS)
-        tab = self._opened()
+        try:
+            tab = self._opened()
+        except Full:
+            return self._wait_outside()
         self._arrive()
         if tab is not None:
             time.sleep(EVERY_S * number / self.viewers)
@@ -170,12 +179,23 @@ class Lesson:
             return None
         return tab
 
+    def _wait_outside(self) -> None:
+        """Ask for a place until the end, as the page does that says “full”."""
+        with self._guard:
+            self.turned_away += 1
+        self._arrive()
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        while time.monotonic() < self.ends_at:
+            with direct.open(urljoin(self.address, ASK), timeout=OPENED_LIMIT_S) as answer:
+                answer.read()
+            time.sleep(ASKED_EVERY_S)
+
     def _arrive(self) -> None:
         """Wait for the others; the lesson begins with the last."""
         with self._guard:
             self._here += 1
             if self._here == self.viewers:
-                note(f"{self.viewers} viewers are there")
+                note(f"{self.viewers - self.turned_away} viewers are there, {self.turned_away} were turned away")
                 self.ends_at = time.monotonic() + self.seconds
                 self.begun.set()
         self.begun.wait()
@@ -296,7 +316,7 @@ def _row(name: str, viewers: int, came: Came) -> Row:
 
 
 def _targets(rows: Sequence[Row]) -> list[Target]:
-    stored, live, seen, server = [cast(dict[str, float], one) for one in rows]
+    stored, live, seen, _, server = [cast(dict[str, float], one) for one in rows]
     everything = [one["lost"] for one in (stored, live, seen)]
     return [
         Target("moved to what is stored", stored["median_s"], 0.3, "s"),

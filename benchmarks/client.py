@@ -14,8 +14,10 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from http import HTTPStatus
+from http.cookiejar import CookieJar
 from typing import Literal, TypeVar
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 from websockets.exceptions import WebSocketException
@@ -27,13 +29,16 @@ FINISHED = ("done", "saved-result")
 _STATE = re.compile(r'class="lab-state lab-([\w-]+)"')
 _TOKEN = re.compile(r'"serverToken": "([^"]*)"')
 _ERROR = "application/vnd.marimo+error"
-_here = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy would not reach the loopback
 
 T = TypeVar("T")
 
 
 class Lost(RuntimeError):
     """The viewer did not get what was waited for; the text says why."""
+
+
+class Full(Exception):
+    """The server had no place for the viewer, and said so."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +70,18 @@ class Control:
 class Viewer:
     """One open tab, on a notebook's address without settings (those are the `query`); leaving it closes the tab.
 
-    The `cookie` is what a browser would send: “name=value”.
+    The `cookie`, “name=value”, is sent in place of those that the server sets. Raises `Full` where it has no place.
     """
 
     def __init__(self, address: str, query: str = "", cookie: str = "") -> None:
         where = urlsplit(address)
         self._origin, self._page = f"{where.scheme}://{where.netloc}", f"{address.rstrip('/')}/"
         self._headers = {"Cookie": cookie} if cookie else {}
+        cookies = CookieJar()
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}),  # one would not reach the loopback
+            urllib.request.HTTPCookieProcessor(cookies),
+        )
         self._session = f"s_{uuid.uuid4().hex[:6]}"
         self._changed = threading.Condition()
         self._names: dict[str, str] = {}  # of the cells, by id
@@ -81,7 +91,7 @@ class Viewer:
         opening = connect(
             f"ws{self._page.removeprefix('http')}ws?session_id={self._session}{'&' + query if query else ''}",
             origin=Origin(self._origin),
-            additional_headers=self._headers,
+            additional_headers={"Cookie": cookie or "; ".join(f"{one.name}={one.value}" for one in cookies)},
             proxy=None,
             max_size=None,
             open_timeout=REQUEST_LIMIT_S,
@@ -161,9 +171,11 @@ class Viewer:
 
     def _answer(self, request: urllib.request.Request) -> str:
         try:
-            with _here.open(request, timeout=REQUEST_LIMIT_S) as response:
+            with self._opener.open(request, timeout=REQUEST_LIMIT_S) as response:
                 return response.read().decode()
         except URLError as error:
+            if isinstance(error, HTTPError) and error.code == HTTPStatus.SERVICE_UNAVAILABLE:
+                raise Full(error.read().decode()) from error
             raise Lost(f"the server did not answer: {error}") from error
 
     def _listen(self) -> None:

@@ -69,7 +69,7 @@ def main() -> None:
     rows: list[Row] = []
     try:
         for viewers in numbers:
-            with fresh_cache() as cache, class_server(cache) as (process, address):
+            with fresh_cache() as cache, class_server(cache, "--viewers", "10000") as (process, address):
                 _one_class(viewers, process, address, rows)
     finally:
         if rows:  # what was measured before something went wrong is kept
