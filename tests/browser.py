@@ -210,7 +210,7 @@ def assert_accessible(page) -> None:
     scrolling sideways."""
     from axe_playwright_python.sync_playwright import Axe
 
-    page.locator("main, [role=main]").wait_for()  # the page's own script has come: on a busy machine later than its results
+    page.locator("main, [role=main]").wait_for()  # by the page's own script, which may come later than its results
     page.mouse.move(0, 0)  # at rest: what lies under a mouse that was left somewhere depends on the width
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)

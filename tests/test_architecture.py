@@ -111,6 +111,7 @@ TOGETHER = {
         "browser_what_would_help",
         "class_attacks",
         "behind_a_proxy",
+        "page_css",
         "viewers",
     },
 }

@@ -26,7 +26,10 @@ function aid(control) {
 
 function install() {
   const followed = new WeakSet();
+  let due = 0;
+  const soon = () => (due ||= requestAnimationFrame(look)); // it asks for sizes: once a frame, not at each change
   function look() {
+    due = 0;
     set(document.getElementById("App"), "role", "main");
     set(document.querySelector("button[aria-haspopup=menu]:not([data-testid])"), "aria-label", "Menu of the notebook");
     for (const box of document.querySelectorAll(".lab-scroll")) set(box, "tabindex", box.scrollWidth > box.clientWidth ? "0" : "-1");
@@ -39,8 +42,8 @@ function install() {
       aid(control);
     }
   }
-  new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
-  window.addEventListener("resize", look);
+  new MutationObserver(soon).observe(document.body, { childList: true, subtree: true });
+  window.addEventListener("resize", soon);
   look();
 }
 

@@ -52,6 +52,9 @@ function presenter() {
       else cell.dataset.offScreen = off;
       changed = true;
     }
+    // A class, as a rule for all below `#App:has(.lab-beside)` has the browser compute every style again at each change.
+    const beside = found[number].some((cell) => cell.querySelector(".lab-beside"));
+    document.documentElement.classList.toggle("presenting-beside", beside);
     bar.querySelector("[role=status]").textContent = `${titleOf(found[number])} (${number} of ${found.length - 1})`;
     bar.querySelector("[data-go='-1']").disabled = number === 0;
     bar.querySelector("[data-go='1']").disabled = number === found.length - 1;
@@ -104,7 +107,7 @@ function presenter() {
     cancelAnimationFrame(due);
     due = 0;
     bar.remove();
-    document.documentElement.classList.remove("presenting");
+    document.documentElement.classList.remove("presenting", "presenting-beside");
     for (const cell of document.querySelectorAll("[data-off-screen]")) delete cell.dataset.offScreen;
     address(null);
     enlarge();
