@@ -49,7 +49,7 @@ def test_the_walk_is_the_one_that_is_written_down(engine, tmp_path):
         experiment = page.rate_experiment(panel.value)
         seat = stage.run(experiment, 0)
         assert seat.wait_for_end(120)
-        assert layout.result(experiment, seat.results, 0.9)
+        assert layout.result(experiment, seat.results, 0.9, layout.state_of(seat.results))
 
     found = entered(from_slider_to_chart)
     assert set(STATIONS) - ELSEWHERE <= set(found)

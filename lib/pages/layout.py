@@ -35,6 +35,7 @@ def result(
     experiment: Experiment,
     results: Results,
     target: float,
+    state: str,
     after: str = "",
     said: str = "",
     blank: bool = False,
@@ -49,14 +50,13 @@ def result(
         experiment: What is trained.
         results: So far.
         target: Validation accuracy, 0 to 1.
+        state: HTML of `state_of` these results, asked for before this: the charts beside a “Done” are then complete.
         after: HTML that stands above the table.
         said: The sentence of the run before, whose space is reserved while this one has none.
         blank: Leave the charts out, but not their places.
         guess: Of the viewer, drawn in; None where nothing was guessed.
         pinned: Another experiment like this and its results, whose charts stand beside these; None for none.
     """
-    # First, because the run goes on meanwhile: the charts beside a “Done” are then complete.
-    state = state_line(_state(results), results.share_done, 1.0, progress_text(results))
     return (
         quiet(_trained_on(experiment, results))
         + _figures(experiment, results, target, not blank, guess, pinned)
@@ -252,6 +252,11 @@ def state_line(state: State, done: float, total: float, words: str, problem: str
 def saved_or(state: State, saved: bool) -> State:
     """`SAVED` in place of `DONE`, where everything was stored before; any other state as it is."""
     return State.SAVED if saved and state is State.DONE else state
+
+
+def state_of(results: Results) -> str:
+    """HTML: the state line of a run."""
+    return state_line(_state(results), results.share_done, 1.0, progress_text(results))
 
 
 def _state(results: Results) -> State:

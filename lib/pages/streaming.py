@@ -3,7 +3,6 @@
 Where nobody watches (a script, an export, a test) the run happens in the foreground.
 """
 
-import html
 import sys
 import threading
 import time
@@ -159,7 +158,7 @@ class _Frame:
     sentence: str = ""
     said: str = ""  # the sentence before, whose space it keeps where it has none
     version: tuple[int, int] = (-1, 0)  # of the results, and of those that are pinned beside them
-    words: str = ""  # in it, which say how long ago it was saved: a minute later they are others
+    state: str = ""  # its state line, which says how long ago it was saved: a minute later it is another
     drawn_at: float = 0.0
 
 
@@ -210,20 +209,18 @@ class _View:
             as_here = drawn.sentence or drawn.said == self.said[0]
             if not as_here or (drawn.version != version and not recent):
                 drawn.version, drawn.said = version, self.said[0]
-                drawn.words = html.escape(layout.progress_text(results))
+                drawn.state = layout.state_of(results)
                 # Ten empty charts would keep the browser from the first full one.
                 blank = opening and not results.worth_showing
                 after = self.after(self.experiment, results) if self.after is not None else ""
                 drawn.html = layout.result(
-                    self.experiment, results, self.target, after, drawn.said, blank, self.guess, beside
+                    self.experiment, results, self.target, drawn.state, after, drawn.said, blank, self.guess, beside
                 )
                 drawn.sentence = layout.told(self.experiment, results, self.target, self.guess)
                 drawn.drawn_at = time.monotonic()
             frame, version, sentence = drawn.html, drawn.version, drawn.sentence
-            if results.over and drawn.words not in frame:
-                drawn.version = (-1, 0)  # a minute began while it was drawn
-            elif results.over and drawn.words:
-                frame = frame.replace(drawn.words, html.escape(layout.progress_text(results)))
+            if results.version == version[0] and results.over:
+                frame = frame.replace(drawn.state, layout.state_of(results))
         mo.output.replace(layout.page(self.controls, self.lead + frame, self.menu))
         self.said[0] = sentence or self.said[0]
         return version[0]

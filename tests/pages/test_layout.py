@@ -8,7 +8,6 @@ import pytest
 from lib.backends.devices import CardFacts
 from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
-from lib.experiments import mnist_training
 from lib.experiments.results import Results
 from lib.pages import layout
 from lib.pages.notebooks import SERVED, STATIC
@@ -37,15 +36,6 @@ def test_only_what_is_done_was_saved():
     assert layout.saved_or(State.DONE, True) is State.SAVED
     assert layout.saved_or(State.DONE, False) is State.DONE
     assert layout.saved_or(State.FAILED, True) is State.FAILED
-
-
-def test_a_run_that_ends_while_its_charts_are_drawn_is_not_yet_done(monkeypatch):
-    """The charts lacked a line that the table had, below the word “Done”, until the next frame."""
-    experiment = mnist_training.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
-    results = Results(experiment.items, experiment.labels)
-    monkeypatch.setattr(layout, "charts", lambda *_: results.end(State.STOPPED) or [])
-    assert "<b>Waiting</b>" in layout.result(experiment, results, 0.9)
-    assert "<b>Stopped</b>" in layout.result(experiment, results, 0.9)
 
 
 def test_a_chart_has_its_place_before_it_is_drawn():

@@ -1,7 +1,6 @@
 """What is drawn of a run: one frame for all who see the same, kept for as long as the run is."""
 
 import gc
-import html
 import weakref
 
 import marimo as mo
@@ -38,9 +37,7 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
         results.add(Finished(item, curve, cached=True))
     results.end(State.DONE)
     drawn, shown, ago = [], [], ["“a moment” & ago"]
-    monkeypatch.setattr(
-        layout, "result", lambda *seen: drawn.append(seen) or f"frame {len(drawn)}, {html.escape(ago[0])}"
-    )
+    monkeypatch.setattr(layout, "result", lambda *seen: drawn.append(seen) or f"frame {len(drawn)}, {seen[3]}")
     monkeypatch.setattr(layout, "progress_text", lambda _: ago[0])
     monkeypatch.setattr(mo.output, "replace", lambda page: shown.append(page.text))
 
@@ -55,7 +52,8 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
     ago[0] = "2 minutes ago"
     show()
     assert len(drawn) == 1
-    assert "frame 1, 2 minutes ago" in shown[-1], "time has passed"
+    assert "frame 1, " in shown[-1]
+    assert "2 minutes ago" in shown[-1], "time has passed"
     for target in range(3 * MAX_FRAMES):
         show(target)
     assert len(_frames[results]) == MAX_FRAMES
@@ -65,8 +63,28 @@ def test_a_run_under_way_is_drawn_once_for_all_viewers_though_its_words_change(m
     experiment = mnist_training.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
     results, drawn, words = Results(experiment.items, experiment.labels), [], iter(range(100))
     monkeypatch.setattr(layout, "progress_text", lambda _: f"{next(words)} s left")
-    monkeypatch.setattr(layout, "result", lambda *seen: drawn.append(seen) or f"frame, {next(words)} s left")
+    monkeypatch.setattr(layout, "result", lambda *seen: drawn.append(seen) or f"frame, {seen[3]}")
     monkeypatch.setattr(mo.output, "replace", lambda page: None)
     for _ in range(3):
         _View(experiment, None, "", 0.9, None, None, [""]).draw(results)  # type: ignore[arg-type]
     assert len(drawn) == 1
+
+
+def test_a_run_that_ends_while_it_is_drawn_is_not_yet_done_and_keeps_its_charts(monkeypatch):
+    """“Done” stood below charts that lacked a line; its words took the place of each “0%”, also of a number format."""
+    experiment = mnist_training.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
+    results, shown = Results(experiment.items, experiment.labels), []
+    monkeypatch.setattr(layout, "progress_text", lambda _: "2 trainings" if results.over else ".0%")
+    monkeypatch.setattr(layout, "charts", lambda *_: results.end(State.DONE) or [])
+    monkeypatch.setattr(layout, "_details", lambda *_: 'format=".0%"')
+    monkeypatch.setattr(mo.output, "replace", lambda page: shown.append(page.text))
+    view = _View(experiment, None, "", 0.9, None, None, [""])  # type: ignore[arg-type]
+    assert view.draw(results) != results.version, "what was drawn is of before its end"
+    view.draw(results)
+    view.draw(results)
+    assert [[f"<b>{state}</b>" in page for state in ("Waiting", "Done")] for page in shown] == [
+        [True, False],
+        [False, True],
+        [False, True],
+    ]
+    assert all('format=".0%"' in page for page in shown)
