@@ -108,8 +108,8 @@ def size_question(address, get_reset, size_stage):
     ## 2 · How many images a step?
 
     A step on $B$ images pays its overhead once for all of them, so larger batches make faster epochs. But an epoch of
-    48,000 images then has only $48{,}000 / B$ steps to learn in. What counts is the time to an accuracy, not the time
-    of an epoch.
+    $N$ images, 48,000 of MNIST, then has only $N / B$ steps to learn in. What counts is the time to an accuracy, not
+    the time of an epoch.
     """)
     return (size_panel,)
 
@@ -152,7 +152,7 @@ def depth_question(address, depth_stage, get_reset):
     mo.md(r"""
     ## 3 · How many layers?
 
-    More and wider layers have more parameters to fit the digits with, and more arithmetic in each step. Which of them
+    More and wider layers have more parameters to fit the data with, and more arithmetic in each step. Which of them
     are worth their seconds?
     """)
     return (depth_panel,)
@@ -256,8 +256,8 @@ def inside_prose():
     mo.md(r"""
     ## 6 · Look inside
 
-    The best network of the experiment that finished last. Draw a digit: this page computes the ten probabilities
-    again at every stroke.
+    The best network of the experiment that finished last. If it knows MNIST, draw a digit: this page computes the ten
+    probabilities again at every stroke.
     """)
     return
 

@@ -14,7 +14,7 @@ from lib.data.mnist import Facts
 from lib.experiments.results import Line, Results
 from lib.formatting import format_rate
 from lib.hardware.machine import this_machine
-from lib.spec import Training
+from lib.spec import MNIST, Training
 from lib.storage.records import Curve
 from lib.sweeps.random_search import losses_frame, search_frame
 from lib.workers.messages import Item
@@ -43,6 +43,11 @@ class Takeaway:
     rows: Mapping[str, Callable[[], pd.DataFrame]]
     data: Facts | None
     sentence: str
+
+    @property
+    def own_data(self) -> bool:
+        """Whether it was trained on data that somebody brought: a file that trains again could not find them."""
+        return any(line.item.training.data != MNIST for line in self.lines)
 
     def best_first(self) -> list[int]:
         """Places of the finished lines: those that did not diverge first, the most accurate of all before."""

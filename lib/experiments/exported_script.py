@@ -33,6 +33,7 @@ from lib.data.mnist import ARRAYS, KERAS_URL, Facts
 from lib.experiments.results import Line
 from lib.formatting import format_rate
 from lib.hardware.machine import this_machine
+from lib.spec import MNIST
 
 TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
 WIDTH = 88  # columns: ruff's default, so that the file is formatted wherever it is checked
@@ -110,8 +111,8 @@ def _check(line: Line, data: Facts, needs: list[str]) -> None:
         raise ValueError(
             f"expected a training in {PRECISIONS[0]}, got {line.item.runtime.precision}; choose another line"
         )
-    if data.source not in ("MNIST", "scikit-learn digits"):
-        raise ValueError(f"expected a training on MNIST or on scikit-learn's digits, got {data.source}; set MNIST_NPZ")
+    if data.source not in ("MNIST", "scikit-learn digits") or line.item.training.data != MNIST:
+        raise ValueError(f"expected a training on MNIST or on its stand-in offline, got {data.source}; train on MNIST")
 
 
 def _version(distribution: str) -> tuple[str, str]:

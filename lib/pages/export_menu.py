@@ -54,9 +54,11 @@ class ExportMenu:
             self.widget.send({"is": "sorry", "sentence": sentence(error)})
 
     def _open(self, shown: Takeaway, _asked: Mapping) -> None:
-        best = shown.best_first()[:MAX_OFFERED]
+        best = [] if shown.own_data else shown.best_first()[:MAX_OFFERED]
         missing = [library.label for library in LIBRARIES.values() if library.missing]
         notes = [f"{listed(missing)} is not installed here, so no file could name its version."] if missing else []
+        if shown.own_data:
+            notes = ["A Python file that trains again is written for MNIST only: it fetches what it trains on."]
         self.widget.send(
             {
                 "is": "choices",
@@ -88,7 +90,7 @@ class ExportMenu:
     def _picture(self, shown: Takeaway, asked: Mapping) -> None:
         source = (
             f"“Why is my GPU slower?”, {date.today().isoformat()}. {this_machine().line}."
-            f" Images: {shown.data.source if shown.data else 'unknown'}."
+            f" Data: {shown.data.source if shown.data else 'unknown'}."
         )
         self.widget.send(
             {

@@ -104,8 +104,8 @@ def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html, own: Prepared
     said = repr({name: value for name, value in values.items() if name not in ("stop", "again")} | {"data": own})
     running = stage.begin_if_new(said, values["again"], Request(stage.viewer, Urgency.NOW), make)
     menu = ""
-    if stage.menu is not None and stage.streams and own is None:  # what it offers trains on MNIST
-        stage.menu.now, menu = partial(_takeaway, running, trainings, stage.engine), stage.menu.text
+    if stage.menu is not None and stage.streams:
+        stage.menu.now, menu = partial(_takeaway, running, trainings, stage.engine, own), stage.menu.text
     on_what = layout.quiet(f"On {own.about.name}: {own.about.n_train:,} training rows." if own is not None else "")
     values["sizes"] = sorted({training.batch_size for training in trainings})
     parts = (controls.text, menu, on_what)
@@ -165,8 +165,8 @@ def _done(running: BackgroundTask, trainings: list[Training]) -> dict[Training, 
     return {training: finished[training] for training in trainings if training in finished}
 
 
-def _takeaway(running: BackgroundTask, trainings: list[Training], engine: Engine) -> Takeaway:
-    return takeaway_of_search(_done(running, trainings), engine.known_facts())
+def _takeaway(running: BackgroundTask, trainings: list[Training], engine: Engine, own: Prepared | None) -> Takeaway:
+    return takeaway_of_search(_done(running, trainings), engine.known_facts() if own is None else own.facts)
 
 
 def _how(picked: Picked, values: dict, count: int) -> str:

@@ -289,9 +289,7 @@ def show(
         experiment, kept = make(), pinned()
     except ValueError as error:
         return refuse(stage, controls.text, error)
-    # What nobody can ask is not offered; and what it would write trains on MNIST.
-    offered = stage.menu is not None and stage.streams and experiment.data == MNIST
-    menu = stage.menu.text if stage.menu is not None and offered else ""
+    menu = stage.menu.text if stage.menu is not None and stage.streams else ""  # what nobody can ask is not offered
     if stage.streams and stage.curves is not None and experiment.ordered_by != "backend":  # that one has no curves
         menu += stage.curves.text
     guess = first.guess(experiment) if first is not None else None

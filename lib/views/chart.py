@@ -24,6 +24,7 @@ _ORDERED = ("#3a72d8", "#7b62d3", "#b04fb4", "#d04a78", "#d1623a", "#b9801c")
 ERRORS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # axis of accuracy: logarithmic in what is missing to 100 %
 ERROR_DOMAIN = (0.92, 0.01)
 LOSS_DOMAIN = (0.02, 8.0)
+MAX_TICKS = 8  # of a logarithmic axis, beside each of which there is room
 # Of a palette's colour in a text: every one then has a contrast of 4.5 on the page's white and on its dark ground.
 INK_SHARE = 0.7
 # Each row brings its colour, so that other lines need no other frame.
@@ -203,9 +204,19 @@ def y_of(kind: str, domain: tuple[float, float], field: str = "y") -> alt.Y:
     if kind == "accuracy":
         axis = alt.Axis(values=list(ERRORS), labelExpr="format(1 - datum.value, '.0%')")
     else:
-        ticks = [value for value in (0.03, 0.1, 0.3, 1, 3, 10, 30, 100) if min(domain) <= value <= max(domain)]
-        axis = alt.Axis(values=ticks, format="~g")
+        axis = alt.Axis(values=_ticks(min(domain), max(domain)), format="~g")
     return alt.Y(f"{field}:Q", scale=log_scale(domain, clamp=True), axis=axis, title=None)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Powers of ten on a logarithmic axis, and threes between them where there is room.
+
+    >>> _ticks(0.02, 8), _ticks(1e-4, 100)
+    ([0.03, 0.1, 0.3, 1.0, 3.0], [0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0])
+    """
+    found = [float(f"{digit}e{power}") for power in range(-9, 5) for digit in (1, 3)]
+    found = [value for value in found if low <= value <= high]
+    return found if len(found) <= MAX_TICKS else [value for value in found if f"{value:e}"[0] == "1"]
 
 
 def labels(x: alt.X, y: alt.Y, at: alt.Y, color: Any) -> list[alt.Chart]:

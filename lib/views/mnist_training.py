@@ -12,6 +12,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from lib import formatting
 from lib.experiments import published
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.results import Results
@@ -196,7 +197,7 @@ def backend_dots(experiment: Experiment, results: Results) -> Chart:
             marks.append({"label": label, "y": quoted_s, "text": f"published {quoted_s:g} s"})
         if len(line.epoch_s):
             low, middle, high = np.percentile(line.epoch_s, [25, 50, 75])
-            told = {"epochs": len(line.epoch_s), "text": f"{middle:.3g} s"}
+            told = {"epochs": len(line.epoch_s), "text": formatting.seconds(middle)}
             rows.append({"label": label, "y": middle, "low": low, "high": high, **told})
     domain = decades(
         [0.11, 9.0, *(row[name] for row in rows for name in ("low", "high")), *(mark["y"] for mark in marks)]

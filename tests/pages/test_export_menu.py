@@ -1,13 +1,17 @@
 """The menu of files: what it answers to a browser, and to whoever else speaks to it."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.data.mnist import Facts
 from lib.experiments.exported_rows import takeaway
 from lib.experiments.exported_script import LIBRARIES
 from lib.experiments.results import Results
 from lib.pages.export_menu import MAX_OFFERED, ExportMenu
+from lib.spec import DataSet
 from lib.sweeps.events import Finished
 from tests.experiments.test_exported_rows import FACTS, ITEMS, curve
 
@@ -27,11 +31,11 @@ class Menu(ExportMenu):
         return self.said
 
 
-def shown():
-    results = Results(ITEMS, ["0.1", "0.5", "10"])
-    results.add(Finished(ITEMS[0], curve(0.8), cached=False))
-    results.add(Finished(ITEMS[1], curve(0.9), cached=False))
-    return takeaway("learning rate", results, FACTS, "0.5 was best.")
+def shown(items=ITEMS, facts=FACTS):
+    results = Results(items, ["0.1", "0.5", "10"])
+    results.add(Finished(items[0], curve(0.8), cached=False))
+    results.add(Finished(items[1], curve(0.9), cached=False))
+    return takeaway("learning rate", results, facts, "0.5 was best.")
 
 
 def test_nothing_is_made_before_somebody_asks():
@@ -87,6 +91,22 @@ def test_what_is_not_on_the_list_is_answered_by_a_sentence(asked):
     ((sorry, _),) = Menu(shown).ask(asked)
     assert sorry["is"] == "sorry"
     assert "expected" in sorry["sentence"].lower()
+
+
+def test_of_data_that_somebody_brought_rows_and_pictures_are_offered_but_no_script():
+    """Also where the file has MNIST's name."""
+    pets = DataSet("f" * 32, 8192, 2048, 0.5)
+    items = [replace(item, training=replace(item.training, data=pets)) for item in ITEMS]
+    menu = Menu(lambda: shown(items, Facts("MNIST", "f" * 32)))
+    ((choices, _),) = menu.ask({"ask": "open"})
+    assert choices["lines"] == []
+    assert choices["rows"]
+    assert any("for MNIST only" in note for note in choices["notes"])
+    ((sorry, _),) = menu.ask({"ask": "script", "line": 1, "library": "numpy"})
+    assert "expected a training on mnist" in sorry["sentence"].lower()
+    ((rows, (content,)),) = menu.ask({"ask": "rows", "rows": "each epoch", "form": "csv"})
+    assert rows["is"] == "file"
+    assert content.decode().splitlines()[1].endswith("f" * 32)
 
 
 def test_before_the_first_result_it_says_so():
