@@ -61,6 +61,8 @@ class Backend(Trainer):
     cuda_environment: str = ""
     # Whether trainings of one shape advance side by side. Keras' `fit` holds a copy of the images: one at a time.
     side_by_side: bool = True
+    # Whether several may train at once in one process, a core each: their compiled code leaves Python's lock to others.
+    at_once: bool = False
 
 
 COMPILERS = ("g++", "clang++", "c++")
@@ -116,6 +118,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("numba",),
                 "pip install numba",
                 skips_zeros=True,
+                at_once=True,
             ),
             Backend(
                 "torch",

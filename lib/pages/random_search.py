@@ -36,7 +36,9 @@ MAX_SEED = 9999
 
 def _strategies() -> dict[str, str]:
     """Those that can be chosen here, by their names on the page."""
-    found = {"chosen by measuring": AUTO} | {s.label: key for key, s in STRATEGIES.items() if key != "cluster"}
+    found = {"chosen by measuring": AUTO} | {
+        s.label: key for key, s in STRATEGIES.items() if key != "cluster" and not s.at_once
+    }
     alone = device_count("cpu") < 2
     return {label: key for label, key in found.items() if not (alone and key in ("sharded", *POOLED))}
 

@@ -50,7 +50,7 @@ def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
 
 def _steps(subject: Subject):
     """`call(n)` makes n steps on the first batch, in as many threads as training has."""
-    threads = threads_for(subject.batch_size)
+    threads = threads_for(subject.training)
     others, on = ThreadPoolExecutor(max(1, threads - 1)), given(subject.training, subject.data, threads)
 
     def call(n: int) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from lib.backends.registry import Runtime
+from lib.hardware.cores import usable_cores
 from lib.sweeps.events import Continued, Finished, Update, Void
 from lib.sweeps.plan import Plan
 from lib.sweeps.process_pool import Collected
@@ -46,7 +47,8 @@ def _train_part(plan: Plan, runtime: Runtime, part: Part, first_epoch: int, stra
             yield Void(items)
             start, first_epoch = {}, 0
     collected = {item: cached.collected(item) for item in items}
-    how = How(part.devices, True, first_epoch, start, plan.want_parameters)
+    at_once = usable_cores() if STRATEGIES[strategy].at_once else 1
+    how = How(part.devices, True, at_once, first_epoch, start, plan.want_parameters)
     messages = plan.engine.run(runtime, part.trainings, plan.cancel, how, plan.request)
     together = len(items) if part.devices else 1
     for message in messages:

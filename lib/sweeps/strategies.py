@@ -27,6 +27,7 @@ class Strategy:
     padded: bool = False  # … of different widths and depths too
     all_devices: bool = False
     elsewhere: bool = False  # in other processes than the engine's workers
+    at_once: bool = False  # several at the same time in one worker, by backends that can
 
 
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
@@ -34,6 +35,13 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
         strategy.key: strategy
         for strategy in (
             Strategy("sequential", "one after another", "#0072b2", "one training after another, all cores for each"),
+            Strategy(
+                "cores",
+                "a core each",
+                "#5b7f2a",
+                "in one process, one training and one thread for each core",
+                at_once=True,
+            ),
             Strategy(
                 "processes",
                 "processes",
@@ -121,7 +129,7 @@ def parts(strategy: Strategy, trainings: Iterable[Training], limits: Limits) -> 
     if not strategy.stacked:
         return [
             Part(group[first : first + SIDE_BY_SIDE])
-            for group in by_shape(trainings)
+            for group in ([tuple(trainings)] if strategy.at_once else by_shape(trainings))
             for first in range(0, len(group), SIDE_BY_SIDE)
         ]
     n_devices = limits.n_devices if strategy.all_devices else 1

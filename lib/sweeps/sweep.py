@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 
-from lib.backends.registry import DEFAULT, Runtime
+from lib.backends.registry import BACKENDS, DEFAULT, Runtime
 from lib.spec import Training
 from lib.storage.store import Store
 from lib.sweeps import cost_model, dask_cluster, in_processes, in_workers
@@ -205,8 +205,14 @@ def _train(plan: Plan, items: Sequence[Item]) -> Iterator[Update]:
 
 def _train_alike(plan: Plan, runtime: Runtime, alike: Sequence[Item]) -> Iterator[Update]:
     """Train items of one runtime."""
+    asked = STRATEGIES.get(plan.options.strategy)
+    if asked is not None and asked.at_once and not BACKENDS[runtime.backend].at_once:
+        able = " or ".join(backend.label for backend in BACKENDS.values() if backend.at_once)
+        raise ValueError(
+            f"strategy {asked.key}: expected trainings by {able}, got {runtime.label}; choose sequential or processes"
+        )
     if runtime.backend != DEFAULT:
-        strategy, limits = _of_others(plan, runtime), Limits(math.inf, math.inf)
+        strategy, limits = _of_others(plan, runtime, len(alike)), Limits(math.inf, math.inf)
     else:
         limits = plan.limits(runtime)
         picked = yield from _pick(plan, runtime, [item.training for item in alike], limits)
@@ -220,15 +226,16 @@ def _train_alike(plan: Plan, runtime: Runtime, alike: Sequence[Item]) -> Iterato
         yield from in_workers.train(plan, runtime, alike, strategy, limits)
 
 
-def _of_others(plan: Plan, runtime: Runtime) -> str:
-    """The strategy for other backends, which are there to be compared: one after another, or a process for each."""
-    asked = STRATEGIES.get(plan.options.strategy, STRATEGIES["sequential"])
-    if (asked.elsewhere and not asked.stacked) or asked.key == "sequential":
-        return asked.key
-    raise ValueError(
-        f"strategy {plan.options.strategy}: expected trainings by {Runtime(DEFAULT).label}, got {runtime.label}; "
-        "choose sequential or processes"
-    )
+def _of_others(plan: Plan, runtime: Runtime, n_trainings: int) -> str:
+    """The strategy for other backends, which stack nothing: a core for each where they can, or one after another."""
+    if plan.options.strategy == AUTO:
+        return "cores" if BACKENDS[runtime.backend].at_once and n_trainings > 1 else "sequential"
+    if STRATEGIES[plan.options.strategy].stacked:
+        raise ValueError(
+            f"strategy {plan.options.strategy}: expected trainings by {Runtime(DEFAULT).label}, got {runtime.label};"
+            " choose sequential or processes"
+        )
+    return plan.options.strategy
 
 
 def _pick(

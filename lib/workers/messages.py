@@ -45,6 +45,7 @@ class How:
 
     devices: int = 0  # that a stack is divided among: all trainings in one program; 0: each by itself
     interleaved: bool = True  # each by itself, but side by side where the backend allows it; else one after another
+    at_once: int = 1  # each by itself, so many at a time, a core each
     first_epoch: int = 0
     start: Mapping[int, Parameters] = field(default_factory=dict)  # by index, where it is not their seed
     want_parameters: bool = False  # at the end, and every few seconds

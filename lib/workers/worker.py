@@ -9,6 +9,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
@@ -22,6 +23,7 @@ from lib.backends.registry import BACKENDS, Runtime, load_train, versions
 from lib.data import mnist as data_module
 from lib.data.mnist import Data, DataError
 from lib.data.own import prepared
+from lib.hardware.cores import use_one_core
 from lib.hardware.standard_error import kept_away
 from lib.profiling.request import NotMeasured
 from lib.spec import Training
@@ -248,7 +250,10 @@ def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
         for index, training in enumerate(job.trainings)
     ]
     try:
-        yield from interleave(trainings, how.interleaved and BACKENDS[backend].side_by_side)
+        if how.at_once > 1:
+            yield from at_once(trainings, how.at_once)
+        else:
+            yield from interleave(trainings, how.interleaved and BACKENDS[backend].side_by_side)
     finally:
         for _, training in trainings:
             training.close()  # type: ignore[attr-defined]
@@ -288,6 +293,30 @@ def interleave(trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool)
             # calls of all.
             to_the_end = side_by_side and not isinstance(event, FirstCall)
             (waiting.append if to_the_end else waiting.appendleft)((index, training))
+
+
+def at_once(trainings: list[tuple[int, Iterator[Event]]], cores: int) -> Iterator[tuple[int, Event | None]]:
+    """Events of several trainings that are made at the same time, a core each; where there are more, they take turns.
+
+    Args:
+        trainings: Of each a number and its events.
+        cores: How many trainings at a time.
+
+    Yields:
+        As `interleave`. A training goes on once the next event is asked for: what one holds is of that moment.
+    """
+    waiting, running = deque(trainings), dict[Future, tuple[int, Iterator[Event]]]()
+    with ThreadPoolExecutor(cores, initializer=use_one_core) as threads:
+        while waiting or running:
+            while waiting and len(running) < cores:
+                index, training = waiting.popleft()
+                running[threads.submit(next, training, None)] = index, training
+            for ready in wait(running, return_when=FIRST_COMPLETED).done:
+                index, training = running.pop(ready)
+                event = ready.result()
+                yield index, event
+                if event is not None:
+                    waiting.append((index, training))
 
 
 def _about_the_card(written: IO[bytes]) -> str:

@@ -40,7 +40,9 @@ def sparse_data(n_inputs: int, n_classes: int, density: float, seed: int = 0) ->
 def trained(training: Training, data: Data, threads: int, monkeypatch) -> tuple[np.ndarray, list]:
     """Losses and last parameters, by so many threads as far as a batch has images for them."""
     with monkeypatch.context() as patched:
-        patched.setattr(with_numba, "IMAGES_PER_THREAD", 1 if threads > 1 else N_IMAGES)
+        patched.setattr(with_numba, "FLOPS_PER_THREAD", 1e-9)
+        patched.setattr(with_numba, "IMAGES_PER_THREAD", 1)
+        patched.setattr(with_numba, "usable_cores", lambda: threads)
         patched.setattr(with_numba.config, "NUMBA_NUM_THREADS", threads)
         events = list(with_numba.train(training, data))
     return np.concatenate([event.losses for event in events if isinstance(event, Steps)]), events[-1].parameters()

@@ -7,15 +7,18 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from lib.backends.registry import Runtime, unavailable
 from lib.backends.stacked.packing import Shape
 from lib.spec import Network, Training
 from lib.sweeps import plan as plan_module
 from lib.sweeps.events import Picked
-from lib.sweeps.strategies import STRATEGIES, Limits, parts
+from lib.sweeps.strategies import AUTO, STRATEGIES, Limits, parts
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.messages import Item
 from tests.sweeps.sweeping import MIXED, by_place, made
+
+NUMBA = Runtime("numba")
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +53,17 @@ def test_every_strategy_trains_the_same(engine, alone, strategy):
     stacked = found[0].curve.together
     assert stacked > 1 if STRATEGIES[strategy].stacked else stacked == 1
     assert any(isinstance(update, Picked) and update.strategy == strategy for update in events)
+
+
+@pytest.mark.skipif(unavailable(NUMBA) is not None, reason="Numba is not installed")
+def test_a_core_each_trains_the_same_as_one_after_another(engine):
+    items = [Item(training, NUMBA) for training in MIXED]
+    found = {
+        strategy: by_place(items, updates(items, engine, None, Cancel(), Options(strategy)))
+        for strategy in ("sequential", AUTO)
+    }
+    assert_the_same(found[AUTO], found["sequential"])
+    assert {update.strategy for update in found[AUTO].values()} == {"cores"}
 
 
 def test_any_executor_will_do(engine, alone, executor):

@@ -171,6 +171,8 @@ def test_bad_sweeps_are_one_sentence(engine, monkeypatch):
         Options("fastest")
     with pytest.raises(ValueError, match="got NumPy; choose sequential or processes"):
         list(updates([Item(MIXED[0], Runtime("numpy"))], engine, None, Cancel(), Options("vmap")))
+    with pytest.raises(ValueError, match="expected trainings by Numba, zeros left out, got JAX"):
+        made(MIXED[:2], engine, strategy="cores")
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
     with pytest.raises(ValueError, match="expected an executor or DASK_SCHEDULER_ADDRESS, got neither"):
         made(MIXED[:2], engine, strategy="cluster")

@@ -2,13 +2,16 @@
 
 import subprocess
 import sys
+import threading
+from collections import Counter
 
 import numpy as np
 import psutil
 import pytest
 
-from lib.backends.base import Epoch, Steps
+from lib.backends.base import Epoch, FirstCall, Steps
 from lib.backends.registry import Runtime
+from lib.hardware.cores import usable_cores
 from lib.profiling.request import Examination
 from lib.spec import Training
 from lib.storage.store import Store
@@ -28,7 +31,7 @@ from lib.workers.messages import (
     TrainingFailed,
 )
 from lib.workers.process import Process
-from lib.workers.worker import _sentence
+from lib.workers.worker import _sentence, at_once
 from tests.conftest import ROOT
 from tests.lost_card_worker import SAID
 from tests.workers.test_engine import JAX, events_of, run, until_steps
@@ -40,6 +43,27 @@ def test_trainings_of_a_job_advance_side_by_side(engine):
     first_epochs = [m.item for m in messages if isinstance(m, Progress) and isinstance(m.event, Epoch)][:2]
     assert set(first_epochs) == items, "both finish their first epoch before one finishes its second"
     assert {m.item for m in messages if isinstance(m, Trained)} == items
+
+
+def test_trainings_at_once_have_a_core_each_and_take_turns():
+    """Two run at the same time, neither may use the other's core, and none goes on while its last event is used."""
+    beside, used, made = threading.Barrier(2), [], Counter()
+
+    def training(name):
+        for _ in range(2):
+            beside.wait(20)  # nobody passes alone
+            used.append(usable_cores())
+            made[name] += 1
+            yield FirstCall(name)
+
+    seen, told = Counter(), []
+    for index, event in at_once([(n, training(n)) for n in range(4)], 2):
+        told.append((index, event))
+        seen[index] += event is not None
+        assert made[index] == seen[index]
+    assert used == [1] * 8
+    assert [index for index, _ in told[:2]] != [index for index, _ in told[2:4]], "four trainings share two cores"
+    assert Counter(told) == Counter({(n, FirstCall(n)): 2 for n in range(4)} | {(n, None): 1 for n in range(4)})
 
 
 def test_parameters_come_back_when_asked_for(engine):
