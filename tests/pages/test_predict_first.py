@@ -1,6 +1,8 @@
 """A section in front of a class: nothing of its result is drawn before a guess, and the teacher's word holds."""
 
+import gc
 import time
+import weakref
 
 import marimo as mo
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from lib.experiments.guesses import Guesses
 from lib.experiments.predict_first import LOSSES, Guess, questions, sketch_questions
 from lib.experiments.quiz import AFTER, BEFORE, items_of
-from lib.experiments.teacher import Classroom
+from lib.experiments.teacher import SECTIONS, Classroom
 from lib.pages import mnist_training as page
 from lib.pages import predict_first, streaming
 from lib.pages.export_menu import ExportMenu
@@ -304,6 +306,22 @@ def test_a_pause_does_not_hold_the_teacher(room):
     viewer = opened("0")
     room.say(pauses=True)
     assert not viewer.pauses
+
+
+def test_a_page_that_was_closed_is_counted_no_more(room, monkeypatch):
+    """ipywidgets holds each widget for good: they kept the page, its thread and its place among the open pages."""
+    monkeypatch.setattr(predict_first, "streaming", lambda: True)
+    viewer = opened()
+    viewer._look(2)
+    assert room.sections()[1] == 1
+    gone = weakref.ref(viewer)
+    del viewer
+    deadline = time.monotonic() + 20
+    while room.sections()[1] and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.05)
+    assert gone() is None
+    assert room.sections() == (dict.fromkeys(SECTIONS, 0), 0)
 
 
 def test_a_push_is_offered_or_followed_at_once(room):

@@ -8,6 +8,7 @@ import base64
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from weakref import WeakMethod
 
 import anywidget
 import numpy as np
@@ -90,20 +91,22 @@ class InSight(anywidget.AnyWidget):
     """Shows nothing: it tells which section of the page is looked at.
 
     Args:
-        look: Called with the number of the section, from 1.
+        look: A method, called with the number of the section, from 1. Its object is not kept: ipywidgets holds every
+            widget for as long as the server runs, also after its session.
     """
 
     _esm = (_HERE / "in_sight.js").read_text()
 
     def __init__(self, look: Callable[[int], object]) -> None:
         super().__init__()
-        self._look_at = look
+        self._look_at = WeakMethod(look)
         self.on_msg(self._hear)
 
     def _hear(self, _widget: object, content: object, _buffers: object) -> None:
         section = content.get("section") if isinstance(content, dict) else None
-        if isinstance(section, int):
-            self._look_at(section)
+        look = self._look_at()
+        if isinstance(section, int) and look is not None:
+            look(section)
 
 
 class SketchCurve(anywidget.AnyWidget):
