@@ -74,7 +74,7 @@ def rate_question(address, get_reset, rate_stage):
 def rate_guess(get_class, get_rate_asked, viewer):
     get_class()
     rate_form = predict_first.ask(viewer, get_rate_asked())
-    predict_first.before(viewer, "learning-rate")
+    predict_first.quiz(viewer, "learning-rate")
     return (rate_form,)
 
 
@@ -118,7 +118,7 @@ def size_question(address, get_reset, size_stage):
 def size_guess(get_class, get_size_asked, viewer):
     get_class()
     size_form = predict_first.ask(viewer, get_size_asked())
-    predict_first.before(viewer, "batch-size")
+    predict_first.quiz(viewer, "batch-size")
     return (size_form,)
 
 
@@ -162,7 +162,7 @@ def depth_question(address, depth_stage, get_reset):
 def depth_guess(get_class, get_depth_asked, viewer):
     get_class()
     depth_form = predict_first.ask(viewer, get_depth_asked())
-    predict_first.before(viewer, "depth")
+    predict_first.quiz(viewer, "depth")
     return (depth_form,)
 
 
@@ -205,7 +205,7 @@ def backend_question(address, backend_stage, get_reset):
 def backend_guess(get_class, get_backend_asked, viewer):
     get_class()
     backend_form = predict_first.ask(viewer, get_backend_asked())
-    predict_first.before(viewer, "backend")
+    predict_first.quiz(viewer, "backend")
     return (backend_form,)
 
 
@@ -246,8 +246,23 @@ def search_question(address, get_reset, search_stage):
 
 
 @app.cell(hide_code=True)
+def search_before(get_class, viewer):
+    get_class()
+    predict_first.quiz(viewer, "random-search")
+    return
+
+
+@app.cell(hide_code=True)
 def random_search(own, search_panel, search_stage):
     search_page.show(search_stage, search_panel, page.controls(search_panel), own)
+    return
+
+
+@app.cell(hide_code=True)
+def search_after(get_class, get_told, viewer):
+    get_class()
+    get_told()
+    predict_first.quiz(viewer, "random-search", predict_first.AFTER)
     return
 
 
@@ -259,6 +274,13 @@ def inside_prose():
     The best network of the experiment that finished last. If it knows MNIST, draw a digit: this page computes the ten
     probabilities again at every stroke.
     """)
+    return
+
+
+@app.cell(hide_code=True)
+def inside_before(get_class, viewer):
+    get_class()
+    predict_first.quiz(viewer, "inside")
     return
 
 
@@ -279,6 +301,14 @@ def draw_a_digit():
     canvas = mo.ui.anywidget(DrawDigit())
     canvas
     return (canvas,)
+
+
+@app.cell(hide_code=True)
+def inside_after(get_best, get_class, get_told, viewer):
+    get_class()
+    get_told()
+    predict_first.quiz(viewer, "inside", predict_first.AFTER) if get_best() is not None else None
+    return
 
 
 @app.cell(hide_code=True)

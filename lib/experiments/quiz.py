@@ -90,6 +90,34 @@ QUIZ = (
         "By what happens between the products of matrices.",
         "They multiply about equally fast; how often Python is asked what comes next, and at what cost, is their own.",
     ),
+    Item(
+        "random-search",
+        "You may train 64 settings of learning rate, batch size, width and depth. How do you choose them?",
+        ("As a grid: a few values of each.", "At random.", "One at a time: the others stay as they are."),
+        "At random.",
+        "A grid tries only a few values of each, again and again; at random, 64 values of whichever matters are tried.",
+    ),
+    Item(
+        "random-search",
+        "Of 64 settings one is best on the validation images. How good is it on images that nobody has looked at?",
+        ("Just as good.", "Usually a little worse.", "Usually a little better."),
+        "Usually a little worse.",
+        "The best of many was lucky, too: these images chose it, and others do not share its luck.",
+    ),
+    Item(
+        "inside",
+        "Of some images the network is 99 % sure. Is it right about all of them?",
+        ("Yes: that is what sure means.", "No: some of its mistakes are as sure.", "That cannot be seen."),
+        "No: some of its mistakes are as sure.",
+        "The probabilities say how clearly one digit wins among ten, not how often the network is right.",
+    ),
+    Item(
+        "inside",
+        "You draw a letter. What does the network say?",
+        ("Nothing: it knows digits only.", "Ten equal probabilities.", "Some digit, perhaps with confidence."),
+        "Some digit, perhaps with confidence.",
+        "Its ten probabilities always add up to one: what it was never shown becomes whichever digit is nearest.",
+    ),
 )
 
 

@@ -153,8 +153,9 @@ class Viewer:
     def quiz(self, section: str, when: str) -> str:
         """HTML of the two questions on a section, `BEFORE` or `AFTER` it; each keeps its answer."""
         shown = "".join(self._quiz(item, when) for item in items_of(section))
-        lead = view.BEFORE_LEAD if when == BEFORE else view.AFTER_LEAD
-        return f'<section class="quiz"><h3>{html.escape(lead)}</h3>{shown}</section>'
+        lead = html.escape(view.BEFORE_LEAD if when == BEFORE else view.AFTER_LEAD)
+        # No heading: twelve of them would fill marimo's outline of the page.
+        return f'<div class="quiz" role="group" aria-label="{lead}"><p>{lead}</p>{shown}</div>'
 
     def _quiz(self, item: Item, when: str) -> str:
         question = item.asked(when)
@@ -231,9 +232,10 @@ def ask(viewer: Viewer, experiment: Experiment | None) -> mo.ui.dictionary | Non
     return viewer.form(questions(experiment))
 
 
-def before(viewer: Viewer, section: str) -> mo.Html | None:
-    """The questions before a section, by the name of its experiment; None while the class does not predict."""
-    return mo.Html(viewer.quiz(section, BEFORE)) if viewer.predicts else None
+def quiz(viewer: Viewer, section: str, when: str = BEFORE) -> mo.Html | None:
+    """The questions on a section, by its name among `SECTIONS`, `BEFORE` or `AFTER` it; None while the class does not
+    predict."""
+    return mo.Html(viewer.quiz(section, when)) if viewer.predicts else None
 
 
 class First:

@@ -257,7 +257,7 @@ def test_with_the_switch_off_the_page_is_as_without_a_class(stage, shown):
     viewer = opened("0")
     section = Section(viewer, stage)
     assert section.form is None
-    assert predict_first.before(viewer, "learning-rate") is None
+    assert predict_first.quiz(viewer, "learning-rate") is None
     assert predict_first.note(viewer) is None
     section.show()
     seat = stage.run(section.make(), 0)
