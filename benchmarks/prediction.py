@@ -5,8 +5,11 @@ steps that were drawn with another seed are measured in rounds, all in each roun
 compared with what was predicted before. Two ways to train that take the same drawn network are told apart where all
 rounds of the one are quicker than all of the other.
 
-A second row judges what the first steps of each way to train said, each measured once: an answer in about a minute.
+Further rows judge what the first steps said, each measured once: of all ways to train, and of those that a page
+calibrates unasked, which is its answer in about a minute.
 `repeat_error` is how far the first round lies from the median of the others: what measuring itself leaves open.
+
+`one prediction` is how long it takes to count a step's operations and predict its seconds from a calibration.
 """
 
 import itertools
@@ -19,10 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import LeftOut, Row, Target, note, row, show
-from lib.backends.registry import DEVICES, usable_runtimes
-from lib.experiments.calibration import SAMPLES, Trained, Trial, all_ways, calibrations, drawn, measure_trials, trials
-from lib.experiments.calibration import SEED as CALIBRATION_SEED
-from lib.experiments.live_calibration import FIRST
+from lib.experiments.calibration import ROUNDS as CALIBRATION_ROUNDS
+from lib.experiments.calibration import Trained, Trial, calibrations, drawn, in_turns, measure_trials, trials
+from lib.experiments.live_calibration import FIRST, unasked, ways
 from lib.experiments.published_predictions import accuracy, published_rows, table
 from lib.formatting import seconds
 from lib.prediction.calibration import Calibration
@@ -31,12 +33,15 @@ from lib.storage.store import Store
 from lib.sweeps.cost_model import StepTime
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
+from lib.workers.messages import TrainingFailed, WorkerDied
 from lib.workers.notes import Note
 from lib.workers.queue import Request
 
 SEED = 2
 UNSEEN = 12  # trials of each way to train
 ROUNDS = 5
+LONGEST_S = 0.001  # of one prediction
+UNASKED = f"unseen, calibrated unasked, by the first {FIRST} steps"
 
 PUBLISHED = ("n", "median_error", "p90_error", "winner_share", "covered_share")
 WORST = 12  # are written out
@@ -54,50 +59,69 @@ def main() -> None:
     print(table(published))
     of = accuracy(published)
     rows.append(row("published", [], **{name: getattr(of, name) for name in PUBLISHED}))
-    columns = ("n", "median_error", "p90_error", "winner_share", "covered_share", "repeat_error", "calibration_s")
-    show("prediction", rows, ("name", *columns), targets, left_out)
+    show("prediction", rows, ("name", *PUBLISHED, "repeat_error", "calibration_s", "median_s"), targets, left_out)
 
 
 def _unseen(engine: Engine, folder: Path) -> tuple[list[Row], list[Target]]:
-    ways = all_ways([runtime for runtime in usable_runtimes() if runtime.device in DEVICES])
-    events = _measured(engine, folder / "calibration", {one: trials(one) for one in ways})
+    events = _measured(engine, folder / "calibration", {one: trials(one) for one in ways()})
     found, why_not = calibrations({(trained, trial): step_time for _, trained, trial, step_time in events})
     for why in why_not.values():
         note(why)
     if not found:
         raise RuntimeError("; ".join(why_not.values()))
-    unseen = {one: drawn(one, UNSEEN, SEED, without=drawn(one, SAMPLES, CALIBRATION_SEED)) for one in found}
+    unseen = {one: drawn(one, UNSEEN, SEED, without=trials(one)) for one in found}
     rounds = []
     for number in range(1, ROUNDS + 1):
         note(f"round {number} of {ROUNDS}")
         timed = _measured(engine, folder / f"round {number}", unseen, rounds=1)
         rounds.append({(trained, trial): step_time.step_s for _, trained, trial, step_time in timed})
-    steps_s = {key: [one[key] for one in rounds] for key in rounds[0]}
+    steps_s = {key: [one[key] for one in rounds] for key in rounds[0] if all(key in one for one in rounds)}
+    found = {trained: found[trained] for trained in dict.fromkeys(key[0] for key in steps_s)}
     rows, targets = judged(found, steps_s, _spent(events))
     _note_worst(found, steps_s)
-    soon = [event for event in events if event[2] in trials(event[1])[:FIRST] and event[3].times == 1]
-    first, _ = calibrations({(trained, trial): step_time for _, trained, trial, step_time in soon})
-    if first:
-        early, *_ = judged(first, {key: s for key, s in steps_s.items() if key[0] in first}, _spent(soon))[0]
-        rows.insert(1, early | {"name": f"unseen, by the first {FIRST} steps"})
-    return rows, targets
+    for name, of in ((f"unseen, by the first {FIRST} steps", ways()), (UNASKED, unasked())):
+        soon = [one for one in events if one[1] in of and one[2] in trials(one[1])[:FIRST] and one[3].times == 1]
+        first, _ = calibrations({(trained, trial): step_time for _, trained, trial, step_time in soon})
+        if first:
+            early, *_ = judged(first, {key: s for key, s in steps_s.items() if key[0] in first}, _spent(soon))[0]
+            rows.append(early | {"name": name})
+    one = one_prediction(found, list(steps_s))
+    return [*rows, one], [*targets, Target("one prediction", one["median_s"], LONGEST_S, "s")]  # type: ignore[arg-type]
+
+
+def one_prediction(found: Mapping[Trained, Calibration], steps: Sequence[tuple[Trained, Trial]]) -> Row:
+    """A row of the seconds that it takes to predict each of these steps, once all of them have been predicted."""
+    took_s = []
+    for trained, trial in [*steps, *steps]:
+        began_s = time.perf_counter()
+        predict(trial.workload(trained.runtime), found[trained])
+        took_s.append(time.perf_counter() - began_s)
+    return row("one prediction", took_s[len(steps) :])
 
 
 def _measured(
-    engine: Engine, folder: Path, wanted: Mapping[Trained, Sequence[Trial]], **how: int
+    engine: Engine, folder: Path, wanted: Mapping[Trained, Sequence[Trial]], rounds: int = CALIBRATION_ROUNDS
 ) -> list[tuple[float, Trained, Trial, StepTime]]:
-    """The step times of trials, measured with a store of their own, each with the seconds that measuring it took."""
+    """The step times of trials, measured with a store of their own, each with the seconds that measuring it took.
+
+    A way to train that fails, such as one on a card, says so and has none; the others go on.
+    """
     folder.mkdir()
-    found = []
-    last_s = time.perf_counter()
-    for event in measure_trials(
-        list(wanted.items()), engine, Store(folder / "store.sqlite"), Cancel(), Request(), **how
-    ):
-        if not isinstance(event, Note):
-            now_s = time.perf_counter()
-            found.append((now_s - last_s, *event))
-            last_s = now_s
-    return found
+    store, failed = Store(folder / "store.sqlite"), set[Trained]()
+    found: list[tuple[float, Trained, Trial, StepTime]] = []
+    for trained, todo, number in in_turns(list(wanted.items()), rounds):
+        if trained not in failed:
+            last_s = time.perf_counter()
+            try:
+                for event in measure_trials([(trained, todo)], engine, store, Cancel(), Request(), rounds=number):
+                    if not isinstance(event, Note):
+                        now_s = time.perf_counter()
+                        found.append((now_s - last_s, *event))
+                        last_s = now_s
+            except (TrainingFailed, WorkerDied) as error:
+                note(f"{trained.label}: {error}")
+                failed.add(trained)
+    return [event for event in found if event[1] not in failed]
 
 
 def _spent(events: Sequence[tuple[float, Trained, Trial, StepTime]]) -> dict[Trained, float]:

@@ -17,9 +17,8 @@ import numpy as np
 
 from benchmarks.report import OUT, LeftOut, Row, Target, note, row, show
 from lib.backends.fingerprint import source_digest
-from lib.backends.registry import DEVICES
 from lib.experiments.calibration import TOGETHER, Trained, drawn, trials
-from lib.experiments.live_calibration import LiveCalibrations, Standing, measure
+from lib.experiments.live_calibration import LiveCalibrations, Standing, measure, ways
 from lib.experiments.what_would_help import Applied, apply, findings, measure_transfers, trial_of
 from lib.formatting import seconds
 from lib.prediction.question import Question
@@ -72,10 +71,9 @@ def _misses(engine: Engine, folder: Path) -> Iterator[tuple[str, Setup, float, s
     """Of each remedy that was measured: its name, what was predicted, the seconds of a step, and words about it."""
     store, cancel, request = Store(folder / "store.sqlite"), Cancel(), Request()
     live = LiveCalibrations(store)
-    ways = [one.trained for one in live.view().items if one.trained.runtime.device in DEVICES]
-    for _ in measure(ways, live, engine, store, cancel, request):
+    for _ in measure(ways(), live, engine, store, cancel, request):
         pass
-    standings = [one for one in live.view().items if one.trained in ways]
+    standings = live.view().items
     for one in standings:
         if one.why_not:
             note(one.why_not)

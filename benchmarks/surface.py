@@ -3,18 +3,30 @@
 card            a slider of the imagined card
 networks        how many networks are trained at once
 new-depth       hidden layers, a number that nobody has asked this server for
+
+Each with a left side that is known by its data sheet, as in an empty cache, and with one that is calibrated: its steps
+are measured once before the browser starts.
 """
 
+import shutil
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from benchmarks.browser import browser, class_server, fresh_cache, looking, page_of, visitor
-from benchmarks.report import LeftOut, Row, Target, row, show
+from benchmarks.report import LeftOut, Row, Target, note, row, show
+from lib.backends.registry import Runtime
+from lib.experiments.calibration import Trained, measure_trials, trials
 from lib.pages.notebooks import notebook_of
+from lib.storage.store import Store
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.queue import Request
 
 SERVERS = 3
+STORE = "results.sqlite"  # in a cache folder
 PRESSES = 20
 REDRAWN_S = 0.3
 LIMIT_S = 60
@@ -22,6 +34,9 @@ FIRST, CARD = 0, 2  # sections with a surface
 DEPTH, NETWORKS, LAUNCH = 0, 1, 0  # sliders of these sections
 PAUSE_MS = 500  # between a picture and the next press, as a person would
 WORDS = {"card": "slider of the imagined card to its surface", "networks": "networks at once to the surface"}
+CALIBRATED = ", calibrated"  # ends the names of rows
+# Several networks in one program: where each side trains one after another, their number changes no picture.
+BY = Trained(Runtime(), True)
 
 # The first picture of a section's charts; `press` arms it, and the key press begins the time.
 WATCH = """
@@ -48,27 +63,52 @@ def main() -> None:
     seconds: dict[str, list[float]] = defaultdict(list)
     left_out = LeftOut()
     try:
-        with browser() as opened:
+        with browser() as opened, fresh_cache() as known:
+            with left_out.unless_it_works("calibrated"):
+                calibrate(Store(known / STORE), [BY])
             for number in range(SERVERS):
-                with left_out.unless_it_works(f"server {number + 1} of {SERVERS}"), looking():
-                    _on_a_new_server(opened, seconds)
+                for kind in ("", CALIBRATED):
+                    with left_out.unless_it_works(f"server {number + 1} of {SERVERS}{kind}"), looking():
+                        _on_a_new_server(opened, seconds, kind, known)
     finally:
         _report(seconds, left_out)  # what was measured before it was interrupted is kept
 
 
-def _on_a_new_server(opened, seconds: dict[str, list[float]]) -> None:
-    with fresh_cache() as cache, class_server(cache) as (_, address), visitor(opened) as person:
-        person.add_init_script(WATCH)
-        with page_of(person, address + notebook_of("when_does_a_gpu_win").path.lstrip("/")) as page:
-            page.get_by_role("button", name="Stop", exact=True).first.click(timeout=1000 * LIMIT_S)  # it calibrates
-            page.wait_for_function(
-                "[...document.querySelectorAll('.lab-state b')].some(e => e.textContent === 'Stopped')",
-                timeout=1000 * LIMIT_S,
-            )
-            there_and_back = ["ArrowRight", "ArrowLeft"] * (PRESSES // 2)
-            seconds["card"] += _presses(page, CARD, LAUNCH, there_and_back)
-            seconds["networks"] += _presses(page, FIRST, NETWORKS, there_and_back)
-            seconds["new-depth"] += _presses(page, FIRST, DEPTH, ["ArrowRight"] * 3)
+def calibrate(store: Store, ways: Sequence[Trained]) -> None:
+    """Measure each way's steps once, into a store.
+
+    Raises:
+        WorkerDied, TrainingFailed: From the worker that measures.
+    """
+    engine, todo = Engine(), [(one, trials(one)) for one in ways]
+    note(f"{', '.join(one.label for one in ways)}: measured for a calibration")
+    try:
+        for _ in measure_trials(todo, engine, store, Cancel(), Request(), rounds=1):
+            pass
+    finally:
+        engine.close()
+
+
+def _on_a_new_server(opened: Browser, seconds: dict[str, list[float]], kind: str, known: Path) -> None:
+    with fresh_cache() as cache:
+        if kind:
+            shutil.copy(known / STORE, cache / STORE)
+        with class_server(cache) as (_, address), visitor(opened) as person:
+            person.add_init_script(WATCH)
+            left = f"?win.left=here/{BY.address}" if kind else ""
+            with page_of(person, address + notebook_of("when_does_a_gpu_win").path.lstrip("/") + left) as page:
+                page.get_by_role("button", name="Stop", exact=True).first.click(timeout=1000 * LIMIT_S)  # it calibrates
+                page.wait_for_function(
+                    "[...document.querySelectorAll('.lab-state b')].some(e => e.textContent === 'Stopped')",
+                    timeout=1000 * LIMIT_S,
+                )
+                stands_in = "stands in its place" in page.locator(".lab").nth(FIRST).inner_text()
+                if stands_in == bool(kind):
+                    raise RuntimeError(f"expected a left side that is {'calibrated' if kind else 'not'}, got the other")
+                there_and_back = ["ArrowRight", "ArrowLeft"] * (PRESSES // 2)
+                seconds["card" + kind] += _presses(page, CARD, LAUNCH, there_and_back)
+                seconds["networks" + kind] += _presses(page, FIRST, NETWORKS, there_and_back)
+                seconds["new-depth" + kind] += _presses(page, FIRST, DEPTH, ["ArrowRight"] * 3)
 
 
 def _presses(page: Page, section: int, slider: int, keys: Sequence[str]) -> list[float]:
@@ -89,5 +129,9 @@ def _presses(page: Page, section: int, slider: int, keys: Sequence[str]) -> list
 def _report(seconds: dict[str, list[float]], left_out: LeftOut) -> None:
     rows: list[Row] = [row(name, values, worst_s=max(values)) for name, values in seconds.items() if values]
     medians = {one["name"]: one["median_s"] for one in rows}
-    targets = [Target(words, medians.get(name), REDRAWN_S, "s") for name, words in WORDS.items()]  # pyright: ignore[reportArgumentType]
+    targets = [
+        Target(words + kind, medians.get(name + kind), REDRAWN_S, "s")  # pyright: ignore[reportArgumentType]
+        for kind in ("", CALIBRATED)
+        for name, words in WORDS.items()
+    ]
     show("surface", rows, ("name", "median_s", "q1_s", "q3_s", "n", "worst_s"), targets, left_out)

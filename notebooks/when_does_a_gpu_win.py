@@ -18,9 +18,9 @@ def title(address):
         "when_does_a_gpu_win",
         "When does a GPU win?",
         "The articles answer with a rule of thumb from machines that you do not have. Here your processor is calibrated"
-        " while you read, cards are known by their data sheets, and the border between them is predicted for every"
-        " width and batch size, with its uncertainty. Dots and diamonds were measured, rings published; all else is"
-        " predicted.",
+        " while you read, cards are known by what was published of them and by their data sheets, and the border"
+        " between them is predicted for every width and batch size, with its uncertainty. Dots and diamonds were"
+        " measured, rings published; all else is predicted.",
         address,
     )
     return
@@ -68,8 +68,8 @@ def imagined_question(address, what_stage):
     mo.md(r"""
     ## 3 · What if?
 
-    A card that nobody built: begin with one that is known, and change what it costs. The dotted line is where the
-    border was.
+    A card that nobody built: begin with one that is known, and change what it costs, or how its library feeds it. The
+    dotted line is where the border was.
     """)
     return (what_panel,)
 
@@ -107,8 +107,8 @@ def larger_question(address, larger_stage):
     mo.md(r"""
     ## 5 · Larger work
 
-    The network that the second article proposes for a GPU, a small convolutional one, and ResNet-18. The first is
-    measured here, as its step takes milliseconds.
+    The network that the second article proposes for a GPU, a small convolutional one, and ResNet-18. A step of the
+    first two is measured here too; predictions know nothing of how a library multiplies for a convolution.
     """)
     return (larger_panel,)
 
@@ -156,8 +156,8 @@ def the_articles():
 @app.cell(hide_code=True)
 def what_next():
     mo.md(r"""
-    **Try next.** Drive the GPU operation by operation: how wide must a network be then? Then 64 networks at once: what
-    do they do to the border, and why does a processor not gain as much?
+    **Try next.** Drive the GPU operation by operation: how wide must a network be then? Then by a compiled epoch with
+    64 networks at once: what do they do to the border, and why does a processor not gain as much?
     """)
     return
 

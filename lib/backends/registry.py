@@ -61,8 +61,8 @@ class Backend(Trainer):
     cuda_environment: str = ""
     # Whether trainings of one shape advance side by side. Keras' `fit` holds a copy of the images: one at a time.
     side_by_side: bool = True
-    # Whether several may train at once in one process, a core each: their compiled code leaves Python's lock to others.
-    at_once: bool = False
+    # Whether several train in one process, a core each: their compiled code leaves Python's lock to others.
+    parallel: bool = False
 
 
 COMPILERS = ("g++", "clang++", "c++")
@@ -99,6 +99,20 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 PRECISIONS,
             ),
             Backend(
+                "jax-operation",
+                "JAX, one call an operation",
+                "#1f7f9c",
+                "jax",
+                "with_jax",
+                "train_by_operation",
+                ("jax", "jaxlib"),
+                "pip install jax jaxlib",
+                DEVICES,
+                PRECISIONS,
+                whole_epochs=False,
+                taken_apart=False,
+            ),
+            Backend(
                 "numpy",
                 "NumPy",
                 "#009e73",
@@ -118,7 +132,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("numba",),
                 "pip install numba",
                 skips_zeros=True,
-                at_once=True,
+                parallel=True,
             ),
             Backend(
                 "torch",

@@ -1,4 +1,4 @@
-"""Training with JAX: one call per epoch, or one call per step, as the articles do it.
+"""Training with JAX: one call per epoch, one call per step, as the articles do it, or one call per operation.
 
 **One call per epoch.** The loop over the batches is compiled as well: it slices each batch out of the training images,
 which stay on the device, and returns to Python only at the end of an epoch (or every `CHUNK_S` of a long one). The
@@ -75,9 +75,9 @@ def cross_entropy(logits, labels):
     return jax.nn.logsumexp(logits, axis=1) - jnp.sum(jnp.where(is_right, logits, 0), axis=1)
 
 
-def sgd_step(parameters, x, y, learning_rate):
+def sgd_step(parameters, x, y, learning_rate, logits: Callable = logits_of):
     """One step of plain SGD on the mean cross-entropy; returns the new parameters and the loss before the step."""
-    loss, gradients = jax.value_and_grad(lambda p: jnp.mean(cross_entropy(logits_of(p, x), y)))(parameters)
+    loss, gradients = jax.value_and_grad(lambda p: jnp.mean(cross_entropy(logits(p, x), y)))(parameters)
     return jax.tree.map(lambda p, g: p - learning_rate * g, parameters, gradients), loss
 
 
@@ -192,16 +192,21 @@ def train(
     yield from epochs(training, n_images, first_epoch, chunk, validate, lambda: unpacked(current))
 
 
-def train_by_step(
-    training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
+def _step_by_step(
+    run_step: Callable,
+    training: Training,
+    data: Data,
+    device: str = "cpu",
+    parameters: Parameters | None = None,
+    first_epoch: int = 0,
 ) -> Iterator[Event]:
-    """One jitted call per step, fed from host memory by a Python loop. See `lib.backends.base`."""
+    """Steps run by `run_step`, fed from host memory by a Python loop. See `lib.backends.base`."""
     clock = time.perf_counter
     started = clock()
     _, current, (_, _, x_validation, y_validation), rate = _start(training, data, device, parameters)
     size = training.batch_size
     spare = jax.tree.map(jnp.copy, current)
-    jax.block_until_ready(one_step(spare, data.x_train[:size], data.y_train[:size], rate))
+    jax.block_until_ready(run_step(spare, data.x_train[:size], data.y_train[:size], rate))
     jax.block_until_ready(evaluate(current, x_validation, y_validation))
     yield FirstCall(clock() - started)
 
@@ -211,7 +216,7 @@ def train_by_step(
         # Steps are dispatched without waiting; the device is waited for once per chunk.
         for start in part:
             stop = start + size
-            current, loss = one_step(current, data.x_train[start:stop], data.y_train[start:stop], rate)
+            current, loss = run_step(current, data.x_train[start:stop], data.y_train[start:stop], rate)
             losses.append(loss)
             if clock() - before >= CHUNK_S:
                 break
@@ -221,6 +226,11 @@ def train_by_step(
 
     validate = partial(_validate, lambda: current, x_validation, y_validation)
     yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: unpacked(current))
+
+
+train_by_step = partial(_step_by_step, one_step)
+# The same step without `jit`: JAX starts each of its operations by itself, and traces the gradient anew in every step.
+train_by_operation = partial(_step_by_step, sgd_step)
 
 
 def _validate(current: Callable[[], object], x_validation, y_validation) -> tuple[float, float]:

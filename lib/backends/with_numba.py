@@ -106,6 +106,12 @@ def _columns(data: Data, tile: int) -> Columns:
     return Columns(np.zeros((0, 1), np.int64), rows.pixels[:0], rows.values[:0])
 
 
+@lru_cache(maxsize=2)
+def _shares(data: Data, threads: int) -> np.ndarray:
+    """Which pixels each thread updates."""
+    return shares(_rows(data)[0], data.x_train.shape[1], threads)
+
+
 class Given(NamedTuple):
     """What the steps of a training read and write, as `run_steps` takes it."""
 
@@ -137,7 +143,7 @@ def given(training: Training, data: Data, threads: int, parameters: Parameters |
         data.y_train,
         _columns(data, tile),
         tile,
-        shares(images, network.n_inputs, threads),
+        _shares(data, threads),
         packed(parameters or initial_parameters(network, training.seed), size),
         workspace(network, size, threads),
         np.float32(training.learning_rate),

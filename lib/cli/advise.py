@@ -1,7 +1,8 @@
 """Which device and which way to train takes how long: `python -m lib.cli.advise --hidden 512,256 --batch 64`.
 
-All seconds are predicted. Devices that are known by their data sheets always answer; this machine does where it was
-calibrated, which `--calibrate` does now. From a script, `lib.prediction.advise.advise` says the same.
+All seconds are predicted. Devices that are known by their data sheets and by published figures always answer; this
+machine does where it was calibrated, which `--calibrate` does now. From a script, `lib.experiments.advice.advise_here`
+says the same.
 """
 
 import argparse
@@ -9,27 +10,23 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from lib.backends.registry import DEVICES, usable_runtimes
-from lib.experiments import calibration
-from lib.experiments.calibration import Trained, Trial, all_ways, not_predicted
-from lib.experiments.live_calibration import LiveCalibrations, measure
-from lib.experiments.what_would_help import offered
-from lib.formatting import seconds, sentence
-from lib.prediction.advise import Advice, Answer, advise
+from lib.experiments.advice import advise_here
+from lib.experiments.known_devices import known_devices
+from lib.experiments.live_calibration import LiveCalibrations, measure, ways
+from lib.formatting import part, seconds, sentence
+from lib.prediction.advise import Advice, Answer
 from lib.prediction.device import FILE, UnusableDevice, read_devices
-from lib.prediction.question import Calibrated, Question
+from lib.prediction.question import Question
 from lib.spec import Network
-from lib.storage.records import Kind
 from lib.storage.store import Store
-from lib.sweeps.cost_model import StepTime
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.queue import Request
 
-HERE, FIGURES = "steps measured here", "data sheets and assumptions"
+HERE, JUDGED, FIGURES = "steps measured here", "published figures and data sheets", "data sheets and assumptions"
 UNUSABLE, INTERRUPTED = 1, 130  # exit statuses; 2 is argparse's own
 
 
@@ -47,16 +44,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=32, help="images a step (default 32)")
     parser.add_argument("--epochs", type=int, default=1, help="of each network (default 1)")
     parser.add_argument("--networks", type=int, default=1, help="how many of them are trained (default 1)")
+    parser.add_argument("--price", type=float, help="dollars of an hour of this machine, for what it costs here")
     parser.add_argument("--devices", type=Path, default=FILE, help="a file of devices (default recorded/devices.json)")
     parser.add_argument("--calibrate", action="store_true", help="measure this machine first: some minutes, once")
+    parser.add_argument("--parts", action="store_true", help="also what the predicted seconds consist of")
     parser.add_argument("--json", action="store_true", help="for a program instead of a person")
     options = parser.parse_args(arguments)
     store = Store()
     try:
-        question = Question(Network.parse(options.hidden), options.batch, options.epochs, options.networks)
-        devices = read_devices(options.devices)
-        measured, failed = _calibrate(store) if options.calibrate else ({}, [])
-        here, why_not = _here(store, measured)
+        network = Network.parse(options.hidden)
+        question = Question(network, options.batch, options.epochs, options.networks, options.price)
+        devices, live = known_devices(read_devices(options.devices)), LiveCalibrations(store)
+        if options.calibrate:
+            _calibrate(live, store)
+        advice = advise_here(question, devices, store, live)
     except (ValueError, UnusableDevice) as error:
         print(sentence(error), file=sys.stderr)
         return UNUSABLE
@@ -64,69 +65,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kept = store.trouble or "What was measured is kept, and the same command goes on."
         print(f"Stopped. {kept}", file=sys.stderr)
         return INTERRUPTED
-    advice = advise(question, here, devices)
-    for why in dict.fromkeys(filter(None, [*failed, *why_not, store.trouble])):
+    for why in filter(None, [*advice.silent, store.trouble]):
         print(sentence(why), file=sys.stderr)
     try:
-        print(as_json(advice) if options.json else as_text(advice), flush=True)
+        print(as_json(advice) if options.json else as_text(advice, options.parts), flush=True)
     except BrokenPipeError:  # whoever reads has read enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python writes when it ends
     return 0
 
 
-def _calibrate(store: Store) -> tuple[dict[tuple[Trained, Trial], StepTime], list[str]]:
-    """Measure the steps that are missing, with a line of progress on standard error where that is a terminal.
-
-    Returns:
-        All steps that are measured, also where the store cannot keep them; and why ways to train failed.
-    """
-    engine, live, ways, seen = Engine(), LiveCalibrations(store), _ways(), sys.stderr.isatty()
+def _calibrate(live: LiveCalibrations, store: Store) -> None:
+    """Measure the steps that are missing, with a line of progress on standard error where that is a terminal."""
+    engine, seen = Engine(), sys.stderr.isatty()
     try:
-        for note in measure(ways, live, engine, store, Cancel(), Request()):
+        for note in measure(ways(), live, engine, store, Cancel(), Request()):
             if note.text and seen:
                 print(f"\r{note.text}\x1b[K", end="", file=sys.stderr, flush=True)
     finally:
         if seen:
             print(file=sys.stderr)
         engine.close()
-    standings = [live.of(one) for one in ways]
-    measured = {(one.trained, trial): step_time for one in standings for trial, step_time in one.step_times.items()}
-    failed = [(one.trained.label, one.why_not) for one in standings if one.why_not]
-    return measured, [why if why.startswith(label) else f"{label}: {why}" for label, why in failed]
 
 
-def _ways() -> list[Trained]:
-    return all_ways([runtime for runtime in usable_runtimes() if runtime.device in DEVICES])
+def as_text(advice: Advice, parts: bool = False) -> str:
+    """A table, the quickest first, the remedy, and what another device would gain.
 
-
-def _here(
-    store: Store, measured: Mapping[tuple[Trained, Trial], StepTime]
-) -> tuple[Mapping[str, Calibrated], list[str]]:
-    """The ways to train that are calibrated here, by name, and why others are not."""
-    step_times = {**calibration.stored(_ways(), store), **measured}
-    if not step_times:
-        return {}, ["this machine is not calibrated, so it does not answer: add --calibrate"]
-    found, why_not = calibration.calibrations(step_times)
-    return offered(list(found), found, store.records(Kind.ANATOMY)), [
-        *why_not.values(),
-        not_predicted(usable_runtimes()),
-    ]
-
-
-def as_text(advice: Advice) -> str:
-    """A table, the quickest first, and the remedy."""
+    Args:
+        advice: Any.
+        parts: Also a line for each answer: what its seconds consist of.
+    """
     cells = [("device", "trained by", "predicted", "90 % interval or range", "dollars", "predicted from")]
     cells += [_cells(answer) for answer in advice.answers if not answer.why_not]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    if parts:
+        lines += ["", *(_in_parts(answer) for answer in advice.answers if answer.prediction.parts_s), ""]
     refused = [answer.why_not for answer in advice.answers if answer.why_not]
+    unsure: dict[str, list[str]] = {}
+    for answer in advice.answers:
+        if answer.prediction.warning:
+            unsure.setdefault(answer.prediction.warning, []).append(f"{answer.way} on {answer.device}")
     warned = [
-        f"{answer.way} on {answer.device}: {answer.prediction.warning}, so it may be further off than its interval says"
-        for answer in advice.answers
-        if answer.prediction.warning
+        f"{'; '.join(which)}: {warning}, so it may be further off than its interval says"
+        for warning, which in unsure.items()
     ]
-    remedy = [f"what helps most: {advice.remedy}"] if advice.remedy else []
-    return "\n".join([*lines, *(sentence(text) for text in (*refused, *warned, *remedy))])
+    helps = [f"what helps most: {advice.remedy}"] if advice.remedy else []
+    helps += [f"beyond this machine: {advice.elsewhere}"] if advice.elsewhere else []
+    return "\n".join([*lines, *(sentence(text) for text in (*refused, *warned, *helps))])
+
+
+def _in_parts(answer: Answer) -> str:
+    """What an answer's seconds consist of, the dearest part first."""
+    of, whole_s = answer.prediction.parts_s, answer.prediction.step_s
+    dearest_first = sorted(of, key=of.__getitem__, reverse=True)
+    words = (f"{name} {part(of[name], whole_s)}" for name in dearest_first if of[name])
+    return f"{answer.way} on {answer.device}: {', '.join(words)}"
 
 
 def _cells(answer: Answer) -> tuple[str, ...]:
@@ -138,17 +131,21 @@ def _cells(answer: Answer) -> tuple[str, ...]:
         seconds(found.step_s),
         f"{seconds(found.low_s)} to {seconds(found.high_s)}",
         dollars,
-        HERE if answer.here else FIGURES,
+        _origin(answer),
     )
 
 
+def _origin(answer: Answer) -> str:
+    return HERE if answer.here else JUDGED if answer.judged else FIGURES
+
+
 def as_json(advice: Advice) -> str:
-    """All answers with the parts of their seconds, and the remedy."""
+    """All answers with the parts of their seconds, the remedy, and what another device would gain."""
     answers = [
         {
             "device": answer.device,
             "way": str(answer.way),
-            "origin": HERE if answer.here else FIGURES,
+            "origin": _origin(answer),
             "seconds": _finite(answer.prediction.step_s),
             "low_s": _finite(answer.prediction.low_s),
             "high_s": _finite(answer.prediction.high_s),
@@ -160,7 +157,8 @@ def as_json(advice: Advice) -> str:
         }
         for answer in advice.answers
     ]
-    return json.dumps({"answers": answers, "remedy": advice.remedy}, indent=1, ensure_ascii=False)
+    found = {"answers": answers, "remedy": advice.remedy, "elsewhere": advice.elsewhere, "silent": advice.silent}
+    return json.dumps(found, indent=1, ensure_ascii=False)
 
 
 def _finite(value: float) -> float | None:

@@ -1,5 +1,6 @@
 """Takes a step apart with every library of this machine, one after the other, and stores every measurement."""
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -7,12 +8,13 @@ from functools import partial
 from lib.backends.registry import BACKENDS, Runtime, versions
 from lib.experiments.failures import Marked
 from lib.profiling.operations import ALL, KERNELS, LIBRARIES, OPERATIONS, PRODUCT
-from lib.profiling.request import PLAIN, PROFILED, REFERENCE, TRAPS, Examination
+from lib.profiling.request import CONVOLUTIONAL, PLAIN, PROFILED, REFERENCE, RESIDENT, TRAPS, Examination
 from lib.profiling.step_breakdown import Split, split
 from lib.spec import Network
 from lib.storage.current import current
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
+from lib.sweeps.cost_model import StepTime
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import Measured, Message
@@ -48,6 +50,14 @@ class AnatomyTask:
     def seconds(self, records: Sequence[Record]) -> dict[str, float]:
         """Median seconds per training step, by name of the experiment."""
         return {name: seconds_of(record) for name, record in self.found(records).items()}
+
+    def step_time(self, records: Sequence[Record]) -> StepTime | None:
+        """What the step takes that is examined by itself, of the quickest block of each time, as elsewhere."""
+        known = current(records, Kind.ANATOMY, self.subject | {"name": self.examination.kind}, self.runtime)
+        steps_s = sorted(min(record.measurement.step_s) for record in known)
+        if not known:
+            return None
+        return StepTime(statistics.median(steps_s), 0.0, steps_s[0], steps_s[-1], known[-1].warnings)
 
     def split(self, records: Sequence[Record]) -> Split | None:
         """The parts of the step; None while an experiment that they need is missing."""
@@ -121,7 +131,8 @@ _TITLES = {
     "traps": "the traps",
     "trace": "a profile",
     "takings": "what a batch costs that is brought to the device",
-    "resident": "the step with its batches on the device",
+    RESIDENT: "the step with its batches on the device",
+    CONVOLUTIONAL: "a step of a small convolutional network",
 }
 
 

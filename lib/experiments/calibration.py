@@ -1,18 +1,20 @@
 """What each way to train costs on this machine: steps of drawn networks are measured, and costs fitted to them."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime
+from lib.data.mnist import DataError, share_not_zero
 from lib.prediction.calibration import Calibration, NotCalibrated, Sample, calibrate
 from lib.prediction.workload import Way, Workload, fully_connected
 from lib.spec import MAX_EPOCHS, Network, Training
 from lib.storage.current import current
-from lib.storage.records import Kind
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.sweeps.cost_model import StepTime, StepTimes, program_of
 from lib.sweeps.strategies import Part
@@ -21,13 +23,14 @@ from lib.workers.engine import Engine
 from lib.workers.notes import Note, noted
 from lib.workers.queue import AnyRequest
 
-# How each backend runs a step. One that trains image by image has none; nor has one that skips zeros, as workloads are
-# counted from shapes.
+# How each backend runs a step. One that trains image by image has none.
 WAYS: Mapping[str, Way] = MappingProxyType(
     {
         "jax-epoch": Way.EPOCH,
         "jax-step": Way.STEP,
+        "jax-operation": Way.OPERATIONS,
         "numpy": Way.OPERATIONS,
+        "numba": Way.EPOCH,
         "torch": Way.OPERATIONS,
         "torch-compiled": Way.STEP,
         "cupy": Way.OPERATIONS,
@@ -47,12 +50,15 @@ DEPTHS = range(5)
 TOGETHER = (2, 4, 8, 16)
 MAX_STEP_FLOPS = 4e9  # a step longer than a hundredth of a second is little but products
 SEED = 1
-SAMPLES = 48  # of a backend whose programs are few to compile
-FEWER_SAMPLES = 32
-CHEAP = (DEFAULT, "numpy")
+# Trials of a backend: more of one whose programs are few to compile, fewest where each operation is one.
+SAMPLES = {DEFAULT: 48, "numpy": 48, "numba": 48, "jax-operation": 18}
+USUAL_SAMPLES = 32
+# A single image has kernels of its own, and of the drawn steps few are of one: the least step of all besides, and those
+# of networks of several layers.
+OF_ONE_IMAGE = tuple(map(Network, ((), (256, 256), (1024, 1024), (64, 128, 64), (384, 96, 384, 96))))
 ROUNDS = 2  # in which all are measured: a machine's speed drifts, and what is measured at times apart drifts less
-PROBE_S = 0.1  # of steps in each
-WARM_S = 0.02  # of steps before the first
+IN_A_TURN = 6  # trials of a way to train, before it is the next one's turn
+PROBE_S = 0.12  # of steps in each, of which the quickest report counts: a program's memory is slow when it is new
 LEARNING_RATE = 0.001
 
 
@@ -90,6 +96,11 @@ class Trained:
         """Its name for people."""
         return self.runtime.label + (", many networks at once" if self.together else "")
 
+    @property
+    def address(self) -> str:
+        """As an address writes it, such as `numpy/cpu`."""
+        return self.runtime.address + ("/together" if self.together else "")
+
     def subject(self, trial: Trial) -> dict[str, str | int | float]:
         """What identifies the records of a trial's step time."""
         return program_of(trial.part) | self.runtime.subject
@@ -99,17 +110,6 @@ def all_ways(runtimes: Sequence[Runtime]) -> list[Trained]:
     """The ways to train by these runtimes; JAX alone trains several networks in one program."""
     found = [Trained(runtime) for runtime in runtimes if runtime.backend in WAYS]
     return found + [Trained(runtime, True) for runtime in runtimes if runtime.backend == DEFAULT]
-
-
-def not_predicted(runtimes: Sequence[Runtime]) -> str:
-    """Which of these runtimes are not calibrated because they skip zeros, and why; empty where none does."""
-    labels = [runtime.label for runtime in runtimes if BACKENDS[runtime.backend].skips_zeros]
-    if not labels:
-        return ""
-    return (
-        f"Not predicted: {'; '.join(labels)}. A prediction counts every input of a step, and this way computes only"
-        " with those that are not zero; the race measures it."
-    )
 
 
 def drawn(trained: Trained, n: int, seed: int, without: Sequence[Trial] = ()) -> list[Trial]:
@@ -124,7 +124,7 @@ def drawn(trained: Trained, n: int, seed: int, without: Sequence[Trial] = ()) ->
         without: These are not drawn.
     """
     rng = np.random.default_rng((seed, int(trained.together)))
-    sizes, depths, counts = (_in_turns(rng, offered) for offered in (BATCH_SIZES, tuple(DEPTHS), TOGETHER))
+    sizes, depths, counts = (_shuffled(rng, offered) for offered in (BATCH_SIZES, tuple(DEPTHS), TOGETHER))
     found: list[Trial] = []
     while len(found) < n:
         widths = tuple(int(width) for width in rng.choice(WIDTHS, next(depths)))
@@ -135,16 +135,38 @@ def drawn(trained: Trained, n: int, seed: int, without: Sequence[Trial] = ()) ->
     return found
 
 
-def _in_turns(rng: np.random.Generator, offered: Sequence[int]) -> Iterator[int]:
+def _shuffled(rng: np.random.Generator, offered: Sequence[int]) -> Iterator[int]:
     """Each of what is offered once, in random order, again and again."""
     while True:
         yield from (int(one) for one in rng.permutation(offered))
 
 
 def trials(trained: Trained) -> list[Trial]:
-    """What is measured to calibrate a way to train: `SAMPLES` trials, or the first `FEWER_SAMPLES` of the same."""
-    cheap = trained.runtime.backend in CHEAP
-    return drawn(trained, SAMPLES if cheap else FEWER_SAMPLES, SEED)
+    """What is measured to calibrate a way to train: drawn trials, of fewer the first of the same, and single images."""
+    networks = min(TOGETHER) if trained.together else 1
+    of_one_image = [Trial(network, 1, networks) for network in OF_ONE_IMAGE]
+    return drawn(trained, SAMPLES.get(trained.runtime.backend, USUAL_SAMPLES), SEED) + of_one_image
+
+
+def in_turns(
+    ways: Sequence[tuple[Trained, Sequence[Trial]]], rounds: int
+) -> Iterator[tuple[Trained, Sequence[Trial], int]]:
+    """A few trials of each way to train in turns, all of them in each round.
+
+    So a slow minute of the machine is a little of every way's, and wholly none's.
+
+    Args:
+        ways: Ways to train, each with its trials.
+        rounds: How often each trial comes.
+
+    Yields:
+        A way, its next trials, and the number of the round, from 1.
+    """
+    most = max((len(todo) for _, todo in ways), default=0)
+    for number, first in itertools.product(range(1, rounds + 1), range(0, most, IN_A_TURN)):
+        for trained, todo in ways:
+            if some := todo[first : first + IN_A_TURN]:
+                yield trained, some, number
 
 
 def measure_trials(
@@ -155,7 +177,7 @@ def measure_trials(
     request: AnyRequest,
     rounds: int = ROUNDS,
 ) -> Iterator[Note | tuple[Trained, Trial, StepTime]]:
-    """Measure the steps of trials in rounds, all in each; what is stored is not measured again.
+    """Measure the steps of trials in turns and in rounds; what is stored is not measured again.
 
     Args:
         ways: Ways to train, each with its trials.
@@ -171,13 +193,14 @@ def measure_trials(
     Raises:
         WorkerDied, TrainingFailed: From the worker that measures.
     """
-    for times, (trained, todo) in itertools.product(range(1, rounds + 1), ways):
-        how = {"times": times, "probe_s": PROBE_S, "warm_s": WARM_S}
-        step_times = StepTimes(engine, store, trained.runtime, cancel, request, max_probes=1, **how)
-        for number, trial in enumerate(todo, 1):
+    for trained, some, times in in_turns(ways, rounds):
+        step_times = StepTimes(
+            engine, store, trained.runtime, cancel, request, max_probes=1, times=times, probe_s=PROBE_S
+        )
+        for trial in some:
             if cancel.is_set():
                 return
-            doing = f"{trained.label}: step {number} of {len(todo)} for its calibration, round {times} of {rounds}"
+            doing = f"{trained.label}: {trial.network.label} at batch size {trial.batch_size:,} for its calibration"
             yield Note(doing)
             found = yield from noted(step_times.of([trial.part]), doing)
             for step_time in found.values():
@@ -186,13 +209,28 @@ def measure_trials(
 
 def stored(ways: Sequence[Trained], store: Store) -> dict[tuple[Trained, Trial], StepTime]:
     """The step times of these ways' trials that are stored and still valid: of this machine, code and versions."""
-    records = store.records(Kind.STEP_TIME)
-    return {
-        (trained, trial): StepTime.of(known)
-        for trained in ways
-        for trial in trials(trained)
-        if (known := current(records, Kind.STEP_TIME, trained.subject(trial), trained.runtime))
-    }
+    records, runtimes = store.records(Kind.STEP_TIME), dict.fromkeys(one.runtime for one in ways)
+    valid = [one for runtime in runtimes for one in current(records, Kind.STEP_TIME, runtime.subject, runtime)]
+    return _step_times(ways, valid)
+
+
+def recorded_step_times(records: Iterable[Record]) -> dict[tuple[Trained, Trial], StepTime]:
+    """The step times of trials among a machine's records: of each way to train, by the code that measured it last."""
+    of_runtime: dict[Runtime, list[Record]] = defaultdict(list)
+    for record in sorted(records, key=lambda one: one.measured_at):
+        if record.kind is Kind.STEP_TIME and str(record.says("backend")) in WAYS:
+            of_runtime[Runtime(*(str(record.says(name)) for name in Runtime().subject))].append(record)
+    latest = [one for known in of_runtime.values() for one in known if one.sources == known[-1].sources]
+    return _step_times(all_ways(list(of_runtime)), latest)
+
+
+def _step_times(ways: Sequence[Trained], records: Sequence[Record]) -> dict[tuple[Trained, Trial], StepTime]:
+    """The step times of these ways' trials, from records in the order in which they were measured."""
+    about: dict[frozenset, list[Record]] = defaultdict(list)
+    for record in records:
+        about[frozenset(record.subject.items() - {("first_call_s", record.subject.get("first_call_s"))})].append(record)
+    found = {(one, trial): about.get(frozenset(one.subject(trial).items())) for one in ways for trial in trials(one)}
+    return {key: StepTime.of(known) for key, known in found.items() if known}
 
 
 def calibrations(
@@ -208,7 +246,8 @@ def calibrations(
             if one == trained
         ]
         try:
-            found[trained] = calibrate(trained.label, samples)
-        except NotCalibrated as error:
+            density = share_not_zero() if BACKENDS[trained.runtime.backend].skips_zeros else 1.0
+            found[trained] = calibrate(trained.label, samples, density)
+        except (NotCalibrated, DataError) as error:
             why_not[trained] = str(error)
     return found, why_not

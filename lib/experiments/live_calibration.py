@@ -10,7 +10,17 @@ from pathlib import Path
 
 from lib.backends.registry import DEFAULT, Runtime, usable_runtimes
 from lib.experiments.background import View, Watched
-from lib.experiments.calibration import ROUNDS, Trained, Trial, all_ways, calibrations, measure_trials, stored, trials
+from lib.experiments.calibration import (
+    ROUNDS,
+    Trained,
+    Trial,
+    all_ways,
+    calibrations,
+    in_turns,
+    measure_trials,
+    stored,
+    trials,
+)
 from lib.experiments.failures import Attempts
 from lib.once import once
 from lib.prediction.calibration import LEAST_SAMPLES, Calibration
@@ -21,8 +31,8 @@ from lib.workers.engine import Engine
 from lib.workers.notes import Note, State
 from lib.workers.queue import AnyRequest
 
-UNASKED = (DEFAULT, "jax-step", "numpy")  # backends that are calibrated without being asked for: quick to start
-FIRST = 2 * LEAST_SAMPLES  # steps of every way that are measured before the others of any: a first answer soon
+UNASKED = (DEFAULT, "jax-step", "numpy", "numba")  # backends that are calibrated unasked: quick to start
+FIRST = 2 * LEAST_SAMPLES  # steps of every way after which each has a first answer, that much before it is complete
 MORE = 1.25  # times as many steps as at the last fit are worth another one
 
 
@@ -133,7 +143,7 @@ def measure(
     request: AnyRequest,
     again: bool = False,
 ) -> Iterator[Note]:
-    """Measure what these ways' calibrations lack, the first steps of all of them before the rest of any, then all anew.
+    """Measure what these ways' calibrations lack, a few steps of each in turns, then all of these once more.
 
     Args:
         chosen: Ways to train.
@@ -148,23 +158,23 @@ def measure(
         Notes on what is measured or waited for. A way that cannot be measured says so in its standing, and the others
         go on.
     """
-    attempts = Attempts()
+    attempts, failed = Attempts(), dict[Trained, str]()
     todo = {
         one: [trial for trial in live.of(one).wanted if again or trial not in live.of(one).step_times] for one in chosen
     }
-    for part, rounds in ((slice(None, FIRST), 1), (slice(FIRST, None), 1), (slice(None), ROUNDS)):
-        for trained in chosen:
+    for trained, part, number in in_turns(list(todo.items()), ROUNDS):
 
-            def steps(trained: Trained = trained, part: slice = part, rounds: int = rounds) -> Iterator[Note]:
-                asked = [(trained, todo[trained][part])]
-                for event in measure_trials(asked, engine, store, cancel, request, rounds):
-                    if isinstance(event, Note):
-                        yield event
-                    else:
-                        live.take(*event)
+        def steps(trained: Trained = trained, part: Sequence[Trial] = part, number: int = number) -> Iterator[Note]:
+            for event in measure_trials([(trained, part)], engine, store, cancel, request, number):
+                if isinstance(event, Note):
+                    yield event
+                else:
+                    live.take(*event)
 
-            asked = bool(todo[trained][part]) and not cancel.is_set()
-            why = (yield from attempts.row(trained.runtime, steps)) if asked else ""
-            live.fit(trained)
-            if why:
-                live.fail(trained, why)
+        if not cancel.is_set() and (why := (yield from attempts.row(trained.runtime, steps))):
+            failed[trained] = why
+            live.fail(trained, why)
+    for trained in chosen:
+        live.fit(trained)
+        if trained in failed:
+            live.fail(trained, failed[trained])

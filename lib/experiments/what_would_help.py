@@ -5,13 +5,12 @@ train here: it is measured by itself, and predicted by what it costs to bring a 
 """
 
 import itertools
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lib.backends.registry import BACKENDS, Runtime
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
-from lib.experiments.calibration import PROBE_S, ROUNDS, TOGETHER, WARM_S, WAYS, Trained, Trial, calibrations
+from lib.experiments.calibration import PROBE_S, ROUNDS, TOGETHER, WAYS, Trained, Trial, calibrations
 from lib.experiments.failures import Marked
 from lib.experiments.live_calibration import LiveCalibrations, Standing
 from lib.hardware.device_memory import usable_memory_bytes
@@ -149,10 +148,7 @@ def stored(question: Question, setup: Setup, trained: Trained, store: Store) -> 
         store: Where it is looked up.
     """
     if setup.resident:
-        subject = _resident(question, setup, trained).subject | {"name": RESIDENT}
-        known = current(store.records(Kind.ANATOMY), Kind.ANATOMY, subject, trained.runtime)
-        steps_s = sorted(min(record.measurement.step_s) for record in known)  # of the quickest block, as elsewhere
-        return StepTime(statistics.median(steps_s), 0.0, steps_s[0], steps_s[-1], known[-1].warnings) if known else None
+        return _resident(question, setup, trained).step_time(store.records(Kind.ANATOMY))
     subject = trained.subject(trial_of(question, setup))
     known = current(store.records(Kind.STEP_TIME), Kind.STEP_TIME, subject, trained.runtime)
     return StepTime.of(known) if known else None
@@ -297,9 +293,7 @@ def _measured(
         yield from measure_tasks([_resident(question, setup, trained)], engine, store, cancel, request)
         return
     trial, doing = trial_of(question, setup), f"{words}: a step of {trained.label} at batch size {setup.batch_size:,}"
-    times = StepTimes(
-        engine, store, trained.runtime, cancel, request, max_probes=1, again=True, probe_s=PROBE_S, warm_s=WARM_S
-    )
+    times = StepTimes(engine, store, trained.runtime, cancel, request, max_probes=1, again=True, probe_s=PROBE_S)
 
     def steps() -> Iterator[Note]:
         yield Note(doing)

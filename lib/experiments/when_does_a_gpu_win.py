@@ -1,11 +1,12 @@
 """When a GPU trains faster than a processor: two sides over width and batch size, and what moves the border.
 
-A side is a way to train that was calibrated on this machine, or a device that is known by its figures. All seconds are
-predicted but those of `measured_points`, which are stored step times, of `kept_points`, which readers' browsers
-measured, and of `published_points`, which an article printed.
+A side is a way to train that was calibrated on this machine, one that was calibrated on another and recorded there, or
+a device that is known by its figures. All seconds are predicted but those of `measured_points`, which are stored step
+times, of `kept_points`, which readers' browsers measured, and of `published_points`, which an article printed.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,26 +15,45 @@ import numpy as np
 
 from lib.backends.registry import Runtime
 from lib.experiments import published
-from lib.experiments.calibration import TOGETHER, WAYS, Trained
+from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
+from lib.experiments.calibration import (
+    TOGETHER,
+    WAYS,
+    Trained,
+    Trial,
+    calibrations,
+    measure_trials,
+    recorded_step_times,
+)
 from lib.experiments.kept_machines import contests
 from lib.experiments.recorded_machines import Machine
+from lib.hardware.device_memory import usable_memory_bytes
 from lib.once import Once
-from lib.prediction.calibration import Calibration
+from lib.prediction.calibration import LEAST_SAMPLES, Calibration, NotCalibrated
 from lib.prediction.device import QUANTITIES, Device, DoesNotFit, Figure, Origin
 from lib.prediction.grid import Grid, Predictions, predict_many
 from lib.prediction.predict import Prediction, parts_on, predict
-from lib.prediction.workload import Way, Workload, convolutional, fully_connected, resnet18
-from lib.spec import Network
+from lib.prediction.question import YOUR_PRICE, check_memory
+from lib.prediction.workload import FLOAT32_BYTES, Way, Workload, convolutional, fully_connected, resnet18
+from lib.profiling.request import CONVOLUTIONAL, Examination
+from lib.spec import N_PIXELS, Network
 from lib.storage.current import current
-from lib.storage.records import Kind
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.sweeps.cost_model import StepTime
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note
+from lib.workers.queue import Request
 
 CELLS = 64  # along each axis of the surface
 WIDTH_ENDS, SIZE_ENDS = (16, 4096), (1, 4096)
 RULE_PARAMETERS, RULE_SIZE = 500_000, 256  # both articles': below both, a fast processor beats a GPU
 LARGER = Network((1024, 512, 256))  # which the second article proposes
+BY = Runtime()  # by which larger work is measured here
 MANY = 16  # networks at once
+FED_BYTES = FLOAT32_BYTES * N_PIXELS  # of an image in the published figures
+NOT_FED = f"no published figure is of images that have not {N_PIXELS} pixels, so bringing these is left out"
 # How the card is driven, one step after another; the last trains many networks in one program.
 MOVES: Mapping[str, tuple[Way, int]] = {
     "operation by operation": (Way.OPERATIONS, 1),
@@ -48,6 +68,7 @@ CHANGEABLE: Mapping[str, tuple[str, ...]] = {
     "dispatch": ("host_call_s", "dispatch_s"),
     "bandwidth": ("memory_bytes_per_s", "cache_bytes_per_s"),
     "throughput": ("product_flops_per_s",),
+    "feeding": ("transfer_bytes_per_s",),
 }
 # The figure that each part of a step is paid by, and whether more of it makes the step shorter.
 PAID_BY: Mapping[str, tuple[str, bool]] = {
@@ -56,6 +77,8 @@ PAID_BY: Mapping[str, tuple[str, bool]] = {
     "launch": ("launch_s", False),
     "graph": ("graph_launch_s", False),
     "wait": ("wait_s", False),
+    "transfer latency": ("transfer_latency_s", False),
+    "transfer": ("transfer_bytes_per_s", True),
     "cache": ("cache_bytes_per_s", True),
     "memory": ("memory_bytes_per_s", True),
     "products": ("product_flops_per_s", True),
@@ -74,7 +97,7 @@ _DIFFERENT_SIZES, _PLACES = np.unique(SIZES, return_inverse=True)  # of small ba
 
 def grid(depth: int, networks: int, way: Way) -> Grid:
     """The workloads of the surface, those of equal cells once."""
-    return Grid(tuple(map(int, WIDTHS)), tuple(map(int, _DIFFERENT_SIZES)), depth, networks, way)
+    return Grid(tuple(map(int, WIDTHS)), tuple(map(int, _DIFFERENT_SIZES)), depth, networks, way, way.resident)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +110,8 @@ class Side:
         way: How a step is run.
         together: Networks in one program at most; others follow one after another.
         runtime: That was calibrated; None for a device that is known by its figures.
+        memory_bytes: That a step may use of this machine; a known device has its own among its figures.
+        recorded: Whether it was calibrated on another machine, from which it was recorded.
     """
 
     label: str
@@ -94,9 +119,16 @@ class Side:
     way: Way
     together: int = 2**30
     runtime: Runtime | None = None
+    memory_bytes: float = math.inf
+    recorded: bool = False
+
+    @property
+    def here(self) -> Runtime | None:
+        """The runtime of this machine that it is; None for what is known of another."""
+        return None if self.recorded else self.runtime
 
     def seconds(self, depth: int, networks: int) -> Predictions:
-        """Seconds of a step of all these networks, at every width and batch size of the surface.
+        """Seconds of a step of all these networks, at every width and batch size of the surface; NaN: it does not fit.
 
         Args:
             depth: Hidden layers.
@@ -106,7 +138,10 @@ class Side:
         cells = grid(depth, at_once, self.way)
         # The answer holds the device, so that no other one has its id as long as the answer is known.
         _, found = _known.get((id(self.device), cells), lambda: (self.device, predict_many(cells, self.device)))
-        all_cells = Predictions(*(end[:, _PLACES] for end in (found.step_s, found.low_s, found.high_s)))
+        # Free memory changes from moment to moment, and what is predicted does not.
+        held = cells.working_bytes <= self.memory_bytes
+        ends = (np.where(held, end, np.nan) for end in (found.step_s, found.low_s, found.high_s))
+        all_cells = Predictions(*(end[:, _PLACES] for end in ends))
         return all_cells if networks == at_once else all_cells.times(networks / at_once)
 
     @property
@@ -121,16 +156,75 @@ class Side:
 
     def one(self, workload: Workload) -> Prediction:
         """Seconds of a step of a single workload, run in this side's way; raises DoesNotFit."""
-        return predict(workload.by(self.way), self.device)
+        work = workload.by(self.way)
+        check_memory(work, self.memory_bytes)
+        if isinstance(self.device, Device) and self.device.library and work.input_bytes != FED_BYTES * work.batch_size:
+            # How fast a library is fed was fitted to images of one size, and may go by images as well as by bytes.
+            return replace(predict(replace(work, resident=True), self.device), warning=NOT_FED)
+        return predict(work, self.device)
 
 
 _known: Once[tuple[int, Grid], tuple[object, Predictions]] = Once(64)
 
 
-def calibrated_side(trained: Trained, calibration: Calibration) -> Side:
-    """A way to train that was calibrated on this machine."""
-    together = max(TOGETHER) if trained.together else 1
-    return Side(f"{trained.label}, here", calibration, WAYS[trained.runtime.backend], together, trained.runtime)
+def known_side(device: Device, way: Way) -> Side:
+    """A device that is known by its figures, driven in one way."""
+    article = "" if way in (Way.OPERATIONS, Way.GRAPH) else "a "
+    by = f"{device.library} ({way})" if device.library else f"{article}{way}"
+    return Side(f"{device.name} by {by}", device, way, device.together)
+
+
+def calibrated_side(trained: Trained, calibration: Calibration, machine: str = "") -> Side:
+    """A way to train that was calibrated on this machine, with the memory that it may use now, or on a recorded one.
+
+    Args:
+        trained: The way to train.
+        calibration: Of its steps.
+        machine: The recorded machine's name; empty for this one.
+    """
+    together, runtime = max(TOGETHER) if trained.together else 1, trained.runtime
+    memory_bytes = math.inf if machine else usable_memory_bytes(runtime.device)
+    where = f"recorded on {machine}" if machine else "here"
+    label, way = f"{trained.label}, {where}", WAYS[runtime.backend]
+    return Side(label, calibration, way, together, runtime, memory_bytes, recorded=bool(machine))
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """A way to train that was calibrated on another machine, and recorded there."""
+
+    machine: Machine
+    trained: Trained
+    step_times: Mapping[tuple[Trained, Trial], StepTime]
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.trained.label}, recorded on {self.machine.name}"
+
+    @cached_property
+    def side(self) -> Side:
+        """What predicts its steps; raises NotCalibrated where what was recorded is of no use."""
+        found, why_not = calibrations(self.step_times)
+        if why_not:
+            raise NotCalibrated(f"{self.machine.name}: {why_not[self.trained]}")
+        return calibrated_side(self.trained, found[self.trained], self.machine.name)
+
+
+def recorded_ways(machines: Sequence[Machine]) -> dict[str, Recorded]:
+    """What can be predicted of these machines from their recorded calibrations, by `MACHINE/address`.
+
+    Args:
+        machines: As recorded; those without a calibration have no entry.
+    """
+    found = {}
+    for machine in machines:
+        step_times = recorded_step_times(machine.records)
+        for trained in dict.fromkeys(one for one, _ in step_times):
+            of_it = {key: step_time for key, step_time in step_times.items() if key[0] == trained}
+            if len(of_it) >= LEAST_SAMPLES:
+                found[f"{machine.records[-1].machine}/{trained.address}"] = Recorded(machine, trained, of_it)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -458,15 +552,36 @@ class Answer:
     why_not: str = ""
 
 
+def measure_larger(
+    batch_size: int, engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Iterator[Note | Record]:
+    """Measure here what is cheap of larger work: steps of the second article's network and of the convolutional one.
+
+    Raises:
+        WorkerDied, TrainingFailed: From the worker that measures.
+    """
+    for event in measure_trials([(Trained(BY), [Trial(LARGER, batch_size)])], engine, store, cancel, request):
+        if isinstance(event, Note):
+            yield event
+    yield from measure_tasks([_convolutional(batch_size)], engine, store, cancel, request)
+
+
+def _convolutional(batch_size: int) -> AnatomyTask:
+    return AnatomyTask(BY, Examination(CONVOLUTIONAL, batch_size=batch_size))
+
+
 def answers(batch_size: int, sides: Sequence[Side], store: Store) -> list[Answer]:
     """All larger work on all sides: measured where this machine's store has it, else predicted."""
-    found = []
+    found, (connected, convolved, _) = [], larger_work(batch_size)
+    measured = {
+        connected.name: measured_steps(store, BY).get((LARGER, batch_size)),
+        convolved.name: _convolutional(batch_size).step_time(store.records(Kind.ANATOMY)),
+    }
     for work in larger_work(batch_size):
         for side in sides:
-            steps = {} if side.runtime is None or side.together > 1 else measured_steps(store, side.runtime)
-            measured = steps.get((LARGER, batch_size)) if work.name == larger_work(1)[0].name else None
+            own = measured.get(work.name) if side.here == BY and side.together == 1 else None
             try:
-                found.append(Answer(work.name, side.label, side.on_gpu, work.steps, side.one(work), measured))
+                found.append(Answer(work.name, side.label, side.on_gpu, work.steps, side.one(work), own))
             except DoesNotFit as error:
                 found.append(Answer(work.name, side.label, side.on_gpu, work.steps, None, why_not=str(error)))
     return found
@@ -477,13 +592,13 @@ def answers(batch_size: int, sides: Sequence[Side], store: Store) -> list[Answer
 
 @dataclass(frozen=True)
 class Cost:
-    """Dollars of training on a device that is known by its figures; None where it has no price."""
+    """Dollars of training on one side; None where it has no price."""
 
     side: str
     epoch: Prediction
     dollars: float | None  # an epoch
     per_h: float | None
-    dated: str
+    dated: str  # or `YOUR_PRICE`
     epochs: float | None = None  # to the accuracy; None where that was not counted
 
     @property
@@ -492,21 +607,26 @@ class Cost:
         return None if self.dollars is None or self.epochs is None else self.dollars * self.epochs
 
 
-def costs(sides: Sequence[Side], network: Network, batch_size: int, epochs: float | None) -> list[Cost]:
+def costs(
+    sides: Sequence[Side], network: Network, batch_size: int, epochs: float | None, own_per_h: float | None = None
+) -> list[Cost]:
     """What an epoch costs on each side, the cheapest first; those without a price last.
 
     Args:
-        sides: Calibrations have no price.
+        sides: This machine's, or devices that are known by their figures, a price perhaps among them.
         network: Single.
         batch_size: Images a step.
         epochs: That it needs to the accuracy; None where that is not known.
+        own_per_h: Dollars of an hour of this machine, as the reader says; None where nobody does.
     """
     found = []
     workload = fully_connected(network, batch_size)
     for side in sides:
-        price = None if isinstance(side.device, Calibration) else side.device.figures.get("price_per_h")
-        dated = "" if isinstance(side.device, Calibration) else side.device.dated
+        per_h, dated = own_per_h, YOUR_PRICE
+        if not isinstance(side.device, Calibration):
+            price = side.device.figures.get("price_per_h")
+            per_h, dated = price.value if price else None, side.device.dated
         epoch = side.one(workload).of(workload.steps)
-        dollars = None if price is None else price.value * epoch.step_s / 3600
-        found.append(Cost(side.label, epoch, dollars, price.value if price else None, dated if price else "", epochs))
+        dollars = None if per_h is None else per_h * epoch.step_s / 3600
+        found.append(Cost(side.label, epoch, dollars, per_h, dated if per_h is not None else "", epochs))
     return sorted(found, key=lambda one: (one.dollars is None, one.dollars or one.epoch.step_s))

@@ -7,10 +7,9 @@ from functools import partial
 
 import marimo as mo
 
-from lib.backends.registry import usable_runtimes
 from lib.experiments import live_calibration
 from lib.experiments.background import BackgroundTask
-from lib.experiments.calibration import Trained, not_predicted
+from lib.experiments.calibration import Trained
 from lib.experiments.live_calibration import LiveCalibrations, live_in, unasked, ways
 from lib.pages import layout
 from lib.pages.controls import Controls, several
@@ -18,7 +17,6 @@ from lib.pages.stage import Stage, button, stop_button
 from lib.pages.streaming import paint_while_it_runs, painted, refuse
 from lib.pages.url_state import Address
 from lib.views import live_calibration as view
-from lib.views.markup import quiet
 
 
 def live(stage: Stage) -> LiveCalibrations:
@@ -28,18 +26,13 @@ def live(stage: Stage) -> LiveCalibrations:
 
 def by_address() -> dict[str, Trained]:
     """This machine's ways to train as an address writes them, such as `numpy/cpu`."""
-    return {address(one): one for one in ways()}
-
-
-def address(trained: Trained) -> str:
-    """A way to train as an address writes it."""
-    return trained.runtime.address + ("/together" if trained.together else "")
+    return {one.address: one for one in ways()}
 
 
 def controls(prefix: str) -> Controls:
     """The ways that are calibrated; `prefix` is the page's own, as no two pages share a setting."""
     options = {one.label: written for written, one in by_address().items()}
-    return Controls(several(f"{prefix}.ways", "Calibrate", tuple(map(address, unasked())), options))
+    return Controls(several(f"{prefix}.ways", "Calibrate", tuple(one.address for one in unasked()), options))
 
 
 def panel(prefix: str, given: Address, stage: Stage) -> mo.ui.dictionary:
@@ -76,5 +69,4 @@ def _paint(
     said = view.calibrated_sentence(standings)
     problems = view.problems(standings, chosen)
     content = line + layout.problems(problems) + layout.sentence(said) + view.calibrations_table(standings)
-    content += quiet(not_predicted(usable_runtimes()))
     return painted(now, layout.page(controls, content).text, " ".join([said, *problems]))

@@ -142,6 +142,7 @@ def _below(found: Findings, by: Trained, buttons: dict[Remedy, str]) -> str:
         return layout.problems([sentence(found.problem)])
     return (
         view.remedies_table(found.before, found.measured, found.outcomes, buttons)
+        + view.steps_parts(found.before, found.outcomes)
         + layout.problems(view.warnings(found.before, found.outcomes))
         + quiet(view.FAIR)
         + quiet(view.disturbed(found.measured, found.outcomes))

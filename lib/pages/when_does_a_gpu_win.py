@@ -4,7 +4,6 @@ All sections watch this machine's calibrations and are drawn again when these ch
 predictions, which take milliseconds, so nothing runs in the background but the calibration and one measurement.
 """
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,24 +11,36 @@ from typing import Any
 
 import marimo as mo
 
-from lib.backends.registry import Runtime
 from lib.data.mnist import recognised
 from lib.experiments import time_to_accuracy
 from lib.experiments import when_does_a_gpu_win as experiment
 from lib.experiments.background import BackgroundTask
-from lib.experiments.calibration import Trained, Trial, measure_trials
+from lib.experiments.calibration import Trained
 from lib.experiments.kept_machines import kept_in
+from lib.experiments.known_devices import known_devices, of_machine
 from lib.experiments.live_calibration import LiveCalibrations
 from lib.experiments.published_predictions import published_rows
-from lib.experiments.when_does_a_gpu_win import CHANGEABLE, LARGER, MOVES, Side, calibrated_side, surface
+from lib.experiments.recorded_machines import recorded_here, told_apart
+from lib.experiments.when_does_a_gpu_win import (
+    CHANGEABLE,
+    MOVES,
+    Recorded,
+    Side,
+    calibrated_side,
+    known_side,
+    recorded_ways,
+    surface,
+)
 from lib.formatting import sentence
 from lib.once import once
 from lib.pages import layout, live_calibration
-from lib.pages.controls import Control, Controls, dropdown, settings_of, slider
+from lib.pages.controls import Control, Controls, dropdown, number, settings_of, slider
 from lib.pages.stage import Stage, button, stop_button
 from lib.pages.streaming import paint_at_changes, paint_while_it_runs, refuse, say
 from lib.pages.url_state import Address, Setting
-from lib.prediction.device import Device, DoesNotFit, UnusableDevice, read_devices
+from lib.prediction.calibration import NotCalibrated
+from lib.prediction.device import Device, DoesNotFit, UnusableDevice
+from lib.prediction.question import MOST_PER_H
 from lib.prediction.workload import Way, fully_connected
 from lib.spec import Network
 from lib.storage.store import Store
@@ -40,7 +51,8 @@ Values = Mapping[str, Any]
 WAYS = {"operations": Way.OPERATIONS, "step": Way.STEP, "epoch": Way.EPOCH, "graph": Way.GRAPH}  # as in an address
 WAY_NAMES = {str(way): key for key, way in WAYS.items()}
 HERE = "here/"  # begins the address of a way to train of this machine
-STAND_INS = ("i9-10885h/epoch", "l4")  # for a side of this machine that is not calibrated yet
+RECORDED = "recorded/"  # begins that of a way to train of another, which was calibrated there
+STAND_INS = ("i9-10885h/jax-step/step", "l4")  # for a side of this machine that is not calibrated yet
 DEPTHS, NETWORKS = (1, 2, 3, 4), (1, 2, 4, 8, 16, 32, 64, 128)
 FACTORS = tuple(2.0**power for power in range(-6, 7))
 COUNTED_SIZES = tuple(time_to_accuracy.RATES)  # at which epochs to an accuracy are counted
@@ -51,34 +63,44 @@ NETWORK = Network()
 @once
 def devices() -> dict[str, Device]:
     """The devices that are known by their figures, by key."""
-    return read_devices()
+    return known_devices()
 
 
-def _here(on_gpu: bool) -> dict[str, str]:
-    """Labels of this machine's ways to train on a card, or on none, with their addresses."""
-    ways = live_calibration.by_address().items()
-    return {f"{one.label}, here": HERE + key for key, one in ways if one.runtime.on_gpu is on_gpu}
+@once
+def elsewhere() -> dict[str, Recorded]:
+    """The ways to train of the recorded machines, by their address behind `RECORDED`."""
+    return recorded_ways(told_apart(recorded_here().machines))
+
+
+def _calibrated(on_gpu: bool) -> dict[str, str]:
+    """Labels of the ways to train on a card, or on none, that are or were calibrated, with their addresses.
+
+    This machine's come first, then those of recorded machines.
+    """
+    ways, others = live_calibration.by_address().items(), elsewhere().items()
+    here = {f"{one.label}, here": HERE + key for key, one in ways if one.runtime.on_gpu is on_gpu}
+    return here | {one.label: RECORDED + key for key, one in others if one.trained.runtime.on_gpu is on_gpu}
 
 
 def _processors() -> dict[str, str]:
-    """Labels of what may stand on the left, with their addresses: this machine's ways, then known processors."""
+    """Labels of what may stand on the left, with their addresses: what was calibrated, then known processors."""
     known = {
-        f"{device.name}, {way}": f"{key}/{name}"
+        f"{device.name}, {device.driven(way)}": f"{key}/{name}"
         for key, device in devices().items()
         if not device.on_gpu
         for name, way in WAYS.items()
-        if way is not Way.GRAPH
+        if way in device.ways
     }
-    return _here(on_gpu=False) | known
+    return _calibrated(on_gpu=False) | known
 
 
 def _cards() -> dict[str, str]:
-    """Labels of what may stand on the right, with their addresses: cards of this machine, then known ones."""
-    return _here(on_gpu=True) | _known_cards()
+    """Labels of what may stand on the right, with their addresses: cards that were calibrated, then known ones."""
+    return _calibrated(on_gpu=True) | _known_cards()
 
 
 def _known_cards() -> dict[str, str]:
-    return {device.name: key for key, device in devices().items() if device.on_gpu}
+    return {device.name: key.partition("/")[0] for key, device in devices().items() if device.on_gpu}
 
 
 def _way(name: str, label: str, usual: str) -> Control:
@@ -115,6 +137,7 @@ def sections() -> dict[str, Controls]:
             slider("cost.size", "Batch size", 32, COUNTED_SIZES),
             slider("cost.target", "Target accuracy", 0.95, time_to_accuracy.TARGETS),
             _way("cost.way", "Known devices by a", "step"),
+            number("cost.price", "$ per hour for this machine", 0.0, 0, MOST_PER_H, step=0.001),
         ),
     }
 
@@ -136,7 +159,7 @@ def panel(name: str, address: Address, stage: Stage) -> mo.ui.dictionary:
         "what": {"start": button("What would have to be true?", f"For this card to win at batch size {ASKED_SIZE}")},
         "larger": {
             "stop": stop_button(stage),
-            "again": button("Measure again", f"Measure a step of 784→{LARGER.label}→10 here once more"),
+            "again": button("Measure again", "Measure the steps that are measured here once more"),
         },
     }
     return sections()[name].panel(address, **buttons.get(name, {}))
@@ -176,35 +199,20 @@ def side(written: str, way: Way, live: LiveCalibrations) -> Side | None:
         trained = _trained(written, live)
         calibration = live.of(trained).calibration
         return calibrated_side(trained, calibration) if calibration is not None else None
-    key, _, name = written.partition("/")
-    way = WAYS[name] if name else way
-    return Side(f"{devices()[key].name} by {_article(way)}", devices()[key], way)
+    if written.startswith(RECORDED):
+        return elsewhere()[written.removeprefix(RECORDED)].side
+    key, _, name = written.rpartition("/")
+    return known_side(devices()[key], WAYS[name]) if key else known_side(of_machine(devices(), written, way), way)
 
 
 def _trained(written: str, live: LiveCalibrations) -> Trained:
     """The way to train of this machine that has this address."""
     key = written.removeprefix(HERE)
-    return next(one.trained for one in live.view().items if live_calibration.address(one.trained) == key)
-
-
-def _article(way: Way) -> str:
-    return str(way) if way in (Way.OPERATIONS, Way.GRAPH) else f"a {way}"
-
-
-def prepare() -> None:
-    """Build the workloads of all depths in the background, so that a moved slider finds them."""
-
-    def build() -> None:
-        for depth in DEPTHS:
-            experiment.grid(depth, 1, Way.EPOCH).workloads
-
-    threading.Thread(target=build, daemon=True, name="workloads").start()
+    return next(one.trained for one in live.view().items if one.trained.address == key)
 
 
 def calibrate(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> LiveCalibrations:
     """Show and run this machine's calibration; the other sections watch what is returned."""
-    if stage.streams:
-        prepare()
     live_calibration.show("here", stage, panel, controls)
     return live_calibration.live(stage)
 
@@ -228,7 +236,7 @@ def _show(
         version = live.view().version
         try:
             content, said = draw(values, live, stage.store)
-        except (DoesNotFit, UnusableDevice) as error:
+        except (DoesNotFit, NotCalibrated, UnusableDevice) as error:
             content = said = sentence(error)
             content = layout.problems([content])
         mo.output.replace(layout.page(controls.text, content))
@@ -263,8 +271,9 @@ def _surface(values: Mapping[str, Values], live: LiveCalibrations, store: Store)
     chart = charts.surface_chart(shown, both.left.label, both.right.label, depth, points)
     said = view.surface_sentence(shown, both.left.label, both.right.label, depth, networks)
     rule = view.rule_sentence(experiment.check_rule(shown, depth), both.left.label, both.right.label)
+    notes = (*both.notes, *view.not_judged([both.left, both.right]))
     content = (
-        "".join(map(layout.quiet, both.notes))
+        "".join(map(layout.quiet, notes))
         + layout.figure(chart.title, chart)
         + charts.legend(both.left.label, both.right.label)
         + layout.sentence(said)
@@ -275,7 +284,7 @@ def _surface(values: Mapping[str, Values], live: LiveCalibrations, store: Store)
 
 
 def _points(both: Sides, depth: int, networks: int, store: Store) -> list[experiment.Point]:
-    runtime = both.left.runtime
+    runtime = both.left.here
     measured = experiment.measured_steps(store, runtime) if runtime and both.left.together == 1 else {}
     of_left = experiment.measured_points(measured, both.right, depth, networks)
     kept = experiment.kept_points(kept_in(store.path).view().items, depth, networks)
@@ -285,9 +294,9 @@ def _points(both: Sides, depth: int, networks: int, store: Store) -> list[experi
 def _imagined(values: Mapping[str, Values], live: LiveCalibrations, _: Store) -> tuple[str, str]:
     of, what = values["win"], values["what"]
     both, way = sides(of, live), WAYS[of["way"]]
-    card = devices()[what["card"]]
+    card = of_machine(devices(), what["card"], way)
     changed = experiment.imagined(card, {name: what[name] for name in CHANGEABLE})
-    old, new = (Side(f"{device.name} by {_article(way)}", device, way) for device in (card, changed))
+    old, new = (known_side(device, way) for device in (card, changed))
     depth, networks = of["depth"], of["networks"]
     before, after = surface(both.left, old, depth, networks), surface(both.left, new, depth, networks)
     chart = charts.surface_chart(after, both.left.label, new.label, depth, before=before)
@@ -298,7 +307,7 @@ def _imagined(values: Mapping[str, Values], live: LiveCalibrations, _: Store) ->
         + layout.said(asked)
         + layout.sentence(said)
         + view.imagined_table(card, changed)
-        + "".join(map(layout.quiet, both.notes))
+        + "".join(map(layout.quiet, (*both.notes, *view.not_judged([both.left, new]))))
     )
     return content, said
 
@@ -314,15 +323,15 @@ def _wanted(left: Side, card: Device, way: Way, depth: int, networks: int) -> st
 def _moved(values: Mapping[str, Values], live: LiveCalibrations, _: Store) -> tuple[str, str]:
     of, chosen = values["win"], next(name for name, key in _moves().items() if key == values["move"]["way"])
     both, depth = sides(of, live), of["depth"]
-    device = both.right.device if isinstance(both.right.device, Device) else devices()[STAND_INS[1]]
-    surfaces = {
-        name: surface(both.left, Side(device.name, device, way), depth, networks)
-        for name, (way, networks) in MOVES.items()
-    }
+    machine = STAND_INS[1] if of["right"].startswith((HERE, RECORDED)) else of["right"]
+    cards = {name: known_side(of_machine(devices(), machine, way), way) for name, (way, _) in MOVES.items()}
+    surfaces = {name: surface(both.left, cards[name], depth, networks) for name, (_, networks) in MOVES.items()}
+    device = devices()[machine]
     chart = charts.moves_chart(surfaces, chosen, device.name)
     said = view.moves_sentence(surfaces, chosen, device.name, both.left.label)
     content = layout.figure(chart.title, chart) + charts.moves_legend(chosen) + layout.sentence(said)
-    return content + "".join(map(layout.quiet, both.notes)), said
+    notes = (*both.notes, *view.not_judged([both.left, *cards.values()]))
+    return content + "".join(map(layout.quiet, notes)), said
 
 
 def _cost(values: Mapping[str, Values], live: LiveCalibrations, store: Store) -> tuple[str, str]:
@@ -331,24 +340,34 @@ def _cost(values: Mapping[str, Values], live: LiveCalibrations, store: Store) ->
     learned = time_to_accuracy.learned(store, NETWORK, recognised())
     needed = time_to_accuracy.needed(learned, NETWORK, size, target)
     epochs = needed.reached[len(needed.reached) // 2] if needed is not None and needed.reached else None
-    way = WAYS[of["way"]]
-    known = [Side(f"{one.name} by {_article(way)}", one, way) for one in devices().values()]
-    found = experiment.costs(known, NETWORK, size, epochs)
+    known = _known(WAYS[of["way"]])
+    here = [
+        calibrated_side(one.trained, one.calibration)
+        for one in live.view().items
+        if one.calibration is not None and not one.trained.together
+    ]
+    found = experiment.costs([*here, *known], NETWORK, size, epochs, of["price"] or None)
     said = view.cost_sentence(found, target, size, needed.words if needed is not None else "")
-    return view.cost_table(found) + layout.sentence(said), said
+    notes = [view.own_price_sentence(bool(here), of["price"]), *view.not_judged(known)]
+    return view.cost_table(found) + layout.sentence(said) + "".join(map(layout.quiet, notes)), said
+
+
+def _known(way: Way) -> list[Side]:
+    """All devices that are known by their figures and run a step in this way."""
+    return [known_side(one, way) for one in devices().values() if way in one.ways]
 
 
 def show_larger(
     stage: Stage, panels: Mapping[str, mo.ui.dictionary], live: LiveCalibrations, controls: mo.Html
 ) -> None:
-    """Predict larger work, and measure the fully connected network's step here."""
+    """Predict larger work, and measure here what is cheap of it."""
     try:
         values = sections()["larger"].checked(panels["larger"].value)
     except ValueError as error:
         return refuse(stage, controls.text, error)
-    todo = [(Trained(Runtime()), [Trial(LARGER, values["size"])])]
+    size = values["size"]
     running = stage.begin_if_new(
-        values["size"], values["again"], stage.request(), lambda _: ((), partial(measure_trials, todo))
+        size, values["again"], stage.request(), lambda _: ((), partial(experiment.measure_larger, size))
     )
     paint_while_it_runs(stage, running, partial(_paint_larger, running, values, live, stage.store, controls.text))
 
@@ -356,13 +375,16 @@ def show_larger(
 def _paint_larger(running: BackgroundTask, values: Values, live: LiveCalibrations, store: Store, controls: str) -> int:
     now, way, size = running.view(), WAYS[values["way"]], values["size"]
     here = side(f"{HERE}jax-epoch/cpu", way, live)
-    known = [Side(f"{one.name} by {_article(way)}", one, way) for one in devices().values()]
-    found = experiment.answers(size, [*([here] if here else []), *known], store)
+    found = experiment.answers(size, [*([here] if here else []), *_known(way)], store)
     said = view.larger_sentence(found, size)
-    line = layout.state_line(now.state, now.over, 1, now.note or "one step is measured here", now.problem)
+    line = layout.state_line(now.state, now.over, 1, now.note or "two steps are measured here", now.problem)
     content = layout.page(
         controls,
-        line + layout.sentence(said) + view.larger_table(found) + layout.quiet(view.unsure_sentence(found)),
+        line
+        + layout.sentence(said)
+        + view.larger_table(found)
+        + layout.quiet(view.unsure_sentence(found))
+        + view.larger_parts(found),
     )
     mo.output.replace(content)
     if now.over:

@@ -1,1 +1,1 @@
-"""How long a training step takes on a device that was calibrated, recorded, or is known by its data sheet alone."""
+"""How long a training step takes on a device that was calibrated, recorded, or is known by published figures."""

@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from lib.formatting import times
 from lib.prediction import remedies
 from lib.prediction.calibration import Calibration
-from lib.prediction.device import Device, DoesNotFit
+from lib.prediction.device import DRIVEN, Device, DoesNotFit
 from lib.prediction.predict import Prediction, predict
-from lib.prediction.question import Calibrated, Question
+from lib.prediction.question import THERE, YOUR_PRICE, Calibrated, Question
 from lib.prediction.workload import Way, fully_connected
 
-WAYS = (Way.OPERATIONS, Way.STEP, Way.EPOCH, Way.GRAPH)  # in which a device that is known by its figures may train
+BROUGHT = "its figures are of batches that the host brings"
 NOTHING = Prediction(math.inf, math.inf, math.inf, {})
 WORTH = 1.03  # times as fast: less is not worth a change
 
@@ -21,20 +22,32 @@ class Answer:
     """What all of a question's trainings take on a device, one way."""
 
     device: str
-    way: str
+    way: str  # with the library, where the figures are of one
     here: bool  # predicted from what was measured on this machine; else from the device's figures
     prediction: Prediction  # of all steps of all networks
     dollars: float | None = None
-    dated: str = ""  # of the price
+    dated: str = ""  # of the price; `YOUR_PRICE` where it is the question's own
     why_not: str = ""  # it cannot be trained there
+    judged: bool = True  # there are figures that say how far off such a prediction is
 
 
 @dataclass(frozen=True)
 class Advice:
-    """All answers, the quickest first, those that cannot be last; and the change that helps the quickest most."""
+    """All answers: the quickest first, then those that nothing judges, those that cannot be last; and what would help.
+
+    Attributes:
+        answers: Of this machine's ways to train, and of devices that are known by their figures.
+        remedy: The single change that helps most: on this machine where it answers, else on the quickest device. Empty
+            where nothing does.
+        elsewhere: What a device that is not this machine would gain; empty where this machine does not answer, or is
+            predicted to be the quickest.
+        silent: Why this machine, or ways to train on it, do not answer.
+    """
 
     answers: tuple[Answer, ...]
-    remedy: str  # empty where nothing does
+    remedy: str
+    elsewhere: str = ""
+    silent: tuple[str, ...] = ()
 
 
 def advise(question: Question, here: Mapping[str, Calibrated], devices: Mapping[str, Device]) -> Advice:
@@ -43,7 +56,7 @@ def advise(question: Question, here: Mapping[str, Calibrated], devices: Mapping[
     Args:
         question: What is to be trained.
         here: Ways to train that were calibrated on this machine, by their name for people.
-        devices: Devices that are known by their figures, by key.
+        devices: Devices that are known by their figures, by key, such as those of `lib.experiments.known_devices`.
 
     >>> from lib.prediction.device import read_devices
     >>> from lib.spec import Network
@@ -51,11 +64,12 @@ def advise(question: Question, here: Mapping[str, Calibrated], devices: Mapping[
     'H100 PCIe'
     """
     answers = sorted(_answers(question, here, devices), key=_place)
-    return Advice(tuple(answers), _remedy(question, answers, here, devices))
+    able = [one for one in answers if not one.why_not]
+    return Advice(tuple(answers), _remedy(question, able, here, devices), _elsewhere(able))
 
 
-def _place(answer: Answer) -> tuple[bool, float]:
-    return bool(answer.why_not), answer.prediction.step_s
+def _place(answer: Answer) -> tuple[bool, bool, float]:
+    return bool(answer.why_not), not answer.judged, answer.prediction.step_s
 
 
 def _answers(question: Question, here: Mapping[str, Calibrated], devices: Mapping[str, Device]) -> Iterator[Answer]:
@@ -67,17 +81,23 @@ def _answers(question: Question, here: Mapping[str, Calibrated], devices: Mappin
             except DoesNotFit as error:
                 yield Answer("this machine", name, True, NOTHING, why_not=str(error))
                 continue
-            yield Answer("this machine", name, True, _all(question, one.calibration, one.way, one.together))
+            found, per_h = _all(question, one.calibration, one.way, one.together), question.price_per_h
+            yield Answer("this machine", name, True, found, *_priced(found, per_h, YOUR_PRICE))
     for device in devices.values():
         price = device.figures.get("price_per_h")
-        for way in WAYS:
+        for way in device.ways:
             try:
-                found = _all(question, device, way, question.networks)
+                found = _all(question, device, way, device.together)
             except DoesNotFit as error:
-                yield Answer(device.name, way, False, NOTHING, why_not=str(error))
+                yield Answer(device.name, device.driven(way), False, NOTHING, why_not=str(error))
                 break
-            dollars = None if price is None else price.value * found.step_s / 3600
-            yield Answer(device.name, way, False, found, dollars, device.dated if price else "")
+            priced = _priced(found, price.value if price else None, device.dated)
+            yield Answer(device.name, device.driven(way), False, found, *priced, judged=not device.warning)
+
+
+def _priced(found: Prediction, per_h: float | None, dated: str) -> tuple[float | None, str]:
+    """Dollars, and of when or whose the price is; neither without a price."""
+    return (None, "") if per_h is None else (per_h * found.step_s / 3600, dated)
 
 
 def _all(question: Question, device: Device | Calibration, way: Way, together: int) -> Prediction:
@@ -99,12 +119,23 @@ def _all(question: Question, device: Device | Calibration, way: Way, together: i
 def _remedy(
     question: Question, answers: Sequence[Answer], here: Mapping[str, Calibrated], devices: Mapping[str, Device]
 ) -> str:
-    """The single change that helps most on the device of the quickest answer, from the slowest way to train there."""
-    best = answers[0] if answers else None
-    if best is None or best.why_not:
+    """The change that helps most on this machine, else on the first device, from the slowest way to train there.
+
+    No way that nothing judges is put in place of one that is judged.
+
+    Args:
+        question: What is to be trained.
+        answers: Those that can be, in their order.
+        here: Ways to train of this machine.
+        devices: Known by their figures.
+    """
+    best = next((one for one in answers if one.here), answers[0] if answers else None)
+    if best is None:
         return ""
-    ways = here if best.here else _ways(next(one for one in devices.values() if one.name == best.device), question)
-    there = (one.way for one in reversed(answers) if one.device == best.device and not one.why_not)
+    entries = [one for one in devices.values() if one.name == best.device and bool(one.warning) != best.judged]
+    ways = here if best.here else _ways(entries, question)
+    alike = [one.way for one in answers if (one.device, one.here) == (best.device, best.here) and one.way in ways]
+    there = reversed(alike)
     slowest = next((way for way in there if ways[way].together == 1), None)
     if slowest is None:
         return ""
@@ -112,11 +143,30 @@ def _remedy(
     effect = remedies.best(remedies.effects(question, before, ways))
     if effect is None or effect.gain < WORTH:
         return ""
-    return f"on {best.device}, {remedies.in_words(effect, before)} is {effect.gain:.2g} times as fast"
+    return f"on {best.device}, {remedies.in_words(effect, before)} is {times(effect.gain)} times as fast"
 
 
-def _ways(device: Device, question: Question) -> dict[str, Calibrated]:
-    """The ways to train on a device that is known by its figures, the plainest also with all networks at once."""
-    ways = {str(way): Calibrated(device, way, library=device.name) for way in WAYS}
-    together = {"all at once": Calibrated(device, WAYS[0], question.networks, device.name)}
-    return ways | together if question.networks > 1 else ways
+def _elsewhere(answers: Sequence[Answer]) -> str:
+    """What the quickest device that is not this machine would gain over the quickest way to train here."""
+    here, there = (next((one for one in answers if one.here is here), None) for here in (True, False))
+    if here is None or there is None or here.prediction.step_s < WORTH * there.prediction.step_s:
+        return ""
+    ends_s = (there.prediction.step_s, there.prediction.high_s, there.prediction.low_s)
+    gain, low, high = (times(here.prediction.step_s / end_s) for end_s in ends_s)
+    return (
+        f"{there.device}, known by its figures alone, would be {gain} times as fast ({low} to {high}) as this machine"
+        f" at its quickest, trained by {there.way}; it was not measured"
+    )
+
+
+def _ways(entries: Sequence[Device], question: Question) -> dict[str, Calibrated]:
+    """The ways to train on a device that is known by its figures, the plainest that can also with all at once."""
+    every = sorted(((way, one) for one in entries for way in one.ways), key=lambda pair: DRIVEN.index(pair[0]))
+    ways = {
+        one.driven(way): Calibrated(one, way, library=one.library, batches=THERE if way.resident else BROUGHT)
+        for way, one in every
+    }
+    able = [ways[one.driven(way)] for way, one in every if one.together > 1]
+    if not able or question.networks == 1:
+        return ways
+    return ways | {"all at once": replace(able[0], together=question.networks)}

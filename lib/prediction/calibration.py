@@ -10,7 +10,7 @@ takes to hold nine in ten of them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,6 +26,7 @@ USUAL = {
     "operands": 1 / 50e9,
 }
 ROWS = (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096)  # examples of a layer at which products have a rate of their own
+_KNOTS, _NUMBERS = np.log2(ROWS), np.arange(len(ROWS))
 # How alike the rates of neighbouring numbers of examples are kept. A single image is hardly a neighbour of two: its
 # products are those of a matrix and a vector, for which libraries and compilers have code of its own. Its rate is that
 # of two only where no sample says otherwise.
@@ -44,6 +45,25 @@ REACH = {
 COVERAGE = 0.9
 LEAST_SAMPLES = 9  # of fewer, no error is that of nine in ten: (n + 1) × coverage would lie beyond the largest
 MOST_ERROR = 0.5  # of samples predicted from the others, at the median: beyond it a calibration means nothing
+
+
+class Counted(Protocol):
+    """What a step is counted as: of one workload as numbers, or of many as arrays that are broadcast to one shape."""
+
+    @property
+    def operations(self) -> Any: ...
+
+    @property
+    def launches(self) -> Any: ...
+
+    @property
+    def networks(self) -> int: ...
+
+    @property
+    def batch_size(self) -> Any: ...
+
+    @property
+    def input_bytes(self) -> Any: ...
 
 
 class NotCalibrated(ValueError):
@@ -69,6 +89,7 @@ class Calibration:
     precision: np.ndarray  # inverse of the samples' covariance, (samples, samples)
     widening: float  # standard deviations that hold `COVERAGE` of the samples when predicted from the others
     left_out_errors: np.ndarray  # relative errors of the samples, each predicted from the others, (samples,)
+    density: float = 1.0  # share of the inputs that it computes with
 
     @property
     def median_error(self) -> float:
@@ -77,17 +98,29 @@ class Calibration:
 
     def predicted(self, workloads: Sequence[Workload]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Seconds of a step of each workload with the ends of their intervals, each (workloads,)."""
-        amounts = np.array([_amounts(one) for one in workloads])
-        nearness = _covariance(np.array([_coordinates(one) for one in workloads]), self.coordinates)
-        factor = np.exp(nearness @ self.weights)
-        unknown = CORRECTION - np.einsum("ij,jk,ik->i", nearness, self.precision, nearness)
+        return self._predicted(
+            np.stack([_amounts(one, self.density) for one in workloads]),
+            np.stack([_coordinates(one) for one in workloads]),
+        )
+
+    def predicted_of(self, counted: Counted) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As `predicted`, of workloads that are counted as arrays: each of the shape that these are broadcast to."""
+        return self._predicted(_amounts(counted, self.density), _coordinates(counted))
+
+    def _predicted(self, amounts: np.ndarray, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of (…, parts) and (…, len(REACH)); each (…)."""
+        flat = coordinates.reshape(-1, coordinates.shape[-1])
+        nearness = _covariance(flat, self.coordinates)  # (n, samples)
+        unknown = CORRECTION - ((nearness @ self.precision) * nearness).sum(axis=1)  # (n,)
         spread = np.exp(self.widening * np.sqrt(np.maximum(unknown, 0) + SCATTER))
+        factor = np.exp(nearness @ self.weights)
+        factor, spread = (one.reshape(coordinates.shape[:-1]) for one in (factor, spread))
         seconds = amounts @ self.costs * factor
         return seconds, seconds / spread, seconds * spread
 
     def parts(self, workload: Workload) -> dict[str, float]:
         """Seconds of each part of a step, which add up to what is predicted."""
-        each = _amounts(workload) * self.costs
+        each = _amounts(workload, self.density) * self.costs
         seconds = float(self.predicted([workload])[0][0])
         scale = seconds / each.sum() if each.sum() else 0.0
         found = dict(zip(USUAL, map(float, each[: len(USUAL)] * scale), strict=True))
@@ -104,12 +137,13 @@ class Calibration:
         return bool(nearness.max() > 0.5 * CORRECTION)
 
 
-def calibrate(name: str, samples: Sequence[Sample]) -> Calibration:
+def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0) -> Calibration:
     """Fit the costs of a way to train to measured steps.
 
     Args:
         name: Of the way to train, for people.
         samples: At least `LEAST_SAMPLES`, of different workloads.
+        density: Share of the inputs that it computes with, as it does with all that are not zero; 1: with all.
 
     Raises:
         NotCalibrated: There are too few, or they cannot be told from one another.
@@ -122,7 +156,7 @@ def calibrate(name: str, samples: Sequence[Sample]) -> Calibration:
     wrong = seconds[~((seconds > 0) & np.isfinite(seconds))]
     if wrong.size:
         raise NotCalibrated(f"{name}: expected finite seconds above 0, got {wrong[0]:g}; measure again")
-    amounts = np.array([_amounts(sample.workload) for sample in samples])
+    amounts = np.array([_amounts(sample.workload, density) for sample in samples])
     coordinates = np.array([_coordinates(sample.workload) for sample in samples])
     left_out = np.empty(len(samples))
     deviations = np.empty(len(samples))
@@ -140,7 +174,7 @@ def calibrate(name: str, samples: Sequence[Sample]) -> Calibration:
     # and Tibshirani, Predictive inference with the jackknife+, 2021); of others it says nothing.
     rank = min(len(samples), int(np.ceil((len(samples) + 1) * COVERAGE)))
     widening = float(np.sort(deviations)[rank - 1])
-    found = Calibration(name, costs, coordinates, weights, precision, widening, left_out)
+    found = Calibration(name, costs, coordinates, weights, precision, widening, left_out, density)
     if found.median_error > MOST_ERROR:
         raise NotCalibrated(
             f"{name}: steps that were measured differ from what the others say by {found.median_error:.0%} at the"
@@ -170,40 +204,55 @@ def _fitted(
     return costs, precision @ left, precision
 
 
-def _amounts(workload: Workload) -> np.ndarray:
-    """How much of each part a step needs, (parts,): `USUAL`, then FLOP by number of examples."""
+def _amounts(counted: Counted, density: float) -> np.ndarray:
+    """How much of each part a step needs, (…, parts): `USUAL`, then FLOP by number of examples.
+
+    Args:
+        counted: Of one step.
+        density: Share of the inputs that are computed with.
+    """
     bytes_of = dict.fromkeys(OperationKind, 0.0)
     products = np.zeros(len(ROWS))
-    for one in workload.operations:
-        bytes_of[one.kind] += workload.networks * one.n_bytes
+    for one in counted.operations:
+        times = counted.networks * (density if one.by_inputs else 1.0)
+        bytes_of[one.kind] = bytes_of[one.kind] + times * one.n_bytes
         if one.kind is OperationKind.PRODUCT:
-            products += workload.networks * one.flops * row_shares(one.rows)
-    images = workload.networks * workload.input_bytes  # each network has an order of its own
+            flops = np.asarray(times * one.flops)
+            products = products + flops[..., None] * row_shares(one.rows)
+    images = counted.networks * counted.input_bytes  # each network has an order of its own
     kinds = OperationKind.ELEMENTWISE, OperationKind.UPDATE, OperationKind.PRODUCT
-    plain = (1.0, workload.launches, images, *(bytes_of[kind] for kind in kinds))
-    return np.array([*plain, *products])
+    plain = (1.0, counted.launches, images, *(bytes_of[kind] for kind in kinds))
+    return np.concatenate([_side_by_side(plain, products.shape[:-1]), products], axis=-1)
 
 
-@cache
-def row_shares(rows: float) -> np.ndarray:
-    """How a number of examples is shared among `ROWS`, (len(ROWS),): linear between neighbours in its logarithm."""
-    knots = np.log2(ROWS)
-    return np.array([np.interp(np.log2(max(rows, 1)), knots, unit) for unit in np.eye(len(ROWS))])
+def _side_by_side(parts: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
+    """(…, parts): numbers, or arrays that are broadcast to the shape (…)."""
+    found = np.empty((*shape, len(parts)))
+    for number, one in enumerate(parts):
+        found[..., number] = one
+    return found
 
 
-def _coordinates(workload: Workload) -> np.ndarray:
-    """Where a workload lies among others, in units of `REACH`."""
-    products = [one for one in workload.operations if one.kind is OperationKind.PRODUCT]
-    first, others = products[0].flops / products[0].rows, sum(one.flops / one.rows for one in products[1:])
+def row_shares(rows: Any) -> np.ndarray:
+    """How a number of examples is shared among `ROWS`, (…, len(ROWS)): linear between neighbours in its logarithm."""
+    place = np.interp(np.log2(np.maximum(rows, 1)), _KNOTS, _NUMBERS)
+    return np.maximum(1 - np.abs(place[..., None] - _NUMBERS), 0)
+
+
+def _coordinates(counted: Counted) -> np.ndarray:
+    """Where a workload lies among others, in units of `REACH`, (…, len(REACH))."""
+    products = [one for one in counted.operations if one.kind is OperationKind.PRODUCT]
+    first, *others = (np.asarray(one.flops / one.rows) for one in products)
     plain = (
-        np.log2(workload.batch_size),
+        np.log2(counted.batch_size),
         np.log2(first),
-        np.log2(others),
+        np.log2(sum(others)),
         float(len(products)),
-        np.log2(workload.networks),
-        float(workload.batch_size == 1),
+        np.log2(counted.networks),
+        np.equal(counted.batch_size, 1),
     )
-    return np.array(plain) / np.array(list(REACH.values()))
+    shape = np.broadcast_shapes(*(np.shape(one) for one in plain))
+    return _side_by_side(plain, shape) / np.array(list(REACH.values()))
 
 
 def _covariance(some: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ from lib.formatting import listed
 from lib.prediction.workload import Way, Workload
 
 FILE = ROOT / "recorded" / "devices.json"
+DRIVEN = (Way.OPERATIONS, Way.STEP, Way.EPOCH, Way.GRAPH)  # ways in which a device that is known by its figures may run
 
 
 class Origin(StrEnum):
@@ -126,13 +127,30 @@ class Device:
     """A processor or a graphics card, and the figures of `QUANTITIES`.
 
     Raises UnusableDevice for a figure that is missing, unknown or beyond its limits, also with an end of its range.
+
+    Attributes:
+        name: For people.
+        on_gpu: Whether it is a graphics card.
+        figures: By names of `QUANTITIES`.
+        remarks: For people.
+        dated: Of its price, ISO 8601.
+        library: Whose costs those of the host are; empty where they are no library's in particular.
+        ways: In which its figures say what a step takes.
+        together: Networks that one program takes, at most.
+        widening: How many times further out than by its figures' ranges the ends of its seconds lie.
+        warning: Why it may be further off than its ranges say.
     """
 
     name: str
     on_gpu: bool
     figures: Mapping[str, Figure]
     remarks: str = ""
-    dated: str = ""  # of its price, ISO 8601
+    dated: str = ""
+    library: str = ""
+    ways: tuple[Way, ...] = DRIVEN
+    together: int = 2**30
+    widening: float = 1.0
+    warning: str = ""
 
     def __post_init__(self) -> None:
         for name, quantity in QUANTITIES.items():
@@ -158,18 +176,23 @@ class Device:
                 " correct cache_bytes_per_s"
             )
 
+    def driven(self, way: Way) -> str:
+        """How it trains, in words: the way of running a step, and the library."""
+        return f"{way}, {self.library}" if self.library else str(way)
+
     def costs(self, end: str = "value") -> dict[str, float]:
         """Seconds of one unit of each of `PARTS`.
 
         Args:
             end: "value", "low" or "high": of the seconds, so "low" takes the largest rates.
         """
+        times = {"value": 1.0, "low": 1 / self.widening, "high": self.widening}[end]
 
         def rate(name: str) -> float:
-            return 1 / getattr(self.figures[name], OPPOSITE[end])
+            return times / getattr(self.figures[name], OPPOSITE[end])
 
         def cost(name: str) -> float:
-            return getattr(self.figures[name], end)
+            return times * getattr(self.figures[name], end)
 
         return {
             "call": cost("host_call_s"),

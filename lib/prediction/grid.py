@@ -1,13 +1,12 @@
 """Networks of many widths at many batch sizes, predicted at once: what a surface of both needs within a third of a
 second.
 
-A device that is known by its figures is asked once, with arrays in place of numbers. A calibration is asked with all
-workloads, which are kept, because building them takes longer than predicting them.
+They are counted once, with arrays in place of numbers: building each workload takes longer than predicting it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -22,18 +21,15 @@ from lib.prediction.workload import (
     Operation,
     OperationKind,
     Way,
-    Workload,
     fully_connected,
     operations_of,
 )
 from lib.spec import N_CLASSES, N_PIXELS, N_TRAIN, Network
 
-KEPT_GRIDS = 8
-
 
 @dataclass(frozen=True)
 class Grid:
-    """Networks of `depth` equal hidden layers: a workload for each width and batch size, and all of them as arrays.
+    """Networks of `depth` equal hidden layers, each width at each batch size, counted as arrays.
 
     Arrays have the shape (widths, batch sizes), or one that is broadcast to it.
     """
@@ -46,14 +42,6 @@ class Grid:
     resident: bool = True
 
     @property
-    def workloads(self) -> list[Workload]:
-        """All of them, width after width."""
-        known = _workloads(self.widths, self.batch_sizes, self.depth, self.resident)
-        if (self.networks, self.way) == (1, known[0].way):
-            return known
-        return [replace(one, networks=self.networks, way=self.way) for one in known]
-
-    @property
     def launches(self) -> int:
         """Kernels that a step of any of them starts."""
         return fully_connected(Network((1,) * self.depth), 1, self.way).launches
@@ -61,17 +49,17 @@ class Grid:
     @property
     def steps(self) -> np.ndarray:
         """Steps of an epoch, (1, batch sizes)."""
-        return N_TRAIN // self._examples
+        return N_TRAIN // self.batch_size
 
     @property
     def input_bytes(self) -> np.ndarray:
         """Bytes of a batch, (1, batch sizes)."""
-        return FLOAT32_BYTES * N_PIXELS * self._examples
+        return FLOAT32_BYTES * N_PIXELS * self.batch_size
 
     @property
     def moved_bytes(self) -> Any:
         """Bytes that all operations of all networks read and write."""
-        return self.networks * sum(one.n_bytes for one in self._operations)
+        return self.networks * sum(one.n_bytes for one in self.operations)
 
     @property
     def working_bytes(self) -> Any:
@@ -85,34 +73,26 @@ class Grid:
         """FLOP and elements of the result of each product, of all networks."""
         return [
             (self.networks * one.flops, self.networks * one.outputs)
-            for one in self._operations
+            for one in self.operations
             if one.kind is OperationKind.PRODUCT
         ]
 
     @property
-    def _examples(self) -> np.ndarray:
+    def batch_size(self) -> np.ndarray:
+        """Images a step, (1, batch sizes)."""
         return np.array(self.batch_sizes, dtype=np.int64)[None, :]
 
     @cached_property
     def _layers(self) -> list[Layer]:
         width: Any = np.array(self.widths, dtype=np.int64)[:, None]  # (widths, 1)
         sizes = [N_PIXELS, *[width] * self.depth, N_CLASSES]
-        examples: Any = self._examples
+        examples: Any = self.batch_size
         return [Layer(examples, inputs, outputs) for inputs, outputs in pairwise(sizes)]
 
     @cached_property
-    def _operations(self) -> tuple[Operation, ...]:
+    def operations(self) -> tuple[Operation, ...]:
+        """Of one network, with arrays in place of numbers."""
         return operations_of(self._layers)
-
-
-@lru_cache(KEPT_GRIDS)
-def _workloads(widths: tuple[int, ...], batch_sizes: tuple[int, ...], depth: int, resident: bool) -> list[Workload]:
-    """Of single networks."""
-    return [
-        fully_connected(Network((width,) * depth), size, Way.EPOCH, resident=resident)
-        for width in widths
-        for size in batch_sizes
-    ]
 
 
 @dataclass(frozen=True)
@@ -137,7 +117,7 @@ def predict_many(grid: Grid, device: Device | Calibration) -> Predictions:
     """
     shape = (len(grid.widths), len(grid.batch_sizes))
     if isinstance(device, Calibration):
-        return Predictions(*(end.reshape(shape) for end in device.predicted(grid.workloads)))
+        return Predictions(*(np.broadcast_to(end, shape) for end in device.predicted_of(grid)))
     held = np.broadcast_to(device.holds(grid), shape)
     ends = (sum(parts_on(grid, device, end).values()) for end in ("value", "low", "high"))
     return Predictions(*(np.where(held, np.broadcast_to(end, shape), np.nan) for end in ends))

@@ -30,7 +30,8 @@ def predict(workload: Workload, device: Device | Calibration) -> Prediction:
 
     Args:
         workload: For a calibration, run in the way that was calibrated.
-        device: Calibrated on this machine, or known by its figures: then the ends are those of the figures' ranges.
+        device: Calibrated on this machine, or known by its figures: then the ends are those of the figures' ranges, and
+            as many times wider as the device says.
 
     Raises:
         DoesNotFit: The memory of a device that is known by its figures cannot hold it.
@@ -42,7 +43,7 @@ def predict(workload: Workload, device: Device | Calibration) -> Prediction:
     device.check(workload)
     parts, low, high = (parts_on(workload, device, end) for end in ("value", "low", "high"))
     named = {PARTS[name]: float(seconds) for name, seconds in parts.items() if seconds}
-    return Prediction(*(float(sum(end.values())) for end in (parts, low, high)), named)
+    return Prediction(*(float(sum(end.values())) for end in (parts, low, high)), named, device.warning)
 
 
 def parts_on(needs: Needs, device: Device, end: str) -> dict[str, Any]:

@@ -4,29 +4,45 @@ import math
 from dataclasses import dataclass
 
 from lib.prediction.calibration import Calibration
-from lib.prediction.device import Device, DoesNotFit
+from lib.prediction.device import QUANTITIES, Device, DoesNotFit
 from lib.prediction.workload import Way, Workload
 from lib.spec import Network, Training
 from lib.timing.latency import Cost
 
 MOST_NETWORKS = 100_000
+MOST_PER_H = QUANTITIES["price_per_h"].most
+YOUR_PRICE = "your price"  # in place of a listed price's date
 THERE = "the images lie where they are computed with already"
 
 
 @dataclass(frozen=True)
 class Question:
-    """Networks of one shape that are to be trained; raises ValueError with a sentence for what cannot be."""
+    """Networks of one shape that are to be trained; raises ValueError with a sentence for what cannot be.
+
+    Attributes:
+        network: Any.
+        batch_size: Images a step.
+        epochs: Of each network.
+        networks: How many.
+        price_per_h: Dollars of an hour of this machine, as whoever asks says; None where nobody does.
+    """
 
     network: Network
     batch_size: int = 32
     epochs: int = 1
     networks: int = 1
+    price_per_h: float | None = None
 
     def __post_init__(self) -> None:
         Training(self.network, batch_size=self.batch_size, epochs=self.epochs)  # says what is wrong with them
         if isinstance(self.networks, bool) or not 1 <= self.networks <= MOST_NETWORKS:
             raise ValueError(
                 f"networks: expected 1 to {MOST_NETWORKS:,}, got {self.networks}; choose how many are to be trained"
+            )
+        if self.price_per_h is not None and not 0 <= self.price_per_h <= MOST_PER_H:
+            raise ValueError(
+                f"price: expected 0 to {MOST_PER_H:,.0f} dollars an hour, got {self.price_per_h:g}; give what an hour"
+                " of this machine costs you"
             )
 
     @property
@@ -58,9 +74,14 @@ class Calibrated:
 
     def check(self, workload: Workload) -> None:
         """Raises DoesNotFit, with a sentence for the person, where the memory cannot hold a step."""
-        if workload.working_bytes > self.memory_bytes:
-            raise DoesNotFit(
-                f"{workload.name}: expected a step of at most {self.memory_bytes / 1e9:.3g} GB, the free memory, got"
-                f" at least {workload.working_bytes / 1e9:.3g} GB for batch size {workload.batch_size:,} and"
-                f" {workload.networks:,} at once; choose a smaller batch, fewer networks or smaller ones"
-            )
+        check_memory(workload, self.memory_bytes)
+
+
+def check_memory(workload: Workload, memory_bytes: float) -> None:
+    """Raise DoesNotFit, with a sentence for the person, where a step needs more than a machine's free memory."""
+    if workload.working_bytes > memory_bytes:
+        raise DoesNotFit(
+            f"{workload.name}: expected a step of at most {memory_bytes / 1e9:.3g} GB, the free memory, got at least"
+            f" {workload.working_bytes / 1e9:.3g} GB for batch size {workload.batch_size:,} and {workload.networks:,}"
+            " at once; choose a smaller batch, fewer networks or smaller ones"
+        )

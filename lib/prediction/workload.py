@@ -28,6 +28,11 @@ class Way(StrEnum):
     EPOCH = "compiled epoch"
     GRAPH = "one graph an epoch"
 
+    @property
+    def resident(self) -> bool:
+        """Whether the images lie on the device; a host that is asked for every step brings its batch."""
+        return self in (Way.EPOCH, Way.GRAPH)
+
 
 class OperationKind(StrEnum):
     """What an operation is."""
@@ -49,6 +54,8 @@ class Operation:
         rows: Of a product: examples of its layer, which are images, or positions of images in a convolution.
         outputs: Of a product: elements of its result, which is what can be computed side by side.
         calls: Of a library of arrays that runs it without a compiler.
+        by_inputs: Whether all of it is done once for each input of the network, and left out for those that are zero by
+            a way to train that skips them.
     """
 
     kind: OperationKind
@@ -57,6 +64,7 @@ class Operation:
     rows: int = 0
     outputs: int = 0
     calls: int = 1
+    by_inputs: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,12 +152,12 @@ class Workload:
         return self.input_bytes + self.networks * (2 * self.parameter_bytes + self.activation_bytes)
 
     def by(self, way: Way) -> "Workload":
-        """The same work, run in another way."""
-        return replace(self, way=way)
+        """The same work, run in another way, with its images where that way has them."""
+        return replace(self, way=way, resident=way.resident)
 
 
 def fully_connected(
-    network: Network, batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: bool = True
+    network: Network, batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: bool | None = None
 ) -> Workload:
     """The workload of this project's networks: 784 → hidden layers with ReLU → 10, plain SGD.
 
@@ -158,7 +166,7 @@ def fully_connected(
         batch_size: Images a step.
         way: How a step is run.
         networks: Trained at once by one program.
-        resident: Whether the images are on the device already.
+        resident: Whether the images are on the device already; None: as that way of running a step has it.
     """
     layers = [Layer(batch_size, inputs, outputs) for inputs, outputs in network.shapes]
     return _of(network.label, layers, batch_size, N_PIXELS, way, networks, resident)
@@ -188,24 +196,23 @@ def operations_of(layers: Sequence[Layer]) -> tuple[Operation, ...]:
     operations: list[Operation] = []
     for number, layer in enumerate(layers):
         result = layer.rows * layer.outputs
-        operations.append(_product(layer, result))
+        operations.append(_product(layer, result, by_inputs=not number))
         operations += [_elementwise(result)] * (2 if number < len(layers) - 1 else 1)  # biases, ReLU
     logits = layers[-1].rows * layers[-1].outputs
     operations += [_elementwise(logits, CALLS_OF_LOSS // 2)] * 2  # the loss and its gradient
     for number, layer in reversed(list(enumerate(layers))):
-        operations.append(_product(layer, layer.inputs * layer.outputs))  # the gradient of the weights
+        operations.append(_product(layer, layer.inputs * layer.outputs, by_inputs=not number))  # the weights' gradient
         operations.append(_elementwise(layer.rows * layer.outputs))  # … of the biases
         if number:
             operations.append(_product(layer, layer.read_elements))
             operations.append(_elementwise(layer.read_elements, CALLS_OF_RELU_GRADIENT))
-    moved = [FLOAT32_BYTES * 3 * layer.n_parameters for layer in layers]  # parameters read and written, gradients read
-    return (
-        *operations,
-        *(Operation(OperationKind.UPDATE, n_bytes=n_bytes, calls=CALLS_OF_UPDATE) for n_bytes in moved),
-    )
+    for number, layer in enumerate(layers):
+        n_bytes = FLOAT32_BYTES * 3 * layer.n_parameters  # parameters read and written, gradients read
+        operations.append(Operation(OperationKind.UPDATE, n_bytes=n_bytes, calls=CALLS_OF_UPDATE, by_inputs=not number))
+    return tuple(operations)
 
 
-def _product(layer: Layer, outputs: int) -> Operation:
+def _product(layer: Layer, outputs: int, by_inputs: bool = False) -> Operation:
     """One of the three products of a layer, which all touch the same three matrices."""
     elements = layer.read_elements + layer.inputs * layer.outputs + layer.rows * layer.outputs
     return Operation(
@@ -214,6 +221,7 @@ def _product(layer: Layer, outputs: int) -> Operation:
         FLOAT32_BYTES * elements,
         layer.rows,
         outputs,
+        by_inputs=by_inputs,
     )
 
 
@@ -228,7 +236,7 @@ def _convolution(batch_size: int, side: int, channels: int, filters: int, kernel
     return Layer(positions, inputs, filters, inputs * filters, batch_size * side * side * channels)
 
 
-def convolutional(batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: bool = True) -> Workload:
+def convolutional(batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: bool | None = None) -> Workload:
     """A small convolutional network for MNIST: 3×3×32, 2×2 pooling, 3×3×64, 2×2 pooling, 128, 10.
 
     Its pooling is left out: it has no products, and moves less than the ReLU before it.
@@ -242,7 +250,7 @@ def convolutional(batch_size: int, way: Way = Way.STEP, networks: int = 1, resid
     return _of("a small convolutional network", layers, batch_size, N_PIXELS, way, networks, resident)
 
 
-def resnet18(batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: bool = True) -> Workload:
+def resnet18(batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: bool | None = None) -> Workload:
     """ResNet-18 on images of 224 × 224 × 3: 1.8 billion multiply-adds forward and 11.7 million parameters an image.
 
     He, Zhang, Ren and Sun, Deep Residual Learning for Image Recognition, 2015, table 1. Its batch normalisation is left
@@ -264,7 +272,7 @@ def resnet18(batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: 
 
 
 def _of(
-    name: str, layers: Sequence[Layer], batch_size: int, pixels: int, way: Way, networks: int, resident: bool
+    name: str, layers: Sequence[Layer], batch_size: int, pixels: int, way: Way, networks: int, resident: bool | None
 ) -> Workload:
     return Workload(
         name,
@@ -275,5 +283,5 @@ def _of(
         activation_bytes=FLOAT32_BYTES * sum(layer.rows * layer.outputs for layer in layers),
         networks=networks,
         way=way,
-        resident=resident,
+        resident=way.resident if resident is None else resident,
     )

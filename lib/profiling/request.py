@@ -17,6 +17,7 @@ PLAIN, PROFILED = "plain", "profiled"  # steps without a profiler, and those tha
 # A batch that each step takes from the host's memory, and one that lies on the device; their sizes, for a calibration.
 FROM_HOST, RESIDENT = "from host", "resident"
 TAKEN = (1, 8, 64, 512, 4096)
+CONVOLUTIONAL = "convolutional"  # a step of the small convolutional network
 
 # What feeds a step with batches, by the backend whose worker measures it.
 FEEDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -146,9 +147,9 @@ class Examination:
     """What a worker shall measure other than a training.
 
     `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `takings`, of batches by themselves, `resident`,
-    of a step whose batches lie on the device, `pipelines`, which are those of `pipelines`, `operation`, of one by
-    itself, which `operation` describes, or `trace`, whose profile is written into `folder`, which is empty when the
-    worker gets it.
+    of a step whose batches lie on the device, `convolutional`, of a step of a network of its own, `pipelines`, which
+    are those of `pipelines`, `operation`, of one by itself, which `operation` describes, or `trace`, whose profile is
+    written into `folder`, which is empty when the worker gets it.
     """
 
     kind: str

@@ -23,7 +23,7 @@ from types import ModuleType
 from lib.backends.registry import BACKENDS
 from lib.data.mnist import Data
 from lib.profiling.harness import Experiment, Row, Subject, TrainedStep, interleaved
-from lib.profiling.request import Examination
+from lib.profiling.request import CONVOLUTIONAL, RESIDENT, Examination
 from lib.timing.measurement import Ended, Measurement
 
 
@@ -40,8 +40,10 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
         yield from probe(backend, device)
     elif examination.kind == "parts":
         yield from _parts(backend, subject)
-    elif examination.kind == "resident":
+    elif examination.kind == RESIDENT:
         yield from interleaved(_module(backend).resident_step(subject))
+    elif examination.kind == CONVOLUTIONAL:
+        yield from interleaved(_module(backend).convolutional_step(subject))
     elif examination.kind == "takings":
         yield from interleaved(_module(backend).takings(data, device))
     elif examination.kind == "operations":

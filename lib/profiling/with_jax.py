@@ -1,6 +1,8 @@
 """The experiments on the two backends of JAX."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 
 import jax
@@ -8,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lib.backends.base import CHUNK_S
-from lib.backends.with_jax import BLOCK, in_blocks, one_step, packed, run_steps, sgd_step
+from lib.backends.with_jax import BLOCK, in_blocks, logits_of, one_step, packed, run_steps, sgd_step
 from lib.data.mnist import Data
+from lib.profiling import convolutional
 from lib.profiling.fusion import kernels
 from lib.profiling.harness import IN_A_ROW, TINY, Experiment, InOneCall, Repeated, Subject, TimedStep, loop, nothing
-from lib.profiling.request import FROM_HOST, RESIDENT, TAKEN
+from lib.profiling.request import CONVOLUTIONAL, FROM_HOST, RESIDENT, TAKEN
 from lib.spec import N_PIXELS
 from lib.timing.measurement import Step
 
@@ -160,16 +163,34 @@ def _slices(x, starts, slot):
 def many_steps(subject: Subject) -> dict[str, Experiment]:
     """The experiments `many` and `many-tiny`: steps on one batch in a compiled loop."""
 
-    @jax.jit
-    def many(parameters, x, y, rate, n):
-        return in_blocks(lambda _, p: sgd_step(p, x, y, rate)[0], 0, n, parameters, BLOCK[subject.device])
-
     def one(of: Subject) -> Experiment:
-        parameters, rate = on_device(of)
-        x, y = jax.device_put(of.batch, jax.devices(of.device)[0])
-        return InOneCall(lambda n: many(parameters, x, y, rate, n), _wait)
+        return _in_a_loop(of, packed(of.parameters))
 
     return {"many": one(subject), "many-tiny": one(subject.tiny)}
+
+
+def _in_a_loop(subject: Subject, parameters, logits: Callable = logits_of) -> InOneCall:
+    """Steps on the subject's first batch in a compiled loop, of a network with these parameters and this forward pass.
+
+    Args:
+        subject: Whose batch and device are taken.
+        parameters: As `logits` takes them, in the host's memory.
+        logits: The network.
+    """
+
+    @jax.jit
+    def many(parameters, x, y, rate, n):
+        step = partial(sgd_step, logits=logits)
+        return in_blocks(lambda _, p: step(p, x, y, rate)[0], 0, n, parameters, BLOCK[subject.device])
+
+    there = (parameters, *subject.batch, np.float32(subject.training.learning_rate))
+    there = jax.device_put(there, jax.devices(subject.device)[0])
+    return InOneCall(lambda n: many(*there, n), _wait)
+
+
+def convolutional_step(subject: Subject) -> dict[str, Experiment]:
+    """Steps of the small convolutional network, in a compiled loop as `jax-epoch` makes them."""
+    return {CONVOLUTIONAL: _in_a_loop(subject, convolutional.initial(), convolutional.logits_of)}
 
 
 def kernels_of_step(subject: Subject) -> int:

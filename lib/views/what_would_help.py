@@ -10,13 +10,13 @@ import altair as alt
 import pandas as pd
 
 from lib.experiments.what_would_help import Outcome, miss, too_long
-from lib.formatting import seconds, sentence
+from lib.formatting import seconds, sentence, times
 from lib.prediction.remedies import Remedy, Setup, best, in_words
 from lib.sweeps.cost_model import StepTime
 from lib.timing.disturbance import disturbances
 from lib.views.chart import Chart, log_scale, names_y, styled
 from lib.views.markup import table
-from lib.views.single_operations import times
+from lib.views.predicted_parts import parts_on_demand
 
 PREDICTED, MEASURED = "#7b62d3", "#0b7a57"
 NAMES: Mapping[Remedy, str] = {one: one.value[0].upper() + one.value[1:] for one in Remedy}
@@ -129,6 +129,12 @@ def remedies_table(
     ]
     gains = _measured_gains(before, measured, outcomes)
     return table(head, rows + [_row(before, one, gains, buttons) for one in outcomes], "compare remedies")
+
+
+def steps_parts(before: Setup, outcomes: Sequence[Outcome]) -> str:
+    """HTML: what a step consists of today and with each remedy, predicted, on demand."""
+    after = {NAMES[one.effect.remedy]: one.effect.setup.step for one in outcomes if one.effect.setup is not None}
+    return parts_on_demand({"": {"Today": before.step} | after})
 
 
 def _row(before: Setup, one: Outcome, gains: Mapping[Remedy, float], buttons: Mapping[Remedy, str]) -> list[str]:

@@ -13,13 +13,15 @@ from lib.experiments.when_does_a_gpu_win import (
     Cost,
     Point,
     RuleCheck,
+    Side,
     Surface,
     Wanted,
 )
-from lib.formatting import listed, percent, seconds, sentence
+from lib.formatting import listed, percent, seconds, sentence, times
 from lib.prediction.device import QUANTITIES, Device
+from lib.prediction.predict import Prediction
 from lib.views.markup import table
-from lib.views.single_operations import times
+from lib.views.predicted_parts import parts_on_demand
 
 NAMED_WIDTHS = (128, 1024)  # at which a sentence says where the border lies
 
@@ -77,9 +79,18 @@ def rule_sentence(check: RuleCheck, left: str, right: str) -> str:
 def stand_in(wanted: str, instead: str) -> str:
     """Said where a side is not calibrated yet."""
     return (
-        f"{wanted} is not calibrated on this machine yet, so {instead}, known by its data sheet, stands in its place"
-        " until it is: see below."
+        f"{wanted} is not calibrated on this machine yet, so {instead}, known by published figures and its data sheet,"
+        " stands in its place until it is: see below."
     )
+
+
+def not_judged(sides: Sequence[Side]) -> list[str]:
+    """Why some sides may be further off than their ranges say, a sentence for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for one in sides:
+        if isinstance(one.device, Device) and one.device.warning:
+            reasons.setdefault(one.device.warning, []).append(one.label)
+    return [f"Unsure: {'; '.join(dict.fromkeys(labels))}: {reason}." for reason, labels in reasons.items()]
 
 
 def points_sentence(points: Sequence[Point]) -> str:
@@ -111,6 +122,7 @@ FACTOR_WORDS = {
     "dispatch": "calls and dispatch by the host",
     "bandwidth": "memory and cache bandwidth",
     "throughput": "products",
+    "feeding": "bringing the batches",
 }
 
 
@@ -215,6 +227,15 @@ def larger_table(found: Sequence[Answer]) -> str:
     return table(["trained by", "how it is known", "a step", "from – to", "an epoch of 48,000 images"], rows)
 
 
+def larger_parts(found: Sequence[Answer]) -> str:
+    """HTML: what the predicted steps of larger work consist of, on demand; in the order of the table."""
+    groups: dict[str, dict[str, Prediction]] = {}
+    for one in sorted(found, key=_step_s):
+        if one.prediction is not None:
+            groups.setdefault(one.work, {})[one.side] = one.prediction
+    return parts_on_demand({work: groups[work] for work in dict.fromkeys(one.work for one in found) if work in groups})
+
+
 def _step_s(one: Answer) -> float:
     if one.measured is not None:
         return one.measured.step_s
@@ -265,12 +286,13 @@ def cost_table(found: Sequence[Cost]) -> str:
                 html.escape(one.side),
                 price,
                 seconds(one.epoch.step_s),
+                f"{seconds(one.epoch.low_s)} – {seconds(one.epoch.high_s)}",
                 _dollars(one.dollars),
                 _dollars(one.to_accuracy),
             ]
         )
-    head = ["trained by", "price", "an epoch, predicted", "$ for 1,000 epochs", "$ for 1,000 trainings to the accuracy"]
-    return table(head, rows)
+    costs = ["$ for 1,000 epochs", "$ for 1,000 trainings to the accuracy"]
+    return table(["trained by", "price", "an epoch, predicted", "from – to", *costs], rows)
 
 
 def _dollars(value: float | None) -> str:
@@ -301,6 +323,18 @@ def cost_sentence(found: Sequence[Cost], target: float, batch_size: int, counted
             " race of the backends counts them."
         )
     return f"{text} Of {percent(target)}, counted here with JAX: {counted}."
+
+
+def own_price_sentence(calibrated: bool, per_h: float) -> str:
+    """What this machine's rows lack: a price, or a calibration; empty where they lack nothing.
+
+    Args:
+        calibrated: Whether it has rows.
+        per_h: Dollars of an hour of it, as the reader said; 0: nothing was said.
+    """
+    if not calibrated:
+        return "This machine is not calibrated yet, so it has no row here: see above."
+    return "" if per_h else "What this machine costs is for you to say: its $ per hour above stands here as your price."
 
 
 def published_table(rows: Sequence[Row]) -> str:

@@ -24,9 +24,8 @@ from lib.experiments.when_does_a_gpu_win import (
     border,
     rule_width,
 )
-from lib.formatting import seconds
+from lib.formatting import seconds, times
 from lib.views.chart import ROW_COLOR, Chart, log_scale, ordered_palette, styled
-from lib.views.single_operations import times
 
 LEFT, RIGHT = (47, 111, 176), (209, 98, 58)  # blue and orange: told apart without red-green vision
 FULL = np.log10(100)  # times faster, at which a colour is as strong as it gets

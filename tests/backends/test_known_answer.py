@@ -107,8 +107,8 @@ def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_en
         "        if name == 'lib.backends.known_answer':\n"
         "            sys.meta_path.remove(self)\n"
         "            import lib.backends.with_jax as jax_way\n"
-        "            plain = jax_way.one_step\n"
-        "            jax_way.one_step = lambda p, x, y, rate: plain(p, x * 1.01, y, rate)\n"
+        "            bent = lambda p, x, y, rate: jax_way.one_step(p, x * 1.01, y, rate)\n"
+        "            jax_way.train_by_step = jax_way.partial(jax_way._step_by_step, bent)\n"
         "sys.meta_path.insert(0, Bend())\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -93,6 +93,28 @@ def test_rows_and_columns_hold_the_same_entries(density, tile, n_inputs, seed):
     assert np.all(np.diff(parts) >= 0), "each pixel has one thread"
 
 
+@given(
+    hidden=st.lists(st.sampled_from((8, 32, 128, 512)), max_size=3),
+    sizes=st.tuples(st.integers(1, 4096), st.integers(1, 4096)),
+    cores=st.integers(1, 16),
+)
+def test_a_batch_is_divided_by_its_work_among_no_more_threads_than_cores(hidden, sizes, cores):
+    small, large = (Training(Network(tuple(hidden)), batch_size=size) for size in sorted(sizes))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(with_numba, "usable_cores", lambda: cores)
+        patch.setattr(with_numba.config, "NUMBA_NUM_THREADS", 8)
+        threads = [with_numba.threads_for(training) for training in (small, large)]
+        assert with_numba.threads_for(Training(Network(tuple(hidden)), batch_size=1)) == 1, "an image is not divided"
+    assert 1 <= threads[0] <= threads[1] <= min(cores, 8)
+    assert min(sizes) >= threads[0], "none without an image"
+
+
+def test_wide_networks_in_large_batches_get_all_threads(monkeypatch):
+    monkeypatch.setattr(with_numba, "usable_cores", lambda: 4)
+    monkeypatch.setattr(with_numba.config, "NUMBA_NUM_THREADS", 4)
+    assert with_numba.threads_for(Training(Network((512,)), batch_size=512)) == 4
+
+
 def test_what_steps_write_begins_with_a_line_of_the_cache():
     for batch_size in range(1, 9):  # sizes for which NumPy's own arrays begin anywhere
         network = Network((150, 7), 60, 3)

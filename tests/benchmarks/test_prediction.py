@@ -1,12 +1,16 @@
 """How predictions are judged: by errors, intervals, and the pairs that the measurement itself tells apart."""
 
+from itertools import count
+
 import pytest
 
-from benchmarks.prediction import judged
+from benchmarks import prediction
+from benchmarks.prediction import judged, one_prediction
 from lib.backends.registry import Runtime
 from lib.experiments.calibration import Trained, calibrations, drawn, trials
 from lib.prediction.predict import predict
 from lib.sweeps.cost_model import StepTime
+from lib.workers.messages import TrainingFailed
 
 WAYS = [Trained(Runtime()), Trained(Runtime("numpy"))]
 FOUND, _ = calibrations(
@@ -46,3 +50,32 @@ def test_the_wrong_winner_counts_and_pairs_that_cannot_be_told_apart_do_not():
         assert judged(same, steps_s, dict.fromkeys(WAYS, 25.0))[0][0]["winner_share"] == 0, "no winner is named"
     alike = {key: [s / 10, s, s * 10] for key, s in EXPECTED_S.items()}
     assert whole(alike)["winner_share"] is None
+
+
+def test_each_step_is_predicted_once_for_the_row_of_one_prediction(monkeypatch):
+    """By a clock that every look at it advances by a second."""
+    clock = count()
+    monkeypatch.setattr(prediction.time, "perf_counter", lambda: float(next(clock)))
+    row = one_prediction(FOUND, list(EXPECTED_S))
+    assert (row["name"], row["n"], row["median_s"]) == ("one prediction", len(EXPECTED_S), 1.0)
+
+
+def test_a_way_to_train_that_fails_costs_the_others_nothing(tmp_path, monkeypatch, capsys):
+    """As a graphics card that no longer answers, in the middle of its second round."""
+    asked = []
+
+    def invented(todo, _engine, _store, _cancel, _request, rounds):
+        ((trained, trials),) = todo
+        for number, trial in enumerate(trials):
+            asked.append((trained, rounds))
+            if trained == WAYS[0] and rounds == 2 and number == 1:
+                raise TrainingFailed("the card no longer answers")
+            yield trained, trial, StepTime(0.001, 0.1, times=rounds)
+
+    monkeypatch.setattr(prediction, "measure_trials", invented)
+    wanted = dict.fromkeys(WAYS, UNSEEN)
+    found = prediction._measured(None, tmp_path / "store", wanted, rounds=3)  # pyright: ignore[reportArgumentType]
+    assert {trained for _, trained, *_ in found} == {WAYS[1]}
+    assert len(found) == 3 * len(UNSEEN)
+    assert (WAYS[0], 3) not in asked, "it is left alone then"
+    assert f"{WAYS[0].label}: the card no longer answers" in capsys.readouterr().out

@@ -2,16 +2,18 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lib.backends.registry import Runtime, versions
-from lib.cli import advise as command
 from lib.cli.advise import main
 from lib.experiments import live_calibration
-from lib.experiments.calibration import ROUNDS, Trained, trials
+from lib.experiments.calibration import ROUNDS, Trained, Trial, trials
+from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.sweeps.cost_model import StepTime
@@ -24,15 +26,20 @@ QUESTION = ["--hidden", "512,256", "--batch", "64", "--epochs", "20", "--network
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(command, "usable_runtimes", lambda: [Runtime()])
+    usable(monkeypatch, Runtime())
 
 
-def calibrated(seconds_per_flop: float) -> None:
-    """The store of this machine, with a step of each trial."""
-    store = Store()
+def usable(monkeypatch, *runtimes: Runtime) -> None:
+    monkeypatch.setattr(live_calibration, "usable_runtimes", lambda: list(runtimes))
+
+
+def calibrated(seconds_per_flop: float, call_s: float = 1e-5) -> None:
+    """The store of this machine, with a step of each trial, as exactly as machines repeat one."""
+    store, scatter = Store(), np.random.default_rng(0)
     for one in (Trained(Runtime()), Trained(Runtime(), True)):
         for trial in trials(one):
-            step_s = 1e-5 + seconds_per_flop * trial.workload(one.runtime).flops
+            step_s = call_s + seconds_per_flop * trial.workload(one.runtime).flops
+            step_s *= scatter.lognormal(sigma=0.05)
             subject = one.subject(trial) | {"first_call_s": 0.1}
             store.add(Record.of(Kind.STEP_TIME, subject, Measurement((step_s,), 1, Ended.CAP), versions(one.runtime)))
 
@@ -44,7 +51,9 @@ def test_the_table_has_devices_seconds_cost_interval_and_remedy(capsys):
     assert head.split()[:2] == ["device", "trained"]
     assert any(row.startswith("L4") and "(2026)" in row and " to " in row for row in rows)
     assert rows[-1].startswith("What helps most")
-    assert said.err == "This machine is not calibrated, so it does not answer: add --calibrate.\n"
+    assert said.err == (
+        "This machine is not calibrated, so it does not answer; `python -m lib.cli.advise --calibrate` does that.\n"
+    )
 
 
 def test_a_calibrated_machine_answers_too(capsys):
@@ -61,13 +70,60 @@ def test_a_calibrated_machine_answers_too(capsys):
         assert sum(answer["parts_s"].values()) == pytest.approx(answer["seconds"])
 
 
-def test_what_cannot_be_predicted_is_named_beside_what_is(capsys, monkeypatch):
-    monkeypatch.setattr(command, "usable_runtimes", lambda: [Runtime(), Runtime("numba")])
+def test_this_machine_has_the_price_that_it_is_given(capsys):
     calibrated(1e-11)
-    assert main(QUESTION) == 0
+    assert main(["--price", "0.5", "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)["answers"]
+    here = [one for one in answers if one["device"] == "this machine"]
+    assert {one["price_dated"] for one in here} == {"your price"}
+    assert all(one["dollars"] == pytest.approx(0.5 * one["seconds"] / 3600) for one in here)
+    assert main(["--price", "0.5"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert all(
+        ("(your price)" in row) == row.startswith("this machine") for row in rows if "steps measured here" in row
+    )
+    assert sum("(your price)" in row for row in rows) == len(here)
+
+
+def test_the_parts_of_each_answer_add_up_to_it_and_come_only_when_asked_for(capsys):
+    calibrated(1e-11)
+    assert main(["--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)["answers"]
+    assert main([]) == 0
+    plain = capsys.readouterr().out
+    assert main(["--parts"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line and line not in plain.splitlines()]
+    assert len(lines) == len(answers)
+    for answer, line in zip(answers, lines, strict=True):
+        assert line.startswith(f"{answer['way']} on {answer['device']}: ")
+        shares = [int(share) for share in re.findall(r"\((\d+)%\)", line)]
+        assert sum(shares) == pytest.approx(100, abs=len(shares)), "each is rounded"
+        assert shares == sorted(shares, reverse=True)
+        assert all(name in line for name, part_s in answer["parts_s"].items() if part_s > 0)
+
+
+def test_what_another_device_would_gain_stands_below_the_remedy(capsys):
+    calibrated(1e-11, call_s=0.01)
+    assert main([]) == 0
+    *_, remedy, elsewhere = capsys.readouterr().out.splitlines()
+    assert remedy.startswith("What helps most: on this machine, ")
+    assert elsewhere.startswith("Beyond this machine: ")
+    assert elsewhere.endswith("it was not measured.")
+
+
+def test_what_skips_zeros_answers_too(capsys, monkeypatch):
+    usable(monkeypatch, Runtime("numba"))
+    one, store = Trained(Runtime("numba")), Store()
+    for trial in trials(one):
+        subject = one.subject(trial) | {"first_call_s": 0.1}
+        step_s = 1e-5 + 2e-12 * trial.workload(one.runtime).flops
+        store.add(Record.of(Kind.STEP_TIME, subject, Measurement((step_s,), 1, Ended.CAP), versions(one.runtime)))
+    assert main(["--json"]) == 0
     said = capsys.readouterr()
-    assert said.err.startswith("Not predicted: Numba, zeros left out.")
-    assert "Numba" not in said.out
+    (here,) = (answer for answer in json.loads(said.out)["answers"] if answer["device"] == "this machine")
+    assert (here["way"], said.err) == (one.label, "")
+    expected = 1500 * (1e-5 + 2e-12 * Trial(Network(), 32).workload(one.runtime).flops)
+    assert here["low_s"] < expected < here["high_s"]
 
 
 def test_a_question_outside_of_what_was_calibrated_gets_a_wider_interval_and_a_word(capsys):
@@ -86,6 +142,7 @@ def test_a_question_outside_of_what_was_calibrated_gets_a_wider_interval_and_a_w
     ("arguments", "words"),
     [
         (["--networks", "0"], "Networks: expected 1 to 100,000, got 0"),
+        (["--price", "-1"], "Price: expected 0 to 1,000 dollars an hour, got -1"),
         (["--hidden", "12a"], "Hidden layers: expected widths"),
         (["--devices", "nowhere.json"], "nowhere.json: expected a JSON file of devices"),
     ],

@@ -1,11 +1,16 @@
 """What is drawn to calibrate a way to train, how it is measured, and what cannot be calibrated."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.backends.registry import BACKENDS, Runtime
+from lib.data.mnist import DataError
+from lib.experiments import calibration
 from lib.experiments.calibration import (
     BATCH_SIZES,
+    IN_A_TURN,
     MAX_STEP_FLOPS,
     ROUNDS,
     WAYS,
@@ -14,16 +19,18 @@ from lib.experiments.calibration import (
     all_ways,
     calibrations,
     drawn,
+    in_turns,
     measure_trials,
-    not_predicted,
+    recorded_step_times,
     trials,
 )
 from lib.prediction.calibration import LEAST_SAMPLES
 from lib.prediction.predict import predict
 from lib.spec import Network
-from lib.storage.records import Kind
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.sweeps.cost_model import StepTime
+from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.notes import Note
 from lib.workers.queue import Request
@@ -32,16 +39,39 @@ ALONE, TOGETHER = Trained(Runtime()), Trained(Runtime(), True)
 
 
 def test_every_backend_that_trains_in_batches_has_a_way_to_run_a_step():
-    counted = {key for key, backend in BACKENDS.items() if backend.whole_epochs and not backend.skips_zeros}
-    assert set(WAYS) == counted
+    assert set(WAYS) == BACKENDS.keys() - {"cupy-image"}
     assert all_ways([Runtime("cupy-image", "gpu")]) == []
 
 
-def test_what_skips_zeros_is_not_calibrated_and_says_so():
-    runtimes = [Runtime("numpy"), Runtime("numba")]
-    assert all_ways(runtimes) == [Trained(Runtime("numpy"))]
-    assert not_predicted(runtimes).startswith("Not predicted: Numba, zeros left out. A prediction counts every input")
-    assert not_predicted([Runtime("numpy")]) == ""
+def invented_steps(trained):
+    """Steps of a machine that multiplies 100 GFLOP/s, and does half of what inputs ask for."""
+
+    def flops(trial):
+        operations = trial.workload(trained.runtime).operations
+        return sum(one.flops * (0.5 if one.by_inputs else 1) for one in operations)
+
+    return {(trained, one): StepTime(1e-5 + 1e-11 * flops(one), 0.1) for one in trials(trained)}
+
+
+def test_what_skips_zeros_is_fitted_by_the_share_of_inputs_that_are_none(monkeypatch):
+    """A machine that does half of what inputs ask for is known exactly by a way that skips, and by no other."""
+    monkeypatch.setattr(calibration, "share_not_zero", lambda: 0.5)
+    skips, multiplies = Trained(Runtime("numba")), Trained(Runtime("numpy"))
+    found, why_not = calibrations({**invented_steps(skips), **invented_steps(multiplies)})
+    assert why_not == {}
+    assert (found[skips].density, found[multiplies].density) == (0.5, 1.0)
+    assert found[skips].median_error < 0.01 < found[multiplies].median_error
+
+
+def test_data_that_cannot_be_counted_are_said(monkeypatch):
+    def unusable():
+        raise DataError("MNIST_NPZ: expected a file; correct it")
+
+    monkeypatch.setattr(calibration, "share_not_zero", unusable)
+    skips, multiplies = Trained(Runtime("numba")), Trained(Runtime("numpy"))
+    found, why_not = calibrations({**invented_steps(skips), **invented_steps(multiplies)})
+    assert list(found) == [multiplies]
+    assert why_not == {skips: "MNIST_NPZ: expected a file; correct it"}
 
 
 def test_only_jax_trains_networks_together():
@@ -89,3 +119,38 @@ def test_what_cannot_be_calibrated_says_why_and_the_others_are():
     assert f"expected at least {LEAST_SAMPLES} measured steps, got 3" in why_not[TOGETHER]
     trial = Trial(Network((128,)), 32)
     assert predict(trial.workload(Runtime()), found[ALONE]).step_s > 1e-5
+
+
+@given(st.lists(st.integers(0, 20), max_size=4), st.integers(1, 3))
+def test_each_round_has_every_trial_once_and_no_way_is_far_ahead(lengths, rounds):
+    every = [Trained(Runtime(key)) for key in ("jax-epoch", "jax-step", "numpy", "numba")]
+    ways = [(one, trials(one)[:n]) for one, n in zip(every, lengths, strict=False)]
+    events = list(in_turns(ways, rounds))
+    for number in range(1, rounds + 1):
+        for one, todo in ways:
+            assert [trial for trained, some, at in events if (trained, at) == (one, number) for trial in some] == todo
+    assert [at for *_, at in events] == sorted(at for *_, at in events), "one round after another"
+    done = dict.fromkeys(every, 0)
+    for trained, some, at in events:
+        if at == 1:
+            done[trained] += len(some)
+            behind = [done[one] for one, todo in ways if done[one] < len(todo)]
+            assert max(done.values()) - min(behind, default=max(done.values())) <= IN_A_TURN
+
+
+def test_what_another_machine_recorded_is_found_of_the_code_that_measured_last():
+    """Its records are valid there, not here: none of this machine's versions is asked for."""
+    records = []
+    for number, trial in enumerate(trials(ALONE)[:12]):
+        subject = ALONE.subject(trial) | {"first_call_s": 0.25}
+        old = Record.of(Kind.STEP_TIME, subject, Measurement((9.0,), 1, Ended.CAP), "jax 0.1")
+        new = replace(old, block_s=(1.0 + number,), machine="elsewhere", sources="newer", measured_at="2099-01-01")
+        records += [new, replace(old, sources="older")]
+    sweep = {"by": "stack", "hidden": "8", "backend": "jax-epoch", "device": "cpu", "precision": "float32"}
+    other = Record.of(Kind.STEP_TIME, sweep | {"first_call_s": 0.1}, Measurement((9.0,), 1, Ended.CAP), "jax 0.1")
+    browser = replace(other, subject=sweep | {"backend": "javascript"})
+    found = recorded_step_times([*records, replace(other, sources="newer"), browser])
+    assert {key: one.step_s for key, one in found.items()} == {
+        (ALONE, trial): 1.0 + number for number, trial in enumerate(trials(ALONE)[:12])
+    }
+    assert recorded_step_times([]) == {}

@@ -51,7 +51,7 @@ def run(live, chosen, cancel=None, until=None, **options):
 
 
 def test_cheap_ways_are_calibrated_unasked_and_every_way_can_be():
-    assert [one.runtime.backend for one in unasked()] == ["jax-epoch", "jax-step", "numpy"]
+    assert [one.runtime.backend for one in unasked()] == ["jax-epoch", "jax-step", "numpy", "numba"]
     assert set(unasked()) <= set(ways())
 
 

@@ -4,25 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from lib.experiments import published
+from lib.experiments import known_devices, published
 from lib.experiments import published_predictions as judged
-from lib.experiments.published_predictions import (
-    CARD,
-    FITTED,
-    PROCESSOR,
-    Accuracy,
-    PublishedFigure,
-    Row,
-    accuracy,
-    fitted_devices,
-    published_figures,
-    published_rows,
-    table,
-)
-from lib.prediction.device import Figure, Origin, read_devices
-from lib.prediction.predict import predict
-from lib.prediction.workload import Way, fully_connected
-from lib.spec import Network
+from lib.experiments.published_figures import CARD, published_figures
+from lib.experiments.published_predictions import Accuracy, Row, accuracy, published_rows, table
 
 
 def test_no_published_time_is_left_out():
@@ -74,53 +59,9 @@ def test_a_figure_that_is_not_used_changes_no_prediction(monkeypatch):
         one if one.sets or one.widens else replace(one, published_s=1_000 * one.published_s)
         for one in published_figures()
     ]
+    monkeypatch.setattr(known_devices, "published_figures", lambda: figures)
     monkeypatch.setattr(judged, "published_figures", lambda: figures)
     assert {row.name: (row.predicted_s, row.low_s, row.high_s) for row in published_rows()} == before
-
-
-def made(machine, batch_size, way, device, sets=True):
-    """A figure that an invented library would have published on such a device."""
-    workload = fully_connected(Network(), batch_size, way, resident=False)
-    name = f"{machine}, {batch_size}, {way}"
-    exact_s = workload.steps * predict(workload, device).step_s
-    return PublishedFigure(name, name, "invented", machine, exact_s, ((workload.steps, workload),), sets)
-
-
-@pytest.mark.parametrize("machine", [CARD, PROCESSOR])
-@pytest.mark.parametrize(("way", "host"), [(Way.STEP, "host_call_s"), (Way.OPERATIONS, "dispatch_s")])
-def test_the_fit_finds_the_costs_that_made_the_figures(machine, way, host):
-    truth = {host: 0.4e-3, "transfer_bytes_per_s": 70e6}
-    preset = read_devices()[machine]
-    figures = {name: Figure(value, value, value, Origin.ASSUMED, "invented") for name, value in truth.items()}
-    device = replace(preset, figures={**preset.figures, **figures})
-    shown = [made(machine, size, way, device) for size in (32, 1024)]
-    hidden = made(machine, 256, way, device, sets=False)
-    found = fitted_devices([*shown, hidden])["invented", machine]
-    assert {name: found.figures[name].value for name in truth} == pytest.approx(truth)
-    (steps, workload), *_ = hidden.work
-    assert steps * predict(workload, found).step_s == pytest.approx(hidden.published_s)
-    assert found.figures[host].source == "Fitted to published figures: " + "; ".join(one.name for one in shown)
-    kept = set(preset.figures) - set(truth)
-    assert all(found.figures[name] == preset.figures[name] for name in kept)
-
-
-def test_a_machine_with_one_figure_takes_the_rate_of_the_workstation():
-    preset = read_devices()[CARD]
-    exact = {name: Figure(v, v, v, Origin.ASSUMED, "") for name, v in (("transfer_bytes_per_s", 7e7),)}
-    device = replace(preset, figures={**preset.figures, **exact})
-    elsewhere = replace(made("l4", 32, Way.STEP, device), published_s=60.0)
-    found = fitted_devices([*(made(CARD, size, Way.STEP, device) for size in (32, 1024)), elsewhere])
-    there = found["invented", "l4"]
-    assert there.figures["transfer_bytes_per_s"].value == pytest.approx(7e7)
-    (steps, workload), *_ = elsewhere.work
-    assert steps * predict(workload, there).step_s == pytest.approx(60.0)
-
-
-def test_only_what_the_host_costs_is_fitted():
-    presets = read_devices()
-    for (_, machine), device in fitted_devices(published_figures()).items():
-        different = {name for name, one in device.figures.items() if one != presets[machine].figures[name]}
-        assert different <= set(FITTED.values())
 
 
 def row(question, published_s, predicted_s, used=False):

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from lib.backends.registry import Runtime, versions
 from lib.experiments import when_does_a_gpu_win as experiment
-from lib.experiments.calibration import Trained, Trial
+from lib.experiments.anatomy_of_a_step import AnatomyTask
+from lib.experiments.calibration import Trained, Trial, trials
+from lib.experiments.known_devices import known_devices
 from lib.experiments.published import EPOCH_S
-from lib.experiments.recorded_machines import browsers_in
+from lib.experiments.recorded_machines import Machine, browsers_in
 from lib.experiments.when_does_a_gpu_win import (
     CELLS,
     CHANGEABLE,
@@ -30,14 +32,17 @@ from lib.experiments.when_does_a_gpu_win import (
     measured_points,
     measured_steps,
     published_points,
+    recorded_ways,
     rule_width,
     surface,
     what_it_would_take,
 )
+from lib.prediction.calibration import LEAST_SAMPLES, NotCalibrated
 from lib.prediction.device import DoesNotFit, UnusableDevice, read_devices
 from lib.prediction.grid import Predictions
 from lib.prediction.predict import predict
-from lib.prediction.workload import Way, fully_connected
+from lib.prediction.workload import Way, convolutional, fully_connected, resnet18
+from lib.profiling.request import CONVOLUTIONAL, Examination
 from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -76,6 +81,28 @@ def test_networks_that_do_not_fit_into_one_program_follow_one_another():
     alone, together = (calibrated_side(Trained(Runtime(), together), calibrated(0.05)) for together in (False, True))
     assert alone.seconds(1, 8).step_s == pytest.approx(8 * alone.seconds(1, 1).step_s)
     assert together.seconds(1, 64).step_s == pytest.approx(4 * together.seconds(1, 16).step_s)
+
+
+def test_what_this_machine_s_memory_cannot_hold_is_refused_as_a_card_s_is(monkeypatch, tmp_path):
+    """Twice with another amount free: what was predicted before is known, and what fits is asked anew."""
+    known = calibrated(0.05)
+    for free_bytes in (5e7, 1e8):
+        monkeypatch.setattr(experiment, "usable_memory_bytes", lambda device, n=free_bytes: {"cpu": n}[device])
+        here = calibrated_side(Trained(Runtime()), known)
+        shown = here.seconds(2, 1)
+        needed = np.array(
+            [[fully_connected(Network((int(w),) * 2), int(n)).working_bytes for n in SIZES[::9]] for w in WIDTHS[::9]]
+        )
+        for end in (shown.step_s, shown.low_s, shown.high_s):
+            assert (np.isnan(end[::9, ::9]) == (needed > free_bytes)).all()
+        assert np.isfinite(shown.step_s).any()
+        assert np.isnan(shown.step_s).any()
+        with pytest.raises(DoesNotFit, match=r"expected a step of at most 0\.\d+ GB, the free memory"):
+            here.all_of(Network((4096, 4096)), 32)
+    (refused,) = {
+        one.why_not for one in answers(32, [here], Store(tmp_path / "results.sqlite")) if one.work == "ResNet-18"
+    }
+    assert "the free memory" in refused
 
 
 def test_the_border_lies_where_both_sides_take_equally_long():
@@ -183,7 +210,7 @@ def test_a_better_figure_never_makes_an_imagined_card_slower(name, factor, way):
     card = DEVICES["l4"]
     work = fully_connected(Network(), 32, way)
     before, after = (predict(work, one).step_s for one in (card, imagined(card, {name: factor})))
-    better = (factor > 1) == (name in ("bandwidth", "throughput"))
+    better = (factor > 1) == (name in ("bandwidth", "throughput", "feeding"))
     assert after <= before if better else after >= before
     assert imagined(card, {name: 1.0}) == card
 
@@ -230,6 +257,66 @@ def test_larger_work_is_measured_where_it_is_stored_predicted_elsewhere_and_refu
     assert [one for one in answers(8, [here], store) if one.measured] == [], "another batch size"
 
 
+def test_the_convolutional_network_is_measured_where_its_step_is_stored(tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    here = calibrated_side(Trained(Runtime()), calibrated(0.05))
+    elsewhere = replace(here, recorded=True)
+    task = AnatomyTask(Runtime(), Examination(CONVOLUTIONAL, batch_size=32))
+    for seconds in ((0.011, 0.010), (0.013, 0.012), (0.5, 0.014)):
+        of = task.subject | {"name": CONVOLUTIONAL, "work": 1.0}
+        store.add(Record.of(Kind.ANATOMY, of, Measurement(seconds, 1, Ended.CAP), versions(Runtime())))
+    (measured,) = (one for one in answers(32, [here, elsewhere], store) if one.measured is not None)
+    assert (measured.work, measured.side) == (convolutional(32).name, here.label)
+    assert measured.measured is not None
+    assert (measured.measured.low_s, measured.measured.step_s, measured.measured.high_s) == (0.010, 0.012, 0.014)
+    assert [one for one in answers(8, [here], store) if one.measured] == [], "another batch size"
+
+
+def test_a_way_to_train_that_was_recorded_elsewhere_is_predicted_as_there():
+    """Steps of a machine that multiplies 100 GFLOP/s, measured on another machine by other code."""
+    records = []
+    for trained in (Trained(Runtime()), Trained(Runtime("numpy"))):
+        for trial in trials(trained)[: 30 if trained.runtime == Runtime() else LEAST_SAMPLES - 1]:
+            seconds = 1e-5 + trial.workload(trained.runtime).flops / 1e11
+            subject = trained.subject(trial) | {"first_call_s": 0.1}
+            record = Record.of(Kind.STEP_TIME, subject, Measurement((seconds,), 1, Ended.CAP), "jax 0.1")
+            records.append(replace(record, machine="m1", sources="other"))
+    found = recorded_ways([Machine("the other", "a file", tuple(records)), Machine("no calibration", "a file")])
+    assert list(found) == ["m1/jax-epoch/cpu"], "NumPy's steps are too few"
+    one = found["m1/jax-epoch/cpu"]
+    assert one.label == one.side.label == "JAX, one call an epoch, recorded on the other"
+    assert (one.side.here, one.side.on_gpu, one.side.way) == (None, False, Way.EPOCH)
+    wanted = fully_connected(Network((128,)), 64, Way.EPOCH)
+    assert one.side.one(wanted).step_s == pytest.approx(1e-5 + wanted.flops / 1e11, rel=0.05)
+    noise = np.random.default_rng(0).lognormal(sigma=3, size=len(one.step_times))
+    spoilt = {
+        key: replace(step, step_s=step.step_s * times)
+        for (key, step), times in zip(one.step_times.items(), noise, strict=True)
+    }
+    with pytest.raises(NotCalibrated, match="the other: JAX, one call an epoch: steps that were measured differ"):
+        _ = replace(one, step_times=spoilt).side
+
+
+def test_only_images_that_were_published_of_are_brought_to_a_library():
+    """ResNet-18's have 192 times as many bytes: how long bringing them takes, no published figure says."""
+    keras = replace(device(transfer_bytes_per_s=1e6, memory_bytes=1e13), library="Keras")
+    side = Side("Keras", keras, Way.STEP)
+    found = side.one(resnet18(1))
+    assert "transfers" not in found.parts_s
+    assert "pixels" in found.warning
+    assert side.one(convolutional(1)).parts_s["transfers"] == pytest.approx(4 * 784 / 1e6)
+
+
+def test_a_library_that_trains_one_network_at_a_time_takes_as_many_times_as_long():
+    devices = known_devices()
+    alone, together = (
+        experiment.known_side(devices[f"i9-10885h/{one}"], Way.STEP) for one in ("keras-tensorflow", "jax-step")
+    )
+    assert alone.seconds(1, 8).step_s == pytest.approx(8 * alone.seconds(1, 1).step_s)
+    assert (together.seconds(1, 8).step_s < 8 * together.seconds(1, 1).step_s).all()
+    assert alone.label == "Core i9-10885H by Keras on TensorFlow (compiled step)"
+
+
 def test_costs_are_seconds_times_the_price_and_devices_without_one_say_so():
     sides = [Side(one.name, one, Way.STEP) for one in DEVICES.values()]
     found = costs(sides, Network(), 32, 3)
@@ -244,6 +331,15 @@ def test_costs_are_seconds_times_the_price_and_devices_without_one_say_so():
         assert one.dated
     assert all(one.to_accuracy is None and not one.dated for one in found if one.dollars is None)
     assert all(one.to_accuracy is None for one in costs(sides, Network(), 32, None))
+
+
+def test_this_machine_costs_what_the_reader_says_and_no_other_does():
+    here, unlisted = calibrated_side(Trained(Runtime()), calibrated(0.05)), Side("T4", DEVICES["t4"], Way.STEP)
+    assert all(one.dollars is None for one in costs([here, unlisted], Network(), 32, 3))
+    mine, other = costs([unlisted, here], Network(), 32, 3, 0.25)
+    assert (mine.side, mine.per_h, mine.dated) == (here.label, 0.25, "your price")
+    assert mine.dollars == pytest.approx(mine.epoch.step_s / 3600 * 0.25)
+    assert (other.side, other.dollars, other.dated) == ("T4", None, "")
 
 
 def test_a_software_adapter_is_no_card():

@@ -3,18 +3,74 @@ on and is kept, controls move the border, and nothing is said on the console."""
 
 import pytest
 
-from tests.browser import MARKS, PHONE, assert_accessible, serving
+from lib.backends.registry import Runtime, versions
+from lib.experiments.calibration import Trained, trials
+from lib.experiments.published_predictions import published_rows
+from lib.experiments.when_does_a_gpu_win import published_points
+from lib.formatting import seconds
+from lib.storage.records import Kind, Record
+from lib.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
+from tests.browser import DESK, MARKS, PHONE, assert_accessible, serving
 
 pytestmark = MARKS
 STATE = "document.querySelectorAll('.lab')[1]?.querySelector('.lab-state b')?.innerText"
 MEASURED = "+document.querySelectorAll('.lab')[1]?.querySelector('.lab-state span')?.innerText.match(/^\\d+/)?.[0]"
 FIRST_SENTENCE = "document.querySelector('.lab .lab-result .lab-sentence')?.innerText"
 
+LEGEND = ("border, predicted", "measured here", "measured in a browser", "published")
+# How many dots, diamonds and rings the first chart has.
+POINTS = """[...document.querySelector('.lab marimo-mime-renderer').shadowRoot
+    .querySelectorAll('.mark-symbol.role-mark')].map(e => e.childElementCount)"""
+
+
+def keep_steps(store: Store) -> None:
+    """As if NumPy had been calibrated here: a call of 20 μs, and 100 GFLOP/s."""
+    numpy = Trained(Runtime("numpy"))
+    for trial in trials(numpy):
+        step_s = 2e-5 + trial.workload(numpy.runtime).flops / 1e11
+        subject = numpy.subject(trial) | {"first_call_s": 0.1}
+        store.add(Record.of(Kind.STEP_TIME, subject, Measurement((step_s,), 1, Ended.CAP), versions(numpy.runtime)))
+
 
 @pytest.fixture
 def base(tmp_path):
     with serving(tmp_path, "notebooks/when_does_a_gpu_win.py") as (address, _):
         yield address
+
+
+def test_a_reader_sees_at_once_what_is_measured_predicted_and_published(base, page, tmp_path):
+    """Nothing is pressed. The machine's step times are played, so that there are dots beside the article's rings."""
+    keep_steps(Store(tmp_path / "results.sqlite"))
+    page.goto(base + "?here.ways=numpy/cpu&win.left=here/numpy/cpu")
+    page.wait_for_function(f"() => {FIRST_SENTENCE}?.includes('than NumPy, here in')", timeout=60_000)
+    first = page.locator(".lab").first
+    for size in (DESK, PHONE):
+        page.set_viewport_size(size)
+        for words in LEGEND:
+            assert first.locator(".win-legend").get_by_text(words, exact=True).is_visible(), words
+    page.wait_for_function(f"() => {POINTS}.length === 3", timeout=60_000)  # drawn after the sentence
+    said, (measured, in_a_browser, published) = first.inner_text(), page.evaluate(POINTS)
+    assert measured > 0
+    assert in_a_browser == 0, "nobody has kept any"
+    assert f"Dots are step times that are stored here ({measured})" in said
+    assert f"rings are the first article's batch sizes ({published})" in said
+    assert published == len(published_points(1, 1))
+    assert "is predicted to be faster than NumPy, here" in said
+
+
+def test_the_articles_figures_stand_beside_what_is_predicted_for_them(base, page):
+    page.goto(base + "?here.ways=numpy/cpu")
+    table = page.locator("table", has=page.get_by_role("columnheader", name="published", exact=True))
+    table.wait_for(timeout=60_000)
+    head, *rows = [row.locator("th, td").all_inner_texts() for row in table.locator("tr").all()]
+    assert head == ["figure", "published", "predicted", "from – to", "error", "remark"]
+    expected = published_rows()
+    assert [row[0] for row in rows] == [one.name for one in expected]
+    assert [row[1:3] for row in rows] == [[seconds(one.published_s), seconds(one.predicted_s)] for one in expected]
+    errors = [abs(one.error) for one in expected]
+    assert errors == sorted(errors, reverse=True), "bad ones first"
+    assert page.get_by_text(f"Of {len(expected)} figures that the articles print").is_visible()
 
 
 def test_the_border_is_there_moves_and_the_calibration_is_kept(base, page):

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.backends.registry import Runtime
 from lib.experiments import live_calibration as experiment
 from lib.pages import live_calibration as page
 from lib.pages import streaming
@@ -43,13 +42,6 @@ def test_the_cheap_ways_are_calibrated_on_their_own_and_the_others_by_choice(sta
     chosen = page.panel("any", Address(arguments={"any.ways": "jax-epoch/cpu"}), stage)
     page.show("any", stage, chosen, PANEL)  # pyright: ignore[reportArgumentType]
     assert "<b>Saved result</b>" in shown[-1], "nothing is missing for it"
-
-
-def test_a_reader_who_misses_a_way_that_skips_zeros_is_told_why(stage, shown, monkeypatch):
-    monkeypatch.setattr(page, "usable_runtimes", lambda: [Runtime("numba")])
-    page.show("any", stage, page.panel("any", Address(), stage), PANEL)  # pyright: ignore[reportArgumentType]
-    assert "Not predicted: Numba, zeros left out." in shown[-1]
-    assert "numba/cpu" not in page.by_address()
 
 
 def test_a_way_that_is_not_here_is_refused_in_a_sentence(stage, shown):

@@ -4,7 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from lib.backends.registry import Runtime
 from lib.experiments import live_calibration, what_would_help
+from lib.experiments.calibration import Trained
 from lib.experiments.what_would_help import Applied
 from lib.pages import streaming
 from lib.pages import what_would_help as page
@@ -77,6 +79,15 @@ def test_before_anything_is_calibrated_the_page_says_so_where_the_remedies_will_
 def test_a_script_asks_for_all_remedies_and_a_page_for_none(stage, shown, applied):
     showing(stage)()
     assert applied == [list(Remedy)]
+
+
+def test_what_today_s_step_and_the_others_consist_of_is_there_on_demand(stage, shown, applied):
+    run(live_calibration.live_in(stage.store.path), [Trained(Runtime(key)) for key in ("jax-step", "jax-epoch")])
+    showing(stage)()
+    parts = shown[-1].rpartition("<details")[2].partition("</details>")[0]
+    for name in ("Today", "Compile the epoch", "A larger batch", "calls by the host", "products"):
+        assert name in parts
+    assert "Another backend" not in parts, "none is calibrated"
 
 
 def test_a_press_asks_for_its_remedy_alone_and_one_button_for_all(stage, shown, applied):

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.prediction.advise import WAYS, advise
+from lib.formatting import times
+from lib.prediction.advise import advise
 from lib.prediction.calibration import Sample, calibrate
-from lib.prediction.device import read_devices
+from lib.prediction.device import DRIVEN, read_devices
 from lib.prediction.predict import predict
 from lib.prediction.question import Calibrated, Question
 from lib.prediction.workload import Way, fully_connected
@@ -22,6 +23,7 @@ SAMPLES = [
     for size in (1, 8, 32, 256, 4096)
 ]
 CALIBRATION = calibrate("JAX", SAMPLES)
+DELAYS = ("host_call_s", "dispatch_s", "launch_s", "graph_launch_s", "wait_s", "transfer_latency_s")
 HERE = {"JAX": Calibrated(CALIBRATION, Way.EPOCH)}
 
 
@@ -29,7 +31,7 @@ def test_the_quickest_comes_first_and_each_way_of_each_device_once():
     advice = advise(Question(SMALL), HERE, {"slow": device(launch_s=5e-3), "quick": device(launch_s=1e-6)})
     seconds = [answer.prediction.step_s for answer in advice.answers]
     assert seconds == sorted(seconds)
-    assert len(advice.answers) == 1 + 2 * len(WAYS)
+    assert len(advice.answers) == 1 + 2 * len(DRIVEN)
     assert [answer.way for answer in advice.answers if answer.here] == ["JAX"]
 
 
@@ -56,6 +58,26 @@ def test_what_helps_most_is_the_way_where_launching_is_dear_and_the_batch_where_
     assert advise(Question(SMALL, 48_000), HERE, {}).remedy == "", "no larger batch, and one way"
 
 
+def test_the_remedy_is_one_for_this_machine_and_what_a_card_would_gain_stands_apart():
+    rates = {"product_flops_per_s": 1e15, "memory_bytes_per_s": 1e13, "cache_bytes_per_s": 1e13}
+    card = {"card": device(**dict.fromkeys(DELAYS, 0.0), **rates)}
+    advice = advise(Question(SMALL), HERE, card)
+    assert not advice.answers[0].here, "the card is the quickest"
+    assert advice.remedy.startswith("on this machine, ")
+    here_s = next(one.prediction.step_s for one in advice.answers if one.here)
+    gain = times(here_s / advice.answers[0].prediction.step_s)
+    assert advice.elsewhere.startswith(f"an invented card, known by its figures alone, would be {gain} times as fast")
+    assert advise(Question(SMALL), {}, card).elsewhere == "", "this machine does not answer"
+    assert "on an invented card" in advise(Question(SMALL), {}, {"card": device(dispatch_s=0.1)}).remedy
+    slow = advise(Question(SMALL), HERE, {"slow": device(launch_s=5e-3)})
+    assert (slow.answers[0].here, slow.elsewhere) == (True, "")
+
+
+def test_a_known_device_that_is_called_as_this_machine_is_not_taken_for_it():
+    same = {"same": replace(device(), name="this machine")}
+    assert advise(Question(SMALL), HERE, same).remedy == advise(Question(SMALL), HERE, {}).remedy
+
+
 def test_a_device_whose_memory_holds_nothing_says_so_and_comes_last():
     advice = advise(Question(LARGE), HERE, {"tiny": device(memory_bytes=1e6)})
     assert [bool(answer.why_not) for answer in advice.answers] == [False, True]
@@ -68,6 +90,20 @@ def test_a_machine_whose_memory_holds_nothing_says_so_too():
     advice = advise(Question(LARGE), small, {})
     assert "GB, the free memory" in advice.answers[0].why_not
     assert advice.remedy == ""
+
+
+def test_this_machine_costs_what_the_question_says_and_known_devices_what_is_listed():
+    known = read_devices()
+    unpriced = advise(Question(SMALL), HERE, known).answers
+    priced = advise(Question(SMALL, price_per_h=0.5), HERE, known).answers
+    assert [(one.dollars, one.dated) for one in unpriced if one.here] == [(None, "")]
+    (here,) = (one for one in priced if one.here)
+    assert (here.dollars, here.dated) == (pytest.approx(0.5 * here.prediction.step_s / 3600), "your price")
+    assert [one for one in priced if not one.here] == [one for one in unpriced if not one.here]
+    listed = {one.name for one in known.values() if "price_per_h" in one.figures}
+    assert {one.device for one in priced if one.dollars is not None and not one.here} == listed
+    (free,) = (one for one in advise(Question(SMALL, price_per_h=0), HERE, {}).answers)
+    assert free.dollars == 0
 
 
 def test_every_preset_answers():

@@ -15,6 +15,8 @@ from tests.prediction.invented import device
         ({"networks": True}, "networks: expected"),
         ({"batch_size": 0}, "batch size: expected 1"),
         ({"epochs": 0}, "epochs: expected 1"),
+        ({"price_per_h": -1}, "price: expected 0 to 1,000 dollars an hour, got -1"),
+        ({"price_per_h": float("nan")}, "price: expected 0 to 1,000 dollars an hour, got nan"),
     ],
 )
 def test_a_question_that_cannot_be_asked_is_refused(other, words):

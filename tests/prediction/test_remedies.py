@@ -22,6 +22,8 @@ QUESTION = Question(NETWORK, 32, networks=20)
 # Whose parts are all known by hand: nothing but a call, a dispatch or a start of a kernel costs more than nothing.
 QUICK = {
     "wait_s": 0.0,
+    "transfer_latency_s": 0.0,
+    "transfer_bytes_per_s": 1e13,
     "memory_bytes_per_s": 1e14,
     "cache_bytes_per_s": 1e14,
     "product_flops_per_s": 1e16,

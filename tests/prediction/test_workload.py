@@ -78,6 +78,21 @@ def test_a_compiler_never_starts_more(network, batch_size):
     assert by_way[Way.STEP] == by_way[Way.EPOCH] == by_way[Way.GRAPH] <= by_way[Way.OPERATIONS]
 
 
+def test_inputs_ask_for_the_first_layer_s_products_and_update_and_for_nothing_else():
+    work = fully_connected(Network((64, 32)), 16)
+    of_inputs = [one for one in work.operations if one.by_inputs]
+    assert [one.kind for one in of_inputs] == [OperationKind.PRODUCT, OperationKind.PRODUCT, OperationKind.UPDATE]
+    assert [one.flops for one in of_inputs] == [2 * 16 * 784 * 64] * 2 + [0]
+    assert of_inputs[-1].n_bytes == 3 * 4 * 785 * 64
+
+
+def test_images_lie_on_the_device_where_no_host_is_asked_for_every_step():
+    here = {way for way in Way if fully_connected(Network(), 32, way).resident}
+    assert here == {way for way in Way if resnet18(1).by(way).resident} == {Way.EPOCH, Way.GRAPH}
+    assert fully_connected(Network(), 32, Way.STEP, resident=True).resident
+    assert not convolutional(1, Way.EPOCH, resident=False).resident
+
+
 def test_launches_of_the_articles_network_by_hand():
     """Compiled: five products, the loss, two updates; by call: 13 until the loss's gradient, 7 back, 8 of update."""
     work = fully_connected(Network(), 32)

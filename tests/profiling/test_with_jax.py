@@ -5,9 +5,10 @@ import re
 import numpy as np
 import pytest
 
+from lib.prediction import workload
 from lib.profiling.harness import Repeated, Subject
 from lib.profiling.operations import KERNELS, measure_operations
-from lib.profiling.request import FROM_HOST, RESIDENT, TAKEN, Examination
+from lib.profiling.request import CONVOLUTIONAL, FROM_HOST, RESIDENT, TAKEN, Examination
 from lib.profiling.run import examine
 from lib.spec import Network
 
@@ -50,3 +51,61 @@ def test_a_step_whose_batches_lie_on_the_device_trains_on_all_of_them_in_turn(sm
     assert losses[10] == pytest.approx(losses[0], rel=1e-3), "the first batch again; next to nothing was learned"
     rows = [row for row in examine("jax-step", "cpu", Examination(RESIDENT, Network((4,)), 64), small_data) if row]
     assert [name for name, _, _ in rows] == [RESIDENT]
+
+
+def test_the_convolutional_network_is_the_one_that_is_predicted():
+    """Its logits are those of sums written out in float64, and its size and arithmetic what `convolutional` counts."""
+    import jax
+
+    from lib.profiling import convolutional
+
+    (first, second), layers = parameters = convolutional.initial()
+    counted = workload.convolutional(2)
+    assert sum(leaf.nbytes for leaf in jax.tree.leaves(parameters)) == counted.parameter_bytes
+    x = np.random.default_rng(1).random((2, 784), np.float32)
+    found = np.asarray(convolutional.logits_of(parameters, x))
+    images = x.reshape(2, 28, 28, 1).astype(np.float64)
+    for kernel in (first, second):
+        images = pooled(np.maximum(convolved(images, kernel.astype(np.float64)), 0))
+    (hidden, hidden_biases), (weights, biases) = layers
+    expected = np.maximum(images.reshape(2, -1) @ hidden.T + hidden_biases, 0) @ weights.T + biases
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    analysis = jax.jit(convolutional.logits_of).lower(parameters, x).compile().cost_analysis()
+    assert analysis is not None
+    # Forward is a third of the products, but for the gradient of the images, which nobody needs.
+    forward = sum(one.flops for one in counted.operations if one.kind is workload.OperationKind.PRODUCT) / 3
+    assert analysis["flops"] == pytest.approx(forward, rel=0.1)
+
+
+def convolved(images, kernel):
+    """(n, side, side, channels) by (3, 3, channels, filters), with a border of zeros."""
+    side = images.shape[1]
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    return sum(
+        padded[:, row : row + side, column : column + side] @ kernel[row, column]
+        for row in range(3)
+        for column in range(3)
+    )
+
+
+def pooled(images):
+    corners = [images[:, row::2, column::2] for row in (0, 1) for column in (0, 1)]
+    return np.maximum.reduce(corners)
+
+
+def test_a_step_of_the_convolutional_network_learns_and_is_measured(small_data):
+    import jax
+
+    from lib.backends.with_jax import sgd_step
+    from lib.profiling import convolutional
+
+    x, y = small_data.x_train[:64], small_data.y_train[:64]
+    step = jax.jit(lambda p: sgd_step(p, x, y, np.float32(0.05), convolutional.logits_of))
+    parameters, losses = convolutional.initial(), []
+    for _ in range(20):
+        parameters, loss = step(parameters)
+        losses.append(float(loss))
+    assert losses[-1] < 0.7 * losses[0]
+    rows = [row for row in examine("jax-epoch", "cpu", Examination(CONVOLUTIONAL, batch_size=8), small_data) if row]
+    assert [name for name, _, _ in rows] == [CONVOLUTIONAL]
+    assert min(rows[0][1].step_s) > 0

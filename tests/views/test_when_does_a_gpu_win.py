@@ -132,6 +132,12 @@ def test_costs_say_what_is_missing():
     assert "none is the cheapest" in view.cost_sentence([unpriced], 0.95, 32, "")
 
 
+def test_this_machine_s_rows_say_what_they_lack():
+    assert "has no row here" in view.own_price_sentence(False, 1.0)
+    assert "for you to say" in view.own_price_sentence(True, 0.0)
+    assert view.own_price_sentence(True, 1.0) == ""
+
+
 def test_the_articles_table_says_which_figures_set_the_model_and_how_far_off_the_others_are():
     unseen = [Row("x", "q", 1.0, 3.0, 0.5, 0.8, False), Row("y", "q", 1.0, 1.1, 0.5, 2.0, False)]
     rows = [*unseen, Row("z", "q", 1, 1, 1, 1, True)]

@@ -1,0 +1,67 @@
+"""Which device and which way to train takes how long, this machine among them: for a script and for the command."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from lib.experiments.known_devices import known_devices
+from lib.experiments.live_calibration import LiveCalibrations, live_in
+from lib.experiments.what_would_help import offered
+from lib.formatting import listed
+from lib.prediction.advise import Advice, advise
+from lib.prediction.device import Device, read_devices
+from lib.prediction.question import Question
+from lib.storage.records import Kind
+from lib.storage.store import Store
+
+CALIBRATE = "`python -m lib.cli.advise --calibrate`"
+
+
+def advise_here(
+    question: Question,
+    devices: Mapping[str, Device] | None = None,
+    store: Store | None = None,
+    live: LiveCalibrations | None = None,
+) -> Advice:
+    """Which device and which way to train takes how long, and what it costs; nothing is measured.
+
+    This machine answers where it was calibrated: by a page that predicts, or by `python -m lib.cli.advise --calibrate`,
+    which takes some minutes. Why it, or a way to train on it, does not answer is among the advice's `silent`.
+
+    Args:
+        question: What is to be trained; it raises ValueError itself for what cannot be.
+        devices: Known by their figures, by key; None: those of `recorded/devices.json`, with what libraries cost there.
+        store: Where this machine's measured steps lie; None: in the cache folder.
+        live: Calibrations that are at hand already; None: those of the store.
+
+    Returns:
+        All answers, the quickest first. A prediction is of all steps of all networks: `step_s` in seconds, with `low_s`
+        and `high_s`, which are its 90 % interval on this machine and the range of the figures elsewhere.
+
+    Raises:
+        UnusableDevice: The file of devices cannot be used.
+
+    >>> from lib.spec import Network
+    >>> advice = advise_here(Question(Network((512, 256)), batch_size=64, epochs=20, networks=32))
+    >>> known = next(answer for answer in advice.answers if not answer.here)
+    >>> known.device, known.way, known.prediction.low_s < known.prediction.step_s
+    ('c3-highcpu-22: 22 vCPUs', 'compiled step, JAX', True)
+    """
+    store = store if store is not None else Store()
+    live = live if live is not None else live_in(store.path)
+    found = {one.trained: one.calibration for one in live.view().items if one.calibration is not None}
+    here = offered(list(found), found, store.records(Kind.ANATOMY))
+    advice = advise(question, here, devices if devices is not None else known_devices(read_devices()))
+    return replace(advice, silent=tuple(_silent(live)))
+
+
+def _silent(live: LiveCalibrations) -> Iterator[str]:
+    standings = live.view().items
+    for one in standings:
+        if one.why_not:
+            label = one.trained.label
+            yield one.why_not if one.why_not.startswith(label) else f"{label}: {one.why_not}"
+    left = [one.trained.label for one in standings if not (one.step_times or one.why_not)]
+    if len(left) == len(standings):
+        yield f"this machine is not calibrated, so it does not answer; {CALIBRATE} does that"
+    elif left:
+        yield f"not calibrated on this machine, so not among the answers: {listed(left)}; {CALIBRATE} does that"

@@ -1,0 +1,69 @@
+"""What a script is advised: this machine answers by its calibrations, and says which of its ways do not."""
+
+import pytest
+
+from lib.backends.registry import ADAPTERS, Runtime, usable_runtimes
+from lib.experiments import live_calibration
+from lib.experiments.advice import advise_here
+from lib.experiments.calibration import Trial
+from lib.experiments.live_calibration import LiveCalibrations, ways
+from lib.formatting import listed
+from lib.hardware.webgpu import SOFTWARE_ALLOWED, Adapter
+from lib.prediction.device import read_devices
+from lib.prediction.question import Question
+from lib.spec import Network
+from lib.storage.store import Store
+from tests.experiments.test_live_calibration import JAX, exact_s, invented, run
+from tests.prediction.invented import device
+
+QUESTION = Question(Network((64,)), 32, 2)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setattr(live_calibration, "measure_trials", invented)
+    monkeypatch.setattr(live_calibration, "usable_runtimes", lambda: [Runtime(), Runtime("numba")])
+    return Store(tmp_path / "results.sqlite")
+
+
+def test_devices_that_are_known_answer_and_this_machine_says_why_it_does_not(store):
+    advice = advise_here(QUESTION, store=store)
+    assert {one.device for one in advice.answers} == {one.name for one in read_devices().values()}
+    assert [why for why in advice.silent if "is not calibrated" in why] == list(advice.silent)
+
+
+def test_a_calibrated_machine_answers_with_what_its_steps_take(store):
+    live = LiveCalibrations(store)
+    run(live, [JAX])
+    advice = advise_here(QUESTION, {"card": device()}, store, live)
+    (here,) = (one for one in advice.answers if one.here)
+    trial = Trial(QUESTION.network, QUESTION.batch_size)
+    assert here.prediction.step_s == pytest.approx(QUESTION.steps * exact_s(JAX, trial), rel=0.1)
+    assert {one.device for one in advice.answers} == {"this machine", "an invented card"}
+    (why,) = advice.silent
+    assert why.startswith("not calibrated on this machine")
+    left = [one.label for one in ways() if one != JAX]
+    assert f": {listed(left)};" in why
+
+
+def test_a_way_that_failed_is_named(store):
+    live = LiveCalibrations(store)
+    live.fail(JAX, "its library is broken")
+    assert f"{JAX.label}: its library is broken" in advise_here(QUESTION, {}, store, live).silent
+
+
+@pytest.mark.parametrize(("allowed", "kinds"), [("", {"discrete"}), ("1", {"discrete", "software"})])
+def test_a_calibrated_webgpu_adapter_answers_and_a_software_one_only_where_it_is_asked_for(
+    allowed, kinds, store, monkeypatch
+):
+    there = tuple(Adapter(kind, f"a {kind} adapter", "", "") for kind in ("discrete", "software"))
+    monkeypatch.setenv(SOFTWARE_ALLOWED, allowed)
+    monkeypatch.setattr("lib.backends.registry.webgpu.asked", lambda with_software: there)
+    monkeypatch.setattr("lib.backends.registry._installed", lambda *_: True)
+    monkeypatch.setattr(live_calibration, "usable_runtimes", usable_runtimes)
+    adapters = [one for one in ways() if one.runtime.device in ADAPTERS]
+    assert {one.runtime.device for one in adapters} == kinds
+    live = LiveCalibrations(store)
+    run(live, adapters)
+    answered = {one.way for one in advise_here(QUESTION, {}, store, live).answers if one.here}
+    assert answered == {one.label for one in adapters}
