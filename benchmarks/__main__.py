@@ -24,6 +24,8 @@ NAMES = (
     "sweeps",
     "regret",
     "peers",
+    "busy",
+    "xla_flags",
     "interaction",
     "pages",
     "prediction",

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.report import LeftOut, Row, Target, note, row, show
-from benchmarks.sweeps import timed
+from benchmarks.sweeps import JAX, timed
 from lib.spec import MAX_EPOCHS, Network, Training
 from lib.sweeps.cost_model import nominal_s
 from lib.sweeps.events import Picked
@@ -60,7 +60,7 @@ def main() -> None:
     engine, rows, left_out = Engine(), [], LeftOut()
     try:
         with left_out.unless_it_works("warming up"):
-            timed(engine, [Training(epochs=1)] * 2, "processes")
+            timed(engine, [Training(epochs=1)] * 2, JAX, "processes")
         for number, trainings in enumerate(sweeps()):
             what = f"sweep {number + 1} of {SWEEPS}"
             with left_out.unless_it_works(what):
@@ -87,7 +87,7 @@ def _regret(engine: Engine, number: int, trainings: Sequence[Training]) -> Row:
     seconds: dict[str, list[float]] = {strategy: [] for strategy in STRATEGIES}
     for _ in range(ROUNDS):
         for strategy in STRATEGIES:
-            seconds[strategy].append(timed(engine, trainings, strategy)[0])
+            seconds[strategy].append(timed(engine, trainings, JAX, strategy)[0])
     best_s = {strategy: min(spent) for strategy, spent in seconds.items()}
     best = min(best_s, key=best_s.__getitem__)
     inside = {strategy: s for strategy, s in picked.expected_s.items() if strategy not in POOLED}

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -27,7 +27,7 @@ from lib.backends.stacked.packing import Shape
 from lib.experiments.published import ARTICLE_ARCHITECTURES
 from lib.spec import Network, Training
 from lib.storage.store import Store
-from lib.sweeps.events import Finished, Picked
+from lib.sweeps.events import Finished
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, MachineLock
@@ -35,7 +35,12 @@ from lib.workers.messages import Item
 
 ROUNDS = 3
 COUNTS = (1, 4, 16, 64, 256)
-STRATEGIES = ("sequential", "processes", "vmap", "sharded", "stacks")
+JAX, NUMBA = Runtime(), Runtime("numba")
+STRATEGIES: Mapping[Runtime, Sequence[str]] = {
+    JAX: ("sequential", "processes", "vmap", "sharded", "stacks"),
+    NUMBA: ("sequential", "processes", "cores"),
+}
+AT_64 = 64
 LIMIT_S = 900
 ARTICLE = [Training(learning_rate=rate, batch_size=32, epochs=EPOCHS) for rate in RATES]
 DEPTHS = [Training(Network.parse(text), 0.1, 32, 3) for text in ARTICLE_ARCHITECTURES]
@@ -47,11 +52,12 @@ def main() -> None:
         article = [*_article(engine, left_out), *_theirs(left_out)]
         by_count = _by_count(engine, left_out)
         methods = ("sequential", "padded", "sharded", "processes", "stacks", "auto")
-        padded = _rounds(engine, left_out, "padded", DEPTHS, methods, 1.0)
+        padded = _rounds(engine, left_out, "padded", DEPTHS, JAX, methods, 1.0)
     finally:
         engine.close()
     columns = (
         "name",
+        "backend",
         "method",
         "networks",
         "median_s",
@@ -76,17 +82,17 @@ def _store() -> Store:
 
 
 def timed(
-    engine: Engine, trainings: Sequence[Training], strategy: str, max_waste: float | None = None
+    engine: Engine, trainings: Sequence[Training], runtime: Runtime, strategy: str, max_waste: float | None = None
 ) -> tuple[float, str, float]:
-    """Wall seconds of a sweep, the strategy that made it, and the best accuracy."""
+    """Wall seconds of a sweep, the strategy that made it, and the best accuracy.
+
+    Choosing is part of the sweep's time; step times that an earlier round measured are known, as they are in use.
+    """
     options = Options(strategy, fresh=True) if max_waste is None else Options(strategy, max_waste=max_waste, fresh=True)
     began, picked, best = time.perf_counter(), strategy, 0.0
-    for update in updates([Item(training) for training in trainings], engine, _store(), Cancel(), options):
-        if isinstance(update, Picked):
-            # Choosing is part of the sweep's time; step times that an earlier round measured are known, as they are in
-            # use.
-            picked = update.strategy
+    for update in updates([Item(training, runtime) for training in trainings], engine, _store(), Cancel(), options):
         if isinstance(update, Finished):
+            picked = update.strategy
             best = max(best, update.curve.epochs[-1].validation_accuracy)
     return time.perf_counter() - began, picked, best
 
@@ -96,24 +102,25 @@ def _rounds(
     left_out: LeftOut,
     name: str,
     trainings: Sequence[Training],
+    runtime: Runtime,
     methods: Sequence[str],
     max_waste: float | None = None,
 ) -> list[Row]:
     """Each method for one epoch to be warm, then all in turns."""
     found: dict[str, list[tuple[float, str, float]]] = {method: [] for method in methods}
     for method in methods:  # compiles, and starts processes: what it takes depends on shapes, not on epochs
-        with left_out.unless_it_works(f"{name}, {method}, warming up"):
-            timed(engine, [replace(training, epochs=1) for training in trainings], method, max_waste)
+        with left_out.unless_it_works(f"{name}, {runtime.backend}, {method}, warming up"):
+            timed(engine, [replace(training, epochs=1) for training in trainings], runtime, method, max_waste)
     for number in range(ROUNDS):
         for method in methods:
-            with left_out.unless_it_works(f"{name}, {method}, round {number + 1}"):
-                found[method].append(timed(engine, trainings, method, max_waste))
-    note(f"{name}: {', '.join(methods)}")
+            with left_out.unless_it_works(f"{name}, {runtime.backend}, {method}, round {number + 1}"):
+                found[method].append(timed(engine, trainings, runtime, method, max_waste))
+    note(f"{name}, {runtime.backend}: {', '.join(methods)}")
     return [
         row(
             name,
             [s for s, _, _ in runs],
-            "jax-epoch",
+            runtime.backend,
             32,
             method=method,
             networks=len(trainings),
@@ -127,7 +134,8 @@ def _rounds(
 
 def _article(engine: Engine, left_out: LeftOut) -> list[Row]:
     methods = ("sequential", "processes", "vmap", "sharded", "stacks", "auto")
-    return _rounds(engine, left_out, "article", ARTICLE, methods)
+    by_jax = _rounds(engine, left_out, "article", ARTICLE, JAX, methods)
+    return by_jax + _rounds(engine, left_out, "article", ARTICLE, NUMBA, ("sequential", "processes", "auto"))
 
 
 def _theirs(left_out: LeftOut) -> list[Row]:
@@ -176,21 +184,21 @@ def _their_sweep(method: str) -> Row:
 def _by_count(engine: Engine, left_out: LeftOut) -> list[Row]:
     """Networks a second, one epoch at batch size 32, and how much memory each one more takes at the peak."""
     found = []
-    for strategy in STRATEGIES:
+    for runtime, strategy in ((runtime, strategy) for runtime, able in STRATEGIES.items() for strategy in able):
         first_bytes = 0.0
         for count in COUNTS:
             trainings = [Training(learning_rate=float(rate), epochs=1) for rate in np.geomspace(0.01, 0.3, count)]
-            with left_out.unless_it_works(f"{count} networks, {strategy}"):
-                timed(engine, trainings[: min(count, 16)], strategy)
+            with left_out.unless_it_works(f"{count} networks, {runtime.backend}, {strategy}"):
+                timed(engine, trainings[: min(count, 16)], runtime, strategy)
                 with _peak_memory() as peak:
-                    seconds, _, best = timed(engine, trainings, strategy)
+                    seconds, _, best = timed(engine, trainings, runtime, strategy)
                 first_bytes = first_bytes or peak[0]
                 each = (peak[0] - first_bytes) / (count - 1) / 1e6 if count > 1 else None
                 found.append(
                     row(
                         "count",
                         [seconds],
-                        "jax-epoch",
+                        runtime.backend,
                         32,
                         method=strategy,
                         networks=count,
@@ -199,7 +207,7 @@ def _by_count(engine: Engine, left_out: LeftOut) -> list[Row]:
                         extra_mb_each=each,
                     )
                 )
-        note(f"1 to {COUNTS[-1]} networks, {strategy}")
+        note(f"1 to {COUNTS[-1]} networks, {runtime.backend}, {strategy}")
     return found
 
 
@@ -228,19 +236,38 @@ def _peak_memory() -> Iterator[list[float]]:
 
 
 def _targets(article: Sequence[Row], by_count: Sequence[Row], padded: Sequence[Row]) -> list[Target]:
-    seconds = {str(r["method"]): float(r["median_s"]) for r in article}  # type: ignore[arg-type]
+    theirs = {str(r["method"]): float(r["median_s"]) for r in article}  # type: ignore[arg-type]
+    auto_s_by = {r["backend"]: float(r["median_s"]) for r in article if r["method"] == "auto"}  # type: ignore[arg-type]
 
-    def times(other: str) -> float | None:
-        return seconds[other] / seconds["auto"] if {other, "auto"} <= seconds.keys() else None
+    def times(other: str, ours: Runtime) -> float | None:
+        return theirs[other] / auto_s_by[ours.backend] if other in theirs and ours.backend in auto_s_by else None
 
+    def per_s(ours: Runtime) -> float | None:
+        of_64 = [r for r in by_count if r["networks"] == AT_64 and r["backend"] == ours.backend]
+        return max((float(r["per_s"]) for r in of_64), default=None)  # type: ignore[arg-type]
+
+    by_numba, by_jax = per_s(NUMBA), per_s(JAX)
     allowed = Shape.of([Network((128,))]).place_bytes(32) / 1e6
     each = (float(r["extra_mb_each"]) for r in by_count if r["networks"] == COUNTS[-1])  # type: ignore[arg-type]
     most = max(each, default=None)
     of_padded = {str(r["method"]): float(r["median_s"]) for r in padded}  # type: ignore[arg-type]
     auto_s, best_s = of_padded.pop("auto", None), min(of_padded.values(), default=None)
     return [
-        Target("auto beside Keras one after another", times("keras-sequential"), 15, "×", True),
-        Target("auto beside Keras by multiprocessing.Pool", times("keras-pool"), 5, "×", True),
+        *(
+            Target(f"auto, {ours.label}, beside Keras {words}", times(other, ours), limit, "×", True)
+            for ours in (JAX, NUMBA)
+            for other, words, limit in (
+                ("keras-sequential", "one after another", 30),
+                ("keras-pool", "by multiprocessing.Pool", 15),
+            )
+        ),
+        Target(
+            f"{AT_64} networks: Numba's best way beside JAX's",
+            by_numba / by_jax if by_numba and by_jax else None,
+            3,
+            "×",
+            True,
+        ),
         Target(f"memory of each of {COUNTS[-1]} networks more", most, allowed, "MB"),
         Target(
             "four architectures: what auto picked beside the best", auto_s / best_s if auto_s and best_s else None, 1.5

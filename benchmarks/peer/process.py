@@ -24,15 +24,21 @@ class PeerFailed(RuntimeError):
 
 
 class PeerProcess:
-    """One participant, kept from the first question to `close`. Idle, it waits for a line and uses no processor."""
+    """One participant, kept from the first question to `close`. Idle, it waits for a line and uses no processor.
 
-    def __init__(self, peer: Peer) -> None:
+    Args:
+        peer: The participant.
+        settings: Environment variables over those that it has anyway.
+        threads: At most so many; None: as many as there are cores.
+    """
+
+    def __init__(self, peer: Peer, settings: Mapping[str, str] | None = None, threads: int | None = None) -> None:
         self.peer = peer
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (it lives as long as the process)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.peer", peer.key],
             cwd=ROOT,
-            env=os.environ | environment(peer),
+            env=environment(peer, settings, threads),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -85,13 +91,15 @@ class PeerProcess:
         return f"its process ended with status {status}" + (f": {said[-1][:300]}" if said else "")
 
 
-def environment(peer: Peer) -> dict[str, str]:
-    """A worker's environment, with the compilers' caches in this project's folder and no compiler left running."""
+def environment(peer: Peer, settings: Mapping[str, str] | None = None, threads: int | None = None) -> dict[str, str]:
+    """All of its environment: a worker's, with the compilers' caches in this project's folder and no compiler left
+    running; arguments as of `PeerProcess`."""
     try:
         folder = cache_dir()
     except CacheUnwritable:
-        kept = worker_environment(Runtime(), None)
+        kept = worker_environment(Runtime(), None, threads)
     else:
-        kept = worker_environment(Runtime(), str(folder / "xla"))
+        kept = worker_environment(Runtime(), str(folder / "xla"), threads)
         kept |= {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "CACHEDB": str(folder / "tinygrad.db")}
-    return kept | {"TORCHINDUCTOR_COMPILE_THREADS": "1"} | dict(peer.environment)
+    kept |= {"TORCHINDUCTOR_COMPILE_THREADS": "1"} | dict(peer.environment)
+    return dict(os.environ) | kept | dict(settings or {})

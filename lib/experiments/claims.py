@@ -1,11 +1,11 @@
-"""The articles' claims and one more, each with a verdict that follows from figures of this machine or from arithmetic.
+"""The articles' claims and two more, each with a verdict that follows from figures of this machine or from arithmetic.
 
 The figures are those of the race and of the steps taken apart; missing ones are measured here. Arithmetic on an
 article's own figures makes a claim "corrected", and the page says which of the two a verdict rests on. A claim that
 neither decides is open. Two times are compared as everywhere: see `lib.timing.comparison`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -13,7 +13,9 @@ from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usabl
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
 from lib.experiments.backend_race import Cell, Standing, plan, race, records_and_notes, records_of, standings
+from lib.experiments.peak_rates import best_rate, measure_ceilings
 from lib.formatting import justified, seconds
+from lib.hardware.machine import machine_id
 from lib.profiling.operations import ALL, KERNELS, OPERATIONS
 from lib.profiling.request import Examination
 from lib.profiling.step_breakdown import Split
@@ -38,10 +40,12 @@ CELLS = tuple(
         ("numpy", (32, 128, 2048, 4096)),
         ("jax-step", (32, 4096)),
         ("jax-epoch", (1, 32, 4096)),
+        ("numba", (512,)),
     )
     for size in sizes
 )
 WITHOUT_CUDA = tuple(Cell(Runtime("webgpu-chunk", kind), BATCH_SIZE) for kind in ("discrete", "integrated"))
+RATES_OF = (Runtime("numpy"), Runtime(DEFAULT))  # whose quickest product counts
 GPU_CELLS = (*(Cell(Runtime("keras-tensorflow", "gpu"), size) for size in (32, 4096)), *WITHOUT_CUDA)
 
 
@@ -83,6 +87,7 @@ class Known:
     splits: Mapping[Runtime, Split] = field(default_factory=dict)
     operations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # seconds by worker and operation
     occupancy: Mapping[str, float] = field(default_factory=dict)  # of a GPU while steps run: shares by counter
+    product_flops_per_s: float | None = None  # of the quickest dense float32 product
 
     def epoch_s(self, cell: Cell) -> Quartiles | None:
         """Quartiles of the seconds of an epoch; None where the cell was not measured."""
@@ -130,7 +135,12 @@ def known(runtimes: Sequence[Runtime], records: Sequence[Record]) -> Known:
         for name, share in task.seconds(anatomy).items()
         if name in OCCUPANCY
     }
-    return Known(standings([*CELLS, *GPU_CELLS], race), splits, operations, occupancy)
+    product = best_rate(_rates(records), "cpu", "product")
+    return Known(standings([*CELLS, *GPU_CELLS], race), splits, operations, occupancy, product)
+
+
+def _rates(records: Iterable[Record]) -> list[Record]:
+    return [record for record in records if record.kind == Kind.CEILING and record.machine == machine_id()]
 
 
 def anatomy_tasks(runtimes: Sequence[Runtime]) -> list[AnatomyTask]:
@@ -150,7 +160,7 @@ def cells_to_measure(records: list[Record]) -> list[Cell]:
 
 
 def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Record | Note]:
-    """Measure what the claims need and the store does not have: first the race, then the steps taken apart.
+    """Measure what the claims need and the store does not have: the race, the steps taken apart, and the peak rates.
 
     Yields:
         Each record as it is stored, and notes on what is measured or waited for.
@@ -163,25 +173,26 @@ def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Reque
     yield from records_and_notes(race(cells_to_measure(records), engine, store, cancel, request))
     todo = [task for task in anatomy_tasks(usable_runtimes()) if not task.complete(records)]
     yield from measure_tasks(todo, engine, store, cancel, request)
+    runtimes = [runtime for runtime in RATES_OF if runtime in usable_runtimes()]
+    yield from measure_ceilings(runtimes, engine, store, cancel, request)
 
 
 def progress(records: list[Record]) -> tuple[int, int]:
     """How many of the measurements that the claims need were made, and how many there are in all.
 
-    A repetition of a cell counts as one, and so does a step taken apart.
+    A repetition of a cell counts as one, and so do a step taken apart and the peak rates.
     """
     wanted = anatomy_tasks(usable_runtimes())
-    left = len(cells_to_measure(records)) + sum(not task.complete(records) for task in wanted)
-    total = len(cells_to_measure([])) + len(wanted)
+    left = len(cells_to_measure(records)) + sum(not task.complete(records) for task in wanted) + (not _rates(records))
+    total = len(cells_to_measure([])) + len(wanted) + 1
     return total - left, total
 
 
 def stood_on(records: list[Record]) -> list[Record]:
     """The valid records that the claims rest on."""
     repetitions = [repetition for cell in (*CELLS, *GPU_CELLS) for repetition in records_of(cell, records)]
-    return repetitions + [
-        record for task in anatomy_tasks(usable_runtimes()) for record in task.found(records).values()
-    ]
+    taken_apart = [record for task in anatomy_tasks(usable_runtimes()) for record in task.found(records).values()]
+    return repetitions + taken_apart + _rates(records)
 
 
 def _of(backend: str, batch_size: int, device: str = "cpu") -> Cell:
@@ -382,6 +393,24 @@ def _hard_floor(_known: Known, epoch_s: Quartiles) -> Judgement:
     )
 
 
+@_needs(
+    "the race of Numba at 512 and the peak rates",
+    lambda known: known.epoch_s(_of("numba", 512)),
+    lambda known: known.product_flops_per_s,
+)
+def _dense_products_are_a_floor(_known: Known, epoch_s: Quartiles, flops_per_s: float) -> Judgement:
+    low, middle, high = epoch_s
+    floor_s = N_TRAIN // 512 * NETWORK.step_flops(512) / flops_per_s
+    return decided(
+        None if low < floor_s <= high else floor_s <= low,
+        f"an epoch {justified(middle, low, high)}, its products at this machine's peak {seconds(floor_s)}",
+        "81 % of MNIST's pixels are zero: their weights add nothing and do not change. Without them the result is the"
+        " same, from a fifth of the first layer's work. The floor counts shapes, not what is needed; whether leaving"
+        " out pays depends on the processor.",
+        "The products' time lies between the quartiles of the epoch: measure again, on a quiet machine.",
+    )
+
+
 @_needs("the parts of Keras' step", lambda known: known.splits.get(Runtime("keras-tensorflow")))
 def _no_overhead_on_cpu(_known: Known, one: Split) -> Judgement:
     share = one.share("arithmetic")
@@ -512,5 +541,6 @@ CLAIMS = (
             " neither measured nor calculated: each cost here carries its price's date.",
         ),
     ),
+    Claim("An epoch takes at least as long as its dense matrix products.", ELSEWHERE, _dense_products_are_a_floor),
     Claim("You need CUDA to see whether your GPU is slower.", ELSEWHERE, _cuda_is_needed),
 )

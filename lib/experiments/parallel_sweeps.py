@@ -56,7 +56,7 @@ class Method:
 
 def methods() -> list[Method]:
     """The methods that can run here; Keras, as in the article, comes last: it takes minutes."""
-    keras = Runtime("keras-tensorflow")
+    keras, numba = Runtime("keras-tensorflow"), Runtime("numba")
     found = [
         Method(key, f"JAX, {STRATEGIES[key].label}", STRATEGIES[key].color, Runtime(), key)
         for key in ("sequential", "processes", "vmap", "sharded", "stacks")
@@ -65,6 +65,10 @@ def methods() -> list[Method]:
     found += [
         Method(f"{key}-gpu", f"JAX, {STRATEGIES[key].label}, GPU", STRATEGIES[key].color, on_card, key)
         for key in ("sequential", "vmap")
+    ]
+    found += [
+        Method(f"numba-{key}", f"Numba, {STRATEGIES[key].label}", color, numba, key)
+        for key, color in (("sequential", "#c4515c"), ("processes", "#c22f3d"), ("cores", "#c75a4a"))
     ]
     found += [
         Method("keras-processes", "Keras, processes", "#978abf", keras, "processes"),

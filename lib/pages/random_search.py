@@ -1,17 +1,18 @@
 """Connects the random search to marimo: its ranges, its buttons, and what is drawn while settings come."""
 
+from collections.abc import Callable
 from functools import partial
 
 import marimo as mo
 
 from lib.backends.environment_variables import device_count
-from lib.backends.registry import DEFAULT, Runtime
+from lib.backends.registry import DEFAULT, Runtime, unavailable
 from lib.data.own.prepared import Prepared
 from lib.experiments.background import BackgroundTask
 from lib.experiments.exported_rows import Takeaway, takeaway_of_search
-from lib.experiments.own_data import on, that_fit
+from lib.experiments.own_data import not_used, on, that_fit
 from lib.pages import layout
-from lib.pages.controls import Controls, checkbox, dropdown, number, several, slider, span
+from lib.pages.controls import Controls, backend, checkbox, dropdown, number, several, slider, span
 from lib.pages.stage import Stage, button, stop_button
 from lib.pages.streaming import paint_while_it_runs, painted, refuse
 from lib.pages.url_state import Address, Setting
@@ -20,7 +21,7 @@ from lib.storage.records import Curve
 from lib.sweeps import random_search
 from lib.sweeps.events import Finished, Picked
 from lib.sweeps.importance import Dimension, importance
-from lib.sweeps.strategies import AUTO, POOLED, STRATEGIES
+from lib.sweeps.strategies import AUTO, POOLED, STRATEGIES, backends_for
 from lib.sweeps.successive_halving import cost_epochs, rungs
 from lib.views import random_search as view
 from lib.workers.engine import Engine
@@ -32,12 +33,14 @@ EPOCHS = (1, 2, 3, 4, 6, 8, 16)
 WIDTHS = (16, 32, 64, 128, 256, 512)
 DEPTHS = (1, 2, 3, 4)
 MAX_SEED = 9999
+# Of many networks, whatever their shapes: its program is compiled once for all, and each core trains one of them.
+QUICKEST = "numba"
 
 
 def _strategies() -> dict[str, str]:
     """Those that can be chosen here, by their names on the page."""
     found = {"chosen by measuring": AUTO} | {
-        s.label: key for key, s in STRATEGIES.items() if key != "cluster" and not s.at_once
+        s.label: key for key, s in STRATEGIES.items() if key != "cluster" and {DEFAULT, QUICKEST} & {*backends_for(s)}
     }
     alone = device_count("cpu") < 2
     return {label: key for label, key in found.items() if not (alone and key in ("sharded", *POOLED))}
@@ -53,7 +56,8 @@ def _controls() -> Controls:
         several("search.widths", "Neurons of a layer", usual.widths, WIDTHS),
         several("search.depths", "Hidden layers", usual.depths, DEPTHS),
         number("search.seed", "Drawn with seed", 0, 0, MAX_SEED, whole=True),
-        dropdown("search.strategy", "Trained", AUTO, _strategies(), full_width=True),
+        backend("search.backend", QUICKEST if unavailable(Runtime(QUICKEST)) is None else DEFAULT),
+        dropdown("search.strategy", "Strategy", AUTO, _strategies(), full_width=True),
         checkbox("search.halving", "Stop the worst early", False),
     )
 
@@ -89,29 +93,48 @@ def trainings_of(values: dict, own: Prepared | None = None) -> list[Training]:
     return [on(own, training) for training in drawn]
 
 
-def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html, own: Prepared | None = None) -> None:
-    """Show what is stored of these settings, and train the rest where “Search” was pressed; a script always trains."""
+def show(
+    stage: Stage,
+    panel: mo.ui.dictionary,
+    controls: mo.Html,
+    own: Prepared | None = None,
+    set_searched: Callable[[bool], None] = lambda _: None,
+) -> None:
+    """Show what is stored of these settings, and train the rest where “Search” was pressed; a script always trains.
+
+    Args:
+        stage: Where it is shown, and whose engine trains.
+        panel: From `panel`.
+        controls: What moves it, drawn beside the charts.
+        own: Data that somebody brought; None: MNIST.
+        set_searched: Called with True once the settings have been compared.
+    """
     try:
         values = _controls().checked(panel.value)
         trainings = trainings_of(values, own)
     except ValueError as error:
         return refuse(stage, controls.text, error)
+    runtime = Runtime(values["backend"])
+    on_what = "" if own is None else f"On {own.about.name}: {own.about.n_train:,} training rows."
+    for left_out, reason, _ in not_used(own, [runtime]):
+        runtime = Runtime(DEFAULT)
+        on_what += f" Trained by {runtime.label}, not by {left_out.label}: {reason}."
 
     def make(again: bool):
         if again or not stage.streams:
             choice = {name: values[name] for name in ("strategy", "halving")}
-            return (True,), partial(random_search.search, trainings, **choice)
-        return (False,), partial(random_search.cached, trainings)
+            return (True,), partial(random_search.search, trainings, runtime, **choice)
+        return (False,), partial(random_search.cached, trainings, runtime)
 
     said = repr({name: value for name, value in values.items() if name not in ("stop", "again")} | {"data": own})
     running = stage.begin_if_new(said, values["again"], Request(stage.viewer, Urgency.NOW), make)
     menu = ""
     if stage.menu is not None and stage.streams:
         stage.menu.now, menu = partial(_takeaway, running, trainings, stage.engine, own), stage.menu.text
-    on_what = layout.quiet(f"On {own.about.name}: {own.about.n_train:,} training rows." if own is not None else "")
-    values["sizes"] = sorted({training.batch_size for training in trainings})
-    parts = (controls.text, menu, on_what)
-    paint_while_it_runs(stage, running, partial(_paint, running, *stage.began_with, trainings, values, parts))
+    values |= {"sizes": sorted({training.batch_size for training in trainings}), "runtime": runtime}
+    parts = (controls.text, menu, layout.quiet(on_what))
+    paint = partial(_paint, running, *stage.began_with, trainings, values, parts, set_searched)
+    paint_while_it_runs(stage, running, paint)
 
 
 def _dimensions(values: dict) -> list[Dimension]:
@@ -130,7 +153,12 @@ def _dimensions(values: dict) -> list[Dimension]:
 
 
 def _paint(
-    running: BackgroundTask, trains: bool, trainings: list[Training], values: dict, parts: tuple[str, str, str]
+    running: BackgroundTask,
+    trains: bool,
+    trainings: list[Training],
+    values: dict,
+    parts: tuple[str, str, str],
+    set_searched: Callable[[bool], None],
 ) -> int:
     now, done = running.view(), _done(running, trainings)
     picked = next((item for item in now.items if isinstance(item, Picked)), None)
@@ -151,6 +179,7 @@ def _paint(
         above = layout.framed("each line a setting; colour is its accuracy", lines)
     if found is not None and len(found):
         below += layout.framed("how much each setting mattered", view.importance_chart(found))
+        set_searched(True)
     if len(done) > 1 and now.over:
         density = view.curves_density(random_search.losses_frame(done), trainings[0].epochs, "epoch")
         below += layout.framed(density.title, density)
@@ -173,7 +202,7 @@ def _takeaway(running: BackgroundTask, trainings: list[Training], engine: Engine
 
 def _how(picked: Picked, values: dict, count: int) -> str:
     """How the settings are trained, and why so."""
-    text = picked.why if values["strategy"] == AUTO else STRATEGIES[picked.strategy].says
+    text = picked.why
     if values["halving"]:
         plan = rungs(count, values["epochs"])
         stages = ", ".join(f"{rung.settings:,} for {rung.epochs}" for rung in plan)
@@ -181,4 +210,4 @@ def _how(picked: Picked, values: dict, count: int) -> str:
         text = (
             f"Successive halving, settings for epochs: {stages}; {saved:.1f} times fewer epochs than all. First: {text}"
         )
-    return f"{text}. {Runtime(DEFAULT).label}."
+    return f"{text}. {values['runtime'].label}."

@@ -255,7 +255,6 @@ class StepTimes:
         again: Measure what is stored too.
         times: A program is measured, once a call, while fewer of its step times than these are stored.
         probe_s: Seconds of steps each time.
-        warm_s: Seconds of steps before the first time, which do not count: a program's memory is slow when it is new.
     """
 
     engine: Engine
@@ -267,7 +266,6 @@ class StepTimes:
     again: bool = False
     times: int = 1
     probe_s: float = PROBE_S
-    warm_s: float = 0.0
 
     def of(self, plan: Sequence[Part]) -> Generator[Message, None, dict[Part, StepTime]]:
         """Step times of a plan's parts: of the programs that are stored, and of the `max_probes` that weigh most.
@@ -290,7 +288,7 @@ class StepTimes:
             spoilt = len(known) < MAX_DISTURBED and all(record.warnings for record in known)
             wanted = self.again or spoilt or len(known) < self.times
             if wanted and rank < self.max_probes and not self.cancel.is_set():
-                known += yield from self._measured(dict(program), of_it[0], warm=not known and self.warm_s > 0)
+                known += yield from self._measured(dict(program), of_it[0])
             found |= dict.fromkeys(of_it, StepTime.of(known)) if known else {}
         return found
 
@@ -302,14 +300,10 @@ class StepTimes:
             return []
         return current(self.store.records(Kind.STEP_TIME), Kind.STEP_TIME, self._subject(program), self.runtime)
 
-    def _measured(self, program: Subject, part: Part, warm: bool) -> Generator[Message, None, list[Record]]:
+    def _measured(self, program: Subject, part: Part) -> Generator[Message, None, list[Record]]:
         """Begin the part, and end it after a few steps; no record where it ended before the first of them."""
-        first_call_s = 0.0
-        if warm:
-            first_call_s, _ = yield from self._begun(part, self.warm_s)
         with self.engine.watch(self.runtime) as watch:
-            called_s, reports = yield from self._begun(part, self.probe_s)
-        first_call_s += called_s
+            first_call_s, reports = yield from self._begun(part)
         if not reports:
             return []
         spent_s, steps = quickest(reports)
@@ -320,10 +314,10 @@ class StepTimes:
             self.store.add(record)
         return [record]
 
-    def _begun(self, part: Part, probe_s: float) -> Generator[Message, None, tuple[float, list[Steps]]]:
-        """Seconds of the first call, and the steps of a part that ends after so many seconds of them."""
+    def _begun(self, part: Part) -> Generator[Message, None, tuple[float, list[Steps]]]:
+        """Seconds of the first call, and the steps of a part that ends after `probe_s` of them."""
         chosen = part.trainings if part.devices else part.trainings[:1]
-        how = How(devices=part.devices, probe_s=probe_s)
+        how = How(devices=part.devices, probe_s=self.probe_s)
         first_call_s, reports = 0.0, list[Steps]()
         for message in self.engine.run(self.runtime, chosen, self.cancel, how, self.request):
             if not isinstance(message, Progress):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lib.backends.registry import DEFAULT, Runtime
 from lib.hardware.cores import usable_cores
@@ -21,6 +21,7 @@ from lib.sweeps.process_pool import (
     run_tasks,
 )
 from lib.sweeps.strategies import CACHE_BYTES, POOLED, STRATEGIES, Limits, parts, pool_groups
+from lib.timing.disturbance import Turns
 from lib.workers.messages import Item, TrainingFailed
 
 
@@ -84,10 +85,12 @@ def _as_tasks(plan: Plan, runtime: Runtime, todo: Sequence[Item], strategy: str,
     left = [_task(plan, group, expected) for group in _groups(plan, runtime, todo, strategy, where.n_workers)]
     executor = where.executor
     # What processes of this machine do is timed, so it takes turns; other machines disturb nobody here.
+    turns = Turns(plan.engine.watch(runtime))
     with plan.engine.turn(plan.request) if strategy in POOLED else nullcontext() as turn:
         while left and not plan.cancel.is_set():
             if turn is not None:
                 yield from turn.take(plan.cancel)
+                turns.begin()
                 executor = local_pool(runtime)  # a new one, if the last was ended for somebody who could not wait
             pause = turn.must_give_way if turn is not None else lambda: False
             for event in run_tasks(left, executor, where.n_workers, plan.cancel, where.renew, pause):
@@ -97,9 +100,11 @@ def _as_tasks(plan: Plan, runtime: Runtime, todo: Sequence[Item], strategy: str,
                     done, outcome = event
                     left = [task for task in left if task is not done]
                     for item, curve, parameters in zip(done.items, outcome.curves, outcome.parameters, strict=True):
-                        whole = plan.cached.put(item, plan.cached.joined(item, curve), parameters)
+                        timed = replace(plan.cached.joined(item, curve), warnings=turns.flags())
+                        whole = plan.cached.put(item, timed, parameters)
                         yield Finished(item, whole, False, parameters, strategy)
             if turn is not None:
+                turns.end()
                 turn.give_back()
     if plan.cancel.is_set() and strategy in POOLED:
         local_pool(runtime, fresh=True)  # nobody wants what they are doing

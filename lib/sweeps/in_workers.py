@@ -1,14 +1,17 @@
 """A sweep's items in the engine's workers: part after part, by themselves side by side or as a stack."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from lib.backends.registry import Runtime
 from lib.hardware.cores import usable_cores
+from lib.storage.records import Curve
 from lib.sweeps.events import Continued, Finished, Update, Void
 from lib.sweeps.plan import Plan
 from lib.sweeps.process_pool import Collected
 from lib.sweeps.strategies import STRATEGIES, Limits, Part, parts
-from lib.workers.messages import Checkpoint, How, Item, Progress, Ready, Restarted, Trained
+from lib.timing.disturbance import Turns
+from lib.workers.messages import Checkpoint, How, Item, Progress, Ready, Restarted, Trained, Waiting
 
 
 def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], strategy: str, limits: Limits) -> Iterator[Update]:
@@ -47,10 +50,15 @@ def _train_part(plan: Plan, runtime: Runtime, part: Part, first_epoch: int, stra
             yield Void(items)
             start, first_epoch = {}, 0
     collected = {item: cached.collected(item) for item in items}
-    at_once = usable_cores() if STRATEGIES[strategy].at_once else 1
-    how = How(part.devices, True, at_once, first_epoch, start, plan.want_parameters)
+    cores = usable_cores() if STRATEGIES[strategy].parallel else 1
+    how = How(part.devices, cores, first_epoch, start, plan.want_parameters)
     messages = plan.engine.run(runtime, part.trainings, plan.cancel, how, plan.request)
     together = len(items) if part.devices else 1
+    turns = Turns(plan.engine.watch(runtime))
+
+    def curve_of(item: Item) -> Curve:
+        return replace(collected[item].curve(together), warnings=turns.flags())
+
     for message in messages:
         if isinstance(message, Ready):
             cached.digest = message.data.digest
@@ -59,21 +67,25 @@ def _train_part(plan: Plan, runtime: Runtime, part: Part, first_epoch: int, stra
                 messages.close()  # type: ignore[attr-defined]
                 yield from (Finished(item, curve, cached=True) for item, curve in zip(items, curves, strict=True))
                 return
+            turns.begin()
             yield message
         elif isinstance(message, Restarted):
+            turns = Turns(plan.engine.watch(runtime))
             collected = {item: cached.collected(item) for item in items}
             yield message
             yield Void(items)
             yield from (Continued(item, curve) for item in items if (curve := cached.begun(item)) is not None)
         elif isinstance(message, Checkpoint):
             if not cached.fresh:  # a whole curve is not replaced by half of one
-                cached.put(message.item, collected[message.item].curve(together), message.parameters)
+                cached.put(message.item, curve_of(message.item), message.parameters)
         elif isinstance(message, Trained):
-            curve = collected[message.item].curve(together)
+            curve = curve_of(message.item)
             collected[message.item] = Collected()  # a thousand curves are not held until the last is done
             curve = cached.put(message.item, curve, message.parameters)
             yield Finished(message.item, curve, False, message.parameters, strategy)
         else:
+            if isinstance(message, Waiting):
+                turns.end()
             if isinstance(message, Progress):
                 collected[message.item].add(message.event)
             yield message

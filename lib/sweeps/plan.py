@@ -182,7 +182,9 @@ class Cached:
         return collected.curve(curve.together)
 
     def put(self, item: Item, curve: Curve, parameters: Parameters | None) -> Curve:
-        """Store an item's curve, thinned and with the sweep's warnings, and return it as it is stored.
+        """Store an item's curve, thinned, and return it as it is stored.
+
+        It keeps its warnings, and gets those of the sweep and of the curve that it continues.
 
         Args:
             item: What was trained.
@@ -192,5 +194,7 @@ class Cached:
         Returns:
             With a store, the curve has the time and machine filled in.
         """
-        curve = replace(curve.thinned(self.points) if self.points else curve, warnings=self.warnings)
+        earlier = begun.warnings if (begun := self.begun(item)) is not None else ()
+        warnings = tuple(dict.fromkeys((*earlier, *self.warnings, *curve.warnings)))
+        curve = replace(curve.thinned(self.points) if self.points else curve, warnings=warnings)
         return curve if self.store is None else self.store.put(self.key(item), curve, parameters)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lib.backends.base import Epoch
+from lib.backends.registry import Runtime
 from lib.spec import Network, Training
 from lib.storage.records import Curve
 from lib.storage.store import Store
@@ -95,12 +96,13 @@ def draw(space: Space, settings: int, epochs: int, seed: int) -> list[Training]:
 
 
 def cached(
-    trainings: Sequence[Training], engine: Engine, store: Store, cancel: Cancel, request: Request
+    trainings: Sequence[Training], runtime: Runtime, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Finished | Note]:
     """What is in the store already; nothing is trained. Where the data is not known yet, a worker is asked for it.
 
     Args:
         trainings: At least one.
+        runtime: What has trained them.
         engine: Whose workers know the data.
         store: Where curves are looked up.
         cancel: Ends it early.
@@ -109,7 +111,7 @@ def cached(
     Yields:
         `Finished` for each that is stored, and notes while a worker starts.
     """
-    for update in updates([Item(training) for training in trainings], engine, store, cancel, request=request):
+    for update in updates([Item(training, runtime) for training in trainings], engine, store, cancel, request=request):
         if isinstance(update, ToTrain):
             return
         if isinstance(update, Finished):
@@ -120,6 +122,7 @@ def cached(
 
 def search(
     trainings: Sequence[Training],
+    runtime: Runtime,
     engine: Engine,
     store: Store,
     cancel: Cancel,
@@ -133,6 +136,7 @@ def search(
 
     Args:
         trainings: At least one, all of the same number of epochs if `halving`.
+        runtime: What trains them.
         engine: Its workers train.
         store: Where curves are looked up and stored.
         cancel: Ends it early.
@@ -143,7 +147,7 @@ def search(
     Yields:
         `Finished` for each setting, `Picked`, and notes that say how far it is.
     """
-    items, options = [Item(training) for training in trainings], Options(strategy)
+    items, options = [Item(training, runtime) for training in trainings], Options(strategy)
     make = halved if halving else updates
     plan = rungs(len(items), trainings[0].epochs)
     total = cost_epochs(plan) if halving else sum(training.epochs for training in trainings)

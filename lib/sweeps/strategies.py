@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 
+from lib.backends.registry import BACKENDS, DEFAULT
 from lib.backends.stacked.packing import MAX_WASTE, chunks, stacks
 from lib.spec import Training
 
@@ -27,7 +28,7 @@ class Strategy:
     padded: bool = False  # … of different widths and depths too
     all_devices: bool = False
     elsewhere: bool = False  # in other processes than the engine's workers
-    at_once: bool = False  # several at the same time in one worker, by backends that can
+    parallel: bool = False  # a core each in one worker, by backends that can
 
 
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
@@ -40,7 +41,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
                 "a core each",
                 "#5b7f2a",
                 "in one process, one training and one thread for each core",
-                at_once=True,
+                parallel=True,
             ),
             Strategy(
                 "processes",
@@ -83,6 +84,17 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
 
 
 POOLED = ("processes", "stacks")  # made by processes of this machine, a core each
+
+
+def backends_for(strategy: Strategy) -> tuple[str, ...]:
+    """Keys of the backends whose trainings a strategy makes.
+
+    >>> backends_for(STRATEGIES["padded"])
+    ('jax-epoch',)
+    """
+    if strategy.stacked:
+        return (DEFAULT,)
+    return tuple(key for key, backend in BACKENDS.items() if backend.parallel or not strategy.parallel)
 
 
 @dataclass(frozen=True)
@@ -129,7 +141,7 @@ def parts(strategy: Strategy, trainings: Iterable[Training], limits: Limits) -> 
     if not strategy.stacked:
         return [
             Part(group[first : first + SIDE_BY_SIDE])
-            for group in ([tuple(trainings)] if strategy.at_once else by_shape(trainings))
+            for group in ([tuple(trainings)] if strategy.parallel else by_shape(trainings))
             for first in range(0, len(group), SIDE_BY_SIDE)
         ]
     n_devices = limits.n_devices if strategy.all_devices else 1

@@ -20,7 +20,7 @@ from lib.storage.store import Store
 from lib.sweeps import cost_model, dask_cluster, in_processes, in_workers
 from lib.sweeps.events import Continued, Finished, Picked, ToTrain, Update, Void
 from lib.sweeps.plan import Options, Plan
-from lib.sweeps.strategies import AUTO, STRATEGIES, Limits
+from lib.sweeps.strategies import AUTO, STRATEGIES, Limits, backends_for
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, shared_engine
 from lib.workers.flights import Flight
@@ -206,36 +206,32 @@ def _train(plan: Plan, items: Sequence[Item]) -> Iterator[Update]:
 def _train_alike(plan: Plan, runtime: Runtime, alike: Sequence[Item]) -> Iterator[Update]:
     """Train items of one runtime."""
     asked = STRATEGIES.get(plan.options.strategy)
-    if asked is not None and asked.at_once and not BACKENDS[runtime.backend].at_once:
-        able = " or ".join(backend.label for backend in BACKENDS.values() if backend.at_once)
+    if asked is not None and runtime.backend not in (able := backends_for(asked)):
+        expected = " or ".join(BACKENDS[key].label for key in able)
         raise ValueError(
-            f"strategy {asked.key}: expected trainings by {able}, got {runtime.label}; choose sequential or processes"
+            f"strategy {asked.key}: expected trainings by {expected}, got {runtime.label};"
+            " choose sequential or processes"
         )
     if runtime.backend != DEFAULT:
-        strategy, limits = _of_others(plan, runtime, len(alike)), Limits(math.inf, math.inf)
+        picked, limits = _of_others(plan, runtime, len(alike)), Limits(math.inf, math.inf)
     else:
         limits = plan.limits(runtime)
         picked = yield from _pick(plan, runtime, [item.training for item in alike], limits)
         if picked is None or plan.cancel.is_set():
             return
-        yield picked
-        strategy = picked.strategy
-    if STRATEGIES[strategy].elsewhere:
-        yield from in_processes.train(plan, runtime, alike, strategy)
+    yield picked
+    if STRATEGIES[picked.strategy].elsewhere:
+        yield from in_processes.train(plan, runtime, alike, picked.strategy)
     else:
-        yield from in_workers.train(plan, runtime, alike, strategy, limits)
+        yield from in_workers.train(plan, runtime, alike, picked.strategy, limits)
 
 
-def _of_others(plan: Plan, runtime: Runtime, n_trainings: int) -> str:
+def _of_others(plan: Plan, runtime: Runtime, n_trainings: int) -> Picked:
     """The strategy for other backends, which stack nothing: a core for each where they can, or one after another."""
-    if plan.options.strategy == AUTO:
-        return "cores" if BACKENDS[runtime.backend].at_once and n_trainings > 1 else "sequential"
-    if STRATEGIES[plan.options.strategy].stacked:
-        raise ValueError(
-            f"strategy {plan.options.strategy}: expected trainings by {Runtime(DEFAULT).label}, got {runtime.label};"
-            " choose sequential or processes"
-        )
-    return plan.options.strategy
+    strategy = plan.options.strategy
+    if strategy == AUTO:
+        strategy = "cores" if BACKENDS[runtime.backend].parallel and n_trainings > 1 else "sequential"
+    return Picked(strategy, STRATEGIES[strategy].says)
 
 
 def _pick(
@@ -246,7 +242,7 @@ def _pick(
     if options.executor is not None:
         return Picked("cluster", "an executor was given")
     if options.strategy != AUTO:
-        return Picked(options.strategy, "as asked")
+        return Picked(options.strategy, STRATEGIES[options.strategy].says)
     if dask_cluster.address() is not None:
         return Picked("cluster", f"{dask_cluster.ADDRESS} is set")
     return (

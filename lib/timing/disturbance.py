@@ -1,5 +1,6 @@
 """What disturbed a measurement: compares the machine's counters before and after, to see what others used of it."""
 
+import multiprocessing
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ STEAL_SHARE = 0.1
 SLOWED_SHARE = 0.1
 OTHERS_CORES = 0.25
 SWAP_BYTES = 2**20
+LOOK_S = 0.5  # clocks of processor time tick every 10 ms, and a look takes some of them
 _KINDS = ("other virtual machines took", "other programs kept", "MiB were swapped", "the graphics card was slowed by")
 
 
@@ -86,9 +88,10 @@ class _Moment:
 class Watch:
     """`with Watch() as watch: ...`, then `watch.disturbance`.
 
-    This process, its children and the processes `pids` with theirs count as the measured ones. `gpu` says whether a GPU
-    takes part: it is asked before and after for how long it has been slowed, because after the work it is idle, and
-    nothing slows an idle card. Everything that is timed is watched: see `Engine.watch` and `marked`.
+    This process, its children and the processes `pids` with theirs count as the measured ones; so does a server of
+    which this process is a part, as the editor's is of its kernels. `gpu` says whether a GPU takes part: it is asked
+    before and after for how long it has been slowed, because after the work it is idle, and nothing slows an idle card.
+    Everything that is timed is watched: see `Engine.watch` and `marked`.
     """
 
     def __init__(self, *pids: int, gpu: bool = False) -> None:
@@ -137,12 +140,48 @@ class Watch:
         return _Moment(time.perf_counter(), total_s - idle_s - steal_s, steal_s, own_s, swap.sin + swap.sout, cards)
 
     def _family(self) -> "list[psutil.Process]":
-        """The measured processes, with their children."""
+        """The measured processes, with their children, each once: most of those that are named are children too."""
+        server = multiprocessing.parent_process()
+        pids = (os.getpid(), *self._pids, *([server.pid] if server is not None and server.pid else []))
         family = []
-        for pid in {os.getpid(), *self._pids}:
+        for pid in pids:
             with suppress(psutil.NoSuchProcess):
                 family += [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-        return family
+        return list(dict.fromkeys(family))
+
+
+class Turns:
+    """What disturbed work that is done in one turn or in several, with others' work in between.
+
+    A turn is looked at every `LOOK_S` at most, when its `flags` are asked for, and a shorter one not at all.
+
+    Args:
+        watch: Of the processes that do the work; not begun yet.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._earlier: list[str] = []  # of turns that are over
+        self._now: list[str] = []
+        self._looked_at: float | None = None  # in seconds of the monotonic clock; None: it is nobody's turn
+
+    def begin(self) -> None:
+        """Begin a turn; one that had begun before is over."""
+        self.end()
+        self._watch.__enter__()
+        self._looked_at = time.monotonic()
+
+    def end(self) -> None:
+        """End the turn, if one has begun."""
+        self._earlier, self._now, self._looked_at = list(self.flags()), [], None
+
+    def flags(self) -> tuple[str, ...]:
+        """A sentence for each disturbance of any turn until now, the last of each kind."""
+        if self._looked_at is not None and time.monotonic() - self._looked_at >= LOOK_S:
+            self._watch.__exit__()
+            self._now = self._watch.disturbance.flags if self._watch.disturbance is not None else []
+            self._looked_at = time.monotonic()
+        return tuple(disturbances([*self._earlier, *self._now]))
 
 
 def _slowed_s(before: Sequence[Gpu], after: Sequence[Gpu]) -> dict[str, float]:

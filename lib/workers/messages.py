@@ -44,8 +44,7 @@ class How:
     """How a job's trainings are made, beyond what they are."""
 
     devices: int = 0  # that a stack is divided among: all trainings in one program; 0: each by itself
-    interleaved: bool = True  # each by itself, but side by side where the backend allows it; else one after another
-    at_once: int = 1  # each by itself, so many at a time, a core each
+    parallel: int = 1  # each by itself, so many at a time, a core each; 1: they take turns where the backend allows it
     first_epoch: int = 0
     start: Mapping[int, Parameters] = field(default_factory=dict)  # by index, where it is not their seed
     want_parameters: bool = False  # at the end, and every few seconds

@@ -250,10 +250,10 @@ def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
         for index, training in enumerate(job.trainings)
     ]
     try:
-        if how.at_once > 1:
-            yield from at_once(trainings, how.at_once)
+        if how.parallel > 1:
+            yield from in_parallel(trainings, how.parallel)
         else:
-            yield from interleave(trainings, how.interleaved and BACKENDS[backend].side_by_side)
+            yield from interleave(trainings, BACKENDS[backend].side_by_side)
     finally:
         for _, training in trainings:
             training.close()  # type: ignore[attr-defined]
@@ -295,7 +295,7 @@ def interleave(trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool)
             (waiting.append if to_the_end else waiting.appendleft)((index, training))
 
 
-def at_once(trainings: list[tuple[int, Iterator[Event]]], cores: int) -> Iterator[tuple[int, Event | None]]:
+def in_parallel(trainings: list[tuple[int, Iterator[Event]]], cores: int) -> Iterator[tuple[int, Event | None]]:
     """Events of several trainings that are made at the same time, a core each; where there are more, they take turns.
 
     Args:

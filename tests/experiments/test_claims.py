@@ -56,6 +56,7 @@ def keras_step(step_s, arithmetic_s=0.0):
 
 ONE_SLOWER = operations(numpy=1e-4, keras_tensorflow=3e-4, keras_tensorflow_gpu=5e-4)
 ONE_SLOWER["keras-tensorflow, GPU"][OPERATIONS[0].key] = 0.9e-4
+SECOND = 93 * 512 * (4 * 784 * 128 + 6 * 128 * 10)  # FLOP/s at which an epoch's products in batches of 512 take 1 s
 SAME_WORDS = "takes 4.4 s per epoch on a CPU"
 
 # Played figures at both sides of each border, and what they leave open.
@@ -120,6 +121,11 @@ MEASURED = [
     ("hard floor", Known(standings(jax_epoch_1=(0.40, 0.45, 0.481))), ClaimStatus.OPEN),
     ("hard floor", Known(standings(jax_epoch_1=1.92)), ClaimStatus.OPEN),
     ("hard floor", Known(), ClaimStatus.OPEN),
+    ("dense matrix products", Known(standings(numba_512=0.5), product_flops_per_s=SECOND), ClaimStatus.NOT_HERE),
+    ("dense matrix products", Known(standings(numba_512=1.1), product_flops_per_s=SECOND), ClaimStatus.HOLDS),
+    ("dense matrix products", Known(standings(numba_512=(0.9, 1, 1.1)), product_flops_per_s=SECOND), ClaimStatus.OPEN),
+    ("dense matrix products", Known(standings(numba_512=0.5)), ClaimStatus.OPEN),
+    ("dense matrix products", Known(product_flops_per_s=SECOND), ClaimStatus.OPEN),
     ("Below 500,000", Known(standings(gpu_keras_tensorflow_32=1.0)), ClaimStatus.OPEN),
     ("Below 500,000", Known(), ClaimStatus.NO_GPU),
     ("0.77", Known(), ClaimStatus.OPEN),

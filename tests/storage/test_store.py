@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -432,3 +433,16 @@ def test_records_are_found_by_kind_and_by_what_they_name_and_a_write_is_seen_by_
         0,
     ]
     assert Store(tmp_path / "nowhere" / "results.sqlite").stamp() == ()
+
+
+@pytest.mark.parametrize(
+    ("table", "order"), [("curves", "every > 1 DESC, used_at DESC"), ("parameters", "used_at DESC")]
+)
+def test_a_writer_reads_no_other_row_to_make_room(tmp_path, table, order):
+    """What is read of each row stands in an index: a full store would else be read whole for each curve."""
+    store = Store(tmp_path / "results.sqlite")
+    store.put(key(), curve())
+    with closing(sqlite3.connect(tmp_path / "results.sqlite")) as database:
+        plan = database.execute(f"EXPLAIN QUERY PLAN {store_module.beyond_room(table, order)}", (1,)).fetchall()
+    (scan,) = (said for *_, said in plan if table in said)
+    assert f"USING COVERING INDEX room_of_{table}" in scan

@@ -1,19 +1,24 @@
 """A sweep's items in the workers of a stand-in for the engine: what happens in the middle."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
-from lib.spec import Training
+from lib.spec import Network, Training
 from lib.storage.records import Curve
 from lib.storage.store import Store
 from lib.sweeps import in_workers
 from lib.sweeps.events import Finished, Void
 from lib.sweeps.plan import Options, Plan
 from lib.sweeps.strategies import Limits
+from lib.timing import disturbance
+from lib.timing.disturbance import Disturbance, Watch
 from lib.workers.cancel import Cancel
-from lib.workers.messages import Checkpoint, Item, Progress, Ready, Restarted, Trained
+from lib.workers.messages import Checkpoint, Item, Progress, Ready, Restarted, Trained, Waiting
 from lib.workers.queue import Request
 
 FACTS = Facts("MNIST", "digest")
@@ -27,6 +32,9 @@ class Engine:
 
     def __init__(self, *messages):
         self.messages, self.left = messages, False
+
+    def watch(self, _runtime):
+        return Watch()
 
     def run(self, runtime, trainings, cancel, how, request):
         try:
@@ -75,3 +83,56 @@ def test_a_checkpoint_is_stored_and_nobody_sees_it(tmp_path):
     events = made(engine, store, [one])
     assert not any(isinstance(event, Checkpoint | Finished) for event in events)
     assert [row["epochs"] for row in store.rows("parameters")] == [1]
+
+
+@pytest.fixture
+def others(monkeypatch):
+    """How many cores others keep busy, turn by turn."""
+    cores: list[float] = []
+
+    def exit_(watch, *_):
+        watch.disturbance = Disturbance(1.0, 0.0, cores.pop(0), 0)
+
+    monkeypatch.setattr(disturbance, "LOOK_S", 0.0)
+    monkeypatch.setattr(Watch, "__exit__", exit_)
+    return cores
+
+
+def curves_of(events):
+    return {event.item: event.curve for event in events if isinstance(event, Finished)}
+
+
+def test_a_curve_says_that_others_were_at_work(tmp_path, others):
+    """Also where that was in its first turn, and it waited for another viewer since."""
+    one, other = ITEMS
+    others += [1.5, 0.0, 0.0]  # at the end of the first turn, and when each of the two is done
+    store = Store(tmp_path / "results.sqlite")
+    turns = [*epoch_of(one, 0), Waiting(1), Ready(FACTS), *epoch_of(one, 1), Trained(one, None), *epoch_of(other, 0)]
+    found = curves_of(made(Engine(*turns, Trained(other, None)), store))
+    (flag,) = found[one].warnings
+    assert "other programs kept 1.5 cores busy" in flag
+    assert found[other].warnings == (flag,), "they take turns with each other"
+    kept = curves_of(made(Engine(), store, [one]))
+    assert kept[one].warnings == (flag,), "whenever it is shown"
+
+
+def test_what_disturbed_a_worker_that_was_replaced_disturbed_nothing(others):
+    one, _ = ITEMS
+    others += [0.0]
+    again = [Ready(FACTS), *epoch_of(one, 0), *epoch_of(one, 1), Trained(one, None)]
+    found = curves_of(made(Engine(*epoch_of(one, 0), Restarted("it hung"), *again), None, [one]))
+    assert found[one].warnings == ()
+    assert not others
+
+
+def test_what_is_continued_keeps_what_disturbed_its_beginning(tmp_path, others):
+    store, one = Store(tmp_path / "results.sqlite"), Item(Training(Network(()), epochs=2))
+    others += [2.0, 0.0]
+    short = Item(replace(one.training, epochs=1))
+    made(Engine(*epoch_of(short, 0), Trained(short, WEIGHTS)), store, [short])
+    engine = Engine(*epoch_of(one, 1), Trained(one, None))
+    plan = Plan.of([one], engine, store, Cancel(), Options("sequential"), Request(), FACTS)  # type: ignore[arg-type]
+    assert plan.cached.go_on(one) is not None
+    found = curves_of(in_workers.train(plan, Runtime(), plan.items, "sequential", LIMITS))
+    assert len(found[one].epochs) == 2
+    assert "kept 2.0 cores busy" in found[one].warnings[0]

@@ -6,16 +6,19 @@ import numpy as np
 import pytest
 
 from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Runtime
+from lib.backends.registry import Runtime, unavailable
 from lib.spec import Network, Training
 from lib.storage.records import Curve
 from lib.storage.store import Store
 from lib.sweeps.events import Finished, Picked
 from lib.sweeps.random_search import DIMENSIONS, Space, cached, draw, losses_frame, search, search_frame
+from lib.sweeps.strategies import AUTO
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note
 from lib.workers.queue import Request
+
+NUMBA = Runtime("numba")
 
 
 def test_a_draw_is_repeatable_and_a_longer_one_begins_with_it():
@@ -78,7 +81,7 @@ def test_losses_of_unlike_trainings_lie_at_common_places():
 
 def served(trainings, engine, store):
     """What is served of them without training, and what is told meanwhile."""
-    events = list(cached(trainings, engine, store, Cancel(), Request()))
+    events = list(cached(trainings, Runtime(), engine, store, Cancel(), Request()))
     return [one for one in events if isinstance(one, Finished)], [
         one.text for one in events if isinstance(one, Note) and one.text
     ]
@@ -88,7 +91,7 @@ def test_a_search_is_kept_and_served(engine, tmp_path):
     store = Store(tmp_path / "results.sqlite")
     trainings = draw(Space(batch_sizes=(2048, 4096), widths=(8, 16)), 6, 1, 0)
     assert served(trainings, engine, store)[0] == []
-    events = list(search(trainings, engine, store, Cancel(), Request(), "padded", halving=False))
+    events = list(search(trainings, Runtime(), engine, store, Cancel(), Request(), "padded", halving=False))
     assert {one.item.training for one in events if isinstance(one, Finished)} == set(trainings)
     assert [one.strategy for one in events if isinstance(one, Picked)] == ["padded"]
     assert any(isinstance(one, Note) and "6 of 6 epochs" in one.text for one in events)
@@ -105,7 +108,7 @@ def test_a_kept_search_is_served_where_only_a_worker_knows_the_images(tmp_path, 
     store, trainings = Store(tmp_path / "results.sqlite"), draw(Space(batch_sizes=(4096,), widths=(8,)), 2, 1, 0)
     first, later = Engine(), Engine()
     try:
-        list(search(trainings, first, store, Cancel(), Request(), "sequential", halving=False))
+        list(search(trainings, Runtime(), first, store, Cancel(), Request(), "sequential", halving=False))
         first.close()
         found, notes = served(trainings, later, store)
     finally:
@@ -117,10 +120,21 @@ def test_a_kept_search_is_served_where_only_a_worker_knows_the_images(tmp_path, 
     )
 
 
-def test_a_search_that_stops_the_worst_early(engine, tmp_path):
+@pytest.mark.parametrize(
+    ("runtime", "strategy", "made_by"),
+    [
+        (Runtime(), "padded", "padded"),
+        pytest.param(
+            NUMBA, AUTO, "cores", marks=pytest.mark.skipif(unavailable(NUMBA) is not None, reason="no Numba here")
+        ),
+    ],
+)
+def test_a_search_that_stops_the_worst_early(engine, tmp_path, runtime, strategy, made_by):
     store = Store(tmp_path / "results.sqlite")
     trainings = draw(Space(batch_sizes=(4096,), widths=(8, 16), depths=(1,)), 8, 4, 0)
-    events = list(search(trainings, engine, store, Cancel(), Request(), "padded", halving=True))
+    events = list(search(trainings, runtime, engine, store, Cancel(), Request(), strategy, halving=True))
+    assert {one.item.runtime for one in events if isinstance(one, Finished)} == {runtime}
+    assert {one.strategy for one in events if isinstance(one, Picked)} == {made_by}
     epochs = sorted(len(one.curve.epochs) for one in events if isinstance(one, Finished))
     assert epochs == [1] * 6 + [4] * 2
     last = [one.text for one in events if isinstance(one, Note) and "epochs" in one.text][-1]

@@ -1,6 +1,7 @@
 """The machine is watched for real: our own work is not a disturbance, another program's is."""
 
 import itertools
+import multiprocessing
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ from lib.experiments.peak_rates import measure_ceilings
 from lib.hardware.nvml import Gpu
 from lib.profiling.request import Examination
 from lib.storage.store import Store
-from lib.timing.disturbance import Disturbance, Watch, disturbances
+from lib.timing.disturbance import Disturbance, Turns, Watch, disturbances
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
@@ -95,6 +96,85 @@ def test_another_programs_work_is_named(monkeypatch):
         assert watch.disturbance.others_cores < 0.01, "named as one of ours"
     finally:
         subprocess.run(["kill", str(pid)], check=False)
+
+
+def test_a_worker_that_is_named_is_a_child_too_and_counts_once(monkeypatch):
+    """Else its work counts twice as ours, and hides as much of others'."""
+    child = subprocess.Popen([sys.executable, "-c", SPIN])
+    try:
+        watch = Watch(child.pid)
+        assert [process.pid for process in watch._family()].count(child.pid) == 1
+        monkeypatch.setattr(psutil, "cpu_times", Machine(child.pid).cpu_times)
+        with watch:
+            time.sleep(1.0)
+        assert watch.disturbance is not None
+        assert watch.disturbance.others_cores < 0.02
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_the_server_of_a_notebooks_kernel_is_one_of_ours(monkeypatch):
+    server = subprocess.Popen([sys.executable, "-c", SPIN])
+    try:
+        before = {process.pid for process in Watch()._family()} - {server.pid}
+        monkeypatch.setattr(multiprocessing, "parent_process", lambda: psutil.Process(server.pid))
+        monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: [])  # not as a child of the test
+        assert {process.pid for process in Watch()._family()} <= before | {server.pid}
+        assert server.pid in {process.pid for process in Watch()._family()}
+    finally:
+        server.kill()
+        server.wait()
+
+
+class Clock:
+    """A clock that is set by hand, and what others did in each turn."""
+
+    def __init__(self, monkeypatch, *others_cores):
+        self.now_s, self.looks, others_cores = 0.0, 0, iter(others_cores)
+        self.watch = Watch()
+        monkeypatch.setattr("lib.timing.disturbance.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr(self.watch, "_look", lambda: None)
+
+        def exit_(_watch):
+            self.looks += 1
+            self.watch.disturbance = Disturbance(1.0, 0.0, next(others_cores), 0)
+
+        monkeypatch.setattr(Watch, "__exit__", exit_)
+
+
+def test_what_disturbed_an_earlier_turn_is_not_forgotten(monkeypatch):
+    clock = Clock(monkeypatch, 1.5, 0.0, 0.0)
+    turns = Turns(clock.watch)
+    assert turns.flags() == ()
+    turns.begin()
+    clock.now_s = 2.0
+    turns.end()
+    (flag,) = turns.flags()
+    assert "kept 1.5 cores busy" in flag
+    clock.now_s = 60.0  # others' turn: whatever they did is not looked at
+    turns.begin()
+    clock.now_s = 62.0
+    assert turns.flags() == (flag,)
+    assert clock.looks == 2
+
+
+def test_a_turn_is_looked_at_seldom_and_a_short_one_never(monkeypatch):
+    clock = Clock(monkeypatch, 1.0, 0.0)
+    turns = Turns(clock.watch)
+    turns.begin()
+    clock.now_s = 0.4
+    assert (turns.flags(), clock.looks) == ((), 0)
+    clock.now_s = 0.6
+    for _ in range(3):
+        assert "kept 1.0 cores" in turns.flags()[0]
+    assert clock.looks == 1
+    clock.now_s = 2.0
+    assert turns.flags() == (), "over the whole turn it was little"
+    turns.begin()
+    clock.now_s = 2.3
+    turns.end()
+    assert clock.looks == 2
 
 
 @pytest.mark.parametrize(

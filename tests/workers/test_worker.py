@@ -31,7 +31,7 @@ from lib.workers.messages import (
     TrainingFailed,
 )
 from lib.workers.process import Process
-from lib.workers.worker import _sentence, at_once
+from lib.workers.worker import _sentence, in_parallel
 from tests.conftest import ROOT
 from tests.lost_card_worker import SAID
 from tests.workers.test_engine import JAX, events_of, run, until_steps
@@ -45,7 +45,7 @@ def test_trainings_of_a_job_advance_side_by_side(engine):
     assert {m.item for m in messages if isinstance(m, Trained)} == items
 
 
-def test_trainings_at_once_have_a_core_each_and_take_turns():
+def test_parallel_trainings_have_a_core_each_and_take_turns():
     """Two run at the same time, neither may use the other's core, and none goes on while its last event is used."""
     beside, used, made = threading.Barrier(2), [], Counter()
 
@@ -57,7 +57,7 @@ def test_trainings_at_once_have_a_core_each_and_take_turns():
             yield FirstCall(name)
 
     seen, told = Counter(), []
-    for index, event in at_once([(n, training(n)) for n in range(4)], 2):
+    for index, event in in_parallel([(n, training(n)) for n in range(4)], 2):
         told.append((index, event))
         seen[index] += event is not None
         assert made[index] == seen[index]
