@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 
 def main() -> None:
-    numbers = _numbers()
+    numbers = numbers_of_viewers(VIEWERS, MOST_VIEWERS)
     rows: list[Row] = []
     try:
         for viewers in numbers:
@@ -76,13 +76,14 @@ def main() -> None:
             show("viewers", rows, COLUMNS, _targets(rows))
 
 
-def _numbers() -> Sequence[int]:
+def numbers_of_viewers(usual: Sequence[int], most: int) -> Sequence[int]:
+    """What `VIEWERS` asks for, one class after another; the usual ones where it says nothing."""
     asked = os.environ.get("VIEWERS")
     if not asked:
-        return VIEWERS
+        return usual
     numbers = [int(part) if part.strip().isdecimal() else 0 for part in asked.split(",")]
-    if not all(1 <= number <= MOST_VIEWERS for number in numbers):
-        raise RuntimeError(f"VIEWERS: expected numbers from 1 to {MOST_VIEWERS}, such as 1,5,20, got {asked}")
+    if not all(1 <= number <= most for number in numbers):
+        raise RuntimeError(f"VIEWERS: expected numbers from 1 to {most:,}, such as 1,5,20, got {asked}")
     return numbers
 
 
@@ -184,11 +185,11 @@ class Usage:
         self._over = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
         self._workers_s: dict[int, tuple[float, float]] = {}  # processor seconds of each at first, and now
-        self.peak_mb = self.mb = 0.0
+        self.peak_mb = self.mb = self.workers_peak_mb = 0.0
 
     def __enter__(self) -> "Usage":
         self._began, self._server_s = time.monotonic(), _cpu_s(self._process)
-        self._workers_s = {pid: (used_s, used_s) for pid, used_s in self._workers()}
+        self._workers_s = {pid: (used_s, used_s) for pid, used_s, _ in self._workers()}
         self._sampler.start()
         return self
 
@@ -208,16 +209,20 @@ class Usage:
             over = self._over.wait(SAMPLE_S)
             self.mb = self._process.memory_info().rss / 1e6
             self.peak_mb = max(self.peak_mb, self.mb)
-            for pid, used_s in self._workers():
+            workers_mb = 0.0
+            for pid, used_s, mb in self._workers():
                 first_s, _ = self._workers_s.get(pid, (0.0, 0.0))
                 self._workers_s[pid] = first_s, used_s
+                workers_mb += mb
+            self.workers_peak_mb = max(self.workers_peak_mb, workers_mb)
             if over:
                 return
 
-    def _workers(self) -> Iterator[tuple[int, float]]:
+    def _workers(self) -> Iterator[tuple[int, float, float]]:
+        """Of each its number, its processor seconds, and its memory in MB; those of a page's readers are among them."""
         for worker in self._process.children(recursive=True):
             with suppress(psutil.NoSuchProcess):  # it ended meanwhile
-                yield worker.pid, _cpu_s(worker)
+                yield worker.pid, _cpu_s(worker), worker.memory_info().rss / 1e6
 
 
 def _cpu_s(process: psutil.Process) -> float:

@@ -157,14 +157,22 @@ def on_mnist(experiment: Experiment, store: Store, mnist: Facts | None) -> list[
     if mnist is None:
         return None
     found = []
-    for index in experiment.compared:
-        item = experiment.items[index]
-        training = replace(item.training, network=Network(item.training.network.hidden), data=MNIST)
-        curve = store.get(Key(training, item.runtime, mnist.digest, versions(item.runtime)))
+    for item in moved_to_mnist(experiment).items:
+        curve = store.get(Key(item.training, item.runtime, mnist.digest, versions(item.runtime)))
         if curve is None:
             return None
         found.append(curve)
     return found
+
+
+def moved_to_mnist(experiment: Experiment) -> Experiment:
+    """The lines that an experiment on other data is about, at the same settings on MNIST."""
+    items = []
+    for index in experiment.compared:
+        training, runtime = experiment.items[index].training, experiment.items[index].runtime
+        items.append(Item(replace(training, network=Network(training.network.hidden), data=MNIST), runtime))
+    labels = tuple(experiment.labels[index] for index in experiment.compared)
+    return replace(experiment, items=tuple(items), labels=labels, n_compared=len(items))
 
 
 def both_winners(

@@ -13,6 +13,7 @@ from lib.experiments.mnist_training import Experiment
 BEST, DIVERGES, FACTOR = "best", "diverges", "factor"
 YES, NO = "yes", "no"
 SKETCHED = ("learning-rate", "depth")  # the experiments whose loss is drawn by the step
+TIMED = ("batch-size", "backend")  # the experiments whose lines differ in seconds by much
 SKETCH = "sketch"
 SKETCH_POINTS = 7  # from the first step of a training to its last
 LOSSES = tuple(f"{8.0 * 400 ** (-level / 24):.2g}" for level in range(25))  # from 8 to 0.02: the axis of the chart
@@ -23,8 +24,8 @@ FACTORS = ("1", "1.5", "2", "3", "5", "7", "10", "15", "20", "30", "50", "70", "
 class Guess:
     """What one viewer guessed of one experiment: which of its lines wins, and what else was asked; empty for nothing.
 
-    `factor` is how many times as long the slowest takes as the fastest, `diverges` is `YES` or `NO`, `sketch` has the
-    training loss at `SKETCH_POINTS` equally spaced moments.
+    `factor` is how many times as long an epoch of the slowest takes as one of the fastest, `diverges` is `YES` or `NO`,
+    `sketch` has the training loss at `SKETCH_POINTS` equally spaced moments.
     """
 
     best: str
@@ -42,7 +43,7 @@ def questions(experiment: Experiment) -> tuple[Question, ...]:
     asked = [Question(experiment.name, BEST, lines, lines)]
     if experiment.name == "learning-rate":
         asked.append(Question(experiment.name, DIVERGES, (YES, NO), lines))
-    if experiment.name == "backend" and len(lines) > 1:
+    if experiment.name in TIMED and len(lines) > 1:
         asked.append(Question(experiment.name, FACTOR, FACTORS, lines))
     return tuple(asked)
 

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
+from threading import Event
 from typing import Any
 
 from lib.experiments.background import Watched
@@ -69,6 +70,12 @@ class Classroom(Watched):
                 for inbox in self._inboxes:
                     inbox.put(True)
                 self._tell()
+
+    def wait_until_it_goes_on(self, ended: Event) -> None:
+        """While the class is paused, wait, or until the event is set, which is looked at once a second."""
+        with self.changed:
+            while self.said.pauses and not ended.is_set():
+                self.changed.wait(1.0)
 
     def push(self, settings: Mapping[str, str], at_once: bool) -> None:
         """Send settings to all pages: they follow at once, or offer to follow."""

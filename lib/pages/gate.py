@@ -1,4 +1,4 @@
-"""Which requests are let in at all, and what a browser may do with a page.
+"""Which requests are let in at all, how long they may be, and what a browser may do with a page.
 
 marimo checks neither the origin of a WebSocket nor the requested host, so a page of any web site could open one here
 and train with it, in the name of whoever looks at that page.
@@ -14,8 +14,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lib.pages.notebooks import NOTEBOOKS
+from lib.pages.notebooks import AS_PAGE, NOTEBOOKS
 from lib.pages.plain_page import plain_page
+from lib.pages.uploads import Uploads
 
 # The WebSocket's first line holds the page's settings, written anew, and must be shorter than 8,192 bytes.
 MAX_SETTINGS_BYTES = 8_000
@@ -38,6 +39,10 @@ CONTENT_POLICY = "; ".join(
         NOT_FRAMED,
     )
 )
+# marimo names its scripts and styles by a digest of their content: what a browser has, it need not ask for again,
+# which through a tunnel costs a round trip for each of some hundred files.
+HASHED = re.compile(r"/assets/[\w.-]+-[\w-]{8}\.(css|js|wasm|woff2)")
+FOREVER = "private, max-age=31536000, immutable"
 # Of the class site alone: its pages ask for no device, tell other sites nothing, and share no window with them.
 CLASS_HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
@@ -55,11 +60,11 @@ class Gate:
         headers: Of each response, beside the one that forbids guessing types.
         hosts: Names of this server, beside localhost and addresses in digits; a request for any other name is refused,
             because somebody else's name may lead here too.
-        first: The notebook that a request for none is redirected to; empty for no redirection.
+        first: The notebook that a request for none is redirected to, shown as a page; empty for no redirection.
     """
 
     def __init__(self, app: ASGIApp, headers: Mapping[str, str], hosts: Iterable[str] = (), first: str = "") -> None:
-        self._app, self._headers, self._first = app, headers, first
+        self._app, self._headers, self._first = Uploads(app), headers, first
         self._hosts = {"localhost", *hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,9 +73,9 @@ class Gate:
             return
         answer = self._answer(scope)
         if answer is None:
-            await self._app(scope, receive, self._with_headers(send))
+            await self._app(scope, receive, self._with_headers(scope, send))
         elif scope["type"] == "http":
-            await answer(scope, receive, self._with_headers(send))
+            await answer(scope, receive, self._with_headers(scope, send))
         else:
             await send({"type": "websocket.close", "code": 1008})  # not accepted: the browser gets status 403
 
@@ -94,7 +99,9 @@ class Gate:
         if any(notebook.path == f"{scope['path']}/" for notebook in NOTEBOOKS):
             return RedirectResponse(f"{scope['path']}/?{urlencode(settings)}", 307)
         if self._first and scope["path"] == "/" and "file" not in dict(settings):
-            return RedirectResponse(f"/?{urlencode([*settings, ('file', self._first)], safe='/')}", 303)
+            said = {name for name, _ in settings}
+            settings += [(name, value) for name, value in (("file", self._first), AS_PAGE) if name not in said]
+            return RedirectResponse(f"/?{urlencode(settings, safe='/')}", 303)
         return None
 
     def _is_ours(self, host: str) -> bool:
@@ -106,11 +113,13 @@ class Gate:
             return name in self._hosts
         return True
 
-    def _with_headers(self, send: Send) -> Send:
+    def _with_headers(self, scope: Scope, send: Send) -> Send:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update({**self._headers, "X-Content-Type-Options": "nosniff"})
+                if message["status"] == 200 and HASHED.search(scope["path"]):
+                    headers["Cache-Control"] = FOREVER
             await send(message)
 
         return sending

@@ -17,7 +17,7 @@ from lib.backends.registry import Runtime
 from lib.data.mnist import DataError, Facts, load_test
 from lib.once import Once, once
 from lib.pages import figures, layout, own_data
-from lib.pages.stage import Stage
+from lib.pages.stage import Stage, until_the_class_goes_on
 from lib.pages.streaming import end_script
 from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, DrawDigit, encode, sample_digits
 from lib.spec import MNIST, Training
@@ -53,11 +53,16 @@ def show(
         mo.output.replace(layout.note(nothing))
         return
     cancel, engine, request = stage.cancel(), stage.engine, Request(stage.viewer, Urgency.LATER)
+    is_teacher = stage.is_teacher
 
     def work() -> None:
         output, problem = None, ""
         try:
-            known = _parameters.get(item.training) or _train_for_parameters(engine, item.training, cancel, request)
+            known = _parameters.get(item.training)
+            if known is None:
+                for note in until_the_class_goes_on(is_teacher, cancel):
+                    showing.draw(partial(mo.output.replace, layout.note(note.text)))
+                known = _train_for_parameters(engine, item.training, cancel, request)
             if known is not None and not cancel.is_set():
                 output = draw_network(item, *known)
         except (WorkerDied, TrainingFailed, OSError) as error:
@@ -142,11 +147,11 @@ def _look(training: Training, parameters: Parameters, images: np.ndarray, labels
         f" {len(images):,} test images, which no training saw."
     )
     parts = [
-        ("Which digits it confuses", view.confusion_figure(seen)),
-        ("Most confident mistakes", view.wrong_figure(seen, images, labels)),
-        ("What the first layer looks for", view.weights_figure(parameters)),
+        ("Which digits it confuses", view.confusion_figure(seen), view.confusion_text(seen)),
+        ("Most confident mistakes", view.wrong_figure(seen, images, labels), view.wrong_text(seen, labels)),
+        ("What the first layer looks for", view.weights_figure(parameters), view.weights_text(parameters)),
     ]
-    shown = "".join(layout.framed(caption, view.as_svg(figure, caption)) for caption, figure in parts)
+    shown = "".join(layout.framed(caption, view.as_svg(figure, caption, text)) for caption, figure, text in parts)
     return f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>'
 
 

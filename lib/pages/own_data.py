@@ -4,6 +4,7 @@ import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import marimo as mo
 
@@ -20,7 +21,8 @@ from lib.pages import layout, url_state
 from lib.pages.controls import Control, Controls
 from lib.pages.dropped_files import files_of, may_name_a_path
 from lib.pages.stage import Stage
-from lib.pages.streaming import paint_while_it_runs, painted
+from lib.pages.streaming import OFFERED, Unseen, paint_while_it_runs, painted
+from lib.pages.uploads import MAX_DROPPED_BYTES
 from lib.pages.url_state import Address, Refused, Setting
 from lib.spec import MNIST
 from lib.storage.store import Store
@@ -33,7 +35,6 @@ from lib.workers.messages import Item
 from lib.workers.notes import Note, State
 from lib.workers.queue import Request, Urgency
 
-MAX_DROPPED_BYTES = 64 << 20  # of a file, which the page holds in memory; a larger one is named by its path
 NONE = "mnist"
 SETS = {
     "MNIST": NONE,
@@ -228,9 +229,29 @@ def compared_with_mnist(
         if results.over:
             found = experiment.both_winners(shown, results, store, engine.known_facts())
             sentence = view.winner_sentence(shown, own.about.name, *found) if found is not None else ""
-        return layout.said(sentence) + (after(shown, results) if after is not None else "")
+        return layout.said(sentence) + OFFERED + (after(shown, results) if after is not None else "")
 
     return below
+
+
+def trained_on_mnist_too(stage: Stage, own: Prepared | None, panel: mo.ui.dictionary) -> Unseen | None:
+    """What an experiment offers to train on MNIST at the press of its panel's button, where that is not stored; None on
+    MNIST.
+
+    Args:
+        stage: Its store has what was trained on MNIST.
+        own: The data; None for MNIST.
+        panel: Has the button.
+    """
+    if own is None:
+        return None
+    store, engine, button = stage.store, stage.engine, panel["mnist"].text
+
+    def offer(shown: Experiment, results: Results) -> str:
+        found = experiment.both_winners(shown, results, store, engine.known_facts()) if results.over else None
+        return f'<div class="lab-buttons">{button}</div>' if found is not None and found[1] is None else ""
+
+    return Unseen(experiment.moved_to_mnist, cast(int, panel.value["mnist"]), offer)
 
 
 def inside(item: Item, parameters: Parameters, data: Facts) -> mo.Html:
@@ -253,12 +274,16 @@ def inside(item: Item, parameters: Parameters, data: Facts) -> mo.Html:
         f" {training.batch_size}, {training.epochs} epochs: {formatting.percent(seen.accuracy)} of the"
         f" {len(rows):,} test rows of {about.name}, which no training saw."
     )
-    figures = [("Which classes it confuses", network_inside.confusion_figure(seen, about.classes))]
+    names = about.classes
+    confused = network_inside.confusion_figure(seen, names), network_inside.confusion_text(seen, names)
+    parts = [("Which classes it confuses", *confused)]
     if about.image is not None:
         images = (255 * rows.reshape(-1, *about.image)).round().astype("uint8")
-        figures += [
-            ("Most confident mistakes", network_inside.wrong_figure(seen, images, labels, about.classes)),
-            ("What the first layer looks for", network_inside.weights_figure(parameters, about.image)),
+        wrong = network_inside.wrong_figure(seen, images, labels, names), network_inside.wrong_text(seen, labels, names)
+        weights = [
+            make(parameters, about.image) for make in (network_inside.weights_figure, network_inside.weights_text)
         ]
-    shown = "".join(layout.framed(caption, network_inside.as_svg(figure, caption)) for caption, figure in figures)
+        parts += [("Most confident mistakes", *wrong), ("What the first layer looks for", *weights)]
+    drawn = ((caption, network_inside.as_svg(figure, caption, text)) for caption, figure, text in parts)
+    shown = "".join(layout.framed(caption, figure) for caption, figure in drawn)
     return mo.Html(f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>')

@@ -244,15 +244,6 @@ class First:
     def __init__(self, viewer: Viewer, form: mo.ui.dictionary | None) -> None:
         self._viewer, self._form = viewer, form
 
-    @property
-    def pauses(self) -> bool:
-        """Whether no new run may begin."""
-        return self._viewer.pauses
-
-    def paused(self) -> str:
-        """HTML that says so."""
-        return f'<div class="lab-refused"><p class="lab-state class-paused" role="status">{view.PAUSED}</p></div>'
-
     def question(self, experiment: Experiment) -> str:
         """HTML of the form; empty once it is answered or skipped."""
         self._viewer.comes_to(experiment)

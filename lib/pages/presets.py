@@ -43,12 +43,12 @@ PRESETS: tuple[Preset, ...] = (
     Preset(
         "The GPU loses",  # also as published: the page draws the article's own seconds
         "when_does_a_gpu_win",
-        "win.left=i9-10885h/step&win.right=quadro-rtx-5000&win.way=operations",
+        "win.left=i9-10885h/jax-step/step&win.right=quadro-rtx-5000&win.way=operations",
     ),
     Preset(
-        "The GPU wins, with 128 networks in one graph",
+        "The GPU wins: 128 networks in one graph, not one by one",
         "when_does_a_gpu_win",
-        "win.left=c3-highcpu-22/epoch&win.right=h100-pcie&win.way=graph&win.networks=128",
+        "win.left=c3-highcpu-22/keras-tensorflow/step&win.right=h100-pcie&win.way=graph&win.networks=128",
     ),
     Preset("The same step, one call an operation and compiled", "anatomy_of_a_step", "step.by=numpy/cpu,jax-epoch/cpu"),
     Preset("256 networks beside each other", "parallel_sweeps", "count.most=256&count.size=512"),

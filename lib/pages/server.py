@@ -33,6 +33,7 @@ from lib.pages.access import HEALTH, ICON, Door, Keys, kept_secret
 from lib.pages.front_page import WORKSHEET, front_page
 from lib.pages.gate import CLASS_HEADERS, NOT_FRAMED, Gate
 from lib.pages.journal import Journal
+from lib.pages.kernel_start import import_ahead
 from lib.pages.notebooks import FIRST, NOTEBOOKS, Notebook
 from lib.pages.places import MAX_VIEWERS, Places, Usher
 from lib.pages.plain_page import ICON_SVG
@@ -278,6 +279,7 @@ def serve_editor(host: str, port: int, headless: bool, notebook: str, further: S
     from marimo._server.registry import MIDDLEWARE_REGISTRY  # the extension point `marimo.server.asgi.middleware`
     from starlette.middleware import Middleware
 
+    import_ahead()
     headers = {"Content-Security-Policy": NOT_FRAMED}
     MIDDLEWARE_REGISTRY.register("gate", Middleware(Gate, headers=headers, hosts=(host,), first=notebook))
     sys.argv = editor_words(host, port, headless, further)

@@ -119,7 +119,7 @@ def controls(desk: Desk | None, told: str) -> mo.Html:
     alone = quiet(view.ALONE) if mo.app_meta().mode == "edit" else ""
     said = f'<p class="lab-note" role="status">{told or "&nbsp;"}</p>'
     return mo.Html(
-        f'{alone}<div class="desk"><div class="desk-switches">{switches}</div>'
+        f'{alone}<div class="desk"><div class="desk-switches">{switches}{quiet(view.HOLDS)}</div>'
         f'<div class="desk-push"><div>{desk.address.text}</div>'
         f'<div class="lab-buttons">{address}{front}</div><div>{desk.at_once.text}</div>{said}</div></div>'
         f'<div class="lab-buttons">{clear}</div>'

@@ -14,6 +14,7 @@ from lib.pages.controls import Controls, dropdown, runtime, settings_of, slider,
 from lib.pages.dropped_files import dropped_fields, files_of, may_name_a_path
 from lib.pages.stage import Stage, button, stop_button
 from lib.pages.streaming import paint_while_it_runs, painted, refuse
+from lib.pages.uploads import MAX_DROPPED_BYTES
 from lib.pages.url_state import Address, Setting
 from lib.profiling.traces.explanation import waited_for
 from lib.profiling.traces.form import Trace, as_chrome_json
@@ -27,7 +28,6 @@ from lib.workers.engine import Engine
 from lib.workers.notes import Note, State
 from lib.workers.queue import Request, Urgency
 
-MAX_FILE_BYTES = 64 << 20  # of a dropped file, which is held in memory; a larger one is named by its path
 PERCENT = tuple(range(0, 101, 5))  # of the time of a trace
 PREFERRED = "jax-step/cpu"
 
@@ -191,7 +191,7 @@ def drop() -> mo.ui.dictionary:
         "files": mo.ui.file(
             multiple=True,
             kind="area",
-            max_size=MAX_FILE_BYTES,
+            max_size=MAX_DROPPED_BYTES,
             label="Drop traces here: .xplane.pb, Chrome or PyTorch JSON (also .gz), Nsight Systems as SQLite or CSV",
         )
     }

@@ -4,6 +4,8 @@ What a mark's tooltip tells is what its author holds worth telling: those column
 formats, are the table. A line is told by its first and last point and its ends.
 """
 
+from __future__ import annotations
+
 import csv
 import html
 import io
@@ -31,6 +33,11 @@ class Values:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     n_rows: int
+
+    @classmethod
+    def of(cls, head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Values:
+        """All of these rows, or of too many some."""
+        return cls(tuple(head), tuple(rows[:: max(1, math.ceil(len(rows) / MAX_ROWS))]), len(rows))
 
     def as_html(self) -> str:
         """The table, after how many of its rows it shows."""
@@ -197,11 +204,12 @@ def _extent(marks: _Marks) -> str:
         return "No value yet."
     if marks.kind == "line":
         names = list(_series(marks))
-        return f"{_counted(len(names), 'line')}{f': {listed(names)}' if len(names) <= MAX_NAMED else ''}."
-    return f"{_counted(len(marks.rows), _KINDS.get(marks.kind, 'mark'))}."
+        return f"{counted(len(names), 'line')}{f': {listed(names)}' if len(names) <= MAX_NAMED else ''}."
+    return f"{counted(len(marks.rows), _KINDS.get(marks.kind, 'mark'))}."
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the singular or the plural."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -246,7 +254,7 @@ def _as_table(marks: _Marks) -> Values:
     else:
         head = tuple(one.title or "mark" for one in marks.columns)
         rows = list(dict.fromkeys(tuple(one.of(row) for one in marks.columns) for row in marks.rows))
-    return Values(head, tuple(rows[:: max(1, math.ceil(len(rows) / MAX_ROWS))]), len(rows))
+    return Values.of(head, rows)
 
 
 def _summary(measure: _Column, rows: Sequence[dict]) -> Iterator[str]:

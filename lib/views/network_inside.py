@@ -12,6 +12,8 @@ import numpy as np
 
 from lib.backends.base import Parameters
 from lib.backends.with_numpy import predict_logits
+from lib.formatting import percent
+from lib.views.chart_text import ChartText, Values, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 N_WRONG = 12
 N_WEIGHTS = 32
 MAX_WRITTEN = 20  # classes whose counts and names can be read
+N_TOLD = 3  # confusions that a sentence names
 _INK = "#808894"  # stands for the page's own text colour, which `as_svg` puts in its place
 _DARK_SHARE = 0.77  # of the most mistakes: from here on the ground of a count is so dark that it is white
 
@@ -93,6 +96,32 @@ def confusion_figure(inside: Inside, names: Sequence[str] | None = None) -> Figu
     return figure
 
 
+def confusion_text(inside: Inside, names: Sequence[str] | None = None) -> ChartText:
+    """`confusion_figure` in words: how many are right, what is confused most, and each class by itself."""
+    confusion, called = inside.confusion, _called(inside, names)
+    mistakes = confusion.copy()
+    np.fill_diagonal(mistakes, 0)
+    order = np.argsort(-mistakes, axis=None, kind="stable")[:N_TOLD]
+    worst = [(true, said) for true, said in zip(*np.unravel_index(order, mistakes.shape), strict=True)]
+    told = [
+        f"{called[true]} taken for {called[said]} ({counted(int(mistakes[true, said]), 'time')})"
+        for true, said in worst
+        if mistakes[true, said]
+    ]
+    right = f"{np.trace(confusion):,} of {confusion.sum():,} are right, {percent(inside.accuracy)}."
+    content = f"{right} Confused most: {', '.join(told)}." if told else f"{right} Nothing is confused."
+    rows = []
+    for true, row in enumerate(mistakes):
+        taken = f"{called[row.argmax()]} ({counted(int(row.max()), 'time')})" if row.any() else "–"
+        rows.append((called[true], f"{confusion[true].sum():,}", f"{confusion[true, true]:,}", taken))
+    axes = "A row for what it is, a column for what the network says."
+    return ChartText(axes, content, (Values.of(("it is", "tested", "right", "mostly taken for"), rows),))
+
+
+def _called(inside: Inside, names: Sequence[str] | None) -> list[str]:
+    return [str(one) if names is None else names[one] for one in range(len(inside.confusion))]
+
+
 def _short(name: str) -> str:
     return name if len(name) <= 12 else f"{name[:11]}…"
 
@@ -123,6 +152,20 @@ def wrong_figure(inside: Inside, images: np.ndarray, labels: np.ndarray, names: 
     return figure
 
 
+def wrong_text(inside: Inside, labels: np.ndarray, names: Sequence[str] | None = None) -> ChartText:
+    """`wrong_figure` in words: what each image is, and what the network took it for."""
+    called = _called(inside, names)
+    rows = [
+        (str(place), called[labels[index]], called[said], f"{100 * probability:.0f} %")
+        for place, (index, said, probability) in enumerate(inside.wrong, 1)
+    ]
+    if not rows:
+        return ChartText("", "There is no mistake.")
+    _, true, said, sure = rows[0]
+    content = f"{counted(len(rows), 'image')}. The most confident: {true}, taken for {said}, {sure} sure."
+    return ChartText("", content, (Values.of(("image", "it is", "the network says", "sure"), rows),))
+
+
 def weights_figure(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> Figure:
     """First-layer weights as images, at most `N_WEIGHTS` units by norm: blue adds to a unit, red takes away.
 
@@ -132,7 +175,7 @@ def weights_figure(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> 
     """
     height, width = size[0] + 2, size[1] + 2
     weights = parameters[0][0]  # (inputs, width)
-    strongest = np.argsort(-np.linalg.norm(weights, axis=0))[:N_WEIGHTS]
+    strongest = _strongest(weights)
     columns = 8
     rows = -(-len(strongest) // columns)
     tiles = np.zeros((rows * height, columns * width))
@@ -147,12 +190,48 @@ def weights_figure(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> 
     return figure
 
 
-def as_svg(figure: Figure, name: str) -> str:
-    """HTML: the figure in the page's own text colour, light or dark; screen readers get its name."""
+def weights_text(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> ChartText:
+    """`weights_figure` in words: which units are drawn, and where in the image each looks most.
+
+    Args:
+        parameters: Weights and biases, layer by layer.
+        size: Height and width of the images.
+    """
+    weights = parameters[0][0]  # (inputs, width)
+    strongest = _strongest(weights)
+    norms = np.linalg.norm(weights[:, strongest], axis=0)
+    n_units = weights.shape[1]
+    rows = []
+    for unit, norm in zip(strongest, norms, strict=True):
+        most, least = (_place(int(find(weights[:, unit])), size) for find in (np.argmax, np.argmin))
+        rows.append((str(unit + 1), f"{norm:.3g}", most, least))
+    drawn = "All" if len(strongest) == n_units else f"The {len(strongest)} with the largest weights of"
+    content = (
+        f"{drawn} {counted(n_units, 'unit')}, each as an image of {size[0]} × {size[1]} weights: blue adds to the unit,"
+        f" red takes away. Length of the weights of one unit: {norms[-1]:.3g} to {norms[0]:.3g}."
+    )
+    head = ("unit", "length of its weights", "adds most at", "takes away most at")
+    return ChartText("", content, (Values.of(head, rows),))
+
+
+def _strongest(weights: np.ndarray) -> np.ndarray:
+    """The units whose weights `(inputs, width)` are the longest, at most `N_WEIGHTS`, the longest first."""
+    return np.argsort(-np.linalg.norm(weights, axis=0), kind="stable")[:N_WEIGHTS]
+
+
+def _place(index: int, size: tuple[int, int]) -> str:
+    row, column = divmod(index, size[1])
+    return f"row {row + 1}, column {column + 1}"
+
+
+def as_svg(figure: Figure, name: str, text: ChartText) -> str:
+    """HTML: the figure in the page's own text colour, light or dark, read by screen readers as its text, and its values
+    as text below it."""
     drawn = io.StringIO()
     figure.savefig(drawn, format="svg")
     svg = "<svg" + drawn.getvalue().partition("<svg")[2].replace(_INK, "currentColor")
-    return f'<div class="lab-drawn" role="img" aria-label="{html.escape(name)}">{svg}</div>'
+    label = html.escape(text.label(name))
+    return f'<div class="lab-drawn" role="img" aria-label="{label}">{svg}</div>{text.as_html(name)}'
 
 
 def _empty(width: float, height: float) -> Figure:

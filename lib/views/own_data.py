@@ -5,6 +5,10 @@ from lib.experiments.mnist_training import Experiment
 from lib.experiments.own_data import Winners
 from lib.formatting import listed
 
+COMPARE, COMPARE_MEANS = (
+    "Train on MNIST for comparison",
+    "The same settings on MNIST; the sentence above then says who wins",
+)
 _CALLED = {"learning-rate": "learning rate", "batch-size": "batch size", "depth": "hidden layers", "backend": "library"}
 
 
@@ -46,7 +50,7 @@ def winner_sentence(experiment: Experiment, name: str, own: Winners, mnist: Winn
     if mnist is None:
         return (
             f"{here}. Whether that is another than on MNIST cannot be told: no results of these settings on MNIST are"
-            " stored. Train on MNIST once, then come back."
+            " stored."
         )
     there = f"on MNIST {_best(mnist, what)}"
     common = [label for label in own.labels if label in mnist.labels]

@@ -20,7 +20,7 @@ from lib.workers.notes import State
 
 LEAD = "Before you see it: what do you expect?"
 SKIP, SKIP_MEANS = "Show me without guessing", "The result of this section, now and for other settings"
-PAUSED = "Your teacher has paused: no new run begins. This one begins when the class goes on."
+PAUSED = "your teacher has paused: no new run begins. This one begins when the class goes on"
 SHOWN = "Guesses of the class"
 BEFORE_LEAD, AFTER_LEAD = "Two questions beforehand", "The same two questions, now that you have seen it"
 CHANCE_POINTS = 0.5  # one seed cannot tell a smaller gap of accuracies from chance
@@ -31,6 +31,7 @@ _ASKED = {
     ("depth", BEST): "Which network will be the most accurate?",
     ("backend", BEST): "Which will be the fastest?",
     ("learning-rate", DIVERGES): "Will the loss of any of them stop being a number?",
+    ("batch-size", FACTOR): "How many times as long will an epoch of the slowest take as one of the fastest?",
     ("backend", FACTOR): "How many times as long will the slowest take as the fastest?",
 }
 OPTIONAL = "(optional)"
@@ -148,13 +149,13 @@ def _tell_divergence(lines: Sequence[_Line], said: str) -> str:
 
 
 def _tell_factor(lines: Sequence[_Line], said: str) -> str:
-    if not said:
+    medians_s = [float(np.median(one.line.epoch_s)) for one in lines if one.line.epochs]
+    if not said or not medians_s:
         return ""
-    medians_s = [float(np.median(one.line.epoch_s)) for one in lines]
     factor = max(medians_s) / min(medians_s)
     off = max(factor / float(said), float(said) / factor)
     judged = "close" if off <= _NEAR else "more than you thought" if factor > float(said) else "less than you thought"
-    return f"For the slowest you said {said} times as long; it took {factor:.1f} times: {judged}."
+    return f"For an epoch of the slowest you said {said} times as long; it took {factor:.1f} times: {judged}."
 
 
 def marked(charts: Sequence[Chart], experiment: Experiment, results: Results, guess: Guess | None) -> list[Chart]:

@@ -16,6 +16,10 @@ ALONE = (
     "Here each notebook is in a process of its own, so no other page hears what is said on this one. `make class`"
     " serves all of them from one."
 )
+HOLDS = (
+    "The pause holds new runs on all notebooks of this site, but not what a pupil's own browser measures. Questions,"
+    " guesses and pushed settings are the first notebook's."
+)
 TITLES = {
     "learning-rate": "1 · How large a step?",
     "batch-size": "2 · How many images a step?",

@@ -208,6 +208,13 @@ def test_an_experiment_moves_to_the_data_and_keeps_its_settings(made):
         experiment.that_fit(made, [256])
 
 
+def test_an_experiment_moves_back_to_mnist_with_the_lines_that_it_is_about(made):
+    asked = experiments.learning_rate((0.1, 0.2), epochs=2, batch_size=8, hidden="6, 3", backend="numpy")
+    back = experiment.moved_to_mnist(experiment.experiment_on(made, asked))
+    assert back.items == asked.items[:2], "without those that are trained for comparison"
+    assert (back.labels, back.n_compared, back.data) == (("0.1", "0.2"), 2, MNIST)
+
+
 RUNTIMES = (Runtime(), Runtime("numpy"), Runtime("numba"))
 
 

@@ -27,6 +27,9 @@ def test_what_may_be_guessed_are_the_lines_that_compete():
     libraries = mnist_training.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")
     assert [one.asks for one in questions(libraries)] == [BEST, FACTOR]
     assert questions(libraries)[0].options == libraries.labels
+    sizes, alone = (mnist_training.batch_size(some, epochs=2, rate=0.1, hidden="128") for some in ((1, 32, 256), (32,)))
+    assert [one.asks for one in questions(sizes)] == [BEST, FACTOR]
+    assert [one.asks for one in questions(alone)] == [BEST], "nothing is slower than itself"
 
 
 def test_other_candidates_are_other_questions_and_other_epochs_are_not():

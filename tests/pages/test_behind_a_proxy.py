@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import shutil
 import socket
 import ssl
@@ -15,6 +16,7 @@ from websockets.sync.client import connect
 from benchmarks.browser import free_port
 from lib import ROOT
 from lib.pages.access import Keys, kept_secret
+from lib.pages.uploads import MAX_BODY_BYTES
 from tests.browser import serving
 from tests.pages.test_server import wait_until_open
 
@@ -152,6 +154,23 @@ def test_whoever_comes_without_tls_is_sent_to_it(proxied):
     answer = connection.getresponse()
     assert (answer.status, answer.headers["Location"]) == (301, f"https://{NAME}/claims/?a=b")
     connection.close()
+
+
+@pytest.mark.parametrize("n_bytes", [MAX_BODY_BYTES - 1, MAX_BODY_BYTES + 1, 95 << 20])
+def test_the_largest_file_comes_through_and_a_larger_one_is_told_so(proxied, n_bytes):
+    """In base64, as a page sends it; between the two limits the server says so, beyond nginx."""
+    cookie = entered(proxied)
+    token = re.search(r'"serverToken": "([^"]*)"', proxied.ask("/claims/", Cookie=cookie)[2])
+    assert token is not None
+    said = {"Cookie": cookie, "Marimo-Server-Token": token[1], "Marimo-Session-Id": "s_nobody"}
+    begins = b'{"objectIds": ["x"], "values": ["'
+    body = begins + b"A" * (n_bytes - len(begins) - 3) + b'"]}'
+    status, _, text = proxied.ask("/claims/api/kernel/set_ui_element_value", "POST", body, **said)
+    if n_bytes < MAX_BODY_BYTES:
+        assert (status, "Invalid session" in text) == (500, True), "marimo has read it"
+    else:
+        assert status == 413
+        assert json.loads(text)["detail"].startswith("Expected files of at most 64 MiB together, got ")
 
 
 def test_health_is_told_and_no_more(proxied):

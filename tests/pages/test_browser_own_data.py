@@ -1,8 +1,10 @@
 """Data of a reader's own in a real browser: a set that is chosen, a table that is dropped, one that cannot be used."""
 
+import re
+
 import pytest
 
-from tests.browser import DESK, MARKS, PHONE, assert_accessible, serving, wait_over, wait_until
+from tests.browser import DESK, FIRST, MARKS, PHONE, assert_accessible, serving, wait_over, wait_until
 
 pytestmark = MARKS
 QUICK = "rate.epochs=1&rate.count=2&size.epochs=1&size.sizes=8,512&depth.epochs=1&depth.networks=128&backend.epochs=2"
@@ -29,6 +31,17 @@ def test_a_set_is_chosen_tables_are_dropped_and_mnist_comes_back(page, server, t
     wait_over(page, 0, 120_000)
     said(page, "no results of these settings on MNIST are stored")
     said(page, "Batch size 512 is left out")
+    compare = page.locator(FIRST.removesuffix(" >> ")).get_by_role("button", name="Train on MNIST for comparison")
+    compare.press("Enter")
+    told = page.locator(
+        FIRST + ".lab-sentence", has_text=re.compile("(changes|does not change) the winner|No other winner")
+    )
+    told.wait_for(timeout=120_000)
+    compare.wait_for(state="detached", timeout=20_000)
+    assert page.get_by_role("button", name="Train on MNIST for comparison").count() >= 1, (
+        "of the other sections it is missing"
+    )
+    assert_accessible(page)
     page.locator("input[type=file]").first.set_input_files(str(good))
     said(page, "pets.csv: 200 rows, 2 inputs")
     said(page, "On pets.csv: 128 training and 32 validation rows.")
@@ -49,3 +62,30 @@ def test_a_set_is_chosen_tables_are_dropped_and_mnist_comes_back(page, server, t
 def test_a_link_to_a_dropped_file_says_that_it_cannot_be(page, server):
     page.goto(f"{server[0]}/?data.set={'f' * 32}")
     said(page, "a file that somebody dropped is not part of a link; drop it on this page")
+
+
+NOTICED = """() => {
+    window.noticed = [];
+    const notice = changes => window.noticed.push(
+        ...changes.flatMap(e => [...e.addedNodes]).filter(e => e.nodeName === 'LI').map(e => e.innerText));
+    new MutationObserver(notice).observe(document.body, {childList: true, subtree: true}) }"""
+
+
+def test_files_that_are_too_large_are_refused_in_a_sentence(browser, server, tmp_path):
+    """One by the page itself; several that are too large together by the server, whose sentence the page shows."""
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    for path, size_mib in ((one, 65), (two, 40)):
+        with path.open("wb") as file:
+            file.truncate(size_mib << 20)
+    page = browser.new_page()  # its console says of the second that it was refused
+    try:
+        page.goto(f"{server[0]}/?{QUICK}")
+        said(page, "Your own data")
+        page.evaluate(NOTICED)
+        noticed = "words => window.noticed.some(one => one.includes(words))"
+        page.locator("input[type=file]").first.set_input_files(str(one))
+        wait_until(page, noticed, "one.csv (File is larger than 67108864 bytes)", 120_000)
+        page.locator("input[type=file]").first.set_input_files([str(two), str(two)])
+        wait_until(page, noticed, "Expected files of at most 64 MiB together, got 80 MiB; bring less.", 120_000)
+    finally:
+        page.close()

@@ -2,7 +2,9 @@
 
 import pytest
 
+from lib.experiments.teacher import SECTIONS
 from lib.pages.access import Keys, kept_secret
+from lib.views.predict_first import AFTER_LEAD, BEFORE_LEAD
 from tests.browser import DESK, MARKS, PHONE, assert_accessible, serving, tab
 
 pytestmark = [*MARKS, pytest.mark.timeout(900)]
@@ -115,9 +117,22 @@ def test_a_class_predicts_sees_pauses_and_follows(seat, base):
     epochs.focus()
     pupil.keyboard.press("ArrowRight")
     waits_for(pupil, "no new run begins. This one begins", ".lab-result")
+    search = pupil.locator(".lab", has=pupil.get_by_role("button", name="Search", exact=True))
+    search.get_by_role("button", name="Search", exact=True).click()
+    search.locator(".lab-state", has_text="Your teacher has paused").wait_for(timeout=LIMIT_MS)
+    phone.goto(f"{base}/traps/?traps.size=4096")
+    phone.locator(".lab-state", has_text="Your teacher has paused").wait_for(timeout=LIMIT_MS)
+    assert_accessible(phone)
+    phone.set_viewport_size(PHONE)
     teacher.get_by_text("Pause: pupils begin no new runs").click()
     pupil.locator(FIRST_SECTION + ".lab-figure").first.wait_for(timeout=LIMIT_MS)
     pupil.locator(".class-note").wait_for(state="detached", timeout=LIMIT_MS)
+    for page in (pupil, phone):
+        page.locator(".lab-state", has_text="Your teacher has paused").wait_for(state="detached", timeout=LIMIT_MS)
+    phone.get_by_role("button", name="Stop", exact=True).click()
+    search.get_by_role("button", name="Stop", exact=True).click()
+    phone.goto(f"{base}/?{QUICK}")
+    phone.locator(FIRST_SECTION + ".guess").wait_for(timeout=LIMIT_MS)
 
     teacher.get_by_label("Address of the first notebook").fill(f"{base}/?rate.epochs=1&rate.size=2048")
     teacher.get_by_label("Address of the first notebook").press("Tab")
@@ -143,11 +158,21 @@ def test_a_class_s_pages_are_read_by_everybody(seat, base):
     teacher.get_by_text("Forget all guesses").wait_for(timeout=LIMIT_MS)
     pupil.goto(f"{base}/?predict=1&{QUICK}")
     pupil.locator(FIRST_SECTION + ".guess").wait_for(timeout=LIMIT_MS)
+    pupil.get_by_role("group", name=BEFORE_LEAD).nth(len(SECTIONS) - 1).wait_for(timeout=LIMIT_MS)
+    assert pupil.get_by_role("group", name=AFTER_LEAD).count() == 0, "nothing has been seen"
     sketch_a_curve(pupil)
     pupil.locator(FIRST_SECTION + ".guess-options").get_by_role("button", name="0.1", exact=True).click()
     waits_for(pupil, "You said 0.1", ".lab-sentence")
     pupil.locator(FIRST_SECTION + ".lab-figure").first.get_by_text("your sketch").wait_for(timeout=LIMIT_MS)
     waits_for(teacher, "1 sketch", ".guess-counts")
+    sizes = pupil.locator(".lab >> nth=1 >> .guess")
+    sizes.get_by_role("slider").focus()
+    for _ in range(3):
+        pupil.keyboard.press("ArrowRight")
+    sizes.locator(".guess-options").get_by_role("button", name="1024", exact=True).click()
+    waits_for(pupil, "For an epoch of the slowest you said 3 times as long; it took", ".lab-sentence")
+    epoch = "How many times as long will an epoch of the slowest take"
+    count(teacher, epoch, "3").get_by_text("1", exact=True).wait_for(timeout=LIMIT_MS)
     assert_accessible(pupil)
     assert_accessible(teacher)
     pupil.goto(f"{base}/teacher/")

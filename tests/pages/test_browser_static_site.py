@@ -101,6 +101,18 @@ def test_it_trains_in_the_reader_s_browser_alone(offline, site, no_runtime):
     assert abs(float(said[1]) - float(accuracy[1])) <= 1, "the same mathematics, up to rounding"
     assert "NumPy 2.2.5" in offline.locator("#doing").inner_text()
     assert_accessible(offline)
+    label = offline.locator("#accuracy").get_attribute("aria-label") or ""
+    assert label.startswith("Validation accuracy by epoch. Across: epoch, 0 to 5. Up: accuracy, 0 to 100 %. 1 line:")
+    assert f"Last accuracy: {accuracy[1]} %" in label, "the text follows the run"
+    loss = offline.locator("figure", has=offline.locator("#loss"))
+    loss.locator("summary").click()
+    assert loss.locator("th").all_inner_texts() == [
+        *("line", "first loss", "lowest", "highest", "last"),
+        "NumPy in your browser",
+    ]
+    assert (loss.locator("svg").get_attribute("aria-label") or "").endswith(
+        f"Last loss: {loss.locator('td').last.inner_text()} (NumPy in your browser)."
+    )
     rate = offline.get_by_label("Learning rate")
     rate.press("Home")
     offline.wait_for_function("document.querySelector('output[for=rate]').innerText === '0.001'")
@@ -109,4 +121,5 @@ def test_it_trains_in_the_reader_s_browser_alone(offline, site, no_runtime):
     )
     assert rate.get_attribute("aria-valuetext") == "0.001"
     assert "learning rate 0.001" in wait_done(offline)
+    assert offline.locator("#accuracy").get_attribute("aria-label") != label
     assert wait_done(offline).partition(" ")[0] != accuracy[1]

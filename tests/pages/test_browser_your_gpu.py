@@ -565,5 +565,12 @@ def test_without_webgpu_the_page_says_why_and_measures_the_processor(page, base)
     assert "--enable-unsafe-webgpu" in why[0]
     assert "on one core takes" in texts(page, ".webgpu .lab-sentence")[0]
     assert "submission" not in page.locator("table.webgpu-ways").inner_text()
+    label = page.locator(".webgpu canvas").first.get_attribute("aria-label") or ""
+    assert label.startswith("loss by seconds of training, in turns. Across: seconds of training.")
+    assert "1 line: " in label, "the text follows what is drawn"
+    values = page.locator(".webgpu figure").first.locator("details")
+    values.locator("summary").click()
+    assert values.locator("tr").count() == 2
+    assert f"Last loss: {values.locator('td').last.inner_text()} (" in values.locator("p").inner_text()
     assert "1 block thrown away and measured again" in " ".join(texts(page, ".webgpu .lab-note"))
     assert_accessible(page)

@@ -1,25 +1,32 @@
 """Attacks on a running class site: each is refused in a sentence, and somebody else's page goes on meanwhile."""
 
+import base64
 import http.client
+import io
 import json
 import resource
 import signal
 import socket
 import sqlite3
+import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from websockets.sync.client import connect
 
-from benchmarks.client import Lost, Viewer
+from benchmarks.classroom import UNDER_WAY, runs_left
+from benchmarks.client import Lost, Moved, Viewer
+from benchmarks.viewers import Usage
 from lib.pages.access import AT_ONCE, Card, Keys, kept_secret
 from lib.pages.notebooks import NOTEBOOKS
+from lib.pages.uploads import MAX_BODY_BYTES, MAX_DROPPED_BYTES
 from tests.browser import serving
 from tests.pages.test_server import ask, opens
 
@@ -36,7 +43,12 @@ QUICK = "&".join(
 )
 CELL, LIMIT_S = "rate_experiment", 240
 LONG = "rate.count=16&rate.size=1&rate.epochs=20&rate.hidden=512"  # far longer than a test
+MANY = "rate.count=16&rate.size=256&rate.epochs=5"  # trainings that are stored one after another
+LOSERS = 10
 CONNECTIONS, FLOOD_S, RELOADS = 1_000, 10.0, 200
+OWN = "read_own_data"  # the cell of the first notebook on which files are dropped
+SERVER_MB = 1_536  # what the server may take in all
+TABLE = "x,y,label\n" + "0.25,0.75,cat\n1.25,0.5,dog\n" * 300
 
 
 class Site:
@@ -96,12 +108,13 @@ def tab(site):
 @pytest.fixture
 def bystander(tab):
     """Asks for a training before the attack, and gets its result after it."""
-    moved = tab.move(CELL, "Epochs", next(POSITIONS))
+    moved = tab.move(CELL, *next(POSITIONS))
     yield
     assert moved.finished(LIMIT_S).state in ("done", "saved-result")
 
 
-POSITIONS = iter(range(1, 20))  # of the slider, each used once
+# Of two sliders, each used once, so that each trains what none has before.
+POSITIONS = chain((("Epochs", n) for n in range(1, 20)), (("How many rates", n) for n in range(1, 15)))
 
 
 def test_wrong_passwords_are_refused_and_lock_nobody_out(site, bystander):
@@ -202,6 +215,137 @@ def test_a_query_of_a_megabyte_is_refused(site, bystander):
     assert ask(f"{site.base}/healthz")[0] == 200
 
 
+def post(tab: Viewer, **headers) -> http.client.HTTPConnection:
+    """A connection on which a page is about to send what its reader did."""
+    where = urlsplit(tab._origin)
+    said = tab._headers | {"Content-Type": "application/json", "Origin": tab._origin, **headers}
+    said |= {"Marimo-Session-Id": tab._session, "Marimo-Server-Token": tab._token}
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, 120)
+    connection.putrequest("POST", f"{urlsplit(tab._page).path}api/kernel/set_ui_element_value")
+    for name, value in said.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    return connection
+
+
+def told(connection: http.client.HTTPConnection) -> tuple[int, str]:
+    """The answer's status, and the sentence that marimo's page shows of it."""
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    return answer.status, json.loads(text).get("detail", "")
+
+
+def test_a_body_of_two_gigabytes_is_refused_before_it_is_sent(site, tab, bystander):
+    with Usage(psutil.Process(site.pid)) as usage:
+        with closing(post(tab, **{"Content-Length": str(2 << 30)})) as connection:
+            with suppress(ConnectionError):
+                for _ in range(64):  # it is refused meanwhile
+                    connection.send(bytes(1 << 20))
+            assert told(connection) == (413, "Expected files of at most 64 MiB together, got 1,536 MiB; bring less.")
+    assert usage.peak_mb < SERVER_MB
+
+
+def test_two_gigabytes_of_which_nobody_said_how_many_come_are_cut_off(site, tab, bystander):
+    sent_bytes, part = 0, bytes(1 << 20)
+    with Usage(psutil.Process(site.pid)) as usage:
+        with closing(post(tab, **{"Transfer-Encoding": "chunked"})) as connection:
+            with suppress(ConnectionError):
+                while sent_bytes < 2 << 30:
+                    connection.send(b"%x\r\n%b\r\n" % (len(part), part))
+                    sent_bytes += len(part)
+            status, said = told(connection)
+    assert (status, "Expected files of at most 64 MiB together, got more than" in said) == (413, True)
+    assert sent_bytes < MAX_BODY_BYTES + (32 << 20), "the kernel's buffers hold some more"
+    assert usage.peak_mb < SERVER_MB
+
+
+def drop(viewer: Viewer, name: str, content: bytes) -> Moved:
+    """Drop a file, as the page does."""
+    label = next(label for label in viewer.controls(OWN) if "drop your own" in label)
+    return viewer.move(OWN, label, [[name, base64.b64encode(content).decode()]])
+
+
+def bomb() -> bytes:
+    """Pictures of a gigabyte, in a megabyte."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(16):
+            archive.writestr(f"cat/{number}.png", bytes(64 << 20))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("bomb.zip", bomb, "at most 512 MiB once unpacked, got 1,024 MiB"),
+        ("novel.csv", lambda: b"It was a dark and stormy night\n" * 500_000, "got one column"),
+        ("words.csv", lambda: b"x,label\n" + b"dark,stormy\n" * 500_000, "expected numbers in column"),
+        ("largest.bin", lambda: b"\1\0" * (MAX_DROPPED_BYTES // 2), "is a binary file of another kind"),
+    ],
+)
+def test_a_dropped_file_that_cannot_be_trained_on_is_refused(site, bystander, name, content, says):
+    with Usage(psutil.Process(site.pid)) as usage, site.first("dropper") as viewer:
+        viewer.wait(lambda viewer: OWN in viewer.frames, LIMIT_S, "the field")
+        why = drop(viewer, name, content()).finished(LIMIT_S, states=("failed",))
+        assert f"{name} cannot be trained on" in why.html
+        assert says in why.html
+    assert usage.peak_mb < SERVER_MB
+
+
+def test_more_files_at_once_than_there_is_memory_for_are_told_to_come_again(site, bystander):
+    """A dozen of the largest: some are read, all others are told, and afterwards one is read again."""
+    content = json.dumps({"objectIds": ["nobody's"], "values": [[["x", "A" * (4 * MAX_DROPPED_BYTES // 3)]]]}).encode()
+    with Usage(psutil.Process(site.pid)) as usage, site.first("dropper") as viewer:
+        viewer.wait(lambda viewer: OWN in viewer.frames, LIMIT_S, "the field")
+        all_there = threading.Barrier(12)
+
+        def send(_: object = None) -> tuple[int, str]:
+            with closing(post(viewer, **{"Content-Length": str(len(content))})) as connection:
+                all_there.wait(60)
+                connection.send(content)
+                return told(connection)
+
+        with ThreadPoolExecutor(12) as pool:
+            answers = list(pool.map(send, range(12)))
+        assert {status for status, _ in answers} == {200, 503}
+        assert all("drop it again in a while" in said for status, said in answers if status == 503)
+        all_there = threading.Barrier(1)
+        limit = time.monotonic() + 60
+        while send()[0] != 200:
+            assert time.monotonic() < limit, "expected room once the others were read"
+            time.sleep(1)
+    assert usage.peak_mb < SERVER_MB
+
+
+def test_a_killed_reader_of_dropped_data_is_told_in_a_sentence(site, bystander):
+    table = TABLE.partition("\n")[0] + "\n" + TABLE.partition("\n")[2] * 5_000  # takes seconds to read
+    with site.first("dropper") as viewer:
+        viewer.wait(lambda viewer: OWN in viewer.frames, LIMIT_S, "the field")
+        dropped = drop(viewer, "pets.csv", table.encode())
+        readers = until(lambda: [one for one in psutil.Process(site.pid).children() if reads_own_data(one)], "a reader")
+        for one in readers:
+            one.send_signal(signal.SIGKILL)
+        why = dropped.finished(LIMIT_S, states=("failed",))
+        assert "its reader ended without an answer: it needs more memory or time than it may" in why.html
+        read = drop(viewer, "pets.csv", TABLE.encode())
+        assert read.finished(LIMIT_S, lambda frame: "600 rows" in frame.html, states=("",))
+
+
+def reads_own_data(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return any("lib.data.own.reading" in word for word in process.cmdline())
+    return False
+
+
+def until(found, what: str):
+    """The first true answer."""
+    limit = time.monotonic() + LIMIT_S
+    while not (answer := found()):
+        assert time.monotonic() < limit, f"expected {what} within {LIMIT_S} s"
+        time.sleep(0.02)
+    return answer
+
+
 def test_settings_that_cannot_be_are_said_on_the_page(site, bystander):
     """Control characters, and numbers out of range; the page opens with its usual settings in their place."""
     bad = "rate.epochs=-99&rate.size=999999999999&rate.hidden=%00%0d%0aSet-Cookie:x&rate.count=1e999&%00=%1b[31m"
@@ -213,20 +357,17 @@ def test_settings_that_cannot_be_are_said_on_the_page(site, bystander):
         assert "\x00" not in shown.html
 
 
-def test_two_hundred_reloads_take_one_place(site, bystander):
-    cookie = site.cookie("reloader")
-    for number in range(RELOADS):
-        assert ask(f"{site.base}/claims/", Cookie=cookie)[0] == 200
-        with connect(
-            f"ws{site.base.removeprefix('http')}/claims/ws?session_id=s_{number:06d}",
-            additional_headers={"Cookie": cookie},
-            open_timeout=60,
-            max_size=None,
-            proxy=None,
-        ):
-            pass
+def test_two_hundred_reloads_take_one_place_and_leave_no_run(site, bystander):
+    """Each begins the page's experiments, of which the first alone is far longer than this test."""
+    for _ in range(RELOADS):
+        with site.first("reloader", LONG) as viewer:
+            viewer.wait(under_way, LIMIT_S, "an experiment that has begun")
+    with site.first("reloader", LONG) as viewer:
+        viewer.wait(under_way, LIMIT_S, "an experiment that has begun")
+        assert runs_left(psutil.Process(site.pid)) > 0, "as long as somebody looks"
     assert viewers(site, at_most=3) <= 3
     assert ask(f"{site.base}/traps/", Cookie=site.cookie("somebody"))[0] == 200
+    assert runs_left(psutil.Process(site.pid)) == 0
 
 
 def viewers(site: Site, at_most: int) -> int:
@@ -252,25 +393,52 @@ def test_a_killed_worker_is_replaced(site, tab):
             worker.send_signal(signal.SIGKILL)
         ended = loser.wait(lambda viewer: viewer.frames[CELL].state == "failed" and viewer.frames[CELL], LIMIT_S, "why")
         assert "The worker" in ended.html, "in a sentence"
-    moved = tab.move(CELL, "Epochs", next(POSITIONS))
+    moved = tab.move(CELL, *next(POSITIONS))
     assert moved.finished(LIMIT_S).state in ("done", "saved-result")
 
 
-def test_a_killed_server_leaves_its_store_and_its_links_intact(tmp_path):
+def under_way(viewer: Viewer) -> list[str]:
+    """The states of the page's experiments that are not over."""
+    shown = [viewer.frames[name].state for name in viewer.experiments if name in viewer.frames]
+    return [state for state in shown if state in UNDER_WAY]
+
+
+def stored(cache: Path) -> int:
+    """How many trainings the store holds."""
+    with closing(sqlite3.connect(cache / "results.sqlite")) as store:
+        return store.execute("SELECT count(*) FROM curves").fetchone()[0]
+
+
+def test_a_server_killed_under_load_leaves_its_store_and_its_links_intact(tmp_path):
+    """Ten viewers, each with trainings of its own; what was finished before is there afterwards."""
     cache = tmp_path / "cache"
     with site_at(cache) as site:
         with site.first("pupil") as viewer:
             viewer.wait(lambda viewer: CELL in viewer.frames and viewer.frames[CELL].state == "done", LIMIT_S, "done")
-        old, children = site.cookie("pupil"), []
-        with suppress(Lost), site.first("loser", LONG) as loser:
-            loser.wait(training, LIMIT_S, "training")
-            server = psutil.Process(site.pid)
+        old = site.cookie("pupil")
+        with ExitStack() as stack:
+            losers = [
+                stack.enter_context(site.first(f"loser {n}", f"{MANY}&rate.hidden={128 + n}")) for n in range(LOSERS)
+            ]
+            for loser in losers:
+                loser.wait(under_way, LIMIT_S, "an experiment that has begun")
+            before, server = stored(cache), psutil.Process(site.pid)
+            until(lambda: stored(cache) > before, "a training of theirs that is stored")
             children = server.children(recursive=True)
+            states = [state for loser in losers for state in under_way(loser)]
+            assert "training" in states
+            assert len(states) >= LOSERS, "each of them waits for something, or sees it trained"
             server.kill()
-            loser.wait(lambda _: False, 5, "nothing more")
+            for loser in losers:
+                with pytest.raises(Lost):
+                    loser.wait(lambda _: False, LIMIT_S, "nothing more")
+                assert loser.problem, "it has heard of its end"
         assert children
         assert psutil.wait_procs(children, timeout=60)[1] == [], "its workers end"
-    for file in cache.rglob("*.sqlite"):
+    assert stored(cache) > before, "what was finished is kept"
+    stores = list(cache.rglob("*.sqlite"))
+    assert stores
+    for file in stores:
         with closing(sqlite3.connect(file)) as store:
             assert store.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     with site_at(cache) as again:
@@ -280,3 +448,5 @@ def test_a_killed_server_leaves_its_store_and_its_links_intact(tmp_path):
                 lambda viewer: CELL in viewer.frames and viewer.frames[CELL].state == "saved-result", LIMIT_S, "saved"
             )
             assert shown
+        with again.first("somebody new", f"{MANY}&rate.hidden=64") as viewer:
+            assert viewer.wait(training, LIMIT_S, "training")

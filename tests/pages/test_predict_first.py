@@ -11,8 +11,10 @@ from lib.experiments.guesses import Guesses
 from lib.experiments.predict_first import LOSSES, Guess, questions, sketch_questions
 from lib.experiments.quiz import AFTER, BEFORE, items_of
 from lib.experiments.teacher import SECTIONS, Classroom
+from lib.formatting import sentence
 from lib.pages import mnist_training as page
 from lib.pages import predict_first, streaming
+from lib.pages import stage as stage_module
 from lib.pages.export_menu import ExportMenu
 from lib.pages.predict_first import First, Viewer, ask
 from lib.pages.stage import Stage
@@ -31,7 +33,8 @@ PINNED = ("lab-kept", "lab-difference", "pinned")
 @pytest.fixture
 def room(monkeypatch):
     room, pool = Classroom(), Guesses()
-    monkeypatch.setattr(predict_first, "classroom", lambda: room)
+    for module in (predict_first, stage_module):
+        monkeypatch.setattr(module, "classroom", lambda: room)
     monkeypatch.setattr(predict_first, "guesses_of_class", lambda: pool)
     return room
 
@@ -177,6 +180,7 @@ def test_a_guess_holds_for_a_pinned_run_of_the_same_candidates(stage, shown):
 
 def test_a_pause_holds_a_pinned_run_too(room, stage, shown, monkeypatch):
     monkeypatch.setattr(predict_first, "role", lambda: "pupil")
+    stage.is_teacher = False
     viewer = opened("0")
     Section(viewer, stage).show()
     room.say(pauses=True)
@@ -284,16 +288,17 @@ def test_a_teacher_switches_predicting_on_for_all(room):
 
 def test_a_pause_holds_new_runs_of_pupils_and_says_so(room, stage, shown, monkeypatch):
     monkeypatch.setattr(predict_first, "role", lambda: "pupil")
+    stage.is_teacher = False
     viewer = opened("0")
     section = Section(viewer, stage)
     section.show()
     assert stage.run(section.make(), 0).wait_for_end(120)
     room.say(pauses=True)
     section.show()
-    assert view.PAUSED not in shown[-1], "what is there stays"
+    assert sentence(view.PAUSED) not in shown[-1], "what is there stays"
     other = Section(viewer, stage, count="3")
     other.show()
-    assert view.PAUSED in shown[-1]
+    assert sentence(view.PAUSED) in shown[-1]
     assert not stage.has(other.make(), 0)
     assert "no new run begins" in viewer.note()
     room.say(pauses=False)

@@ -40,7 +40,7 @@ def test_presets_are_told_apart_and_have_short_titles():
     ("served", "start"),
     [
         ("run", '<a href="/mnist_training/?rate.range=0.05,10&amp;'),
-        ("edit", '<a href="/?file=mnist_training.py&amp;rate.range='),
+        ("edit", '<a href="/?file=mnist_training.py&amp;view-as=present&amp;rate.range='),
     ],
 )
 def test_they_are_listed_as_links_where_a_server_has_them(served, start):
@@ -48,7 +48,9 @@ def test_they_are_listed_as_links_where_a_server_has_them(served, start):
     assert shown.count("<a href=") == len(PRESETS)
     assert start in shown
     other = (
-        '<a href="/when_does_a_gpu_win/?win.' if served == "run" else "file=notebooks/when_does_a_gpu_win.py&amp;win."
+        '<a href="/when_does_a_gpu_win/?win.'
+        if served == "run"
+        else "file=notebooks/when_does_a_gpu_win.py&amp;view-as=present&amp;win."
     )
     assert other in shown
 

@@ -86,6 +86,17 @@ def test_a_page_cannot_be_framed_and_sends_nothing_elsewhere(site):
         assert path == "/" or 'src="/assets/' in page, "the scripts of all pages have one address"
 
 
+def test_a_browser_need_not_ask_again_for_what_is_named_by_its_content(site):
+    _, of_page, page = ask(f"{site}/mnist_training/")
+    files = re.findall(r"/assets/[^\"]+\.(?:js|css|woff2)(?=\")", page)
+    assert len(files) > 50
+    for file in (files[0], files[-1], next(one for one in files if one.endswith("woff2"))):
+        with urllib.request.urlopen(site + file, timeout=60) as answer:
+            assert answer.headers["Cache-Control"] == gate.FOREVER, file
+    of_others = [headers for _, headers, _ in (ask(site + path) for path in ("/", "/assets/none-12345678.js"))]
+    assert all("immutable" not in (headers["Cache-Control"] or "") for headers in (of_page, *of_others))
+
+
 @pytest.mark.parametrize("path", ["/mnist_training/ws", "/claims/ws"])
 @pytest.mark.parametrize("origin", FORGED)
 def test_no_other_sites_page_opens_a_websocket(site, path, origin):
@@ -224,7 +235,9 @@ def editor(tmp_path_factory):
 def test_the_editor_has_all_notebooks_and_begins_with_the_first(editor):
     base, opener = editor
     with opener.open(f"{base}/?rate.epochs=4", timeout=60) as answer:
-        assert answer.url == f"{base}/?rate.epochs=4&file=mnist_training.py"
+        assert answer.url == f"{base}/?rate.epochs=4&file=mnist_training.py&view-as=present"
+    with opener.open(f"{base}/?view-as=edit", timeout=60) as answer:
+        assert answer.url == f"{base}/?view-as=edit&file=mnist_training.py", "who asks for the cells gets them"
     for notebook in NOTEBOOKS:
         status, headers, page = ask(base + notebook.address("edit"), opener)
         assert status == 200
@@ -248,7 +261,9 @@ def test_links_are_there_where_the_server_has_the_other_notebooks():
     assert link("traps", {}) == "How to mistime a step"
     assert link("traps", {SERVED: "run"}) == '<a href="/traps/">How to mistime a step</a>'
     assert link("mnist_training", {SERVED: "run"}) == '<a href="/mnist_training/">Training</a>'
-    assert link("traps", {SERVED: "edit"}) == '<a href="/?file=notebooks/traps.py">How to mistime a step</a>'
+    assert link("traps", {SERVED: "edit"}, title="traps") == (
+        '<a href="/?file=notebooks/traps.py&amp;view-as=present">traps</a>'
+    )
     assert navigation("traps", {}) == ""
     shown = navigation("traps", {SERVED: "run"})
     assert shown.count("<a ") == len(NOTEBOOKS), "all others, and the front page"

@@ -44,6 +44,14 @@ EACH = [RATES, SIZES, DEPTHS, BACKENDS]
             Guess("32"),
             "You said 32; 1 was the first to reach 90.0\u202f%, in 110\u202fms, and yours took 210\u202fms.",
         ),
+        (
+            SIZES,
+            (0.97, 0.97),
+            (),
+            Guess("1", factor="5"),
+            "You said 1, and 1 was the first to reach 90.0\u202f%. For an epoch of the slowest you said 5 times as"
+            " long; it took 2.0 times: less than you thought.",
+        ),
         (SIZES, (0.97, 0.5), (), Guess("32"), "You said 32, which did not reach 90.0\u202f%; 1 was the first to."),
         (SIZES, (0.5, 0.5), (), Guess("32"), "You said 32; none reached 90.0\u202f%."),
     ],

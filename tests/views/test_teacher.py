@@ -1,7 +1,9 @@
 """The teacher's page, from literal counts."""
 
+import pytest
+
 from lib.experiments.guesses import Guesses, Question
-from lib.experiments.predict_first import LOSSES, SKETCH, SKETCH_POINTS
+from lib.experiments.predict_first import LOSSES, SKETCH, SKETCH_POINTS, TIMED
 from lib.experiments.quiz import AFTER, BEFORE, QUIZ
 from lib.experiments.teacher import SECTIONS, Queued
 from lib.views import teacher as view
@@ -21,10 +23,12 @@ def test_guesses_stand_below_their_section_the_latest_settings_first():
     assert view.NO_GUESSES in view.guesses(Guesses().tally())
 
 
-def test_of_many_factors_those_are_shown_that_somebody_said():
+@pytest.mark.parametrize("section", TIMED)
+def test_of_many_factors_those_are_shown_that_somebody_said(section):
     pool, names = Guesses(), ("JAX", "NumPy")
-    pool.guess("p", Question("backend", "factor", ("1", "2", "3"), names), "2")
+    pool.guess("p", Question(section, "factor", ("1", "2", "3"), names), "2")
     shown = view.guesses(pool.tally())
+    assert "How many times as long" in shown
     assert "<span>2</span>" in shown
     assert "<span>3</span>" not in shown
 

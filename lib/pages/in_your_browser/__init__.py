@@ -46,6 +46,7 @@ MODULES = (
     "lib/backends/with_numpy.py",
 )
 _HERE = Path(__file__).resolve().parent
+WIDGETS = _HERE.parent / "widgets"
 
 
 def browser_files(computed: str) -> dict[str, Callable[[], bytes]]:
@@ -63,7 +64,8 @@ def browser_files(computed: str) -> dict[str, Callable[[], bytes]]:
         IN_BROWSER: lambda: bytes(plain_page(TITLE, _content(images, source, computed), wide=True).body),
         f"{FOLDER}/lib.zip": code,
         f"{FOLDER}/images.npz": lambda: images,
-        **{f"{FOLDER}/{name}": (_HERE / name).read_bytes for name in ("page.js", "worker.js")},
+        f"{FOLDER}/page.js": lambda: (WIDGETS / "chart_text.js").read_bytes() + (_HERE / "page.js").read_bytes(),
+        f"{FOLDER}/worker.js": (_HERE / "worker.js").read_bytes,
     }
     return made | {f"{FOLDER}/pyodide/{name}": file.read_bytes for name, file in runtime.items()}
 
@@ -120,5 +122,5 @@ def _slider(name: str) -> str:
 def _chart(name: str, caption: str) -> str:
     return (
         f'<figure><figcaption>{caption}</figcaption><svg id="{name}" viewBox="0 0 400 220" role="img"'
-        f' aria-label="{caption}; its end is in the sentence below"></svg></figure>'
+        f' aria-label="{caption}"></svg></figure>'
     )

@@ -1,4 +1,5 @@
-// The page: its controls, two charts of fixed size, and a sentence that says what was computed where.
+// The page: its controls, two charts of fixed size, which `chart_text.js` above says in words, and a sentence that says what was
+// computed where.
 const page = document.querySelector("#lab");
 const { offered, source, images } = JSON.parse(document.querySelector("#offered").textContent);
 const at = name => page.querySelector(`[name=${name}]`);
@@ -13,6 +14,8 @@ const x = share => LEFT + share * (WIDTH - LEFT - RIGHT);
 const y = share => HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - TOP);
 const height = { loss: loss => (Math.log10(Math.min(10, Math.max(0.01, loss))) + 2) / 3, accuracy: share => share };
 const ticks = { loss: [0.01, 0.1, 1, 10], accuracy: [0, 0.25, 0.5, 0.75, 1] };
+const up = { loss: "loss, 0.01 to 10, logarithmic", accuracy: "accuracy, 0 to 100 %" };
+const written = { loss: loss => String(+loss.toPrecision(3)), accuracy: percent };
 const words = { loss: String, accuracy: share => `${100 * share} %` };
 
 function chart(kind, points, last, unit) {
@@ -30,6 +33,9 @@ function chart(kind, points, last, unit) {
   shown(kind).innerHTML = `${grid}<path class="line" d="${path}"/>${dots}`
     + `<text x="${LEFT}" y="${HEIGHT - 8}">0</text>`
     + `<text x="${WIDTH - RIGHT}" y="${HEIGHT - 8}" text-anchor="end">${unit} ${last.toLocaleString("en")}</text>`;
+  const title = shown(kind).parentNode.querySelector("figcaption").textContent;
+  const axes = `Across: ${unit}, 0 to ${last.toLocaleString("en")}. Up: ${up[kind]}.`;
+  tellDrawing(shown(kind), title, toldLines(axes, kind, [["NumPy in your browser", points.map(([, value]) => value)]], written[kind]));
 }
 
 let id = 0, now = null, versions = "", began = 0;

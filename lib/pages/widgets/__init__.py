@@ -156,7 +156,7 @@ class MeasureInBrowser(anywidget.AnyWidget):
     what is shown beside the drawings, HTML by place. What to measure, and the images, come as messages.
     """
 
-    _esm = (_HERE / "webgpu_drawing.js").read_text() + (_HERE / "webgpu.js").read_text()
+    _esm = "".join((_HERE / name).read_text() for name in ("chart_text.js", "webgpu_drawing.js", "webgpu.js"))
     scripts = traitlets.Dict().tag(sync=True)
     kernels = traitlets.Dict().tag(sync=True)
     told = traitlets.Dict().tag(sync=True)

@@ -1,6 +1,6 @@
 // A menu of files. Rows and scripts are made by the kernel when they are asked for; a picture is made here, of the charts as
 // they stand: light, on white, with the page's font inside, the sentence above and the source below.
-const INK = "#1d1d1f", GAP = 16, LINE = 20, SCALE = 2;
+const INK = "#1d1d1f", GAP = 16, LINE = 20, SCALE = 2, DRAWN_LIMIT_MS = 10_000;
 const SVG = "http://www.w3.org/2000/svg";
 
 function save(parts, type, name) {
@@ -18,13 +18,24 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-// The charts beside the menu, each with its caption and its place on the page.
+// The charts beside the menu, each with its caption and its place on the page; null for one that is still being drawn, in whose
+// place marimo shows a picture that turns.
 function chartsOf(lab) {
   return [...lab.querySelectorAll(".lab-figure")].flatMap((figure) => {
-    const within = figure.querySelector("marimo-mime-renderer")?.shadowRoot ?? figure;
-    const svg = within.querySelector("svg");
-    return svg ? [{ svg, caption: figure.querySelector("figcaption")?.textContent ?? "", box: svg.getBoundingClientRect() }] : [];
+    const renderer = figure.querySelector("marimo-mime-renderer");
+    const svg = renderer ? renderer.shadowRoot?.querySelector("svg.marks") : figure.querySelector("svg");
+    if (!svg) return renderer ? [null] : [];
+    return [{ svg, caption: figure.querySelector("figcaption")?.textContent ?? "", box: svg.getBoundingClientRect() }];
   });
+}
+
+async function drawnCharts(lab) {
+  for (const until = Date.now() + DRAWN_LIMIT_MS; Date.now() < until; ) {
+    const charts = chartsOf(lab);
+    if (charts.length && charts.every(Boolean)) return charts;
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  throw new Error("the charts are not drawn yet; wait for the first result");
 }
 
 // Colours that mix with the page's text colour, as plain ones: not every program knows color-mix and currentColor.
@@ -154,9 +165,8 @@ function render({ model, el }) {
     );
   }
   async function draw({ form, file, title, source }) {
-    const charts = chartsOf(el.getRootNode().host.closest(".lab"));
-    if (!charts.length) throw new Error("there is no chart yet; wait for the first result");
     await document.fonts.ready;
+    const charts = await drawnCharts(el.getRootNode().host.closest(".lab"));
     const picture = await pictureOf(charts, title, source);
     if (form === "png") save([await asPng(picture)], "image/png", `${file}.png`);
     else save([picture.text], "image/svg+xml", `${file}.svg`);

@@ -1,8 +1,10 @@
 // The presenter's view: one section of the page a screen, as large as a wall is far away. A section begins with a heading; what
-// stands before the first one is the title's screen, number 0. Which screen it is stands in the address, as `present`, for this
-// page alone: the kernel does not know of it. Page down and page up go on and back, as a presenter's remote sends them.
+// stands before the first one is the title's screen, number 0, and the first to be shown where an experiment stands there. Which
+// screen it is stands in the address, as `present`, for this page alone: the kernel does not know of it. Page down and page up
+// go on and back, as a presenter's remote sends them.
 const LAID_OUT_PX = 1240; // the page's width in its own pixels, from which on it is enlarged
 const NAME = "present";
+const EXPERIMENT = ".lab, .race-head"; // what begins with its controls or its state
 
 function address(number) {
   const url = new URL(window.location.href);
@@ -14,7 +16,7 @@ function address(number) {
 function screens() {
   const found = [[]];
   for (const cell of document.querySelectorAll("#App .marimo-cell")) {
-    if (cell.querySelector("h2")) found.push([]);
+    if (cell.querySelector(`h2, ${EXPERIMENT}`)?.matches("h2")) found.push([]); // a heading within an experiment is its own
     found.at(-1).push(cell);
   }
   return found;
@@ -41,7 +43,6 @@ function presenter() {
   function arrange() {
     due = 0;
     const found = screens();
-    if (found.length === 1 && at > 0 && !document.querySelector("#App h1")) return; // nothing is drawn yet
     const number = Math.min(at, found.length - 1);
     const shown = new Set(found[number]);
     let changed = false;
@@ -55,7 +56,8 @@ function presenter() {
     // A class, as a rule for all below `#App:has(.lab-beside)` has the browser compute every style again at each change.
     const beside = found[number].some((cell) => cell.querySelector(".lab-beside"));
     document.documentElement.classList.toggle("presenting-beside", beside);
-    bar.querySelector("[role=status]").textContent = `${titleOf(found[number])} (${number} of ${found.length - 1})`;
+    const place = number ? ` (${number} of ${found.length - 1})` : "";
+    bar.querySelector("[role=status]").textContent = titleOf(found[number]) + place;
     bar.querySelector("[data-go='-1']").disabled = number === 0;
     bar.querySelector("[data-go='1']").disabled = number === found.length - 1;
     if (changed) window.dispatchEvent(new Event("resize")); // a chart that was drawn unseen has no width yet
@@ -132,9 +134,17 @@ function render({ el }) {
   const page = (window.presenter ??= presenter());
   const start = document.createElement("button");
   Object.assign(start, { type: "button", className: "lab-button", textContent: "Present", title: "One section a screen, for a wall; Esc leaves" });
-  start.addEventListener("click", () => page.enter(1));
-  el.append(start);
+  start.addEventListener("click", () => page.enter(screens()[0].some((cell) => cell.querySelector(EXPERIMENT)) ? 0 : 1));
   const asked = new URL(window.location.href).searchParams.get(NAME);
-  if (asked !== null) page.enter(Math.max(0, Math.trunc(Number(asked)) || 0));
+  const offer = () => {
+    if (screens().length < 2) return; // a page without sections has nothing to go through, and most come after the title
+    sections.disconnect();
+    el.append(start);
+    if (asked !== null) page.enter(Math.max(0, Math.trunc(Number(asked)) || 0));
+  };
+  const sections = new MutationObserver(offer);
+  sections.observe(document.getElementById("App"), { childList: true, subtree: true });
+  offer();
+  return () => sections.disconnect();
 }
 export default { render };

@@ -65,8 +65,8 @@ function render({ model, el }) {
     <div class="webgpu">
       <div data-slot="line"></div>
       <div class="lab-charts">
-        <figure class="lab-figure lab-low"><figcaption></figcaption><canvas role="img" aria-label="Loss by seconds of training"></canvas></figure>
-        <figure class="lab-figure lab-low"><figcaption></figcaption><canvas role="img" aria-label="Seconds of a product by its size"></canvas></figure>
+        <figure class="lab-figure lab-low"><figcaption></figcaption><canvas role="img"></canvas></figure>
+        <figure class="lab-figure lab-low"><figcaption></figcaption><canvas role="img"></canvas></figure>
       </div>
       <div data-slot="sentence"></div>
       <div data-slot="table"></div>
@@ -74,7 +74,7 @@ function render({ model, el }) {
     </div>`;
   const [race, sizes] = [...el.querySelectorAll("canvas")];
   const captions = [...el.querySelectorAll("figcaption")];
-  let devices = {}, job = null, closed = false, drawing = false, seen = false;
+  let devices = {}, job = null, closed = false, drawing = false, seen = false, saidAt = 0;
   let lost = null; // what is told of a device that was lost, for every job from then on
   let curves = {}, points = {}; // what is drawn: losses by device, products by device
   let imagesBegan = 0;
@@ -484,7 +484,12 @@ function render({ model, el }) {
     const colorOf = (name) => (name === "cpu" ? colors.cpu : labels.software ? colors.software : colors.gpu);
     drawRace(race, curves, labels, colorOf);
     if (!seen && (seen = Object.keys(curves).length > 0)) performance.mark("first figure"); // for `make bench BENCH=webgpu`
-    drawSizes(sizes, points, labels, colorOf, model.get("told").border ?? 0);
+    const border = model.get("told").border ?? 0;
+    drawSizes(sizes, points, labels, colorOf, border);
+    if (drawing && performance.now() - saidAt < TELL_EVERY_MS) return; // not in each frame, but of the last one
+    saidAt = performance.now();
+    tellRace(race, captions[0].textContent, curves, labels);
+    tellSizes(sizes, captions[1].textContent, points, labels, border);
   }
 
   model.on("msg:custom", heard);

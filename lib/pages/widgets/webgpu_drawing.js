@@ -1,4 +1,4 @@
-// Two small charts of `webgpu.js`, which stands below this in the same script; drawn anew in each frame.
+// Two small charts of `webgpu.js`, which stands below this in the same script; drawn anew in each frame, and told now and then.
 const colors = { gpu: "#3a72d8", software: "#8a8f98", cpu: "#d1623a" };
 const HEIGHT = 240, LEFT = 46, BOTTOM = 34, TOP = 10, RIGHT = 20;
 
@@ -91,6 +91,27 @@ function drawRace(canvas, curves, labels, colorOf) {
     frame.pen.fill();
   }
   names(frame, labels, shown, colorOf, "lower");
+}
+
+function tellRace(canvas, title, curves, labels) {
+  const lines = Object.entries(curves).map(([name, { points }]) => [labels[name] ?? name, smoothed(points).map(([, loss]) => loss)]);
+  const axes = "Across: seconds of training. Up: loss, 0.01 to 3, logarithmic.";
+  const told = toldLines(axes, "loss", lines, (loss) => String(+loss.toPrecision(3)));
+  const spent = Object.entries(curves).map(([name, { at_s }]) => `${labels[name] ?? name} ${seconds(at_s)}`);
+  if (spent.length) told.text += ` Trained for: ${LISTED.format(spent)}.`;
+  tellDrawing(canvas, title, told);
+}
+
+function tellSizes(canvas, title, points, labels, border) {
+  const lines = Object.entries(points).map(([name, mine]) => [labels[name] ?? name, mine.map(({ s }) => s)]);
+  const axes = "Across: n, of two n × n matrices, 1 to 4,096, logarithmic. Up: seconds of a product, logarithmic.";
+  const told = toldLines(axes, "seconds", lines, seconds);
+  for (const [name, mine] of Object.entries(points)) {
+    const first = mine.find(({ predicted }) => predicted);
+    if (first) told.text += ` Predicted from n = ${first.n.toLocaleString("en")} on: ${labels[name] ?? name}.`;
+  }
+  if (border) told.text += ` A dotted line at n = ${border.toLocaleString("en")}.`;
+  tellDrawing(canvas, title, told);
 }
 
 function drawSizes(canvas, points, labels, colorOf, border) {

@@ -1,0 +1,184 @@
+"""Bodies: how long they may be, how many at once, and what whoever sends more is told; short ones always pass."""
+
+import asyncio
+import json
+import re
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+
+from lib import ROOT
+from lib.pages import uploads
+from lib.pages.uploads import (
+    COPIES,
+    LARGE_BYTES,
+    MAX_BODY_BYTES,
+    MAX_DROPPED_BYTES,
+    MAX_IGNORED_BYTES,
+    MAX_MEMORY_BYTES,
+    Uploads,
+)
+
+CHUNK = bytes(1 << 20)
+FIT = MAX_MEMORY_BYTES // (COPIES * MAX_BODY_BYTES)  # of the largest, with a server that holds nothing
+
+
+async def reading(scope, receive, send):
+    """As marimo: the whole body, however long."""
+    body = await Request(scope, receive).body()
+    await PlainTextResponse(f"{len(body)} read")(scope, receive, send)
+
+
+class Sender:
+    """Sends a body in parts, and keeps how much was asked for and what was answered."""
+
+    def __init__(self, n_bytes: int, declares: bool = True, stalls: bool = False) -> None:
+        said = [(b"content-length", str(n_bytes).encode())] if declares else []
+        self.scope = {"type": "http", "method": "POST", "path": "/", "headers": said}
+        self._left_bytes, self._stalls, self.asked_bytes = n_bytes, stalls, 0
+        self.sent: list[dict] = []
+
+    async def receive(self):
+        await asyncio.sleep(0)
+        if self._stalls and self.asked_bytes:
+            await asyncio.Event().wait()
+        part = CHUNK[: self._left_bytes]
+        self._left_bytes -= len(part)
+        self.asked_bytes += len(part)
+        return {"type": "http.request", "body": part, "more_body": self._left_bytes > 0}
+
+    async def send(self, message):
+        self.sent.append(message)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
+
+    @property
+    def answer(self) -> tuple[int, str]:
+        start, *bodies = self.sent
+        return start["status"], b"".join(one["body"] for one in bodies).decode()
+
+
+def together(*senders: Sender, app=reading, memory_bytes: int = 0) -> None:
+    limited = Uploads(app, lambda: memory_bytes)
+
+    async def play():
+        await asyncio.gather(*(limited(one.scope, one.receive, one.send) for one in senders))
+
+    asyncio.run(play())
+    assert limited._under_way_bytes == 0, "what was reserved is free again"
+
+
+def test_a_file_of_the_largest_size_passes_in_base64():
+    n_bytes = len(json.dumps({"objectIds": ["x"], "values": [[["x" * 1_000, ""]]]})) + -(-MAX_DROPPED_BYTES // 3) * 4
+    assert n_bytes < MAX_BODY_BYTES
+    for declares in (True, False):
+        together(sender := Sender(n_bytes, declares))
+        assert sender.answer == (200, f"{n_bytes} read")
+
+
+def test_a_body_that_says_it_is_too_long_is_not_read():
+    together(sender := Sender(2 << 30))
+    status, said = sender.answer
+    assert (status, sender.asked_bytes) == (413, 0)
+    assert json.loads(said)["detail"] == "Expected files of at most 64 MiB together, got 1,536 MiB; bring less."
+
+
+def test_a_body_that_does_not_say_how_long_it_is_is_read_up_to_the_limit():
+    together(sender := Sender(2 << 30, declares=False))
+    status, said = sender.answer
+    assert status == 413
+    assert "got more than 6" in said
+    assert MAX_BODY_BYTES < sender.asked_bytes <= MAX_BODY_BYTES + len(CHUNK)
+    assert sender.headers["connection"] == "close"
+
+
+def test_a_body_that_says_less_than_it_has_is_counted():
+    sender = Sender(2 << 30)
+    sender.scope["headers"] = [(b"content-length", b"3")]
+    together(sender)
+    assert sender.answer[0] == 413
+
+
+def test_a_browser_may_send_to_the_end_and_read_why_and_nobody_may_send_more_than_that():
+    for n_bytes, is_heard_out in ((MAX_IGNORED_BYTES, True), (MAX_IGNORED_BYTES + 1, False)):
+        together(sender := Sender(n_bytes))
+        assert sender.answer[0] == 413
+        assert sender.asked_bytes == n_bytes * is_heard_out
+        assert ("connection" not in sender.headers) == is_heard_out
+
+
+def test_more_at_once_than_there_is_memory_for_are_told_to_come_again():
+    """Two more than fit; sliders move meanwhile, and afterwards there is room again."""
+    many, sliders = [Sender(MAX_BODY_BYTES) for _ in range(FIT + 2)], [Sender(100) for _ in range(9)]
+    together(*many, *sliders)
+    assert [one.answer[0] for one in many] == [200] * FIT + [503] * 2
+    assert all(one.answer == (200, "100 read") for one in sliders)
+    assert many[-1].asked_bytes == MAX_BODY_BYTES, "browsers read no answer before they have sent everything"
+    assert many[-1].headers["retry-after"] == str(uploads.RETRY_S)
+    assert "the server has memory now, got one of 67 MiB" in json.loads(many[-1].answer[1])["detail"]
+
+
+def test_bodies_that_do_not_say_how_long_they_are_are_stopped_where_the_memory_ends():
+    many = [Sender(MAX_BODY_BYTES, declares=False) for _ in range(FIT + 3)]
+    together(*many)
+    statuses = [one.answer[0] for one in many]
+    assert set(statuses) == {200, 503}
+    assert COPIES * sum(one.asked_bytes for one in many if one.answer[0] == 200) <= MAX_MEMORY_BYTES
+
+
+def test_what_the_pages_hold_already_counts():
+    held_bytes = MAX_MEMORY_BYTES - COPIES * 2 * LARGE_BYTES
+    for n_bytes, status in ((LARGE_BYTES, 200), (2 * LARGE_BYTES, 200), (2 * LARGE_BYTES + 1, 503)):
+        together(sender := Sender(n_bytes), memory_bytes=held_bytes)
+        assert sender.answer[0] == status
+    together(sender := Sender(LARGE_BYTES), memory_bytes=2 * MAX_MEMORY_BYTES)
+    assert sender.answer[0] == 200, "a short one is let in always"
+
+
+def test_a_body_that_never_ends_is_given_up(monkeypatch):
+    monkeypatch.setattr(uploads, "COMPLETE_S", 0.05)
+    together(sender := Sender(MAX_BODY_BYTES, stalls=True))
+    status, said = sender.answer
+    assert (status, "got a part of it" in said) == (408, True)
+
+
+def test_nothing_is_reserved_for_who_is_not_let_in():
+    async def refusing(scope, receive, send):
+        await PlainTextResponse("who are you?", 401)(scope, receive, send)
+
+    together(sender := Sender(MAX_BODY_BYTES), app=refusing, memory_bytes=2 * MAX_MEMORY_BYTES)
+    assert (sender.answer, sender.asked_bytes) == ((401, "who are you?"), 0)
+
+
+def test_an_application_s_own_failure_stays_one():
+    async def failing(scope, receive, send):
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        together(Sender(5), app=failing)
+
+
+def test_an_application_that_answers_by_itself_when_a_viewer_goes_does_not_speak_over_the_refusal():
+    async def explaining(scope, receive, send):
+        try:
+            await reading(scope, receive, send)
+        except Exception:  # as marimo, which answers 500 to any
+            await PlainTextResponse("oops", 500)(scope, receive, send)
+            raise
+
+    together(sender := Sender(2 << 30, declares=False), app=explaining)
+    assert sender.answer[0] == 413
+
+
+def test_this_process_holds_something():
+    assert 10e6 < uploads.own_memory_bytes() < 100e9
+
+
+def test_nginx_lets_through_what_the_server_does_and_says_the_same_beyond():
+    written = (ROOT / "deploy/nginx.conf").read_text()
+    (limit_mib,) = re.findall(r"client_max_body_size (\d+)m;", written)
+    assert 0 <= int(limit_mib) * 2**20 - MAX_BODY_BYTES < 2**20
+    assert f"Expected files of at most {MAX_DROPPED_BYTES >> 20} MiB together" in written
