@@ -89,6 +89,7 @@ def rate_experiment(own, rate_form, rate_panel, rate_stage, set_best, set_known,
         after=own_data.compared_with_mnist(rate_stage, own),
         on_done=page.remember(set_best, set_known, store),
         first=predict_first.First(viewer, rate_form),
+        unseen=own_data.trained_on_mnist_too(rate_stage, own, rate_panel),
     )
     return
 
@@ -134,6 +135,7 @@ def size_experiment(own, set_best, set_known, size_form, size_panel, size_stage,
         after=own_data.compared_with_mnist(size_stage, own, page.left_out(size_panel.value, own)),
         on_done=page.remember(set_best, set_known, store),
         first=predict_first.First(viewer, size_form),
+        unseen=own_data.trained_on_mnist_too(size_stage, own, size_panel),
     )
     return
 
@@ -177,6 +179,7 @@ def depth_experiment(depth_form, depth_panel, depth_stage, own, set_best, set_kn
         after=own_data.compared_with_mnist(depth_stage, own),
         on_done=page.remember(set_best, set_known, store),
         first=predict_first.First(viewer, depth_form),
+        unseen=own_data.trained_on_mnist_too(depth_stage, own, depth_panel),
     )
     return
 
@@ -220,6 +223,7 @@ def backend_experiment(backend_form, backend_panel, backend_stage, own, set_know
         after=own_data.compared_with_mnist(backend_stage, own, partial(page.missing_backends, own=own)),
         on_done=page.remember(lambda _: None, set_known, store),
         first=predict_first.First(viewer, backend_form),
+        unseen=own_data.trained_on_mnist_too(backend_stage, own, backend_panel),
     )
     return
 
@@ -253,16 +257,16 @@ def search_before(get_class, viewer):
 
 
 @app.cell(hide_code=True)
-def random_search(own, search_panel, search_stage):
-    search_page.show(search_stage, search_panel, page.controls(search_panel), own)
+def random_search(own, search_panel, search_stage, set_searched):
+    search_page.show(search_stage, search_panel, page.controls(search_panel), own, set_searched)
     return
 
 
 @app.cell(hide_code=True)
-def search_after(get_class, get_told, viewer):
+def search_after(get_class, get_searched, get_told, viewer):
     get_class()
     get_told()
-    predict_first.quiz(viewer, "random-search", predict_first.AFTER)
+    predict_first.quiz(viewer, "random-search", predict_first.AFTER) if get_searched() else None
     return
 
 
@@ -325,6 +329,7 @@ def shared_state():
     )
     store = Store()
     get_best, set_best = page.state(None)
+    get_searched, set_searched = page.state(False)
     get_reset, set_reset = mo.state(0)
     get_known, set_known = page.state((shared_engine().known_facts(), store.trouble))
     get_class, set_class = mo.state(0)
@@ -362,6 +367,7 @@ def shared_state():
         get_own,
         get_rate_asked,
         get_reset,
+        get_searched,
         get_size_asked,
         get_told,
         inside_stage,
@@ -372,6 +378,7 @@ def shared_state():
         set_best,
         set_known,
         set_own,
+        set_searched,
         size_stage,
         store,
         viewer,

@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -224,10 +224,13 @@ class Moved:
         """The first answer, whatever it shows."""
         return self.viewer.wait(self._frame, limit_s, f"an answer in {self.cell}")
 
-    def finished(self, limit_s: float, answers: Callable[[Frame], bool] = lambda _: True) -> Frame:
-        """The finished result that `answers`: that of an earlier move, which was still under way, can come before."""
+    def finished(
+        self, limit_s: float, answers: Callable[[Frame], bool] = lambda _: True, states: Collection[str] = FINISHED
+    ) -> Frame:
+        """The result in one of these `states` that `answers`: that of an earlier move, which was still under way, can
+        come before."""
         return self.viewer.wait(
-            lambda viewer: (frame := self._frame(viewer)) and frame.state in FINISHED and answers(frame) and frame,
+            lambda viewer: (frame := self._frame(viewer)) and frame.state in states and answers(frame) and frame,
             limit_s,
             f"the result in {self.cell}",
         )

@@ -34,8 +34,8 @@ from benchmarks.browser import (
 from benchmarks.report import LeftOut, Row, Target, note, row, show
 
 PRESSES = 20
-STARTS = 3
-LIMITS_S = {"first-points": 0.3, "cached": 0.2, "cancelled": 0.3, "page-cold": 8.0, "page-warm": 4.0}
+STARTS = 5
+LIMITS_S = {"first-points": 0.15, "cached": 0.08, "cancelled": 0.3, "page-cold": 6.0, "page-warm": 3.5}
 WORDS = {
     "first-points": "slider to a new run's first points",
     "cached": "slider to a kept result",

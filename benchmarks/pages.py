@@ -1,6 +1,6 @@
-"""Pages that measure when they open: seconds from opening one, on an empty store, to its figures.
+"""Pages that show something when they open: seconds from opening one, on an empty store, to its figures.
 
-first-figure    something is drawn in a chart
+first-figure    something is drawn in a chart; of most pages only this
 first-section   the page's first section is over
 page            all of its sections are over
 again           all of them, for somebody who opens the page when all is stored
@@ -12,10 +12,17 @@ from playwright.sync_api import Page
 
 from benchmarks.browser import browser, class_server, fresh_cache, looking, page_of, visitor
 from benchmarks.report import LeftOut, Row, Target, note, row, show
-from lib.pages.notebooks import notebook_of
+from lib.pages.notebooks import FIRST, notebook_of
 from lib.workers.notes import State
 
-PAGES = ("single_operations", "input_pipeline", "trace_of_a_step")
+PAGES = ("single_operations", "input_pipeline", "trace_of_a_step")  # that measure all their sections when they open
+WITH_A_FIGURE = (
+    FIRST.name,
+    "anatomy_of_a_step",
+    "when_does_a_gpu_win",
+    "parallel_sweeps",
+    "traps",
+)
 OPENINGS = 3
 FIRST_SECTION_S = 60.0
 LIMIT_S = 240
@@ -44,7 +51,7 @@ def main() -> None:
     try:
         with browser() as opened:
             for number in range(OPENINGS):
-                for name in PAGES:
+                for name in (*WITH_A_FIGURE, *PAGES):
                     with left_out.unless_it_works(f"{name}, opening {number + 1} of {OPENINGS}"), looking():
                         _open(opened, name, seconds)
     finally:
@@ -56,17 +63,19 @@ def _open(opened, name: str, seconds: dict[tuple[str, str], list[float]]) -> Non
         person.add_init_script(WATCH.replace("OVER", str(OVER)).replace("REST_S", str(REST_S)))
         where = address + notebook_of(name).path.lstrip("/")
         with page_of(person, where) as page:
-            came = _came(page)
+            came = _came(page, name in PAGES)
         for what, at in (("first-figure", "figure"), ("first-section", "section"), ("page", "all")):
             if came[at] is not None:
                 seconds[name, what].append(came[at])
-        with page_of(person, where) as page:
-            seconds[name, "again"].append(_came(page)["all"])
+        if name in PAGES:
+            with page_of(person, where) as page:
+                seconds[name, "again"].append(_came(page)["all"])
     note(f"{name}: {', '.join(f'{what} {at:.1f} s' for what, at in came.items() if at is not None)}")
 
 
-def _came(page: Page) -> dict:
-    page.wait_for_function("window.rested", timeout=1000 * LIMIT_S, polling=200)
+def _came(page: Page, wholly: bool = True) -> dict:
+    """What has come: of the whole page, or up to its first figure."""
+    page.wait_for_function("window.rested" if wholly else "window.came.figure", timeout=1000 * LIMIT_S, polling=200)
     return page.evaluate("window.came")
 
 

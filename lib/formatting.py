@@ -1,4 +1,4 @@
-"""Seconds, shares, rates, lists and errors as text for people."""
+"""Seconds, factors, shares, rates, lists and errors as text for people."""
 
 import math
 from collections.abc import Sequence
@@ -14,6 +14,15 @@ def seconds(value_s: float) -> str:
     if value_s < 0.9995:  # what rounds to 1,000 is one of the next unit
         number, digits, unit = (value_s * 1e6, ".2g", "μs") if value_s < 0.9995e-3 else (value_s * 1e3, ".2g", "ms")
     return f"{number:{digits if number < 99.5 else '.0f'}}\u202f{unit}"
+
+
+def part(value_s: float, whole_s: float) -> str:
+    r"""A duration and its share of a longer one, to the nearest per cent.
+
+    >>> part(0.5, 2.0), part(1e-6, 2.0)
+    ('500\u202fms (25%)', '1\u202fμs (0%)')
+    """
+    return f"{seconds(value_s)} ({value_s / whole_s:.0%})"
 
 
 def justified(seconds: float, low: float, high: float, at_most: int = 3) -> str:
@@ -41,6 +50,16 @@ def justified(seconds: float, low: float, high: float, at_most: int = 3) -> str:
 def percent(accuracy: float) -> str:
     """A share in per cent with one decimal: with 12,000 images, the standard error at 95 % is 0.2 points."""
     return f"{100 * accuracy:.1f}\u202f%"
+
+
+def times(ratio: float) -> str:
+    """A factor with two digits, without an exponent.
+
+    >>> times(3456.7), times(1.234), times(12.3)
+    ('3,500', '1.2', '12')
+    """
+    rounded = float(f"{ratio:.2g}")
+    return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"
 
 
 def format_rate(rate: float) -> str:

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 
@@ -205,6 +205,17 @@ def load_part(n_train: int, n_validation: int) -> tuple[Raw, Facts]:
         for kind in ("x", "y")
     }
     return found, Facts(source, _digest(raw, source), note)
+
+
+@cache
+def share_not_zero() -> float:
+    """The share of the training images' inputs that are not zero, of the data that `load` gives; of MNIST's a fifth.
+
+    Counted once a process; raises DataError as `load` does.
+    """
+    raw, *_ = _find(_downloads_allowed())
+    images = raw["x_train"][:N_TRAIN]
+    return np.count_nonzero(images) / images.size
 
 
 def _downloads_allowed() -> bool:

@@ -18,6 +18,7 @@ from lib.data.mnist import Facts
 from lib.experiments.background import Watched
 from lib.storage.records import Curve
 from lib.sweeps.events import Choosing, Continued, Finished, Picked, ToTrain, Update, Void
+from lib.timing.disturbance import disturbances
 from lib.workers.machine_lock import Holder
 from lib.workers.messages import Disturbed, Item, Progress, Ready, Restarted, Starting, Waiting
 from lib.workers.notes import State
@@ -150,6 +151,7 @@ class Results(Watched):
         self.place: int | None = 0  # in the queue; None where another program holds the turn
         self.holder: Holder | None = None  # … and that program, if it is known
         self.notices: tuple[str, ...] = ()  # what the person should know of how it went
+        self.disturbed: tuple[str, ...] = ()  # what else was at work meanwhile, so that seconds are too long
         self.starting = ""
         self.choosing = False
         self.failure = ""
@@ -186,8 +188,7 @@ class Results(Watched):
             elif isinstance(update, Finished):
                 for line in self._lines_of(update.item):
                     line.finish(update.curve, update.cached)
-                for warning in update.curve.warnings:
-                    self._notice(warning)
+                self._note_warnings(update.curve.warnings)
                 self._keep_the_best_parameters(update)
             elif isinstance(update, ToTrain):
                 self.to_train = update.items
@@ -221,6 +222,13 @@ class Results(Watched):
 
     def _notice(self, text: str) -> None:
         self.notices = tuple(dict.fromkeys([*self.notices, *filter(None, [text])]))
+
+    def _note_warnings(self, warnings: Sequence[str]) -> None:
+        others_work = disturbances(warnings)
+        self.disturbed = tuple(disturbances([*self.disturbed, *others_work]))
+        for warning in warnings:
+            if warning not in others_work:
+                self._notice(warning)
 
     def _keep_the_best_parameters(self, update: Finished) -> None:
         if self._best() == update.item:

@@ -11,7 +11,7 @@ from typing import Any
 
 import marimo as mo
 
-from lib.backends.registry import DEFAULT, DEVICES, Runtime, unavailable, usable_runtimes
+from lib.backends.registry import BACKENDS, DEFAULT, DEVICES, Runtime, unavailable, usable_runtimes
 from lib.pages import url_state
 from lib.pages.url_state import Address, Setting
 from lib.spec import MAX_TEXT
@@ -171,6 +171,12 @@ def device(name: str) -> Control:
     """A device: "cpu", or "gpu" where JAX can use one."""
     usable = [one for one in DEVICES if unavailable(Runtime(DEFAULT, one)) is None]
     return dropdown(name, "Device", "cpu", usable)
+
+
+def backend(name: str, usual: str = DEFAULT) -> Control:
+    """A backend that trains whole epochs and can be used on this machine's processor."""
+    usable = [key for key, one in BACKENDS.items() if unavailable(Runtime(key)) is None and one.whole_epochs]
+    return dropdown(name, "Trained by", usual, {BACKENDS[key].label: key for key in usable}, full_width=True)
 
 
 def runtimes() -> dict[str, str]:

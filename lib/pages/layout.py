@@ -135,6 +135,11 @@ def drawing(chart: Chart, caption: str, height_px: int = 0, drawn: bool = True) 
     return f'<div class="lab-chart" role="img" aria-label="{label}"{style}>{shown}</div>{chart.text.as_html(caption)}'
 
 
+def chart_ahead() -> str:
+    """HTML: an empty chart that nobody sees. With it a browser fetches what draws charts before the first one comes."""
+    return f"<div hidden>{mo.as_html(Chart({'data': {'values': []}, 'mark': 'point', 'height': 1}, '')).text}</div>"
+
+
 def framed(caption: str, content: Chart | str, css: str = "") -> str:
     """HTML: a chart, or other HTML, below its caption, as high as its content; `css` adds a class."""
     shown = content if isinstance(content, str) else drawing(content, caption)
@@ -166,6 +171,12 @@ def refused(controls: str, error: ValueError) -> mo.Html:
 def failed(sentence: str) -> mo.Html:
     """Why something failed, as an alert to screen readers too."""
     return mo.Html(f'<p class="lab-state lab-failed" role="alert">{html.escape(sentence)}</p>')
+
+
+def paused() -> str:
+    """HTML in place of charts: that the teacher has paused."""
+    said = html.escape(formatting.sentence(predict_first.PAUSED))
+    return f'<div class="lab-refused"><p class="lab-state class-paused" role="status">{said}</p></div>'
 
 
 def problems(sentences: Iterable[str]) -> str:
@@ -207,8 +218,12 @@ def software(runtimes: Iterable[Runtime]) -> str:
 
 def disturbed(records: Sequence[Record]) -> str:
     """HTML: how other work on the machine disturbed these measurements; nothing where it did not."""
-    flags = disturbances([warning for record in records for warning in record.warnings])
-    return quiet(f"Disturbed: {'; '.join(flags)}." if flags else "")
+    return quiet(_spoilt(disturbances([warning for record in records for warning in record.warnings])))
+
+
+def _spoilt(flags: Sequence[str]) -> str:
+    """By what seconds are too long, in a sentence; empty where nothing disturbed them."""
+    return f"Disturbed, so that seconds are too long: {'; '.join(flags)}." if flags else ""
 
 
 def missing(not_used: Sequence[tuple[Runtime, str, str]] = ()) -> str:
@@ -294,9 +309,10 @@ def progress_text(results: Results) -> str:
     if results.state is State.SAVED:
         when = min((line.curve.measured_at for line in results.lines if line.curve), default="")
         again = "" if is_static() else "; “Run again” measures anew"
-        return f"trained and timed on this machine {_ago(when)}{again}"
+        return f"trained and timed on this {'busy ' if results.disturbed else ''}machine {_ago(when)}{again}"
     if results.state is State.DONE:
         cached, when = sum(line.cached for line in results.lines), "for this page" if is_static() else "just now"
+        when = "on a busy machine" if results.disturbed else when
         return f"{len(results.lines)} trainings" + (
             f", {cached} of them saved earlier" if cached else f", measured {when}"
         )
@@ -379,4 +395,4 @@ def _how_swept(results: Results) -> str:
         text += (
             f" Up to {together} were trained in one program; the seconds of each are its equal share of the program's."
         )
-    return text
+    return f"{text} {html.escape(_spoilt(results.disturbed))}".rstrip()

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import marimo as mo
 
-from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
+from lib.backends.registry import usable_runtimes
 from lib.data.mnist import Facts, recognised
 from lib.data.own.prepared import Prepared
 from lib.experiments import mnist_training
@@ -27,7 +27,7 @@ from lib.pages import layout, network_inside, options
 from lib.pages.controls import (
     Control,
     Controls,
-    dropdown,
+    backend,
     pin_button,
     settings_of,
     several,
@@ -54,16 +54,12 @@ TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
 COUNTS = tuple(range(2, mnist_training.MAX_LINES + 1))
 T = TypeVar("T")
 _BUTTONS = ("start", "stop", "again", "pin")
+_OFFERED = "mnist"  # a button that is shown below a result
 _QUESTION = (
     "A small network often trains faster on a processor than on a graphics card, because most of its time is not"
     " arithmetic but overhead."
 )
 _MOVE = " Move a slider: every line below is trained on this machine."
-
-
-def _backend(name: str) -> Control:
-    usable = [key for key, backend in BACKENDS.items() if unavailable(Runtime(key)) is None and backend.whole_epochs]
-    return dropdown(name, "Trained by", DEFAULT, {BACKENDS[key].label: key for key in usable}, full_width=True)
 
 
 def _hidden(name: str) -> Control:
@@ -88,7 +84,7 @@ def _panels(address: Address | None = None) -> dict[str, Controls]:
             _steps("rate.epochs", "Epochs", 3, EPOCHS),
             _steps("rate.size", "Batch size", 32, BATCH_SIZES),
             _hidden("rate.hidden"),
-            _backend("rate.backend"),
+            backend("rate.backend"),
         ),
         "size": with_pin(
             "size.pin",
@@ -98,7 +94,7 @@ def _panels(address: Address | None = None) -> dict[str, Controls]:
             _steps("size.rate", "Learning rate", 0.01, RATE_STEPS),
             _steps("size.target", "Target accuracy", 0.9, TARGETS),
             _hidden("size.hidden"),
-            _backend("size.backend"),
+            backend("size.backend"),
         ),
         "depth": with_pin(
             "depth.pin",
@@ -108,7 +104,7 @@ def _panels(address: Address | None = None) -> dict[str, Controls]:
             _steps("depth.epochs", "Epochs", 3, EPOCHS),
             _steps("depth.rate", "Learning rate", 0.1, RATE_STEPS),
             _steps("depth.size", "Batch size", 32, BATCH_SIZES),
-            _backend("depth.backend"),
+            backend("depth.backend"),
         ),
         "backend": with_pin(
             "backend.pin",
@@ -134,7 +130,8 @@ def settings() -> dict[str, Setting]:
 
 def _panel(prefix: str, address: Address, stage: Stage) -> mo.ui.dictionary:
     stop = stop_button(stage, "Stop this experiment")
-    return _panels(address)[prefix].panel(address, stop=stop, again=button("Run again", "Train and time it anew"))
+    again, mnist = button("Run again", "Train and time it anew"), button(view.COMPARE, view.COMPARE_MEANS)
+    return _panels(address)[prefix].panel(address, stop=stop, again=again, **{_OFFERED: mnist})
 
 
 rate_panel, size_panel, depth_panel, backend_panel = (
@@ -188,7 +185,8 @@ def plain_title(name: str, heading: str, question: str, address: Address) -> mo.
     machine = table([], ([html.escape(name), html.escape(value)] for name, value in details().items()), "lab-machine")
     return mo.Html(
         _heading(name, heading, question)
-        + f'<div class="lab-asides">{on_demand("this machine", machine)}{glossary()}</div>'
+        + f'<div class="lab-asides">{on_demand("this machine", machine)}{glossary()}'
+        + f'<div class="lab-tools">{mo.ui.anywidget(Present()).text}</div></div>'
         + mo.ui.anywidget(PageAids()).text
         + layout.problems(address.problems)
     )
@@ -196,7 +194,7 @@ def plain_title(name: str, heading: str, question: str, address: Address) -> mo.
 
 def _heading(name: str, heading: str, question: str) -> str:
     sources = f"After {listed([f'“{title}”' for title in notebook_of(name).articles])}."
-    static = static_note(name) if is_static() else ""
+    static = static_note(name) if is_static() else layout.chart_ahead()
     return (
         f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1>'
         f'<p class="lab-line">{html.escape(this_machine().line)}</p></div>'
@@ -296,7 +294,8 @@ def missing_backends(experiment: Experiment, _results: Results, own: Prepared | 
 
 def controls(panel: mo.ui.dictionary, elsewhere: Collection[str] = ()) -> mo.Html:
     """A panel's elements one below the other, and its buttons in a row; `elsewhere` names those shown by others."""
-    rows = [f"<div>{panel[name].text}</div>" for name in panel.elements if name not in (*_BUTTONS, *elsewhere)]
+    others = (*_BUTTONS, _OFFERED, *elsewhere)
+    rows = [f"<div>{panel[name].text}</div>" for name in panel.elements if name not in others]
     buttons = "".join(
         pin_button(panel[name]) if name == "pin" else panel[name].text for name in _BUTTONS if name in panel.elements
     )

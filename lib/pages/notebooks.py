@@ -17,6 +17,9 @@ from lib.experiments.published import (
 
 # In the environment of whatever shows all of them: “edit” or “run” for a server, or `STATIC` for files in a folder.
 SERVED, STATIC = "MNIST_NOTEBOOKS_SERVED", "static"
+# How marimo's editor opens a notebook: as its reader sees it. A browser that lays out an editor for each cell shows the
+# first results half as late again; the pencil on the page changes to the cells.
+AS_PAGE = ("view-as", "present")
 # Of those files, the front page, and the page that trains in the reader's browser.
 FRONT, IN_BROWSER = "index.html", "in_your_browser.html"
 
@@ -70,7 +73,7 @@ class Notebook:
         """
         if served == STATIC:
             return self.file_name
-        parts = [f"file={self.file}"] if served == "edit" else []
+        parts = [f"file={self.file}", "=".join(AS_PAGE)] if served == "edit" else []
         said = "&".join([*parts, *([query] if query else [])])
         return ("/" if served == "edit" else self.path) + (f"?{said}" if said else "")
 

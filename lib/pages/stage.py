@@ -16,12 +16,15 @@ import marimo as mo
 from lib.experiments.background import BackgroundTask
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.runs import Seat, join
+from lib.experiments.teacher import classroom
 from lib.pages.export_menu import ExportMenu
+from lib.pages.role import TEACHER, role
 from lib.pages.widgets import HearCurves
 from lib.storage.store import Store
+from lib.views.predict_first import PAUSED
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
-from lib.workers.notes import State
+from lib.workers.notes import Note, State
 from lib.workers.queue import ALLOWANCE, Request, Urgency
 
 T = TypeVar("T")
@@ -59,6 +62,30 @@ class Showing:
             return paint() if self.is_latest else None
 
 
+class _Beside:
+    """A seat at another run than the stage's own, which is left for the next, by Stop, or with the session."""
+
+    def __init__(self) -> None:
+        self.seat: Seat | None = None
+        self.leave: Callable[[], object] = lambda: None
+
+    def is_at(self, experiment: Experiment | None) -> bool:
+        """Whether the seat is at the run of this experiment; None for no run."""
+        return experiment == (self.seat.run.experiment if self.seat is not None else None)
+
+    def go_to(self, take: Callable[[], Seat] | None) -> None:
+        """Leave, and take another seat, if there is one."""
+        self.leave()
+        self.seat = take() if take is not None else None
+        if self.seat is not None:
+            self.leave = weakref.finalize(self, self.seat.leave)
+
+    def forget_if_stopped(self) -> None:
+        """What Stop has ended begins again with the next run."""
+        if self.seat is not None and self.seat.results.state is State.STOPPED:
+            self.seat = None
+
+
 class Stage:
     """Where one viewer sees one thing that runs: an experiment, or a background task. The next one replaces it."""
 
@@ -77,12 +104,17 @@ class Stage:
             weakref.finalize(self, menu.forget)  # its widget may outlive the session
         weakref.finalize(self, self._place.close)  # what is watched may never end; who draws it ends with the session
         self._end: Callable[[], object] = lambda: None  # ends what this shows, once
-        self._pinned: Seat | None = None
-        self._unpin: Callable[[], object] = lambda: None
+        self._pinned, self._unseen = _Beside(), _Beside()
+        self._unseen_asked = 0
         self.said = [""]  # the last sentence; shared with the painters, which do not hold the stage
         # Asked once: a cell that runs because of a state that a thread has set has no request, though somebody watches.
-        self.streams = streaming()
+        self.streams, self.is_teacher = streaming(), role() == TEACHER
         self.opening = True  # the next run comes with the page, in its order; later ones because a control was moved
+
+    @property
+    def pauses(self) -> bool:
+        """Whether this viewer's new runs wait for the teacher."""
+        return classroom().said.pauses and not self.is_teacher
 
     def run(self, experiment: Experiment, asked: int) -> Seat:
         """The viewer's seat at the run of this experiment: the present one, or a new one, which ends what ran before.
@@ -93,8 +125,7 @@ class Stage:
         """
         if not self.has(experiment, asked) or self._seat is None:
             self._end()
-            if self._pinned is not None and self._pinned.results.state is State.STOPPED:
-                self._pinned = None  # what Stop has ended begins again with the next run
+            self._pinned.forget_if_stopped()
             again = self._is_again(asked)
             self._seat = join(experiment, self.engine, self.store, self.request(), fresh=again)
             self._ended_by(self._seat.leave)
@@ -111,23 +142,41 @@ class Stage:
     def pin(self, experiment: Experiment | None) -> Seat | None:
         """The viewer's seat at the run that is pinned beside the present one, which it leaves for another; None where
         none is to be."""
-        if not self.pins(experiment):
-            self._unpin()
-            self._pinned = None
-            if experiment is not None and self._seat is not None:
-                request = Request(self.viewer, self._seat.request.urgency)
-                self._pinned = join(experiment, self.engine, self.store, request)
-                self._unpin = weakref.finalize(self, self._pinned.leave)
-        return self._pinned
+        return self._beside(self._pinned, experiment)
+
+    def run_unseen(self, experiment: Experiment, asked: int) -> Seat | None:
+        """The viewer's seat at a run beside the present one that is not drawn, for as long as it is wanted at all; None
+        where there is none.
+
+        Args:
+            experiment: What is to run; another one is left.
+            asked: How often its button was pressed; it begins at a new count.
+        """
+        if asked != self._unseen_asked and not self.pauses:
+            self._unseen_asked = asked
+            self._unseen.forget_if_stopped()
+            return self._beside(self._unseen, experiment if asked else None)  # 0: the controls were reset
+        return self._unseen.seat if self._unseen.is_at(experiment) else self._beside(self._unseen, None)
+
+    def _beside(self, place: _Beside, experiment: Experiment | None) -> Seat | None:
+        if not place.is_at(experiment):
+            seat = self._seat
+            if experiment is None or seat is None:
+                place.go_to(None)
+            else:
+                request = Request(self.viewer, seat.request.urgency)
+                place.go_to(lambda: join(experiment, self.engine, self.store, request))
+        return place.seat
 
     def pins(self, experiment: Experiment | None) -> bool:
         """Whether the pinned run is of this experiment; None for no run."""
-        return experiment == (self._pinned.run.experiment if self._pinned is not None else None)
+        return self._pinned.is_at(experiment)
 
     def begin(self, work: Work, request: Request) -> BackgroundTask:
-        """Do the work in a thread, in place of what ran before."""
+        """Do the work in a thread, in place of what ran before, and once the class goes on where it is paused."""
         cancel = self.cancel()
-        self.running = BackgroundTask(partial(_admitted, work, self.engine, self.store, cancel, request), cancel)
+        held = partial(_admitted, self.is_teacher, work, self.engine, self.store, cancel, request)
+        self.running = BackgroundTask(held, cancel)
         return self.running
 
     def begin_if_new(
@@ -165,9 +214,10 @@ class Stage:
         self._end = weakref.finalize(self, end)  # by the next run, by Stop, or with the session
 
     def stop(self) -> None:
-        """Stop what runs, also what is pinned beside it; what is finished stays stored."""
+        """Stop what runs, also beside it; what is finished stays stored."""
         self._end()
-        self._unpin()
+        self._pinned.leave()
+        self._unseen.leave()
 
     def next_showing(self) -> Showing:
         """Begin a showing in place of the one before, whose frame is completed first."""
@@ -176,8 +226,21 @@ class Stage:
             return Showing(self._place, self._place.number)
 
 
-def _admitted(work: Work, engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Any]:
-    """What the work yields, unless the viewer has too many runs waiting."""
+def until_the_class_goes_on(is_teacher: bool, cancel: Cancel) -> Iterator[Note]:
+    """Notes for a viewer whose run the teacher has paused: one before it waits, and one after; nothing for others."""
+    if classroom().said.pauses and not is_teacher:
+        yield Note(PAUSED, State.WAITING)
+        classroom().wait_until_it_goes_on(cancel)
+        yield Note("")
+
+
+def _admitted(
+    is_teacher: bool, work: Work, engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Iterator[Any]:
+    """What the work yields, once the class goes on, unless the viewer has too many runs waiting."""
+    yield from until_the_class_goes_on(is_teacher, cancel)
+    if cancel.is_set():
+        return
     with ALLOWANCE.admitted(request, cancel):
         yield from work(engine, store, cancel, request)
 

@@ -84,7 +84,7 @@ def paint_figures(
         layout.figure(caption, shown) if isinstance(shown, Chart) else layout.framed(caption, shown)
         for caption, shown in figures.items()
     )
-    result = drawn + line + layout.sentence(sentence) + below
+    result = f'<div class="lab-figures">{drawn}</div>{line}{layout.sentence(sentence)}{below}'
     return painted(now, layout.page(controls, result).text, sentence)
 
 
@@ -157,7 +157,7 @@ class _Frame:
     html: str = ""
     sentence: str = ""
     said: str = ""  # the sentence before, whose space it keeps where it has none
-    version: tuple[int, int] = (-1, 0)  # of the results, and of those that are pinned beside them
+    version: tuple[int, ...] = (-1,)  # of the results, of those that are pinned beside them, and of those unseen
     state: str = ""  # its state line, which says how long ago it was saved: a minute later it is another
     drawn_at: float = 0.0
 
@@ -191,6 +191,8 @@ class _View:
     guess: Guess | None = None
     pinned: Seat | None = None
     lead: str = ""  # HTML above the frame, for this viewer alone
+    unseen: Seat | None = None
+    offer: Callable[[Experiment, Results], str] | None = None
 
     def draw(self, results: Results, max_age_s: float = 0.0, opening: bool = False) -> int:
         """Draw, and return the version that is drawn.
@@ -198,7 +200,8 @@ class _View:
         Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`.
         """
         beside = (self.pinned.run.experiment, self.pinned.results) if self.pinned is not None else None
-        version = (results.version, beside[1].version if beside is not None else 0)
+        unseen = self.unseen.results if self.unseen is not None else None
+        version = (results.version, *(0 if one is None else one.version for one in (beside and beside[1], unseen)))
         with _frames_guard:
             known = _frames.setdefault(results, {})
             drawn = known.setdefault(self._seen(beside), _Frame())
@@ -221,9 +224,16 @@ class _View:
             frame, version, sentence = drawn.html, drawn.version, drawn.sentence
             if results.version == version[0] and results.over:
                 frame = frame.replace(drawn.state, layout.state_of(results))
+        frame = frame.replace(OFFERED, self._offered(results, unseen))
         mo.output.replace(layout.page(self.controls, self.lead + frame, self.menu))
         self.said[0] = sentence or self.said[0]
         return version[0]
+
+    def _offered(self, results: Results, unseen: Results | None) -> str:
+        """HTML for this viewer alone: how the unseen run is, or the button that begins it."""
+        if unseen is not None and unseen.state.under_way:
+            return layout.state_of(unseen)
+        return self.offer(self.experiment, results) if self.offer is not None else ""
 
     def _seen(self, beside: tuple[Experiment, Results] | None) -> _Seen:
         return _Seen(self.target, self.guess, weakref.ref(beside[1]) if beside is not None else None)
@@ -236,17 +246,24 @@ class _View:
             self.on_done(results)
 
 
+OFFERED = "<!-- offered -->"  # where what comes after a result has room for a viewer's own button
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A run beside an experiment's that is not drawn, but that what comes after its result tells of.
+
+    `make` gives what is to run beside an experiment; `asked` is how often its button was pressed; `offer` gives the
+    button's HTML, which takes the place of `OFFERED`, and is empty where there is nothing to offer.
+    """
+
+    make: Callable[[Experiment], Experiment]
+    asked: int
+    offer: Callable[[Experiment, Results], str]
+
+
 class First(Protocol):
     """What comes before the result of an experiment in front of a class."""
-
-    @property
-    def pauses(self) -> bool:
-        """Whether no new run may begin."""
-        ...
-
-    def paused(self) -> str:
-        """HTML that says so."""
-        ...
 
     def question(self, experiment: Experiment) -> str:
         """HTML of what is to be answered before the result is seen; empty where it may be."""
@@ -271,6 +288,7 @@ def show(
     on_done: Callable[[Results], None] | None = None,
     first: First | None = None,
     pinned: Callable[[], Experiment | None] = lambda: None,
+    unseen: Unseen | None = None,
 ) -> None:
     """Run the experiment that `make` describes, and draw it into this cell until it is over.
 
@@ -284,6 +302,7 @@ def show(
         on_done: Called with the results at the end, after the controls have rested for a while.
         first: What comes before the result, in front of a class; None for nothing.
         pinned: Gives the experiment whose run stays beside this one, and raises as `make` does; None for none.
+        unseen: What may run beside it unseen; None for nothing.
     """
     try:
         experiment, kept = make(), pinned()
@@ -301,13 +320,15 @@ def show(
             on_done(results)
         return
     opening = stage.opening
-    if first is not None and first.pauses and not stage.has(experiment, asked):
-        return _show_instead(stage, controls, first.paused())
+    if stage.pauses and not stage.has(experiment, asked):
+        return _show_instead(stage, controls, layout.paused())
     seat = stage.run(experiment, asked)
     if first is not None and (question := first.question(experiment)):
         return _show_instead(stage, controls, question)
     beside, lead = _pinned(stage, kept, first)
     view = replace(view, pinned=beside, lead=lead)
+    if unseen is not None:
+        view = replace(view, unseen=stage.run_unseen(unseen.make(experiment), unseen.asked), offer=unseen.offer)
     if stage.menu is not None:
         stage.menu.now = partial(_takeaway, experiment, stage.engine, seat, target)
     showing = stage.next_showing()
@@ -321,11 +342,10 @@ def show(
 
 def _pinned(stage: Stage, kept: Experiment | None, first: First | None) -> tuple[Seat | None, str]:
     """The seat at the run that is pinned, and HTML that says why it is not shown, where it may not be seen yet."""
-    if kept is not None and first is not None:
-        if first.hides(kept):
-            return stage.pin(None), layout.difference_line(HIDDEN)
-        if first.pauses and not stage.pins(kept):
-            return stage.pin(None), layout.difference_line(WAITS)
+    if kept is not None and first is not None and first.hides(kept):
+        return stage.pin(None), layout.difference_line(HIDDEN)
+    if kept is not None and stage.pauses and not stage.pins(kept):
+        return stage.pin(None), layout.difference_line(WAITS)
     return stage.pin(kept), ""
 
 
@@ -352,10 +372,16 @@ def _paint(view: _View, seat: Seat, seen: int, showing: Showing, opening: bool) 
             yield frame_s
 
     _keep_painting(seat, lambda: view.draw(seat.results, frame_s, opening), showing, seen, frames_s())
-    if (beside := view.pinned) is not None:  # it may take longer than what stands beside it
-        _keep_painting(beside, lambda: view.draw(seat.results) and beside.results.version, showing, -1, frames_s())
+    for beside in filter(None, (view.pinned, view.unseen)):  # it may take longer than what stands beside it
+        draw_beside = partial(_draw_beside, view, seat, beside)
+        _keep_painting(beside, draw_beside, showing, -1, frames_s())
     if seat.results.over:
         view.done_when_quiet(seat.results, showing)
+
+
+def _draw_beside(view: _View, seat: Seat, beside: Seat) -> int:
+    view.draw(seat.results)
+    return beside.results.version
 
 
 def _run_in_foreground(experiment: Experiment, stage: Stage, target: float) -> Results:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from lib.experiments import published
 from lib.experiments.single_operations import OperationPoint
-from lib.formatting import listed, seconds
+from lib.formatting import listed, seconds, times
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.views.chart import (
     Chart,
@@ -19,7 +19,6 @@ from lib.views.chart import (
     styled,
 )
 from lib.views.markup import on_demand, quiet, table
-from lib.views.single_operations import times
 
 
 @dataclass(frozen=True)

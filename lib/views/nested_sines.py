@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from lib.experiments import published
 from lib.experiments.single_operations import OperationPoint
-from lib.formatting import seconds
+from lib.formatting import seconds, times
 from lib.profiling.request import EAGER, FUSED, MOVED, WAITED
 from lib.timing.comparison import Verdict, compared
 from lib.views.markup import quiet, table
-from lib.views.single_operations import MOVED_COLOR, Series, by_label, color, lines_of, times, times_table
+from lib.views.single_operations import MOVED_COLOR, Series, by_label, color, lines_of, times_table
 
 SINE_WAYS = {
     f"{EAGER}/{WAITED}": "one by one",

@@ -7,6 +7,7 @@ import pandas as pd
 
 from lib.experiments import published
 from lib.experiments.single_operations import OperationPoint, overlapped_share, spans_of
+from lib.formatting import times
 from lib.profiling.request import (
     IN_PIECES,
     IN_TURN,
@@ -20,7 +21,6 @@ from lib.views.chart import (
     styled,
 )
 from lib.views.markup import quiet
-from lib.views.single_operations import times
 
 LANE_LABELS = {"there": "bring there", "compute": "compute", "back": "bring back"}
 

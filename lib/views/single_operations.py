@@ -11,7 +11,7 @@ import pandas as pd
 from lib.backends.registry import BACKENDS
 from lib.experiments import published
 from lib.experiments.single_operations import OperationPoint, half_peak_from, worth_from
-from lib.formatting import listed, seconds
+from lib.formatting import listed, seconds, times
 from lib.profiling.request import (
     EAGER,
     MOVED,
@@ -299,16 +299,6 @@ def _worth(known: Mapping[str, list[OperationPoint]]) -> list[str]:
             either = ", with or without the transfer" if card else ""
             said.append(f"{name} is not certainly faster than NumPy at the largest n{either}.")
     return said
-
-
-def times(ratio: float) -> str:
-    """A factor with two digits, without an exponent.
-
-    >>> times(3456.7), times(1.234), times(12.3)
-    ('3,500', '1.2', '12')
-    """
-    rounded = float(f"{ratio:.2g}")
-    return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"
 
 
 def _mistake(mine: Sequence[OperationPoint], label: str) -> str:

@@ -5,12 +5,12 @@ from math import inf
 
 from lib.experiments import published
 from lib.experiments.single_operations import OperationPoint
-from lib.formatting import seconds
+from lib.formatting import seconds, times
 from lib.profiling.request import ALIASED, COPIED, PINNED
 from lib.timing.comparison import Verdict, compared
 from lib.timing.latency import Cost
 from lib.views.markup import quiet, table
-from lib.views.single_operations import Series, by_label, color, times, times_table
+from lib.views.single_operations import Series, by_label, color, times_table
 
 TRANSFER_WAYS = {COPIED: "copied", PINNED: "pinned", ALIASED: "aliased"}
 TRANSFER_COLORS = {PINNED: "#3a72d8", ALIASED: "#0b7a57"}

@@ -316,3 +316,13 @@ def test_a_part_of_the_images_is_the_beginning_of_the_whole(monkeypatch):
         assert part[f"x_{kind}"].dtype == part[f"y_{kind}"].dtype == np.uint8
         np.testing.assert_array_equal(part[f"x_{kind}"] * np.float32(1 / 255), x[:n])
         np.testing.assert_array_equal(part[f"y_{kind}"], y[:n])
+
+
+def test_the_share_of_inputs_that_are_not_zero_is_counted_in_the_images_for_training(monkeypatch):
+    monkeypatch.setenv("MNIST_OFFLINE", "1")
+    mnist.share_not_zero.cache_clear()
+    x = mnist.load().x_train
+    try:
+        assert mnist.share_not_zero() == pytest.approx(float((x > 0).mean()), abs=1e-12)
+    finally:
+        mnist.share_not_zero.cache_clear()

@@ -50,7 +50,7 @@ def test_they_are_measured_once_and_make_a_floor(engine, store):
     assert len(store.records(Kind.CEILING)) == 6
     known = ceilings(runtimes[1], store)
     assert known is not None
-    assert set(known.dispatch_s) == {"numpy", "jax-epoch", "jax-step"}
+    assert set(known.dispatch_s) == {"numpy", "jax-epoch", "jax-step", "jax-operation"}
     one = step_floor(Network((128,)), 32, known, "jax-step", calls_per_step=1)
     assert 1e-7 < one.seconds < 1e-2
     assert one.seconds >= step_floor(Network((128,)), 32, known, "jax-epoch", calls_per_step=1 / 1500).seconds

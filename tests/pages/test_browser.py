@@ -306,6 +306,12 @@ def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
     open_page(page, server, FILLED)
     for nth in range(4):
         wait_over(page, nth, 120_000)
+    # The network is the best of what finished last: of four stored results that is any, and the fourth's know no digit.
+    page.reload()
+    for nth in range(4):
+        page.locator(f".lab >> nth={nth} >> .lab-state b", has_text="Saved result").wait_for(timeout=60_000)
+    page.locator(".lab >> nth=0").get_by_role("button", name="Run again").click()
+    page.locator(".lab >> nth=0 >> .lab-state b", has_text="Done").wait_for(timeout=120_000)
     page.locator(".draw canvas").scroll_into_view_if_needed()
     page.get_by_text("Draw a digit with the mouse").wait_for(timeout=60_000)  # the network has come
     read = (
@@ -315,7 +321,10 @@ def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
     page.locator(".draw button", has_text="Show a test digit").click()
     shown = json.loads(page.evaluate(read))
     assert sum(shown) == pytest.approx(1, abs=1e-4)
-    assert int(np.argmax(shown)) == 0, "the first sample is a 0, and the best network knows it"
+    # The first sample is a 0, and the network that finished last, which may only now replace another, knows it.
+    page.wait_for_function(
+        f"() => {{ const p = JSON.parse(({read})()); return p.indexOf(Math.max(...p)) === 0 }}", timeout=30_000
+    )
     page.locator(".draw button", has_text="Clear").click()
     box = page.locator(".draw canvas").bounding_box()
     assert box is not None

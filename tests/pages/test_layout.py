@@ -2,16 +2,22 @@
 
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from lib.backends.base import Epoch, no_parameters
 from lib.backends.devices import CardFacts
 from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
+from lib.experiments import mnist_training
 from lib.experiments.results import Results
 from lib.pages import layout
 from lib.pages.notebooks import SERVED, STATIC
 from lib.spec import Training
+from lib.storage.records import Curve
+from lib.sweeps.events import Finished
+from lib.timing.disturbance import Disturbance
 from lib.views.chart import Chart
 from lib.workers.messages import Item, Ready
 from lib.workers.notes import State
@@ -103,3 +109,25 @@ def test_a_chart_is_read_as_its_text_also_before_it_is_drawn():
     ):
         assert '<div class="lab-chart" role="img" aria-label="Loss. Training: &lt;a&gt;."' in shown
         assert 'Values as text<span class="lab-unseen">: Loss</span>' in shown
+
+
+def test_what_else_was_at_work_is_said_where_nothing_moves_for_it():
+    experiment = mnist_training.learning_rate((0.1,), epochs=1, batch_size=4096, hidden="8")
+    results = Results(experiment.items, experiment.labels)
+    epoch = Epoch(0, 11, 0.3, 0.9, 0.1, 0.01, no_parameters)
+    warnings = ("timed beside another measurement", *Disturbance(1.0, 0.0, 1.5, 0).flags)
+
+    def shown(*warnings):
+        curve = Curve(0.1, (epoch,), np.ones(11, np.float32), warnings=warnings)
+        results.add(Finished(experiment.items[0], curve, cached=False))
+        return layout.result(experiment, results, 0.95, "")
+
+    assert "Disturbed" not in shown()
+    html = shown(*warnings)
+    results.end(State.DONE)
+    assert "measured on a busy machine" in layout.state_of(results)
+    said = "Disturbed, so that seconds are too long: other programs kept 1.5 cores busy: close them, and measure again."
+    assert html.count(said) == 1
+    assert html.index("How this was measured") < html.index(said)
+    assert layout.problems([warnings[0]]) in html, "what needs to be acted on stays above the sentence"
+    assert layout.problems([warnings[1]]) not in html

@@ -9,7 +9,9 @@ from lib.experiments import published
 from lib.pages.notebooks import FIRST, MEASURED, NOTEBOOKS, SERVED, link, navigation, notebook_of
 
 
-@pytest.mark.parametrize(("served", "address"), [("edit", "/?file=notebooks/traps.py"), ("run", "/traps/")])
+@pytest.mark.parametrize(
+    ("served", "address"), [("edit", "/?file=notebooks/traps.py&amp;view-as=present"), ("run", "/traps/")]
+)
 def test_a_link_leads_where_the_server_has_the_notebook(served, address):
     assert link("traps", {SERVED: served}) == f'<a href="{address}">How to mistime a step</a>'
 

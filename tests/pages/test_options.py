@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from datetime import date
 from functools import partial
 
@@ -128,7 +129,7 @@ def test_every_setting_is_a_control_and_every_control_has_a_setting():
     buttons = {
         name
         for name in CONTROLS
-        if name.endswith((".stop", ".again", ".start", ".apply", ".keep", *what_would_help.BUTTONS))
+        if name.endswith((".stop", ".again", ".start", ".apply", ".keep", ".mnist", *what_would_help.BUTTONS))
     }
     assert CONTROLS - buttons - not_saved == {setting.name for setting in EVERY}
     assert not [name for name, times in Counter(setting.name for setting in EVERY).items() if times > 1]
@@ -380,7 +381,8 @@ def wait_for_a_busy_worker(pid, seconds=90):
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for child in psutil.Process(pid).children(recursive=True):
-            if "lib.workers.worker" in " ".join(child.cmdline()) and child.cpu_times().user > 8:
-                return child
+            with suppress(psutil.NoSuchProcess):  # one that has just ended
+                if "lib.workers.worker" in " ".join(child.cmdline()) and child.cpu_times().user > 8:
+                    return child
         time.sleep(0.2)
     raise AssertionError("no worker began to train")

@@ -11,9 +11,11 @@ import pytest
 from lib.experiments.mnist_training import learning_rate
 from lib.experiments.results import Results
 from lib.experiments.runs import Run, Seat
+from lib.experiments.teacher import Classroom
 from lib.pages import stage as stage_module
 from lib.pages.export_menu import ExportMenu
 from lib.pages.stage import Stage
+from lib.views.predict_first import PAUSED
 from lib.workers.notes import State
 from lib.workers.queue import ALLOWANCE, Request, SharedRequest, Urgency
 
@@ -126,6 +128,40 @@ def test_a_pinned_run_ends_with_the_session(monkeypatch):
     assert run.cancel.is_set()
 
 
+def test_an_unseen_run_begins_at_a_press_and_ends_with_its_settings_by_stop_or_with_the_session(monkeypatch):
+    monkeypatch.setattr(stage_module, "join", watched)
+    stage = Stage(None, None)  # type: ignore[arg-type]
+    one, beside, other = (rates(epochs) for epochs in (1, 2, 3))
+    stage.run(one, 0)
+    assert stage.run_unseen(beside, 0) is None, "nobody has asked for it"
+    first = stage.run_unseen(beside, 1)
+    assert first is not None
+    assert stage.run_unseen(beside, 1) is first
+    assert stage.run_unseen(other, 1) is None, "it was asked for with other settings"
+    assert first.run.cancel.is_set()
+    second = stage.run_unseen(beside, 2)
+    assert second is not None
+    stage.stop()
+    assert second.run.cancel.is_set()
+    third = stage.run_unseen(beside, 3)
+    assert third is not None
+    assert third is not second, "what was stopped begins again"
+    assert stage.run_unseen(beside, 0) is None, "the controls were reset"
+    run = stage.run_unseen(beside, 1).run  # type: ignore[union-attr]
+    del stage
+    gc.collect()
+    assert run.cancel.is_set()
+
+
+def test_an_unseen_run_waits_for_a_paused_class_too(monkeypatch, room, pupil):
+    monkeypatch.setattr(stage_module, "join", watched)
+    pupil.run(rates(1), 0)
+    room.say(pauses=True)
+    assert pupil.run_unseen(rates(2), 1) is None
+    room.say(pauses=False)
+    assert pupil.run_unseen(rates(2), 1) is not None, "the press is not lost"
+
+
 def test_a_menu_forgets_what_was_shown_with_its_stage():
     menu = ExportMenu()
     here = Stage(None, None, menu=menu)  # type: ignore[arg-type]
@@ -189,3 +225,50 @@ def test_a_task_beyond_the_allowance_says_so_in_its_section(stage, monkeypatch):
     assert "Expected at most 0 of your runs to wait, got one more" in other.view().problem
     assert not stage.running.over
     stage.stop()
+
+
+@pytest.fixture
+def room(monkeypatch):
+    room = Classroom()
+    monkeypatch.setattr(stage_module, "classroom", lambda: room)
+    return room
+
+
+@pytest.fixture
+def pupil(monkeypatch, room):
+    monkeypatch.setattr(stage_module, "role", lambda: "pupil")
+    return Stage(None, None)  # type: ignore[arg-type]
+
+
+def test_a_pause_holds_a_pupil_s_task_until_the_class_goes_on(room, pupil):
+    """Of whichever notebook: each begins its tasks here."""
+    room.say(pauses=True)
+    task = begun(pupil, "a", 0)
+    assert task.wait_for_news(0, 5)
+    now = task.view()
+    assert (now.state, now.note, now.items) == (State.WAITING, PAUSED, [])
+    assert not task.wait_for_end(0.2)
+    room.say(pauses=False)
+    assert task.wait_for_end(5)
+    assert (task.view().items, task.view().note) == (["one", "two"], "")
+
+
+def test_a_pause_holds_neither_what_runs_nor_a_teacher(room, pupil):
+    running = pupil.begin(until_cancelled, Request())
+    room.say(pauses=True)
+    assert running.view().note == ""
+    teacher = Stage(None, None)  # type: ignore[arg-type]
+    teacher.is_teacher = True
+    assert begun(teacher, "a", 0).wait_for_end(5)
+    assert (pupil.pauses, teacher.pauses) == (True, False)
+    pupil.stop()
+
+
+def test_a_paused_task_that_is_stopped_does_not_begin_later(room, pupil):
+    room.say(pauses=True)
+    task = begun(pupil, "a", 0)
+    assert task.wait_for_news(0, 5)
+    pupil.stop()
+    assert task.wait_for_end(5)
+    room.say(pauses=False)
+    assert (task.view().items, task.state) == ([], State.STOPPED)
