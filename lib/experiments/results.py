@@ -224,10 +224,9 @@ class Results(Watched):
         self.notices = tuple(dict.fromkeys([*self.notices, *filter(None, [text])]))
 
     def _note_warnings(self, warnings: Sequence[str]) -> None:
-        others_work = disturbances(warnings)
-        self.disturbed = tuple(disturbances([*self.disturbed, *others_work]))
+        self.disturbed = tuple(disturbances([*self.disturbed, *warnings]))
         for warning in warnings:
-            if warning not in others_work:
+            if not disturbances([warning]):
                 self._notice(warning)
 
     def _keep_the_best_parameters(self, update: Finished) -> None:
