@@ -19,6 +19,7 @@ import re
 import threading
 import time
 import urllib.request
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -55,7 +56,7 @@ STORED_SHARE = 0.8
 SEED = 17
 COUNT, MOST_EPOCHS = 4, 10  # rates of a position, and epochs that are asked for
 STORED = 24  # positions of the learning rates that are trained before
-ARRIVE_EVERY_S, OPENED_LIMIT_S = 0.6, 300.0
+ARRIVE_EVERY_S, OPENED_LIMIT_S, TOLD_LIMIT_S = 0.6, 300.0, 1.0
 USUAL_EPOCHS = 3
 UNDER_WAY = ("waiting", "starting", "measuring", "training")
 COLUMNS = (
@@ -108,6 +109,7 @@ def _one_class(viewers: int, seconds: int, left_out: LeftOut) -> list[Row]:
                 looks.result()
                 for seat in seats:
                     seat.result()
+                end_mb = usage.mb  # while all are there: what their leaving gives back would hide what has grown
                 lesson.close()
             left = runs_left(process)
     return [
@@ -118,7 +120,7 @@ def _one_class(viewers: int, seconds: int, left_out: LeftOut) -> list[Row]:
             [],
             viewers=viewers,
             peak_mb=usage.peak_mb,
-            growth_mb=usage.mb - half_mb,
+            growth_mb=end_mb - half_mb,
             workers_peak_mb=usage.workers_peak_mb,
             runs_left=left,
         ),
@@ -279,24 +281,33 @@ class _Asked:
 
     def __init__(self, tab: Viewer) -> None:
         self._tab = tab
-        self._ever = {_shown(tab.frames[CELL])}
+        # What a frame may show: of what was left unanswered one may still come.
+        self._lately = deque([_shown(tab.frames[CELL])], maxlen=3)
 
     def answer(self, moved: str, value: object, rates: Sequence[float], limit_s: float) -> float | None:
         """Move a control: seconds to its complete result, or None where the viewer is told what happens meanwhile."""
         asked = tuple(format_rate(rate) for rate in rates)
-        self._ever.add(asked)
+        self._lately.append(asked)
         move = self._tab.move(CELL, moved, value)
         try:
             frame = move.finished(limit_s, partial(self._is_of, asked))
         except Lost:
-            if not self._tab.problem and self._tab.frames[CELL].state in UNDER_WAY:
-                return None
-            raise
+            if self._tab.problem:
+                raise
+            self._tab.wait(lambda tab: self._is_told(asked, tab.frames[CELL]), TOLD_LIMIT_S, "told what happens")
+            return None
         return frame.at_s - move.at_s
 
+    def _is_told(self, asked: tuple[str, ...], frame: Frame) -> bool:
+        """Whether a frame says how far what was asked for is: its place in the queue, what starts, the share done."""
+        says = frame.state in FINISHED or (frame.state in UNDER_WAY and bool(frame.words))
+        return self._is_of(asked, frame) and says
+
     def _is_of(self, asked: tuple[str, ...], frame: Frame) -> bool:
-        if (shown := _shown(frame)) not in self._ever:
-            raise Lost(f"expected the rates {', '.join(asked)}, got {', '.join(shown)}, which were never asked for")
+        if (shown := _shown(frame)) not in self._lately:
+            raise Lost(
+                f"expected the rates {', '.join(asked)}, got {', '.join(shown)}, which were not asked for lately"
+            )
         return shown == asked
 
 

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from html import unescape
 from html.parser import HTMLParser
 from http import HTTPStatus
 from http.cookiejar import CookieJar
@@ -26,7 +27,7 @@ from websockets.typing import Origin
 
 REQUEST_LIMIT_S = 60.0
 FINISHED = ("done", "saved-result")
-_STATE = re.compile(r'class="lab-state lab-([\w-]+)"')
+_STATE = re.compile(r'class="lab-state lab-([\w-]+)"><b>[^<]*</b><span>([^<]*)')
 _TOKEN = re.compile(r'"serverToken": "([^"]*)"')
 _ERROR = "application/vnd.marimo+error"
 
@@ -56,6 +57,12 @@ class Frame:
         none."""
         found = _STATE.search(self.html)
         return found[1] if found else ""
+
+    @property
+    def words(self) -> str:
+        """What stands beside that state, such as the share that is done or the place in the queue; empty for none."""
+        found = _STATE.search(self.html)
+        return unescape(found[2]).strip() if found else ""
 
 
 @dataclass(frozen=True)

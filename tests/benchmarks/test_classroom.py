@@ -4,14 +4,20 @@ import json
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from benchmarks import classroom, report
+from benchmarks.classroom import CELL, _Asked
+from benchmarks.client import FINISHED, Frame, Lost
 from benchmarks.report import row
 from benchmarks.viewers import Usage, numbers_of_viewers
+from lib.formatting import format_rate
+from lib.pages import layout
 from lib.pages.places import MAX_VIEWERS
+from lib.workers.notes import State
 
 
 @pytest.fixture(autouse=True)
@@ -77,3 +83,64 @@ def test_the_memory_of_workers_is_not_the_server_s():
                 time.sleep(0.05)
             worker.communicate(b"\n")
     assert usage.peak_mb < psutil.Process().memory_info().rss / 1e6 + held_mb
+
+
+class Tab:
+    """A tab that has shown the usual rates, and shows what it is given once a control was moved."""
+
+    def __init__(self, *after: str):
+        self.problem = ""
+        self.frames = {CELL: frame((0.001, 0.01, 0.1, 1.0), State.DONE)}
+        self._after = iter(after)
+
+    def move(self, *_):
+        return SimpleNamespace(finished=self._finished, at_s=0.0)
+
+    def _finished(self, _limit_s, answers):
+        shown = self.frames[CELL] = next(self._after)
+        if answers(shown) and shown.state in FINISHED:
+            return shown
+        raise Lost("not within the limit")
+
+    def wait(self, condition, _limit_s, what):
+        if not condition(self):
+            raise Lost(what)
+
+
+def frame(rates, state, words=""):
+    cells = "".join(f"<tr><td>{format_rate(rate)}</td><td>–</td></tr>" for rate in rates)
+    table = f'<table class="lab-table"><tr><th>rate</th><th>state</th></tr>{cells}</table>'
+    return Frame(layout.state_line(state, 0.0, 1.0, words) + table, "1", 2.5)
+
+
+OTHERS = (0.1, 0.2, 0.5, 1.0)
+NEVER_ASKED = (0.001, 0.002, 0.005, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("shown", "came"),
+    [
+        (frame(OTHERS, State.DONE), 2.5),
+        (frame(OTHERS, State.WAITING, "number 3 in the queue: one training at a time"), None),
+        (frame(OTHERS, State.TRAINING, "1%"), None),
+        (frame(OTHERS, State.WAITING), Lost),
+        (frame(NEVER_ASKED, State.DONE), Lost),
+    ],
+    ids=["finished", "in the queue", "under way", "told nothing", "somebody else's"],
+)
+def test_who_is_not_told_or_sees_what_others_asked_for_has_lost_a_move(shown, came):
+    asked = _Asked(Tab(shown))
+    if came is Lost:
+        with pytest.raises(Lost):
+            asked.answer("Learning rates", [0, 1], OTHERS, 5.0)
+    else:
+        assert asked.answer("Learning rates", [0, 1], OTHERS, 5.0) == came
+
+
+def test_what_was_asked_for_long_ago_is_not_this_answer():
+    positions = [tuple(rate * factor for rate in OTHERS) for factor in (1, 2, 3, 4)]
+    asked = _Asked(Tab(*(frame(rates, State.DONE) for rates in [*positions, positions[0]])))
+    for rates in positions:
+        asked.answer("Learning rates", [0, 1], rates, 5.0)
+    with pytest.raises(Lost, match="not asked for lately"):
+        asked.answer("Learning rates", [0, 1], tuple(5 * rate for rate in OTHERS), 5.0)
