@@ -51,7 +51,7 @@ def sweeps(seed: int = 0) -> list[list[Training]]:
             )
             for _ in range(count)
         ]
-        epochs = math.ceil(NOMINAL_S / nominal_s(trainings, range(count)))
+        epochs = math.ceil(NOMINAL_S / nominal_s(trainings))
         found.append([replace(training, epochs=min(epochs, MAX_EPOCHS)) for training in trainings])
     return found
 
@@ -78,6 +78,7 @@ def main() -> None:
         Target("worst regret", max(regrets, default=None), 1.5),
         Target("median regret without processes", statistics.median(inside) if inside else None, 1.1),
         Target("worst regret without processes", max(inside, default=None), 1.5),
+        Target("choosing, at most", max((float(r["choosing_s"]) for r in rows), default=None), 1.0, "s"),  # type: ignore[arg-type]
     ]
     show("regret", rows, columns, targets, left_out)
 
