@@ -27,6 +27,7 @@ NAMES = (
     "busy",
     "xla_flags",
     "interaction",
+    "drawn",
     "pages",
     "prediction",
     "remedies",
