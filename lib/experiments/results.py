@@ -84,6 +84,11 @@ class Line:
             return State.DIVERGED
         return State.SAVED if self.cached else State.DONE
 
+    @property
+    def n_new_steps(self) -> int:
+        """How many steps have come since the line began, or went on from a shorter one that is cached."""
+        return self.n_steps - sum(epoch.steps for epoch in self.epochs[: self.cached_epochs])
+
     def add(self, event: FirstCall | Steps | Epoch) -> None:
         """Add an event of the training."""
         if isinstance(event, FirstCall):
@@ -239,8 +244,8 @@ class Results(Watched):
 
     @property
     def worth_showing(self) -> bool:
-        """Whether a chart has something to show: a first line of what is trained, or all that there will be."""
-        return self.over or any(line.n_steps >= 2 for item in self.to_train or () for line in self._lines_of(item))
+        """Whether a chart has something to show: a first new line of what is trained, or all that there will be."""
+        return self.over or any(line.n_new_steps >= 2 for item in self.to_train or () for line in self._lines_of(item))
 
     @property
     def share_done(self) -> float:

@@ -66,7 +66,7 @@ def write_notebook(folder: Path, notebook: Notebook, exported: str) -> int:
         ValueError: It is larger than page hosts take.
         CannotWrite: The folder cannot be written.
     """
-    content = _CDN.sub(".", exported).encode()
+    content = _CDN.sub(".", exported).replace("<html", '<html class="written"', 1).encode()
     if len(content) > MAX_FILE_BYTES:
         raise ValueError(
             f"expected at most {MAX_FILE_BYTES / 2**20:.0f} MiB, which page hosts take, got {len(content) / 2**20:.0f}"

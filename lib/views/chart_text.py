@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from lib.formatting import listed
@@ -112,6 +113,18 @@ class _Marks:
         """Of which series a mark is."""
         return ", ".join(text for one in self.names if (text := one.of(row)) != "–")
 
+    @cached_property
+    def series(self) -> dict[str, list[dict]]:
+        """The rows of each series, from left to right."""
+        names, alike = self.names, {}
+        for row in self.rows:  # hundreds: what is the same of all of a series is put into words once
+            alike.setdefault(tuple(row.get(one.field) for one in names), []).append(row)
+        found: dict[str, list[dict]] = {}
+        for rows in alike.values():
+            found.setdefault(self.series_of(rows[0]), []).extend(rows)
+        across = self.across
+        return {name: sorted(rows, key=across.number_of) if across else rows for name, rows in found.items()}
+
     def name_of(self, row: Mapping[str, Any]) -> str:
         """Which mark it is: its series, and its place on the x axis."""
         place = [f"{self.across.title} {self.across.of(row)}"] if self.across is not None else []
@@ -203,7 +216,7 @@ def _extent(marks: _Marks) -> str:
     if not marks.rows:
         return "No value yet."
     if marks.kind == "line":
-        names = list(_series(marks))
+        names = list(marks.series)
         return f"{counted(len(names), 'line')}{f': {listed(names)}' if len(names) <= MAX_NAMED else ''}."
     return f"{counted(len(marks.rows), _KINDS.get(marks.kind, 'mark'))}."
 
@@ -218,7 +231,7 @@ def _extremes(marks: _Marks) -> str:
     measure, is_line = marks.measure, marks.kind == "line"
     if measure is None:
         return ""
-    rows = [series[-1] for series in _series(marks).values()] if is_line else marks.rows
+    rows = [series[-1] for series in marks.series.values()] if is_line else marks.rows
     ordered = sorted((row for row in rows if not _missing(row.get(measure.field))), key=measure.number_of)
     if not ordered:
         return ""
@@ -226,15 +239,6 @@ def _extremes(marks: _Marks) -> str:
     low, high = (f"{measure.of(row)} ({named(row)})" for row in (ordered[0], ordered[-1]))
     begin = f"Last {measure.title}" if is_line else measure.title
     return _sentence(f"{begin}: {low}" if len(ordered) == 1 else f"{begin}: lowest {low}, highest {high}")
-
-
-def _series(marks: _Marks) -> dict[str, list[dict]]:
-    """The rows of each line, from left to right."""
-    found: dict[str, list[dict]] = {}
-    for row in marks.rows:
-        found.setdefault(marks.series_of(row), []).append(row)
-    across = marks.across
-    return {name: sorted(rows, key=across.number_of) if across else rows for name, rows in found.items()}
 
 
 def _outlook(states: Mapping[str, str]) -> str:
@@ -250,7 +254,7 @@ def _as_table(marks: _Marks) -> Values:
     measure = marks.measure
     if marks.kind == "line" and measure is not None:
         head = ("line", f"first {measure.title}", "lowest", "highest", "last")
-        rows = [(name, *_summary(measure, series)) for name, series in _series(marks).items()]
+        rows = [(name, *_summary(measure, series)) for name, series in marks.series.items()]
     else:
         head = tuple(one.title or "mark" for one in marks.columns)
         rows = list(dict.fromkeys(tuple(one.of(row) for one in marks.columns) for row in marks.rows))

@@ -1,6 +1,7 @@
 // What marimo's controls leave unsaid to a screen reader: a slider's value (it says the position), of which range a thumb is an
 // end, a name without its markup, where the page's main part is; and a table that scrolls in its box can be reached by keyboard.
 // Once a page; it only writes attributes, where they differ.
+const SOON_MS = 250;
 const CONTROLS = "marimo-ui-element > [data-label]";
 
 function set(element, name, value) {
@@ -26,13 +27,15 @@ function aid(control) {
 
 function install() {
   const followed = new WeakSet();
-  let due = 0;
-  const soon = () => (due ||= requestAnimationFrame(look)); // it asks for sizes: once a frame, not at each change
+  let due = null;
+  // Not while a result is being drawn, and all sizes before anything is written: each would have styles computed anew.
+  const soon = () => (due ??= setTimeout(look, SOON_MS));
   function look() {
-    due = 0;
+    due = null;
     set(document.getElementById("App"), "role", "main");
     set(document.querySelector("button[aria-haspopup=menu]:not([data-testid])"), "aria-label", "Menu of the notebook");
-    for (const box of document.querySelectorAll(".lab-scroll")) set(box, "tabindex", box.scrollWidth > box.clientWidth ? "0" : "-1");
+    const boxes = [...document.querySelectorAll(".lab-scroll")].map((box) => [box, box.scrollWidth > box.clientWidth]);
+    for (const [box, scrolls] of boxes) set(box, "tabindex", scrolls ? "0" : "-1");
     for (const control of document.querySelectorAll(CONTROLS)) {
       if (!control.shadowRoot || followed.has(control)) continue;
       followed.add(control);
