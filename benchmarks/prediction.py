@@ -37,7 +37,7 @@ from lib.workers.messages import TrainingFailed, WorkerDied
 from lib.workers.notes import Note
 from lib.workers.queue import Request
 
-SEED = 2
+SEED = 12  # 2 until 2026-11-24, whose misses were looked at when single images joined the calibration
 UNSEEN = 12  # trials of each way to train
 ROUNDS = 5
 LONGEST_S = 0.001  # of one prediction

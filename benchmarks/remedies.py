@@ -28,7 +28,7 @@ from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.queue import Request
 
-SEED = 3
+SEED = 23  # 3 until 2026-11-24, for the reason in `benchmarks.prediction`
 TRAININGS = 32
 ROUNDS = 2
 WORST = 12  # are written out
