@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -45,7 +46,7 @@ def serving(
     notebook: str | None,
     hidden: tuple[str, ...] = HEAVY,
     options: tuple[str, ...] = (),
-    stdout=subprocess.DEVNULL,
+    stdout: int | IO[str] = subprocess.DEVNULL,
 ) -> Iterator[tuple[str, subprocess.Popen]]:
     """`make class` on a free port with this folder as its cache, and the address of this notebook, or without its last
     slash that of the front page; ended with all its children.

@@ -5,13 +5,14 @@ import subprocess
 import sys
 import time
 from types import SimpleNamespace
+from typing import cast
 
 import psutil
 import pytest
 
 from benchmarks import classroom, report
 from benchmarks.classroom import CELL, _Asked
-from benchmarks.client import FINISHED, Frame, Lost
+from benchmarks.client import FINISHED, Frame, Lost, Viewer
 from benchmarks.report import row
 from benchmarks.viewers import Usage, numbers_of_viewers
 from lib.formatting import format_rate
@@ -88,7 +89,7 @@ def test_the_memory_of_workers_is_not_the_server_s():
 class Tab:
     """A tab that has shown the usual rates, and shows what it is given once a control was moved."""
 
-    def __init__(self, *after: str):
+    def __init__(self, *after: Frame):
         self.problem = ""
         self.frames = {CELL: frame((0.001, 0.01, 0.1, 1.0), State.DONE)}
         self._after = iter(after)
@@ -129,7 +130,7 @@ NEVER_ASKED = (0.001, 0.002, 0.005, 0.01)
     ids=["finished", "in the queue", "under way", "told nothing", "somebody else's"],
 )
 def test_who_is_not_told_or_sees_what_others_asked_for_has_lost_a_move(shown, came):
-    asked = _Asked(Tab(shown))
+    asked = _Asked(cast(Viewer, Tab(shown)))
     if came is Lost:
         with pytest.raises(Lost):
             asked.answer("Learning rates", [0, 1], OTHERS, 5.0)
@@ -139,7 +140,8 @@ def test_who_is_not_told_or_sees_what_others_asked_for_has_lost_a_move(shown, ca
 
 def test_what_was_asked_for_long_ago_is_not_this_answer():
     positions = [tuple(rate * factor for rate in OTHERS) for factor in (1, 2, 3, 4)]
-    asked = _Asked(Tab(*(frame(rates, State.DONE) for rates in [*positions, positions[0]])))
+    tab = Tab(*(frame(rates, State.DONE) for rates in [*positions, positions[0]]))
+    asked = _Asked(cast(Viewer, tab))
     for rates in positions:
         asked.answer("Learning rates", [0, 1], rates, 5.0)
     with pytest.raises(Lost, match="not asked for lately"):

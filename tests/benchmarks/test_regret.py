@@ -28,7 +28,7 @@ def test_the_longest_choosing_is_held_against_a_second(monkeypatch):
     def played(_engine, number, _trainings):
         times = {f"{strategy}_s": 1.0 for strategy in regret.STRATEGIES}
         judged = {"picked": "vmap", "regret": 1.0, "picked_inside": "vmap", "regret_inside": 1.0}
-        return row("regret", [1.0], number=number + 1, choosing_s=next(choosing_s), **judged, **times)
+        return row("regret", [1.0], number=number + 1, choosing_s=next(choosing_s)) | judged | times
 
     monkeypatch.setattr(regret, "timed", lambda *_: None)
     monkeypatch.setattr(regret, "_regret", played)

@@ -3,12 +3,15 @@
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
+from lib.cache_folder import cache_dir
 from lib.cli import precompute as command
 from lib.cli.precompute import main
 from lib.experiments.precomputation import EXPERIMENTS
@@ -39,12 +42,17 @@ FEW = {
 } | {f"{panel}.epochs": (1, (1, 2)) for panel in EXPERIMENTS}
 
 
+def only(monkeypatch, positions):
+    """Let sliders have these positions, and the last experiment none."""
+    every = settings()
+    few = {name: replace(every[name], usual=usual, options=options) for name, (usual, options) in positions.items()}
+    monkeypatch.setattr(command, "settings", lambda: every | few)
+
+
 @pytest.fixture
 def few_positions(monkeypatch):
-    """Sliders with few positions, of small networks; the last experiment has none."""
-    every = settings()
-    few = {name: replace(every[name], usual=usual, options=options) for name, (usual, options) in FEW.items()}
-    monkeypatch.setattr(command, "settings", lambda: every | few)
+    """Of small networks."""
+    only(monkeypatch, FEW)
 
 
 def trained(said):
@@ -92,20 +100,25 @@ def test_ctrl_c_keeps_what_is_trained(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_full_disk_ends_it_and_what_was_stored_is_there(monkeypatch, capsys):
-    whole = Store._prepared
+def test_a_disk_that_fills_up_ends_it_and_what_was_stored_is_there(monkeypatch, capsys):
+    only(monkeypatch, FEW | {"rate.count": (2, tuple(range(2, 13)))})
+    whole, limits = Store._prepared, list[int]()
     Store().put(key(), curve())
 
-    def full(self, path):
+    def with_little_room(self, path):
         database = whole(self, path)
-        pages = database.execute("PRAGMA page_count").fetchone()[0]
-        database.execute(f"PRAGMA max_page_count = {pages}")  # SQLite's own “database or disk is full”
+        if not limits:
+            limits.append(database.execute("PRAGMA page_count").fetchone()[0] + 4)
+        database.execute(f"PRAGMA max_page_count = {limits[0]}")  # SQLite's own “database or disk is full”
         return database
 
-    monkeypatch.setattr(Store, "_prepared", full)
+    monkeypatch.setattr(Store, "_prepared", with_little_room)
     assert main(["--minutes", "5"]) == 1
     assert "the disk is full; free the disk" in capsys.readouterr().err
     assert Store().get(key()) is not None
+    with closing(sqlite3.connect(cache_dir() / "results.sqlite")) as database:
+        assert database.execute("SELECT COUNT(*) FROM curves").fetchone()[0] > 1, "what was trained before it was full"
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 @pytest.mark.parametrize("minutes", ["0", "-1", "nan", "100000"])

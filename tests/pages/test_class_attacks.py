@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from PIL import Image
 
 from benchmarks.classroom import UNDER_WAY, runs_left
 from benchmarks.client import Lost, Moved, Viewer
@@ -55,7 +56,7 @@ class Site:
     """A running class site, and cookies for it."""
 
     def __init__(self, base: str, pid: int, cache: Path) -> None:
-        self.base, self.pid = base, pid
+        self.base, self.pid, self.log = base, pid, cache.parent / "log"
         self.where = urlsplit(base)
         self._keys = Keys(kept_secret(cache / "class-secret"), PASSWORD)
 
@@ -87,7 +88,8 @@ def site_at(cache: Path) -> Iterator[Site]:
     cache.mkdir(exist_ok=True)
     password = cache.parent / "password"
     password.write_text(PASSWORD)
-    with serving(cache, None, options=("--password-file", str(password), "--viewers", "30")) as (base, process):
+    options = ("--password-file", str(password), "--viewers", "30", "--log")
+    with (cache.parent / "log").open("w") as log, serving(cache, None, options=options, stdout=log) as (base, process):
         yield Site(base, process.pid, cache)
 
 
@@ -274,12 +276,29 @@ def bomb() -> bytes:
     return file.getvalue()
 
 
+def pictures(*sides: int) -> bytes:
+    """A picture of each side, in pixels, in a class of its own."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for number, side in enumerate(sides):
+            picture = io.BytesIO()
+            Image.new("L", (side, side), number).save(picture, "PNG")
+            archive.writestr(f"{number}/{side}.png", picture.getvalue())
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
         ("bomb.zip", bomb, "at most 512 MiB once unpacked, got 1,024 MiB"),
         ("novel.csv", lambda: b"It was a dark and stormy night\n" * 500_000, "got one column"),
         ("words.csv", lambda: b"x,label\n" + b"dark,stormy\n" * 500_000, "expected numbers in column"),
+        (
+            "sizes.zip",
+            lambda: pictures(28, 28, 32),
+            "expected all images to be 28 × 28 pixels, as the first is, got 32",
+        ),
+        ("unlabelled.csv", (TABLE + "0.5,0.5,\n").encode, "expected a label in every row, got none in row"),
         ("largest.bin", lambda: b"\1\0" * (MAX_DROPPED_BYTES // 2), "is a binary file of another kind"),
     ],
 )
@@ -450,3 +469,14 @@ def test_a_server_killed_under_load_leaves_its_store_and_its_links_intact(tmp_pa
             assert shown
         with again.first("somebody new", f"{MANY}&rate.hidden=64") as viewer:
             assert viewer.wait(training, LIMIT_S, "training")
+
+
+def test_the_log_says_what_happened_and_nothing_of_whom(site, bystander):
+    with site.first("somebody-with-a-name") as viewer:
+        viewer.wait(lambda viewer: CELL in viewer.frames, LIMIT_S, "the first experiment")
+        session = viewer._session
+    written = [line for line in site.log.read_text().splitlines() if line.startswith("{")]
+    assert {"request", "websocket opened"} <= {json.loads(line)["event"] for line in written}
+    cookie = site.cookie("somebody-with-a-name").partition("=")[2]
+    for secret in (PASSWORD, "somebody-with-a-name", cookie, session, "127.0.0.1", "rate.count"):
+        assert not [line for line in written if secret in line], secret
