@@ -10,7 +10,7 @@ from collections import defaultdict
 from benchmarks.ceiling import Ceiling, ceiling
 from benchmarks.report import LeftOut, Row, Target, note, row, show
 from lib.backends.base import Epoch, Steps
-from lib.backends.registry import BACKENDS, Runtime, unavailable
+from lib.backends.registry import BACKENDS, PRECISIONS, Runtime, usable_runtimes
 from lib.spec import N_TRAIN, Network, Training
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
@@ -29,9 +29,9 @@ WITHOUT_ZEROS_STEP_LIMIT_S = 4e-6
 
 
 def main() -> None:
-    runtimes = [Runtime(key) for key in BACKENDS if unavailable(Runtime(key)) is None]
-    seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
-    accuracies: dict[tuple[str, int], float] = {}
+    runtimes = [one for one in usable_runtimes() if one.device == "cpu" and BACKENDS[one.backend].whole_epochs]
+    seconds: dict[tuple[Runtime, int], list[float]] = defaultdict(list)
+    accuracies: dict[tuple[Runtime, int], float] = {}
     engine, left_out = Engine(), LeftOut()
     try:
         with ceiling() as product:
@@ -39,7 +39,7 @@ def main() -> None:
                 for batch_size in BATCH_SIZES:
                     product.measure()
                     for runtime in runtimes:
-                        key = (runtime.backend, batch_size)
+                        key = (runtime, batch_size)
                         with left_out.unless_it_works(f"{runtime.label}, batch size {batch_size}, round {number + 1}"):
                             found, accuracy = _measure(engine, runtime, batch_size)
                             seconds[key] += found
@@ -52,11 +52,12 @@ def main() -> None:
         _row(runtime, size, seconds, accuracies, product)
         for runtime in runtimes
         for size in BATCH_SIZES
-        if seconds[runtime.backend, size]
+        if seconds[runtime, size]
     ]
     print(f"\nBest 2048³ float32 product by XLA: {product.flops_per_s / 1e9:.0f} GFLOP/s")
     columns = (
         "backend",
+        "precision",
         "batch_size",
         "median_s",
         "q1_s",
@@ -113,22 +114,23 @@ def _measure_part(engine: Engine, runtime: Runtime, batch_size: int) -> list[flo
 def _row(runtime: Runtime, batch_size: int, seconds: dict, accuracies: dict, product: Ceiling) -> Row:
     steps = N_TRAIN // batch_size
     floor_s = NETWORK.step_flops(batch_size) * steps / product.flops_per_s
-    result = row("epochs", seconds[runtime.backend, batch_size], runtime.backend, batch_size)
+    result = row("epochs", seconds[runtime, batch_size], runtime.backend, batch_size)
     median_s = result["median_s"]
     assert isinstance(median_s, float), "it has timed epochs"
     return result | {
-        "best_s": min(seconds[runtime.backend, batch_size]),
+        "precision": runtime.precision,
+        "best_s": min(seconds[runtime, batch_size]),
         "step_s": median_s / steps,
         "floor_s": floor_s,
         "ratio_to_floor": median_s / floor_s,
-        "accuracy": accuracies[runtime.backend, batch_size] or None,
+        "accuracy": accuracies[runtime, batch_size] or None,
         "scaled": _partly(runtime, batch_size),
         "product_flops_per_s": product.flops_per_s,
     }
 
 
 def _targets(rows: list[Row]) -> list[Target]:
-    found = {(r["backend"], r["batch_size"]): r for r in rows}
+    found = {(r["backend"], r["batch_size"]): r for r in rows if r["precision"] == PRECISIONS[0]}
 
     def figure(backend: str, size: int, name: str, unit: float = 1.0) -> float | None:
         one = found.get((backend, size))

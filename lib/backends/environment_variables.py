@@ -4,7 +4,7 @@ import os
 
 from lib import ROOT
 from lib.backends.fingerprint import package_digest
-from lib.backends.registry import BACKENDS, JAX_PRECISION, Runtime
+from lib.backends.registry import BACKENDS, JAX_PRECISION, PRECISIONS, Runtime
 from lib.cache_folder import CacheUnwritable, cache_dir
 from lib.hardware.cores import usable_cores
 from lib.hardware.nvidia_smi import cards
@@ -45,6 +45,8 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
             # with all threads.
             flags.append(f"--xla_force_host_platform_device_count={usable_cores()}")
         environment |= {"XLA_FLAGS": " ".join(dict.fromkeys(flags))}
+        if runtime.precision != PRECISIONS[0]:
+            environment |= {"JAX_DEFAULT_MATMUL_PRECISION": runtime.precision}  # see `jax_products`
     if runtime.device != "gpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
     else:

@@ -16,13 +16,14 @@ from lib.backends.base import Train
 from lib.backends.environments import HERE, Environment, environment_in
 from lib.formatting import listed, percent
 from lib.hardware import webgpu
+from lib.hardware.machine import multiplies_bfloat16
 from lib.hardware.nvidia_smi import cards, nvidia_driver_answers
 
 DEVICES = ("cpu", "gpu")  # the processor, and NVIDIA's card by CUDA
 ADAPTERS = tuple(webgpu.KINDS)  # the devices of WebGPU alone, which knows the cards of every vendor
 ALL_DEVICES = DEVICES + ADAPTERS
 # How the factors of a product of float32 matrices are rounded: not at all, to 10 bits after the point, or to 7. Sums
-# are of float32 in each. Processors are asked for float32 only.
+# are of float32 in each. Of processors, those with matrix units for bfloat16 are asked for it, too.
 PRECISIONS = ("float32", "tf32", "bfloat16")
 JAX_PRECISION = {"float32": "highest", "tf32": "TF32_TF32_F32", "bfloat16": "BF16_BF16_F32"}
 OLDEST_WITH_TF32 = 8.0  # compute capability, Ampere; bfloat16 too (NVIDIA, CUDA C++ programming guide)
@@ -51,6 +52,7 @@ class Backend(Trainer):
     remedy: str
     devices: tuple[str, ...] = ("cpu",)
     precisions: tuple[str, ...] = PRECISIONS[:2]  # on a GPU that has them
+    precisions_on_cpu: tuple[str, ...] = PRECISIONS[:1]  # on a processor that has them
     programs: tuple[str, ...] = ()  # one of them must be on the path
     # False: an epoch takes minutes, so only the race, which times parts of an epoch, runs it.
     whole_epochs: bool = True
@@ -63,6 +65,10 @@ class Backend(Trainer):
     side_by_side: bool = True
     # Whether several train in one process, a core each: their compiled code leaves Python's lock to others.
     parallel: bool = False
+
+    def offered(self, device: str) -> tuple[str, ...]:
+        """The precisions in which it can train on such a device, where that has them."""
+        return {"cpu": self.precisions_on_cpu, "gpu": self.precisions}.get(device, PRECISIONS[:1])
 
 
 COMPILERS = ("g++", "clang++", "c++")
@@ -85,6 +91,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 "pip install jax jaxlib",
                 DEVICES,
                 PRECISIONS,
+                precisions_on_cpu=("float32", "bfloat16"),
             ),
             Backend(
                 "jax-step",
@@ -314,7 +321,7 @@ class Runtime:
             )
         if self.backend in IN_A_BROWSER and self.device != "cpu":
             raise ValueError(f"device: expected cpu for {self.label}, got {self.device!r}; choose cpu")
-        offered = BACKENDS[self.backend].precisions if self.device == "gpu" else PRECISIONS[:1]
+        offered = BACKENDS[self.backend].offered(self.device) if self.backend in BACKENDS else PRECISIONS[:1]
         if self.precision not in offered:
             raise ValueError(f"precision: expected {' or '.join(offered)}, got {self.precision!r}; choose one of these")
 
@@ -367,17 +374,20 @@ class Unavailable:
 
 
 def all_runtimes() -> list[Runtime]:
-    """Every backend on each of its devices, in float32; and in the other precisions that this machine's GPU has.
+    """Every backend on each of its devices, in float32; and in the other precisions that the device has.
 
     Of WebGPU's devices those whose adapter is there; where none is, the first stands for all of them.
     """
-    on_gpu = PRECISIONS if any(card.compute_capability >= OLDEST_WITH_TF32 for card in cards()[:1]) else PRECISIONS[:1]
+    rounds = {
+        "cpu": ("bfloat16",) if multiplies_bfloat16() else (),
+        "gpu": PRECISIONS[1:] if any(card.compute_capability >= OLDEST_WITH_TF32 for card in cards()[:1]) else (),
+    }
     return [
         Runtime(backend.key, device, precision)
         for device in (*DEVICES, *(_adapters() or ADAPTERS[:1]))
-        for precision in (on_gpu if device == "gpu" else PRECISIONS[:1])
+        for precision in (PRECISIONS[0], *rounds.get(device, ()))
         for backend in BACKENDS.values()
-        if device in backend.devices and precision in backend.precisions
+        if device in backend.devices and precision in backend.offered(device)
     ]
 
 

@@ -35,9 +35,11 @@ from lib.backends.base import (
     initial_parameters,
     next_chunk,
 )
+from lib.backends.jax_products import product
 from lib.data.mnist import Data, batch_starts
 from lib.spec import Training
 
+OUTPUTS_FIRST = (1, 1)  # what is contracted of images (batch, inputs) and weights (outputs, inputs)
 BLOCK = {"cpu": 1, "gpu": 32}  # steps, by device
 _evaluated: set[tuple] = set()  # shapes whose evaluation is compiled
 TRACES = {"epoch": 0, "step": 0, "evaluate": 0}  # how often each was traced: a test counts them
@@ -59,14 +61,9 @@ def unpacked(parameters) -> Parameters:
 def logits_of(parameters, x):
     """Forward pass: (batch, inputs) → (batch, classes)."""
     for weights, biases in parameters[:-1]:
-        x = jax.nn.relu(_times(x, weights) + biases[None, :])  # (batch, width)
+        x = jax.nn.relu(product(x, weights, OUTPUTS_FIRST) + biases[None, :])  # (batch, width)
     weights, biases = parameters[-1]
-    return _times(x, weights) + biases[None, :]
-
-
-def _times(x, weights):
-    """(batch, inputs) by (outputs, inputs) → (batch, outputs)."""
-    return jax.lax.dot_general(x, weights, (((1,), (1,)), ((), ())))
+    return product(x, weights, OUTPUTS_FIRST) + biases[None, :]
 
 
 def cross_entropy(logits, labels):

@@ -84,6 +84,12 @@ def clocks() -> str:
 
 
 @cache
+def multiplies_bfloat16() -> bool:
+    """Whether the processor has matrix units for factors in bfloat16 (Intel's AMX, from Sapphire Rapids on)."""
+    return "amx_bf16" in dict(_cpuinfo_lines()).get("flags", "").split()
+
+
+@cache
 def caches() -> dict[str, int]:
     """Bytes of each cache of one core, by name (L1 data, L2, L3), as Linux reports them; empty elsewhere."""
     found, units = {}, {"K": 2**10, "M": 2**20, "G": 2**30}

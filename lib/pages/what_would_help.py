@@ -4,11 +4,10 @@ from functools import partial
 
 import marimo as mo
 
-from lib.backends.registry import usable_runtimes
 from lib.experiments import what_would_help
 from lib.experiments.background import BackgroundTask, Watched
-from lib.experiments.calibration import WAYS, Trained
-from lib.experiments.live_calibration import LiveCalibrations
+from lib.experiments.calibration import Trained
+from lib.experiments.live_calibration import LiveCalibrations, ways
 from lib.experiments.what_would_help import Applied, Findings
 from lib.formatting import sentence
 from lib.pages import layout
@@ -34,7 +33,7 @@ BUTTONS = {f"apply_{one.name.lower()}": one for one in Remedy}
 
 
 def _controls() -> Controls:
-    offered = {one.label: one.address for one in usable_runtimes() if one.backend in WAYS}
+    offered = {one.label: one.address for one in ways() if not one.together}
     usual = USUAL if USUAL in offered.values() else next(iter(offered.values()))
     return Controls(
         text("remedy.hidden", "Hidden layers", "128", Network.parse, "256, 128, 64"),

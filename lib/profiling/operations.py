@@ -271,6 +271,8 @@ def _jax(device: str) -> Library:
     import jax
     import jax.numpy as jnp
 
+    from lib.backends import jax_products
+
     target = jax.devices(device)[0]
 
     def arithmetic(precision: str) -> AbstractContextManager:
@@ -278,6 +280,9 @@ def _jax(device: str) -> Library:
         stack.enter_context(jax.enable_x64(precision == "float64"))
         stack.enter_context(jax.default_matmul_precision("tensorfloat32" if precision == "tf32" else "highest"))
         return stack
+
+    def rounded(a, b, transposed_a: bool, transposed_b: bool):
+        return jax_products.product(a, b, (0 if transposed_a else 1, 1 if transposed_b else 0))
 
     return _like_numpy(
         jnp,
@@ -289,6 +294,7 @@ def _jax(device: str) -> Library:
         compiled=jax.jit,
         fused=jax.jit,
         arithmetic=arithmetic,
+        **({"product": rounded} if jax_products.rounds_beforehand() else {}),
     )
 
 

@@ -109,10 +109,12 @@ def _numba(_device: str) -> Makers:
 def _jax(device: str) -> Makers:
     import jax
 
+    from lib.backends import jax_products
+
     target, wait = jax.devices(device)[0], jax.block_until_ready
 
     def product(side: int) -> Probe:
-        rng, times = np.random.default_rng(0), jax.jit(lambda a, b: a @ b)
+        rng, times = np.random.default_rng(0), jax.jit(jax_products.product)
         a, b = (jax.device_put(rng.standard_normal((side, side), np.float32), target) for _ in range(2))
         return Probe(lambda: times(a, b), wait, 2.0 * side**3)
 

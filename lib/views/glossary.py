@@ -30,8 +30,8 @@ WORDS = {
     "roofline, floor": "the least time that this machine could take, from its best rates of arithmetic and of memory",
     "step": "one batch: forward, loss, gradient, update of all weights",
     "TF32, bfloat16": (
-        "float32 whose factors are rounded to 10 or 7 bits before a graphics card multiplies them: faster, less exact,"
-        " and named wherever it is used"
+        "float32 whose factors are rounded to 10 or 7 bits before they are multiplied, by graphics cards and, to 7, by"
+        " some processors: faster, less exact, and named wherever it is used"
     ),
     "throughput": "images or steps per second",
     "trace": "what a profiler wrote down: who did what, from when to when, in a lane for each thread and each queue",

@@ -3,6 +3,7 @@
 import pytest
 
 from lib.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, worker_environment
+from lib.backends.jax_products import ROUNDED
 from lib.backends.registry import Runtime
 
 WITH_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=+reduce"
@@ -27,6 +28,8 @@ def test_every_library_of_a_gpu_worker_is_told_the_precision(driver):
     assert "NVIDIA_TF32_OVERRIDE" not in rounded
     assert (rounded["JAX_DEFAULT_MATMUL_PRECISION"], rounded["CUPY_TF32"]) == ("TF32_TF32_F32", "1")
     assert "JAX_DEFAULT_MATMUL_PRECISION" not in worker_environment(Runtime("jax-epoch"), None)
+    on_processor = worker_environment(Runtime("jax-epoch", "cpu", "bfloat16"), None)
+    assert on_processor["JAX_DEFAULT_MATMUL_PRECISION"] == ROUNDED
     tensorflow = worker_environment(Runtime("keras-tensorflow", "gpu"), None)
     assert tensorflow["TF_CPP_MIN_LOG_LEVEL"] == "1", "why it does not use the card is a warning"
 

@@ -45,7 +45,7 @@ def test_unknown_runtimes_are_refused():
         Runtime("torch7")
     with pytest.raises(ValueError, match="device: expected cpu or gpu"):
         Runtime("numpy", "tpu")
-    with pytest.raises(ValueError, match="precision: expected float32, got 'tf32'"):
+    with pytest.raises(ValueError, match="precision: expected float32 or bfloat16, got 'tf32'"):
         Runtime("jax-epoch", "cpu", "tf32")
     with pytest.raises(ValueError, match="precision: expected float32 or tf32, got 'bfloat16'"):
         Runtime("torch", "gpu", "bfloat16")
@@ -54,6 +54,7 @@ def test_unknown_runtimes_are_refused():
 
 
 def test_rounded_products_are_runtimes_of_their_own_where_the_card_has_them(driver, monkeypatch):
+    monkeypatch.setattr(table, "multiplies_bfloat16", lambda: False)
     assert {runtime.precision for runtime in all_runtimes()} == {"float32"}, "there is no card"
     driver("570.86.10")  # its first card is an L4
     rounded = [runtime for runtime in all_runtimes() if runtime.precision != "float32"]
@@ -66,6 +67,15 @@ def test_rounded_products_are_runtimes_of_their_own_where_the_card_has_them(driv
     assert one.process == Runtime("jax-epoch", "gpu", "tf32").process != Runtime("jax-epoch", "gpu").process
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")  # a T4, which has neither
     assert {runtime.precision for runtime in all_runtimes()} == {"float32"}
+
+
+def test_a_processor_that_multiplies_bfloat16_has_a_row_of_it(monkeypatch):
+    monkeypatch.setattr(table, "multiplies_bfloat16", lambda: True)
+    (rounded,) = [runtime for runtime in all_runtimes() if runtime.precision != "float32"]
+    assert (rounded.label, rounded.address) == ("JAX, one call an epoch, bfloat16", "jax-epoch/cpu/bfloat16")
+    assert rounded.process != Runtime().process, "its worker's environment says the precision"
+    with pytest.raises(ValueError, match="precision: expected float32, got 'bfloat16'"):
+        Runtime("numpy", "cpu", "bfloat16")
 
 
 def test_a_runtime_says_what_to_do_about_it(driver, monkeypatch):
