@@ -179,8 +179,8 @@ def wrong_precision(observed: Observed) -> Finding | None:
     return Finding(
         "wrong precision",
         f"The rows that are compared used {' and '.join(kinds)}.",
-        "float64 runs at half the speed, or at a thirtieth on many graphics cards; TF32 rounds the factors of products to"
-        " 10 bits, bfloat16 to 7.",
+        "float64 runs at half the speed, or at a thirtieth on many graphics cards; TF32 rounds the factors of products"
+        " to 10 bits, bfloat16 to 7.",
         "Compare rows of one precision, and name it in the table.",
     )
 
