@@ -35,10 +35,9 @@ def test_the_loop_with_all_its_parts_is_a_step_of_training_and_without_the_last_
     trained, whole = (given(subject.training, subject.data, 1)._replace(rate=np.float32(0.1)) for _ in range(2))
     run_steps(0, 1, np.zeros(1, np.int64), starts, 0, 3, losses[0], *trained)
     with_numba.first_parts(6, starts, losses[1], *whole)
-    # Compiled apart, the two may round a product and its sum once or twice, as the processor has it.
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    np.testing.assert_array_equal(losses[1], losses[0])
     for one, other in zip(whole.model, trained.model, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(one, other)
     for n_parts, changes in ((4, (False, False)), (5, (True, False))):
         cut = given(subject.training, subject.data, 1)._replace(rate=np.float32(0.1))
         before = [one.copy() for one in cut.model[:2]]
