@@ -154,3 +154,8 @@ def test_what_another_machine_recorded_is_found_of_the_code_that_measured_last()
         (ALONE, trial): 1.0 + number for number, trial in enumerate(trials(ALONE)[:12])
     }
     assert recorded_step_times([]) == {}
+
+
+def test_what_rounds_its_products_is_no_way_to_train_the_same():
+    rounded = [Runtime("jax-epoch", "gpu", "tf32"), Runtime(precision="bfloat16")]
+    assert all_ways([Runtime(), *rounded]) == all_ways([Runtime()])
