@@ -145,6 +145,30 @@ def test_a_second_start_compiles_nothing(monkeypatch):
     assert second.stdout.split() == ["4", "0"], "hits and misses of the cache on disk"
 
 
+TRAINED = """
+import hashlib
+from lib.backends import with_numba
+from lib.backends.sparse.kernels import run_steps
+from lib.spec import Network, Training
+from tests.backends.test_with_numba import DATA_SET, sparse_data
+*_, last = with_numba.train(Training(Network((20, 4), 50, 10), 0.1, 32, 1, data=DATA_SET), sparse_data(50, 10, 0.5))
+as_bytes = b"".join(array.tobytes() for layer in last.parameters() for array in layer)
+print(len(run_steps.stats.cache_hits), hashlib.sha256(as_bytes).hexdigest())
+"""
+
+
+def test_a_training_is_the_same_to_the_last_bit_whether_its_program_was_compiled_or_loaded(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
+    (first, compiled), (second, loaded) = (
+        subprocess.run(
+            [sys.executable, "-c", TRAINED], env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout.split()
+        for _ in range(2)
+    )
+    assert (first, second) == ("0", "1"), "the second loads what the first has compiled"
+    assert loaded == compiled
+
+
 ADDED_UP = """
 import os
 import numpy as np

@@ -31,10 +31,10 @@ from lib.backends.sparse.vectors import (
     where_positive,
 )
 
-# Sums may be taken in any order, as in every library's products; NaN and infinity must stay: they are divergence.
+# The order of every sum is written here, not left to the compiler (`fastmath`): it chooses another where a function is
+# compiled within another one, and a training would differ by whether its program was compiled now or loaded.
 # Without a folder of its own (see `lib.backends.environment_variables`) Numba would write beside this file.
 OPTIONS = {
-    "fastmath": {"contract", "reassoc", "nsz", "arcp"},
     "boundscheck": False,
     "error_model": "numpy",
     "nogil": True,
@@ -124,6 +124,19 @@ def dot(a, a_at, b, b_at, width):
 
 
 @njit(**OPTIONS)
+def sum_of(numbers, first, stop):
+    """The sum of some numbers, of whole vectors first."""
+    total = fill(np.float32(0))
+    while first + LANES <= stop:
+        total = add_product(total, fill(np.float32(1)), load(numbers, first))
+        first += LANES
+    rest = summed(total)
+    for e in range(first, stop):
+        rest += numbers[e]
+    return rest
+
+
+@njit(**OPTIONS)
 def forward_first(i, row, images, model, activations):
     """Image `row` of all, the i-th of its batch: fill what the first layer adds up; return where it begins."""
     width = model.layers[0, PADDED]
@@ -166,7 +179,7 @@ def cross_entropy(logits, at, n_classes, label, gradient):
         gradient[k] = math.exp(logits[at + k] - largest)
         total += gradient[k]
     for k in range(n_classes):
-        gradient[k] /= total
+        gradient[k] *= np.float32(1) / total
     gradient[label] -= np.float32(1)
     return math.log(total) - (logits[at + label] - largest)
 
@@ -248,10 +261,7 @@ def update_deeper(share, threads, batch_size, model, work):
                     error,
                     error + count,
                 )
-                total = np.float32(0)
-                for e in range(error, error + count):
-                    total += work.errors[e]
-                model.biases[layers[layer, BIASES] + output] += total
+                model.biases[layers[layer, BIASES] + output] += sum_of(work.errors, error, error + count)
     if share == 0:
         width = layers[0, PADDED]
         for column in range(0, width, LANES):
