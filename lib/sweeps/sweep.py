@@ -24,8 +24,10 @@ from lib.sweeps.strategies import AUTO, STRATEGIES, Limits, backends_for
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, shared_engine
 from lib.workers.flights import Flight
-from lib.workers.messages import CardLost, Disturbed, Item, Progress, Ready
+from lib.workers.messages import CardLost, Disturbed, Item, Progress, Ready, Waiting
 from lib.workers.queue import AnyRequest, Request
+
+AT_WORK = {Progress: True, Waiting: False}  # whether the event shows that its trainings have their turn
 
 
 def sweep(
@@ -128,7 +130,7 @@ def updates(
         # itself.
         shared = store.path if store else plan
         keys = [(shared, plan.cached.points, plan.cached.key(item)) for item in todo]
-        boarded, own = engine.flights.board(keys, plan.options.fresh)
+        boarded, own = engine.flights.board(keys, plan.request, plan.options.fresh)
         mine = {item: flight for item, flight, is_mine in zip(todo, boarded, own, strict=True) if is_mine}
         try:
             yield from _announced(plan, _train(plan, list(mine)), mine)
@@ -155,22 +157,28 @@ def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, Flight
             concerned = [mine[update.item]]
         else:
             concerned = list(mine.values())
-        plan.engine.flights.tell(concerned, update)
+        plan.engine.flights.tell(concerned, update, AT_WORK.get(type(update)))
         if isinstance(update, Finished):
             plan.engine.flights.end(concerned)
         yield update
 
 
 def _follow(plan: Plan, flights: dict[Item, Flight[Update]]) -> Generator[Update, None, list[Item]]:
-    """Yield the events of items that other sweeps train; the generator's value is those that they gave up."""
+    """Yield the events of items that other sweeps train.
+
+    The generator's value is those that they gave up, or that would come later from them than by this sweep.
+    """
     heard, given_up = dict.fromkeys(flights, 0), []
     while flights and not plan.cancel.is_set():
         plan.engine.flights.wait_for(
-            lambda: any(flight.over or len(flight.events) > heard[item] for item, flight in flights.items()),
+            lambda: any(
+                flight.over or flight.is_late_for(plan.request) or len(flight.events) > heard[item]
+                for item, flight in flights.items()
+            ),
             plan.cancel,
         )
         for item, flight in list(flights.items()):
-            over, news = flight.over, flight.events[heard[item] :]
+            over, news = flight.over or flight.is_late_for(plan.request), flight.events[heard[item] :]
             heard[item] += len(news)
             yield from (Void((item,)) if isinstance(update, Void) else update for update in news)
             if over:

@@ -1,7 +1,8 @@
 """Trainings under way in this process: each is made once, and its events go to all who want it, from the first one on.
 
 A sweep boards what nobody trains yet, and follows the rest. What it boarded is abandoned if it ends early: a follower
-then boards it.
+then boards it. It does not wait for a less urgent sweep of the same viewer that waits for its own turn, but makes the
+training itself; the other finds it in the store.
 """
 
 import threading
@@ -9,16 +10,22 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from lib.workers.cancel import Cancel
+from lib.workers.queue import AnyRequest, more_urgent
 
 T = TypeVar("T")
 
 
 class Flight(Generic[T]):
-    """One training under way: its events so far, and whether it is over."""
+    """One training under way: for whom, its events so far, whether it has its turn and whether it is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: AnyRequest) -> None:
+        self.request = request
         self.events: list[T] = []
-        self.over = False
+        self.at_work = self.over = False
+
+    def is_late_for(self, request: AnyRequest) -> bool:
+        """Whether who makes it waits for a turn that comes after the request's own."""
+        return not self.at_work and not self.over and more_urgent(request, self.request)
 
 
 class Flights(Generic[T]):
@@ -28,28 +35,39 @@ class Flights(Generic[T]):
         self._changed = threading.Condition()
         self._flights: dict[Hashable, Flight[T]] = {}
 
-    def board(self, keys: Sequence[Hashable], anew: bool = False) -> tuple[list[Flight[T]], list[bool]]:
+    def board(
+        self, keys: Sequence[Hashable], request: AnyRequest, anew: bool = False
+    ) -> tuple[list[Flight[T]], list[bool]]:
         """The flight of each key, and whether the caller has to make it, because nobody does yet.
 
         Args:
             keys: What each training depends on.
+            request: For whom, and how urgently, they are wanted.
             anew: Whether the caller makes all of them, even what others make already.
 
         Returns:
             Two lists, in the order of the keys; a flight of the caller's own must be ended by `end`.
         """
         with self._changed:
-            own = [anew or key not in self._flights for key in keys]
+            there = [self._flights.get(key) for key in keys]
+            own = [anew or one is None or one.is_late_for(request) for one in there]
             for key, mine in zip(keys, own, strict=True):
                 if mine:
-                    self._flights[key] = Flight()
+                    self._flights[key] = Flight(request)
             return [self._flights[key] for key in keys], own
 
-    def tell(self, flights: Sequence[Flight[T]], news: T) -> None:
-        """Add an event to these flights, for all who follow them now or later."""
+    def tell(self, flights: Sequence[Flight[T]], news: T, at_work: bool | None = None) -> None:
+        """Add an event to these flights, for all who follow them now or later.
+
+        Args:
+            flights: The trainings that it is about.
+            news: The event.
+            at_work: Whether it shows that they have their turn, or wait for it; None: neither.
+        """
         with self._changed:
             for flight in flights:
                 flight.events.append(news)
+                flight.at_work = flight.at_work if at_work is None else at_work
             self._changed.notify_all()
 
     def end(self, flights: Sequence[Flight[T]]) -> None:

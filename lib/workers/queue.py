@@ -73,6 +73,20 @@ class SharedRequest:
 AnyRequest = Request | SharedRequest
 
 
+def orders(request: AnyRequest) -> dict[Hashable, tuple[int, int]]:
+    """A run's order among each viewer's own, by viewer: the smallest goes first."""
+    found: dict[Hashable, tuple[int, int]] = {}
+    for one in request.each:
+        found[one.viewer] = min(one.order, found.get(one.viewer, one.order))
+    return found
+
+
+def more_urgent(one: AnyRequest, other: AnyRequest) -> bool:
+    """Whether the one goes before the other for all of the other's viewers."""
+    mine, theirs = orders(one), orders(other)
+    return theirs.keys() <= mine.keys() and all(mine[viewer] < order for viewer, order in theirs.items())
+
+
 @dataclass(frozen=True, eq=False)
 class Ticket:
     """A place in the queue, from `Queue.join`."""
@@ -81,11 +95,8 @@ class Ticket:
     number: int
 
     def orders(self) -> dict[Hashable, tuple[int, int]]:
-        """The ticket's order among each viewer's own runs, by viewer: the smallest goes first."""
-        found: dict[Hashable, tuple[int, int]] = {}
-        for request in self.request.each:
-            found[request.viewer] = min(request.order, found.get(request.viewer, request.order))
-        return found
+        """See the function `orders`."""
+        return orders(self.request)
 
 
 class Queue:
@@ -178,9 +189,8 @@ class Queue:
             return any(self._goes_before(other, ticket, long_held) for other in self._waiting)
 
     def _goes_before(self, other: Ticket, ticket: Ticket, long_held: bool) -> bool:
-        theirs, mine = other.orders(), ticket.orders()
-        if mine.keys() <= theirs.keys():
-            return all(theirs[viewer] < order for viewer, order in mine.items())
+        if ticket.orders().keys() <= other.orders().keys():
+            return more_urgent(other.request, ticket.request)
         return long_held
 
     def _wake(self) -> None:

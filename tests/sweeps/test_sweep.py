@@ -23,6 +23,7 @@ from lib.workers.engine import Engine
 from lib.workers.machine_lock import Holder
 from lib.workers.messages import Item, Progress, WorkerDied
 from lib.workers.notes import State
+from lib.workers.queue import Request
 from tests.sweeps.sweeping import MIXED, by_place, made
 
 FAST = [Item(Training(Network((8,)), rate, 4096, 1), Runtime("numpy")) for rate in (0.1, 0.3)]
@@ -102,6 +103,25 @@ def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_on
     ]
     assert epochs == [0, 1, 2]
     assert sorted(map(str, trained)) == sorted(str(item.training) for item in (*FAST, *LONGER))
+
+
+def test_a_sweep_does_not_wait_for_a_later_one_of_the_same_viewer_that_boarded_its_training_first(engine, tmp_path):
+    """As where four experiments open with the page: who comes first to look at the store is not who goes first."""
+    store, sooner, later = Store(tmp_path / "results.sqlite"), Request("a viewer"), Request("a viewer")
+    long = Item(Training(Network((9, 9)), 0.1, 32, 30), Runtime("numpy"))
+    seen: list = []
+    other = threading.Thread(
+        target=lambda: seen.extend(updates([long, *LONGER], engine, store, Cancel(), Options(), later))
+    )
+    other.start()
+    while not any(isinstance(update, Progress) for update in list(seen)):
+        time.sleep(0.01)
+    *_, last = updates(LONGER, engine, store, Cancel(), Options(), sooner)
+    assert isinstance(last, Finished)
+    assert not any(isinstance(update, Finished) for update in list(seen)), "it waited for the long one"
+    other.join(120)
+    ends = [(update.item, update.cached) for update in seen if isinstance(update, Finished)]
+    assert ends == [(long, False), (LONGER[0], True)], "what was made meanwhile is not made again"
 
 
 def test_what_one_gives_up_another_goes_on_with(engine, tmp_path):
