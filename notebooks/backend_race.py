@@ -18,7 +18,7 @@ def title(address):
     mnist_training.plain_title(
         "backend_race",
         "Which backend is fastest here?",
-        "The same network, 784→128→10, the same images, the same arithmetic: seconds per epoch by every backend that"
+        "The same network, 784→128→10, the same images, the same formulas: seconds per epoch by every backend that"
         " can run here and by batch size, measured in turns and in random order. Choose a cell to see its epochs and"
         " what they say.",
         address,
