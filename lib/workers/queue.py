@@ -94,10 +94,6 @@ class Ticket:
     request: AnyRequest
     number: int
 
-    def orders(self) -> dict[Hashable, tuple[int, int]]:
-        """See the function `orders`."""
-        return orders(self.request)
-
 
 class Queue:
     """The queue of this process.
@@ -153,7 +149,7 @@ class Queue:
                 self._end_turn(ticket)
             else:
                 self._waiting.remove(ticket)
-            here = {viewer for other in self._all() for viewer in other.orders()}
+            here = {viewer for other in self._all() for viewer in orders(other.request)}
             self._served = {viewer: ended for viewer, ended in self._served.items() if viewer in here}
             self._work_out()
 
@@ -189,7 +185,7 @@ class Queue:
             return any(self._goes_before(other, ticket, long_held) for other in self._waiting)
 
     def _goes_before(self, other: Ticket, ticket: Ticket, long_held: bool) -> bool:
-        if ticket.orders().keys() <= other.orders().keys():
+        if orders(ticket.request).keys() <= orders(other.request).keys():
             return more_urgent(other.request, ticket.request)
         return long_held
 
@@ -199,7 +195,7 @@ class Queue:
 
     def _end_turn(self, ticket: Ticket) -> None:
         self._holder = None
-        self._served |= dict.fromkeys(ticket.orders(), next(_count))
+        self._served |= dict.fromkeys(orders(ticket.request), next(_count))
 
     def _all(self) -> list[Ticket]:
         return self._waiting + ([self._holder] if self._holder else [])
@@ -208,21 +204,21 @@ class Queue:
         """Work out the places of the waiting tickets, assuming that nobody else comes, and wake all who wait."""
         queues: dict[Hashable, list[tuple[tuple[int, int], Ticket]]] = {}
         for ticket in self._waiting:
-            for viewer, order in ticket.orders().items():
+            for viewer, order in orders(ticket.request).items():
                 queues.setdefault(viewer, []).append((order, ticket))
         last = {v: max(self._served.get(v, 0), min(t.number for _, t in queue)) for v, queue in queues.items()}
         for queue in queues.values():
             queue.sort(key=lambda place: place[0], reverse=True)
         turn = itertools.count(max(last.values(), default=0) + 1)
         if self._holder is not None:
-            last |= dict.fromkeys(self._holder.orders().keys() & last.keys(), next(turn))
+            last |= dict.fromkeys(orders(self._holder.request).keys() & last.keys(), next(turn))
         self._places, first = {}, int(self._holder is not None)
         while queues:
             viewer = min(queues, key=last.__getitem__)
             _, ticket = queues[viewer].pop()
             if ticket not in self._places:
                 self._places[ticket] = first + len(self._places)
-                last |= dict.fromkeys(ticket.orders().keys() & last.keys(), next(turn))
+                last |= dict.fromkeys(orders(ticket.request).keys() & last.keys(), next(turn))
             if not queues[viewer]:
                 del queues[viewer]
         for ticket in self._waiting:  # those that all viewers have left, and that will leave the queue
