@@ -37,7 +37,7 @@ from benchmarks.client import FINISHED, Frame, Full, Lost, Viewer
 from benchmarks.interaction import EPOCHS, press
 from benchmarks.report import LeftOut, Row, Target, note, row, show
 from benchmarks.viewers import AFTER_S, BUSY_SHARE, CELL, Usage, numbers_of_viewers, p95
-from lib.experiments.mnist_training import rates_between
+from lib.experiments.axes import rates_between
 from lib.experiments.precomputation import Group, train
 from lib.formatting import format_rate
 from lib.pages.notebooks import FIRST

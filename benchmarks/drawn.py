@@ -15,8 +15,9 @@ from benchmarks.browser import browser, fresh_cache, looking, page_of, server, v
 from benchmarks.report import LeftOut, Row, Target, note, row, show
 from lib.backends.registry import BACKENDS, Runtime, unavailable, versions
 from lib.data.mnist import load_test
-from lib.experiments.mnist_training import learning_rate, rates_between
-from lib.experiments.results import epoch_s
+from lib.experiments.axes import rates_between
+from lib.experiments.mnist_training import learning_rate
+from lib.experiments.trained import epoch_s
 from lib.storage.records import Key
 from lib.storage.store import Store
 from lib.sweeps.events import Finished

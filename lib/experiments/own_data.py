@@ -12,7 +12,8 @@ from lib.backends.registry import Runtime, unsuited, versions
 from lib.data.mnist import Facts
 from lib.data.own.prepared import Prepared
 from lib.experiments.mnist_training import Experiment
-from lib.experiments.results import Results, epoch_s
+from lib.experiments.results import Results
+from lib.experiments.trained import epoch_s
 from lib.formatting import listed
 from lib.spec import MNIST, Network, Training
 from lib.storage.records import Curve, Key

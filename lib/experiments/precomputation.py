@@ -11,7 +11,7 @@ from itertools import chain, combinations, product
 from typing import Any
 
 from lib.experiments import mnist_training
-from lib.experiments.mnist_training import rates_between
+from lib.experiments.axes import rates_between
 from lib.spec import Network, Training
 from lib.storage.store import Store
 from lib.sweeps.events import Finished

@@ -16,6 +16,8 @@ from lib.backends.base import Epoch, FirstCall, Parameters, Steps
 from lib.backends.devices import CardFacts
 from lib.data.mnist import Facts
 from lib.experiments.background import Watched
+from lib.experiments.trained import Trained
+from lib.spec import Training
 from lib.storage.records import Curve
 from lib.sweeps.events import Choosing, Continued, Finished, Picked, ToTrain, Update, Void
 from lib.timing.disturbance import disturbances
@@ -26,14 +28,8 @@ from lib.workers.notes import State
 POINTS_PER_LINE = 150
 
 
-def epoch_s(epochs: Sequence[Epoch]) -> np.ndarray:
-    """Seconds of training in each epoch, (epochs,), without the first, still warming up, if there are others."""
-    seconds = np.array([epoch.train_s for epoch in epochs])
-    return seconds[1:] if len(seconds) > 1 else seconds
-
-
 @dataclass
-class Line:
+class Line(Trained):
     """One item's progress: its losses, epochs and seconds so far, and its curve once it is finished."""
 
     item: Item
@@ -47,32 +43,16 @@ class Line:
     cached: bool = False
     cached_epochs: int = 0  # that were trained earlier, and continued
     ended: State | None = None  # how the run ended, where it ended before this did
+    training: Training = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.training = self.item.training
 
     @property
     def total_steps(self) -> int:
         """Steps of the whole training."""
         training = self.item.training
         return training.steps_per_epoch() * training.epochs
-
-    @property
-    def diverged_step(self) -> int | None:
-        """Number of the step, from 1 over all epochs, whose loss was not finite; None where there is none."""
-        steps = 0
-        for epoch in self.epochs:
-            if epoch.diverged_step is not None:
-                return steps + epoch.diverged_step + 1
-            steps += epoch.steps
-        return None
-
-    @property
-    def accuracy(self) -> float | None:
-        """Validation accuracy, 0 to 1, after the last epoch so far; None before the first."""
-        return self.epochs[-1].validation_accuracy if self.epochs else None
-
-    @property
-    def epoch_s(self) -> np.ndarray:
-        """Seconds of training in each epoch, (epochs,), without the first, still warming up, if there are others."""
-        return epoch_s(self.epochs)
 
     @property
     def state(self) -> State:

@@ -10,17 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-import numpy as np
-
-from lib.backends.base import initial_parameters
 from lib.backends.registry import BACKENDS, IN_A_BROWSER, usable_runtimes
 from lib.backends.webgpu import description
 from lib.backends.webgpu.description import Program
-from lib.data.mnist import batch_starts
+from lib.backends.webgpu.for_browsers import as_json, begins_with, first_images
 from lib.experiments.backend_race import Cell, Standing, standings
 from lib.hardware.optional import Meta, ValidationError, convert
 from lib.hardware.webgpu import BROWSER, SOFTWARE
-from lib.spec import Network, Training
+from lib.spec import Training
 from lib.storage.records import Kind, Record
 from lib.storage.rows import Count, Seconds, Share
 from lib.timing.comparison import Comparison, Verdict, compared
@@ -46,12 +43,10 @@ BACKEND_OF_WAY: Mapping[str, str] = {
 BACKEND_OF_CPU_WAY: Mapping[str, str] = {"simd": "wasm-simd", "javascript": "javascript"}
 CPU_WAYS: Mapping[str, str] = {way: IN_A_BROWSER[backend].label for way, backend in BACKEND_OF_CPU_WAY.items()}
 SIDES = tuple(2**k for k in range(13))
-PACE_SIDE = 256  # of the product that shows how many operations a second to expect
 COPIED_BYTES = (4, 4 * 2**10, 256 * 2**10, 4 * 2**20)
 N_SAMPLE, SLICE = 1_000, 500  # images that the accuracy is from, and how many at a time
 PART = 512  # images of one message
 MAX_IMAGES = 16_384
-MAX_STARTS = 20_000  # first images of batches that travel; after the last the first follows
 MAX_ROWS = 20_000  # of one page: far more than a page measures, and few enough for memory
 
 DEVICES = ("gpu", "cpu")
@@ -253,45 +248,7 @@ class Job:
 
     def buffers(self, n_images: int) -> list[bytes]:
         """The parameters that all backends start from, and the first image of each batch of the first epochs."""
-        layers = initial_parameters(self.training.network, self.training.seed)
-        flat = np.concatenate([part.ravel() for layer in layers for part in layer]).astype("<f4")
-        epochs = max(1, min(20, MAX_STARTS * self.training.batch_size // n_images))
-        starts = [
-            batch_starts(n_images, self.training.batch_size, self.training.seed, epoch) for epoch in range(epochs)
-        ]
-        return [flat.tobytes(), np.concatenate(starts)[:MAX_STARTS].astype("<u4").tobytes()]
-
-
-def as_json(program: Program) -> dict[str, Any]:
-    """A program as the browser reads it, without the kernels, which it has."""
-    return {
-        "operations": [
-            {"kernel": one.kernel, "groups": one.groups, "words": list(one.words)} for one in program.operations
-        ],
-        "regions": {name: {"first": one.first, "shape": list(one.shape)} for name, one in program.regions.items()},
-        "turns": description.turns(program),
-        "memory_bytes": program.memory_bytes,
-        "parameter_bytes": program.parameter_bytes,
-        "flops": program.flops,
-    }
-
-
-def kernels() -> dict[str, Any]:
-    """What is the same for all programs: the WGSL sources, the buffers, and how an operation's fields are named.
-
-    And two programs: the `smallest` step, by which the kernels are compiled while images come, and a product, `pace`,
-    by which it is predicted what a step takes.
-    """
-    return {
-        "smallest": as_json(description.step(Network((1,)), 1)),
-        "pace": as_json(description.product(PACE_SIDE)),
-        "sources": description.sources(),
-        "buffers": description.BUFFERS,
-        "operation_bytes": description.OPERATION_BYTES,
-        "fields": list(description.FIELDS),
-        "nothing": description.NOTHING,
-        "software_turns": description.SOFTWARE_TURNS,
-    }
+        return [begins_with(self.training).tobytes(), first_images(self.training, n_images).tobytes()]
 
 
 @dataclass(frozen=True)

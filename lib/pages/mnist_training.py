@@ -16,7 +16,7 @@ import marimo as mo
 from lib.backends.registry import usable_runtimes
 from lib.data.mnist import Facts, recognised
 from lib.data.own.prepared import Prepared
-from lib.experiments import mnist_training
+from lib.experiments import axes, mnist_training
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ARTICLE
 from lib.formatting import listed
@@ -51,7 +51,7 @@ from lib.views.markup import on_demand, table
 
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
-COUNTS = tuple(range(2, mnist_training.MAX_LINES + 1))
+COUNTS = tuple(range(2, axes.MAX_LINES + 1))
 T = TypeVar("T")
 _BUTTONS = ("start", "stop", "again", "pin")
 _OFFERED = "mnist"  # a button that is shown below a result
@@ -100,7 +100,7 @@ def _panels(address: Address | None = None) -> dict[str, Controls]:
             "depth.pin",
             address,
             several("depth.networks", "Hidden layers", ARTICLE_ARCHITECTURES, ARTICLE_ARCHITECTURES),
-            text("depth.own", "Your own", "", mnist_training.parse_networks, "256, 128, 64; 512; none"),
+            text("depth.own", "Your own", "", axes.parse_networks, "256, 128, 64; 512; none"),
             _steps("depth.epochs", "Epochs", 3, EPOCHS),
             _steps("depth.rate", "Learning rate", 0.1, RATE_STEPS),
             _steps("depth.size", "Batch size", 32, BATCH_SIZES),
@@ -209,7 +209,7 @@ def rate_experiment(values: dict, own: Prepared | None = None) -> Experiment:
         ValueError: A value cannot be used; the text is a sentence for the person.
     """
     values = _checks()["rate"].checked(values)
-    rates = mnist_training.rates_between(*values["range"], values["count"])
+    rates = axes.rates_between(*values["range"], values["count"])
     made = mnist_training.learning_rate(
         rates, epochs=values["epochs"], batch_size=values["size"], hidden=values["hidden"], backend=values["backend"]
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import marimo as mo
 
+from lib.backends.webgpu.for_browsers import kernels
 from lib.data.mnist import DataError, Facts, load_part
 from lib.experiments import kept_machines, your_gpu
 from lib.experiments.backend_race import Cell, Standing, plan, race, records_and_notes
@@ -90,7 +91,7 @@ class InBrowser:
         self._images_line, self._problem = "", ""
         self._kept, self._n_kept = "", 0
         self._stage = "opening"
-        self.widget = MeasureInBrowser(your_gpu.kernels(), {})
+        self.widget = MeasureInBrowser(kernels(), {})
         self.widget.on_msg(lambda _widget, content, _buffers: self._hear(content))
         self.tell()
 

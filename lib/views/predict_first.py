@@ -15,7 +15,6 @@ from lib.formatting import listed, percent, seconds
 from lib.timing.comparison import Verdict, compared
 from lib.views import sketch
 from lib.views.chart import FONT, Chart, encoded, with_layers
-from lib.views.mnist_training_sentences import seconds_to
 from lib.workers.notes import State
 
 LEAD = "Before you see it: what do you expect?"
@@ -109,7 +108,7 @@ def _tell_accuracy(lines: Sequence[_Line], yours: _Line, _target: float) -> str:
 
 
 def _tell_target(lines: Sequence[_Line], yours: _Line, target: float) -> str:
-    reached = {one.label: spent for one in lines if (spent := seconds_to(one.line, target)) is not None}
+    reached = {one.label: spent for one in lines if (spent := one.line.seconds_to(target)) is not None}
     if not reached:
         return f"You said {yours.label}; none reached {percent(target)}."
     first = min(reached, key=reached.__getitem__)

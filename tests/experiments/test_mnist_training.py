@@ -3,7 +3,7 @@
 import pytest
 
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable
-from lib.experiments import mnist_training
+from lib.experiments import axes, mnist_training
 from lib.spec import MAX_RATE
 from lib.sweeps.strategies import AUTO
 
@@ -11,8 +11,8 @@ from lib.sweeps.strategies import AUTO
 @pytest.mark.parametrize(
     ("make", "wanted"),
     [
-        (lambda: mnist_training.rates_between(0.1, 0.1, 4), "range"),
-        (lambda: mnist_training.rates_between(0.001, 1, 1), "2 to 16"),
+        (lambda: axes.rates_between(0.1, 0.1, 4), "range"),
+        (lambda: axes.rates_between(0.001, 1, 1), "2 to 16"),
         (lambda: mnist_training.batch_size([], epochs=3, rate=0.1, hidden="128"), "at least one, got none"),
         (lambda: mnist_training.depth([], epochs=3, rate=0.1, batch_size=32), "at least one network"),
         (lambda: mnist_training.depth([], own="12; x", epochs=3, rate=0.1, batch_size=32), "“x”"),
@@ -59,4 +59,4 @@ def test_backends_are_those_that_run_here_and_the_missing_are_explained():
 
 
 def test_rates_keep_both_ends():
-    assert mnist_training.rates_between(0.01, MAX_RATE, 2) == (0.01, MAX_RATE)
+    assert axes.rates_between(0.01, MAX_RATE, 2) == (0.01, MAX_RATE)

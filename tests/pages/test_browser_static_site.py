@@ -8,6 +8,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from lib.cli.site import write_site
+from lib.pages.in_your_browser import USUAL
 from lib.pages.in_your_browser.runtime import NoRuntime, runtime_files
 from lib.pages.notebooks import notebook_of
 from lib.pages.where_computed import where_and_when
@@ -79,47 +80,99 @@ def test_a_notebook_s_page_is_for_everybody_too(offline, site):
     assert offline.locator(".lab-static").is_visible()
 
 
-def wait_done(tab):
-    tab.wait_for_function("document.querySelector('#state').innerText === 'Done'", timeout=120_000)
-    return tab.locator("#sentence").inner_text()
+def section(tab, experiment):
+    return tab.locator(f"#{experiment}")
 
 
-def test_it_trains_in_the_reader_s_browser_alone(offline, site, no_runtime):
-    """NumPy there comes to the accuracy of NumPy here, and to another one when a slider has moved."""
+def wait_done(tab, experiment):
+    """The sentence below an experiment, once it is done."""
+    tab.wait_for_function(
+        "name => document.querySelector(`#${name} .state b`).innerText === 'Done'", arg=experiment, timeout=120_000
+    )
+    return section(tab, experiment).locator(".sentence").inner_text()
+
+
+@pytest.fixture
+def computing(offline, site, no_runtime):
+    """The page that computes, with all of its experiments done; its address has what the test's own says."""
     if no_runtime:
         pytest.skip(no_runtime)
     offline.goto(site)
     offline.get_by_role("link", name="train in your browser").click()
-    first = wait_done(offline)
-    accuracy = re.match(r"([\d.]+) % of the validation images are right after 5 epochs", first)
-    assert accuracy is not None, first
-    assert "Computed in your browser" in first
-    here = offline.get_by_text("For comparison, the same code").inner_text()
+    for experiment in USUAL:
+        wait_done(offline, experiment)
+    return offline
+
+
+def test_the_four_experiments_run_in_the_reader_s_browser_alone(computing):
+    """NumPy there comes to the accuracy of NumPy here, and so do the others beside it."""
+    sentences = {experiment: wait_done(computing, experiment) for experiment in USUAL}
+    assert all("Computed in your browser" in sentence for sentence in sentences.values())
+    assert re.match(r"Learning rate [\d.]+ was best: ", sentences["learning-rate"])
+    assert re.match(r"Batch size \d+ had the fastest epochs", sentences["batch-size"])
+    assert "parameters in" in sentences["depth"]
+    assert sentences["backend"].startswith("The same training, the same accuracy")
+    here = computing.get_by_text("For comparison, NumPy").inner_text()
     said = re.search(r"with: ([\d.]+)\s?% .* Computed on (.+)\.$", here)
     assert said is not None, here
     assert said[2] == where_and_when()
-    assert abs(float(said[1]) - float(accuracy[1])) <= 1, "the same mathematics, up to rounding"
-    assert "NumPy 2.2.5" in offline.locator("#doing").inner_text()
-    assert_accessible(offline)
-    label = offline.locator("#accuracy").get_attribute("aria-label") or ""
-    assert label.startswith("Validation accuracy by epoch. Across: epoch, 0 to 5. Up: accuracy, 0 to 100 %. 1 line:")
-    assert f"Last accuracy: {accuracy[1]} %" in label, "the text follows the run"
-    loss = offline.locator("figure", has=offline.locator("#loss"))
+    legend = section(computing, "backend").locator(".legend li").all_inner_texts()
+    reached = [re.match(r"(.+): ([\d.]+) %$", line) for line in legend]
+    assert [one[1] for one in reached if one][:3] == ["NumPy", "WebAssembly SIMD on one core", "JavaScript on one core"]
+    for one in reached[:3]:
+        assert one is not None, legend
+        assert abs(float(said[1]) - float(one[2])) <= 1, "the same mathematics, up to rounding"
+    assert "NumPy 2.2.5" in computing.locator("#versions").inner_text()
+    assert_accessible(computing)
+    computing.set_viewport_size(PHONE)
+    assert computing.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert_accessible(computing)
+
+
+def test_its_charts_are_told_in_words_that_follow_the_run(computing):
+    rates = section(computing, "learning-rate")
+    accuracy = rates.locator("svg[data-kind=accuracy]")
+    label = accuracy.get_attribute("aria-label") or ""
+    assert label.startswith("Validation accuracy by epoch. Across: epoch, 0 to 3. Up: accuracy, 0 to 100 %. 3 lines:")
+    loss = rates.locator("figure", has=computing.locator("svg[data-kind=loss]"))
     loss.locator("summary").click()
     assert loss.locator("th").all_inner_texts() == [
         *("line", "first loss", "lowest", "highest", "last"),
-        "NumPy in your browser",
+        "0.01",
+        "0.1",
+        "1",
     ]
-    assert (loss.locator("svg").get_attribute("aria-label") or "").endswith(
-        f"Last loss: {loss.locator('td').last.inner_text()} (NumPy in your browser)."
-    )
-    rate = offline.get_by_label("Learning rate")
-    rate.press("Home")
-    offline.wait_for_function("document.querySelector('output[for=rate]').innerText === '0.001'")
-    offline.wait_for_function(
-        "first => !['', first].includes(document.querySelector('#sentence').innerText)", arg=first, timeout=120_000
-    )
-    assert rate.get_attribute("aria-valuetext") == "0.001"
-    assert "learning rate 0.001" in wait_done(offline)
-    assert offline.locator("#accuracy").get_attribute("aria-label") != label
-    assert wait_done(offline).partition(" ")[0] != accuracy[1]
+    size = rates.get_by_label("Batch size")
+    size.press("End")
+    assert size.get_attribute("aria-valuetext") == "1024"
+    assert rates.locator(".state b").inner_text() in ("Waiting", "Training", "Done")
+    wait_done(computing, "learning-rate")
+    assert accuracy.get_attribute("aria-label") != label
+
+
+def test_a_link_restores_its_controls_and_what_cannot_be_used_is_a_sentence(computing):
+    rates = section(computing, "learning-rate")
+    rates.get_by_label("Hidden layers").fill("many")
+    rates.locator(".problem").wait_for()
+    assert "got “many”" in rates.locator(".problem").inner_text()
+    rates.get_by_label("Hidden layers").fill("16")
+    rates.get_by_label("Epochs").press("Home")
+    section(computing, "batch-size").get_by_role("checkbox", name="256").uncheck()
+    wait_done(computing, "learning-rate")
+    said = computing.url.partition("?")[2]
+    assert sorted(said.split("&")) == ["rate.epochs=1", "rate.hidden=16", "size.sizes=8%2C32"]
+    computing.reload()
+    assert section(computing, "learning-rate").get_by_label("Hidden layers").input_value() == "16"
+    assert section(computing, "learning-rate").locator("output").nth(3).inner_text() == "1"
+    assert not section(computing, "batch-size").get_by_role("checkbox", name="256").is_checked()
+    assert "after 1 epoch;" in wait_done(computing, "learning-rate")
+
+
+def test_stop_ends_what_trains_and_run_again_begins_it_anew(computing):
+    sizes = section(computing, "batch-size")
+    sizes.get_by_label("Epochs").press("End")
+    sizes.get_by_role("button", name="Stop").click()
+    assert sizes.locator(".state b").inner_text() == "Stopped"
+    sizes.get_by_label("Epochs").press("Home")
+    sizes.get_by_role("button", name="Run again").click()
+    assert "after 1 epoch)" in wait_done(computing, "batch-size")

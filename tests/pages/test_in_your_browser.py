@@ -4,6 +4,7 @@ from."""
 import hashlib
 import io
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,9 +13,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lib.data.mnist import batch_starts
+from lib.experiments import mnist_training as experiments
+from lib.formatting import percent
 from lib.pages import in_your_browser
-from lib.pages.in_your_browser import N_TRAIN, N_VALIDATION, OFFERED, USUAL, code, driver, images_kept, runtime
+from lib.pages.in_your_browser import N_TRAIN, N_VALIDATION, SECTIONS, USUAL, code, driver, images_kept, runtime
 from lib.pages.in_your_browser.runtime import DIGESTS, NoRuntime, members, runtime_files
+
+EPOCHS = 3
 
 
 @pytest.fixture(scope="module")
@@ -31,20 +37,40 @@ def test_the_images_are_the_project_s_own(data):
     assert data.source
 
 
-def test_a_training_is_told_step_by_step_and_epoch_by_epoch(data):
-    told = list(driver.events(USUAL | {"epochs": 12}, data))
+@pytest.mark.parametrize("experiment", USUAL)
+def test_every_experiment_is_told_step_by_step_and_epoch_by_epoch(data, experiment):
+    settings = USUAL[experiment] | {"epochs": EPOCHS}
+    lines = driver.begin(experiment, settings, data)["lines"]
+    told = list(driver.events(experiment, settings, data))
     json.dumps(told, allow_nan=False)
-    epochs = [event for event in told if "epoch" in event]
-    assert [event["epoch"] for event in epochs] == list(range(1, 13))
-    assert epochs[-1]["accuracy"] > 0.8
-    assert epochs[-1]["train_s"] > epochs[0]["train_s"] > 0
-    losses = [event for event in told if "losses" in event]
-    assert sum(len(event["losses"]) for event in losses) == losses[0]["steps"] == 12 * (N_TRAIN // 32)
-    assert [event["first_step"] for event in losses] == sorted(event["first_step"] for event in losses)
+    for place, line in enumerate(lines):
+        mine = [event for event in told if event["line"] == place]
+        assert [event["epoch"] for event in mine if "epoch" in event] == list(range(1, EPOCHS + 1))
+        firsts = [(event["first_step"], len(event["losses"])) for event in mine if "losses" in event]
+        assert [first for first, _ in firsts] == [sum(n for _, n in firsts[:k]) for k in range(len(firsts))]
+        assert sum(n for _, n in firsts) == line["steps"]
+    epochs = [[event for event in told if event["line"] == place and "epoch" in event] for place in range(len(lines))]
+    best = max(one[-1]["accuracy"] for one in epochs)
+    assert best > 0.7
+    sentence = driver.concluded(
+        experiment, settings, data, [(line["label"], one) for line, one in zip(lines, epochs, strict=True)]
+    )
+    assert percent(best) in sentence or experiment == "backend"
+
+
+def test_the_rates_and_networks_are_those_of_the_notebook(data):
+    settings = USUAL["learning-rate"] | {"low": 0.001, "high": 1.0, "count": 4}
+    asked = experiments.learning_rate((0.001, 0.01, 0.1, 1.0), epochs=3, batch_size=32, hidden="32", backend="numpy")
+    made = driver.trainings("learning-rate", settings, data)
+    assert [label for label, _ in made] == [asked.labels[place] for place in asked.compared]
+    settings = USUAL["depth"] | {"networks": ["128"], "own": "none; 128; 64, 32"}
+    asked = experiments.depth(("128",), own="none; 128; 64, 32", epochs=3, rate=0.1, batch_size=32, backend="numpy")
+    made = driver.trainings("depth", settings, data)
+    assert [one.network for _, one in made] == [asked.items[place].training.network for place in asked.compared]
 
 
 def test_what_diverges_says_in_which_step_and_has_no_number(data):
-    told = list(driver.events(USUAL, replace(data, x_train=data.x_train * np.float32(1e30))))
+    told = list(driver.events("backend", USUAL["backend"], replace(data, x_train=data.x_train * np.float32(1e30))))
     json.dumps(told, allow_nan=False)
     *_, last, end = told
     step = end["diverged_step"]
@@ -52,11 +78,47 @@ def test_what_diverges_says_in_which_step_and_has_no_number(data):
     assert last["losses"][step - last["first_step"]] is None
 
 
-def test_every_position_of_the_sliders_can_be_trained(data):
-    for name, values in OFFERED.items():
-        assert USUAL[name] in values
-        for value in values:
-            driver.described(USUAL | {name: value}, data)
+def test_the_last_experiment_gives_the_other_backends_the_same_training(data):
+    """The program, the first parameters and the order of the batches: what gives NumPy's curve again."""
+    job = driver.begin("backend", USUAL["backend"], data)["job"]
+    json.dumps(job, allow_nan=False)
+    ((_, training),) = driver.trainings("backend", USUAL["backend"], data)
+    assert len(job["parameters"]) == training.network.n_parameters
+    assert job["starts"][: job["steps"]] == batch_starts(N_TRAIN, training.batch_size, training.seed, 0).tolist()
+    assert len(job["starts"]) >= job["steps"] * job["epochs"]
+    assert N_VALIDATION % driver.SLICE == 0
+
+
+def test_every_position_of_the_controls_can_be_trained(data):
+    for section in SECTIONS:
+        usual = USUAL[section.experiment]
+        for control in section.controls:
+            for value in control.values:
+                chosen = [value] if isinstance(control.usual, tuple) else value
+                if (control.name, value) not in {("low", 1.0), ("low", 2.0), ("low", 5.0), ("low", 10.0)} and not (
+                    control.name == "high" and value <= 0.01
+                ):
+                    assert driver.trainings(section.experiment, usual | {control.name: chosen}, data)
+            if isinstance(control.usual, tuple):
+                assert set(control.usual) <= set(control.values)
+            else:
+                assert not control.values or control.usual in control.values
+
+
+@pytest.mark.parametrize(
+    ("experiment", "setting", "says"),
+    [
+        ("learning-rate", {"low": 1.0}, "got only 1; move the two ends"),
+        ("learning-rate", {"low": 5.0}, "got 5 to 1; move the range"),
+        ("learning-rate", {"hidden": "many"}, "got “many”"),
+        ("batch-size", {"sizes": []}, "got none; choose one"),
+        ("depth", {"own": "0"}, "expected 1 to 4096, got 0"),
+        ("depth", {"networks": [], "own": ""}, "got none; choose one"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_a_sentence(data, experiment, setting, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        driver.begin(experiment, USUAL[experiment] | setting, data)
 
 
 def test_the_archive_has_all_that_the_driver_imports(tmp_path):
@@ -128,6 +190,6 @@ def test_only_what_is_asked_for_is_taken_from_an_archive():
 
 def test_the_page_and_its_scripts_name_no_other_host():
     folder = in_your_browser._HERE
-    for file in (folder / "page.js", folder / "worker.js", folder / "page.css"):
+    for file in (*in_your_browser._SCRIPTS, folder / "worker.js", folder / "page.css"):
         assert "http" not in file.read_text()
     assert len(DIGESTS) == 6

@@ -33,5 +33,5 @@ def test_the_seconds_to_a_target_count_training_and_evaluation_of_each_epoch():
     experiment = mnist_training.learning_rate((0.1, 1.0), epochs=3, batch_size=32, hidden="128")
     line = filled(experiment, (0.9, 0.9)).lines[0]  # 0.1 s of training and 0.01 s of evaluation an epoch
     reached = [epoch.validation_accuracy for epoch in line.epochs]
-    assert mnist_training_sentences.seconds_to(line, reached[1]) == 2 * (0.1 + 0.01)
-    assert mnist_training_sentences.seconds_to(line, 0.99) is None
+    assert line.seconds_to(reached[1]) == 2 * (0.1 + 0.01)
+    assert line.seconds_to(0.99) is None

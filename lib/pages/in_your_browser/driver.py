@@ -1,15 +1,25 @@
-"""Runs in the reader's browser, under Pyodide: trains with this project's NumPy backend, and tells what happens."""
+"""Runs in the reader's browser, under Pyodide: the four experiments by this project's NumPy backend, event by event."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lib.backends.base import Epoch, Steps
+from lib.backends.webgpu import description
+from lib.backends.webgpu.for_browsers import as_json, begins_with, first_images
 from lib.backends.with_numpy import train
 from lib.data.mnist import Data
+from lib.experiments.axes import parse_networks, rates_between
+from lib.experiments.trained import Trained
+from lib.formatting import format_rate
 from lib.spec import DataSet, Network, Training
+from lib.views.conclusions import conclusion
+
+NUMPY = "NumPy"  # the label of what is trained here; the page trains the other lines of the experiment on backends
+SLICE = 500  # images that the page evaluates at a time
 
 
 def read_images(content: bytes, source: str) -> Data:
@@ -22,36 +32,129 @@ def read_images(content: bytes, source: str) -> Data:
     return Data(x_train, y_train, x_validation, y_validation, x_validation[:0], y_validation[:0], source, "")
 
 
-def described(settings: dict[str, Any], data: Data) -> Training:
-    """The training that the page's controls ask for.
+def trainings(experiment: str, settings: Mapping[str, Any], data: Data) -> list[tuple[str, Training]]:
+    """The label of each line that Python trains, and what is trained.
 
     Args:
-        settings: `rate`, `size` of a batch, `width` of the hidden layer, `epochs`.
+        experiment: `learning-rate`, `batch-size`, `depth` or `backend`.
+        settings: What its controls say, by their names in `lib.pages.in_your_browser`.
         data: What it is trained on.
 
     Raises:
         ValueError: A setting cannot be used; the text is a sentence for the person.
     """
     known = DataSet("in the browser", len(data.x_train), len(data.x_validation))
-    return Training(Network((settings["width"],)), settings["rate"], settings["size"], settings["epochs"], data=known)
+    chosen = {"rate": 0.1, "size": 32, "hidden": ""} | dict(settings)
+    network, epochs = Network.parse(chosen["hidden"]), chosen["epochs"]
+    if experiment == "learning-rate":
+        lines = [
+            (network, rate, chosen["size"]) for rate in rates_between(chosen["low"], chosen["high"], chosen["count"])
+        ]
+        labels = [format_rate(rate) for _, rate, _ in lines]
+    elif experiment == "batch-size":
+        lines = [(network, chosen["rate"], size) for size in chosen["sizes"]]
+        labels = [str(size) for _, _, size in lines]
+    elif experiment == "depth":
+        networks = dict.fromkeys([*map(Network.parse, chosen["networks"]), *parse_networks(chosen["own"])])
+        lines = [(one, chosen["rate"], chosen["size"]) for one in networks]
+        labels = [one.label for one in networks]
+    else:
+        lines, labels = [(network, chosen["rate"], chosen["size"])], [NUMPY]
+    if not lines:
+        raise ValueError("expected at least one line, got none; choose one")
+    return [
+        (label, Training(one, rate, size, epochs, data=known))
+        for label, (one, rate, size) in zip(labels, lines, strict=True)
+    ]
 
 
-def events(settings: dict[str, Any], data: Data) -> Iterator[dict[str, Any]]:
-    """What a training does, as the page wants it: losses of steps, and at the end of each epoch its accuracy.
+def begin(experiment: str, settings: Mapping[str, Any], data: Data) -> dict[str, Any]:
+    """What the page must know first: the `lines`, each with its `label`, and its `steps` over all epochs.
+
+    For the experiment on backends also the `job` that the page gives to the others; raises as `trainings` does.
+    """
+    made = trainings(experiment, settings, data)
+    lines = [{"label": label, "steps": training.steps_per_epoch() * training.epochs} for label, training in made]
+    return {"lines": lines} | ({"job": _job(made[0][1])} if experiment == "backend" else {})
+
+
+def _job(training: Training) -> dict[str, Any]:
+    return {
+        "train": {
+            "program": as_json(description.step(training.network, training.batch_size)),
+            "evaluation": as_json(description.evaluation(training.network, SLICE)),
+            "slice": SLICE,
+            "rate": training.learning_rate,
+        },
+        "parameters": begins_with(training).tolist(),
+        "starts": first_images(training, training.data.n_train).tolist(),
+        "epochs": training.epochs,
+        "steps": training.steps_per_epoch(),
+    }
+
+
+def events(experiment: str, settings: Mapping[str, Any], data: Data) -> Iterator[dict[str, Any]]:
+    """What the trainings do, one after another, as the page wants it.
 
     Yields:
-        `losses` from step `first_step` of `steps`; or `epoch` (from 1) with `accuracy`, 0 to 1, `train_s`, seconds of
-        training so far, and `diverged_step`, None or the step whose loss was not finite.
+        Of a `line`, from 0: `losses` from step `first_step` over all epochs; or the end of an `epoch`, from 1, with
+        `accuracy`, 0 to 1, its `steps`, `train_s` and `evaluation_s`, seconds, and `diverged_step`, None or the step,
+        from 0 in the epoch, whose loss was not finite. Losses that are no number are None.
     """
-    training, train_s = described(settings, data), 0.0
-    per_epoch = training.steps_per_epoch()
-    for event in train(training, data):
-        if isinstance(event, Steps):
-            losses = [float(loss) if np.isfinite(loss) else None for loss in event.losses]
-            first = event.epoch * per_epoch + event.first_step
-            yield {"losses": losses, "first_step": first, "steps": per_epoch * training.epochs}
-        elif isinstance(event, Epoch):
-            train_s += event.train_s
-            diverged = None if event.diverged_step is None else event.epoch * per_epoch + event.diverged_step
-            accuracy = event.validation_accuracy
-            yield {"epoch": event.epoch + 1, "accuracy": accuracy, "train_s": train_s, "diverged_step": diverged}
+    for line, (_, training) in enumerate(trainings(experiment, settings, data)):
+        per_epoch = training.steps_per_epoch()
+        for event in train(training, data):
+            if isinstance(event, Steps):
+                losses = [float(loss) if np.isfinite(loss) else None for loss in event.losses]
+                yield {"line": line, "losses": losses, "first_step": event.epoch * per_epoch + event.first_step}
+            elif isinstance(event, Epoch):
+                yield {
+                    "line": line,
+                    "epoch": event.epoch + 1,
+                    "accuracy": event.validation_accuracy,
+                    "steps": event.steps,
+                    "train_s": event.train_s,
+                    "evaluation_s": event.evaluation_s,
+                    "diverged_step": event.diverged_step,
+                }
+
+
+@dataclass
+class _Told(Trained):
+    """A line as the page tells it."""
+
+    training: Training
+    epochs: list[Epoch]
+    train_s: float
+
+
+def concluded(
+    experiment: str, settings: Mapping[str, Any], data: Data, lines: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]
+) -> str:
+    """The sentence below an experiment, as the notebook says it.
+
+    Args:
+        experiment: As in `trainings`.
+        settings: Likewise.
+        data: Likewise.
+        lines: The label of each, and its epochs as `events` yields them, of Python and of the page.
+    """
+    made = trainings(experiment, settings, data)
+    told = []
+    for place, (label, epochs) in enumerate(lines):
+        _, training = made[min(place, len(made) - 1)]  # on backends, all train the same
+        told.append((label, _Told(training, list(map(_epoch, epochs)), sum(one["train_s"] for one in epochs))))
+    return conclusion(experiment, told, settings.get("target", 0.0))
+
+
+def _epoch(one: Mapping[str, Any]) -> Epoch:
+    return Epoch(
+        epoch=one["epoch"] - 1,
+        steps=one["steps"],
+        validation_loss=float("nan"),
+        validation_accuracy=one["accuracy"],
+        train_s=one["train_s"],
+        evaluation_s=one["evaluation_s"],
+        parameters=list,
+        diverged_step=one["diverged_step"],
+    )

@@ -1,117 +1,240 @@
-// The page: its controls, two charts of fixed size, which `chart_text.js` above says in words, and a sentence that says what was
-// computed where.
-const page = document.querySelector("#lab");
-const { offered, source, images } = JSON.parse(document.querySelector("#offered").textContent);
-const at = name => page.querySelector(`[name=${name}]`);
-const shown = name => page.querySelector(`#${name}`);
-const say = (name, text) => { if (shown(name).textContent !== text) shown(name).textContent = text; };
-const percent = share => `${(100 * share).toFixed(1)} %`;
-const settings = () => Object.fromEntries(Object.entries(offered).map(([name, values]) => [name, values[at(name).value]]));
+// The page: four experiments, each with its controls, charts and sentence. They run in turns, so that nothing disturbs what is
+// timed; the one whose control was moved last goes first.
+const { controls: offered, palettes, numpy, others, where } = JSON.parse(document.querySelector("#offered").textContent);
+const FOLDER = new URL(".", document.currentScript.src);
+const BLOCK_STEPS = 512;
+const sections = Object.fromEntries([...document.querySelectorAll("section.lab")].map((element) => [element.id, { element }]));
+const say = (element, text) => { if (element.textContent !== text) element.textContent = text; };
+const order = []; // the sections that have something to train, the next one first
+let python = null, devices = {}, working = false;
 
-// Losses from 0.01 to 10 on a logarithmic axis; accuracies from 0 to 1.
-const WIDTH = 400, HEIGHT = 220, LEFT = 46, BOTTOM = 30, TOP = 10, RIGHT = 12;
-const x = share => LEFT + share * (WIDTH - LEFT - RIGHT);
-const y = share => HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - TOP);
-const height = { loss: loss => (Math.log10(Math.min(10, Math.max(0.01, loss))) + 2) / 3, accuracy: share => share };
-const ticks = { loss: [0.01, 0.1, 1, 10], accuracy: [0, 0.25, 0.5, 0.75, 1] };
-const up = { loss: "loss, 0.01 to 10, logarithmic", accuracy: "accuracy, 0 to 100 %" };
-const written = { loss: loss => String(+loss.toPrecision(3)), accuracy: percent };
-const words = { loss: String, accuracy: share => `${100 * share} %` };
+// Controls.
+const inputsOf = ({ element }, name) => [...element.querySelectorAll(`[name="${element.dataset.short}.${name}"]`)];
 
-function chart(kind, points, last, unit) {
-  const grid = ticks[kind].map(tick => {
-    const level = y(height[kind](tick));
-    return `<path class="grid" d="M${LEFT} ${level}H${WIDTH - RIGHT}"/>`
-      + `<text x="${LEFT - 6}" y="${level + 4}" text-anchor="end">${words[kind](tick)}</text>`;
-  }).join("");
-  const every = Math.max(1, Math.ceil(points.length / 400)); // more points than pixels say no more
-  const kept = points.filter((_, index) => index % every === 0 || index === points.length - 1);
-  const path = kept.map(([step, value], index) =>
-    `${index ? "L" : "M"}${x(step / last).toFixed(1)} ${y(height[kind](value)).toFixed(1)}`).join("");
-  const dots = kind === "accuracy" ? points.map(([epoch, share]) =>
-    `<circle cx="${x(epoch / last)}" cy="${y(share)}" r="3"/>`).join("") : "";
-  shown(kind).innerHTML = `${grid}<path class="line" d="${path}"/>${dots}`
-    + `<text x="${LEFT}" y="${HEIGHT - 8}">0</text>`
-    + `<text x="${WIDTH - RIGHT}" y="${HEIGHT - 8}" text-anchor="end">${unit} ${last.toLocaleString("en")}</text>`;
-  const title = shown(kind).parentNode.querySelector("figcaption").textContent;
-  const axes = `Across: ${unit}, 0 to ${last.toLocaleString("en")}. Up: ${up[kind]}.`;
-  tellDrawing(shown(kind), title, toldLines(axes, kind, [["NumPy in your browser", points.map(([, value]) => value)]], written[kind]));
+function valueOf(section, name, values) {
+  const inputs = inputsOf(section, name);
+  if (inputs[0].type === "checkbox") return inputs.filter(({ checked }) => checked).map(({ value }) => values[value]);
+  return values.length ? values[inputs[0].value] : inputs[0].value;
 }
 
-let id = 0, now = null, versions = "", began = 0;
-const worker = begin();
+const settingsOf = (section) => Object.fromEntries(
+  Object.entries(offered[section.element.id]).map(([name, values]) => [name, valueOf(section, name, values)]));
 
-function begin() {
-  try {
-    const made = new Worker(new URL("worker.js", document.currentScript.src), { type: "module" });
-    made.onmessage = ({ data }) => hear(data);
-    made.onerror = event => broken(event.message || "its files cannot be read");
-    made.postMessage({ source });
-    return made;
-  } catch (error) {
-    broken(`${error.message}; a page that is opened as a file cannot start it, a page host can`);
+// The address says what differs from how the page opens, so that a link restores it.
+function keepInAddress() {
+  const said = new URLSearchParams();
+  for (const section of Object.values(sections))
+    for (const [name, value] of Object.entries(settingsOf(section)))
+      if (String(value) !== section.usual[name]) said.set(`${section.element.dataset.short}.${name}`, value);
+  history.replaceState(null, "", said.size ? `?${said}` : location.pathname);
+}
+
+function readAddress() {
+  const said = new URLSearchParams(location.search);
+  for (const section of Object.values(sections)) {
+    section.usual = Object.fromEntries(Object.entries(settingsOf(section)).map(([name, value]) => [name, String(value)]));
+    for (const [name, values] of Object.entries(offered[section.element.id])) {
+      const text = said.get(`${section.element.dataset.short}.${name}`);
+      if (text === null) continue;
+      const inputs = inputsOf(section, name), place = values.map(String).indexOf(text);
+      if (inputs[0].type === "checkbox") for (const input of inputs) input.checked = text.split(",").includes(String(values[input.value]));
+      else if (!values.length) inputs[0].value = text.slice(0, 200);
+      else if (place >= 0) inputs[0].value = place; // what the slider does not have is left out
+    }
   }
+}
+
+function tellValues(section) {
+  for (const [name, values] of Object.entries(offered[section.element.id])) {
+    const [input] = inputsOf(section, name);
+    if (input.type !== "range") continue;
+    const text = String(values[input.value]);
+    input.setAttribute("aria-valuetext", text);
+    say(section.element.querySelector(`output[for="${input.name}"]`), text);
+  }
+}
+
+// Runs.
+function ask(section, first) {
+  const name = section.element.id, settings = settingsOf(section);
+  tellValues(section);
+  Object.assign(section, { settings, lines: [], began: false, events: runOf(name, settings) });
+  leaveOrder(name);
+  first ? order.unshift(name) : order.push(name);
+  state(section, "Waiting", "");
+  say(section.element.querySelector(".sentence"), "");
+  draw(section);
+  work();
+}
+
+function leaveOrder(name) {
+  if (order.includes(name)) order.splice(order.indexOf(name), 1);
+}
+
+async function* runOf(experiment, settings) {
+  const { run, lines, job } = await python.ask("begin", { experiment, settings });
+  const told = lines.map((line, index) => ({ ...line, color: job ? numpy.color : palettes[lines.length][index] }));
+  const rest = job ? others.map(({ label, color }) => ({ label, color, steps: told[0].steps })) : [];
+  yield { lines: [...told, ...rest] };
+  for (let event; (event = await python.ask("next", { run })); ) yield event;
+  for (const [index, other] of (job ? others : []).entries()) yield* trainedBy(other, job, index + 1);
+}
+
+// One of the other backends' trainings, told as Python tells its own; where it cannot be, why.
+async function* trainedBy({ device: name, way }, job, line) {
+  try {
+    const device = await opened(name);
+    await device.ask("train", { ...job.train, parameters: Float32Array.from(job.parameters), starts: job.starts });
+    await device.ask("prepare", { task: "train", way, least_s: 0 });
+    for (let epoch = 1, diverged_step = null; epoch <= job.epochs && diverged_step === null; epoch++) {
+      let train_s = 0;
+      for (let done = 0; done < job.steps && diverged_step === null; done += BLOCK_STEPS) {
+        const steps = Math.min(BLOCK_STEPS, job.steps - done);
+        const { block_s, losses } = await device.ask("block", { task: "train", steps, way });
+        const bad = losses.findIndex((loss) => !Number.isFinite(loss));
+        if (bad >= 0) diverged_step = done + bad;
+        train_s += block_s;
+        yield { line, losses: [...losses], first_step: (epoch - 1) * job.steps + done };
+      }
+      const began = performance.now(), { accuracy } = await device.ask("evaluate");
+      const evaluation_s = (performance.now() - began) / 1000;
+      yield { line, epoch, accuracy, steps: job.steps, train_s, evaluation_s, diverged_step };
+    }
+  } catch (failure) {
+    yield { line, without: WITHOUT[failure.kind] ?? failure.message ?? String(failure) };
+  }
+}
+const WITHOUT = { "not offered": "this browser offers no WebGPU", "no adapter": "this browser finds no GPU" };
+
+// The worker of a device with the images in it, begun when it is first asked for.
+async function opened(name) {
+  return (devices[name] ??= begun(name).catch((failure) => {
+    delete devices[name];
+    throw failure;
+  }));
+}
+
+async function begun(name) {
+  const { scripts, kernels } = await (await fetch(new URL("devices.json", FOLDER))).json();
+  const device = new AskedWorker(workerOf(scripts, name), (message) => {
+    delete devices[name];
+    device.end({ kind: "lost", message });
+  });
+  await device.ask("open", { kernels });
+  const { train, validation } = await python.ask("images");
+  await device.ask("part", { sample: true, ...validation });
+  await device.ask("part", train);
+  await device.ask("images");
+  return device;
+}
+
+async function work() {
+  if (working) return;
+  working = true;
+  while (order.length) {
+    const name = order[0], section = sections[name], { events } = section;
+    if (!section.began) state(section, "Training", "");
+    section.began = true;
+    const { value, done, problem } = await events.next().catch((error) => ({ done: true, problem: error.message ?? String(error) }));
+    if (section.events !== events || !order.includes(name)) continue; // another setting, or stopped meanwhile
+    if (value) hear(section, value);
+    if (!done) continue;
+    leaveOrder(name);
+    if (problem) fail(section, problem);
+    else await conclude(section, events);
+  }
+  working = false;
+}
+
+function hear(section, event) {
+  if (event.lines) {
+    section.lines = event.lines.map((line) => ({ ...line, losses: [], epochs: [], spent_s: 0 }));
+    return draw(section);
+  }
+  const line = section.lines[event.line];
+  if (event.without) line.without = event.without;
+  if (event.losses) event.losses.forEach((loss, index) => line.losses.push([event.first_step + index, Number.isFinite(loss) ? loss : 10]));
+  if (event.epoch) {
+    line.spent_s += event.train_s + event.evaluation_s;
+    line.epochs.push({ ...event, spent_s: line.spent_s });
+  }
+  draw(section);
+}
+
+async function conclude(section, events) {
+  const { settings, lines, element } = section;
+  const told = lines.filter(({ epochs }) => epochs.length).map(({ label, epochs }) => [label, epochs]);
+  const sentence = await python.ask("conclude", { experiment: element.id, settings, lines: told }).catch(({ message }) => message);
+  if (section.events !== events) return;
+  state(section, "Done", "");
+  say(element.querySelector(".sentence"), `${sentence} Computed in your browser, ${new Date().toISOString().slice(0, 10)}, on ${where}.`);
+}
+
+function fail(section, problem) {
+  state(section, "Failed", "");
+  const sentence = section.element.querySelector(".sentence");
+  sentence.innerHTML = '<span class="problem" role="alert"></span>';
+  say(sentence.firstChild, problem);
+}
+
+// What is seen.
+function state(section, word, words) {
+  const [badge, beside] = section.element.querySelectorAll(".state > *");
+  say(badge, word);
+  say(beside, words);
+}
+
+function draw(section) {
+  const { element, lines, settings } = section;
+  for (const drawing of element.querySelectorAll("svg")) drawn(drawing, lines, settings);
+  const steps = lines.reduce((sum, line) => sum + line.steps, 0), made = lines.reduce((sum, { losses }) => sum + losses.length, 0);
+  if (steps) say(element.querySelector(".state span"), `${made.toLocaleString("en")} of ${steps.toLocaleString("en")} steps`);
+  element.querySelector(".legend").innerHTML = lines.map(({ color }) => `<li><i style="background:${color}"></i><span></span></li>`).join("");
+  element.querySelectorAll(".legend span").forEach((item, index) => say(item, legend(lines[index])));
+}
+
+function legend({ label, epochs, without }) {
+  const last = epochs.at(-1);
+  if (without) return `${label}: left out, ${without}`;
+  if (!last) return label;
+  return `${label}: ${last.diverged_step === null ? percent(last.accuracy) : "diverged"}`;
 }
 
 function broken(why) {
-  say("state", "Failed");
-  say("doing", "");
-  shown("sentence").innerHTML = '<span class="problem" role="alert"></span>';
-  shown("sentence").firstChild.textContent = `Python could not be started in this browser: ${why}`;
+  say(document.querySelector("#python"), "Failed");
+  const line = document.querySelector("#versions");
+  line.className = "problem";
+  line.setAttribute("role", "alert");
+  say(line, `Python could not be started in this browser: ${why}`);
 }
 
-function ask() {
-  for (const [name, values] of Object.entries(offered)) {
-    const text = String(values[at(name).value]);
-    at(name).setAttribute("aria-valuetext", text);
-    page.querySelector(`output[for=${name}]`).textContent = text;
+async function begin() {
+  try {
+    python = new AskedWorker(new Worker(new URL("worker.js", FOLDER), { type: "module" }));
+  } catch (error) {
+    return broken(`${error.message}; a page that is opened as a file cannot start it, a page host can`);
   }
-  now = { settings: settings(), losses: [], accuracies: [], steps: 1, train_s: 0, diverged: null };
-  worker?.postMessage({ id: ++id, settings: now.settings });
-  if (versions) say("state", "Training");
-  draw();
-}
-
-function hear(event) {
-  if (event.broken) return broken(event.broken);
-  if (event.versions) {
-    versions = event.versions;
-    say("state", "Training");
-    return say("doing", `in your browser, by ${versions}`);
+  readAddress();
+  for (const section of Object.values(sections)) {
+    section.element.addEventListener("input", () => { ask(section, true); keepInAddress(); });
+    section.element.addEventListener("submit", (event) => event.preventDefault());
+    section.element.querySelector(".again").addEventListener("click", () => ask(section, true));
+    section.element.querySelector(".stop").addEventListener("click", () => {
+      if (!order.includes(section.element.id)) return;
+      leaveOrder(section.element.id);
+      state(section, "Stopped", "");
+    });
   }
-  if (event.id !== id) return; // of an earlier setting
-  if (event.problem) {
-    say("state", "Failed");
-    return say("sentence", event.problem);
+  working = true; // nothing runs before Python is there
+  for (const section of Object.values(sections)) ask(section, false);
+  try {
+    say(document.querySelector("#versions"), `in your browser, by ${await python.ask("start", { source: where })}`);
+    say(document.querySelector("#python"), "Ready");
+    working = false;
+    work();
+  } catch (failure) {
+    broken(failure.message ?? String(failure));
   }
-  if (event.losses) {
-    now.steps = event.steps;
-    event.losses.forEach((loss, index) => now.losses.push([event.first_step + index, loss ?? 10]));
-  } else if (event.epoch) {
-    now.accuracies.push([event.epoch, event.accuracy]);
-    Object.assign(now, { train_s: event.train_s, diverged: event.diverged_step });
-  } else if (event.over) {
-    say("state", "Done");
-    say("sentence", conclusion());
-  }
-  draw();
 }
 
-function draw() {
-  const { losses, accuracies, steps } = now;
-  chart("loss", losses, Math.max(1, steps), "step");
-  chart("accuracy", accuracies, now.settings.epochs, "epoch");
-  say("doing", versions ? `${losses.length.toLocaleString("en")} of ${steps.toLocaleString("en")} steps, in your browser, by ${versions}` : "Python comes to your browser, 15 MB, once");
-}
-
-function conclusion() {
-  const { rate, size, width, epochs } = now.settings;
-  const which = `784→${width}→10, learning rate ${rate}, batch size ${size}`;
-  const where = `Computed in your browser, ${new Date().toISOString().slice(0, 10)}, on ${images} images of ${source}.`;
-  return now.diverged === null
-    ? `${percent(now.accuracies.at(-1)[1])} of the validation images are right after ${epochs} epoch${epochs > 1 ? "s" : ""} and ${now.train_s.toFixed(2)} s of training: ${which}. ${where}`
-    : `The loss stopped being a number in step ${now.diverged}: ${which}. A smaller rate learns. ${where}`;
-}
-
-page.addEventListener("input", ask);
-ask();
+begin();

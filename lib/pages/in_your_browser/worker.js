@@ -1,68 +1,76 @@
-// Python in a worker of the page: it trains what was asked for last, and tells of it event by event.
+// Python in a worker of the page: it answers what the page asks for, one thing after the other.
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
-let asked = null;
-let training = false;
+const running = new Map(); // events of the trainings that were begun, by number
+let python = null, begun = 0;
 
-const fetched = async name => {
+const fetched = async (name) => {
   const answer = await fetch(new URL(name, import.meta.url));
   if (!answer.ok) throw new Error(`${name}: ${answer.status} ${answer.statusText}`);
   return answer.arrayBuffer();
 };
+const called = (name, ...words) => python.globals.get(name)(...words.map((word) => JSON.stringify(word)));
 
-async function start(source) {
-  const python = await loadPyodide({ indexURL: new URL("./pyodide/", import.meta.url).href });
-  const [lib, images] = await Promise.all([fetched("lib.zip"), fetched("images.npz"), python.loadPackage("numpy")]);
-  python.unpackArchive(lib, "zip", { extractDir: "/home/site" });
-  python.globals.set("content", new Uint8Array(images));
-  python.globals.set("source", source);
-  python.runPython(`
+const asks = {
+  async start({ source }) {
+    const found = await loadPyodide({ indexURL: new URL("./pyodide/", import.meta.url).href });
+    const [lib, images] = await Promise.all([fetched("lib.zip"), fetched("images.npz"), found.loadPackage("numpy")]);
+    found.unpackArchive(lib, "zip", { extractDir: "/home/site" });
+    found.globals.set("content", new Uint8Array(images));
+    found.globals.set("source", source);
+    found.runPython(`
 import sys
 sys.path.insert(0, "/home/site")
 import json
+import numpy as np
 import driver
 data = driver.read_images(content.to_bytes(), source)
-begun = lambda settings: driver.events(json.loads(settings), data)
+begin = lambda experiment, settings: json.dumps(driver.begin(json.loads(experiment), json.loads(settings), data))
+events = lambda experiment, settings: driver.events(json.loads(experiment), json.loads(settings), data)
 told = lambda running: json.dumps(next(running, None))
-versions = f"NumPy {driver.np.__version__}, Python {sys.version.split()[0]}"
+concluded = lambda experiment, settings, lines: driver.concluded(json.loads(experiment), json.loads(settings), data, json.loads(lines))
+pixels = lambda images: np.rint(images * 255).astype(np.uint8).tobytes()
+whole = lambda: [pixels(data.x_train), data.y_train.astype(np.uint8).tobytes(), pixels(data.x_validation), data.y_validation.astype(np.uint8).tobytes()]
 `);
-  const [begun, told] = ["begun", "told"].map(name => python.globals.get(name));
-  return { begun, told, versions: python.globals.get("versions") };
-}
+    python = found;
+    return found.runPython('f"NumPy {np.__version__}, Python {sys.version.split()[0]}"');
+  },
 
-async function trainWhatIsAsked(python) {
-  if (training) return;
-  training = true;
-  for (let present = null; asked !== present; ) {
-    present = asked;
-    try {
-      const running = python.begun(JSON.stringify(present.settings));
-      while (asked === present) {
-        const event = JSON.parse(python.told(running));
-        postMessage(event ? { id: present.id, ...event } : { id: present.id, over: true });
-        if (!event) break;
-        await new Promise(resolve => setTimeout(resolve)); // what was asked meanwhile is heard
-      }
-      running.destroy();
-    } catch (error) {
-      postMessage({ id: present.id, problem: String(error.message).trim().split("\n").pop() });
-    }
-  }
-  training = false;
-}
+  // The lines of an experiment, and a number by which its events are asked for.
+  async begin({ experiment, settings }) {
+    const first = JSON.parse(called("begin", experiment, settings));
+    running.set(++begun, called("events", experiment, settings));
+    return { run: begun, ...first };
+  },
 
-let ready = null;
-onmessage = async ({ data }) => {
-  if (data.source !== undefined) {
-    ready = start(data.source);
+  // The next event of a training; nothing after the last.
+  async next({ run }) {
+    const event = JSON.parse(python.globals.get("told")(running.get(run)));
+    if (event) return event;
+    running.get(run).destroy();
+    running.delete(run);
+    return null;
+  },
+
+  async conclude({ experiment, settings, lines }) {
+    return called("concluded", experiment, settings, lines);
+  },
+
+  // The images as they were kept, for the devices.
+  async images() {
+    const [pixels, labels, few, fewLabels] = python.globals.get("whole")().toJs();
+    return { train: { pixels, labels }, validation: { pixels: few, labels: fewLabels } };
+  },
+};
+
+let turn = Promise.resolve();
+onmessage = ({ data: { id, what, ...asked } }) => {
+  turn = turn.then(async () => {
     try {
-      postMessage({ versions: (await ready).versions });
+      postMessage({ id, found: await asks[what](asked) });
     } catch (error) {
-      postMessage({ broken: String(error.message ?? error).trim().split("\n").pop() });
+      const lines = String(error.message ?? error).trim().split("\n"); // of Python the last is the error
+      postMessage({ id, failed: { kind: "fault", message: lines.at(-1).replace(/^[A-Za-z]*Error: /, "") } });
     }
-    return;
-  }
-  asked = data;
-  const python = await ready.catch(() => null);
-  if (python) trainWhatIsAsked(python);
+  });
 };

@@ -152,11 +152,13 @@ class RaceTable(anywidget.AnyWidget):
 class MeasureInBrowser(anywidget.AnyWidget):
     """Measures the reader's GPU and processor in the reader's browser; the work is done by two workers of its own.
 
-    `scripts` are those of the workers, by executor; `kernels` what `lib.experiments.your_gpu.kernels` returns; `told`
-    what is shown beside the drawings, HTML by place. What to measure, and the images, come as messages.
+    `scripts` are those of the workers, by executor; `kernels` what `lib.backends.webgpu.for_browsers.kernels` returns;
+    `told` what is shown beside the drawings, HTML by place. What to measure, and the images, come as messages.
     """
 
-    _esm = "".join((_HERE / name).read_text() for name in ("chart_text.js", "webgpu_drawing.js", "webgpu.js"))
+    _esm = "".join(
+        (_HERE / name).read_text() for name in ("chart_text.js", "asked_worker.js", "webgpu_drawing.js", "webgpu.js")
+    )
     scripts = traitlets.Dict().tag(sync=True)
     kernels = traitlets.Dict().tag(sync=True)
     told = traitlets.Dict().tag(sync=True)

@@ -12,43 +12,13 @@ const PACE_WAYS = { cpu: CPU_WAYS, gpu: ["one_submission"] };
 const IMAGES_FOR_MS = 1000; // how long images are fetched
 const TELL_EVERY_MS = 400;
 
-// A worker that runs an executor; asked for one thing after the other.
-class Device {
+// What is known of one device, besides its worker.
+class Device extends AskedWorker {
   constructor(name, scripts, onLost) {
-    const source = new Blob([scripts.worker, scripts[name]], { type: "text/javascript" });
-    const address = URL.createObjectURL(source);
-    this.worker = new Worker(address);
-    this.waiting = new Map();
-    this.asked = 0;
+    super(workerOf(scripts, name), onLost);
     this.flopsPerS = 0;
     this.flopsPerSOf = {}; // by way, where a device has ways of different speed
     this.productWay = "waiting_after_each_operation"; // of products by themselves
-    this.worker.onmessage = ({ data }) => {
-      URL.revokeObjectURL(address);
-      if (data.lost !== undefined) return onLost(data.lost);
-      const asked = this.waiting.get(data.id); // none: a fault outside of any answer has ended the wait
-      this.waiting.delete(data.id);
-      data.failed ? asked?.reject(data.failed) : asked?.resolve(data.found);
-    };
-    this.worker.onerror = (event) => {
-      event.preventDefault();
-      for (const { reject } of this.waiting.values()) reject({ kind: "fault", message: event.message });
-      this.waiting.clear();
-    };
-  }
-
-  ask(what, asked = {}) {
-    const id = ++this.asked;
-    return new Promise((resolve, reject) => {
-      this.waiting.set(id, { resolve, reject });
-      this.worker.postMessage({ id, what, ...asked });
-    });
-  }
-
-  end(why) {
-    this.worker.terminate();
-    for (const { reject } of this.waiting.values()) reject(why);
-    this.waiting.clear();
   }
 }
 
