@@ -186,6 +186,9 @@ class Lesson:
             tab = self._opened()
         except Full:
             return self._wait_outside()
+        except BaseException:
+            self._arrive()  # else the others would wait for ever
+            raise
         self._arrive()
         if tab is not None:
             time.sleep(EVERY_S * number / self.viewers)

@@ -297,7 +297,7 @@ def progress_text(results: Results) -> str:
                 f" finished, or after {PATIENCE_S:.0f} s beside it"
             )
         return (
-            ""
+            ("it is next" if results.to_train else "")
             if results.place == 0
             else f"number {results.place + 1} in the queue: one training at a time, so that timings are not distorted"
         )

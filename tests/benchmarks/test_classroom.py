@@ -63,6 +63,18 @@ def test_what_was_measured_before_something_went_wrong_is_kept(monkeypatch, out)
     assert len(json.loads((out / "classroom.json").read_text())) == 5
 
 
+def test_a_class_begins_although_one_of_it_could_not_come(monkeypatch):
+    lesson = classroom.Lesson("http://127.0.0.1:9/", [], viewers=1, seconds=0.0)
+
+    def fails():
+        raise TimeoutError
+
+    monkeypatch.setattr(lesson, "_opened", fails)
+    with pytest.raises(TimeoutError):
+        lesson.attend(0)
+    assert lesson.begun.is_set(), "the others wait for it"
+
+
 @pytest.mark.parametrize("asked", ["0", "5,", "many", "1,1001", "-3"])
 def test_numbers_of_viewers_that_cannot_be(monkeypatch, asked):
     monkeypatch.setenv("VIEWERS", asked)
