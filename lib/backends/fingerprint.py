@@ -3,6 +3,7 @@
 import dis
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -17,25 +18,36 @@ ENTRIES = ("lib.workers.worker", "lib.sweeps.process_pool")
 
 State = tuple[int, int]  # of a file or folder: time of its last change, size
 LOOK_EVERY_S = 0.1
+LOOK_SHARE = 0.1  # of the time, at most: beside hundreds of threads a look of 1 ms takes a second
 _known: tuple[dict[Path, State], str] = ({}, "")
-_looked_at = 0.0
+_look_at = 0.0  # when to look again, a time of `time.monotonic`
+_looking = threading.Lock()
 
 
 def source_digest() -> str:
     """SHA-256, cut to 16 hex digits, of the modules of `lib` that such a process can import.
 
     They are read again only when one has changed: 0.1 s of CPU time the first time, 0.1 ms after that, as every key of
-    the store needs it. Whether one has changed is looked at every `LOOK_EVERY_S`: each look at a file lets another
-    thread go on, of which the server of a class has hundreds.
+    the store needs it. Whether one has changed is looked at every `LOOK_EVERY_S`, and by one thread at a time: each
+    look at a file lets another thread go on, of which the server of a class has hundreds.
     """
-    global _known, _looked_at
+    global _known, _look_at
     states, digest = _known
-    if states and time.monotonic() - _looked_at < LOOK_EVERY_S:
+    if states and (time.monotonic() < _look_at or not _looking.acquire(blocking=False)):
+        return digest  # another thread looks just now
+    if not states:
+        _looking.acquire()  # nothing is known yet: wait for whoever reads
+    try:
+        states, digest = _known
+        began = time.monotonic()
+        if not states or any(_state(path) != state for path, state in states.items()):
+            _known = states, digest = _read()
+        else:
+            now = time.monotonic()
+            _look_at = now + max(LOOK_EVERY_S, (now - began) / LOOK_SHARE)
         return digest
-    _looked_at = time.monotonic()
-    if not states or any(_state(path) != state for path, state in states.items()):
-        _known = states, digest = _read()
-    return digest
+    finally:
+        _looking.release()
 
 
 def package_digest(package: str) -> str:

@@ -5,16 +5,26 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from lib.backends import fingerprint
 from lib.backends.fingerprint import LOOK_EVERY_S, source_digest
 from tests.conftest import ROOT
 
 # Says the digest, and again whenever a line comes in.
 ASKED = "import sys; from lib.backends.fingerprint import source_digest; print(source_digest(), flush=True)"
-ASKED_AGAIN = f"{ASKED}\nfor _ in sys.stdin: print(source_digest(), flush=True)"
+# … where a look that takes long, on a busy machine, does not put off the next one.
+ASKED_AGAIN = f"""
+import lib.backends.fingerprint as f
+f.LOOK_SHARE = 1e9
+{ASKED}
+for _ in sys.stdin:
+    print(source_digest(), flush=True)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +125,45 @@ def test_a_copy_elsewhere_has_the_same(copy, tmp_path):
     shutil.copytree(ROOT / "lib", tmp_path / "lib")
     said = subprocess.run([sys.executable, "-c", ASKED], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == source_digest()
+
+
+@pytest.fixture
+def slow_look(monkeypatch):
+    """How often files are looked at, from now on slowly: the first waits until it is let go."""
+    digest, looks, go_on = source_digest(), [], threading.Event()
+
+    def state(path):
+        if not looks:
+            assert go_on.wait(60)
+        looks.append(path)
+        return fingerprint._known[0][path]
+
+    monkeypatch.setattr(fingerprint, "_state", state)
+    monkeypatch.setattr(fingerprint, "_look_at", 0.0)
+    yield digest, looks, go_on
+    go_on.set()
+
+
+def test_while_one_thread_looks_others_do_not(slow_look):
+    digest, looks, go_on = slow_look
+    with ThreadPoolExecutor(1) as other:
+        looking = other.submit(source_digest)
+        while not fingerprint._looking.locked():
+            time.sleep(0.01)
+        assert source_digest() == digest, "what is known, at once"
+        assert looks == []
+        go_on.set()
+        assert looking.result(60) == digest
+    assert len(looks) == len(fingerprint._known[0])
+
+
+def test_after_a_look_that_took_long_there_is_none_for_long(slow_look):
+    digest, looks, go_on = slow_look
+    timer = threading.Timer(0.3, go_on.set)
+    timer.start()
+    assert source_digest() == digest
+    n_looks = len(looks)
+    time.sleep(2 * LOOK_EVERY_S)
+    assert source_digest() == digest
+    assert len(looks) == n_looks
+    assert fingerprint._look_at > time.monotonic() + LOOK_EVERY_S
