@@ -130,26 +130,18 @@ def epochs(
 
 
 def one_step_at_a_time(
-    step: Callable,
-    wait: Callable[[], object],
-    on_host: Callable[[list], np.ndarray],
-    x,
-    y,
-    batch_size: int,
-    before_the_clock: Callable[[], object] = lambda: None,
+    step: Callable, wait: Callable[[], object], on_host: Callable[[list], np.ndarray], x, y, batch_size: int
 ) -> Chunk:
     """A `chunk` for `epochs` in which a Python loop launches each step, for about `CHUNK_S`.
 
     `step(images, labels)` returns its loss, which need not be computed yet; `wait()` blocks until the device is done;
-    `on_host` turns a list of losses into an array (n,), outside of the measured time, as is `before_the_clock()`.
+    `on_host` turns a list of losses into an array (n,), outside of the measured time.
     """
     clock = time.perf_counter
 
     def chunk(_epoch: int, starts: np.ndarray, done: int, _step_s: float | None) -> tuple[np.ndarray, float]:
-        before_the_clock()
-        firsts: list[int] = starts[done:].tolist()
         losses, before = [], clock()
-        for first in firsts:
+        for first in starts[done:].tolist():
             losses.append(step(x[first : first + batch_size], y[first : first + batch_size]))
             if clock() - before >= CHUNK_S:
                 break

@@ -5,7 +5,7 @@ The matrix products go straight to BLAS; the overhead that remains is about twen
 
 import time
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 
@@ -16,9 +16,8 @@ from lib.backends.base import (
     Parameters,
     epochs,
     initial_parameters,
-    one_step_at_a_time,
+    next_chunk,
 )
-from lib.backends.free_cores import FreeCores
 from lib.data.mnist import Data
 from lib.spec import Network, Training
 
@@ -105,22 +104,6 @@ def _copy(parameters: Parameters) -> Parameters:
     return [(weights.copy(), biases.copy()) for weights, biases in parameters]
 
 
-@cache
-def _free_cores() -> FreeCores:
-    """Of the library that multiplies for NumPy; where none is found, as in browsers, nothing is set."""
-    try:
-        from threadpoolctl import ThreadpoolController
-    except ModuleNotFoundError:
-        return FreeCores(1, lambda _: None)
-    blas = ThreadpoolController().select(user_api="blas").lib_controllers
-
-    def use(threads: int) -> None:
-        for one in blas:
-            one.set_num_threads(threads)
-
-    return FreeCores(max((one.num_threads for one in blas), default=1), use)
-
-
 def train(
     training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
 ) -> Iterator[Event]:
@@ -129,21 +112,20 @@ def train(
     started = clock()
     current = _copy(parameters or initial_parameters(training.network, training.seed))
     work = Workspace(training.network, training.batch_size)
-    rate = np.float32(training.learning_rate)
+    rate, size = np.float32(training.learning_rate), training.batch_size
     yield FirstCall(clock() - started)
     # Overflow is a legitimate outcome here: it is reported as divergence.
     ignore_overflow = np.errstate(all="ignore")
 
-    def step(images: np.ndarray, labels: np.ndarray) -> np.float32:
-        loss = loss_and_gradients(current, images, labels, work)
-        update(current, rate, work)
-        return loss
+    @ignore_overflow
+    def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
+        part = starts[done : done + next_chunk(len(starts) - done, step_s)].tolist()
+        losses, before = np.empty(len(part), np.float32), clock()
+        for index, start in enumerate(part):
+            stop = start + size
+            losses[index] = loss_and_gradients(current, data.x_train[start:stop], data.y_train[start:stop], work)
+            update(current, rate, work)
+        return losses, clock() - before
 
-    def on_host(losses: list[np.float32]) -> np.ndarray:
-        return np.array(losses, np.float32)
-
-    look = _free_cores().look
-    x, y, size = data.x_train, data.y_train, training.batch_size
-    chunk = ignore_overflow(one_step_at_a_time(step, lambda: None, on_host, x, y, size, look))
     validate = ignore_overflow(partial(evaluate, current, data.x_validation, data.y_validation))
     yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: _copy(current))

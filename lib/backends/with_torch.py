@@ -9,9 +9,8 @@ which is the least overhead PyTorch can have.
 
 import time
 from collections.abc import Callable, Iterator
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 
-import numpy as np
 import torch
 from torch import nn
 from torch.func import grad_and_value
@@ -25,7 +24,6 @@ from lib.backends.base import (
     initial_parameters,
     one_step_at_a_time,
 )
-from lib.backends.free_cores import FreeCores
 from lib.data.mnist import Data
 from lib.spec import Network, Training
 
@@ -72,11 +70,6 @@ def tensors(data: Data, device: str) -> tuple[torch.Tensor, ...]:
     arrays = (data.x_train, data.y_train, data.x_validation, data.y_validation)
     x, y, x_validation, y_validation = (torch.from_numpy(array).to(torch_device(device)) for array in arrays)
     return x, y.long(), x_validation, y_validation.long()
-
-
-@cache
-def _free_cores() -> FreeCores:
-    return FreeCores(torch.get_num_threads(), torch.set_num_threads)
 
 
 def wait(device: str) -> None:
@@ -135,11 +128,7 @@ def _train(
     wait(device)
     yield FirstCall(clock() - started)
 
-    def on_host(losses: list[torch.Tensor]) -> np.ndarray:
-        return torch.stack(losses).cpu().numpy()
-
-    look = _free_cores().look
-    chunk = one_step_at_a_time(step, lambda: wait(device), on_host, x, y, size, look)
+    chunk = one_step_at_a_time(step, lambda: wait(device), lambda losses: torch.stack(losses).cpu().numpy(), x, y, size)
     validate = partial(evaluate, model, x_validation, y_validation)
     yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: _parameters(model))
 

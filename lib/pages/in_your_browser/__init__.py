@@ -43,7 +43,6 @@ MODULES = (
     "lib/data/mnist.py",
     "lib/backends/__init__.py",
     "lib/backends/base.py",
-    "lib/backends/free_cores.py",
     "lib/backends/with_numpy.py",
     "lib/backends/webgpu/__init__.py",
     "lib/backends/webgpu/description.py",
