@@ -52,7 +52,8 @@ def run(engine, runtime, training=SHORT, how=None):
 def test_the_workers_switch_computes_right_what_the_library_alone_gets_wrong():
     if off("") < 1e-4:
         pytest.skip("this jaxlib has no such fault")
-    assert off("") == pytest.approx(2**-7, rel=0.1), "as reported in jax#39103"
+    # As reported in jax#39103, where vectors have 512 bits; a quarter of that where they have 256.
+    assert any(off("") == pytest.approx(fault, rel=0.1) for fault in (2**-7, 2**-9))
     assert off(XLA_WITHOUT_WRONG_SUMS) < 1e-6
 
 
