@@ -211,8 +211,8 @@ def _content(images: bytes, source: str, computed: str) -> str:
         f"<style>{(_HERE / 'page.css').read_text()}</style>"
         f'<p><a href="{FRONT}">All notebooks</a></p><h1>{TITLE}</h1>'
         '<p class="lead">The first notebook’s four experiments, without a server: move a slider, and this project’s own'
-        " code trains as Python with NumPy in your browser. Random search, export and your own data need"
-        f' <a href="{FIRST.file_name}">the notebook</a> on a machine with Python.</p>'
+        " code trains as Python with NumPy in your browser. Random search, the look inside, export and your own"
+        f' data need <a href="{FIRST.file_name}">the notebook</a> on a machine with Python.</p>'
         '<p class="state"><b id="python">Starting</b>'
         ' <span id="versions">Python comes to your browser, 15 MB, once</span></p>'
         "<noscript><p class=problem>This page computes in your browser, which needs JavaScript.</p></noscript>"
