@@ -52,7 +52,7 @@ def run(engine, runtime, training=SHORT, how=None):
 def test_the_workers_switch_computes_right_what_the_library_alone_gets_wrong():
     if off("") < 1e-4:
         pytest.skip("this jaxlib has no such fault")
-    # As reported in jax#39103, where vectors have 512 bits; a quarter of that where they have 256.
+    # 2⁻⁷ as reported in jax#39103; a quarter of that on an AMD EPYC without AVX-512, why is not known.
     assert any(off("") == pytest.approx(fault, rel=0.1) for fault in (2**-7, 2**-9))
     assert off(XLA_WITHOUT_WRONG_SUMS) < 1e-6
 

@@ -56,6 +56,11 @@ def few_positions(monkeypatch):
     only(monkeypatch, FEW)
 
 
+def wait_until_it_trains(program):
+    """Read what it says until a training is stored."""
+    assert any("trainings; now" in line for line in program.stdout)
+
+
 def trained(said):
     return int(re.findall(r": ([\d,]+) trainings", said)[0])
 
@@ -87,10 +92,7 @@ def test_ctrl_c_keeps_what_is_trained(tmp_path):
         text=True,
     )
     try:
-        assert program.stdout is not None
-        for line in program.stdout:
-            if "trainings; now" in line:
-                break
+        wait_until_it_trains(program)
         program.send_signal(signal.SIGINT)
         said, errors = program.communicate(timeout=120)
     finally:
@@ -149,10 +151,7 @@ def test_a_real_disk_that_fills_up_ends_it_too(tmp_path):
         text=True,
     )
     try:
-        assert program.stdout is not None
-        for line in program.stdout:
-            if "trainings; now" in line:
-                break
+        wait_until_it_trains(program)
         with suppress(OSError), open(f"/proc/{program.pid}/root{disk}/fill", "wb", buffering=0) as fill:
             while fill.write(bytes(4096)):
                 pass
