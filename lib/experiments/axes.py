@@ -3,6 +3,8 @@
 Imports nothing heavy: it runs in readers' browsers, too.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from lib.spec import MAX_RATE, MIN_RATE, Network
@@ -49,3 +51,35 @@ def parse_networks(text: str) -> list[Network]:
     """
     parts = map(str.strip, text.split(";"))
     return [Network.parse("" if part.lower() == "none" else part) for part in parts if part]
+
+
+def batch_sizes_of(sizes: Sequence[int]) -> list[int]:
+    """The sizes, smallest first, each once.
+
+    Raises:
+        ValueError: There is none; the text is a sentence for the person.
+    """
+    if not sizes:
+        raise ValueError("batch sizes: expected at least one, got none; choose some from the list")
+    return sorted(set(sizes))
+
+
+def networks_of(chosen: Sequence[str], own: str) -> list[Network]:
+    """The networks that were chosen, and those that somebody wrote, each once.
+
+    Args:
+        chosen: As `Network.parse` reads them.
+        own: As `parse_networks` reads them; empty for none.
+
+    Raises:
+        ValueError: There is none or more than `MAX_LINES`, or one cannot be read; the text is a sentence.
+    """
+    networks = list(dict.fromkeys([*map(Network.parse, chosen), *parse_networks(own)]))
+    if not networks:
+        raise ValueError(
+            "hidden layers: expected at least one network, got none; choose one or write its widths, such as 256,"
+            " 128, 64"
+        )
+    if len(networks) > MAX_LINES:
+        raise ValueError(f"networks: expected at most {MAX_LINES}, got {len(networks)}; remove some")
+    return networks

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime, all_runtimes, unavailable
-from lib.experiments.axes import MAX_LINES, parse_networks
+from lib.experiments.axes import batch_sizes_of, networks_of
 from lib.formatting import format_rate
 from lib.spec import DataSet, Network, Training
 from lib.workers.messages import Item
@@ -75,10 +75,8 @@ def batch_size(sizes: Sequence[int], *, epochs: int, rate: float, hidden: str, b
         ValueError: There is no size, a value is out of its limits, or the backend cannot run here; the text is a
             sentence for the person.
     """
-    if not sizes:
-        raise ValueError("batch sizes: expected at least one, got none; choose some from the list")
     network = Network.parse(hidden)
-    trainings = [Training(network, rate, size, epochs) for size in sorted(set(sizes))]
+    trainings = [Training(network, rate, size, epochs) for size in batch_sizes_of(sizes)]
     return _experiment("batch-size", trainings, [f"{t.batch_size}" for t in trainings], "batch size", backend)
 
 
@@ -100,14 +98,7 @@ def depth(
         ValueError: There is no network or more than `MAX_LINES`, one cannot be read, a value is out of its limits, or
             the backend cannot run here; the text is a sentence for the person.
     """
-    networks = list(dict.fromkeys([*map(Network.parse, chosen), *parse_networks(own)]))
-    if not networks:
-        raise ValueError(
-            "hidden layers: expected at least one network, got none; choose one or write its widths, such as 256,"
-            " 128, 64"
-        )
-    if len(networks) > MAX_LINES:
-        raise ValueError(f"networks: expected at most {MAX_LINES}, got {len(networks)}; remove some")
+    networks = networks_of(chosen, own)
     trainings = [Training(network, rate, batch_size, epochs) for network in networks]
     return _experiment("depth", trainings, [network.label for network in networks], "hidden layers", backend)
 

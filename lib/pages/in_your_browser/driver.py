@@ -12,7 +12,7 @@ from lib.backends.webgpu import description
 from lib.backends.webgpu.for_browsers import as_json, begins_with, first_images
 from lib.backends.with_numpy import train
 from lib.data.mnist import Data
-from lib.experiments.axes import parse_networks, rates_between
+from lib.experiments.axes import batch_sizes_of, networks_of, rates_between
 from lib.experiments.trained import Trained
 from lib.formatting import format_rate
 from lib.spec import DataSet, Network, Training
@@ -52,16 +52,14 @@ def trainings(experiment: str, settings: Mapping[str, Any], data: Data) -> list[
         ]
         labels = [format_rate(rate) for _, rate, _ in lines]
     elif experiment == "batch-size":
-        lines = [(network, chosen["rate"], size) for size in chosen["sizes"]]
+        lines = [(network, chosen["rate"], size) for size in batch_sizes_of(chosen["sizes"])]
         labels = [str(size) for _, _, size in lines]
     elif experiment == "depth":
-        networks = dict.fromkeys([*map(Network.parse, chosen["networks"]), *parse_networks(chosen["own"])])
+        networks = networks_of(chosen["networks"], chosen["own"])
         lines = [(one, chosen["rate"], chosen["size"]) for one in networks]
         labels = [one.label for one in networks]
     else:
         lines, labels = [(network, chosen["rate"], chosen["size"])], [NUMPY]
-    if not lines:
-        raise ValueError("expected at least one line, got none; choose one")
     return [
         (label, Training(one, rate, size, epochs, data=known))
         for label, (one, rate, size) in zip(labels, lines, strict=True)

@@ -2,7 +2,7 @@
 // timed; the one whose control was moved last goes first.
 const { controls: offered, palettes, numpy, others, where } = JSON.parse(document.querySelector("#offered").textContent);
 const FOLDER = new URL(".", document.currentScript.src);
-const BLOCK_STEPS = 512;
+const BLOCK_STEPS = 512, FRAME_MS = 100;
 const sections = Object.fromEntries([...document.querySelectorAll("section.lab")].map((element) => [element.id, { element }]));
 const say = (element, text) => { if (element.textContent !== text) element.textContent = text; };
 const order = []; // the sections that have something to train, the next one first
@@ -58,6 +58,7 @@ function tellValues(section) {
 function ask(section, first) {
   const name = section.element.id, settings = settingsOf(section);
   tellValues(section);
+  section.events?.return();
   Object.assign(section, { settings, lines: [], began: false, events: runOf(name, settings) });
   leaveOrder(name);
   first ? order.unshift(name) : order.push(name);
@@ -73,6 +74,14 @@ function leaveOrder(name) {
 
 async function* runOf(experiment, settings) {
   const { run, lines, job } = await python.ask("begin", { experiment, settings });
+  try {
+    yield* eventsOf(run, lines, job);
+  } finally {
+    python.ask("leave", { run }); // at its end, or when another setting or Stop has taken its place
+  }
+}
+
+async function* eventsOf(run, lines, job) {
   const told = lines.map((line, index) => ({ ...line, color: job ? numpy.color : palettes[lines.length][index] }));
   const rest = job ? others.map(({ label, color }) => ({ label, color, steps: told[0].steps })) : [];
   yield { lines: [...told, ...rest] };
@@ -158,14 +167,21 @@ function hear(section, event) {
     line.spent_s += event.train_s + event.evaluation_s;
     line.epochs.push({ ...event, spent_s: line.spent_s });
   }
-  draw(section);
+  section.due ??= setTimeout(() => draw(section), FRAME_MS);
 }
 
 async function conclude(section, events) {
   const { settings, lines, element } = section;
   const told = lines.filter(({ epochs }) => epochs.length).map(({ label, epochs }) => [label, epochs]);
-  const sentence = await python.ask("conclude", { experiment: element.id, settings, lines: told }).catch(({ message }) => message);
+  let sentence, problem;
+  try {
+    sentence = await python.ask("conclude", { experiment: element.id, settings, lines: told });
+  } catch (failure) {
+    problem = failure.message ?? String(failure);
+  }
   if (section.events !== events) return;
+  draw(section);
+  if (problem) return fail(section, problem);
   state(section, "Done", "");
   say(element.querySelector(".sentence"), `${sentence} Computed in your browser, ${new Date().toISOString().slice(0, 10)}, on ${where}.`);
 }
@@ -186,9 +202,11 @@ function state(section, word, words) {
 
 function draw(section) {
   const { element, lines, settings } = section;
+  clearTimeout(section.due);
+  section.due = undefined;
   for (const drawing of element.querySelectorAll("svg")) drawn(drawing, lines, settings);
   const steps = lines.reduce((sum, line) => sum + line.steps, 0), made = lines.reduce((sum, { losses }) => sum + losses.length, 0);
-  if (steps) say(element.querySelector(".state span"), `${made.toLocaleString("en")} of ${steps.toLocaleString("en")} steps`);
+  if (steps && order.includes(element.id)) say(element.querySelector(".state span"), `${made.toLocaleString("en")} of ${steps.toLocaleString("en")} steps`);
   element.querySelector(".legend").innerHTML = lines.map(({ color }) => `<li><i style="background:${color}"></i><span></span></li>`).join("");
   element.querySelectorAll(".legend span").forEach((item, index) => say(item, legend(lines[index])));
 }
@@ -202,6 +220,7 @@ function legend({ label, epochs, without }) {
 
 function broken(why) {
   say(document.querySelector("#python"), "Failed");
+  for (const section of Object.values(sections)) state(section, "Failed", "");
   const line = document.querySelector("#versions");
   line.className = "problem";
   line.setAttribute("role", "alert");
@@ -222,6 +241,7 @@ async function begin() {
     section.element.querySelector(".stop").addEventListener("click", () => {
       if (!order.includes(section.element.id)) return;
       leaveOrder(section.element.id);
+      section.events.return();
       state(section, "Stopped", "");
     });
   }

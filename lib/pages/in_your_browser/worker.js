@@ -45,11 +45,13 @@ whole = lambda: [pixels(data.x_train), data.y_train.astype(np.uint8).tobytes(), 
 
   // The next event of a training; nothing after the last.
   async next({ run }) {
-    const event = JSON.parse(python.globals.get("told")(running.get(run)));
-    if (event) return event;
+    return JSON.parse(python.globals.get("told")(running.get(run)));
+  },
+
+  // Nothing more is asked of a training.
+  async leave({ run }) {
     running.get(run).destroy();
     running.delete(run);
-    return null;
   },
 
   async conclude({ experiment, settings, lines }) {
