@@ -24,18 +24,19 @@ FACTORS = ("1", "1.5", "2", "3", "5", "7", "10", "15", "20", "30", "50", "70", "
 class Guess:
     """What one viewer guessed of one experiment: which of its lines wins, and what else was asked; empty for nothing.
 
-    `factor` is how many times as long an epoch of the slowest takes as one of the fastest, `diverges` is `YES` or `NO`,
-    `sketch` has the training loss at `SKETCH_POINTS` equally spaced moments.
+    `best` is empty where somebody only sketched. `factor` is how many times as long an epoch of the slowest takes as
+    one of the fastest, `diverges` is `YES` or `NO`, `sketch` has the training loss at `SKETCH_POINTS`
+    equally spaced moments.
     """
 
-    best: str
+    best: str = ""
     diverges: str = ""
     factor: str = ""
     sketch: tuple[float, ...] = ()
 
 
 def questions(experiment: Experiment) -> tuple[Question, ...]:
-    """What is asked of an experiment; the first is which line wins, and its answer shows the result.
+    """What is asked of an experiment; the first is which line wins. Its answer shows the result, and so does a sketch.
 
     They depend on the lines that compete, and on no other control.
     """
@@ -57,9 +58,7 @@ def sketch_questions(experiment: Experiment) -> tuple[Question, ...]:
 
 
 def guess_of(answers: Mapping[Question, str], experiment: Experiment) -> Guess | None:
-    """The guess on an experiment among a viewer's answers; None where the first question has none."""
+    """The guess on an experiment among a viewer's answers; None where there is neither a winner nor a sketch."""
     found = {question.asks: answers[question] for question in questions(experiment) if question in answers}
-    if BEST not in found:
-        return None
     sketch = tuple(float(answers[point]) for point in sketch_questions(experiment) if point in answers)
-    return Guess(**found, sketch=sketch)
+    return Guess(**found, sketch=sketch) if BEST in found or sketch else None

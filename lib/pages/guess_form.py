@@ -15,7 +15,9 @@ from lib.experiments.predict_first import (
     FACTORS,
     LOSSES,
     NO,
+    SKETCH,
     SKETCH_POINTS,
+    SKETCHED,
     YES,
     questions,
     sketch_questions,
@@ -29,8 +31,10 @@ NOT_YET = f'<div class="guess lab-refused"><p class="guess-lead">{html.escape(vi
 
 
 def elements(asked: Sequence[Question]) -> mo.ui.dictionary:
-    """A button for each option of the first question, what is optional, and a button that skips all."""
+    """Buttons for the options of the first question, for a sketch alone and to skip all; and what is optional."""
     found: dict[str, Any] = {}
+    if asked[0].section in SKETCHED:
+        found[SKETCH] = button(view.SKETCH_ALONE, view.SKETCH_ALONE_MEANS)
     for question in asked:
         if question.asks == BEST:
             tooltip = "Guess this, and see the result"
@@ -49,7 +53,7 @@ def sketch() -> mo.ui.anywidget:
 
 
 def chosen(form: mo.ui.dictionary, field: mo.ui.anywidget | None, experiment: Experiment) -> dict[Question, str]:
-    """What was chosen, once one of the first question's buttons was pressed; nothing before.
+    """What was chosen, once one of the first question's buttons was pressed, or that of a sketch; nothing before.
 
     Args:
         form: From `elements`.
@@ -58,13 +62,13 @@ def chosen(form: mo.ui.dictionary, field: mo.ui.anywidget | None, experiment: Ex
     """
     best, *others = questions(experiment)
     pressed = [label for label in best.options if form.value.get(f"{BEST} {label}")]
-    if not pressed:
+    levels = field.widget.drawn() if field is not None else ()  # none where nothing was drawn
+    if not pressed and not (form.value.get(SKETCH) and levels):
         return {}
     said = {question: _written(question, form.value[question.asks]) for question in others}
     found = {question: option for question, option in said.items() if option}
-    levels = field.widget.drawn() if field is not None else ()  # none where nothing was drawn
     found |= {point: LOSSES[level] for point, level in zip(sketch_questions(experiment), levels, strict=False)}
-    return found | {best: pressed[0]}
+    return found | ({best: pressed[0]} if pressed else {})
 
 
 def drawn(form: mo.ui.dictionary, field: mo.ui.anywidget | None, experiment: Experiment) -> str:
@@ -74,7 +78,8 @@ def drawn(form: mo.ui.dictionary, field: mo.ui.anywidget | None, experiment: Exp
     optional = "".join(f'<div class="guess-optional">{form[one.asks].text}</div>' for one in others)
     if field is not None:
         told = html.escape(_optional(view.SKETCH_ASKS))
-        optional += f'<div class="guess-optional"><p>{told}</p>{field.text}</div>'
+        missing = f'<p class="lab-note" role="status">{html.escape(view.NO_SKETCH)}</p>' if form.value[SKETCH] else ""
+        optional += f'<div class="guess-optional"><p>{told}</p>{field.text}{form[SKETCH].text}{missing}</div>'
     asked = html.escape(view.words(best))
     return (
         f'<div class="guess lab-refused"><p class="guess-lead">{html.escape(view.LEAD)}</p>{optional}'

@@ -35,6 +35,9 @@ _ASKED = {
 }
 OPTIONAL = "(optional)"
 SKETCH_ASKS = "How will the training loss of the best one fall? Draw it."
+SKETCH_ALONE = "Show the result with my sketch"
+SKETCH_ALONE_MEANS = "The sketch is your guess; you need not choose a winner"
+NO_SKETCH = "Expected a curve over the whole width, got none; draw it, or choose below."
 SKETCH_MEANS = "Sketch of the training loss; draw, or use the arrow keys"
 
 
@@ -82,10 +85,11 @@ def sentence(experiment: Experiment, results: Results, target: float, guess: Gue
         return ""
     lines = [_Line(experiment.labels[index], results.lines[index]) for index in experiment.compared]
     yours = next((one for one in lines if one.label == guess.best), None)
-    if yours is None or any(one.line.curve is None for one in lines):
+    if (guess.best and yours is None) or any(one.line.curve is None for one in lines):
         return ""
     tell = {"batch-size": _tell_target, "backend": _tell_fastest}.get(experiment.name, _tell_accuracy)
-    parts = (tell(lines, yours, target), _tell_divergence(lines, guess.diverges), _tell_factor(lines, guess.factor))
+    winner = tell(lines, yours, target) if yours is not None else ""
+    parts = (winner, _tell_divergence(lines, guess.diverges), _tell_factor(lines, guess.factor))
     return " ".join(filter(None, parts))
 
 
@@ -161,24 +165,28 @@ def marked(charts: Sequence[Chart], experiment: Experiment, results: Results, gu
     """The charts with the guess drawn in: into the last one as a dashed line at what was guessed, or a ring around it;
     a sketch of the loss into the first.
     """
-    if guess is None or guess.best not in experiment.labels:
+    if guess is None:
         return list(charts)
-    *others, last = charts
-    index = experiment.labels.index(guess.best)
-    training = experiment.items[index].training
-    if experiment.name == "backend":
-        row, layers = {"label": guess.best}, _row_mark(last.spec)
-    elif experiment.name == "depth":
-        row = next((row for row in last.spec["datasets"]["rows"] if row["label"] == guess.best), None)
-        layers = _ring(last.spec)
-    else:
-        value = training.learning_rate if experiment.name == "learning-rate" else training.batch_size
-        row, layers = {"x": value}, _line_mark(last.spec)
-    shown = [*others, with_layers(last, "guess", [row] if row is not None else [], layers)]
+    shown = list(charts)
+    if guess.best in experiment.labels:
+        shown[-1] = _marked_winner(shown[-1], experiment, experiment.labels.index(guess.best))
     if guess.sketch:
         n_steps = max(results.lines[index].total_steps for index in experiment.compared)
         shown[0] = sketch.drawn_in(shown[0], guess.sketch, n_steps)
     return shown
+
+
+def _marked_winner(chart: Chart, experiment: Experiment, index: int) -> Chart:
+    label, training = experiment.labels[index], experiment.items[index].training
+    if experiment.name == "backend":
+        row, layers = {"label": label}, _row_mark(chart.spec)
+    elif experiment.name == "depth":
+        row = next((row for row in chart.spec["datasets"]["rows"] if row["label"] == label), None)
+        layers = _ring(chart.spec)
+    else:
+        value = training.learning_rate if experiment.name == "learning-rate" else training.batch_size
+        row, layers = {"x": value}, _line_mark(chart.spec)
+    return with_layers(chart, "guess", [row] if row is not None else [], layers)
 
 
 _TEXT = {"type": "text", "text": "your guess", "fontSize": 11, "fontWeight": 600, "font": FONT, "color": "currentColor"}

@@ -37,7 +37,7 @@ def test_other_candidates_are_other_questions_and_other_epochs_are_not():
     assert not set(questions(rates(0.1, 1.0))) & set(questions(rates(0.1, 10.0)))
 
 
-def test_there_is_a_guess_where_the_first_question_has_an_answer():
+def test_there_is_a_guess_where_somebody_named_a_winner_or_sketched():
     experiment = rates(0.1, 1.0)
     best, diverges = questions(experiment)
     assert guess_of({diverges: "no"}, experiment) is None
@@ -52,4 +52,6 @@ def test_a_loss_is_sketched_where_one_is_drawn_and_its_points_are_questions_like
     answers = {best: "1"} | dict(zip(points, LOSSES[5:], strict=False))
     found = guess_of(answers, experiment)
     assert found == Guess("1", sketch=tuple(float(loss) for loss in LOSSES[5 : 5 + SKETCH_POINTS]))
+    del answers[best]
+    assert guess_of(answers, experiment) == Guess(sketch=found.sketch), "a sketch alone is one, too"
     assert sketch_questions(mnist_training.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")) == ()

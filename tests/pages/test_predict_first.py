@@ -257,6 +257,29 @@ def test_a_sketch_goes_with_the_guess_and_is_drawn_over_the_run(stage, shown):
 
 
 @pytest.mark.usefixtures("room")
+def test_a_sketch_is_guess_enough_and_none_is_said(stage, shown):
+    viewer = opened()
+    section = Section(viewer, stage)
+    section.show()
+    assert view.SKETCH_ALONE in shown[-1]
+    assert view.NO_SKETCH not in shown[-1]
+    section.press("sketch")
+    section.show()
+    assert view.NO_SKETCH in shown[-1]
+    assert not [words for words in DRAWN if words in shown[-1]]
+    field = viewer.sketch("learning-rate")
+    assert field is not None
+    field.widget.levels = [6, 8, 10, 12, 14, 16, 18]
+    section.press("sketch", 2)
+    section.show()
+    assert "your sketch" in shown[-1]
+    assert "your guess" not in shown[-1]
+    assert "You said" not in shown[-1]
+    assert viewer.pool.tally().of(sketch_questions(section.make())[2])[LOSSES[10]] == 1
+    assert not any(viewer.pool.tally().of(questions(section.make())[0]).values())
+
+
+@pytest.mark.usefixtures("room")
 def test_with_the_switch_off_the_page_is_as_without_a_class(stage, shown):
     viewer = opened("0")
     section = Section(viewer, stage)
