@@ -168,6 +168,20 @@ def test_a_link_restores_its_controls_and_what_cannot_be_used_is_a_sentence(comp
     assert "after 1 epoch;" in wait_done(computing, "learning-rate")
 
 
+def test_what_an_address_says_and_no_control_has_is_left_out_and_said(computing):
+    computing.goto(f"{computing.url.partition('?')[0]}?rate.epochs=99&size.sizes=8,9&depth.size=128&nothing=at+all")
+    told = computing.locator("#address")
+    told.get_by_text("Left out of the address").wait_for()
+    assert "rate.epochs: expected one of 1, 2, 3" in told.inner_text()
+    assert "got “99”" in told.inner_text()
+    assert "size.sizes: expected some of" in told.inner_text()
+    assert "nothing: expected no such setting, got “at all”" in told.inner_text()
+    assert "depth.size" not in told.inner_text(), "it could be used"
+    assert section(computing, "learning-rate").locator("output").nth(3).inner_text() == "3"
+    assert section(computing, "depth").get_by_label("Batch size").get_attribute("aria-valuetext") == "128"
+    assert section(computing, "batch-size").get_by_role("checkbox", name="256").is_checked()
+
+
 def test_stop_ends_what_trains_and_run_again_begins_it_anew(computing):
     sizes = section(computing, "batch-size")
     sizes.get_by_label("Epochs").press("End")

@@ -215,6 +215,7 @@ def _content(images: bytes, source: str, computed: str) -> str:
         f' data need <a href="{FIRST.file_name}">the notebook</a> on a machine with Python.</p>'
         '<p class="state"><b id="python">Starting</b>'
         ' <span id="versions">Python comes to your browser, 15 MB, once</span></p>'
+        '<p class="problem" id="address" role="alert"></p>'
         "<noscript><p class=problem>This page computes in your browser, which needs JavaScript.</p></noscript>"
         f"{''.join(map(_section, SECTIONS))}"
         '<p class="quiet">For comparison, NumPy at the settings that the last section opens with:'

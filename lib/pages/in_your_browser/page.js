@@ -29,19 +29,28 @@ function keepInAddress() {
   history.replaceState(null, "", said.size ? `?${said}` : location.pathname);
 }
 
+// What it says and no control has is left out, and said.
 function readAddress() {
-  const said = new URLSearchParams(location.search);
+  const said = new URLSearchParams(location.search), refused = [];
+  const refuse = (key, expected, text) => refused.push(`${key}: expected ${expected}, got “${text.slice(0, 60)}”`);
   for (const section of Object.values(sections)) {
     section.usual = Object.fromEntries(Object.entries(settingsOf(section)).map(([name, value]) => [name, String(value)]));
     for (const [name, values] of Object.entries(offered[section.element.id])) {
-      const text = said.get(`${section.element.dataset.short}.${name}`);
+      const key = `${section.element.dataset.short}.${name}`, text = said.get(key), known = values.map(String);
+      said.delete(key);
       if (text === null) continue;
-      const inputs = inputsOf(section, name), place = values.map(String).indexOf(text);
-      if (inputs[0].type === "checkbox") for (const input of inputs) input.checked = text.split(",").includes(String(values[input.value]));
-      else if (!values.length) inputs[0].value = text.slice(0, 200);
-      else if (place >= 0) inputs[0].value = place; // what the slider does not have is left out
+      const inputs = inputsOf(section, name);
+      if (!values.length) inputs[0].value = text.slice(0, 200);
+      else if (inputs[0].type === "checkbox") {
+        const chosen = text.split(",");
+        if (chosen.every((one) => known.includes(one))) for (const input of inputs) input.checked = chosen.includes(known[input.value]);
+        else refuse(key, `some of ${known.join(", ")}`, text);
+      } else if (known.includes(text)) inputs[0].value = known.indexOf(text);
+      else refuse(key, `one of ${known.join(", ")}`, text);
     }
   }
+  for (const [key, text] of said) refuse(key.slice(0, 60), "no such setting", text);
+  if (refused.length) say(document.querySelector("#address"), `Left out of the address: ${refused.slice(0, 5).join("; ")}.`);
 }
 
 function tellValues(section) {
