@@ -79,6 +79,13 @@ def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
     return Ceilings(product, copy, dispatch_s, cache_bytes)
 
 
+def product_rates(device: str, store: Store) -> dict[str, float]:
+    """The best matrix product of any library on a device of this machine, in FLOP/s, by precision; empty for none."""
+    known = [record for record in store.records(Kind.CEILING) if record.machine == machine_id()]
+    found = {precision: best_rate(known, device, "product", precision) for precision in PRECISIONS}
+    return {precision: rate for precision, rate in found.items() if rate}
+
+
 def best_rate(records: Iterable[Record], device: str, name: str, precision: str = PRECISIONS[0]) -> float | None:
     """The highest rate that any library reaches on a device; None without a record of it.
 

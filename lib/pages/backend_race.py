@@ -24,7 +24,7 @@ from lib.experiments.backend_race import (
     time_left_s,
 )
 from lib.experiments.background import BackgroundTask
-from lib.experiments.peak_rates import ceilings, measure_ceilings
+from lib.experiments.peak_rates import ceilings, measure_ceilings, product_rates
 from lib.experiments.time_to_accuracy import TARGETS, TrialTrained, learn, learned, trials
 from lib.formatting import seconds
 from lib.pages import layout
@@ -33,12 +33,14 @@ from lib.pages.stage import Stage, button, stop_button
 from lib.pages.streaming import paint_while_it_runs, refuse
 from lib.pages.url_state import Address, Setting
 from lib.pages.widgets import RaceTable
+from lib.profiling.step_breakdown import ONE_CALL
 from lib.spec import N_TRAIN, Training
 from lib.storage.frames import records_frame
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.roofline import step_floor
-from lib.views import backend_race
+from lib.views import backend_race, roofline
+from lib.views.markup import quiet
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note, State
@@ -202,17 +204,22 @@ def detail(store: Store, key: str) -> mo.Html:
         store: Where its repetitions and the peak rates are looked up.
         key: From `lib.views.backend_race.key_of`; empty where no cell is chosen.
     """
-    cells = all_cells(usable_runtimes())
-    chosen = next((cell for cell in cells if backend_race.key_of(cell) == key), None)
-    standing = standings([chosen], store.records(Kind.RACE)).get(chosen) if chosen is not None else None
+    known = standings(all_cells(usable_runtimes()), store.records(Kind.RACE))
+    standing = next((one for cell, one in known.items() if backend_race.key_of(cell) == key), None)
+    best = ceilings(standing.cell.runtime, store) if standing is not None else None
     floor = None
-    if chosen is not None and (known := ceilings(chosen.runtime, store)) is not None:
-        calls = 1.0 if chosen.runtime.backend != "jax-epoch" else chosen.batch_size / N_TRAIN
-        floor = step_floor(NETWORK, chosen.batch_size, known, chosen.runtime.backend, calls)
+    if standing is not None and best is not None:
+        cell = standing.cell
+        calls = cell.batch_size / N_TRAIN if cell.runtime.backend in ONE_CALL else 1.0
+        floor = step_floor(NETWORK, cell.batch_size, best, cell.runtime.backend, calls)
     text = backend_race.detail(standing, floor)
     if standing is not None:
         chart = backend_race.blocks_chart(standing)
         text += layout.framed(chart.title, chart)
+    if standing is not None and best is not None:
+        products = product_rates(standing.cell.runtime.device, store)
+        chart = roofline.chart(known, standing.cell, best.copy_bytes_per_s, products)
+        text += layout.framed(chart.title, chart) + quiet(roofline.sentence(standing, products))
     return mo.Html(f'<div class="race-detail">{text}</div>{layout.software(usable_runtimes())}{layout.missing()}')
 
 

@@ -334,11 +334,11 @@ def detail(standing: Standing | None, floor: Floor | None = None) -> str:
             f" in {standing.cell.runtime.precision}."
         )
     if floor is not None:
-        steps = N_TRAIN // standing.cell.batch_size
+        least_s = N_TRAIN // standing.cell.batch_size * floor.seconds
+        rest = "the rest is overhead" if middle >= least_s else "it does less, as where zeros are left out"
         lines.append(
-            f"The least that this machine could take is {seconds(steps * floor.seconds)} per epoch, set by"
-            f" {floor.by.value}: the cell stands at {middle / (steps * floor.seconds):.2g} times that; the rest is"
-            " overhead."
+            f"The least that this machine could take for all products is {seconds(least_s)} per epoch, set by"
+            f" {floor.by.value}: the cell stands at {middle / least_s:.2g} times that; {rest}."
         )
         if not floor.cache_known and floor.by is Ceiling.COPY:
             lines.append(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.spec import Network
-from lib.timing.roofline import Ceiling, Ceilings, step_floor, step_work
+from lib.timing.roofline import Ceiling, Ceilings, intensity, step_floor, step_work
 
 MACHINE = Ceilings(400e9, 20e9, {"jax-step": 50e-6}, cache_bytes=32 * 2**20)
 
@@ -16,6 +16,13 @@ def test_the_articles_step_by_hand():
     work = step_work(Network((128,)), 32)
     assert work.flops == 2 * 32 * (2 * 784 * 128 + 3 * 128 * 10)
     assert work.n_bytes == 4 * 784 * 32 + 2 * 4 * (784 * 128 + 128 + 128 * 10 + 10)
+
+
+def test_a_larger_batch_reads_each_parameter_less_often():
+    """At 1 each of 101,770 parameters is read and written for six FLOPs or four; at 4096 the images are most bytes."""
+    network = Network((128,))
+    assert intensity(network, 1) == step_work(network, 1).flops / (4 * 784 + 8 * 101_770)
+    assert intensity(network, 4096) == pytest.approx(2 * (2 * 784 * 128 + 3 * 1280) / (4 * 784), rel=0.07)
 
 
 def test_parameters_that_fit_the_cache_cost_no_memory():
