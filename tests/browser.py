@@ -2,7 +2,6 @@
 a run's end."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -74,7 +73,7 @@ def serving(
     try:
         yield base + path.rstrip("/"), process
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         try:
             process.wait(10)
         except subprocess.TimeoutExpired:

@@ -5,8 +5,9 @@ Tests run beside each other in two processes (`make test`), a file's in one of t
 once: `--dist loadfile`, because `loadgroup` groups nothing with pytest 9.2 (pytest-xdist 3.8 names a group by changing
 a node's id, which no longer can be). What is marked `timed` comes last in its file, while the other process has none.
 
-`--only images` and `--only interrupts` run what another setting can change, as seen in an earlier whole run: the tests
-that read the images or start a program which does, and those that interrupt one.
+`--only images` and `--only interrupts` run what another setting can change, as seen in an earlier whole run: of those
+that read the images or start a program which does, the first of each file, because a file's tests come to their images
+in one way, and those marked `images`; and all that interrupt a program. `env -u MNIST_NPZ make test` runs all.
 """
 
 import fcntl
@@ -70,7 +71,11 @@ def _select(config: pytest.Config, items: list[pytest.Item]) -> None:
             " them all"
         )
     chosen = [item for item in items if item.nodeid in seen]
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in seen])
+    if config.option.only == "images":
+        first_of = {item.path: item for item in reversed(chosen)}
+        chosen = [item for item in chosen if item is first_of[item.path] or item.get_closest_marker("images")]
+    left_out = {item.nodeid for item in items} - {item.nodeid for item in chosen}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
     items[:] = chosen
 
 

@@ -32,6 +32,8 @@ def images(tmp_path_factory):
 
 def test_reads(images): pass
 def test_reads_too(images): pass
+
+@pytest.mark.images
 def test_starts(): subprocess.run([sys.executable, "-c", ""], check=True)
 def test_neither(): subprocess.run(["true"], check=True)
 
@@ -90,7 +92,7 @@ def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample")
     (folder / "conftest.py").write_text("from tests.suite import *\n")
     (folder / "test_sample.py").write_text(SAMPLE)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow\n  timed\n  browser\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  images\n  slow\n  timed\n  browser\n")
 
     def run(*options):
         command = [sys.executable, "-m", "pytest", "-q", "-rA", *options]
@@ -116,7 +118,7 @@ def test_another_setting_runs_what_it_can_change(sample):
     run, said = sample
     everything = {"test_reads", "test_reads_too", "test_starts", "test_neither", "test_interrupts", "test_slow"}
     assert passed(said) == everything
-    assert passed(run("--only", "images")) == {"test_reads", "test_reads_too", "test_starts"}
+    assert passed(run("--only", "images")) == {"test_reads", "test_starts"}, "the first of its file, and what is marked"
     assert passed(run("--only", "interrupts")) == {"test_interrupts"}
     assert passed(run("--quick")) == everything - {"test_slow"}
 

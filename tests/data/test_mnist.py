@@ -20,6 +20,8 @@ from lib.data.mnist import batch_starts
 from tests.conftest import ROOT
 from tests.test_cache_folder import at_once
 
+pytestmark = pytest.mark.images
+
 
 @pytest.fixture
 def no_sources(monkeypatch, tmp_path):

@@ -30,7 +30,10 @@ EVERY = [
     pytest.param(
         key,
         id=key,
-        marks=pytest.mark.skipif(bool(library.missing), reason=f"{library.label} is not installed"),
+        marks=[
+            pytest.mark.skipif(bool(library.missing), reason=f"{library.label} is not installed"),
+            *([pytest.mark.images] if key == "numpy" else []),
+        ],
     )
     for key, library in LIBRARIES.items()
 ]
@@ -205,6 +208,7 @@ def test_other_data_end_it_with_a_sentence(tmp_path):
     assert "not the data of the exported training" in done.stdout
 
 
+@pytest.mark.images
 @pytest.mark.slow
 def test_the_offline_digits_travel_with_the_file(tmp_path):
     """As it is exported where there is no MNIST: the file makes the same images from scikit-learn's."""

@@ -302,6 +302,7 @@ def test_the_focus_is_seen(page, server, scheme):
     assert all(contrast(color, ground) >= 4.5 for *_, color in seen), seen
 
 
+@pytest.mark.images
 def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
     open_page(page, server, FILLED)
     for nth in range(4):
@@ -339,6 +340,7 @@ def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
     assert int(np.argmax(json.loads(seen[-1]))) in (1, 7), "a vertical stroke"
 
 
+@pytest.mark.images
 def test_a_search_is_made_on_request_kept_and_told(page, server):
     """It waits for its button; what it trained is there when the page is opened again."""
     query = FILLED + "&search.count=16&search.epochs=1&search.sizes=4096&search.widths=16,32&search.depths=1"

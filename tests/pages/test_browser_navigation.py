@@ -6,7 +6,7 @@ import pytest
 
 from lib.experiments.published import ADDRESSES
 from lib.pages.notebooks import NOTEBOOKS
-from tests.browser import MARKS, PHONE, found_by_axe, serving
+from tests.browser import DESK, MARKS, PHONE, found_by_axe, serving
 from tests.pages.test_server import started
 
 pytestmark = MARKS
@@ -24,16 +24,29 @@ def follow(page, title):
     page.wait_for_function(HERE, arg=title, timeout=60_000)
 
 
+# One experiment, or one table, in one piece; and a teacher's page for who is none.
+WITHOUT_SECTIONS = ("anatomy_of_a_step", "traps", "teacher", "claims")
+SEEN = "() => [...document.querySelectorAll('#App h1, #App h2')].filter(e => e.checkVisibility()).map(e => e.innerText)"
+DRAWN = "() => document.querySelector('#App :is(.lab, .race-head, .lab-failed, table.claims, table.compare)')"
+
+
+@pytest.mark.timeout(900)
 def test_a_class_goes_from_each_notebook_to_the_next(page, site):
+    """One visit to each page: by its link, one section a screen on a wall, and with a thumb on a phone."""
+    for path in ("/", "/worksheet"):
+        page.goto(site + path)
+        assert_a_thumb_hits_what_it_is_to_hit(page, path)
     page.goto(site)
     page.get_by_role("link", name=NOTEBOOKS[-1].title).click()
     page.wait_for_selector(".lab-nav", timeout=60_000)
-    for notebook in NOTEBOOKS[1:-1]:
+    for notebook in NOTEBOOKS:
         follow(page, notebook.title)
         assert page.url == site + notebook.path
         page.wait_for_selector("h1", timeout=20_000)
         for address in filter(None, map(ADDRESSES.get, notebook.articles)):
             assert page.locator(f".lab-note a[href='{address}']").first.get_attribute("target") == "_blank"
+        assert_presented_one_a_screen(page, notebook)
+        assert_a_thumb_hits_what_it_is_to_hit(page, notebook.path)
     page.locator("span, p, div", has_text="Try next.").last.get_by_role("link", name="How to mistime a step").click()
     page.wait_for_function(HERE, arg="How to mistime a step", timeout=60_000)
     page.get_by_role("button", name="Stop", exact=True).click()
@@ -41,39 +54,44 @@ def test_a_class_goes_from_each_notebook_to_the_next(page, site):
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-# One experiment, or one table, in one piece; and a teacher's page for who is none.
-WITHOUT_SECTIONS = ("anatomy_of_a_step", "traps", "teacher", "claims")
-SEEN = "() => [...document.querySelectorAll('#App h1, #App h2')].filter(e => e.checkVisibility()).map(e => e.innerText)"
-DRAWN = "() => document.querySelector('#App :is(.lab, .race-head, .lab-failed, table.claims, table.compare)')"
-
-
-@pytest.mark.timeout(600)
-def test_every_page_with_sections_is_presented_one_a_screen(page, site):
+def assert_presented_one_a_screen(page, notebook):
     page.set_viewport_size({"width": 1920, "height": 1080})
-    bar = page.get_by_role("navigation", name="Presentation")
-    for notebook in NOTEBOOKS:
-        page.goto(site + notebook.path)
-        page.wait_for_function(DRAWN, timeout=60_000)
-        start = page.get_by_role("button", name="Present", exact=True)
-        if notebook.name in WITHOUT_SECTIONS:
-            page.wait_for_timeout(2000)
-            assert start.count() == 0, notebook.name
-            continue
-        start.click(timeout=60_000)
-        page.wait_for_timeout(3000)  # the last of its sections are drawn
-        every, seen = page.evaluate("document.querySelectorAll('#App h2').length"), []
-        while True:
-            shown = page.evaluate(SEEN)
-            assert len(shown) == 1, (notebook.name, shown)
-            assert shown[0] in bar.get_by_role("status").inner_text()
-            assert page.evaluate("document.documentElement.scrollWidth") <= 1920
-            assert page.locator(".lab-nav").is_hidden()
-            seen += shown
-            if bar.get_by_role("button", name="Next screen").is_disabled():
-                break
-            page.keyboard.press("PageDown")
-        assert len(set(seen)) == len(seen) >= every, (notebook.name, seen)
-    page.goto("about:blank")
+    page.wait_for_function(DRAWN, timeout=60_000)
+    start, bar = (
+        page.get_by_role("button", name="Present", exact=True),
+        page.get_by_role("navigation", name="Presentation"),
+    )
+    if notebook.name in WITHOUT_SECTIONS:
+        page.wait_for_timeout(2000)
+        assert start.count() == 0, notebook.name
+        return
+    start.click(timeout=60_000)
+    page.wait_for_timeout(3000)  # the last of its sections are drawn
+    every, seen = page.evaluate("document.querySelectorAll('#App h2').length"), []
+    while True:
+        shown = page.evaluate(SEEN)
+        assert len(shown) == 1, (notebook.name, shown)
+        assert shown[0] in bar.get_by_role("status").inner_text()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1920
+        assert page.locator(".lab-nav").is_hidden()
+        seen += shown
+        if bar.get_by_role("button", name="Next screen").is_disabled():
+            break
+        page.keyboard.press("PageDown")
+    assert len(set(seen)) == len(seen) >= every, (notebook.name, seen)
+    page.keyboard.press("Escape")
+    page.locator(".lab-nav").wait_for()
+
+
+def assert_a_thumb_hits_what_it_is_to_hit(page, path):
+    """On a phone, with all that opens on demand open: what the tests of each page look at is mostly closed."""
+    page.set_viewport_size(PHONE)
+    page.locator("main, [role=main]").wait_for(timeout=60_000)
+    page.wait_for_timeout(2000)  # controls and closed parts come with the first frames
+    page.evaluate("() => document.querySelectorAll('details').forEach(one => { one.open = true })")
+    page.wait_for_timeout(300)
+    assert not [one for one in found_by_axe(page) if one[0] == "target-size"], path
+    page.set_viewport_size(DESK)
 
 
 def test_what_is_wrong_with_an_address_is_there_with_the_title(page, site):
@@ -106,18 +124,3 @@ def test_the_editor_goes_from_notebook_to_notebook(page, tmp_path):
         assert unquote(page.url) == f"{base}/?file=notebooks/claims.py&view-as=present"
         page.wait_for_selector("table.claims", timeout=90_000)
         page.goto("about:blank")
-
-
-@pytest.mark.timeout(400)
-def test_a_thumb_hits_what_it_is_to_hit_on_every_page(page, site):
-    """On a phone, with all that opens on demand open: what the tests of each page look at is mostly closed."""
-    page.set_viewport_size(PHONE)
-    for path in ("/", "/worksheet", *(one.path for one in NOTEBOOKS)):
-        page.goto(site + path)
-        page.locator("main, [role=main]").wait_for(timeout=60_000)
-        page.wait_for_timeout(2000)  # controls and closed parts come with the first frames
-        page.evaluate("() => document.querySelectorAll('details').forEach(one => { one.open = true })")
-        page.wait_for_timeout(300)
-        found = found_by_axe(page)
-        assert not [one for one in found if one[0] == "target-size"], path
-    page.goto("about:blank")

@@ -15,6 +15,8 @@ from lib.spec import Network, Training
 from lib.storage.store import Store
 from lib.workers.messages import Item
 
+pytestmark = pytest.mark.images
+
 
 @pytest.fixture
 def stage(engine, tmp_path):
