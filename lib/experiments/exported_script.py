@@ -18,13 +18,17 @@ so in the same step, unless rounding moves that step too.
 """
 
 import ast
+import hashlib
 import math
 import sys
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+
+import numpy as np
 
 from lib.backends.environments import HERE
 from lib.backends.registry import PRECISIONS, versions
@@ -36,6 +40,7 @@ from lib.hardware.machine import this_machine
 from lib.spec import MNIST
 
 TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
+DATA_FILE = "data.npz"  # of data that a reader brought, beside the script
 WIDTH = 88  # columns: ruff's default, so that the file is formatted wherever it is checked
 _PARTS = Path(__file__).parent / "script_parts"
 _LEFT_OUT = ("made_up_images",)  # of `lib.data.digits`: patterns and noise, whose curve says nothing
@@ -64,7 +69,9 @@ LIBRARIES = {
 _KERAS_ON = {"keras-tensorflow": "tensorflow", "keras-torch": "torch"}  # by backend; for all others, JAX
 
 
-def exported_script(experiment: str, line: Line, data: Facts, library: str) -> str:
+def exported_script(
+    experiment: str, line: Line, data: Facts, library: str, brought: Mapping[str, np.ndarray] | None = None
+) -> str:
     """The text of a Python file that trains a line's network again, and says whether the curve is the same.
 
     Args:
@@ -72,33 +79,38 @@ def exported_script(experiment: str, line: Line, data: Facts, library: str) -> s
         line: A training that is finished.
         data: The images that it was trained on.
         library: A key of `LIBRARIES`, whether or not it trained the line.
+        brought: `x_train` and `y_train` of data that a reader brought, which the script expects in `DATA_FILE`; None
+            for MNIST and its stand-in.
 
     Raises:
         ValueError: It cannot be written; the text is a sentence for the person.
     """
     chosen, keras_on = LIBRARIES[library], _KERAS_ON.get(line.item.runtime.backend, "jax")
     needs = [*chosen.needs, *([keras_on] if library == "keras" else [])]
-    _check(line, data, needs)
+    _check(line, data, needs, brought is not None)
     source = [_PARTS / "from_mnist.py"]
-    if data.source != "MNIST":
+    if brought is not None:
+        source = [_PARTS / "from_file.py"]
+    elif data.source != "MNIST":
         source = [Path(digits.__file__), _PARTS / "from_digits.py"]
         needs.append("scikit-learn")
     pieces = [_PARTS / "common.py", *source, _PARTS / f"{chosen.part}.py", _PARTS / "comparison.py"]
     early, late, bodies = _assembled([path.read_text() for path in pieces])
     late = late.replace('"KERAS_BACKEND"] = "jax"', f'"KERAS_BACKEND"] = "{keras_on}"')
     about = _about(experiment, line, data, chosen)
-    parts = [f"{_header(needs)}\n{about}\n\n{early}{late}\n{_settings(line, data)}", *bodies, _MAIN]
+    parts = [f"{_header(needs)}\n{about}\n\n{early}{late}\n{_settings(line, data, brought)}", *bodies, _MAIN]
     return "\n\n\n".join(part.strip() for part in parts) + "\n"
 
 
 def file_name(line: Line, library: str) -> str:
     """A name that tells the training: `mnist_128_rate_0.1_batch_32_jax.py`."""
     training = line.item.training
+    of = "own_data" if training.data.digest else "mnist"
     network = "_".join(map(str, training.network.hidden)) or "no_hidden_layer"
-    return f"mnist_{network}_rate_{training.learning_rate:g}_batch_{training.batch_size}_{library}.py"
+    return f"{of}_{network}_rate_{training.learning_rate:g}_batch_{training.batch_size}_{library}.py"
 
 
-def _check(line: Line, data: Facts, needs: list[str]) -> None:
+def _check(line: Line, data: Facts, needs: list[str], is_brought: bool) -> None:
     missing = [name for name in needs if not _version(name)[1]]
     if missing:
         raise ValueError(
@@ -111,7 +123,8 @@ def _check(line: Line, data: Facts, needs: list[str]) -> None:
         raise ValueError(
             f"expected a training in {PRECISIONS[0]}, got {line.item.runtime.precision}; choose another line"
         )
-    if data.source not in ("MNIST", "scikit-learn digits") or line.item.training.data != MNIST:
+    known = data.source in ("MNIST", "scikit-learn digits") and line.item.training.data == MNIST
+    if not (known or is_brought):
         raise ValueError(f"expected a training on MNIST or on its stand-in offline, got {data.source}; train on MNIST")
 
 
@@ -132,6 +145,8 @@ def _about(experiment: str, line: Line, data: Facts, library: Library) -> str:
     assert curve is not None, "checked before"
     when = curve.measured_at[:10] or "an unknown day"
     which = "MNIST" if data.source == "MNIST" else "scikit-learn's handwritten digits, enlarged, which are not MNIST"
+    if training.data.digest:
+        which = f"a reader's own, scaled and divided, in {DATA_FILE} beside this file"
     paragraphs = [
         f"{'→'.join(map(str, training.network.widths))} on {data.source}, trained with {library.label}.",
         f"From the experiment on {experiment} of “Why is my GPU slower?”, exported {datetime.now(UTC):%Y-%m-%d}:"
@@ -150,19 +165,25 @@ def _about(experiment: str, line: Line, data: Facts, library: Library) -> str:
     return f'"""{text.replace(chr(92), "/").replace(chr(34), chr(39))}\n"""'
 
 
-def _settings(line: Line, data: Facts) -> str:
+def _settings(line: Line, data: Facts, brought: Mapping[str, np.ndarray] | None) -> str:
     training, at = line.item.training, line.diverged_step
     finite = [math.isfinite(epoch.validation_loss) for epoch in line.epochs]
     whole = line.epochs[: [*finite, False].index(False) if at is None else len(line.epochs) - 1]
     rows = "".join(f"    ({one.validation_loss:.6f}, {one.validation_accuracy:.5f}),\n" for one in whole)
-    names = ("x_train", "y_train") if data.source == "MNIST" else ("x_train",)
-    sums = "".join(f'    "{name}": "{ARRAYS[name][1] if len(names) > 1 else data.digest}",\n' for name in names)
-    url = f'KERAS_URL = "{KERAS_URL}"\n' if data.source == "MNIST" else ""
+    place, digests = "", {"x_train": data.digest}
+    if brought is not None:
+        place = f'DATA_FILE = "{DATA_FILE}"\n'
+        digests = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in brought.items()}
+    elif data.source == "MNIST":
+        place, digests = f'KERAS_URL = "{KERAS_URL}"\n', {name: ARRAYS[name][1] for name in ("x_train", "y_train")}
+    sums = "".join(f'    "{name}": "{digest}",\n' for name, digest in digests.items())
+    network = training.network
     expected = f"EXPECTED = [\n{rows}]" if rows else "EXPECTED = []"
     return (
-        f"HIDDEN = {training.network.hidden}\nLEARNING_RATE = {training.learning_rate!r}\n"
+        f"N_INPUTS, N_CLASSES, N_TRAIN = {network.n_inputs}, {network.n_classes}, {training.data.n_train:_}\n"
+        f"HIDDEN = {network.hidden}\nLEARNING_RATE = {training.learning_rate!r}\n"
         f"BATCH_SIZE = {training.batch_size}\nEPOCHS = {len(line.epochs)}\nSEED = {training.seed}\n\n"
-        f"{url}# SHA-256 of the arrays' bytes, or its beginning.\nDATA_SHA256 = {{\n{sums}}}\n\n"
+        f"{place}# SHA-256 of the arrays' bytes, or its beginning.\nDATA_SHA256 = {{\n{sums}}}\n\n"
         f"# Validation loss and accuracy after each epoch, as they were there.\n{expected}\n"
         f"DIVERGED_AT = {at}  # the first step, from 1, whose loss was no longer a number\n"
         f"TOLERANCE = {TOLERANCE}  # of the expected loss; of accuracy; in steps\n"

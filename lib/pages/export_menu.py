@@ -9,6 +9,7 @@ from datetime import date
 
 import marimo as mo
 
+from lib.experiments.exported_bundle import exported_bundle
 from lib.experiments.exported_rows import (
     WITHOUT_PARQUET,
     Takeaway,
@@ -54,11 +55,11 @@ class ExportMenu:
             self.widget.send({"is": "sorry", "sentence": sentence(error)})
 
     def _open(self, shown: Takeaway, _asked: Mapping) -> None:
-        best = [] if shown.own_data else shown.best_first()[:MAX_OFFERED]
+        best = shown.best_first()[:MAX_OFFERED]
         missing = [library.label for library in LIBRARIES.values() if library.missing]
         notes = [f"{listed(missing)} is not installed here, so no file could name its version."] if missing else []
         if shown.own_data:
-            notes = ["A Python file that trains again is written for MNIST only: it fetches what it trains on."]
+            notes.append("On data of your own the Python file comes in a ZIP, with the rows that it trains on.")
         self.widget.send(
             {
                 "is": "choices",
@@ -76,9 +77,12 @@ class ExportMenu:
             raise ValueError("expected a finished training and a library of the list; close the menu and open it again")
         if shown.data is None:
             raise ValueError("expected to know the images, which nobody has loaded yet; wait for a training")
-        line = shown.lines[place]
+        line, name = shown.lines[place], file_name(shown.lines[place], library)
+        if shown.own_data:
+            bundle = exported_bundle(shown.experiment, line, shown.data, library)
+            return self._send(f"{name.removesuffix('.py')}.zip", "application/zip", bundle)
         text = exported_script(shown.experiment, line, shown.data, library)
-        self._send(file_name(line, library), "text/x-python", text.encode())
+        self._send(name, "text/x-python", text.encode())
 
     def _rows(self, shown: Takeaway, asked: Mapping) -> None:
         kind, form = str(asked.get("rows")), str(asked.get("form"))

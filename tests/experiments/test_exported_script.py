@@ -1,9 +1,11 @@
 """A training as a file of its own: it runs where this project is not, and says whether the curve is the same."""
 
+import io
 import os
 import re
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +20,9 @@ from lib.backends.base import Epoch, Steps, initial_parameters
 from lib.backends.registry import Runtime, load_train, unavailable
 from lib.data.digits import enlarged_digits
 from lib.data.mnist import Data, Facts, batch_starts, load, sha256
+from lib.data.own import prepared
+from lib.data.own.prepared import About
+from lib.experiments.exported_bundle import exported_bundle
 from lib.experiments.exported_script import LIBRARIES, TOLERANCE, exported_script, file_name
 from lib.experiments.results import Line
 from lib.experiments.script_parts import common, comparison
@@ -224,6 +229,48 @@ def test_the_offline_digits_travel_with_the_file(tmp_path):
     assert "another curve" in done.stdout or on_digits, "its images are right, its curve was MNIST's"
 
 
+def brought(dtype) -> tuple[Line, Facts]:
+    """A training on 300 rows of three inputs, of three classes, that somebody brought."""
+    rng = np.random.default_rng(5)
+    y = np.arange(300, dtype=np.int32) % 3
+    x = np.clip(rng.normal(y[:, None] / 3 + 0.2, 0.1, (300, 3)), 0, 1)
+    about = About("“three” flowers", 3, ("a", "b", "c"), 200, 60, 40, 0.34, "in order")
+    made = prepared.save(about, x.astype(np.float32) if dtype == "float32" else (255 * x).astype(np.uint8), y)
+    line = Line(Item(Training(made.network((8,)), 0.2, 16, 6, data=made.data_set), Runtime("numpy")))
+    events = list(load_train("numpy")(line.item.training, prepared.load(made.digest)))
+    losses = np.concatenate([event.losses for event in events if isinstance(event, Steps)])
+    epochs = tuple(event for event in events if isinstance(event, Epoch))
+    line.finish(Curve(0.0, epochs, losses, "2026-11-25T05:00:00"), cached=False)
+    return line, made.facts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", EVERY)
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_data_that_somebody_brought_come_with_the_file(dtype, library, tmp_path):
+    line, facts = brought(dtype)
+    with zipfile.ZipFile(io.BytesIO(exported_bundle("depth", line, facts, library))) as bundle:
+        assert bundle.namelist() == [f"own_data_8_rate_0.2_batch_16_{library}.py", "data.npz"]
+        text = bundle.read(bundle.namelist()[0]).decode()
+        bundle.extract("data.npz", tmp_path)
+    done = run(text, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "same curve within" in done.stdout
+    with np.load(tmp_path / "data.npz") as kept:
+        x, y = kept["x_train"], kept["y_train"]
+    assert len(x) == len(y) == 260, "the test rows stay here"
+    np.savez(tmp_path / "data.npz", x_train=x[::-1], y_train=y)
+    done = run(text, tmp_path)
+    assert done.returncode == 2, "other rows are found out"
+
+
+def test_data_that_are_too_large_to_take_away_are_refused(monkeypatch):
+    line, facts = brought("uint8")
+    monkeypatch.setattr("lib.experiments.exported_bundle.MAX_BYTES", 100)
+    with pytest.raises(ValueError, match=r"expected at most 0 MiB .* bring a part of the data"):
+        exported_bundle("depth", line, facts, "numpy")
+
+
 FACTS = [Facts("MNIST", "741c9888"), Facts("scikit-learn digits", "0" * 32)]
 
 
@@ -236,12 +283,14 @@ def test_ruff_has_nothing_to_say(facts, library, config, tmp_path, monkeypatch):
     for hidden in ((), (128,), (4096,) * 8):
         line = Line(Item(Training(Network(hidden), 1e-4, 512, 20), Runtime("keras-tensorflow")))
         line.finish(Curve(0.0, epochs, np.zeros(0, np.float32)), cached=True)
-        (tmp_path / file_name(line, library)[-80:]).write_text(exported_script("depth", line, facts, library))
+        for rows in (None, {"x_train": np.zeros(1), "y_train": np.zeros(1)}):
+            name = f"{rows is None}_{file_name(line, library)[-70:]}"
+            (tmp_path / name).write_text(exported_script("depth", line, facts, library, rows))
     for command in (["check"], ["format", "--check"]):
         ruff = [sys.executable, "-m", "ruff", *command, *config, "--no-cache", str(tmp_path)]
         done = subprocess.run(ruff, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-    assert len(list(tmp_path.glob("*.py"))) == 3
+    assert len(list(tmp_path.glob("*.py"))) == 6
 
 
 def test_keras_runs_on_what_it_ran_on():

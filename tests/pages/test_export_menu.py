@@ -93,17 +93,16 @@ def test_what_is_not_on_the_list_is_answered_by_a_sentence(asked):
     assert "expected" in sorry["sentence"].lower()
 
 
-def test_of_data_that_somebody_brought_rows_and_pictures_are_offered_but_no_script():
+def test_of_data_that_somebody_brought_and_that_are_gone_a_script_is_refused_and_rows_are_not():
     """Also where the file has MNIST's name."""
     pets = DataSet("f" * 32, 8192, 2048, 0.5)
     items = [replace(item, training=replace(item.training, data=pets)) for item in ITEMS]
     menu = Menu(lambda: shown(items, Facts("MNIST", "f" * 32)))
     ((choices, _),) = menu.ask({"ask": "open"})
-    assert choices["lines"] == []
-    assert choices["rows"]
-    assert any("for MNIST only" in note for note in choices["notes"])
+    assert choices["lines"] == [[1, "0.5"], [0, "0.1"]]
+    assert any("comes in a ZIP" in note for note in choices["notes"])
     ((sorry, _),) = menu.ask({"ask": "script", "line": 1, "library": "numpy"})
-    assert "expected a training on mnist" in sorry["sentence"].lower()
+    assert "bring them again" in sorry["sentence"]
     ((rows, (content,)),) = menu.ask({"ask": "rows", "rows": "each epoch", "form": "csv"})
     assert rows["is"] == "file"
     assert content.decode().splitlines()[1].endswith("f" * 32)

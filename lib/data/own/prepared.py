@@ -155,6 +155,18 @@ def load(digest: str) -> Data:
     return Data(*(array for rows, labels in parts for array in (_rows(rows), _labels(labels))), about.name, digest)
 
 
+def rows_to_train_on(digest: str) -> dict[str, np.ndarray]:
+    """As they are kept, training rows and then validation rows, `x_train` (n, inputs), and their classes `y_train`.
+
+    Raises:
+        DataError: They are no longer there, or damaged.
+    """
+    said, arrays = _read(digest, arrays=True)
+    about = _about(said)
+    n_rows = about.n_train + about.n_validation
+    return {"x_train": arrays["x"][:n_rows], "y_train": arrays["y"][:n_rows]}
+
+
 def load_test(digest: str) -> tuple[np.ndarray, np.ndarray, About]:
     """Test rows (n, inputs), float32 in [0, 1], their classes (n,), and what is known of the data.
 

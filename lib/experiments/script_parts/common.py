@@ -6,18 +6,28 @@ from itertools import pairwise
 
 import numpy as np
 
-from lib.experiments.script_parts.settings import BATCH_SIZE, DATA_SHA256, HIDDEN, SEED
+from lib.experiments.script_parts.settings import (
+    BATCH_SIZE,
+    DATA_SHA256,
+    HIDDEN,
+    N_CLASSES,
+    N_INPUTS,
+    N_TRAIN,
+    SEED,
+)
 
 
 def verified(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Images (n, 784) in [0, 1] and labels (n,): 48,000 to train on, then the rest."""
+    """Rows (n, inputs) in [0, 1] and labels (n,): those to train on, then the rest."""
     for name, digest in DATA_SHA256.items():
         if not hashlib.sha256(arrays[name].tobytes()).hexdigest().startswith(digest):
             print(f"{name}: these are not the data of the exported training")
             sys.exit(2)
-    x = arrays["x_train"].reshape(-1, 784) * np.float32(1 / 255)
+    x = arrays["x_train"].reshape(-1, N_INPUTS)
+    if x.dtype == np.uint8:
+        x = x * np.float32(1 / 255)
     y = arrays["y_train"].astype(np.int32)
-    return [x[:48_000], y[:48_000], x[48_000:], y[48_000:]]
+    return [x[:N_TRAIN], y[:N_TRAIN], x[N_TRAIN:], y[N_TRAIN:]]
 
 
 def initial_parameters(nudge: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -27,7 +37,7 @@ def initial_parameters(nudge: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
     """
     rng, rounding = np.random.default_rng((SEED, 0x4E)), np.random.default_rng(nudge)
     parameters = []
-    for inputs, outputs in pairwise((784, *HIDDEN, 10)):
+    for inputs, outputs in pairwise((N_INPUTS, *HIDDEN, N_CLASSES)):
         weights = rng.standard_normal((inputs, outputs), np.float32)
         weights *= np.float32(np.sqrt(2 / inputs))
         if nudge:

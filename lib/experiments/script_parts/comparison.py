@@ -11,7 +11,7 @@ Curve = tuple[list[tuple[float, float]], int | None]
 
 
 def loss_and_accuracy(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Mean cross-entropy, and the share of right answers, of logits (n, 10)."""
+    """Mean cross-entropy, and the share of right answers, of logits (n, classes)."""
     logits = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     right = logits[np.arange(len(labels)), labels]
     loss = np.mean(np.log(np.exp(logits).sum(axis=1)) - right)

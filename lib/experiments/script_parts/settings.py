@@ -1,5 +1,7 @@
 """What a script says of its training; the export writes the training's own values in this place."""
 
+N_INPUTS, N_CLASSES, N_TRAIN = 784, 10, 48_000  # inputs of a row, classes, rows to train on; the rest validate
+DATA_FILE = ""  # of data that came with it, beside it
 HIDDEN: tuple[int, ...] = (128,)
 LEARNING_RATE = 0.1
 BATCH_SIZE = 32

@@ -19,12 +19,12 @@ def logits_of(parameters, x):
     for weights, biases in parameters[:-1]:
         x = jax.nn.relu(x @ weights + biases[None])  # (batch, width)
     weights, biases = parameters[-1]
-    return x @ weights + biases[None]  # (batch, 10)
+    return x @ weights + biases[None]  # (batch, classes)
 
 
 def loss_of(parameters, x, y):
-    """Mean cross-entropy of images (batch, 784) and labels (batch,)."""
-    log_p = jax.nn.log_softmax(logits_of(parameters, x))  # (batch, 10)
+    """Mean cross-entropy of images (batch, inputs) and labels (batch,)."""
+    log_p = jax.nn.log_softmax(logits_of(parameters, x))  # (batch, classes)
     return -jnp.mean(log_p[jnp.arange(len(y)), y])
 
 

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from lib.experiments.script_parts.common import batch_starts
-from lib.experiments.script_parts.settings import BATCH_SIZE, EPOCHS, HIDDEN, LEARNING_RATE
+from lib.experiments.script_parts.settings import (
+    BATCH_SIZE,
+    EPOCHS,
+    HIDDEN,
+    LEARNING_RATE,
+    N_CLASSES,
+    N_INPUTS,
+)
 
 # jaxlib 0.10.2 can return wrong sums on a processor (jax#39103).
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=-reduce")
@@ -40,7 +47,8 @@ def train(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """An epoch at a time: the loss of each step, and the validation images' logits."""
     hidden = [keras.layers.Dense(width, activation="relu") for width in HIDDEN]
-    model = keras.Sequential([keras.Input((784,)), *hidden, keras.layers.Dense(10)])
+    layers = [keras.Input((N_INPUTS,)), *hidden, keras.layers.Dense(N_CLASSES)]
+    model = keras.Sequential(layers)
     model.compile(
         optimizer=keras.optimizers.SGD(LEARNING_RATE),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),

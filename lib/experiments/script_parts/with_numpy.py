@@ -9,7 +9,7 @@ from lib.experiments.script_parts.settings import BATCH_SIZE, EPOCHS, LEARNING_R
 
 
 def forward(parameters: list, x: np.ndarray) -> list[np.ndarray]:
-    """The images (batch, 784), each layer's output (batch, width), last the logits."""
+    """The images (batch, inputs), each layer's output (batch, width), last the logits."""
     outputs = [x]
     for index, (weights, biases) in enumerate(parameters, 1):
         z = outputs[-1] @ weights + biases  # (batch, width)
@@ -21,10 +21,10 @@ def loss_and_gradients(parameters: list, x: np.ndarray, y: np.ndarray) -> tuple:
     """Mean cross-entropy, and its gradient by each layer's weights and biases."""
     outputs, rows = forward(parameters, x), np.arange(len(y))
     shifted = outputs[-1] - outputs[-1].max(axis=1, keepdims=True)
-    log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))  # (batch, 10)
+    log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     delta = np.exp(log_p)
     delta[rows, y] -= 1
-    delta /= len(y)  # gradient by the logits, (batch, 10)
+    delta /= len(y)  # gradient by the logits, (batch, classes)
     gradients = []
     for index in reversed(range(len(parameters))):
         gradients.insert(0, (outputs[index].T @ delta, delta.sum(axis=0)))
