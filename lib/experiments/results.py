@@ -1,6 +1,7 @@
 """The results of a run so far, as rows: safe to fill in one thread and to read in others.
 
-Rows are pandas frames with units in the column names. A line is thinned to means over fixed groups of steps, which do
+Rows have units in their columns' names: dicts for what is drawn, many times a second in front of a class, and pandas
+frames of them for what is taken away. A line is thinned to means over fixed groups of steps, which do
 not move while the line grows.
 """
 
@@ -8,6 +9,7 @@ import copy
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -286,7 +288,12 @@ class Results(Watched):
         return pd.concat(parts, ignore_index=True)
 
     def epochs_frame(self) -> pd.DataFrame:
-        """A row for each epoch: accuracy and loss on the validation images, and seconds.
+        """A row for each epoch: accuracy and loss on the validation images, and seconds; see `epochs_rows`."""
+        columns = ["line", "label", "epoch", "accuracy", "validation_loss", "train_s", "evaluation_s", "spent_s"]
+        return pd.DataFrame(self.epochs_rows(), columns=columns)
+
+    def epochs_rows(self) -> list[dict[str, Any]]:
+        """A row for each epoch, in the order of the lines.
 
         Returns:
             `line` and `label`; `epoch` (from 1), `accuracy`, `validation_loss`; seconds of training (`train_s`), of
@@ -310,10 +317,13 @@ class Results(Watched):
                             "spent_s": spent_s,
                         }
                     )
-        columns = ["line", "label", "epoch", "accuracy", "validation_loss", "train_s", "evaluation_s", "spent_s"]
-        return pd.DataFrame(rows, columns=columns)
+        return rows
 
     def summary_frame(self) -> pd.DataFrame:
+        """A row for each training: what it was, its results, and how it was measured; see `summary_rows`."""
+        return pd.DataFrame(self.summary_rows())
+
+    def summary_rows(self) -> list[dict[str, Any]]:
         """A row for each training: what it was, its results, and how it was measured.
 
         Seconds of an epoch are the median and the quartiles over the epochs of `Line.epoch_s`; what is not known yet is
@@ -348,7 +358,7 @@ class Results(Watched):
                         "measured_at": line.curve.measured_at if line.curve else "",
                     }
                 )
-        return pd.DataFrame(rows)
+        return rows
 
     def best(self) -> Item | None:
         """The finished item with the highest validation accuracy that did not diverge; None where there is none."""

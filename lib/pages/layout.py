@@ -21,7 +21,7 @@ from lib.pages.notebooks import is_static
 from lib.spec import MNIST, DataSet
 from lib.storage.records import Record
 from lib.timing.disturbance import disturbances
-from lib.views import mnist_training_sentences, predict_first
+from lib.views import markup, mnist_training_sentences, predict_first
 from lib.views.chart import Chart
 from lib.views.markup import on_demand, quiet
 from lib.views.mnist_training import charts
@@ -334,26 +334,23 @@ def _ago(iso: str) -> str:
     return f"on {iso[:10]}"
 
 
-def table(experiment: Experiment, results: Results) -> pd.DataFrame:
+def table(experiment: Experiment, results: Results) -> list[dict[str, str]]:
     """The summary of the results as a reader sees it, one row per line, its values as text."""
-    frame = results.summary_frame()
-    return pd.DataFrame(
+    return [
         {
-            experiment.ordered_by: frame["label"],
-            "accuracy": frame["accuracy"].map(lambda value: formatting.percent(value) if value == value else "–"),
-            "parameters": frame["parameters"].map("{:,}".format),
-            "steps": frame["steps"].map("{:,}".format),
-            "s per epoch": frame["epoch_median_s"].map(_plain_s),
-            "quartiles": [
-                f"{_plain_s(low)} – {_plain_s(high)}"
-                for low, high in zip(frame["epoch_q1_s"], frame["epoch_q3_s"], strict=True)
-            ],
-            "timed epochs": frame["timed_epochs"],
-            "s of training": frame["train_s"].map(_plain_s),
-            "s of first call": frame["first_call_s"].map(_plain_s),
-            "state": frame["state"],
+            experiment.ordered_by: row["label"],
+            "accuracy": formatting.percent(row["accuracy"]) if row["accuracy"] == row["accuracy"] else "–",
+            "parameters": f"{row['parameters']:,}",
+            "steps": f"{row['steps']:,}",
+            "s per epoch": _plain_s(row["epoch_median_s"]),
+            "quartiles": f"{_plain_s(row['epoch_q1_s'])} – {_plain_s(row['epoch_q3_s'])}",
+            "timed epochs": str(row["timed_epochs"]),
+            "s of training": _plain_s(row["train_s"]),
+            "s of first call": _plain_s(row["first_call_s"]),
+            "state": row["state"],
         }
-    )
+        for row in results.summary_rows()
+    ]
 
 
 def _plain_s(value: float) -> str:
@@ -361,7 +358,9 @@ def _plain_s(value: float) -> str:
 
 
 def _details(experiment: Experiment, results: Results) -> str:
-    rows = table(experiment, results).to_html(index=False, border=0, classes="lab-table", escape=True)
+    rows = table(experiment, results)
+    cells = ([html.escape(value) for value in row.values()] for row in rows)
+    shown = markup.table([html.escape(name) for name in rows[0]], cells)
     how = (
         "Seconds are wall time of the training alone, on a monotonic clock, with the device waited for at the end of"
         " each chunk; evaluation, compilation (“first call”) and waiting are left out. An epoch's seconds are the"
@@ -369,9 +368,7 @@ def _details(experiment: Experiment, results: Results) -> str:
         f" {experiment.data.n_validation:,} validation {experiment.data.rows}, with one seed: gaps below"
         f" {_can_be_chance(experiment.data)} can be chance."
     ) + _how_swept(results)
-    return on_demand("Table", f'<div class="lab-scroll">{rows}</div>') + on_demand(
-        "How this was measured", f"<p>{how}</p>"
-    )
+    return on_demand("Table", shown) + on_demand("How this was measured", f"<p>{how}</p>")
 
 
 def _can_be_chance(data: DataSet) -> str:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Protocol
 
 import marimo as mo
+import pandas as pd
 
 from lib import formatting
 from lib.experiments.background import BackgroundTask, View, Watchable
@@ -398,7 +399,7 @@ def _run_in_foreground(experiment: Experiment, stage: Stage, target: float) -> R
         seat.leave()  # interrupted: the worker stops too
     if script:
         print(f"\r\033[K\n{experiment.name}" if watched else f"\n{experiment.name}")
-        print(layout.table(experiment, seat.results).to_string(index=False))
+        print(pd.DataFrame(layout.table(experiment, seat.results)).to_string(index=False))
         if seat.results.state is State.FAILED:
             end_script(seat.results.failure, 1)
         print(mnist_training_sentences.sentence(experiment, seat.results, target))

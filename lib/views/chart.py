@@ -7,7 +7,7 @@ text colour, so light and dark need no second chart.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import altair as alt
@@ -62,16 +62,17 @@ class Chart:
         return "application/vnd.vegalite.v6+json", spec
 
 
-def ordered_palette(count: int) -> list[str]:
+@cache
+def ordered_palette(count: int) -> tuple[str, ...]:
     """`count` colours along the ordered palette, as `#rrggbb`.
 
     >>> ordered_palette(2)
-    ['#3a72d8', '#b9801c']
+    ('#3a72d8', '#b9801c')
     """
     anchors = np.array([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in _ORDERED])
     at = np.linspace(0, len(anchors) - 1, max(count, 2))[:count]
     mixed = [[int(round(np.interp(x, range(len(anchors)), anchors[:, channel]))) for channel in range(3)] for x in at]
-    return ["#" + "".join(f"{value:02x}" for value in color) for color in mixed]
+    return tuple("#" + "".join(f"{value:02x}" for value in color) for color in mixed)
 
 
 def decades(values: Sequence[float]) -> tuple[float, float]:

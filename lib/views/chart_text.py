@@ -182,7 +182,10 @@ def _layers(spec: dict, data: object = None) -> Iterator[dict]:
 
 def _rows(dataset: str | Sequence[dict]) -> list[dict]:
     """The rows of a dataset, which may be CSV."""
-    return list(csv.DictReader(io.StringIO(dataset))) if isinstance(dataset, str) else list(dataset)
+    if not isinstance(dataset, str):
+        return list(dataset)
+    head, *rows = csv.reader(io.StringIO(dataset))
+    return [dict(zip(head, row, strict=True)) for row in rows]
 
 
 def _axes(spec: dict, marks: _Marks | None) -> str:
@@ -264,9 +267,12 @@ def _as_table(marks: _Marks) -> Values:
 def _summary(measure: _Column, rows: Sequence[dict]) -> Iterator[str]:
     """First, lowest, highest and last value of a line."""
     found = [row for row in rows if not _missing(row.get(measure.field))]
-    ordered = sorted(found, key=measure.number_of)
-    for one in (found[:1], ordered[:1], ordered[-1:], found[-1:]):
-        yield measure.of(one[0]) if one else "–"
+    if not found:
+        yield from ("–",) * 4
+        return
+    numbers = [measure.number_of(row) for row in found]
+    for place in (0, numbers.index(min(numbers)), numbers.index(max(numbers)), -1):
+        yield measure.of(found[place])
 
 
 def _sentence(text: str) -> str:

@@ -57,7 +57,7 @@ def first_chart(points: Sequence[OperationPoint], names: Sequence[str]) -> Chart
     for row in rows:
         totals[row["label"]] = totals.get(row["label"], 0.0) + row["s"]
     labels_ = [stage.label for stage in STAGES]
-    colors = alt.Scale(domain=labels_, range=ordered_palette(len(labels_)))
+    colors = alt.Scale(domain=labels_, range=list(ordered_palette(len(labels_))))
     most = nice_above(1.1 * max(totals.values(), default=0.9))
     x = alt.X(
         "s:Q", stack="zero", title="seconds", axis=alt.Axis(tickCount=5), scale=alt.Scale(domain=[0, most], nice=False)

@@ -70,7 +70,7 @@ def fusion_chart(points: Sequence[OperationPoint]) -> Chart:
             order="order:Q",
             color=alt.Color(
                 "kind:N",
-                scale=alt.Scale(domain=kinds, range=ordered_palette(len(kinds))),
+                scale=alt.Scale(domain=kinds, range=list(ordered_palette(len(kinds)))),
                 sort=kinds,
                 legend=alt.Legend(orient="top", title=None, columns=2),
             ),

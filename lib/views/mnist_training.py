@@ -6,16 +6,17 @@ update of a running experiment only replaces the rows in it. Sizes and domains s
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import altair as alt
 import numpy as np
-import pandas as pd
 
 from lib import formatting
 from lib.experiments import published
 from lib.experiments.mnist_training import Experiment
-from lib.experiments.results import Results
+from lib.experiments.results import POINTS_PER_LINE, Results
 from lib.once import once
 from lib.spec import MAX_RATE, MIN_RATE, MNIST, N_TRAIN, Training
 from lib.views.chart import (
@@ -51,7 +52,7 @@ def colors_of(experiment: Experiment) -> tuple[str, ...]:
     """
     if experiment.ordered_by == "backend":
         return tuple(item.runtime.color for item in experiment.items)
-    return tuple(ordered_palette(experiment.n_compared)) * (1 if len(experiment.items) == experiment.n_compared else 2)
+    return ordered_palette(experiment.n_compared) * (1 if len(experiment.items) == experiment.n_compared else 2)
 
 
 def charts(experiment: Experiment, results: Results, target: float = 0.95) -> list[Chart]:
@@ -81,33 +82,63 @@ def _charts(experiment: Experiment, results: Results, target: float) -> list[Cha
     return [loss_by_step(experiment, results), accuracy_by_epoch(experiment, results), last(experiment, results)]
 
 
+class _Curve(NamedTuple):
+    """One line of a chart: its points, what they show, and the heights at which they are drawn."""
+
+    label: str
+    x: list[float]
+    shown: list[float]
+    y: list[float]
+
+
 def loss_by_step(experiment: Experiment, results: Results) -> Chart:
     """Training loss against the step, a line per training; the loss is clipped to `LOSS_DOMAIN`."""
-    frame = _compared(results.steps_frame(), experiment)
-    frame["y"] = frame["loss"].clip(min(LOSS_DOMAIN), max(LOSS_DOMAIN))
-    frame["x"] = frame["step"]
+    with results.changed:
+        thinned = [results.lines[index].thinned(POINTS_PER_LINE) for index in experiment.compared]
+    curves = [
+        _Curve(experiment.labels[index], steps.tolist(), losses.tolist(), _within(losses, LOSS_DOMAIN))
+        for index, (steps, losses) in zip(experiment.compared, thinned, strict=True)
+    ]
     most = max(results.lines[i].total_steps for i in experiment.compared)
-    return _filled(_line_frame("training loss by step", "step", "loss"), experiment, frame, LOSS_DOMAIN, most)
+    return _filled(_line_frame("training loss by step", "step", "loss"), experiment, curves, LOSS_DOMAIN, most)
 
 
 def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
     """Validation accuracy after each epoch, a line per training."""
-    frame = _with_error(_compared(results.epochs_frame(), experiment))
-    frame["x"] = frame["epoch"].astype(float)
     most = max(experiment.items[i].training.epochs for i in experiment.compared)
     template = _line_frame("validation accuracy by epoch", "epoch", "accuracy")
-    return _filled(template, experiment, frame, ERROR_DOMAIN, most)
+    return _filled(template, experiment, _accuracies(experiment, results, "epoch"), ERROR_DOMAIN, most)
 
 
 def accuracy_by_seconds(experiment: Experiment, results: Results, target: float) -> Chart:
     """Validation accuracy against the seconds spent until then, with the target as a dashed line."""
-    frame = _with_error(_compared(results.epochs_frame(), experiment))
-    frame["x"] = frame["spent_s"]
-    spent_s = float(np.max(frame["x"].to_numpy(dtype=float), initial=0.1))
+    curves = _accuracies(experiment, results, "spent_s")
+    spent_s = max((curve.x[-1] for curve in curves if curve.x), default=0.1)
     template = _line_frame("the same by seconds of training", "seconds", "accuracy")
-    chart = _filled(template, experiment, frame, ERROR_DOMAIN, nice_above(spent_s))
+    chart = _filled(template, experiment, curves, ERROR_DOMAIN, nice_above(max(spent_s, 0.1)))
     chart.spec["datasets"]["rule"] = [{"y": round(1 - target, 4)}]
     return chart
+
+
+def _accuracies(experiment: Experiment, results: Results, across: str) -> list[_Curve]:
+    """The accuracies of each line against this column of `Results.epochs_rows`."""
+    found: dict[int, list[dict]] = {index: [] for index in experiment.compared}
+    for row in results.epochs_rows():
+        if row["line"] in found:
+            found[row["line"]].append(row)
+    return [
+        _Curve(
+            experiment.labels[index],
+            [float(row[across]) for row in rows],
+            accuracies := [float(row["accuracy"]) for row in rows],
+            _within(1 - np.array(accuracies), ERROR_DOMAIN),
+        )
+        for index, rows in found.items()
+    ]
+
+
+def _within(values: np.ndarray, domain: tuple[float, float]) -> list[float]:
+    return np.clip(values, min(domain), max(domain)).tolist()
 
 
 def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
@@ -157,18 +188,18 @@ def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
 
 def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
     """Seconds of an epoch with quartiles, and steps per epoch, against batch size; both axes logarithmic."""
-    summary = _compared(results.summary_frame(), experiment).query("timed_epochs > 0")
+    timed = [row for row in results.summary_rows() if row["line"] in experiment.compared and row["timed_epochs"]]
     rows = [
         {
-            "x": row.batch_size,
-            "y": row.epoch_median_s,
-            "low": row.epoch_q1_s,
-            "high": row.epoch_q3_s,
-            "label": row.label,
-            "steps": experiment.items[row.line].training.steps_per_epoch(),
-            "text": _steps(experiment.items[row.line].training),
+            "x": row["batch_size"],
+            "y": row["epoch_median_s"],
+            "low": row["epoch_q1_s"],
+            "high": row["epoch_q3_s"],
+            "label": row["label"],
+            "steps": experiment.items[row["line"]].training.steps_per_epoch(),
+            "text": _steps(experiment.items[row["line"]].training),
         }
-        for row in summary.itertuples()
+        for row in timed
     ]
     texts = [_steps(experiment.items[index].training) for index in experiment.compared]
     domain = _epoch_domain(experiment.items[0].training)
@@ -207,23 +238,18 @@ def backend_dots(experiment: Experiment, results: Results) -> Chart:
     return Chart(filled, "seconds per epoch by backend")
 
 
-def _compared(frame: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
-    return frame.loc[frame["line"] < experiment.n_compared].copy()
-
-
-def _with_error(frame: pd.DataFrame) -> pd.DataFrame:
-    frame["y"] = (1 - frame["accuracy"].astype(float)).clip(min(ERROR_DOMAIN), max(ERROR_DOMAIN))
-    return frame
-
-
 def _filled(
-    template: tuple[dict, str], experiment: Experiment, frame: pd.DataFrame, domain: tuple[float, float], x_max: float
+    template: tuple[dict, str],
+    experiment: Experiment,
+    curves: Sequence[_Curve],
+    domain: tuple[float, float],
+    x_max: float,
 ) -> Chart:
     """Put the rows in, and a label for the end of each line, moved apart where they would overlap."""
     spec, title = template
-    ends = frame.groupby("line", sort=True).tail(1)[["label", "x", "y"]].to_dict("records")
+    ends = [{"label": curve.label, "x": curve.x[-1], "y": curve.y[-1]} for curve in curves if curve.x]
     filled = _with_rows(spec, experiment, x_max, ends=moved_apart(ends, domain), rule=[], room=_room_of(experiment))
-    filled["datasets"]["rows"] = _as_csv(frame, experiment)
+    filled["datasets"]["rows"] = _as_csv(curves, "loss" if domain == LOSS_DOMAIN else "accuracy", experiment)
     return Chart(filled, title)
 
 
@@ -231,19 +257,19 @@ def _room_of(experiment: Experiment) -> list[dict]:
     return room([experiment.labels[index] for index in experiment.compared])
 
 
-def _as_csv(frame: pd.DataFrame, experiment: Experiment) -> str:
+def _as_csv(curves: Sequence[_Curve], shown: str, experiment: Experiment) -> str:
     """The points of the lines.
 
     As JSON in an HTML attribute they would be ten times as long, and be parsed at every frame.
     """
-    value = "loss" if "loss" in frame else "accuracy"
     colors = dict(zip(experiment.labels, colors_of(experiment), strict=True))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("label", "color", "x", "y", value))
-    for label, x, y, shown in zip(*(frame[name].tolist() for name in ("label", "x", "y", value)), strict=True):
-        writer.writerow((label, colors[label], f"{x:.6g}", f"{y:.4g}", f"{shown:.4g}"))
-    return text.getvalue()
+    lines = [f"label,color,x,y,{shown}"]
+    for curve in curves:
+        named = io.StringIO()
+        csv.writer(named, lineterminator="").writerow((curve.label, colors[curve.label]))
+        points = zip(curve.x, curve.y, curve.shown, strict=True)
+        lines += [f"{named.getvalue()},{x:.6g},{y:.4g},{value:.4g}" for x, y, value in points]
+    return "\n".join(lines) + "\n"
 
 
 def _with_rows(spec: dict, experiment: Experiment, x_max: float | None = None, **datasets: list[dict]) -> dict:

@@ -49,7 +49,9 @@ def lanes_chart(point: OperationPoint | None, way: str, most_s: float) -> Chart:
             x=x,
             x2="end:Q",
             y=names_y(names, 110),
-            color=alt.Color("label:N", scale=alt.Scale(domain=names, range=ordered_palette(len(names))), legend=None),
+            color=alt.Color(
+                "label:N", scale=alt.Scale(domain=names, range=list(ordered_palette(len(names)))), legend=None
+            ),
             tooltip=["label:N", "piece:N", alt.Tooltip("begin:Q", format=".3~g"), alt.Tooltip("end:Q", format=".3~g")],
         )
     )
