@@ -289,22 +289,20 @@ def inside_before(get_class, viewer):
 
 
 @app.cell(hide_code=True)
-def look_inside(canvas, get_best, inside_stage):
+def look_inside(digit, get_best, inside_stage):
     network_inside.show(
         inside_stage,
         get_best(),
-        partial(network_inside.drawn_for, canvas.widget),
+        partial(network_inside.drawn_for, digit),
         "Nothing is trained yet: this fills when the first experiment above is done.",
-        canvas.widget.when_seen,
     )
     return
 
 
 @app.cell(hide_code=True)
-def draw_a_digit():
-    canvas = mo.ui.anywidget(DrawDigit())
-    canvas
-    return (canvas,)
+def draw_a_digit(digit):
+    mo.ui.anywidget(digit)
+    return
 
 
 @app.cell(hide_code=True)
@@ -328,7 +326,9 @@ def shared_state():
         "mnist_training", page.settings() | search_page.settings() | own_data.settings() | predict_first.SETTING
     )
     store = Store()
-    get_best, set_best = page.state(None)
+    get_best, set_newest = page.state(None)
+    digit = DrawDigit()
+    set_best = page.once_seen(digit, set_newest)
     get_searched, set_searched = page.state(False)
     get_reset, set_reset = mo.state(0)
     get_known, set_known = page.state((shared_engine().known_facts(), store.trouble))
@@ -359,6 +359,7 @@ def shared_state():
         backend_stage,
         class_stages,
         depth_stage,
+        digit,
         get_backend_asked,
         get_best,
         get_class,

@@ -14,10 +14,15 @@ class CacheUnwritable(OSError):
     """The cache folder cannot be written; the text names the folder and says what to do."""
 
 
+def cache_folder() -> Path:
+    """Where the cache folder is, whether it is there or not."""
+    named = os.environ.get("MNIST_CACHE_DIR")
+    return Path(named) if named else user_cache_dir(APP_NAME)
+
+
 def cache_dir() -> Path:
     """The cache folder, created if needed. Raises CacheUnwritable, with a sentence for the user."""
-    named = os.environ.get("MNIST_CACHE_DIR")
-    folder = Path(named) if named else user_cache_dir(APP_NAME)
+    folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):  # a unique name, because many threads do this at once

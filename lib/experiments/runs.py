@@ -63,11 +63,13 @@ class Seat(Watchable):
     def leave(self) -> None:
         """Watch the run no longer; it ends when nobody is left. A second call does nothing."""
         with _guard:
-            if self._stopped is None and not self.run.results.over:
-                self._stopped = self.run.results.stopped()  # which wakes who draws it
-                self.run.request.discard(self.request)
-                if not self.run.request.each:
-                    self.run.cancel.set()
+            if self._stopped is not None or self.run.results.over:
+                return
+            self._stopped = self.run.results.stopped()  # which wakes who draws it
+            self.run.request.discard(self.request)
+            is_last = not self.run.request.each  # nobody can join it any more
+        if is_last:  # outside: it waits for the queue, and all who come to any run would wait for that
+            self.run.cancel.set()
 
 
 MAX_SAVED_RUNS = 512

@@ -41,7 +41,7 @@ from lib.pages.presets import listed_presets
 from lib.pages.stage import Stage, button, stop_button, streaming
 from lib.pages.url_state import Address, Setting, values_of
 from lib.pages.where_computed import static_note
-from lib.pages.widgets import CopyLink, PageAids, Present
+from lib.pages.widgets import CopyLink, DrawDigit, PageAids, Present
 from lib.spec import BATCH_SIZES, MNIST, RATE_STEPS, Network
 from lib.storage.store import Store
 from lib.views import own_data as view
@@ -311,6 +311,12 @@ def state(first: T) -> tuple[Callable[[], T], Callable[[T], None]]:
             set_anew(value)
 
     return get, set_if_new
+
+
+def once_seen(digit: DrawDigit, act: Callable[[T], object]) -> Callable[[T], object]:
+    """`act` for a page, where it waits until somebody has scrolled near the canvas, and then does it for the latest
+    value; at once in scripts and exports, in which nobody scrolls."""
+    return (lambda value: digit.when_seen(partial(act, value))) if streaming() else act
 
 
 def remember(set_best: Callable, set_known: Callable, store: Store) -> Callable[[Results], None]:

@@ -33,9 +33,8 @@ def show(
     item: Item | None,
     draw_network: Callable[[Item, Parameters, Facts], mo.Html],
     nothing: str,
-    when_seen: Callable[[Callable[[], object]], None],
 ) -> None:
-    """Draw one trained network into this cell, once somebody looks at it.
+    """Draw one trained network into this cell.
 
     Its parameters come from the run that trained it (`remember`), or from training it again: they are the same, because
     training is deterministic.
@@ -45,7 +44,6 @@ def show(
         item: The training; None where there is none yet.
         draw_network: Draws it, from its parameters and the data that it was trained on.
         nothing: Shown where there is no training.
-        when_seen: Calls the function that it is given once somebody looks.
     """
     showing = stage.next_showing()
     if item is None:
@@ -74,13 +72,8 @@ def show(
 
     if not stage.streams:
         return work()
-    thread = mo.Thread(target=work, daemon=True)
-
-    def begin() -> None:
-        figures.load()
-        thread.start()
-
-    when_seen(begin)
+    figures.load()
+    mo.Thread(target=work, daemon=True).start()
 
 
 # Of the networks looked into last, for all viewers, and the data that they were trained on.

@@ -9,7 +9,6 @@ import pytest
 
 from lib.pages import figures, network_inside, server
 from lib.pages.stage import Stage
-from lib.pages.widgets import DrawDigit
 from lib.spec import Training
 from lib.storage.store import Store
 from lib.workers.messages import Item
@@ -58,12 +57,12 @@ def test_a_site_loads_it_before_anybody_can_come(monkeypatch):
 
 
 def test_the_editor_loads_it_in_the_kernel_and_not_beside_it(monkeypatch, engine, tmp_path):
-    done, canvas = [], DrawDigit()
+    done = []
     stage = Stage(engine, Store(tmp_path / "results.sqlite"))
     stage.streams = True
     monkeypatch.setattr(figures, "load", partial(done.append, "figures"))
     monkeypatch.setattr(mo.Thread, "start", lambda _: done.append("thread"))
-    network_inside.show(stage, Item(Training()), lambda *_: mo.Html(""), "nothing", canvas.when_seen)
-    assert done == [], "nobody has looked yet"
-    canvas._come_into_sight()
+    network_inside.show(stage, None, lambda *_: mo.Html(""), "nothing")
+    assert done == [], "there is nothing to draw"
+    network_inside.show(stage, Item(Training()), lambda *_: mo.Html(""), "nothing")
     assert done == ["figures", "thread"]

@@ -43,13 +43,13 @@ def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
     training, canvas, shown = Training(Network((16,)), 0.1, 4096, 1), DrawDigit(), []
     monkeypatch.setattr(mo.output, "replace", shown.append)
     monkeypatch.setattr(network_inside, "_parameters", OrderedDict())
-    network_inside.show(stage, Item(training), partial(network_inside.drawn_for, canvas), "nothing", canvas.when_seen)
+    network_inside.show(stage, Item(training), partial(network_inside.drawn_for, canvas), "nothing")
     assert "of the 10,000 test images" in shown[-1].text, "trained again, on what there is"
     parameters = initial_parameters(training.network, 0)
     network_inside.remember(Item(training), parameters, Facts("another set", "its digest"))
-    network_inside.show(stage, Item(training), partial(network_inside.drawn_for, canvas), "nothing", canvas.when_seen)
+    network_inside.show(stage, Item(training), partial(network_inside.drawn_for, canvas), "nothing")
     assert "trained on another set, is not looked into: expected the test images of the data" in shown[-1].text
     assert "<figure" not in shown[-1].text
     network_inside.remember(Item(training), parameters, load_test()[2])
-    network_inside.show(stage, Item(training), partial(network_inside.drawn_for, canvas), "nothing", canvas.when_seen)
+    network_inside.show(stage, Item(training), partial(network_inside.drawn_for, canvas), "nothing")
     assert "of the 10,000 test images" in shown[-1].text

@@ -44,7 +44,7 @@ class DrawDigit(anywidget.AnyWidget):
     def when_seen(self, act: Callable[[], object]) -> None:
         """Call `act` once somebody has scrolled near, or now if they have; only the latest one waits.
 
-        Most of a class never scroll there, and a network is half a megabyte.
+        Most of a class never scroll there: a network is half a megabyte, and cells that run anew are messages.
         """
         if self._seen:
             act()
