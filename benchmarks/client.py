@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from html import unescape
 from html.parser import HTMLParser
 from http import HTTPStatus
+from http.client import HTTPException
 from http.cookiejar import CookieJar
 from typing import Literal, TypeVar
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from websockets.exceptions import WebSocketException
@@ -180,7 +181,7 @@ class Viewer:
         try:
             with self._opener.open(request, timeout=REQUEST_LIMIT_S) as response:
                 return response.read().decode()
-        except URLError as error:
+        except (OSError, HTTPException) as error:  # an answer that stops, or does not come, is no URLError
             if isinstance(error, HTTPError) and error.code == HTTPStatus.SERVICE_UNAVAILABLE:
                 raise Full(error.read().decode()) from error
             raise Lost(f"the server did not answer: {error}") from error
