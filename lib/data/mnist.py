@@ -156,12 +156,11 @@ def load(allow_download: bool | None = None) -> Data:
 def recognised() -> Facts | None:
     """The facts of a file that was verified before and is unchanged since, without reading it; else None.
 
-    They suffice to look up stored trainings on it. Before training, the arrays are verified every time. A class asks a
-    hundred times a second: what was said of a file in this state is said again after one look at it.
+    They suffice to look up stored trainings on it. Before training, the arrays are verified every time. A class asks many
+    times a second: what was said of a file in this state is said again after one look at it.
     """
     global _recognised
-    folder, named = cache_folder(), os.environ.get("MNIST_NPZ")
-    path = Path(named) if named else folder / "mnist.npz"
+    folder, path = cache_folder(), _expected_file()
     try:
         status = path.stat()
         found = folder, path, status.st_size, status.st_mtime_ns, status.st_ino
@@ -186,7 +185,7 @@ def _remember_verified(path: Path) -> None:
 
 def _expected_file() -> Path:
     named = os.environ.get("MNIST_NPZ")
-    return Path(named) if named else cache_dir() / "mnist.npz"
+    return Path(named) if named else cache_folder() / "mnist.npz"
 
 
 def _stamp(path: Path) -> list:

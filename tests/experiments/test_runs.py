@@ -1,5 +1,6 @@
 """Runs that several watch: who leaves keeps what there was, and the last one out ends it."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -39,6 +40,33 @@ def test_a_run_ends_when_all_have_left_and_whoever_comes_then_begins_another(eng
     (other,) = seats(1, engine, experiment)
     assert other.run is not mine.run
     other.leave()
+
+
+def test_who_leaves_last_holds_up_nobody_who_comes_to_another_run(engine, monkeypatch):
+    """To end a run waits for the queue; in front of a class each of a hundred leaves one every few seconds."""
+    slow, quick = (
+        mnist_training.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 2)
+    )
+    (mine,) = seats(1, engine, slow)
+    at_the_queue, may_go, end = threading.Event(), threading.Event(), mine.run.cancel.set
+
+    def set_late():
+        at_the_queue.set()
+        may_go.wait(60)
+        end()
+
+    monkeypatch.setattr(mine.run.cancel, "set", set_late)
+    leaving = threading.Thread(target=mine.leave)
+    leaving.start()
+    try:
+        assert at_the_queue.wait(60)
+        (other,) = seats(1, engine, quick)
+        assert not may_go.is_set(), "somebody came meanwhile"
+        other.leave()
+    finally:
+        may_go.set()
+        leaving.join(60)
+    assert mine.run.cancel.is_set()
 
 
 def test_a_run_beyond_the_allowance_says_so_and_disturbs_no_other(engine, monkeypatch):
