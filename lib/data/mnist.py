@@ -156,8 +156,8 @@ def load(allow_download: bool | None = None) -> Data:
 def recognised() -> Facts | None:
     """The facts of a file that was verified before and is unchanged since, without reading it; else None.
 
-    They suffice to look up stored trainings on it. Before training, the arrays are verified every time. A class asks many
-    times a second: what was said of a file in this state is said again after one look at it.
+    They suffice to look up stored trainings on it. Before training, the arrays are verified every time. A class asks
+    many times a second: what was said of a file in this state is said again after one look at it.
     """
     global _recognised
     folder, path = cache_folder(), _expected_file()
