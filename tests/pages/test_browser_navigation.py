@@ -39,8 +39,9 @@ def test_a_class_goes_from_each_notebook_to_the_next(page, site):
     page.goto(site)
     page.get_by_role("link", name=NOTEBOOKS[-1].title).click()
     page.wait_for_selector(".lab-nav", timeout=60_000)
-    for notebook in NOTEBOOKS:
-        follow(page, notebook.title)
+    for notebook in (NOTEBOOKS[-1], *NOTEBOOKS[:-1]):
+        if notebook is not NOTEBOOKS[-1]:
+            follow(page, notebook.title)
         assert page.url == site + notebook.path
         page.wait_for_selector("h1", timeout=20_000)
         for address in filter(None, map(ADDRESSES.get, notebook.articles)):
