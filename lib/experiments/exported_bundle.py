@@ -37,5 +37,5 @@ def exported_bundle(experiment: str, line: Line, data: Facts, library: str) -> b
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(file_name(line, library), script)
-        archive.writestr(DATA_FILE, kept.getvalue())
+        archive.writestr(DATA_FILE, kept.getvalue(), zipfile.ZIP_STORED)  # compressed already
     return made.getvalue()

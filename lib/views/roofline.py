@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import altair as alt
 import pandas as pd
 
-from lib.backends.registry import BACKENDS
+from lib.backends.registry import BACKENDS, PRECISIONS
 from lib.experiments.backend_race import Cell, Standing
 from lib.formatting import percent
 from lib.spec import N_TRAIN
@@ -72,12 +72,13 @@ def chart(
         axis=alt.Axis(format="~s", values=_powers(up)),
         title="FLOP/s of the dense products",
     )
+    rounded = {cell.runtime.label for cell in known if cell.runtime.precision != PRECISIONS[0]}
     colors = dict(zip(rows["label"], rows["color"], strict=True))
-    color = alt.Color(
-        "label:N",
-        scale=alt.Scale(domain=list(colors), range=list(colors.values())),
-        legend=alt.Legend(orient="bottom", columns=2, title=None, labelLimit=160),
-    )
+    legend = alt.Legend(orient="bottom", columns=2, title=None, labelLimit=160)
+    color = alt.Color("label:N", scale=alt.Scale(domain=list(colors), range=list(colors.values())), legend=legend)
+    # A backend has one colour in each of its precisions.
+    marks = ["circle" if label not in rounded else "diamond" for label in colors]
+    shape = alt.Shape("label:N", scale=alt.Scale(domain=list(colors), range=marks), legend=legend)
     tooltip = [
         alt.Tooltip("label:N", title="backend"),
         alt.Tooltip("size:Q", title="batch size", format=","),
@@ -93,7 +94,7 @@ def chart(
         alt.Chart(pd.DataFrame(slope)).mark_line(**line, strokeDash=[4, 3]).encode(x=x, y=y),
         roof.mark_line(**line).encode(x=x, y=y, detail="roof:N"),
         ends.mark_text(**above).encode(x=x, y=y, text="roof:N"),
-        points.mark_point(filled=True, size=45, opacity=1).encode(x=x, y=y, color=color, tooltip=tooltip),
+        points.mark_point(filled=True, size=45, opacity=1).encode(x=x, y=y, color=color, shape=shape, tooltip=tooltip),
         points.transform_filter("datum.chosen")
         .mark_point(size=170, strokeWidth=2, color="currentColor")
         .encode(x=x, y=y),

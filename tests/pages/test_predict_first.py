@@ -74,6 +74,12 @@ class Section:
         first, kept = First(self.viewer, self.form), page.pinned("rate", self.panel.value)
         streaming.show(self.stage, self.make, mo.Html("controls"), first=first, pinned=kept)
 
+    def sketch(self):
+        """A curve that falls by two levels a point."""
+        field = self.viewer.sketch("learning-rate")
+        assert field is not None
+        field.widget.levels = [6, 8, 10, 12, 14, 16, 18]
+
     def press(self, name, value: object = 1):
         assert self.form is not None
         self.form._update({name: value})
@@ -244,9 +250,7 @@ def test_a_sketch_goes_with_the_guess_and_is_drawn_over_the_run(stage, shown):
     section = Section(viewer, stage)
     section.show()
     assert view.SKETCH_ASKS in shown[-1]
-    field = viewer.sketch("learning-rate")
-    assert field is not None
-    field.widget.levels = [6, 8, 10, 12, 14, 16, 18]
+    section.sketch()
     section.press("best 1")
     section.show()
     points = sketch_questions(section.make())
@@ -267,9 +271,7 @@ def test_a_sketch_is_guess_enough_and_none_is_said(stage, shown):
     section.show()
     assert view.NO_SKETCH in shown[-1]
     assert not [words for words in DRAWN if words in shown[-1]]
-    field = viewer.sketch("learning-rate")
-    assert field is not None
-    field.widget.levels = [6, 8, 10, 12, 14, 16, 18]
+    section.sketch()
     section.press("sketch", 2)
     section.show()
     assert "your sketch" in shown[-1]

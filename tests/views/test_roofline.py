@@ -41,6 +41,23 @@ def test_each_precision_has_a_roof_that_begins_where_the_memory_s_slope_meets_it
     }
 
 
+def test_a_backend_in_another_precision_has_another_mark():
+    rounded = Cell(Runtime("jax-epoch", "cpu", "bfloat16"), 32)
+    known = KNOWN | standings([rounded], [record(rounded, [0.1] * 3)])
+    chart = roofline.chart(known, rounded, 20e9, PRODUCTS)
+    (marks,) = {
+        (tuple(scale["domain"]), tuple(scale["range"]))
+        for layer in chart.spec["layer"]
+        if (scale := layer.get("encoding", {}).get("shape", {}).get("scale"))
+    }
+    assert dict(zip(*marks, strict=True)) == {
+        JAX.label: "circle",
+        "NumPy": "circle",
+        NUMBA.label: "circle",
+        rounded.runtime.label: "diamond",
+    }
+
+
 def test_its_text_tells_the_cells():
     text = roofline.chart(KNOWN, Cell(JAX, 32), 20e9, PRODUCTS).text
     assert "FLOP a byte" in text.axes
