@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.browser import MARKS, NOTHING, PHONE, open_page, serving, wait_over
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.timeout(400)]
 
 DESKTOP = {"width": 1280, "height": 900}
 # Long labels, neighbouring rates of which some diverge, and small batches beside large ones: what crowds a chart.

@@ -31,7 +31,7 @@ from lib.pages.uploads import MAX_BODY_BYTES, MAX_DROPPED_BYTES
 from tests.browser import serving
 from tests.pages.test_server import ask, opens
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PASSWORD = "correct horse"
 # The first experiment is quick; what follows in the page is small too.
 QUICK = "&".join(

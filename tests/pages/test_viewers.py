@@ -12,7 +12,7 @@ from benchmarks.client import FINISHED, Viewer
 from lib.pages.server import WORKERS_NICENESS
 from tests.browser import serving
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 # Small settings; the fourth experiment starts other libraries, and is not waited for.
 QUICK = "&".join(
     (
