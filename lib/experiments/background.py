@@ -54,9 +54,13 @@ def in_background(
 
 
 class Watchable(ABC):
-    """What one thread changes and others watch: they wait for `now` to change."""
+    """What one thread changes and others watch: they wait for `now` to change, or for its end.
+
+    `ended` shares the lock of `changed`: whoever waits for the end is not woken by every change before it.
+    """
 
     changed: threading.Condition
+    ended: threading.Condition
 
     @property
     @abstractmethod
@@ -76,14 +80,15 @@ class Watchable(ABC):
     def wait_for_end(self, timeout_s: float | None = None) -> bool:
         """Wait until it is over, at most `timeout_s` seconds (None: without limit); whether it is."""
         with self.changed:
-            return self.changed.wait_for(lambda: self.now.over, timeout_s)
+            return self.ended.wait_for(lambda: self.now.over, timeout_s)
 
 
 class Watched(Watchable):
     """What is watched. `version` grows with each change, and `changed` is held while it changes."""
 
     def __init__(self, state: State) -> None:
-        self.changed = threading.Condition()
+        lock = threading.RLock()
+        self.changed, self.ended = threading.Condition(lock), threading.Condition(lock)
         self.state, self.version = state, 0
         self._followers: weakref.WeakSet[Watched] = weakref.WeakSet()
 
@@ -109,6 +114,8 @@ class Watched(Watchable):
         """Count a change, and wake all who wait. To be called with `changed` held."""
         self.version += 1
         self.changed.notify_all()
+        if self.over:
+            self.ended.notify_all()
         for follower in list(self._followers):
             with follower.changed:
                 follower._tell()

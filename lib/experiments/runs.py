@@ -47,7 +47,8 @@ class Seat(Watchable):
     """
 
     def __init__(self, run: Run, request: Request) -> None:
-        self.run, self.request, self.changed = run, request, run.results.changed
+        self.run, self.request = run, request
+        self.changed, self.ended = run.results.changed, run.results.ended
         self._stopped: Results | None = None
 
     @property
@@ -65,7 +66,8 @@ class Seat(Watchable):
         with _guard:
             if self._stopped is not None or self.run.results.over:
                 return
-            self._stopped = self.run.results.stopped()  # which wakes who draws it
+            with self.changed:  # held until it is set: to stop them wakes who draws them
+                self._stopped = self.run.results.stopped()
             self.run.request.discard(self.request)
             is_last = not self.run.request.each  # nobody can join it any more
         if is_last:  # outside: it waits for the queue, and all who come to any run would wait for that

@@ -1,5 +1,7 @@
 """A background task tells all that came, how it ended, and never before."""
 
+import threading
+
 import pytest
 
 from lib.experiments.background import BackgroundTask, Watched
@@ -91,3 +93,37 @@ def test_who_follows_several_changes_with_each_of_them_and_holds_up_none():
     with one.changed:
         one._tell()
     assert one.version == 3, "whoever follows is held weakly"
+
+
+class Counted(Watched):
+    """Counts how often somebody who waits has looked."""
+
+    def __init__(self):
+        super().__init__(State.TRAINING)
+        self.looks = 0
+
+    @property
+    def now(self):
+        self.looks += 1
+        return self
+
+    def become(self, state):
+        with self.changed:
+            self.state = state
+            self._tell()
+
+
+def test_who_waits_for_the_end_is_not_woken_by_what_comes_before_it():
+    """In front of a class a hundred pages watch one race, and each of them has a frame every two seconds."""
+    watched, ended = Counted(), []
+    waiting = threading.Thread(target=lambda: ended.append(watched.wait_for_end(60)))
+    waiting.start()
+    while not watched.looks:
+        pass
+    for _ in range(50):
+        watched.become(State.TRAINING)
+    assert watched.looks == 1
+    watched.become(State.DONE)
+    waiting.join(60)
+    assert ended == [True]
+    assert watched.looks <= 3

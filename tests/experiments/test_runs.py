@@ -1,6 +1,7 @@
 """Runs that several watch: who leaves keeps what there was, and the last one out ends it."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -40,6 +41,20 @@ def test_a_run_ends_when_all_have_left_and_whoever_comes_then_begins_another(eng
     (other,) = seats(1, engine, experiment)
     assert other.run is not mine.run
     other.leave()
+
+
+def test_who_leaves_is_told_at_once_and_those_who_stay_wait_on(engine):
+    """Who draws a run waits for its end between two frames; Stop must not wait for the next one."""
+    experiment = mnist_training.learning_rate((0.1, 0.2), epochs=9, batch_size=1, hidden="9", backend="numpy")
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(20):  # what is said must be there before anybody is woken
+            mine, yours = seats(2, engine, experiment)
+            leaves, stays = (pool.submit(seat.wait_for_end, 60) for seat in (mine, yours))
+            mine.leave()
+            assert leaves.result(30)
+            assert not stays.done()
+            yours.leave()
+            assert stays.result(30)
 
 
 def test_who_leaves_last_holds_up_nobody_who_comes_to_another_run(engine, monkeypatch):
