@@ -30,6 +30,7 @@ from lib import ROOT
 from lib.cache_folder import CacheUnwritable, cache_dir
 from lib.pages import figures
 from lib.pages.access import HEALTH, ICON, Door, Keys, kept_secret
+from lib.pages.compression import CompressingLong
 from lib.pages.front_page import WORKSHEET, front_page
 from lib.pages.gate import CLASS_HEADERS, NOT_FRAMED, Gate
 from lib.pages.journal import Journal
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 SESSION_TTL_S = 3
 # Trainings wait for each other; a page that answers late keeps its viewer, and everybody behind, from all of it.
 WORKERS_NICENESS = 10
+# Of the collector's second generation, until it looks at all objects: a class's take it a second in which nobody is
+# answered. At the usual 10 that is every minute; what closed tabs leave behind is looked for when they close.
+FULL_COLLECTION_AFTER = 200
 
 
 @dataclass(frozen=True)
@@ -210,6 +214,7 @@ def serve_class(
     shared_engine().niceness = WORKERS_NICENESS
     site = notebook_site(places)
     _open_many_files()
+    gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_AFTER)
     config = uvicorn.Config(
         _stacked(site, options, keys, places, host, port),
         host=host,
@@ -218,9 +223,10 @@ def serve_class(
         proxy_headers=bool(options.public_host),  # believed from the proxy on this machine
         timeout_keep_alive=300,
         timeout_graceful_shutdown=1,
-        ws_ping_interval=1,
-        ws_ping_timeout=60,  # as marimo's own server; a longer address than h11's 64 KB gets an answer, too
-        h11_max_incomplete_event_size=2**20,
+        ws=CompressingLong,
+        ws_ping_interval=20,  # each second, as in marimo's own server, the pings of a class are half of what it hears
+        ws_ping_timeout=60,  # as there
+        h11_max_incomplete_event_size=2**20,  # a longer address than the usual 64 KB gets an answer, too
     )
     addresses = _addresses(options, keys, host, port, "/" if notebook is FIRST else notebook.path)
     with suppress(KeyboardInterrupt):  # that is how it is ended
