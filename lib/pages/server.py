@@ -30,7 +30,6 @@ from lib import ROOT
 from lib.cache_folder import CacheUnwritable, cache_dir
 from lib.pages import figures
 from lib.pages.access import HEALTH, ICON, Door, Keys, kept_secret
-from lib.pages.compression import CompressingLong
 from lib.pages.front_page import WORKSHEET, front_page
 from lib.pages.gate import CLASS_HEADERS, NOT_FRAMED, Gate
 from lib.pages.journal import Journal
@@ -223,7 +222,7 @@ def serve_class(
         proxy_headers=bool(options.public_host),  # believed from the proxy on this machine
         timeout_keep_alive=300,
         timeout_graceful_shutdown=1,
-        ws=CompressingLong,
+        ws_per_message_deflate=False,  # zlib gives Python's lock away, and the loop waits long to have it back
         ws_ping_interval=20,  # each second, as in marimo's own server, the pings of a class are half of what it hears
         ws_ping_timeout=60,  # as there
         h11_max_incomplete_event_size=2**20,  # a longer address than the usual 64 KB gets an answer, too
