@@ -140,6 +140,7 @@ NOTEBOOKS = (
         "Your own GPU",
         "Is your own GPU slower? Your browser trains on it and on your processor, by WebGPU, without CUDA.",
         (SLOWER_ARTICLE,),
+        first_result="as long as your own browser takes to measure it",
     ),
     Notebook(
         "notebooks/when_does_a_gpu_win.py",
