@@ -140,7 +140,7 @@ NOTEBOOKS = (
         "Your own GPU",
         "Is your own GPU slower? Your browser trains on it and on your processor, by WebGPU, without CUDA.",
         (SLOWER_ARTICLE,),
-        first_result="as long as your own browser takes to measure it",
+        first_result="first figures once your own browser has measured them",
     ),
     Notebook(
         "notebooks/when_does_a_gpu_win.py",
