@@ -223,7 +223,7 @@ def serve_class(
         timeout_keep_alive=300,
         timeout_graceful_shutdown=1,
         ws_per_message_deflate=False,  # zlib gives Python's lock away, and the loop waits long to have it back
-        ws_ping_interval=20,  # each second, as in marimo's own server, the pings of a class are half of what it hears
+        ws_ping_interval=20,  # marimo's own server asks each second: a hundred pages, a hundred times
         ws_ping_timeout=60,  # as there
         h11_max_incomplete_event_size=2**20,  # a longer address than the usual 64 KB gets an answer, too
     )

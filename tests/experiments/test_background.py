@@ -1,6 +1,7 @@
 """A background task tells all that came, how it ended, and never before."""
 
 import threading
+import time
 
 import pytest
 
@@ -119,9 +120,10 @@ def test_who_waits_for_the_end_is_not_woken_by_what_comes_before_it():
     waiting = threading.Thread(target=lambda: ended.append(watched.wait_for_end(60)))
     waiting.start()
     while not watched.looks:
-        pass
-    for _ in range(50):
+        time.sleep(0.01)
+    for _ in range(20):
         watched.become(State.TRAINING)
+        time.sleep(0.01)  # so that who was woken can look
     assert watched.looks == 1
     watched.become(State.DONE)
     waiting.join(60)

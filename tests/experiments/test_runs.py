@@ -1,6 +1,7 @@
 """Runs that several watch: who leaves keeps what there was, and the last one out ends it."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -43,18 +44,26 @@ def test_a_run_ends_when_all_have_left_and_whoever_comes_then_begins_another(eng
     other.leave()
 
 
-def test_who_leaves_is_told_at_once_and_those_who_stay_wait_on(engine):
+def test_who_leaves_is_told_at_once_and_those_who_stay_wait_on(engine, monkeypatch):
     """Who draws a run waits for its end between two frames; Stop must not wait for the next one."""
     experiment = mnist_training.learning_rate((0.1, 0.2), epochs=9, batch_size=1, hidden="9", backend="numpy")
+    mine, yours = seats(2, engine, experiment)
+    stop = mine.run.results.stopped
+
+    def stopped():
+        found = stop()
+        time.sleep(0.2)  # whoever is woken has time to look before the seat says that it was left
+        return found
+
+    monkeypatch.setattr(mine.run.results, "stopped", stopped)
     with ThreadPoolExecutor(2) as pool:
-        for _ in range(20):  # what is said must be there before anybody is woken
-            mine, yours = seats(2, engine, experiment)
-            leaves, stays = (pool.submit(seat.wait_for_end, 60) for seat in (mine, yours))
-            mine.leave()
-            assert leaves.result(30)
-            assert not stays.done()
-            yours.leave()
-            assert stays.result(30)
+        leaves, stays = (pool.submit(seat.wait_for_end, 60) for seat in (mine, yours))
+        time.sleep(0.2)  # both wait
+        mine.leave()
+        assert leaves.result(30)
+        assert not stays.done()
+        yours.leave()
+        assert stays.result(30)
 
 
 def test_who_leaves_last_holds_up_nobody_who_comes_to_another_run(engine, monkeypatch):
