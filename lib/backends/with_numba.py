@@ -19,7 +19,7 @@ from numba import config
 
 from lib.backends.base import Event, FirstCall, Parameters, epochs, initial_parameters, next_chunk
 from lib.backends.sparse.images import Columns, Rows, columns_of, rows_of, shares, tile_for
-from lib.backends.sparse.kernels import APART, LANES, Model, Workspace, evaluate, run_steps
+from lib.backends.sparse.kernels import APART, IN_CACHE, LANES, TOGETHER, Model, Workspace, evaluate, run_steps
 from lib.data.mnist import Data, aligned, batch_starts
 from lib.hardware.cores import usable_cores
 from lib.spec import Network, Training
@@ -49,7 +49,7 @@ def in_lines(array: np.ndarray) -> np.ndarray:
 
 def packed(parameters: Parameters, batch_size: int) -> Model:
     """Copies of the parameters as the kernels expect them, and where each layer's arrays begin."""
-    weights, biases, layers = [], [], []
+    weights, biases, layers, room = [], [], [], max(batch_size, TOGETHER)
     place = np.zeros(4, np.int64)  # in the flat arrays of weights, biases, activations and errors
     for index, (matrix, row) in enumerate(parameters):
         width = matrix.shape[1]
@@ -59,8 +59,7 @@ def packed(parameters: Parameters, batch_size: int) -> Model:
         weights.append(flat.ravel())
         biases.append(np.pad(row, (0, padded(width) - width)))
         layers.append((width, padded(width), *place))
-        n_errors = width if index else padded(width)
-        place += flat.size, padded(width), batch_size * padded(width), batch_size * n_errors
+        place += flat.size, padded(width), room * padded(width), room * padded(width)
     return Model(in_lines(np.concatenate(weights)), in_lines(np.concatenate(biases)), np.array(layers, np.int64))
 
 
@@ -80,13 +79,11 @@ def unpacked(model: Model, network: Network) -> Parameters:
 
 def workspace(network: Network, batch_size: int, threads: int) -> Workspace:
     """Zeros for one batch size."""
-    widths = network.widths[1:]
-    n_activations = batch_size * sum(map(padded, widths))
-    n_scratch = padded(sum(map(padded, widths)) + APART)
+    n_activations = max(batch_size, TOGETHER) * sum(map(padded, network.widths[1:]))
     return Workspace(
         in_lines(np.zeros(n_activations, np.float32)),
         in_lines(np.zeros(n_activations, np.float32)),
-        in_lines(np.zeros((threads, n_scratch), np.float32)),
+        in_lines(np.zeros((threads, IN_CACHE * 2 * LANES), np.float32)),
         in_lines(np.zeros((threads, APART), np.float64)),
     )
 
@@ -176,12 +173,12 @@ def train(
 
         def validate() -> tuple[float, float]:
             n = len(data.y_validation)
-            loss, right = evaluate(validation, data.y_validation, model, work.activations, work.scratch[0])
+            loss, right = evaluate(validation, data.y_validation, model, work)
             return loss / n, right / n
 
         # Zero steps and no image: both are compiled, or loaded from disk.
         steps(batch_starts(len(data.x_train), size, training.seed, first_epoch), 0, 0)
-        evaluate(validation, data.y_validation[:0], model, work.activations, work.scratch[0])
+        evaluate(validation, data.y_validation[:0], model, work)
         yield FirstCall(clock() - started)
         copy = partial(unpacked, model, network)
         yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, copy)

@@ -13,7 +13,7 @@ from lib.backends.base import CHUNK_S
 from lib.backends.sparse.images import Rows
 from lib.backends.sparse.kernels import (
     OPTIONS,
-    WIDTH,
+    TOGETHER,
     backward,
     cross_entropy,
     forward_deeper,
@@ -81,17 +81,18 @@ def first_parts(
     n_parts, starts, losses, images, labels, by_pixel, tile, pixels, model, work, rate, batch_size
 ):  # fmt: skip
     """The steps of `run_steps` by one thread, of which only the first parts of `LOOP_PARTS` are made."""
-    scale, gradient, n_classes = np.float32(-rate / batch_size), work.scratch[0], model.layers[-1, WIDTH]
+    scale = np.float32(-rate / batch_size)
     for step in range(len(starts)):
         start, total = starts[step], 0.0
-        for i in range(batch_size if n_parts > 0 else 0):
-            at = forward_first(i, start + i, images, model, work.activations)
+        for i in range(0, batch_size if n_parts > 0 else 0, TOGETHER):
+            j = min(i + TOGETHER, batch_size)
+            forward_first(i, j, start, images, model, work.activations)
             if n_parts > 1:
-                at = forward_deeper(i, at, model, work.activations)
+                forward_deeper(i, j, model, work.activations)
             if n_parts > 2:
-                total += cross_entropy(work.activations, at, n_classes, labels[start + i], gradient)
+                total += cross_entropy(i, j, start, labels, scale, model, work.activations, work.errors)
             if n_parts > 3:
-                backward(i, batch_size, scale, model, work, gradient)
+                backward(i, j, model, work, work.panels[0])
         if n_parts > 4:
             update_first(start, batch_size, images, by_pixel, tile, 0, pixels[-1], model, work.errors)
         if n_parts > 5:

@@ -175,8 +175,9 @@ import numpy as np
 from lib.backends.environment_variables import numba_cache
 os.environ["NUMBA_CACHE_DIR"] = numba_cache("compiled")
 from lib.backends.sparse import kernels
-ones = np.ones(kernels.LANES, np.float32)
-print(kernels.dot(ones, 0, ones, 0, kernels.LANES) / kernels.LANES, len(kernels.dot.stats.cache_hits))
+ones, found = np.ones(kernels.LANES, np.float32), np.zeros(1, np.float32)
+kernels.fill_products(found, 0, 1, 1, np.zeros(1, np.float32), 0, ones, 0, 1, kernels.LANES, ones, 0)
+print(found[0] / kernels.LANES, len(kernels.fill_products.stats.cache_hits))
 """
 
 

@@ -2,7 +2,8 @@
 
 Whatever is added up here is a sum of rows of a matrix, each times a number (`add_rows`): a hidden layer is the rows of
 weights of an image's pixels, times their values; the new weights of a pixel are the old ones and the errors of the
-images that have it. A pixel that is zero is in neither sum.
+images that have it. A pixel that is zero is in neither sum. Deeper layers are products of dense matrices, some images
+at a time (`fill_products`, `add_products`): taken one by one, each image would read all of their weights again.
 
 Arrays are flat, and rows are padded with zeros to whole vectors. The first layer's weights are (pixels, width), those
 of deeper layers (outputs, inputs). One compiled program serves all networks, batch sizes and rates.
@@ -23,6 +24,7 @@ from lib.backends.sparse.vectors import (
     add_product,
     arrive,
     arrived,
+    element,
     fill,
     load,
     relu,
@@ -41,8 +43,9 @@ OPTIONS = {
     "cache": bool(config.CACHE_DIR),
 }
 SMALLEST_SORTED = 16  # images a batch, from which sorting them by pixel pays
+TOGETHER = 32  # images that are taken through all layers at a time
 APART = 16  # numbers: what two threads write is so far apart, in different lines of the cache
-IN_CACHE = 64  # images whose activations are read for one output after the other
+IN_CACHE = 128  # rows of a matrix of which two vectors each are copied side by side
 SPINS = 2_000  # looks at a counter before a thread offers its core to others, about 5 μs
 
 # Columns of `Model.layers`: the layer's width, the padded one, and where its arrays begin.
@@ -62,17 +65,17 @@ class Workspace(NamedTuple):
     """What a step writes. Errors are the loss's gradient by a layer's outputs, times minus the learning rate."""
 
     activations: np.ndarray  # float32, flat: (batch, padded width) a layer
-    errors: np.ndarray  # float32, flat: (batch, padded width) of the first layer, (width, batch) of the others
-    scratch: np.ndarray  # float32, (threads, all padded widths): one image's gradients by its outputs
+    errors: np.ndarray  # float32, flat: (batch, padded width) a layer
+    panels: np.ndarray  # float32, (threads, two vectors of each of `IN_CACHE` rows)
     losses: np.ndarray  # float64, (threads, APART): the first is a thread's sum
 
 
 @njit(**OPTIONS)
-def add_rows(out, at, matrix, base, width, chosen, numbers, first, stop):
-    """Add `numbers[e]` times a row of `matrix` to the row of `out` that begins at `at`, for e from `first` to `stop`.
+def add_rows(out, at, matrix, base, width, chosen, numbers, first, step, n_sums):
+    """Add `n_sums` rows of `matrix` to the row of `out` that begins at `at`: row `chosen[e]` times `numbers[e]`, for e
+    from `first` on in steps of `step`; if `chosen` is None, one row after the other.
 
-    Rows are `width` long and counted from `base`: row `chosen[e]`; if that is None, the first row for the first e, and
-    so on. Eight vectors of the sum stay in registers meanwhile.
+    Rows are `width` long and counted from `base`. Eight vectors of the sum stay in registers meanwhile.
     """
     column, eight = 0, 8 * LANES
     while column + eight <= width:
@@ -80,9 +83,10 @@ def add_rows(out, at, matrix, base, width, chosen, numbers, first, stop):
         a, b, c, d = load(out, o), load(out, o + LANES), load(out, o + 2 * LANES), load(out, o + 3 * LANES)
         o += 4 * LANES
         p, q, r, s = load(out, o), load(out, o + LANES), load(out, o + 2 * LANES), load(out, o + 3 * LANES)
-        for e in range(first, stop):
-            number = fill(numbers[e])
-            m = base + (e - first if chosen is None else chosen[e]) * width + column
+        for n in range(n_sums):
+            e = first + n * step
+            number = fill(element(numbers, e))
+            m = base + (n if chosen is None else element(chosen, e)) * width + column
             a = add_product(a, number, load(matrix, m))
             b = add_product(b, number, load(matrix, m + LANES))
             c = add_product(c, number, load(matrix, m + 2 * LANES))
@@ -98,9 +102,10 @@ def add_rows(out, at, matrix, base, width, chosen, numbers, first, stop):
         column += eight
     while column < width:
         a = load(out, at + column)
-        for e in range(first, stop):
-            m = base + (e - first if chosen is None else chosen[e]) * width + column
-            a = add_product(a, fill(numbers[e]), load(matrix, m))
+        for n in range(n_sums):
+            e = first + n * step
+            m = base + (n if chosen is None else element(chosen, e)) * width + column
+            a = add_product(a, fill(element(numbers, e)), load(matrix, m))
         store(a, out, at + column)
         column += LANES
 
@@ -109,103 +114,198 @@ def add_rows(out, at, matrix, base, width, chosen, numbers, first, stop):
 def add_to_rows(out, width, row, at, chosen, numbers, first, stop):
     """Add `numbers[e]` times the one row of `row` that begins at `at` to row `chosen[e]` of `out`."""
     for e in range(first, stop):
-        number, o = fill(numbers[e]), chosen[e] * width
+        number, o = fill(element(numbers, e)), element(chosen, e) * width
         for column in range(0, width, LANES):
             store(add_product(load(out, o + column), number, load(row, at + column)), out, o + column)
 
 
 @njit(**OPTIONS)
-def dot(a, a_at, b, b_at, width):
-    """The product of two rows of padded width."""
-    total = fill(np.float32(0))
-    for column in range(0, width, LANES):
-        total = add_product(total, load(a, a_at + column), load(b, b_at + column))
-    return summed(total)
+def add_products(out, at, n_rows, width, numbers, n, by_row, by_sum, n_sums, matrix, base, panel):
+    """Add the product of two dense matrices to rows of `out`, which begin at `at`: to row r, `n_sums` rows of `matrix`
+    from `base` on, row s times `numbers[n + r * by_row + s * by_sum]`.
+
+    Rows are `width` long. Two vectors of each row of `matrix` at a time are copied to `panel`, where they lie side by
+    side and stay in the cache; with them four rows of `out` are added up in registers. What is left over is added row
+    by row, in the same order.
+    """
+    whole, two = n_rows // 4 * 4, 2 * LANES
+    for begin in range(0, n_sums if whole else 0, IN_CACHE):
+        count = min(IN_CACHE, n_sums - begin)
+        for column in range(0, width - LANES, two):
+            m = base + begin * width + column
+            for e in range(0, count * two, two):
+                store(load(matrix, m), panel, e)
+                store(load(matrix, m + LANES), panel, e + LANES)
+                m += width
+            for row in range(0, whole, 4):
+                o, k = at + row * width + column, n + row * by_row + begin * by_sum
+                a, b, c, d = load(out, o), load(out, o + width), load(out, o + 2 * width), load(out, o + 3 * width)
+                o += LANES
+                p, q, r, s = load(out, o), load(out, o + width), load(out, o + 2 * width), load(out, o + 3 * width)
+                for e in range(0, count * two, two):
+                    left, right, number = load(panel, e), load(panel, e + LANES), fill(element(numbers, k))
+                    a, p = add_product(a, number, left), add_product(p, number, right)
+                    number = fill(element(numbers, k + by_row))
+                    b, q = add_product(b, number, left), add_product(q, number, right)
+                    number = fill(element(numbers, k + 2 * by_row))
+                    c, r = add_product(c, number, left), add_product(r, number, right)
+                    number = fill(element(numbers, k + 3 * by_row))
+                    d, s = add_product(d, number, left), add_product(s, number, right)
+                    k += by_sum
+                store(p, out, o), store(q, out, o + width), store(r, out, o + 2 * width), store(s, out, o + 3 * width)
+                o -= LANES
+                store(a, out, o), store(b, out, o + width), store(c, out, o + 2 * width), store(d, out, o + 3 * width)
+    done = width // two * two
+    for row in range(n_rows):
+        o, first = at + row * width, n + row * by_row
+        if row >= whole:
+            add_rows(out, o, matrix, base, width, None, numbers, first, by_sum, n_sums)
+        elif done < width:
+            a = load(out, o + done)
+            for e in range(n_sums):
+                number = fill(element(numbers, first + e * by_sum))
+                a = add_product(a, number, load(matrix, base + e * width + done))
+            store(a, out, o + done)
 
 
 @njit(**OPTIONS)
-def sum_of(numbers, first, stop):
-    """The sum of some numbers, of whole vectors first."""
-    total = fill(np.float32(0))
-    while first + LANES <= stop:
-        total = add_product(total, fill(np.float32(1)), load(numbers, first))
-        first += LANES
-    rest = summed(total)
-    for e in range(first, stop):
-        rest += numbers[e]
-    return rest
+def fill_products(out, at, step, n_outputs, biases, bias, inputs, begin, n_rows, width, matrix, base):
+    """Fill rows of `out`, `step` apart from `at` on, with the products of each row of `inputs` and each of `matrix`,
+    and with the biases. Rows of both are `width` long; those of `inputs` are taken eight at a time, as above.
+    """
+    row, zero = 0, fill(np.float32(0))
+    while row + 8 <= n_rows:
+        first, o = begin + row * width, at + row * step
+        for output in range(n_outputs):
+            line = base + output * width
+            a, b, c, d, p, q, r, s = zero, zero, zero, zero, zero, zero, zero, zero
+            for column in range(0, width, LANES):
+                weights, i = load(matrix, line + column), first + column
+                a = add_product(a, load(inputs, i), weights)
+                b = add_product(b, load(inputs, i + width), weights)
+                c = add_product(c, load(inputs, i + 2 * width), weights)
+                d = add_product(d, load(inputs, i + 3 * width), weights)
+                i += 4 * width
+                p = add_product(p, load(inputs, i), weights)
+                q = add_product(q, load(inputs, i + width), weights)
+                r = add_product(r, load(inputs, i + 2 * width), weights)
+                s = add_product(s, load(inputs, i + 3 * width), weights)
+            plus, to = biases[bias + output], o + output
+            out[to], out[to + step] = summed(a) + plus, summed(b) + plus
+            out[to + 2 * step], out[to + 3 * step] = summed(c) + plus, summed(d) + plus
+            to += 4 * step
+            out[to], out[to + step] = summed(p) + plus, summed(q) + plus
+            out[to + 2 * step], out[to + 3 * step] = summed(r) + plus, summed(s) + plus
+        row += 8
+    while row < n_rows:
+        for output in range(n_outputs):
+            a = zero
+            for column in range(0, width, LANES):
+                a = add_product(
+                    a, load(inputs, begin + row * width + column), load(matrix, base + output * width + column)
+                )
+            out[at + row * step + output] = summed(a) + biases[bias + output]
+        row += 1
 
 
 @njit(**OPTIONS)
-def forward_first(i, row, images, model, activations):
-    """Image `row` of all, the i-th of its batch: fill what the first layer adds up; return where it begins."""
+def forward_first(first, stop, start, images, model, activations):
+    """Of a batch that begins with image `start`, the images from `first` to `stop`: fill what the first layer adds
+    up."""
     width = model.layers[0, PADDED]
-    at = model.layers[0, ACTIVATIONS] + i * width
-    for column in range(0, width, LANES):
-        store(load(model.biases, column), activations, at + column)
-    first, stop = images.starts[row], images.starts[row + 1]
-    add_rows(activations, at, model.weights, 0, width, images.pixels, images.values, first, stop)
-    return at
+    for i in range(first, stop):
+        at, row = model.layers[0, ACTIVATIONS] + i * width, start + i
+        for column in range(0, width, LANES):
+            store(load(model.biases, column), activations, at + column)
+        add_rows(
+            activations,
+            at,
+            model.weights,
+            0,
+            width,
+            images.pixels,
+            images.values,
+            images.starts[row],
+            1,
+            images.starts[row + 1] - images.starts[row],
+        )
 
 
 @njit(**OPTIONS)
-def forward_deeper(i, at, model, activations):
-    """From where the first layer of the i-th image begins, fill all others; return where its logits begin."""
+def forward_deeper(first, stop, model, activations):
+    """From what the first layer adds up for these images of the batch, fill all others, up to the logits."""
     layers, width = model.layers, model.layers[0, PADDED]
     for layer in range(1, len(layers)):
-        for column in range(0, width, LANES):
-            store(relu(load(activations, at + column)), activations, at + column)
-        out = layers[layer, ACTIVATIONS] + i * layers[layer, PADDED]
-        for output in range(layers[layer, WIDTH]):
-            z = dot(activations, at, model.weights, layers[layer, WEIGHTS] + output * width, width)
-            activations[out + output] = z + model.biases[layers[layer, BIASES] + output]
-        width, at = layers[layer, PADDED], out
-    return at
+        at, step = layers[layer - 1, ACTIVATIONS] + first * width, layers[layer, PADDED]
+        for place in range(at, at + (stop - first) * width, LANES):
+            store(relu(load(activations, place)), activations, place)
+        fill_products(
+            activations,
+            layers[layer, ACTIVATIONS] + first * step,
+            step,
+            layers[layer, WIDTH],
+            model.biases,
+            layers[layer, BIASES],
+            activations,
+            at,
+            stop - first,
+            width,
+            model.weights,
+            layers[layer, WEIGHTS],
+        )
+        width = step
 
 
 @njit(**OPTIONS)
-def forward(i, row, images, model, activations):
-    """Image `row` of all, the i-th of its batch: fill its activations; return where its logits begin."""
-    return forward_deeper(i, forward_first(i, row, images, model, activations), model, activations)
+def cross_entropy(first, stop, start, labels, scale, model, activations, errors):
+    """The sum of these images' losses; fills the errors of the last layer, their gradient by the logits times
+    `scale`."""
+    last, sum_of_losses = len(model.layers) - 1, 0.0
+    width, n_classes = model.layers[last, PADDED], model.layers[last, WIDTH]
+    for i in range(first, stop):
+        at, to = model.layers[last, ACTIVATIONS] + i * width, model.layers[last, ERRORS] + i * width
+        largest, total, label = activations[at], np.float32(0), labels[start + i]
+        for k in range(1, n_classes):
+            largest = max(largest, activations[at + k])
+        for k in range(n_classes):
+            errors[to + k] = math.exp(activations[at + k] - largest)
+            total += errors[to + k]
+        for k in range(n_classes):
+            errors[to + k] *= np.float32(1) / total
+        errors[to + label] -= np.float32(1)
+        for k in range(n_classes):
+            errors[to + k] *= scale
+        sum_of_losses += math.log(total) - (activations[at + label] - largest)
+    return sum_of_losses
 
 
 @njit(**OPTIONS)
-def cross_entropy(logits, at, n_classes, label, gradient):
-    """Loss of one image, and its gradient by the logits, which begin at `at`."""
-    largest, total = logits[at], np.float32(0)
-    for k in range(1, n_classes):
-        largest = max(largest, logits[at + k])
-    for k in range(n_classes):
-        gradient[k] = math.exp(logits[at + k] - largest)
-        total += gradient[k]
-    for k in range(n_classes):
-        gradient[k] *= np.float32(1) / total
-    gradient[label] -= np.float32(1)
-    return math.log(total) - (logits[at + label] - largest)
-
-
-@njit(**OPTIONS)
-def backward(i, batch_size, scale, model, work, gradient):
-    """From one image's gradient by the logits to its errors in all layers; `scale` is minus rate over batch size."""
-    layers, here = model.layers, 0
+def backward(first, stop, model, work, panel):
+    """From the last layer's errors for these images of the batch to those of all others."""
+    layers, zero = model.layers, fill(np.float32(0))
     for layer in range(len(layers) - 1, 0, -1):
-        n_outputs, width = layers[layer, WIDTH], layers[layer - 1, PADDED]
-        for output in range(n_outputs):
-            work.errors[layers[layer, ERRORS] + output * batch_size + i] = gradient[here + output] * scale
-        below = here + layers[layer, PADDED]
-        for column in range(below, below + width, LANES):
-            store(fill(np.float32(0)), gradient, column)
-        weights = layers[layer, WEIGHTS]
-        add_rows(gradient, below, model.weights, weights, width, None, gradient, here, here + n_outputs)
-        inputs = layers[layer - 1, ACTIVATIONS] + i * width
-        for column in range(0, width, LANES):
-            by_input = load(gradient, below + column)
-            store(where_positive(load(work.activations, inputs + column), by_input), gradient, below + column)
-        here = below
-    width, zero, scales = layers[0, PADDED], fill(np.float32(0)), fill(scale)
-    for column in range(0, width, LANES):
-        scaled = add_product(zero, scales, load(gradient, here + column))
-        store(scaled, work.errors, layers[0, ERRORS] + i * width + column)
+        step, width = layers[layer, PADDED], layers[layer - 1, PADDED]
+        at = layers[layer - 1, ERRORS] + first * width
+        inputs = layers[layer - 1, ACTIVATIONS] + first * width
+        for place in range(0, (stop - first) * width, LANES):
+            store(zero, work.errors, at + place)
+        add_products(
+            work.errors,
+            at,
+            stop - first,
+            width,
+            work.errors,
+            layers[layer, ERRORS] + first * step,
+            step,
+            1,
+            layers[layer, WIDTH],
+            model.weights,
+            layers[layer, WEIGHTS],
+            panel,
+        )
+        for place in range(0, (stop - first) * width, LANES):
+            by_input = load(work.errors, at + place)
+            store(where_positive(load(work.activations, inputs + place), by_input), work.errors, at + place)
 
 
 @njit(**OPTIONS)
@@ -227,7 +327,8 @@ def update_first(start, batch_size, images, by_pixel, tile, first_pixel, stop_pi
                         by_pixel.images,
                         by_pixel.values,
                         first,
-                        stop,
+                        1,
+                        stop - first,
                     )
             i += tile
         else:
@@ -242,35 +343,32 @@ def update_first(start, batch_size, images, by_pixel, tile, first_pixel, stop_pi
 
 @njit(**OPTIONS)
 def update_deeper(share, threads, batch_size, model, work):
-    """The weights and biases of a share of each deeper layer's outputs, and the biases of the first layer."""
+    """The weights of a share of each deeper layer's outputs, and all biases by the first share's thread."""
     layers = model.layers
     for layer in range(1, len(layers)):
-        n_outputs, width, inputs = layers[layer, WIDTH], layers[layer - 1, PADDED], layers[layer - 1, ACTIVATIONS]
-        for i in range(0, batch_size, IN_CACHE):
-            count = min(IN_CACHE, batch_size - i)
-            for output in range(share * n_outputs // threads, (share + 1) * n_outputs // threads):
-                row, error = layers[layer, WEIGHTS] + output * width, layers[layer, ERRORS] + output * batch_size + i
-                add_rows(
-                    model.weights,
-                    row,
-                    work.activations,
-                    inputs + i * width,
-                    width,
-                    None,
-                    work.errors,
-                    error,
-                    error + count,
-                )
-                model.biases[layers[layer, BIASES] + output] += sum_of(work.errors, error, error + count)
-    if share == 0:
-        width = layers[0, PADDED]
+        n_outputs, step, width = layers[layer, WIDTH], layers[layer, PADDED], layers[layer - 1, PADDED]
+        first, stop = share * n_outputs // threads, (share + 1) * n_outputs // threads
+        add_products(
+            model.weights,
+            layers[layer, WEIGHTS] + first * width,
+            stop - first,
+            width,
+            work.errors,
+            layers[layer, ERRORS] + first,
+            1,
+            step,
+            batch_size,
+            work.activations,
+            layers[layer - 1, ACTIVATIONS],
+            work.panels[share],
+        )
+    for layer in range(len(layers) if share == 0 else 0):
+        width, ones = layers[layer, PADDED], fill(np.float32(1))
         for column in range(0, width, LANES):
-            total = load(model.biases, column)
+            total = load(model.biases, layers[layer, BIASES] + column)
             for i in range(batch_size):
-                total = add_product(
-                    total, fill(np.float32(1)), load(work.errors, layers[0, ERRORS] + i * width + column)
-                )
-            store(total, model.biases, column)
+                total = add_product(total, ones, load(work.errors, layers[layer, ERRORS] + i * width + column))
+            store(total, model.biases, layers[layer, BIASES] + column)
 
 
 @njit(**OPTIONS)
@@ -290,14 +388,15 @@ def run_steps(
     batch_size,
 ):  # fmt: skip
     """Steps `first` to `stop` (exclusive) of an epoch, one thread's share of them; fills `losses` (steps,)."""
-    scale, gradient, n_arrivals = np.float32(-rate / batch_size), work.scratch[share], 0
-    n_classes = model.layers[-1, WIDTH]
+    scale, n_arrivals = np.float32(-rate / batch_size), 0
     for step in range(first, stop):
-        start, total = starts[step], 0.0
-        for i in range(share * batch_size // threads, (share + 1) * batch_size // threads):
-            logits = forward(i, start + i, images, model, work.activations)
-            total += cross_entropy(work.activations, logits, n_classes, labels[start + i], gradient)
-            backward(i, batch_size, scale, model, work, gradient)
+        start, total, end = starts[step], 0.0, (share + 1) * batch_size // threads
+        for i in range(share * batch_size // threads, end, TOGETHER):
+            j = min(i + TOGETHER, end)
+            forward_first(i, j, start, images, model, work.activations)
+            forward_deeper(i, j, model, work.activations)
+            total += cross_entropy(i, j, start, labels, scale, model, work.activations, work.errors)
+            backward(i, j, model, work, work.panels[share])
         work.losses[share, 0] = total
         if threads > 1:
             n_arrivals += threads
@@ -312,15 +411,19 @@ def run_steps(
 
 
 @njit(**OPTIONS)
-def evaluate(images, labels, model, activations, gradient):
+def evaluate(images, labels, model, work):
     """Sum of the losses of all images, and how many are classified rightly."""
-    loss, right, n_classes = 0.0, 0, model.layers[-1, WIDTH]
-    for row in range(len(labels)):
-        at = forward(0, row, images, model, activations)
-        loss += cross_entropy(activations, at, n_classes, labels[row], gradient)
-        best = 0
-        for k in range(1, n_classes):
-            if activations[at + k] > activations[at + best]:
-                best = k
-        right += best == labels[row]
+    last, loss, right = len(model.layers) - 1, 0.0, 0
+    width, n_classes, at = model.layers[last, PADDED], model.layers[last, WIDTH], model.layers[last, ACTIVATIONS]
+    for start in range(0, len(labels), TOGETHER):
+        count = min(TOGETHER, len(labels) - start)
+        forward_first(0, count, start, images, model, work.activations)
+        forward_deeper(0, count, model, work.activations)
+        loss += cross_entropy(0, count, start, labels, np.float32(1), model, work.activations, work.errors)
+        for i in range(count):
+            logits, best = at + i * width, 0
+            for k in range(1, n_classes):
+                if work.activations[logits + k] > work.activations[logits + best]:
+                    best = k
+            right += best == labels[start + i]
     return loss, right

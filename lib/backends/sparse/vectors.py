@@ -72,6 +72,17 @@ def fill(_context, number):
 
 
 @intrinsic
+def element(_context, array, offset):
+    """`array[offset]`, of a flat array. Numba's own looks whether the offset counts from the end, each time."""
+
+    def code(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.load(builder.gep(data, [args[1]]))
+
+    return array.dtype(array, types.int64), code
+
+
+@intrinsic
 def add_product(_context, total, a, b):
     """`total + a * b`, in one instruction where the processor has it."""
 
