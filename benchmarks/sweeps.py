@@ -28,6 +28,7 @@ from lib.experiments.published import ARTICLE_ARCHITECTURES
 from lib.spec import Network, Training
 from lib.storage.store import Store
 from lib.sweeps.events import Finished
+from lib.sweeps.strategies import quickest_runtime
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, MachineLock
@@ -235,6 +236,11 @@ def _peak_memory() -> Iterator[list[float]]:
         thread.join()
 
 
+def _asked(runtime: Runtime) -> str:
+    """Its label, and whether `sweep` trains with it only if it is asked to."""
+    return f"{runtime.label} ({'unasked' if runtime == quickest_runtime() else 'asked for'})"
+
+
 def _targets(article: Sequence[Row], by_count: Sequence[Row], padded: Sequence[Row]) -> list[Target]:
     theirs = {str(r["method"]): float(r["median_s"]) for r in article}  # type: ignore[arg-type]
     auto_s_by = {r["backend"]: float(r["median_s"]) for r in article if r["method"] == "auto"}  # type: ignore[arg-type]
@@ -254,7 +260,7 @@ def _targets(article: Sequence[Row], by_count: Sequence[Row], padded: Sequence[R
     auto_s, best_s = of_padded.pop("auto", None), min(of_padded.values(), default=None)
     return [
         *(
-            Target(f"auto, {ours.label}, beside Keras {words}", times(other, ours), limit, "×", True)
+            Target(f"auto, {_asked(ours)}, beside Keras {words}", times(other, ours), limit, "×", True)
             for ours in (JAX, NUMBA)
             for other, words, limit in (
                 ("keras-sequential", "one after another", 30),

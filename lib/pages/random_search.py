@@ -6,7 +6,7 @@ from functools import partial
 import marimo as mo
 
 from lib.backends.environment_variables import device_count
-from lib.backends.registry import DEFAULT, Runtime, unavailable
+from lib.backends.registry import DEFAULT, Runtime
 from lib.data.own.prepared import Prepared
 from lib.experiments.background import BackgroundTask
 from lib.experiments.exported_rows import Takeaway, takeaway_of_search
@@ -21,7 +21,7 @@ from lib.storage.records import Curve
 from lib.sweeps import random_search
 from lib.sweeps.events import Finished, Picked
 from lib.sweeps.importance import Dimension, importance
-from lib.sweeps.strategies import AUTO, POOLED, STRATEGIES, backends_for
+from lib.sweeps.strategies import AUTO, POOLED, QUICKEST, STRATEGIES, backends_for, quickest_runtime
 from lib.sweeps.successive_halving import cost_epochs, rungs
 from lib.views import random_search as view
 from lib.workers.engine import Engine
@@ -33,8 +33,6 @@ EPOCHS = (1, 2, 3, 4, 6, 8, 16)
 WIDTHS = (16, 32, 64, 128, 256, 512)
 DEPTHS = (1, 2, 3, 4)
 MAX_SEED = 9999
-# Of many networks, whatever their shapes: its program is compiled once for all, and each core trains one of them.
-QUICKEST = "numba"
 
 
 def _strategies() -> dict[str, str]:
@@ -56,7 +54,7 @@ def _controls() -> Controls:
         several("search.widths", "Neurons of a layer", usual.widths, WIDTHS),
         several("search.depths", "Hidden layers", usual.depths, DEPTHS),
         number("search.seed", "Drawn with seed", 0, 0, MAX_SEED, whole=True),
-        backend("search.backend", QUICKEST if unavailable(Runtime(QUICKEST)) is None else DEFAULT),
+        backend("search.backend", quickest_runtime().backend),
         dropdown("search.strategy", "Strategy", AUTO, _strategies(), full_width=True),
         checkbox("search.halving", "Stop the worst early", False),
     )

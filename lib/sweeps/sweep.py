@@ -15,12 +15,13 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime
+from lib.data.own import prepared
 from lib.spec import Training
 from lib.storage.store import Store
 from lib.sweeps import cost_model, dask_cluster, in_processes, in_workers
 from lib.sweeps.events import Continued, Finished, Picked, ToTrain, Update, Void
 from lib.sweeps.plan import Options, Plan
-from lib.sweeps.strategies import AUTO, STRATEGIES, Limits, backends_for
+from lib.sweeps.strategies import AUTO, STRATEGIES, Limits, backends_for, quickest_runtime
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, shared_engine
 from lib.workers.flights import Flight
@@ -41,25 +42,36 @@ def sweep(
     """Yield a flat row for each training when it is finished; `row` says what is in it.
 
     Args:
-        trainings: At least one; an `Item` names its backend and device too. Equal ones are trained once, and have a row
-            each.
+        trainings: At least one; an `Item` names its backend and device too, others are made by the one that is
+            quickest for many (`quickest_runtime`), or by JAX where that cannot use the strategy. Equal ones are trained
+            once, and have a row each.
         strategy: A key of `lib.sweeps.strategies.STRATEGIES`, or `auto`: the one expected to end first.
-        executor: Other processes, in which the default backend's trainings are made; their strategy is then `cluster`.
+        executor: Other processes, in which JAX' trainings are made; their strategy is then `cluster`.
         store: Where curves are looked up and stored; None: the one in the cache folder.
         cancel: Ends the sweep early, from any thread; None: it runs to its end.
 
     Raises:
         ValueError: There are no trainings, or the strategy is unknown or not for this backend.
+        DataError: What somebody brought to train on is no longer there.
         WorkerDied, TrainingFailed: A worker ended, or a backend failed; `NoCluster` where there is no cluster.
         MemoryError: A network does not fit into the memory.
 
     Errors carry a sentence for the person, and the rows that came before stay stored.
     """
-    items = [one if isinstance(one, Item) else Item(one) for one in trainings]
     options = Options(strategy, executor)
+    items = [one if isinstance(one, Item) else Item(one, _usual_runtime(one, options)) for one in trainings]
     found = updates(items, shared_engine(), store or Store(), cancel or Cancel(), options)
     wanted = Counter(items)
     return (row(update) for update in found if isinstance(update, Finished) for _ in range(wanted[update.item]))
+
+
+def _usual_runtime(training: Training, options: Options) -> Runtime:
+    """What makes a training whose backend nobody has named."""
+    elsewhere = options.executor is not None or dask_cluster.address() is not None
+    digest = training.data.digest
+    quickest = quickest_runtime(prepared.known(digest).about.zeros if digest else None)
+    able = options.strategy == AUTO or quickest.backend in backends_for(STRATEGIES[options.strategy])
+    return quickest if able and not elsewhere else Runtime()
 
 
 def row(finished: Finished) -> dict[str, object]:

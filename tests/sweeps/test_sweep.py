@@ -9,12 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lib.backends import registry
 from lib.backends.base import Epoch, Steps
-from lib.backends.registry import Runtime
+from lib.backends.registry import Runtime, unavailable
 from lib.experiments.results import Results
 from lib.spec import Network, Training
 from lib.storage.store import Store
 from lib.sweeps.events import Finished, Picked, Void
+from lib.sweeps.strategies import QUICKEST, quickest_runtime
 from lib.sweeps.sweep import Options, sweep, updates
 from lib.timing import disturbance
 from lib.timing.disturbance import Disturbance, Watch
@@ -201,6 +203,22 @@ def test_equal_trainings_are_made_once_and_reported_twice(engine, tmp_path):
     assert results.lines[2].curve is results.lines[0].curve
     rows = list(sweep(items, "sequential", store=Store(tmp_path / "results.sqlite")))
     assert sorted(row["learning_rate"] for row in rows) == [0.1, 0.1, 0.3]  # type: ignore[type-var]
+
+
+@pytest.mark.skipif(unavailable(Runtime(QUICKEST)) is not None, reason="Numba is not installed")
+def test_who_names_no_backend_gets_the_one_that_is_quickest_and_can_use_the_strategy(tmp_path, monkeypatch):
+    store, asked = Store(tmp_path / "results.sqlite"), [replace(MIXED[0], epochs=1), replace(MIXED[1], epochs=1)]
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+
+    def backends(strategy, trainings=asked):
+        return [row["backend"] for row in sweep(trainings, strategy, store=store)]
+
+    assert backends("auto") == [QUICKEST, QUICKEST]
+    assert backends("vmap") == ["jax-epoch", "jax-epoch"], "stacks are JAX's"
+    assert backends("auto", [asked[0], Item(asked[1], Runtime("numpy"))]) == [QUICKEST, "numpy"], "who names one"
+    assert quickest_runtime(zeros=0.1) == Runtime(), "nothing is gained where inputs are not zero"
+    monkeypatch.setattr(registry, "_installed", lambda _, name: name != "numba")
+    assert backends("auto") == ["jax-epoch", "jax-epoch"]
 
 
 def test_bad_sweeps_are_one_sentence(engine, monkeypatch):
