@@ -1,7 +1,7 @@
 """Data that a reader brings to the first notebook: reading them, and whether they change what MNIST's results say."""
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +18,15 @@ from lib.formatting import listed
 from lib.spec import MNIST, Network, Training
 from lib.storage.records import Curve, Key
 from lib.storage.store import Store
+from lib.sweeps.events import Finished, Picked
+from lib.sweeps.random_search import cached, search
+from lib.sweeps.strategies import AUTO
 from lib.timing.comparison import Verdict, compared
 from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
 from lib.workers.messages import Item, TrainingFailed
 from lib.workers.notes import Note
+from lib.workers.queue import Request
 from lib.workers.reader import Reader, Unreadable
 
 
@@ -137,14 +142,84 @@ def winners(experiment: Experiment, curves: Sequence[Curve], n_validation: int) 
             for one in range(len(times))
         ]
         return Winners("seconds", tuple(label for label, is_tied in zip(labels, tied, strict=True) if is_tied))
+    return Winners("accuracy", tuple(labels[place] for place in _most_accurate(curves, n_validation)))
+
+
+def _most_accurate(curves: Sequence[Curve], n_validation: int) -> list[int]:
+    """Places of the curves that `winners` counts as the most accurate."""
     found = np.array([0.0 if _diverged(curve) else curve.epochs[-1].validation_accuracy for curve in curves])
     top = float(found.max())
     error = (top * (1 - top) / n_validation) ** 0.5
-    return Winners("accuracy", tuple(label for label, one in zip(labels, found, strict=True) if one >= top - error))
+    return np.flatnonzero(found >= top - error).tolist()
 
 
 def _diverged(curve: Curve) -> bool:
     return curve.epochs[-1].diverged_step is not None
+
+
+@dataclass(frozen=True)
+class SearchWinners:
+    """The settings of a search that may be its best, by the rule of `winners`: their places in the search.
+
+    `on_mnist` is of the same settings on MNIST; None where not all of them are stored.
+    """
+
+    own: tuple[int, ...]
+    on_mnist: tuple[int, ...] | None
+
+
+def search_winners(
+    found: Mapping[Training, Curve], own: Prepared, runtime: Runtime, store: Store, mnist: Facts | None
+) -> SearchWinners:
+    """Which settings of a search may be the best on these data, and which on MNIST.
+
+    Args:
+        found: Every setting with its curve, on the data.
+        own: The data.
+        runtime: What trains such a search on MNIST.
+        store: Where MNIST's results are looked up; nothing is trained.
+        mnist: Which images MNIST's results are of; None while that is not known.
+    """
+    best = tuple(_most_accurate(list(found.values()), own.about.n_validation))
+    if mnist is None:
+        return SearchWinners(best, None)
+    keys = [Key(_moved_to_mnist(training), runtime, mnist.digest, versions(runtime)) for training in found]
+    stored = store.get_all(keys)
+    if any(key not in stored for key in keys):
+        return SearchWinners(best, None)
+    return SearchWinners(best, tuple(_most_accurate([stored[key] for key in keys], MNIST.n_validation)))
+
+
+def search_on_mnist_too(
+    trainings: Sequence[Training],
+    runtime: Runtime,
+    on_mnist: Runtime,
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    request: Request,
+) -> Iterator[Finished | Picked | Note]:
+    """What is stored of a search on other data, and then the same settings trained on MNIST, all for all epochs.
+
+    Args:
+        trainings: The settings, on the data.
+        runtime: What has trained them there.
+        on_mnist: What trains them on MNIST.
+        engine: Its workers train.
+        store: Where curves are looked up and stored.
+        cancel: Ends it early.
+        request: For whom, and how urgently.
+
+    Raises:
+        WorkerDied, TrainingFailed, MemoryError: As `lib.sweeps.sweep.updates`.
+    """
+    yield from cached(trainings, runtime, engine, store, cancel, request)
+    moved = [_moved_to_mnist(training) for training in trainings]
+    yield from search(moved, on_mnist, engine, store, cancel, request, AUTO, halving=False)
+
+
+def _moved_to_mnist(training: Training) -> Training:
+    return replace(training, network=Network(training.network.hidden), data=MNIST)
 
 
 def on_mnist(experiment: Experiment, store: Store, mnist: Facts | None) -> list[Curve] | None:
@@ -171,7 +246,7 @@ def moved_to_mnist(experiment: Experiment) -> Experiment:
     items = []
     for index in experiment.compared:
         training, runtime = experiment.items[index].training, experiment.items[index].runtime
-        items.append(Item(replace(training, network=Network(training.network.hidden), data=MNIST), runtime))
+        items.append(Item(_moved_to_mnist(training), runtime))
     labels = tuple(experiment.labels[index] for index in experiment.compared)
     return replace(experiment, items=tuple(items), labels=labels, n_compared=len(items))
 

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from functools import partial
 
 import marimo as mo
+import pandas as pd
 
 from lib.backends.environment_variables import device_count
 from lib.backends.registry import DEFAULT, Runtime
 from lib.data.own.prepared import Prepared
 from lib.experiments.background import BackgroundTask
 from lib.experiments.exported_rows import Takeaway, takeaway_of_search
-from lib.experiments.own_data import not_used, on, that_fit
+from lib.experiments.own_data import not_used, on, search_on_mnist_too, search_winners, that_fit
 from lib.pages import layout
 from lib.pages.controls import Controls, backend, checkbox, dropdown, number, several, slider, span
 from lib.pages.stage import Stage, button, stop_button
@@ -24,6 +25,7 @@ from lib.sweeps.importance import Dimension, importance
 from lib.sweeps.strategies import AUTO, POOLED, QUICKEST, STRATEGIES, backends_for, quickest_runtime
 from lib.sweeps.successive_halving import cost_epochs, rungs
 from lib.views import random_search as view
+from lib.views.own_data import COMPARE, COMPARE_MEANS, search_winner_sentence
 from lib.workers.engine import Engine
 from lib.workers.notes import State
 from lib.workers.queue import Request, Urgency
@@ -33,6 +35,9 @@ EPOCHS = (1, 2, 3, 4, 6, 8, 16)
 WIDTHS = (16, 32, 64, 128, 256, 512)
 DEPTHS = (1, 2, 3, 4)
 MAX_SEED = 9999
+
+
+BUTTONS = ("stop", "again", "mnist")
 
 
 def _strategies() -> dict[str, str]:
@@ -71,6 +76,7 @@ def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
         address,
         stop=stop_button(stage, "Stop; what is trained is saved"),
         again=button("Search", "Train the settings that are not saved yet"),
+        mnist=button(COMPARE, COMPARE_MEANS),
     )
 
 
@@ -112,27 +118,47 @@ def show(
         trainings = trainings_of(values, own)
     except ValueError as error:
         return refuse(stage, controls.text, error)
-    runtime = Runtime(values["backend"])
+    runtime = on_mnist = Runtime(values["backend"])
     on_what = "" if own is None else f"On {own.about.name}: {own.about.n_train:,} training rows."
     for left_out, reason, _ in not_used(own, [runtime]):
         runtime = Runtime(DEFAULT)
         on_what += f" Trained by {runtime.label}, not by {left_out.label}: {reason}."
 
+    presses = values["again"], values["mnist"]
+
     def make(again: bool):
+        if again and presses[1] != stage.asked[-1][1]:
+            return (True,), partial(search_on_mnist_too, trainings, runtime, on_mnist)
         if again or not stage.streams:
             choice = {name: values[name] for name in ("strategy", "halving")}
             return (True,), partial(random_search.search, trainings, runtime, **choice)
         return (False,), partial(random_search.cached, trainings, runtime)
 
-    said = repr({name: value for name, value in values.items() if name not in ("stop", "again")} | {"data": own})
-    running = stage.begin_if_new(said, values["again"], Request(stage.viewer, Urgency.NOW), make)
+    said = repr({name: value for name, value in values.items() if name not in BUTTONS} | {"data": own})
+    running = stage.begin_if_new(said, presses, Request(stage.viewer, Urgency.NOW), make)
     menu = ""
     if stage.menu is not None and stage.streams:
         stage.menu.now, menu = partial(_takeaway, running, trainings, stage.engine, own), stage.menu.text
     values |= {"sizes": sorted({training.batch_size for training in trainings}), "runtime": runtime}
     parts = (controls.text, menu, layout.quiet(on_what))
-    paint = partial(_paint, running, *stage.began_with, trainings, values, parts, set_searched)
+    after = partial(_winner, stage, own, on_mnist, panel["mnist"].text) if own is not None else lambda *_: ""
+    paint = partial(_paint, running, *stage.began_with, trainings, values, parts, set_searched, after)
     paint_while_it_runs(stage, running, paint)
+
+
+def _winner(
+    stage: Stage,
+    own: Prepared,
+    on_mnist: Runtime,
+    button: str,
+    done: dict[Training, Curve],
+    rows: pd.DataFrame,
+    dimensions: list[Dimension],
+) -> str:
+    """Whether the data change which settings win; and a button that trains them on MNIST, where they are not stored."""
+    found = search_winners(done, own, on_mnist, stage.store, stage.engine.known_facts())
+    offer = f'<div class="lab-buttons">{button}</div>' if found.on_mnist is None else ""
+    return layout.said(search_winner_sentence(own.about.name, found, rows, dimensions)) + offer
 
 
 def _dimensions(values: dict) -> list[Dimension]:
@@ -157,6 +183,7 @@ def _paint(
     values: dict,
     parts: tuple[str, str, str],
     set_searched: Callable[[bool], None],
+    after: Callable[[dict[Training, Curve], pd.DataFrame, list[Dimension]], str],
 ) -> int:
     now, done = running.view(), _done(running, trainings)
     picked = next((item for item in now.items if isinstance(item, Picked)), None)
@@ -182,9 +209,10 @@ def _paint(
         density = view.curves_density(random_search.losses_frame(done), trainings[0].epochs, "epoch")
         below += layout.framed(density.title, density)
     pair = f'<div class="lab-pair">{below}</div>' if below else ""
+    winner = after(done, rows, dimensions) if complete and now.over else ""
     controls, menu, on_what = parts
     return painted(
-        now, layout.page(controls, on_what + above + line + layout.said(sentence) + pair, menu).text, sentence
+        now, layout.page(controls, on_what + above + line + layout.said(sentence) + winner + pair, menu).text, sentence
     )
 
 

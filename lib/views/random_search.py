@@ -361,7 +361,7 @@ def search_sentence(frame: pd.DataFrame, dimensions: Sequence[Dimension], found:
     parts = [f"None of {len(known):,} learnt"]
     if len(learnt):
         best = learnt.sort_values(ACCURACY).to_dict("records")[-1]
-        parts = [f"Best of {len(known):,}: {percent(best[ACCURACY])} with {_setting(best, dimensions)}"]
+        parts = [f"Best of {len(known):,}: {percent(best[ACCURACY])} with {setting_in_words(best, dimensions)}"]
         parts.append(_what_mattered(importance(frame, dimensions) if found is None else found, len(dimensions)))
     n_diverged = int(np.count_nonzero(known["diverged"]))
     n_stuck = len(known) - n_diverged - len(learnt)
@@ -370,8 +370,8 @@ def search_sentence(frame: pd.DataFrame, dimensions: Sequence[Dimension], found:
     return "; ".join(parts) + "."
 
 
-def _setting(row: dict, dimensions: Sequence[Dimension]) -> str:
-    """Its values in words; depth and width are said together, as people do."""
+def setting_in_words(row: dict, dimensions: Sequence[Dimension]) -> str:
+    """The values of a setting, a row of the search, in words; depth and width are said together, as people do."""
     texts = {one.column: f"{one.name} {one.text(row[one.column])}" for one in dimensions}
     if {"depth", "width"} <= texts.keys():
         depth, width = int(row["depth"]), int(row["width"])
