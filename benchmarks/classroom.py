@@ -32,7 +32,7 @@ from urllib.parse import urljoin
 
 import psutil
 
-from benchmarks.browser import browser, class_server, fresh_cache, looking, page_of, visitor
+from benchmarks.browser import POLL_MS, browser, class_server, fresh_cache, looking, page_of, visitor
 from benchmarks.client import FINISHED, Frame, Full, Lost, Viewer
 from benchmarks.interaction import EPOCHS, press
 from benchmarks.report import LeftOut, Row, Target, note, row, show
@@ -261,7 +261,7 @@ class Lesson:
         """A real browser among them, which moves the epochs of the usual position to and fro."""
         with left_out.unless_it_works("browser"), looking(), browser() as opened, visitor(opened) as person:
             with page_of(person, self.address) as page:
-                page.wait_for_function("window.lab.complete !== null", timeout=1000 * OPENED_LIMIT_S)
+                page.wait_for_function("window.lab.complete !== null", timeout=1000 * OPENED_LIMIT_S, polling=POLL_MS)
                 self.begun.wait()
                 keys = ["ArrowLeft", "ArrowRight"]  # fewer epochs than the page has opened with, and those again
                 while (tick := time.monotonic()) < self.ends_at:

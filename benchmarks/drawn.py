@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
-from benchmarks.browser import browser, fresh_cache, looking, page_of, server, visitor, wait_until_all_over
+from benchmarks.browser import POLL_MS, browser, fresh_cache, looking, page_of, server, visitor, wait_until_all_over
 from benchmarks.report import LeftOut, Row, Target, note, row, show
 from lib.backends.registry import BACKENDS, Runtime, unavailable, versions
 from lib.data.mnist import load_test
@@ -91,7 +91,7 @@ def targets(rows: list[Row]) -> list[Target]:
 def _run_again(page: Page) -> None:
     page.locator(".lab").first.get_by_role("button", name="Run again").click()
     for state in (UNDER_WAY, OVER):
-        page.wait_for_function(state, timeout=1000 * WAIT_LIMIT_S)
+        page.wait_for_function(state, timeout=1000 * WAIT_LIMIT_S, polling=POLL_MS)
 
 
 def _drawn_s(items: Sequence[Item], stored: Path) -> float:

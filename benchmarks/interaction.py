@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from playwright.sync_api import Browser, Page
 
 from benchmarks.browser import (
+    POLL_MS,
     browser,
     first_complete,
     free_port,
@@ -144,7 +145,9 @@ def _cancelled(presses: Presses) -> None:
         time.sleep(PAUSE_S)
     for number in range(PRESSES):
         page.wait_for_function(
-            "window.lab.look()?.state === 'Training' && window.lab.look().lines > 0", timeout=1000 * WAIT_LIMIT_S
+            "window.lab.look()?.state === 'Training' && window.lab.look().lines > 0",
+            timeout=1000 * WAIT_LIMIT_S,
+            polling=POLL_MS,
         )
         time.sleep(SETTLE_S)
         key, names = "PageUp" if number % 2 else "PageDown", {"cancelled": "points", "cancelled_gone": "gone"}
@@ -178,6 +181,7 @@ def _move(page: Page, slider: int, key: str) -> None:
         "at.over && ['Done', 'Saved result'].includes(at.state) }",
         arg=before,
         timeout=1000 * WAIT_LIMIT_S,
+        polling=POLL_MS,
     )
     time.sleep(PAUSE_S)
 
@@ -186,5 +190,6 @@ def _wait_over(page: Page) -> None:
     page.wait_for_function(
         "['Done', 'Saved result'].includes(window.lab.look()?.state) && window.lab.look().over",
         timeout=1000 * WAIT_LIMIT_S,
+        polling=POLL_MS,
     )
     time.sleep(PAUSE_S)

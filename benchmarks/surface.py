@@ -15,7 +15,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page
 
-from benchmarks.browser import browser, class_server, fresh_cache, looking, page_of, visitor
+from benchmarks.browser import POLL_MS, browser, class_server, fresh_cache, looking, page_of, visitor
 from benchmarks.report import LeftOut, Row, Target, note, row, show
 from lib.backends.registry import Runtime
 from lib.experiments.calibration import Trained, measure_trials, trials
@@ -117,11 +117,11 @@ def _presses(page: Page, section: int, slider: int, keys: Sequence[str]) -> list
     took_s = []
     for key in keys:
         page.wait_for_timeout(PAUSE_MS)
-        page.wait_for_function(f"window.surface.picture({section})", timeout=1000 * LIMIT_S)
+        page.wait_for_function(f"window.surface.picture({section})", timeout=1000 * LIMIT_S, polling=POLL_MS)
         thumb.focus()
         page.evaluate(f"window.surface.press({section})")
         page.keyboard.press(key)
-        page.wait_for_function("window.surface.took_s !== null", timeout=1000 * LIMIT_S)
+        page.wait_for_function("window.surface.took_s !== null", timeout=1000 * LIMIT_S, polling=POLL_MS)
         took_s.append(page.evaluate("window.surface.took_s"))
     return took_s
 
