@@ -1,10 +1,10 @@
 """Whether the parts of a step add up: every backend at four batch sizes, as `notebooks/anatomy_of_a_step.py` takes
-them apart."""
+them apart; and line by line, in rows of their own, the step that is one compiled loop."""
 
 from benchmarks.report import LeftOut, Row, Target, note, show
 from lib.backends.registry import Runtime, usable_runtimes
 from lib.profiling.request import Examination
-from lib.profiling.step_breakdown import EXPLAINED, PARTS, split
+from lib.profiling.step_breakdown import EXPLAINED, PARTS, loop_parts, split
 from lib.spec import Network
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
@@ -21,21 +21,23 @@ def main() -> None:
         for size in BATCH_SIZES:
             for runtime in usable_runtimes():
                 with left_out.unless_it_works(f"{runtime.label}, batch size {size}"):
-                    rows.append(_row(engine, runtime, size))
+                    rows += _rows(engine, runtime, size)
     finally:
         engine.close()
-    within = sum(abs(float(row["ratio"]) - 1) <= EXPLAINED for row in rows)  # pyright: ignore[reportArgumentType]
-    columns = ("backend", "batch_size", "step_s", "ratio", *(part.name for part in PARTS))
+    ratios = [float(row["ratio"]) for row in rows if "ratio" in row]  # pyright: ignore[reportArgumentType]
+    within = sum(abs(ratio - 1) <= EXPLAINED for ratio in ratios)
+    columns = ("backend", "batch_size", "line", "step_s", "ratio", *(part.name for part in PARTS))
     show(
         "anatomy",
         rows,
         columns,
-        [Target(f"splits within {EXPLAINED:.0%} of the measured step", within, len(rows) + len(left_out), "", True)],
+        [Target(f"splits within {EXPLAINED:.0%} of the measured step", within, len(ratios) + len(left_out), "", True)],
         left_out,
     )
 
 
-def _row(engine: Engine, runtime: Runtime, batch_size: int) -> Row:
+def _rows(engine: Engine, runtime: Runtime, batch_size: int) -> list[Row]:
+    """The step in its parts, and where it is one compiled loop each of its lines."""
     examination = Examination("parts", NETWORK, batch_size)
     messages = engine.examine(runtime, examination, Cancel())
     found = {m.name: m.measurement.median_s / m.work for m in messages if isinstance(m, Measured)}
@@ -44,12 +46,10 @@ def _row(engine: Engine, runtime: Runtime, batch_size: int) -> Row:
         raise RuntimeError(f"expected all of its experiments, got {', '.join(found) or 'none'}")
     note(f"{runtime.label}, batch size {batch_size}")
     ratio = sum(known.parts_s.values()) / known.step_s
-    return {
-        "name": "anatomy",
-        "backend": runtime.backend,
-        "device": runtime.device,
-        "batch_size": batch_size,
-        "step_s": known.step_s,
-        "ratio": ratio,
-        **known.parts_s,
-    }
+    subject: Row = {"backend": runtime.backend, "device": runtime.device, "batch_size": batch_size}
+    whole = {"name": "anatomy", **subject, "step_s": known.step_s, "ratio": ratio, **known.parts_s}
+    lines = [
+        {"name": "line", **subject, "line": line.partition(":")[0], "step_s": line_s}
+        for line, line_s in loop_parts(found).items()
+    ]
+    return [whole, *lines]

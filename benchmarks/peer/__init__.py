@@ -78,6 +78,7 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
                 ("torch",),
                 programs=COMPILERS,
             ),
+            Peer("numba-dense", "Numba, dense", "benchmarks.peer.with_numba_dense", "train", ("numba", "scipy")),
             Peer("sklearn", "scikit-learn", "benchmarks.peer.with_sklearn", "train", ("sklearn",)),
             Peer("flax", "Flax and Optax", "benchmarks.peer.with_flax", "train", ("flax", "optax")),
             Peer(

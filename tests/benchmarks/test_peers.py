@@ -191,7 +191,7 @@ def test_a_process_ends_with_its_input():
     assert (done.returncode, done.stdout) == (0, '{"ready": true}\n')
 
 
-STEPWISE = ("sklearn", "torch-eager", "flax", "tinygrad")
+STEPWISE = ("numba-dense", "sklearn", "torch-eager", "flax", "tinygrad")
 
 
 @pytest.mark.parametrize("key", STEPWISE)

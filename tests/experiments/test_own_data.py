@@ -197,7 +197,7 @@ def test_what_is_certain_of_the_winner_and_what_is_not(made, own, mnist, says):
     assert told.startswith(says)
 
 
-RATE = Dimension("learning_rate", 0.1, 0.3, name="learning rate")
+RATE = Dimension("learning_rate", 0.1, 0.3, label="learning rate")
 
 
 @pytest.mark.parametrize(
