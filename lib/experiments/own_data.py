@@ -198,7 +198,7 @@ def search_on_mnist_too(
     store: Store,
     cancel: Cancel,
     request: Request,
-) -> Iterator[Finished | Picked | Note]:
+) -> Iterator[Finished | Note]:
     """What is stored of a search on other data, and then the same settings trained on MNIST, all for all epochs.
 
     Args:
@@ -215,7 +215,8 @@ def search_on_mnist_too(
     """
     yield from cached(trainings, runtime, engine, store, cancel, request)
     moved = [_moved_to_mnist(training) for training in trainings]
-    yield from search(moved, on_mnist, engine, store, cancel, request, AUTO, halving=False)
+    found = search(moved, on_mnist, engine, store, cancel, request, AUTO, halving=False)
+    yield from (update for update in found if not isinstance(update, Picked))  # said of the search that is shown
 
 
 def _moved_to_mnist(training: Training) -> Training:

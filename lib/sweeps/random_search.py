@@ -204,8 +204,8 @@ def search_frame(found: Mapping[Training, Curve]) -> pd.DataFrame:
 def losses_frame(found: Mapping[Training, Curve], points: int = 60) -> pd.DataFrame:
     """Losses of all settings at common places: a row for each place, with `model`, `step` and `loss`.
 
-    Each loss is the mean over its part of the training; one that is not finite stays so, and what was not trained is
-    missing.
+    Each loss is the mean over its part of the training, or that of a neighbouring step where it has none; one that is
+    not finite stays so, and what was not trained is missing.
 
     Args:
         found: Curves by training.
@@ -220,7 +220,8 @@ def losses_frame(found: Mapping[Training, Curve], points: int = 60) -> pd.DataFr
         n_epochs = len(curve.epochs)
         n_points = max(1, round(points * n_epochs / longest))
         edges = np.linspace(0, len(curve.losses), n_points + 1).round().astype(int)
-        sums = np.add.reduceat(np.append(curve.losses, 0.0).astype(float), edges[:-1])
+        # A part without a step has the loss of the next one, or of the last.
+        sums = np.add.reduceat(curve.losses.astype(float), np.minimum(edges[:-1], len(curve.losses) - 1))
         counts = np.maximum(np.diff(edges), 1)
         steps = (np.arange(n_points) + 0.5) * longest / points
         parts.append(pd.DataFrame({"model": number, "step": steps, "loss": sums / counts}))

@@ -77,6 +77,8 @@ def test_losses_of_unlike_trainings_lie_at_common_places():
     assert len(stopped) == 10, "a quarter of the epochs, a quarter of the places"
     assert np.isnan(stopped["loss"].to_numpy()[-2:]).all(), "what is not finite is not smoothed away"
     assert losses_frame({}).empty
+    few = losses_frame({trainings[1]: curve(1, 3)}, points=40)
+    assert set(few["loss"].astype(np.float32)) == set(curve(1, 3).losses), "fewer steps than places: each has its own"
 
 
 def served(trainings, engine, store):
