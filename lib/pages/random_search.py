@@ -19,6 +19,7 @@ from lib.pages.streaming import paint_while_it_runs, painted, refuse
 from lib.pages.url_state import Address, Setting
 from lib.spec import BATCH_SIZES, RATE_STEPS, Training
 from lib.storage.records import Curve
+from lib.storage.store import Store
 from lib.sweeps import random_search
 from lib.sweeps.events import Finished, Picked
 from lib.sweeps.importance import Dimension, importance
@@ -35,9 +36,7 @@ EPOCHS = (1, 2, 3, 4, 6, 8, 16)
 WIDTHS = (16, 32, 64, 128, 256, 512)
 DEPTHS = (1, 2, 3, 4)
 MAX_SEED = 9999
-
-
-BUTTONS = ("stop", "again", "mnist")
+BUTTONS = ("stop", "again", "mnist")  # of the panel: what they say is no setting
 
 
 def _strategies() -> dict[str, str]:
@@ -141,22 +140,26 @@ def show(
         stage.menu.now, menu = partial(_takeaway, running, trainings, stage.engine, own), stage.menu.text
     values |= {"sizes": sorted({training.batch_size for training in trainings}), "runtime": runtime}
     parts = (controls.text, menu, layout.quiet(on_what))
-    after = partial(_winner, stage, own, on_mnist, panel["mnist"].text) if own is not None else lambda *_: ""
+    # Not the stage itself: whatever paints in a thread would keep it, and it ends what runs when nobody has it.
+    after = partial(_winner, stage.store, stage.engine, own, on_mnist, panel["mnist"].text)
     paint = partial(_paint, running, *stage.began_with, trainings, values, parts, set_searched, after)
     paint_while_it_runs(stage, running, paint)
 
 
 def _winner(
-    stage: Stage,
-    own: Prepared,
+    store: Store,
+    engine: Engine,
+    own: Prepared | None,
     on_mnist: Runtime,
     button: str,
     done: dict[Training, Curve],
     rows: pd.DataFrame,
     dimensions: list[Dimension],
 ) -> str:
-    """Whether the data change which settings win; and a button that trains them on MNIST, where they are not stored."""
-    found = search_winners(done, own, on_mnist, stage.store, stage.engine.known_facts())
+    """Whether the data change which settings win, and a button that trains them on MNIST where that is not known."""
+    if own is None:
+        return ""
+    found = search_winners(done, own, on_mnist, store, engine.known_facts())
     offer = f'<div class="lab-buttons">{button}</div>' if found.on_mnist is None else ""
     return layout.said(search_winner_sentence(own.about.name, found, rows, dimensions)) + offer
 
