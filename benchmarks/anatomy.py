@@ -2,7 +2,7 @@
 them apart; and line by line, in rows of their own, the step that is one compiled loop."""
 
 from benchmarks.report import LeftOut, Row, Target, note, show
-from lib.backends.registry import Runtime, usable_runtimes
+from lib.backends.registry import BACKENDS, Runtime, usable_runtimes
 from lib.profiling.request import Examination
 from lib.profiling.step_breakdown import EXPLAINED, PARTS, loop_parts, split
 from lib.spec import Network
@@ -19,7 +19,7 @@ def main() -> None:
     rows: list[Row] = []
     try:
         for size in BATCH_SIZES:
-            for runtime in usable_runtimes():
+            for runtime in (one for one in usable_runtimes() if BACKENDS[one.backend].taken_apart):
                 with left_out.unless_it_works(f"{runtime.label}, batch size {size}"):
                     rows += _rows(engine, runtime, size)
     finally:
