@@ -46,7 +46,7 @@ POLL_MS = 200  # from one question of a benchmark to the next; Playwright's own 
 
 # What the first experiment shows: its state, its sentence, the axis and the lines of its first chart. A line needs two
 # points to be seen, hence the "L" in its path.
-# A loop that asks for each frame of the browser would have it draw sixty a second, on a core that the page and the
+# A loop that asks for each frame of the browser would have it draw more of them, on a core that the page and the
 # training want: it looks at the document, and asks for the one frame in which what it has found can be seen.
 WATCH = """
 const LOOK_MS = 10, nextFrame = act => requestAnimationFrame(act);

@@ -171,7 +171,7 @@ def add_products(out, at, n_rows, width, numbers, n, by_row, by_sum, n_sums, mat
 @njit(**OPTIONS)
 def fill_products(out, at, step, n_outputs, biases, bias, inputs, begin, n_rows, width, matrix, base):
     """Fill rows of `out`, `step` apart from `at` on, with the products of each row of `inputs` and each of `matrix`,
-    and with the biases. Rows of both are `width` long; those of `inputs` are taken eight at a time, as above.
+    and with the biases. Rows of both are `width` long; eight rows of `inputs` at a time share what is read of `matrix`.
     """
     row, zero = 0, fill(np.float32(0))
     while row + 8 <= n_rows:
