@@ -19,7 +19,8 @@ from numba import config
 
 from lib.backends.base import Event, FirstCall, Parameters, epochs, initial_parameters, next_chunk
 from lib.backends.sparse.images import Columns, Rows, columns_of, rows_of, shares, tile_for
-from lib.backends.sparse.kernels import APART, IN_CACHE, LANES, TOGETHER, Model, Workspace, evaluate, run_steps
+from lib.backends.sparse.kernels import APART, LANES, TOGETHER, Model, Workspace, evaluate, run_steps
+from lib.backends.sparse.products import IN_CACHE
 from lib.data.mnist import Data, aligned, batch_starts
 from lib.hardware.cores import usable_cores
 from lib.spec import Network, Training

@@ -12,7 +12,6 @@ from numba import njit
 from lib.backends.base import CHUNK_S
 from lib.backends.sparse.images import Rows
 from lib.backends.sparse.kernels import (
-    OPTIONS,
     TOGETHER,
     backward,
     cross_entropy,
@@ -21,6 +20,7 @@ from lib.backends.sparse.kernels import (
     update_deeper,
     update_first,
 )
+from lib.backends.sparse.products import OPTIONS
 from lib.backends.with_numba import given, in_threads, threads_for
 from lib.profiling.harness import Experiment, InOneCall, Repeated, Subject, loop, nothing
 from lib.profiling.step_breakdown import LOOP_PARTS, up_to

@@ -174,10 +174,10 @@ import os
 import numpy as np
 from lib.backends.environment_variables import numba_cache
 os.environ["NUMBA_CACHE_DIR"] = numba_cache("compiled")
-from lib.backends.sparse import kernels
-ones, found = np.ones(kernels.LANES, np.float32), np.zeros(1, np.float32)
-kernels.fill_products(found, 0, 1, 1, np.zeros(1, np.float32), 0, ones, 0, 1, kernels.LANES, ones, 0)
-print(found[0] / kernels.LANES, len(kernels.fill_products.stats.cache_hits))
+from lib.backends.sparse import products
+ones, found = np.ones(products.LANES, np.float32), np.zeros(1, np.float32)
+products.fill_products(found, 0, 1, 1, np.zeros(1, np.float32), 0, ones, 0, 1, products.LANES, ones, 0)
+print(found[0] / products.LANES, len(products.fill_products.stats.cache_hits))
 """
 
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from lib.backends.sparse.kernels import OPTIONS, SMALLEST_SORTED
+from lib.backends.sparse.kernels import SMALLEST_SORTED
+from lib.backends.sparse.products import OPTIONS
 
 
 class Rows(NamedTuple):
