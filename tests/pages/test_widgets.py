@@ -58,6 +58,7 @@ WIDGETS = [
     DrawDigit,
     widgets.CopyLink,
     widgets.ExportFiles,
+    widgets.FolderOfImages,
     widgets.HearCurves,
     widgets.InSight,
     widgets.MeasureInBrowser,
