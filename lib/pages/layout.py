@@ -131,13 +131,14 @@ def drawing(chart: Chart, caption: str, height_px: int = 0, drawn: bool = True) 
     """
     style = f' style="height:{height_px}px"' if height_px else ""
     label = html.escape(chart.text.label(caption))
-    shown = mo.as_html(chart).text if drawn else ""
-    return f'<div class="lab-chart" role="img" aria-label="{label}"{style}>{shown}</div>{chart.text.as_html(caption)}'
+    spec = f' data-spec="{html.escape(chart.as_json)}"' if drawn else ""
+    return f'<div class="lab-chart" role="img" aria-label="{label}"{style}{spec}></div>{chart.text.as_html(caption)}'
 
 
 def chart_ahead() -> str:
     """HTML: an empty chart that nobody sees. With it a browser fetches what draws charts before the first one comes."""
-    return f"<div hidden>{mo.as_html(Chart({'data': {'values': []}, 'mark': 'point', 'height': 1}, '')).text}</div>"
+    spec = Chart({"data": {"values": []}, "mark": "point", "height": 1}, "").as_json
+    return f'<div hidden data-spec="{html.escape(spec)}"></div>'
 
 
 def framed(caption: str, content: Chart | str, css: str = "") -> str:

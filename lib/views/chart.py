@@ -1,7 +1,7 @@
-"""What all charts share: the frame that marimo shows, palette, axes, labels that do not overlap, fonts and colours.
+"""What all charts share: the frame, palette, axes, labels that do not overlap, fonts and colours.
 
-Never measures, and knows nothing of marimo but the MIME type that it shows charts by. Text and axes take the page's own
-text colour, so light and dark need no second chart.
+Never measures, and knows nothing of marimo. Text and axes take the page's own text colour, so light and dark need no
+second chart.
 """
 
 import json
@@ -37,7 +37,7 @@ FONT = "PT Sans, system-ui, sans-serif"  # the page's
 
 @dataclass(frozen=True)
 class Chart:
-    """A Vega-Lite specification that marimo shows, and `text`, which screen readers read in its place.
+    """A Vega-Lite specification that the page draws, and `text`, which screen readers read in its place.
 
     The text is no part of the specification, so that it changes with each frame, whatever of the drawing is kept.
     `states` says by series what is to be said of those that are not simply there, such as “training”.
@@ -57,9 +57,10 @@ class Chart:
         """Height of the drawn chart in pixels: reserved before it is drawn, so that nothing below it moves."""
         return self.spec["height"] + AROUND
 
-    def _mime_(self) -> tuple[str, str]:
-        spec = json.dumps(self.spec | {"description": self.title}, separators=(",", ":"))
-        return "application/vnd.vegalite.v6+json", spec
+    @property
+    def as_json(self) -> str:
+        """The specification as `lib/pages/widgets/charts.js` draws it."""
+        return json.dumps(self.spec | {"description": self.title}, separators=(",", ":"))
 
 
 @cache

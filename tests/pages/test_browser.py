@@ -116,6 +116,39 @@ def test_moving_a_slider_trains_anew_and_changes_the_address(page, server):
     assert slider.evaluate("element => element.getRootNode().activeElement === element"), "the slider keeps the focus"
 
 
+# Of each chart of the first experiment: whether it is the drawing that was marked, and all that it shows.
+DRAWINGS = """() => [...document.querySelectorAll('.lab')[0].querySelectorAll('.lab-figure marimo-mime-renderer')]
+    .map(e => e.shadowRoot?.querySelector('svg.marks')).map(svg => ({ kept: svg?.classList.contains('before') ?? false,
+        shown: [...svg?.querySelectorAll('text, path, line') ?? []].map(e => [e.textContent, ...['d', 'transform', 'x2',
+            'y2', 'stroke', 'fill', 'opacity'].map(name => e.getAttribute(name))].join(' ')).sort().join('; ') }))"""
+MARK = """() => [...document.querySelectorAll('.lab')[0].querySelectorAll('.lab-figure marimo-mime-renderer')]
+    .forEach(e => e.shadowRoot.querySelector('svg.marks').classList.add('before'))"""
+
+
+def test_a_moved_slider_puts_its_rows_into_the_charts_that_are_drawn(page, server, browser):
+    """And they then show what charts that are drawn anew do."""
+    open_page(page, server, "?" + QUICK)
+    wait_over(page)
+    page.evaluate(MARK)
+    for label, setting in (("Epochs", "rate.epochs=3"), ("How many rates", "rate.count=3")):
+        thumb(page, label).focus()
+        page.keyboard.press("ArrowRight")
+        wait_until(page, "setting => location.search.includes(setting)", setting, 20_000)
+        with tab(browser) as other:
+            open_page(other, server, "?" + urlsplit(page.url).query)
+            wait_over(other)
+            wait_until(other, f"() => ({DRAWINGS})().every(one => one.shown)", None, 10_000)
+            fresh = [one["shown"] for one in other.evaluate(DRAWINGS)]
+        wait_until(page, f"fresh => ({DRAWINGS})().every((one, at) => one.shown === fresh[at])", fresh, 60_000)
+        assert [one["kept"] for one in page.evaluate(DRAWINGS)] == [True] * 3
+    page.evaluate(  # marimo then draws the rows that it was given at first
+        "() => { const drawn = document.querySelector('.lab marimo-mime-renderer'), at = drawn.parentElement;"
+        " drawn.remove(); at.append(drawn) }"
+    )
+    wait_until(page, f"() => {{ const [one] = ({DRAWINGS})(); return one.shown && !one.kept }}", None, 10_000)
+    wait_until(page, f"fresh => ({DRAWINGS})()[0].shown === fresh[0]", fresh, 10_000)
+
+
 # The backends first: their workers are still there then, and the others find all of this page in the store.
 SLIDERS = (
     (3, "backend", ("Batch size", "Epochs", "Learning rate")),

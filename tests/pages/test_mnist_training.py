@@ -101,7 +101,7 @@ def test_as_an_export(tmp_path):
     content = path.read_text()
     assert "was best" in content
     assert "Best of 16" in content
-    assert "vegalite" in content
+    assert "data-spec" in content
     assert "Traceback" not in content
     assert re.search(r'class=[\\"]+lab-result', content)
     assert not re.search(r'class=[\\"]+lab-menu', content), "a file has no kernel that could make files"

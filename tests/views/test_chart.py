@@ -59,9 +59,7 @@ def test_every_axis_legend_and_text_is_styled_and_the_marks_are_not_read_one_by_
 
 def test_a_chart_travels_with_its_name():
     shown = view.Chart({"height": 100}, "what it shows")
-    mime, spec = shown._mime_()
-    assert mime == "application/vnd.vegalite.v6+json"
-    assert json.loads(spec) == {"height": 100, "description": "what it shows"}
+    assert json.loads(shown.as_json) == {"height": 100, "description": "what it shows"}
     assert shown.height_px == 100 + view.AROUND
 
 

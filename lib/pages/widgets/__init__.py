@@ -23,6 +23,10 @@ TOO_LARGE = (
 _HERE = Path(__file__).resolve().parent
 
 
+def _together(*files: str) -> str:
+    return "".join((_HERE / file).read_text() for file in files)
+
+
 class DrawDigit(anywidget.AnyWidget):
     """A canvas and ten probabilities. The forward pass runs in the page, so nothing waits for the kernel.
 
@@ -30,7 +34,7 @@ class DrawDigit(anywidget.AnyWidget):
     there is no network.
     """
 
-    _esm = (_HERE / "draw.js").read_text()
+    _esm = _together("draw.js")
     network = traitlets.Dict().tag(sync=True)
     samples = traitlets.List().tag(sync=True)
     says = traitlets.Unicode("No network is trained yet.").tag(sync=True)
@@ -60,31 +64,31 @@ class DrawDigit(anywidget.AnyWidget):
 class CopyLink(anywidget.AnyWidget):
     """A button that copies the page's address."""
 
-    _esm = (_HERE / "copy_link.js").read_text()
+    _esm = _together("copy_link.js")
 
 
 class PageAids(anywidget.AnyWidget):
-    """Shows nothing: it names and describes marimo's controls for screen readers, on the whole page."""
+    """Draws the charts of the whole page, and names and describes marimo's controls there for screen readers."""
 
-    _esm = (_HERE / "page_aids.js").read_text()
+    _esm = _together("csv.js", "charts.js", "page_aids.js")
 
 
 class Present(anywidget.AnyWidget):
     """A button that shows one section of the page a screen, for a wall; `?present=1` in the address does it, too."""
 
-    _esm = (_HERE / "present.js").read_text()
+    _esm = _together("present.js")
 
 
 class HearCurves(anywidget.AnyWidget):
     """A button that plays the curves of the experiment that it stands in, as its first chart with lines draws them."""
 
-    _esm = (_HERE / "hear_curves.js").read_text()
+    _esm = _together("csv.js", "hear_curves.js")
 
 
 class ExportFiles(anywidget.AnyWidget):
     """A menu of files to save; what each holds is asked for by message (`lib.pages.export_menu`)."""
 
-    _esm = (_HERE / "export.js").read_text()
+    _esm = _together("export.js")
 
 
 class FolderOfImages(anywidget.AnyWidget):
@@ -93,7 +97,7 @@ class FolderOfImages(anywidget.AnyWidget):
     It also packs the folders that are dropped on that field; together they hold at most `most_bytes`.
     """
 
-    _esm = (_HERE / "folder_of_images.js").read_text()
+    _esm = _together("folder_of_images.js")
     most_bytes = traitlets.Int().tag(sync=True)
 
 
@@ -105,7 +109,7 @@ class InSight(anywidget.AnyWidget):
             widget for as long as the server runs, also after its session.
     """
 
-    _esm = (_HERE / "in_sight.js").read_text()
+    _esm = _together("in_sight.js")
 
     def __init__(self, look: Callable[[int], object]) -> None:
         super().__init__()
@@ -130,7 +134,7 @@ class SketchCurve(anywidget.AnyWidget):
         points: How many there are from left to right.
     """
 
-    _esm = (_HERE / "sketch.js").read_text()
+    _esm = _together("sketch.js")
     label = traitlets.Unicode().tag(sync=True)
     losses = traitlets.List().tag(sync=True)
     points = traitlets.Int().tag(sync=True)
@@ -154,7 +158,7 @@ class RaceTable(anywidget.AnyWidget):
     `table` is what `lib.views.backend_race.table` returns, `selected` the key of the chosen cell, empty for none.
     """
 
-    _esm = (_HERE / "race_table.js").read_text()
+    _esm = _together("race_table.js")
     table = traitlets.Dict().tag(sync=True)
     selected = traitlets.Unicode("").tag(sync=True)
 
@@ -166,9 +170,7 @@ class MeasureInBrowser(anywidget.AnyWidget):
     `told` what is shown beside the drawings, HTML by place. What to measure, and the images, come as messages.
     """
 
-    _esm = "".join(
-        (_HERE / name).read_text() for name in ("chart_text.js", "asked_worker.js", "webgpu_drawing.js", "webgpu.js")
-    )
+    _esm = _together("chart_text.js", "asked_worker.js", "webgpu_drawing.js", "webgpu.js")
     scripts = traitlets.Dict().tag(sync=True)
     kernels = traitlets.Dict().tag(sync=True)
     told = traitlets.Dict().tag(sync=True)

@@ -22,9 +22,9 @@ function element(tag, attributes = {}, ...children) {
 // place marimo shows a picture that turns.
 function chartsOf(lab) {
   return [...lab.querySelectorAll(".lab-figure")].flatMap((figure) => {
-    const renderer = figure.querySelector("marimo-mime-renderer");
-    const svg = renderer ? renderer.shadowRoot?.querySelector("svg.marks") : figure.querySelector("svg");
-    if (!svg) return renderer ? [null] : [];
+    const place = figure.querySelector("[data-spec]");
+    const svg = place ? place.firstElementChild?.shadowRoot?.querySelector("svg.marks") : figure.querySelector("svg");
+    if (!svg) return place ? [null] : [];
     return [{ svg, caption: figure.querySelector("figcaption")?.textContent ?? "", box: svg.getBoundingClientRect() }];
   });
 }

@@ -2,20 +2,16 @@
 // logarithmic axis, from left to right. What is played is what the chart beside it draws. Nothing plays by itself.
 const LOW_HZ = 220, OCTAVES = 3, SERIES_S = 2, PAUSE_S = 0.35, VOLUME = 0.08, FADE_S = 0.03;
 
-// marimo keeps a chart's specification as an attribute of the element that draws it.
 function specification(figure) {
-  const found = JSON.parse(figure.querySelector("marimo-mime-renderer")?.dataset.data ?? "{}");
-  return typeof found === "string" ? JSON.parse(found) : found;
+  return JSON.parse(figure.querySelector("[data-spec]")?.dataset.spec ?? "{}");
 }
 
 function domainOf(spec) {
   return spec.layer?.map((layer) => layer.encoding?.y?.scale?.domain).find(Array.isArray) ?? [0.01, 10];
 }
 
-// Lines of labels, x and y; a label may hold a comma, and is quoted then.
 function seriesOf(rows) {
-  const [head, ...lines] = rows.trim().split("\n").map((line) => (line.match(/("([^"]|"")*"|[^,]*)(,|$)/g) ?? []).map(
-    (cell) => cell.replace(/,$/, "").replace(/^"|"$/g, "").replaceAll('""', '"')));
+  const [head, ...lines] = csvLines(rows);
   const at = (name) => head.indexOf(name), found = new Map();
   for (const line of lines) {
     const [label, x, y] = [line[at("label")], Number(line[at("x")]), Number(line[at("y")])];

@@ -51,6 +51,9 @@ function install() {
 }
 
 function render() {
-  window.pageAids ??= install() ?? true; // the title's cell may be drawn again
+  if (window.pageAids) return; // the title's cell may be drawn again
+  window.pageAids = true;
+  drawCharts();
+  install();
 }
 export default { render };
