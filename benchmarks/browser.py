@@ -59,8 +59,7 @@ window.lab = {
     return {
       state: lab.querySelector('.lab-state b')?.textContent ?? '',
       over: !!lab.querySelector('.lab-sentence'),
-      axis: [...(chart?.querySelectorAll('.role-axis[aria-label]') ?? [])]
-        .map(e => e.getAttribute('aria-label')).join('|'),
+      axis: [...(chart?.querySelectorAll('.role-axis-label text') ?? [])].map(e => e.textContent).join('|'),
       lines: lines.filter(e => e.getAttribute('d')?.includes('L')).length,
       labels: [...(chart?.querySelectorAll('.mark-text.role-mark text') ?? [])].map(e => e.textContent).join('|'),
     };

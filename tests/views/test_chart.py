@@ -54,7 +54,7 @@ def test_every_axis_legend_and_text_is_styled_and_the_marks_are_not_read_one_by_
     assert spec["layer"][2]["encoding"]["color"]["legend"]["labelFont"] == view.FONT
     assert spec["layer"][1]["mark"]["color"] == view.ink("#3a72d8")
     assert spec["layer"][2]["encoding"]["color"]["field"] == "ink", "as dark or light as its row's own colour allows"
-    assert spec["config"]["mark"] == {"aria": False}
+    assert [spec["config"][part]["aria"] for part in ("mark", "axis")] == [False, False]
 
 
 def test_a_chart_travels_with_its_name():
