@@ -322,8 +322,8 @@ def styled(chart: alt.LayerChart | alt.FacetChart, height: int = HEIGHT) -> dict
             autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
         )
     ).to_dict()
-    # To a screen reader a chart is its text: hundreds of marks without a name are not read one by one, and Vega does not
-    # name an axis again whose end has moved.
+    # To a screen reader a chart is its text: hundreds of marks without a name are not read one by one, and Vega does
+    # not name an axis again whose end has moved.
     silent = {"aria": False}
     spec["config"] |= {"view": {"stroke": None}, "mark": silent, "axis": silent, "style": {"lab": _AXIS}}
     _style(spec)
