@@ -21,6 +21,7 @@ WITH_A_FIGURE = (
     "anatomy_of_a_step",
     "when_does_a_gpu_win",
     "parallel_sweeps",
+    "what_would_help",
     "traps",
 )
 OPENINGS = 3

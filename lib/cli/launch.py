@@ -94,7 +94,6 @@ def _class_options_given(parser: argparse.ArgumentParser, options: argparse.Name
 
 def _serve_class(options: argparse.Namespace, headless: bool) -> int:
     from lib.pages.access import password_of
-    from lib.pages.entry_points import read_once
     from lib.pages.parsing import one_at_a_time
     from lib.pages.server import ClassOptions, serve_class
 
@@ -108,7 +107,6 @@ def _serve_class(options: argparse.Namespace, headless: bool) -> int:
         print(sentence(error), file=sys.stderr)
         return 1
     one_at_a_time()  # the viewers' kernels are threads of the server
-    read_once()
     first = next(one for one in NOTEBOOKS if one.file == options.notebook)
     serve_class(options.host, options.port, headless, first, site)
     return 0

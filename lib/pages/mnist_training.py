@@ -23,7 +23,7 @@ from lib.formatting import listed
 from lib.experiments.own_data import experiment_on, not_used, that_fit
 from lib.experiments.results import Results
 from lib.hardware.machine import details, this_machine
-from lib.pages import layout, network_inside, options
+from lib.pages import entry_points, layout, network_inside, options
 from lib.pages.controls import (
     Control,
     Controls,
@@ -41,7 +41,7 @@ from lib.pages.presets import listed_presets
 from lib.pages.stage import Stage, button, stop_button, streaming
 from lib.pages.url_state import Address, Setting, values_of
 from lib.pages.where_computed import static_note
-from lib.pages.widgets import CopyLink, DrawDigit, PageAids, Present
+from lib.pages.widgets import CopyLink, DrawDigit, Present, WholePage
 from lib.spec import BATCH_SIZES, MNIST, RATE_STEPS, Network
 from lib.storage.store import Store
 from lib.views import own_data as view
@@ -156,6 +156,7 @@ def opened(name: str, settings: Mapping[str, Setting]) -> Address:
     else:  # another program runs it, such as a test
         address = Address()
     address.check(settings)
+    entry_points.read_once()
     return address
 
 
@@ -176,7 +177,7 @@ def title(address: Address, data: Facts | None, trouble: str, tools: mo.Html, ow
         + layout.images_line(data or recognised(), brought)
         + layout.problems(notes)
         + f'<div class="lab-tools">{tools.text}</div><div class="lab-asides">{listed_presets()}{glossary()}</div>'
-        + mo.ui.anywidget(PageAids()).text
+        + mo.ui.anywidget(WholePage()).text
     )
 
 
@@ -187,7 +188,7 @@ def plain_title(name: str, heading: str, question: str, address: Address) -> mo.
         _heading(name, heading, question)
         + f'<div class="lab-asides">{on_demand("this machine", machine)}{glossary()}'
         + f'<div class="lab-tools">{mo.ui.anywidget(Present()).text}</div></div>'
-        + mo.ui.anywidget(PageAids()).text
+        + mo.ui.anywidget(WholePage()).text
         + layout.problems(address.problems)
     )
 

@@ -25,7 +25,7 @@ FRONT, IN_BROWSER = "index.html", "in_your_browser.html"
 
 
 # Where the seconds to a first figure come from: `make bench BENCH=pages`, in benchmarks/RESULTS.md.
-MEASURED = "measured on two cores, 2026-11-25"
+MEASURED = "measured on two cores, 2026-11-26"
 # Nothing is run for it: it draws what is stored, recorded or published.
 AT_ONCE = "first results at once"
 # What takes minutes waits for a person.
@@ -85,7 +85,7 @@ FIRST = Notebook(
     "Training",
     "How large a step, how many images a step, how many layers, trained by what? Then a random search, and a look"
     " inside the best network.",
-    first_figure_s=4.75,
+    first_figure_s=9.73,
 )
 NOTEBOOKS = (
     FIRST,
@@ -99,20 +99,20 @@ NOTEBOOKS = (
         "notebooks/anatomy_of_a_step.py",
         "The anatomy of a step",
         "Where does one training step spend its time?",
-        first_figure_s=22.9,
+        first_figure_s=36.1,
     ),
     Notebook(
         "notebooks/traps.py",
         "How to mistime a step",
         "How do people time it wrongly, and by how much is each off?",
-        first_figure_s=10.6,
+        first_figure_s=21.7,
     ),
     Notebook(
         "notebooks/input_pipeline.py",
         "What feeds a step",
         "Does the step wait for its data, and what would help?",
         (SLOWER_ARTICLE, CREATING_ARTICLE),
-        first_figure_s=8.95,
+        first_figure_s=19.2,
     ),
     Notebook(
         "notebooks/trace_of_a_step.py",
@@ -120,20 +120,20 @@ NOTEBOOKS = (
         "Where did the time of this step go? By JAX's, TensorFlow's or PyTorch's profiler, or from a trace that you"
         " drop.",
         (OVERHEAD_ARTICLE,),
-        first_figure_s=2.96,
+        first_figure_s=7.28,
     ),
     Notebook(
         "notebooks/parallel_sweeps.py",
         "Many trainings at once",
         "How many networks can be trained at once?",
-        first_figure_s=9.6,
+        first_figure_s=20.6,
     ),
     Notebook(
         "notebooks/single_operations.py",
         "Single operations",
         "From which size of a product, a sine or a copy on does a graphics card pay?",
         (OVERHEAD_ARTICLE, OPERATIONS_ARTICLE),
-        first_figure_s=5.89,
+        first_figure_s=11.7,
     ),
     Notebook(
         "notebooks/your_gpu.py",
@@ -146,12 +146,13 @@ NOTEBOOKS = (
         "notebooks/when_does_a_gpu_win.py",
         "When does a GPU win?",
         "From which width and batch size on does a GPU win, and what moves that border? Predicted, also without a GPU.",
-        first_figure_s=3.39,
+        first_figure_s=7.24,
     ),
     Notebook(
         "notebooks/what_would_help.py",
         "What would help?",
         "What would make your training faster? Six remedies, each predicted, then applied and measured.",
+        first_figure_s=65.0,
     ),
     Notebook(
         "notebooks/teacher.py",

@@ -1,12 +1,9 @@
 import importlib.metadata
-import os
 
 from marimo._entrypoints import registry
 from marimo._runtime.executor import evaluator
 
-from benchmarks.browser import free_port
-from lib.cli import launch
-from lib.pages import entry_points, parsing, server
+from lib.pages import entry_points, mnist_training
 
 
 def test_marimo_reads_them_once_and_finds_the_same(monkeypatch):
@@ -26,12 +23,10 @@ def test_marimo_reads_them_once_and_finds_the_same(monkeypatch):
     assert len(read) == 3
 
 
-def test_the_server_of_a_class_does_so(monkeypatch):
-    monkeypatch.setattr(registry, "entry_points", registry.entry_points)
-    monkeypatch.setattr(parsing, "one_at_a_time", lambda: None)
-    monkeypatch.setattr(os, "environ", {**os.environ})
-    served = []
-    monkeypatch.setattr(server, "serve_class", lambda *given: served.append(registry.entry_points))
-    monkeypatch.chdir(launch.ROOT)
-    assert launch.main(["run", "--port", str(free_port()), "--headless", "1"]) == 0
-    assert hasattr(served[0], "cache_info")
+def test_the_process_of_an_opened_page_does_so(monkeypatch):
+    monkeypatch.setattr(registry, "entry_points", importlib.metadata.entry_points)
+    mnist_training.opened("traps", {})
+    known = registry.entry_points
+    assert hasattr(known, "cache_info")
+    mnist_training.opened("traps", {})
+    assert registry.entry_points is known, "by whatever number of viewers"

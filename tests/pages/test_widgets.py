@@ -62,7 +62,7 @@ WIDGETS = [
     widgets.HearCurves,
     widgets.InSight,
     widgets.MeasureInBrowser,
-    widgets.PageAids,
+    widgets.WholePage,
     widgets.Present,
     widgets.RaceTable,
     widgets.SketchCurve,

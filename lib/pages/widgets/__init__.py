@@ -64,31 +64,31 @@ class DrawDigit(anywidget.AnyWidget):
 class CopyLink(anywidget.AnyWidget):
     """A button that copies the page's address."""
 
-    _esm = _together("copy_link.js")
+    _esm = _together("buttons.js", "copy_link.js")
 
 
-class PageAids(anywidget.AnyWidget):
-    """Draws the charts of the whole page, and names and describes marimo's controls there for screen readers."""
+class WholePage(anywidget.AnyWidget):
+    """Once a page: draws its charts, and names and describes marimo's controls for screen readers."""
 
-    _esm = _together("csv.js", "charts.js", "page_aids.js")
+    _esm = _together("csv.js", "charts.js", "names.js", "whole_page.js")
 
 
 class Present(anywidget.AnyWidget):
     """A button that shows one section of the page a screen, for a wall; `?present=1` in the address does it, too."""
 
-    _esm = _together("present.js")
+    _esm = _together("buttons.js", "present.js")
 
 
 class HearCurves(anywidget.AnyWidget):
     """A button that plays the curves of the experiment that it stands in, as its first chart with lines draws them."""
 
-    _esm = _together("csv.js", "hear_curves.js")
+    _esm = _together("buttons.js", "csv.js", "hear_curves.js")
 
 
 class ExportFiles(anywidget.AnyWidget):
     """A menu of files to save; what each holds is asked for by message (`lib.pages.export_menu`)."""
 
-    _esm = _together("export.js")
+    _esm = _together("buttons.js", "export.js")
 
 
 class FolderOfImages(anywidget.AnyWidget):
@@ -97,7 +97,7 @@ class FolderOfImages(anywidget.AnyWidget):
     It also packs the folders that are dropped on that field; together they hold at most `most_bytes`.
     """
 
-    _esm = _together("folder_of_images.js")
+    _esm = _together("buttons.js", "folder_of_images.js")
     most_bytes = traitlets.Int().tag(sync=True)
 
 

@@ -140,14 +140,12 @@ function render({ model, el }) {
     return { select, row: element("label", {}, element("span", {}, label), select) };
   };
   const buttons = (label, named, ask) => {
-    const made = Object.entries(named).map(([key, text]) => {
-      const button = element("button", { class: "lab-button", type: "button" }, text);
-      button.addEventListener("click", () => {
+    const made = Object.entries(named).map(([key, text]) => labButton(text, {
+      press: () => {
         says.textContent = "";
         model.send(ask(key));
-      });
-      return button;
-    });
+      },
+    }));
     return element("div", { class: "lab-buttons", role: "group", "aria-label": label }, ...made);
   };
   function offer({ lines, libraries, rows, parquet, notes }) {

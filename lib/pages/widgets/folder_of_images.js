@@ -57,13 +57,9 @@ async function below(entry) {
 }
 
 function render({ model, el }) {
-  const button = document.createElement("button"), input = document.createElement("input"), says = document.createElement("span");
-  button.className = "lab-button";
-  button.type = "button";
-  button.textContent = "Choose a folder of images";
-  button.title = "A folder that holds a folder of PNG or JPEG files for each class; it may also be dropped above";
-  says.className = "lab-note";
-  says.setAttribute("role", "status");
+  const title = "A folder that holds a folder of PNG or JPEG files for each class; it may also be dropped above";
+  const input = document.createElement("input"), says = statusLine();
+  const button = labButton("Choose a folder of images", { title, press: () => input.click() });
   input.type = "file";
   input.webkitdirectory = true;
   input.hidden = true;
@@ -91,7 +87,6 @@ function render({ model, el }) {
   const panel = () => el.getRootNode().host?.closest(".lab-own-fields");
   const fileField = () => panel().querySelector("marimo-file").shadowRoot.querySelector("input[type=file]");
 
-  button.addEventListener("click", () => input.click());
   input.addEventListener("change", () => {
     const files = [...input.files].map((file) => [file.webkitRelativePath, file]);
     input.value = ""; // so that the same folder can be chosen again

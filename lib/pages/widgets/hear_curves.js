@@ -57,13 +57,8 @@ function tone(audio, points, domain, most, ended) {
 }
 
 function render({ el }) {
-  const button = document.createElement("button"), says = document.createElement("span");
-  button.className = "lab-button";
-  button.type = "button";
-  button.textContent = "Hear the curves";
-  button.title = "Plays one curve after another: the tone falls as the loss falls";
-  says.className = "lab-note";
-  says.setAttribute("role", "status");
+  const title = "Plays one curve after another: the tone falls as the loss falls";
+  const button = labButton("Hear the curves", { title, press }), says = statusLine();
   let audio = null, sounding = null, next = 0;
 
   function stop(words) {
@@ -91,13 +86,13 @@ function render({ el }) {
     from(0);
   }
 
-  button.addEventListener("click", () => {
+  function press() {
     if (audio) return stop("Stopped.");
     const curves = curvesOf(el.getRootNode().host?.closest(".lab"));
     if (!curves) says.textContent = "There is no curve yet; wait for the first one.";
     else if (!window.AudioContext) says.textContent = "This browser plays no sound from a page; open the page in another.";
     else play(curves);
-  });
+  }
   el.append(button, says);
   return () => stop("");
 }

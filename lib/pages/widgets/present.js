@@ -67,13 +67,6 @@ function presenter() {
     document.getElementById("App").style.zoom = at === null ? "" : String(Math.max(1, window.innerWidth / LAID_OUT_PX));
   }
 
-  function button(text, act, label) {
-    const made = document.createElement("button");
-    Object.assign(made, { type: "button", className: "lab-button", textContent: text, ariaLabel: label });
-    made.addEventListener("click", act);
-    return made;
-  }
-
   function go(step) {
     at = Math.max(0, Math.min(at + step, screens().length - 1));
     address(at);
@@ -87,11 +80,10 @@ function presenter() {
     bar = document.createElement("nav");
     bar.className = "lab-presenter";
     bar.ariaLabel = "Presentation";
-    const says = document.createElement("span");
-    says.setAttribute("role", "status");
-    const [back, on] = [button("‹", () => go(-1), "Previous screen"), button("›", () => go(1), "Next screen")];
+    const back = labButton("‹", { label: "Previous screen", press: () => go(-1) });
+    const on = labButton("›", { label: "Next screen", press: () => go(1) });
     [back.dataset.go, on.dataset.go] = ["-1", "1"];
-    bar.append(back, says, on, button("Leave", leave, "Leave the presentation"));
+    bar.append(back, statusLine(), on, labButton("Leave", { label: "Leave the presentation", press: leave }));
     document.body.append(bar);
     document.documentElement.classList.add("presenting");
     address(at);
@@ -132,9 +124,8 @@ function presenter() {
 
 function render({ el }) {
   const page = (window.presenter ??= presenter());
-  const start = document.createElement("button");
-  Object.assign(start, { type: "button", className: "lab-button", textContent: "Present", title: "One section a screen, for a wall; Esc leaves" });
-  start.addEventListener("click", () => page.enter(screens()[0].some((cell) => cell.querySelector(EXPERIMENT)) ? 0 : 1));
+  const press = () => page.enter(screens()[0].some((cell) => cell.querySelector(EXPERIMENT)) ? 0 : 1);
+  const start = labButton("Present", { title: "One section a screen, for a wall; Esc leaves", press });
   const asked = new URL(window.location.href).searchParams.get(NAME);
   const offer = () => {
     if (screens().length < 2) return; // a page without sections has nothing to go through, and most come after the title

@@ -1,6 +1,6 @@
 // What marimo's controls leave unsaid to a screen reader: a slider's value (it says the position), of which range a thumb is an
 // end, a name without its markup, where the page's main part is; and a table that scrolls in its box can be reached by keyboard.
-// Once a page; it only writes attributes, where they differ.
+// It only writes attributes, where they differ.
 const SOON_MS = 250;
 const CONTROLS = "marimo-ui-element > [data-label]";
 
@@ -25,7 +25,7 @@ function aid(control) {
   set(root.querySelector("input[type=file]"), "aria-label", label);
 }
 
-function install() {
+function nameControls() {
   const followed = new WeakSet();
   let due = null;
   // Not while a result is being drawn, and all sizes before anything is written: each would have styles computed anew.
@@ -49,11 +49,3 @@ function install() {
   window.addEventListener("resize", soon);
   look();
 }
-
-function render() {
-  if (window.pageAids) return; // the title's cell may be drawn again
-  window.pageAids = true;
-  drawCharts();
-  install();
-}
-export default { render };
