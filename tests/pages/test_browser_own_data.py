@@ -107,6 +107,11 @@ def test_a_folder_of_images_is_chosen_or_dropped(page, server, tmp_path):
     drop(page, empty)
     refused = "This folder cannot be used: expected a folder of images for each class, got no file in “empty”."
     page.get_by_text(refused).wait_for(timeout=20_000)
+    with (empty / "large.png").open("wb") as file:
+        file.truncate(65 << 20)
+    drop(page, empty)
+    refused = "This folder cannot be used: expected at most 64 MiB of images, got 65 MiB; bring fewer."
+    page.get_by_text(refused).wait_for(timeout=20_000)
     drop(page, pets / "cats", pets / "dogs")
     page.get_by_text("100 files of “cats”.").wait_for(timeout=20_000)
     said(page, "cats.zip: 100 rows, 64 inputs (images of 8 × 8)")
