@@ -134,20 +134,27 @@ _pacer = Pacer()
 
 
 def _keep_painting(
-    watched: Watchable, paint: Callable[[], int], showing: Showing, painted: int, frames_s: Iterator[float]
+    watched: Watchable,
+    paint: Callable[[], int],
+    showing: Showing,
+    painted: int,
+    frames_s: Iterator[float],
+    rest: Callable[[float], object] | None = None,
 ) -> None:
     """After version `painted`, paint what is new.
 
-    Not before the frame is over: drawing takes a core that the measurement wants.
+    Not before the frame is over: drawing takes a core that the measurement wants. `rest` waits for so many seconds, or
+    for what no frame holds up; that is the end, unless it is given.
     """
+    rest = rest or watched.wait_for_end
     while not watched.over_at(painted):
         news = watched.wait_for_news(painted, 1.0)
         if not showing.is_latest or mo.current_thread().should_exit:
             return
         if news:
-            watched.wait_for_end(_pacer.turn_in_s(time.monotonic()))  # the end waits neither for its turn
+            rest(_pacer.turn_in_s(time.monotonic()))  # the end waits neither for its turn
             painted = showing.draw(partial(_pacer.draw, paint)) or painted
-            watched.wait_for_end(next(frames_s))  # nor for its frame
+            rest(next(frames_s))  # nor for its frame
 
 
 @dataclass
@@ -161,6 +168,7 @@ class _Frame:
     version: tuple[int, ...] = (-1,)  # of the results, of those that are pinned beside them, and of those unseen
     state: str = ""  # its state line, which says how long ago it was saved: a minute later it is another
     drawn_at: float = 0.0
+    worth: bool = False  # whether there was something to show
 
 
 @dataclass(frozen=True)
@@ -209,7 +217,8 @@ class _View:
             if len(known) > MAX_FRAMES:
                 del known[next(iter(known))]
         with drawn.guard:
-            recent = time.monotonic() - drawn.drawn_at < max_age_s and not results.over
+            worth = results.worth_showing
+            recent = time.monotonic() - drawn.drawn_at < max_age_s and worth == drawn.worth and not results.over
             as_here = drawn.sentence or drawn.said == self.said[0]
             if not as_here or (drawn.version != version and not recent):
                 drawn.version, drawn.said = version, self.said[0]
@@ -221,7 +230,7 @@ class _View:
                     self.experiment, results, self.target, drawn.state, after, drawn.said, blank, self.guess, beside
                 )
                 drawn.sentence = layout.told(self.experiment, results, self.target, self.guess)
-                drawn.drawn_at = time.monotonic()
+                drawn.drawn_at, drawn.worth = time.monotonic(), worth
             frame, version, sentence = drawn.html, drawn.version, drawn.sentence
             if results.version == version[0] and results.over:
                 frame = frame.replace(drawn.state, layout.state_of(results))
@@ -372,7 +381,22 @@ def _paint(view: _View, seat: Seat, seen: int, showing: Showing, opening: bool) 
                 frame_s = min(SLOWER * frame_s, LATER_FRAME_S)
             yield frame_s
 
-    _keep_painting(seat, lambda: view.draw(seat.results, frame_s, opening), showing, seen, frames_s())
+    begun = False  # whether the first points are drawn
+
+    def draw() -> int:
+        nonlocal begun
+        begun = seat.results.worth_showing
+        return view.draw(seat.results, frame_s, opening)
+
+    def rest(at_most_s: float) -> None:
+        """The first points are no less urgent than the end: somebody waits for them."""
+        if begun:
+            seat.wait_for_end(at_most_s)
+        else:
+            with seat.changed:
+                seat.changed.wait_for(lambda: seat.results.worth_showing, at_most_s)
+
+    _keep_painting(seat, draw, showing, seen, frames_s(), rest)
     for beside in filter(None, (view.pinned, view.unseen)):  # it may take longer than what stands beside it
         draw_beside = partial(_draw_beside, view, seat, beside)
         _keep_painting(beside, draw_beside, showing, -1, frames_s())

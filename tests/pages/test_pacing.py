@@ -4,11 +4,18 @@ import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
+
+from lib.backends.base import Steps
 from lib.experiments.results import Results
-from lib.pages import streaming
+from lib.pages import layout, streaming
 from lib.pages.pacing import Pacer
 from lib.pages.stage import Showing, _Place
+from lib.sweeps.events import ToTrain
+from lib.workers.messages import Progress
 from lib.workers.notes import State
+from lib.workers.queue import Request
+from tests.pages.test_stage import rates, watched
 
 
 def spin(cpu_s):
@@ -38,18 +45,45 @@ def test_the_end_of_a_run_waits_for_no_turn(monkeypatch):
 
     monkeypatch.setattr(streaming, "_pacer", SimpleNamespace(turn_in_s=turn_in_s, draw=lambda paint: paint()))
     monkeypatch.setattr(streaming.mo, "current_thread", lambda: SimpleNamespace(should_exit=False))
-    watched, showing = Results((), ()), Showing(_Place(), 0)
+    run, showing = Results((), ()), Showing(_Place(), 0)
 
     def paint():
-        drawn.append(watched.state)
-        return watched.version
+        drawn.append(run.state)
+        return run.version
 
-    page = threading.Thread(
-        target=streaming._keep_painting, args=(watched, paint, showing, -1, streaming.slower(0.1, 0.1))
-    )
+    page = threading.Thread(target=streaming._keep_painting, args=(run, paint, showing, -1, streaming.slower(0.1, 0.1)))
     page.start()
     assert asked.wait(10)
     assert drawn == [], "its turn is far off"
-    watched.end(State.STOPPED)
+    run.end(State.STOPPED)
     page.join(10)
     assert drawn == [State.STOPPED]
+
+
+def test_the_first_points_of_a_run_wait_for_neither_turn_nor_frame(monkeypatch):
+    """A moved slider: a frame says that the run trains, and its first points come just after."""
+    turns, drawn, painted = iter((0.0, 1000.0, 1000.0)), [], threading.Semaphore(0)
+    pacer = SimpleNamespace(turn_in_s=lambda now: next(turns), draw=lambda paint: paint())
+    monkeypatch.setattr(streaming, "_pacer", pacer)
+    monkeypatch.setattr(streaming, "FIRST_FRAME_S", 1000.0)
+    monkeypatch.setattr(streaming, "LATER_FRAME_S", 1000.0)
+    monkeypatch.setattr(streaming.mo, "current_thread", lambda: SimpleNamespace(should_exit=False))
+    monkeypatch.setattr(streaming.mo.output, "replace", lambda page: painted.release())
+    monkeypatch.setattr(streaming._View, "done_when_quiet", lambda *_: None)
+    monkeypatch.setattr(layout, "result", lambda experiment, results, *_: drawn.append(results.worth_showing) or "")
+    experiment = rates(1)
+    seat = watched(experiment, None, None, Request())
+    view = streaming._View(experiment, None, "", 0.9, None, None, [""])  # type: ignore[arg-type]
+    page = threading.Thread(target=streaming._paint, args=(view, seat, -1, Showing(_Place(), 0), False), daemon=True)
+    page.start()
+    assert painted.acquire(timeout=10)
+    assert drawn == [False]
+    seat.results.add(ToTrain(experiment.items))
+    seat.results.add(Progress(experiment.items[0], Steps(0, 0, np.ones(3, np.float32), 0.1)))
+    assert painted.acquire(timeout=10)
+    assert drawn == [False, True]
+    seat.results.add(Progress(experiment.items[0], Steps(0, 3, np.ones(3, np.float32), 0.1)))
+    assert not painted.acquire(timeout=0.3), "what comes later waits"
+    seat.results.end(State.STOPPED)
+    page.join(10)
+    assert drawn == [False, True, True]
