@@ -2,7 +2,7 @@
 
 import os
 
-from lib import ROOT
+from lib import python_path
 from lib.backends.fingerprint import package_digest
 from lib.backends.registry import BACKENDS, JAX_PRECISION, PRECISIONS, Runtime
 from lib.cache_folder import CacheUnwritable, cache_dir
@@ -85,5 +85,4 @@ def complete_environment(runtime: Runtime, threads: int | None = None) -> dict[s
         compilation_cache = str(cache_dir() / "xla")
     except CacheUnwritable:
         compilation_cache = None
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return worker_environment(runtime, compilation_cache, threads) | {"PYTHONPATH": path}
+    return worker_environment(runtime, compilation_cache, threads) | {"PYTHONPATH": python_path()}

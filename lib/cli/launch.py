@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lib import ROOT
+from lib import ROOT, python_path
 from lib.formatting import sentence
 from lib.pages.notebooks import FIRST, NOTEBOOKS, SERVED
 
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(sentence(problem), file=sys.stderr)
         return 1
     os.chdir(ROOT)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = python_path()
     os.environ[SERVED] = options.mode
     headless = options.headless not in ("", "0")
     if options.mode == "edit":

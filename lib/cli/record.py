@@ -2,7 +2,8 @@
 
 Runs without a page and without a network, with whatever libraries are installed; NumPy suffices. The file is rewritten
 after each measurement, so it can be stopped at any time (Ctrl-C), and the same command resumes where it stopped. The
-exit status is 0 for a complete recording, 3 for one that is not, 1 where the file or an option cannot be used.
+exit status is 0 where all that was asked for is there, 3 where something is left, 1 where the file or an option cannot
+be used.
 """
 
 import argparse
@@ -11,15 +12,16 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from lib.backends.fingerprint import source_digest
-from lib.backends.registry import all_runtimes, unavailable, usable_runtimes, versions
+from lib.backends.registry import Runtime, all_runtimes, unavailable, usable_runtimes, versions
 from lib.cli.time_limit import say, time_limit
-from lib.experiments.full_recording import Battery
+from lib.experiments.full_recording import QUESTIONS, Battery
 from lib.formatting import sentence
 from lib.hardware.machine import details, machine_id, this_machine
 from lib.hardware.nvidia_smi import cards
@@ -123,7 +125,7 @@ def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[
     """Notes on a whole recording: command, machine, libraries, and what is missing.
 
     Args:
-        battery: What was measured.
+        battery: All that could be measured, asked for or not.
         took_s: Seconds of all its runs together.
         price: `price_per_h` and `price_date`; empty where none was given.
     """
@@ -148,8 +150,14 @@ def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[
     }
 
 
-def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | None = None) -> bool:
-    """Measure this machine for at most this many minutes, and return whether the recording is complete.
+def record(
+    path: Path,
+    minutes: float = MINUTES,
+    price: Mapping[str, object] | None = None,
+    runtimes: Sequence[Runtime] = (),
+    titles: Collection[str] = (),
+) -> bool:
+    """Measure this machine for at most this many minutes, and return whether what was asked for is complete.
 
     Reports to standard output. Ctrl-C or SIGTERM ends it; what was measured by then is in the file.
 
@@ -157,6 +165,8 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
         path: The recording; one that exists is resumed.
         minutes: Time limit.
         price: `price_per_h` in dollars and `price_date`; None or empty for none.
+        runtimes: What is measured; empty: all that run here.
+        titles: Questions of `Battery` that are asked; empty: all.
 
     Raises:
         CannotRecord: The file cannot be used or written, or another program writes it.
@@ -171,7 +181,7 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
             minutes * 60,
             f"{this_machine().line}; {len(usable_runtimes())} runtimes; {known} figures are there already",
         )
-        battery = Battery(engine, store, cancel)
+        battery = Battery(engine, store, cancel, runtimes or usable_runtimes(), titles=titles)
         try:
             with time_limit(minutes, cancel) as stopped:
                 for note in battery.run():
@@ -181,29 +191,30 @@ def record(path: Path, minutes: float = MINUTES, price: Mapping[str, object] | N
                         write(path, store)
         finally:
             engine.close()
-        noted = about(battery, earlier_s + time.monotonic() - began, price or {})
-        rows = write(path, store, noted)
+        whole = replace(battery, runtimes=usable_runtimes(), titles=())
+        noted = about(whole, earlier_s + time.monotonic() - began, price or {})
+        rows, missing = write(path, store, noted), battery.left()
     for reason in battery.left_out():
         say(time.monotonic() - began, minutes * 60, f"left out: {reason}")
     why = (
         "stopped"
         if stopped.is_set()
         else "complete"
-        if noted["complete"]
+        if not missing
         else "the time is up"
         if cancel.is_set()
         else "over"
     )
-    left = ", ".join(map(str, noted["left"]))  # type: ignore[call-overload]
+    left = ", ".join(missing)
     rest = f"; left: {left}. The same command goes on from here" if left else ""
     failures = sum(one.kind == Kind.FAILURE for one in read_export(path).records)
     failed = f", {failures} could not be measured" if failures else ""
     say(time.monotonic() - began, minutes * 60, f"{why}: {rows:,} rows in {path.name}{failed}{rest}")
-    return bool(noted["complete"])
+    return not missing
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Record, and return the exit status: 0 for a complete recording, or `INCOMPLETE`, or `UNUSABLE`.
+    """Record, and return the exit status: 0 where all that was asked for is there, or `INCOMPLETE`, or `UNUSABLE`.
 
     Args:
         arguments: Words of the command line; None for those of this program.
@@ -216,6 +227,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     limits = f"default {MINUTES:g}, with a graphics card {MINUTES_WITH_A_CARD:g}"
     parser.add_argument("--minutes", type=float, help=f"at most so long ({limits})")
     parser.add_argument("--card", type=int, help="which graphics card, where there are several: 0 (default), 1, …")
+    parser.add_argument(
+        "--runtimes", nargs="+", default=[], metavar="NAME", help="these alone: jax-epoch/gpu numpy/cpu …"
+    )
+    parser.add_argument("--questions", nargs="+", default=[], metavar="NAME", help='these alone: ceilings "race" …')
     parser.add_argument("--price", type=float, help="what this machine costs, dollars an hour; with --price-date")
     parser.add_argument("--price-date", default="", help="of which day, such as 2026-11-21")
     options = parser.parse_args(arguments)
@@ -231,7 +246,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise CannotRecord(f"expected a file, got the folder {options.file}; add a name, such as machine.json")
         choose_card(options.card)
         minutes = options.minutes or (MINUTES_WITH_A_CARD if cards() else MINUTES)
-        return 0 if record(options.file, minutes, price) else INCOMPLETE
+        usable = {runtime.address: runtime for runtime in usable_runtimes()}
+        runtimes = [usable[name] for name in _known("runtimes", options.runtimes, usable)]
+        titles = _known("questions", options.questions, QUESTIONS)
+        return 0 if record(options.file, minutes, price, runtimes, titles) else INCOMPLETE
     except CannotRecord as error:
         print(sentence(error), file=sys.stderr)
         return UNUSABLE
@@ -260,6 +278,13 @@ def choose_card(number: int | None) -> None:
             f"{len(found)} graphics cards; the first is recorded, another by --card 1 and a file of its own", flush=True
         )
     os.environ["CUDA_VISIBLE_DEVICES"] = found[number or 0].uuid
+
+
+def _known(what: str, named: Sequence[str], known: Collection[str]) -> Sequence[str]:
+    """The names, where all of them are known; raises CannotRecord for one that is not."""
+    if unknown := [name for name in named if name not in known]:
+        raise CannotRecord(f"{what}: expected some of {', '.join(known)}, got {unknown[0]}; choose among these")
+    return named
 
 
 def _price(dollars_per_h: float | None, dated: str) -> dict[str, object]:

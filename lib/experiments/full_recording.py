@@ -5,10 +5,11 @@ networks at once, calibrations, single operations, what feeds a step, epochs to 
 race, for the spread. What is in the store already is not measured again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
+from types import MappingProxyType
 
 import numpy as np
 
@@ -54,6 +55,7 @@ POOL_BYTES = {DEFAULT: 0.35e9, "numba": 0.7e9}  # of a process of a pool; Keras'
 KERAS_POOL_BYTES = 0.9e9
 MAX_POOL_BYTES = 3e9  # a recording stays below 4 GiB
 ENOUGH_ROUNDS = 3
+RACE = "race"
 # Largest product, nested sine and transfer: rows, elements and bytes. Those with which the notebook opens; where a card
 # is measured, as large as it takes to see from which size it is worth it.
 LARGEST, LARGEST_WITH_A_CARD = (1024, 4**11, 4**12), (4096, 4**13, 4**14)
@@ -91,6 +93,7 @@ class Battery:
     runtimes: Sequence[Runtime] = field(default_factory=usable_runtimes)
     request: Request = field(default_factory=Request)
     facts: Facts | None = None
+    titles: Collection[str] = ()  # of the questions that are asked; empty: all
     _attempts: Attempts = field(default_factory=lambda: Attempts(together=attrgetter("process")))
     _library: str | None = None
 
@@ -121,24 +124,13 @@ class Battery:
 
     def questions(self) -> list[Phase]:
         """What is measured once, in order; each phase looks for what is missing only when its turn comes."""
-        return [
-            ("ceilings", self._ceilings),
-            ("race", lambda: self._repetitions(all_cells(self.runtimes), 1)),
-            ("the article's experiments", lambda: self._repetitions(experiment_cells(self.runtimes), 1)),
-            ("sweeps", lambda: self._sweeps(quick=True)),
-            ("a step taken apart", self._anatomy),
-            ("many networks at once", self._models),
-            ("calibrations", self._calibrations),
-            ("single operations", self._operations),
-            ("what feeds a step", self._pipelines),
-            ("sweeps by Keras", lambda: self._sweeps(quick=False)),
-            ("epochs to an accuracy", self._accuracy),
-        ]
+        asked = [title for title in QUESTIONS if not self.titles or title in self.titles]
+        return [(title, partial(QUESTIONS[title], self)) for title in asked]
 
     def further_rounds(self) -> list[Phase]:
         """Rounds 2 to `ENOUGH_ROUNDS` of the race, for the spread, as far as there is time."""
-        numbers = range(2, ENOUGH_ROUNDS + 1)
-        return [(f"race, round {n}", lambda n=n: self._repetitions(all_cells(self.runtimes), n)) for n in numbers]
+        numbers = range(2, ENOUGH_ROUNDS + 1) if not self.titles or RACE in self.titles else ()
+        return [(f"{RACE}, round {n}", lambda n=n: self._repetitions(all_cells(self.runtimes), n)) for n in numbers]
 
     def _perform(self, task: RecordingTask) -> Iterator[Note]:
         if self._attempts.given_up(task.runtime):
@@ -227,7 +219,10 @@ class Battery:
                 method.strategy in POOLED,
             )
             for method in parallel_sweeps.methods()
-            if method.key not in cached and (method.runtime.backend == DEFAULT) == quick and not why_no_pool(method)
+            if method.key not in cached
+            and method.runtime in self.runtimes
+            and (method.runtime.backend == DEFAULT) == quick
+            and not why_no_pool(method)
         ]
 
     def _anatomy(self) -> list[RecordingTask]:
@@ -366,6 +361,23 @@ class Battery:
             pooled=True,
         )
         return [task] if todo else []
+
+
+QUESTIONS: Mapping[str, Callable[[Battery], list[RecordingTask]]] = MappingProxyType(
+    {
+        "ceilings": Battery._ceilings,
+        RACE: lambda battery: battery._repetitions(all_cells(battery.runtimes), 1),
+        "the article's experiments": lambda battery: battery._repetitions(experiment_cells(battery.runtimes), 1),
+        "sweeps": partial(Battery._sweeps, quick=True),
+        "a step taken apart": Battery._anatomy,
+        "many networks at once": Battery._models,
+        "calibrations": Battery._calibrations,
+        "single operations": Battery._operations,
+        "what feeds a step": Battery._pipelines,
+        "sweeps by Keras": partial(Battery._sweeps, quick=False),
+        "epochs to an accuracy": Battery._accuracy,
+    }
+)
 
 
 def operations(runtimes: Sequence[Runtime]) -> list[list[OperationTask]]:

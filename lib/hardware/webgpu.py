@@ -23,6 +23,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from lib import python_path
+
 SOFTWARE, BROWSER = "software", "browser"
 KINDS = {  # and in words
     "discrete": "discrete GPU",
@@ -101,11 +103,9 @@ def _has_device_file() -> bool:
 def _answer() -> list[Adapter]:
     """What a process of its own finds; nothing where it fails or takes too long."""
     command = [sys.executable, "-m", "lib.hardware.webgpu"]
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"PYTHONPATH": python_path()}
     try:
-        answer = subprocess.run(
-            command, capture_output=True, timeout=ASK_S, check=True, text=True, env=os.environ | {"PYTHONPATH": path}
-        )
+        answer = subprocess.run(command, capture_output=True, timeout=ASK_S, check=True, text=True, env=environment)
         last = answer.stdout.strip().splitlines()[-1]  # a driver may have written before it
         return [Adapter(**one) for one in json.loads(last)]
     except (IndexError, OSError, subprocess.SubprocessError, ValueError, TypeError):

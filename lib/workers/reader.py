@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 
-from lib import ROOT
+from lib import python_path
 from lib.workers.cancel import Cancel
 from lib.workers.process import Process
 
@@ -65,4 +65,4 @@ class Reader:
 
 
 def _environment() -> Mapping[str, str]:
-    return _ENVIRONMENT | {"PYTHONPATH": str(ROOT)}
+    return _ENVIRONMENT | {"PYTHONPATH": python_path()}

@@ -105,6 +105,8 @@ def test_a_file_of_another_machine_is_not_written_over(tmp_path):
             "Price: expected 0 to 1000 dollars an hour, got -1",
         ),
         (["broken.json"], "is no JSON or was cut off"),
+        (["a.json", "--runtimes", "numpy/cpu", "abacus"], ", got abacus; choose among these."),
+        (["a.json", "--questions", "races"], "Questions: expected some of ceilings, race, the article's experiments, "),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, words):
@@ -125,11 +127,22 @@ def test_the_exit_status_tells_complete_from_incomplete(tmp_path, monkeypatch, c
     assert "at most 9:30 left" in capsys.readouterr().out
 
 
+def test_a_part_of_the_questions_is_asked_of_some_runtimes(tmp_path, monkeypatch):
+    """A rented card costs by the minute: what is wanted first can be asked for first. The file says what is left."""
+    asked = []
+    monkeypatch.setattr(Battery, "_perform", lambda _, task: asked.append((task.name, task.runtime)) or iter(()))
+    words = ["--runtimes", "numpy/cpu", "--questions", "ceilings", "sweeps", "what feeds a step"]
+    assert main([str(tmp_path / "machine.json"), *words]) == 3
+    assert asked == [("NumPy", Runtime("numpy"))], "which neither sweeps nor feeds, and of whose race no round is asked"
+    left = list(read_export(tmp_path / "machine.json").about["left"])  # type: ignore[call-overload]
+    assert {line.split(":")[0] for line in left} >= {"ceilings", "race", "single operations"}
+
+
 @pytest.mark.parametrize(("cards", "words", "minutes"), [((), [], 9.5), (("L4",), [], 60), (("L4",), ["5"], 5)])
 def test_a_card_is_given_the_time_that_it_needs(tmp_path, monkeypatch, cards, words, minutes):
     given = []
     monkeypatch.setattr(record_module, "cards", lambda: cards)
-    monkeypatch.setattr(record_module, "record", lambda _path, limit, _price: given.append(limit) or True)
+    monkeypatch.setattr(record_module, "record", lambda _path, limit, *_: given.append(limit) or True)
     assert main([str(tmp_path / "machine.json"), *(["--minutes", *words] if words else [])]) == 0
     assert given == [minutes]
 
