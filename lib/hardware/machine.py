@@ -128,8 +128,9 @@ def _blas() -> list[tuple[str, int]]:
 @cache
 def machine_id() -> str:
     """Twelve hex digits, the same as long as this machine and its hardware are; nothing can be read back from them."""
-    machine = this_machine()
-    parts = (platform.node(), uuid.getnode(), machine.processor, machine.cores, machine.gpu)
+    machine, address = this_machine(), uuid.getnode()
+    drawn = address >> 40 & 1  # without a network interface, `getnode` draws one for each process: RFC 4122, 4.5
+    parts = (platform.node(), 0 if drawn else address, machine.processor, machine.cores, machine.gpu)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 

@@ -59,6 +59,8 @@ _MEANS = tuple(
             r"^while|^conditional|^call",
             "is a loop or branch of a compiled program; what runs inside has rows of its own",
         ),
+        (r"^\[iter=", "is one turn of such a loop; what runs inside has rows of its own"),
+        (r"^Activity Buffer", "is the profiler's own: it asks for memory for its rows"),
         (r"CollectGarbage", "lets go of Python objects that a device no longer needs"),
         (r"dot_general|MatMul|aten::(add)?b?mm|gemm|cublas", "is a matrix product: the arithmetic that a step is for"),
         (

@@ -99,10 +99,11 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
     used = {mark["row"] for mark in marks}
     levels = [_row_name(name, level) for name in drawn.values() for level in range(MAX_DEPTH)]
     rows = [WAITED, *(name for name in levels if _SPLIT not in name or name in used)]
-    waits = [_wait(WAITED, *part, began_ns) for part in _longest(_stretches(parts))]
-    for lane, name in drawn.items():
-        if trace.lanes[lane].role == "device":
-            waits += [_wait(name, *part, began_ns, 0.35) for part in _longest(gaps(trace, lane, parts))]
+    queues = [lane for lane in drawn if trace.lanes[lane].role == "device"]
+    most = MAX_WAITS // (1 + len(queues))
+    waits = [_wait(WAITED, *part, began_ns) for part in _longest(_stretches(parts), most)]
+    for lane in queues:
+        waits += [_wait(drawn[lane], *part, began_ns, 0.35) for part in _longest(gaps(trace, lane, parts), most)]
     length_ms = max(1e-6, (ended_ns - began_ns) * 1e-6)
     axis = {"labelExpr": f"indexof(datum.value, '{_SPLIT}') < 0 ? datum.value : ''", "ticks": False, "grid": False}
     x = alt.X(
@@ -187,8 +188,8 @@ def _stretches(parts: Stretches) -> list[tuple[int, int, int]]:
     return list(zip(edges[:-1], edges[1:], parts.state.tolist(), strict=True))
 
 
-def _longest(parts: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    return sorted(parts, key=lambda part: part[0] - part[1])[:MAX_WAITS]
+def _longest(parts: list[tuple[int, int, int]], most: int) -> list[tuple[int, int, int]]:
+    return sorted(parts, key=lambda part: part[0] - part[1])[:most]
 
 
 def shares_chart(traces: Mapping[str, Stretches]) -> Chart:

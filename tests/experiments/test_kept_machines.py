@@ -127,7 +127,8 @@ def test_the_last_kept_gpus_stand_beside_what_is_measured_here_where_there_is_no
         adapter = BrowserAdapter("somebody", f"model-{number}")
         keep(store, replace(WHO, reader=str(number), adapter=adapter), 0.001, 0.004, article)
     keep(store, SWIFTSHADER, 0.02, 0.004, article)
-    monkeypatch.setattr(kept_machines, "recorded_gpus", lambda: ())
+    for module in (kept_machines, recorded_gpus):
+        monkeypatch.setattr(module, "recorded_gpus", lambda: ())
     monkeypatch.setattr(kept_machines, "Store", lambda *_: store)
     monkeypatch.setattr(kept_machines, "kept_in", lambda _: KeptMachines(store))
     monkeypatch.setattr(kept_machines, "nvidia_driver_answers", lambda: False)

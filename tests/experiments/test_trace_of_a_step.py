@@ -93,8 +93,9 @@ def test_a_cancel_leaves_no_trace(store):
     assert not [item for item in made(StandIn(TORCH.read_text()), store, cancel) if isinstance(item, Trace)]
 
 
-def test_three_traces_are_shipped_in_plain_text_and_few_bytes():
-    assert [trace.made_by.split("'")[0] for trace in shipped()] == ["JAX", "TensorFlow", "PyTorch"]
+def test_five_traces_are_shipped_in_plain_text_and_few_bytes():
+    made_by = [(trace.made_by.split("'")[0], trace.has_device) for trace in shipped()]
+    assert made_by == [("PyTorch", True), ("JAX", True), ("JAX", False), ("TensorFlow", False), ("PyTorch", False)]
     files = list(experiment.SHIPPED.glob("*.json"))
     assert sum(path.stat().st_size for path in files) < 200_000
     for trace in shipped():

@@ -86,6 +86,17 @@ def test_the_id_is_the_same_in_another_process():
     assert said.strip() == machine_id()
 
 
+def test_the_id_is_the_same_where_no_network_interface_has_an_address(monkeypatch):
+    """Python then draws one for each process, and marks it: two processes of one machine would be two machines."""
+    ids = []
+    for drawn in (0x01_23_45_67_89_AB, 0x41_00_00_00_00_01):
+        machine_id.cache_clear()
+        monkeypatch.setattr(machine.uuid, "getnode", lambda drawn=drawn: drawn)
+        ids.append(machine_id())
+    machine_id.cache_clear()
+    assert ids[0] == ids[1]
+
+
 @pytest.mark.skipif(not caches(), reason="only Linux tells the caches, and not on every virtual machine")
 def test_caches_grow():
     assert list(caches().values()) == sorted(caches().values())

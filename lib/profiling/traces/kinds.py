@@ -23,6 +23,7 @@ _RULES = tuple(
     (re.compile(words), kind)
     for words, kind in (
         (r"^\$", PYTHON),
+        (r"^Activity Buffer", OTHER),  # PyTorch's profiler itself
         (r"^Wait for|::Await$|wait for completion|block_until_ready|BlockHostUntilReady|^np\.asarray\(", WAIT),
         (r"^Iterator|^IteratorGetNextOp|^Prefetch(Produce|Consume)|^ParallelMap(Produce|Consume)", WAIT),
         (r"DevicePut|copy_to_host|TransferTo|TransferFrom|CopyToDevice|BufferFromHost|^shard_args", TRANSFER),
