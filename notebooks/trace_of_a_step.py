@@ -54,7 +54,7 @@ def file_question():
     ## 2 · Any trace
 
     The format is recognised from the content, and the file is read in a process of its own. Without one, here
-    are three that this project recorded.
+    are five that this project recorded.
     """)
     return
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from lib.backends.registry import ALL_DEVICES
 from lib.experiments.background import View, Watched
 from lib.experiments.compare_machines import Best, best_runtime
 from lib.experiments.recorded_machines import Machine, browsers_in, recorded_gpus, told_apart
 from lib.hardware.nvidia_smi import nvidia_driver_answers
-from lib.hardware.webgpu import BROWSER, SOFTWARE
+from lib.hardware.webgpu import SOFTWARE
 from lib.once import once
 from lib.spec import Network
 from lib.storage.store import Store
@@ -21,6 +22,7 @@ from lib.timing.comparison import Comparison, Verdict, between
 from lib.workers.notes import State
 
 LOOK_S = 1.0
+GPUS = tuple(device for device in ALL_DEVICES if device not in ("cpu", SOFTWARE))
 MOST_ELSEWHERE = 3  # of a class's GPUs beside what is measured here; all of them are side by side on their own page
 
 
@@ -125,7 +127,11 @@ def contests(machines: Sequence[Machine], network: Network, batch_size: int) -> 
     def of(machine: Machine, device: str) -> Best | None:
         return best_runtime(machine, lambda one, runtime: one.epoch(runtime, batch_size, network), device)
 
-    found = [Contest(one, of(one, BROWSER) or of(one, SOFTWARE), of(one, "cpu")) for one in machines]
+    def of_gpu(machine: Machine) -> Best | None:
+        known = [found for device in GPUS if (found := of(machine, device)) is not None]
+        return min(known, key=lambda best: best.seconds.middle, default=None)
+
+    found = [Contest(one, of_gpu(one) or of(one, SOFTWARE), of(one, "cpu")) for one in machines]
 
     def place(one: Contest) -> tuple[bool, bool, float]:
         return one.comparison is None, one.is_software, one.comparison.ratio if one.comparison else 0.0

@@ -2,7 +2,7 @@
 
 A side is a way to train that was calibrated on this machine, one that was calibrated on another and recorded there, or
 a device that is known by its figures. All seconds are predicted but those of `measured_points`, which are stored step
-times, of `kept_points`, which readers' browsers measured, and of `published_points`, which an article printed.
+times, of `points_elsewhere`, which other machines measured, and of `published_points`, which an article printed.
 """
 
 import math
@@ -377,7 +377,7 @@ class Point:
         width: Of the hidden layers.
         batch_size: Images a step.
         left_s: Measured here or in a browser, or published.
-        right_s: Predicted, measured in a browser, or published.
+        right_s: Predicted, measured elsewhere, or published.
         by: The libraries of both sides, where they were published; empty where it was measured.
         machine: Of the browser that measured both; empty where none did.
     """
@@ -428,13 +428,13 @@ def measured_points(
     return found
 
 
-def kept_points(machines: Sequence[Machine], depth: int, networks: int) -> list[Point]:
-    """What readers have kept from their browsers: an epoch on the GPU and on the processor of one machine.
+def points_elsewhere(machines: Sequence[Machine], depth: int, networks: int) -> list[Point]:
+    """What was recorded on machines, or kept from readers' browsers: an epoch on a machine's GPU and its processor.
 
     Args:
         machines: Software that stands for a GPU has no point.
         depth: Hidden layers; where they are not equally wide, there is no point.
-        networks: A browser trains one.
+        networks: One was trained.
     """
     found = []
     for machine, (network, size) in ((one, cell) for one in machines for cell in sorted(one.cells)):

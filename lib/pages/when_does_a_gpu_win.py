@@ -20,7 +20,7 @@ from lib.experiments.kept_machines import kept_in
 from lib.experiments.known_devices import known_devices, of_machine
 from lib.experiments.live_calibration import LiveCalibrations
 from lib.experiments.published_predictions import published_rows
-from lib.experiments.recorded_machines import recorded_here, told_apart
+from lib.experiments.recorded_machines import recorded_gpus, recorded_here, told_apart
 from lib.experiments.when_does_a_gpu_win import (
     CHANGEABLE,
     MOVES,
@@ -287,8 +287,9 @@ def _points(both: Sides, depth: int, networks: int, store: Store) -> list[experi
     runtime = both.left.here
     measured = experiment.measured_steps(store, runtime) if runtime and both.left.together == 1 else {}
     of_left = experiment.measured_points(measured, both.right, depth, networks)
-    kept = experiment.kept_points(kept_in(store.path).view().items, depth, networks)
-    return of_left + kept + experiment.published_points(depth, networks)
+    machines = (*recorded_gpus(), *kept_in(store.path).view().items)
+    elsewhere = experiment.points_elsewhere(machines, depth, networks)
+    return of_left + elsewhere + experiment.published_points(depth, networks)
 
 
 def _imagined(values: Mapping[str, Values], live: LiveCalibrations, _: Store) -> tuple[str, str]:

@@ -94,7 +94,7 @@ def not_judged(sides: Sequence[Side]) -> list[str]:
 
 
 def points_sentence(points: Sequence[Point]) -> str:
-    """How many points were measured here, in readers' browsers, or published, and who was faster where both were."""
+    """How many points were measured here, on other machines, or published, and who was faster where both were."""
     printed, kept = [one for one in points if one.by], [one for one in points if one.machine]
     measured = len(points) - len(printed) - len(kept)
     parts = []
@@ -103,8 +103,8 @@ def points_sentence(points: Sequence[Point]) -> str:
     if kept:
         wins = sum(one.ratio > 1 for one in kept)
         parts.append(
-            f"diamonds are what readers kept from their browsers ({len(kept)}), the GPU faster than its own machine's"
-            f" processor in {wins} of them"
+            f"diamonds were measured on other machines, each GPU beside its own machine's processor ({len(kept)}): the"
+            f" GPU was faster in {wins} of them"
         )
     if printed:
         wins = sum(one.ratio > 1 for one in printed)

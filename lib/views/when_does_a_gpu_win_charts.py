@@ -31,7 +31,7 @@ LEFT, RIGHT = (47, 111, 176), (209, 98, 58)  # blue and orange: told apart witho
 FULL = np.log10(100)  # times faster, at which a colour is as strong as it gets
 TILE = 4  # cells along each side of what a tooltip speaks of
 HEIGHT = 340
-KINDS = ("measured here", "measured in a browser", "published")  # of points; the ground is predicted
+KINDS = ("measured here", "measured elsewhere", "published")  # of points; the ground is predicted
 
 
 def rgba(ratio: np.ndarray, unclear: np.ndarray) -> np.ndarray:
@@ -204,7 +204,7 @@ def _rule(depth: int) -> tuple[list[dict], list[dict]]:
 
 
 def _marks(points: Sequence[Point], left: str, right: str) -> dict[str, list[dict]]:
-    """Rows of what was measured here, in browsers, and of what was published, in the ground's colours."""
+    """Rows of what was measured here, elsewhere, and of what was published, in the ground's colours."""
     found: dict[str, list[dict]] = {kind: [] for kind in KINDS}
     for one in points:
         kind, names, what = KINDS[0], [left, f"{right} (predicted)"], "a step"
@@ -234,7 +234,7 @@ def legend(left: str, right: str) -> str:
         ('<i class="win-line"></i>', "border, predicted"),
         ('<i class="win-line win-dashed"></i>', "ends of its uncertainty; between them the colours are pale"),
         ('<i class="win-dot"></i>', "measured here"),
-        ('<i class="win-dot win-diamond"></i>', "measured in a browser"),
+        ('<i class="win-dot win-diamond"></i>', "measured elsewhere"),
         ('<i class="win-ring"></i>', "published"),
     )
     scale = (

@@ -4,10 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from lib.backends.registry import DEFAULT, Runtime
 from lib.experiments import known_devices, published
 from lib.experiments import published_predictions as judged
+from lib.experiments.backend_race import BATCH_SIZES, NETWORK
 from lib.experiments.published_figures import CARD, published_figures
 from lib.experiments.published_predictions import Accuracy, Row, accuracy, published_rows, table
+from lib.experiments.recorded_machines import recorded_here
+from lib.prediction.predict import predict
+from lib.prediction.workload import Way, fully_connected
+from lib.spec import N_TRAIN
 
 
 def test_no_published_time_is_left_out():
@@ -99,3 +105,16 @@ def test_the_table_shows_every_figure_with_its_error_the_worst_first():
         assert ("used" in line, "outside" in line) == (one.used, not one.covered)
     assert f"Used, {sum(one.used for one in rows)} of {len(rows)}: " in text
     assert all(f"Not predicted: {what}: " in text for what in judged.NOT_PREDICTED)
+
+
+def test_the_steps_of_a_recorded_card_lie_in_its_data_sheet_s_ranges():
+    """As one graph an epoch, of which no published figure speaks: nothing that this H100 measured sets the model."""
+    (machine,) = [one for one in recorded_here().machines if "H100" in one.name]
+    device = known_devices.known_devices()["h100-pcie"]
+    for size in BATCH_SIZES:
+        epoch = machine.epoch(Runtime(DEFAULT, "gpu"), size)
+        assert epoch is not None
+        step_s = epoch.middle / (N_TRAIN // size)
+        found = predict(fully_connected(NETWORK, size, Way.GRAPH), device)
+        assert found.low_s < step_s < found.high_s
+        assert 0.9 < step_s / found.step_s < 2.5, "a card does not reach its data sheet"

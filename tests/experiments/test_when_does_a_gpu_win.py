@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from lib.backends.registry import Runtime, versions
 from lib.experiments import when_does_a_gpu_win as experiment
 from lib.experiments.anatomy_of_a_step import AnatomyTask
+from lib.experiments.backend_race import BATCH_SIZES
 from lib.experiments.calibration import Trained, Trial, trials
 from lib.experiments.known_devices import known_devices
 from lib.experiments.published import EPOCH_S
-from lib.experiments.recorded_machines import Machine, browsers_in
+from lib.experiments.recorded_machines import Machine, browsers_in, recorded_here
 from lib.experiments.when_does_a_gpu_win import (
     CELLS,
     CHANGEABLE,
@@ -28,9 +29,9 @@ from lib.experiments.when_does_a_gpu_win import (
     check_rule,
     costs,
     imagined,
-    kept_points,
     measured_points,
     measured_steps,
+    points_elsewhere,
     published_points,
     recorded_ways,
     rule_width,
@@ -171,11 +172,19 @@ def test_what_readers_kept_from_their_browsers_is_a_point_each_and_software_none
     keep(store, SWIFTSHADER, gpu_s=0.02, cpu_s=0.004)
     keep(store, replace(WHO, reader="b", adapter=None), gpu_s=0, cpu_s=0.004)
     (network, size), machines = CELL, browsers_in(store)
-    (point,) = kept_points(machines, len(network.hidden), 1)
+    (point,) = points_elsewhere(machines, len(network.hidden), 1)
     assert (point.width, point.batch_size) == (network.hidden[0], size)
     assert point.ratio == pytest.approx(2, rel=0.05)
     assert point.machine in {one.name for one in machines if one.has_gpu}
-    assert kept_points(machines, len(network.hidden) + 1, 1) == kept_points(machines, len(network.hidden), 2) == []
+    for depth, networks in ((len(network.hidden) + 1, 1), (len(network.hidden), 2)):
+        assert points_elsewhere(machines, depth, networks) == []
+
+
+def test_the_recorded_card_beside_the_processor_of_its_own_machine():
+    """An H100 is slower than sixteen cores for single images, and faster from batch size 32 on: both by their best."""
+    machines = [one for one in recorded_here().machines if one.has_gpu]
+    faster = {point.batch_size: point.ratio > 1 for point in points_elsewhere(machines, 1, 1)}
+    assert faster == {size: size > 1 for size in BATCH_SIZES}
 
 
 def test_measured_points_are_the_stored_steps_of_this_runtime_depth_and_machine(tmp_path):

@@ -18,7 +18,7 @@ STATE = "document.querySelectorAll('.lab')[1]?.querySelector('.lab-state b')?.in
 MEASURED = "+document.querySelectorAll('.lab')[1]?.querySelector('.lab-state span')?.innerText.match(/^\\d+/)?.[0]"
 FIRST_SENTENCE = "document.querySelector('.lab .lab-result .lab-sentence')?.innerText"
 
-LEGEND = ("border, predicted", "measured here", "measured in a browser", "published")
+LEGEND = ("border, predicted", "measured here", "measured elsewhere", "published")
 # How many dots, diamonds and rings the first chart has.
 POINTS = """[...document.querySelector('.lab marimo-mime-renderer').shadowRoot
     .querySelectorAll('.mark-symbol.role-mark')].map(e => e.childElementCount)"""

@@ -50,7 +50,7 @@ def test_points_are_counted_by_where_they_come_from():
     points = [Point(128, 32, 1.0, 2.0), *kept, Point(128, 32, 2.0, 1.0, ("numpy", "keras-tensorflow"))]
     said = view.points_sentence(points)
     assert said.startswith("Dots are step times that are stored here (1);")
-    assert "browsers (2), the GPU faster than its own machine's processor in 1 of them" in said
+    assert "processor (2): the GPU was faster in 1 of them" in said
     assert "batch sizes (1), its GPU, by Keras, faster than the quickest library on its processor in 1 of them" in said
     assert view.points_sentence([]) == ""
 

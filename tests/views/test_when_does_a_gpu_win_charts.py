@@ -58,7 +58,7 @@ def test_borders_points_and_the_rule_are_drawn_and_described():
         [f"rgb{RIGHT}"],
     ]
     assert "NumPy" in rows["published"][0]["words"]
-    assert "the processor of a phone" in rows["measured in a browser"][0]["words"]
+    assert "the processor of a phone" in rows["measured elsewhere"][0]["words"]
     assert "L4 (predicted): a step" in rows["measured here"][0]["words"]
     assert rows["words"][0]["text"] == "the articles' rule"
     assert any(
