@@ -458,6 +458,18 @@ def published_points(depth: int, networks: int) -> list[Point]:
     return found
 
 
+def against_rule(points: Sequence[Point], depth: int) -> list[Point]:
+    """The points measured elsewhere at which the rule names the wrong one of a machine's two, the clearest first."""
+    width = rule_width(depth)
+
+    def wrong(one: Point) -> bool:
+        below = one.width < width and one.batch_size < RULE_SIZE
+        above = one.width >= width and one.batch_size >= RULE_SIZE
+        return bool(one.machine) and ((below and one.ratio > 1) or (above and one.ratio < 1))
+
+    return sorted(filter(wrong, points), key=lambda one: max(one.ratio, 1 / one.ratio), reverse=True)
+
+
 # An imagined card.
 
 

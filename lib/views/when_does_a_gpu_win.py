@@ -56,8 +56,15 @@ def _from(size: int | None) -> str:
     return "at no batch size" if size is None else f"from batch size {size:,} on"
 
 
-def rule_sentence(check: RuleCheck, left: str, right: str) -> str:
-    """Where the articles' rule fails, by these predictions."""
+def rule_sentence(check: RuleCheck, left: str, right: str, measured: Sequence[Point] = ()) -> str:
+    """Where the articles' rule fails: by these predictions, and as measured on other machines.
+
+    Args:
+        check: Of the predictions.
+        left: The processor's name.
+        right: The GPU's.
+        measured: What contradicts the rule, the clearest first.
+    """
     rule = f"The articles' rule: below {RULE_PARAMETERS:,} parameters and batch size {RULE_SIZE}, a fast CPU wins."
     failures = []
     if check.below is not None:
@@ -72,7 +79,15 @@ def rule_sentence(check: RuleCheck, left: str, right: str) -> str:
             f"above both, {left} wins for sure in {check.processor_wins_above:.0%} (at width {width:,} and batch size"
             f" {size:,} it is {times(ratio)} times faster)"
         )
-    said = f"Here it fails: {'; '.join(failures)}." if failures else "Nothing here contradicts it for sure."
+    said = f"Here it fails: {'; '.join(failures)}." if failures else "No prediction here contradicts it for sure."
+    if measured:
+        one, where = measured[0], "one diamond" if len(measured) == 1 else f"{len(measured)} diamonds"
+        names = [f"the GPU {one.machine.split(' · ')[-1]}", "the processor beside it"]
+        faster, slower = names if one.ratio > 1 else reversed(names)
+        said += (
+            f" Measured, it fails at {where}: at width {one.width:,} and batch size {one.batch_size:,} {faster} is"
+            f" {times(max(one.ratio, 1 / one.ratio))} times faster than {slower}."
+        )
     return f"{rule} {said}"
 
 

@@ -21,8 +21,10 @@ from lib.experiments.when_does_a_gpu_win import (
     LARGER,
     SIZES,
     WIDTHS,
+    RuleCheck,
     Side,
     Surface,
+    against_rule,
     answers,
     border,
     calibrated_side,
@@ -48,6 +50,7 @@ from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
+from lib.views.when_does_a_gpu_win import rule_sentence
 from tests.experiments.test_kept_machines import CELL, SWIFTSHADER, WHO, keep
 from tests.prediction.invented import device
 from tests.prediction.test_calibration import calibrated
@@ -183,8 +186,13 @@ def test_what_readers_kept_from_their_browsers_is_a_point_each_and_software_none
 def test_the_recorded_card_beside_the_processor_of_its_own_machine():
     """An H100 is slower than sixteen cores for single images, and faster from batch size 32 on: both by their best."""
     machines = [one for one in recorded_here().machines if one.has_gpu]
-    faster = {point.batch_size: point.ratio > 1 for point in points_elsewhere(machines, 1, 1)}
-    assert faster == {size: size > 1 for size in BATCH_SIZES}
+    points = points_elsewhere(machines, 1, 1)
+    assert {point.batch_size: point.ratio > 1 for point in points} == {size: size > 1 for size in BATCH_SIZES}
+    wrong = against_rule(points, 1)
+    assert [point.batch_size for point in wrong] == [32, 128], "below 256, where the articles' rule says processor"
+    said = rule_sentence(RuleCheck(0.0, None, 0.0, None), "a processor", "a GPU", wrong)
+    assert "it fails at 2 diamonds: at width 128 and batch size 32 the GPU NVIDIA H100 80GB HBM3 is 4 times" in said
+    assert against_rule(published_points(1, 1), 1) == [], "the articles' own agree with it"
 
 
 def test_measured_points_are_the_stored_steps_of_this_runtime_depth_and_machine(tmp_path):
