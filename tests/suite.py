@@ -25,7 +25,11 @@ SETTINGS = ("images", "interrupts")
 _KEPT = "suite/settings"  # node ids by setting, in pytest's cache
 # The longest first, so that both processes end at about the same time.
 _LONGEST = (
+    "test_class_attacks",
     "test_browser_notebooks",
+    "test_browser_navigation",
+    "test_browser_your_gpu",
+    "test_browser_layout",
     "test_strategies",
     "test_parallel_sweeps",
     "test_browser",
