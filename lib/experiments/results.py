@@ -140,6 +140,7 @@ class Results(Watched):
         self.notices: tuple[str, ...] = ()  # what the person should know of how it went
         self.disturbed: tuple[str, ...] = ()  # what else was at work meanwhile, so that seconds are too long
         self.starting = ""
+        self.preparing = False  # a worker has the trainings, and has made none of their steps: it may be compiling
         self.choosing = False
         self.failure = ""
         self.to_train: tuple[Item, ...] | None = None  # known once the store was asked
@@ -153,6 +154,7 @@ class Results(Watched):
         with self.changed:
             if isinstance(update, Waiting):
                 self.place, self.holder, self.state = update.place, update.holder, State.WAITING
+                self.preparing = False
             elif isinstance(update, Disturbed | Restarted):
                 self._notice(update.why)
             elif isinstance(update, Starting):
@@ -169,7 +171,7 @@ class Results(Watched):
             elif isinstance(update, Picked):
                 self.picked, self.choosing = update, False
             elif isinstance(update, Progress):
-                self.state, self.starting = State.TRAINING, ""
+                self.state, self.starting, self.preparing = State.TRAINING, "", False
                 for line in self._lines_of(update.item):
                     line.add(update.event)
             elif isinstance(update, Finished):
@@ -181,6 +183,7 @@ class Results(Watched):
                 self.to_train = update.items
             elif isinstance(update, Ready):
                 self.starting, self.data = "", update.data
+                self.preparing = bool(self.to_train)
                 self.cards |= {update.card} if update.card is not None else set()
             self._tell()
 
@@ -196,7 +199,7 @@ class Results(Watched):
                 line.ended = state
             all_cached = all(line.cached for line in self.lines)
             self.state = State.SAVED if state is State.DONE and all_cached else state
-            self.failure, self.starting, self.choosing = failure, "", False
+            self.failure, self.starting, self.preparing, self.choosing = failure, "", False, False
             self._tell()
 
     def stopped(self) -> "Results":

@@ -278,7 +278,9 @@ def state_of(results: Results) -> str:
 def _state(results: Results) -> State:
     if results.starting:
         return State.STARTING
-    return State.MEASURING if _is_choosing(results) else results.state
+    if _is_choosing(results):
+        return State.MEASURING
+    return State.STARTING if results.preparing else results.state
 
 
 def _is_choosing(results: Results) -> bool:
@@ -291,6 +293,10 @@ def progress_text(results: Results) -> str:
         return f"{results.starting}: its worker imports the library and loads the images"
     if _is_choosing(results):
         return "timing a few steps of each strategy, to pick the fastest"
+    if results.preparing:
+        on_gpu = any(item.runtime.on_gpu for item in results.to_train or ())
+        takes = ", which has taken up to half a minute on a graphics card, once for each shape" if on_gpu else ""
+        return f"preparing the first step: what is not compiled yet is compiled now{takes}"
     if results.state is State.WAITING:
         if results.place is None:
             return (

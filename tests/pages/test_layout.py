@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.backends.base import Epoch, no_parameters
+from lib.backends.base import Epoch, FirstCall, no_parameters
 from lib.backends.devices import CardFacts
 from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
@@ -16,10 +16,10 @@ from lib.pages import layout
 from lib.pages.notebooks import SERVED, STATIC
 from lib.spec import Training
 from lib.storage.records import Curve
-from lib.sweeps.events import Finished
+from lib.sweeps.events import Finished, ToTrain
 from lib.timing.disturbance import Disturbance
 from lib.views.chart import Chart
-from lib.workers.messages import Item, Ready
+from lib.workers.messages import Item, Progress, Ready, Starting, Waiting
 from lib.workers.notes import State
 
 
@@ -52,6 +52,26 @@ def test_a_chart_has_its_place_before_it_is_drawn():
     assert place in drawn
     assert "a &lt; b" in blank
     assert layout.framed("caption", "<svg>", "low").startswith('<figure class="lab-figure low"><figcaption>caption')
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_whoever_waits_for_a_compiler_is_told(device):
+    """On an H100 JAX compiled the first step of a shape for 2 to 29 s: that is no place in a queue."""
+    item = Item(Training(), Runtime("jax-epoch", device))
+    results, facts = Results((item,), ("a",)), Facts("MNIST", "1")
+    results.add(Ready(facts))
+    assert "<b>Waiting</b>" in layout.state_of(results), "the store is asked"
+    results.add(ToTrain((item,)))
+    results.add(Starting(item.runtime))
+    assert "imports the library" in layout.progress_text(results)
+    results.add(Ready(facts))
+    assert "<b>Starting</b><span>preparing the first step" in layout.state_of(results)
+    assert ("half a minute on a graphics card" in layout.progress_text(results)) is (device == "gpu")
+    results.add(Waiting(1))
+    assert "<b>Waiting</b>" in layout.state_of(results)
+    results.add(Ready(facts))
+    results.add(Progress(item, FirstCall(3.0)))
+    assert "<b>Training</b>" in layout.state_of(results)
 
 
 @pytest.mark.parametrize(

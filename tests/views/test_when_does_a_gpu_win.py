@@ -42,7 +42,9 @@ def test_the_rule_fails_only_where_a_side_wins_for_sure():
     fails = view.rule_sentence(RuleCheck(0.25, (500, 128, 3.0), 0.0, None), "NumPy", "L4")
     assert "below both, L4 wins for sure in 25% of the corner (at width 500 and batch size 128 it is 3 times" in fails
     assert "above both" not in fails
-    assert "No prediction here contradicts it for sure" in view.rule_sentence(RuleCheck(0.0, None, 0.0, None), "NumPy", "L4")
+    assert "No prediction here contradicts it for sure" in view.rule_sentence(
+        RuleCheck(0.0, None, 0.0, None), "NumPy", "L4"
+    )
 
 
 def test_points_are_counted_by_where_they_come_from():
