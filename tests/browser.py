@@ -151,7 +151,7 @@ def wait_until(page, condition: str, arg: object, timeout: int) -> None:
     try:
         page.wait_for_function(condition, arg=arg, timeout=timeout)
     except TooLate:
-        states = page.locator(".lab-state").all_inner_texts()
+        states = page.locator(".lab-state, .lab-problem").all_inner_texts()
         end = page.locator("body").inner_text()[-1500:]  # where a cell has failed, marimo says it there
         pytest.fail(f"expected {condition} of {arg} within {timeout} ms, got experiments that are at {states}; … {end}")
 

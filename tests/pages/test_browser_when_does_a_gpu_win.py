@@ -6,7 +6,8 @@ import pytest
 from lib.backends.registry import Runtime, versions
 from lib.experiments.calibration import Trained, trials
 from lib.experiments.published_predictions import published_rows
-from lib.experiments.when_does_a_gpu_win import published_points
+from lib.experiments.recorded_machines import recorded_gpus
+from lib.experiments.when_does_a_gpu_win import points_elsewhere, published_points
 from lib.formatting import seconds
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -50,9 +51,10 @@ def test_a_reader_sees_at_once_what_is_measured_predicted_and_published(base, pa
         for words in LEGEND:
             assert first.locator(".win-legend").get_by_text(words, exact=True).is_visible(), words
     page.wait_for_function(f"() => {POINTS}.length === 3", timeout=60_000)  # drawn after the sentence
-    said, (measured, in_a_browser, published) = first.inner_text(), page.evaluate(POINTS)
+    said, (measured, elsewhere, published) = first.inner_text(), page.evaluate(POINTS)
     assert measured > 0
-    assert in_a_browser == 0, "nobody has kept any"
+    assert elsewhere == len(points_elsewhere(recorded_gpus(), 1, 1)), "nobody has kept any from a browser"
+    assert f"other machines, each GPU beside its own machine's processor ({elsewhere})" in said
     assert f"Dots are step times that are stored here ({measured})" in said
     assert f"rings are the first article's batch sizes ({published})" in said
     assert published == len(published_points(1, 1))
