@@ -1,9 +1,9 @@
 """Steps of training over images without their zeros, compiled by Numba.
 
-Whatever is added up here is a sum of rows of a matrix, each times a number (`add_rows`): a hidden layer is the rows of
-weights of an image's pixels, times their values; the new weights of a pixel are the old ones and the errors of the
-images that have it. A pixel that is zero is in neither sum. Deeper layers are products of dense matrices, some images
-at a time (`fill_products`, `add_products`): taken one by one, each image would read all of their weights again.
+Whatever is added up here is a sum of rows of a matrix, each times a number (`add_chosen_rows`): a hidden layer is the
+rows of weights of an image's pixels, times their values; the new weights of a pixel are the old ones and the errors of
+the images that have it. A pixel that is zero is in neither sum. Deeper layers are products of dense matrices, some
+images at a time (`fill_products`, `add_products`): taken one by one, each image would read all of their weights again.
 
 Arrays are flat, and rows are padded with zeros to whole vectors. The first layer's weights are (pixels, width), those
 of deeper layers (outputs, inputs). One compiled program serves all networks, batch sizes and rates.
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit, types
 
-from lib.backends.sparse.products import OPTIONS, add_products, add_rows, add_to_rows, fill_products
+from lib.backends.sparse.products import OPTIONS, add_chosen_rows, add_products, add_to_rows, fill_products
 from lib.backends.sparse.vectors import (
     LANES,
     add_product,
@@ -64,22 +64,22 @@ def forward_first(first, stop, start, images, model, activations):
     """Of a batch that begins with image `start`, the images from `first` to `stop`: fill what the first layer adds
     up."""
     width = model.layers[0, PADDED]
-    for i in range(first, stop):
-        at, row = model.layers[0, ACTIVATIONS] + i * width, start + i
+    at = model.layers[0, ACTIVATIONS] + first * width
+    for row in range(at, at + (stop - first) * width, width):
         for column in range(0, width, LANES):
-            store(load(model.biases, column), activations, at + column)
-        add_rows(
-            activations,
-            at,
-            model.weights,
-            0,
-            width,
-            images.pixels,
-            images.values,
-            images.starts[row],
-            1,
-            images.starts[row + 1] - images.starts[row],
-        )
+            store(load(model.biases, column), activations, row + column)
+    add_chosen_rows(
+        activations,
+        at,
+        model.weights,
+        0,
+        width,
+        images.pixels,
+        images.values,
+        images.starts,
+        start + first,
+        stop - first,
+    )
 
 
 @njit(**OPTIONS)
@@ -165,22 +165,18 @@ def update_first(start, batch_size, images, by_pixel, tile, first_pixel, stop_pi
     width, at, i = model.layers[0, PADDED], model.layers[0, ERRORS], 0
     while i < batch_size:
         if tile and (start + i) % tile == 0 and i + tile <= batch_size:
-            t = (start + i) // tile
-            for pixel in range(first_pixel, stop_pixel):
-                first, stop = by_pixel.starts[t, pixel], by_pixel.starts[t, pixel + 1]
-                if first < stop:
-                    add_rows(
-                        model.weights,
-                        pixel * width,
-                        errors,
-                        at + i * width,
-                        width,
-                        by_pixel.images,
-                        by_pixel.values,
-                        first,
-                        1,
-                        stop - first,
-                    )
+            add_chosen_rows(
+                model.weights,
+                first_pixel * width,
+                errors,
+                at + i * width,
+                width,
+                by_pixel.images,
+                by_pixel.values,
+                by_pixel.starts[(start + i) // tile],
+                first_pixel,
+                stop_pixel - first_pixel,
+            )
             i += tile
         else:
             first, stop = images.starts[start + i], images.starts[start + i + 1]

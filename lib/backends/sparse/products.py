@@ -20,42 +20,75 @@ OPTIONS = {
 IN_CACHE = 128  # rows of a matrix of which two vectors each are copied side by side
 
 
-@njit(**OPTIONS)
-def add_rows(out, at, matrix, base, width, chosen, numbers, first, step, n_sums):
-    """Add `n_sums` rows of `matrix` to the row of `out` that begins at `at`: row `chosen[e]` times `numbers[e]`, for e
-    from `first` on in steps of `step`; if `chosen` is None, one row after the other.
+@njit(inline="always", **OPTIONS)
+def add_eight(out, o, matrix, base, width, chosen, numbers, first, step, n_sums):
+    """Add to eight vectors of `out`, from `o` on, those of `n_sums` rows of `matrix`: of row `chosen[e]`, times
+    `numbers[e]`, for e from `first` on in steps of `step`; if `chosen` is None, of one row after the other.
 
-    Rows are `width` long and counted from `base`. Eight vectors of the sum stay in registers meanwhile.
+    Rows are `width` long, and counted from `base`. The sums stay in registers meanwhile.
     """
-    column, eight = 0, 8 * LANES
-    while column + eight <= width:
-        o = at + column
-        a, b, c, d = load(out, o), load(out, o + LANES), load(out, o + 2 * LANES), load(out, o + 3 * LANES)
-        o += 4 * LANES
-        p, q, r, s = load(out, o), load(out, o + LANES), load(out, o + 2 * LANES), load(out, o + 3 * LANES)
-        for n in range(n_sums):
-            e = first + n * step
-            number = fill(element(numbers, e))
-            m = base + (n if chosen is None else element(chosen, e)) * width + column
-            a = add_product(a, number, load(matrix, m))
-            b = add_product(b, number, load(matrix, m + LANES))
-            c = add_product(c, number, load(matrix, m + 2 * LANES))
-            d = add_product(d, number, load(matrix, m + 3 * LANES))
-            p = add_product(p, number, load(matrix, m + 4 * LANES))
-            q = add_product(q, number, load(matrix, m + 5 * LANES))
-            r = add_product(r, number, load(matrix, m + 6 * LANES))
-            s = add_product(s, number, load(matrix, m + 7 * LANES))
-        o = at + column
-        store(a, out, o), store(b, out, o + LANES), store(c, out, o + 2 * LANES), store(d, out, o + 3 * LANES)
-        o += 4 * LANES
-        store(p, out, o), store(q, out, o + LANES), store(r, out, o + 2 * LANES), store(s, out, o + 3 * LANES)
-        column += eight
+    a, b, c, d = load(out, o), load(out, o + LANES), load(out, o + 2 * LANES), load(out, o + 3 * LANES)
+    half = o + 4 * LANES
+    p, q, r, s = load(out, half), load(out, half + LANES), load(out, half + 2 * LANES), load(out, half + 3 * LANES)
+    for n in range(n_sums):
+        e = first + n * step
+        number, m = fill(element(numbers, e)), base + (n if chosen is None else element(chosen, e)) * width
+        a = add_product(a, number, load(matrix, m))
+        b = add_product(b, number, load(matrix, m + LANES))
+        c = add_product(c, number, load(matrix, m + 2 * LANES))
+        d = add_product(d, number, load(matrix, m + 3 * LANES))
+        p = add_product(p, number, load(matrix, m + 4 * LANES))
+        q = add_product(q, number, load(matrix, m + 5 * LANES))
+        r = add_product(r, number, load(matrix, m + 6 * LANES))
+        s = add_product(s, number, load(matrix, m + 7 * LANES))
+    store(a, out, o), store(b, out, o + LANES), store(c, out, o + 2 * LANES), store(d, out, o + 3 * LANES)
+    o = half
+    store(p, out, o), store(q, out, o + LANES), store(r, out, o + 2 * LANES), store(s, out, o + 3 * LANES)
+
+
+@njit(**OPTIONS)
+def add_chosen_rows(out, at, matrix, base, width, chosen, numbers, starts, first, count):
+    """Add rows of `matrix` to each of `count` rows of `out`: to row r, row `chosen[e]` times `numbers[e]`, for each e
+    from `starts[first + r]` to `starts[first + r + 1]` (exclusive).
+
+    Rows are `width` long; those of `out` begin at `at`, those of `matrix` at `base`. All rows of `out` are taken
+    through some columns before any is taken through the next: most sums are of a few rows, and to ask of each of them
+    which columns are left took a third of a step at batch size 32.
+    """
+    column = 0
+    while column + 8 * LANES <= width:
+        for row in range(count):
+            begin, n_sums = (
+                element(starts, first + row),
+                element(starts, first + row + 1) - element(starts, first + row),
+            )
+            if n_sums:
+                o = at + row * width + column
+                add_eight(out, o, matrix, base + column, width, chosen, numbers, begin, 1, n_sums)
+        column += 8 * LANES
+    while column < width:
+        for row in range(count):
+            o = at + row * width + column
+            a = load(out, o)
+            for e in range(element(starts, first + row), element(starts, first + row + 1)):
+                m = base + element(chosen, e) * width + column
+                a = add_product(a, fill(element(numbers, e)), load(matrix, m))
+            store(a, out, o)
+        column += LANES
+
+
+@njit(**OPTIONS)
+def add_rows(out, at, matrix, base, width, numbers, first, step, n_sums):
+    """Add `n_sums` rows of `matrix` from `base` on, `width` long, to the row of `out` that begins at `at`: row n times
+    `numbers[first + n * step]`."""
+    column = 0
+    while column + 8 * LANES <= width:
+        add_eight(out, at + column, matrix, base + column, width, None, numbers, first, step, n_sums)
+        column += 8 * LANES
     while column < width:
         a = load(out, at + column)
         for n in range(n_sums):
-            e = first + n * step
-            m = base + (n if chosen is None else element(chosen, e)) * width + column
-            a = add_product(a, fill(element(numbers, e)), load(matrix, m))
+            a = add_product(a, fill(element(numbers, first + n * step)), load(matrix, base + n * width + column))
         store(a, out, at + column)
         column += LANES
 
@@ -109,7 +142,7 @@ def add_products(out, at, n_rows, width, numbers, n, by_row, by_sum, n_sums, mat
     for row in range(n_rows):
         o, first = at + row * width, n + row * by_row
         if row >= whole:
-            add_rows(out, o, matrix, base, width, None, numbers, first, by_sum, n_sums)
+            add_rows(out, o, matrix, base, width, numbers, first, by_sum, n_sums)
         elif done < width:
             a = load(out, o + done)
             for e in range(n_sums):
