@@ -1,5 +1,7 @@
 """What is said and drawn of many trainings at once, from literal figures."""
 
+import re
+
 import pytest
 
 from lib.experiments.parallel_sweeps import (
@@ -13,10 +15,11 @@ from lib.storage.records import Kind, Record
 from lib.views import parallel_sweeps as view
 
 
-def test_sentences_say_what_the_figures_show():
-    def record(seconds):
-        return Record(Kind.SWEEP, {}, (seconds,), 1, "CAP")
+def record(seconds):
+    return Record(Kind.SWEEP, {}, (seconds,), 1, "CAP")
 
+
+def test_sentences_say_what_the_figures_show():
     known = {
         "sequential": record(10.0),
         "vmap": record(5.0),
@@ -42,6 +45,16 @@ def test_sentences_say_what_the_figures_show():
         == "Padding is 50% of the arithmetic, and one padded program is 2 times slower than one network after another."
     )
     assert view.mixed_sentence([]) == view.saturation_sentence([]) == ""
+
+
+@pytest.mark.parametrize("quickest", [one.key for one in methods() if one.runtime.backend != "keras-tensorflow"])
+def test_every_method_can_be_the_quickest(quickest):
+    known = {one.key: record(10.0) for one in methods()} | {quickest: record(5.0)}
+    text = view.comparison_sentence(known, 3)
+    assert re.match(r"Quickest: (Numba, )?[a-z ]+, 5\.0\u202fs for 5 rates and 3 epochs: ", text)
+    by_numba = quickest.startswith("numba-")
+    assert text.startswith("Quickest: Numba, ") is by_numba
+    assert ("Numba, which leaves the zeros out, makes it 2.0 times faster still" in text) is by_numba
 
 
 @pytest.mark.parametrize(
