@@ -376,10 +376,10 @@ class Point:
     Attributes:
         width: Of the hidden layers.
         batch_size: Images a step.
-        left_s: Measured here or in a browser, or published.
+        left_s: Measured here or elsewhere, or published.
         right_s: Predicted, measured elsewhere, or published.
         by: The libraries of both sides, where they were published; empty where it was measured.
-        machine: Of the browser that measured both; empty where none did.
+        machine: The one that measured both; empty where none did.
     """
 
     width: int
