@@ -31,7 +31,7 @@ def records(line: str, epoch_s: float, runtimes: list[Runtime], warnings: tuple[
         found.append(replace(record, machine=line[:5], machine_line=line, measured_at="2026-11-01T10:00:00+00:00"))
 
     for number, runtime in enumerate(runtimes):
-        of = {"backend": runtime.backend, "device": runtime.device}
+        of = runtime.subject
         seconds = epoch_s * 2**number
         networks = [(Network((128,)), size) for size in SIZES] + [
             (Network.parse(t), 32) for t in ("256", "128→64", "256→128→64")

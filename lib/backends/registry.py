@@ -328,9 +328,12 @@ class Runtime:
     @property
     def label(self) -> str:
         """Its name for people; float32, in which all are compared, goes without saying."""
-        precision = {"tf32": ", TF32"}.get(self.precision, f", {self.precision}")
-        rounded = precision if self.precision != PRECISIONS[0] else ""
-        return TRAINERS[self.backend].label + _WHERE[self.device] + rounded
+        return self._named(_WHERE[self.device])
+
+    @property
+    def way(self) -> str:
+        """Its name where its device goes without saying."""
+        return self._named("")
 
     @property
     def on_gpu(self) -> bool:
@@ -356,6 +359,10 @@ class Runtime:
     def subject(self) -> dict[str, str]:
         """What a record says of it."""
         return {"backend": self.backend, "device": self.device, "precision": self.precision}
+
+    def _named(self, where: str) -> str:
+        precision = {"tf32": ", TF32"}.get(self.precision, f", {self.precision}")
+        return TRAINERS[self.backend].label + where + (precision if self.precision != PRECISIONS[0] else "")
 
     def _path(self, first: str) -> str:
         return "/".join((first, self.device, *([self.precision] if self.precision != PRECISIONS[0] else [])))

@@ -13,7 +13,7 @@ import numpy as np
 
 from lib.backends.base import Epoch
 from lib.backends.fingerprint import source_digest
-from lib.backends.registry import Runtime
+from lib.backends.registry import TRAINERS, Runtime
 from lib.hardware.machine import clocks, machine_id, this_machine
 from lib.spec import N_CLASSES, N_PIXELS, Training
 from lib.timing.measurement import Ended, Measurement
@@ -87,9 +87,9 @@ _BEFORE = {
 
 def this_command() -> str:
     """The command that runs this program, of at most 200 characters, and without the names of folders."""
-    words = list(getattr(sys, "orig_argv", sys.argv))
-    shown = ["python" if index == 0 else os.path.basename(word) for index, word in enumerate(words)]
-    return " ".join(shown)[:200]
+    words = list(getattr(sys, "orig_argv", sys.argv))[1:]
+    shown = [word if word.partition("/")[0] in TRAINERS else os.path.basename(word) for word in words]
+    return " ".join(["python", *shown])[:200]
 
 
 @dataclass(frozen=True)

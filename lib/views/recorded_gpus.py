@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from lib.backends.registry import BACKENDS
 from lib.experiments.input_pipeline import recorded_figures
 from lib.experiments.kept_machines import gpus_elsewhere
 from lib.experiments.recorded_machines import Machine, gpu_runtimes, named, recorded_gpus
@@ -20,11 +19,11 @@ def epoch_note(batch_size: int) -> str:
 
     def of(machine: Machine) -> str:
         times = [
-            f"{BACKENDS[runtime.backend].label} {seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)})"
+            f"{seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)}) by {runtime.way}"
             for runtime in gpu_runtimes(machine)
             if (one := machine.epoch(runtime, batch_size)) is not None
         ]
-        return f"an epoch at batch size {batch_size:,} takes {listed(times)}." if times else ""
+        return f"an epoch at batch size {batch_size:,} takes {'; '.join(times)}." if times else ""
 
     return _note(of)
 
@@ -34,11 +33,11 @@ def step_note() -> str:
 
     def of(machine: Machine) -> str:
         shares = [
-            f"{BACKENDS[runtime.backend].label} {seconds(one.step_s)}, {one.share('arithmetic'):.0%} of it arithmetic"
+            f"{seconds(one.step_s)} by {runtime.way} ({one.share('arithmetic'):.0%} of it arithmetic)"
             for runtime in gpu_runtimes(machine)
             if (one := machine.split(runtime)) is not None
         ]
-        return f"a step on 32 images takes {listed(shares)}." if shares else ""
+        return f"a step on 32 images takes {'; '.join(shares)}." if shares else ""
 
     return _note(of)
 
@@ -66,11 +65,9 @@ def feeds_note() -> str:
         said = []
         for ms, size in settings:
             alike = [one for one in found if (one.pipeline.preprocessing_ms, one.pipeline.batch_size) == (ms, size)]
-            least, most = (choose(alike, key=lambda one: one.share[0]) for choose in (min, max))
-            said.append(
-                f"with {ms:g} ms of preprocessing an image, a step on {size:,} images waits {least.share[0]:.0%} of the"
-                f" time for “{least.pipeline.label}” and {most.share[0]:.0%} for “{most.pipeline.label}”"
-            )
+            ends = dict.fromkeys(choose(alike, key=lambda one: one.share[0]) for choose in (min, max))
+            waits = listed([f"{one.share[0]:.0%} of the time for “{one.pipeline.label}”" for one in ends])
+            said.append(f"with {ms:g} ms of preprocessing an image, a step on {size:,} images waits {waits}")
         return f"{'; '.join(said)}." if said else ""
 
     return _note(of)

@@ -191,9 +191,10 @@ def with_card(card, monkeypatch):
 
 def test_recorded_cards_stand_in_with_machine_and_date(with_card):
     assert recorded_gpus.epoch_note(32).startswith(
-        "Imaginary 9000, recorded 2026-11-01: an epoch at batch size 32 takes JAX, one call an epoch 200"
+        "Imaginary 9000, recorded 2026-11-01: an epoch at batch size 32 takes 200"
     )
-    assert "of it arithmetic" in recorded_gpus.step_note()
+    assert " by JAX, one call an epoch; " in recorded_gpus.epoch_note(32)
+    assert "of it arithmetic)" in recorded_gpus.step_note()
     assert (
         recorded_gpus.models_note()
         == "Imaginary 9000, recorded 2026-11-01: an epoch of each network takes 10\u202fms alone and 1.2\u202fms with 8"
@@ -206,6 +207,13 @@ def test_recorded_cards_stand_in_with_machine_and_date(with_card):
     assert rows[1]["cells"][0]["title"] == "Imaginary 9000, recorded 2026-11-01, not measured here"
 
 
+def test_two_precisions_of_a_recorded_card_are_told_apart(tmp_path, monkeypatch):
+    machine = only(write(tmp_path / "card.json", CARD, 0.2, [GPU, Runtime("jax-epoch", "gpu", "bfloat16")]))
+    monkeypatch.setattr(recorded_gpus, "gpus_elsewhere", lambda: (machine,))
+    assert " by JAX, one call an epoch; " in recorded_gpus.epoch_note(32)
+    assert recorded_gpus.epoch_note(32).endswith(" by JAX, one call an epoch, bfloat16.")
+
+
 def test_what_fed_a_recorded_card_is_told_by_its_best_and_its_worst(tmp_path, monkeypatch):
     """And what another version knows, or somebody made up, is left out."""
     store = Store(tmp_path / "store.sqlite")
@@ -216,9 +224,10 @@ def test_what_fed_a_recorded_card_is_told_by_its_best_and_its_worst(tmp_path, mo
             record = Record.of(Kind.PIPELINE, subject | {"name": f"0/{name}", "work": 1.0}, measured(*blocks), "v")
             store.add(replace(record, machine="other", machine_line=CARD, measured_at="2026-11-01T10:00:00+00:00"))
 
-    for feed, waits in (("arrays", 0.25), ("tf.data", 0.9), ("cache", 0.02)):
+    fed = [(Pipeline(feed), waits) for feed, waits in (("arrays", 0.25), ("tf.data", 0.9), ("cache", 0.02))]
+    for pipeline, waits in (*fed, (Pipeline("arrays", preprocessing_ms=0.0), 0.1)):
         for device in ("cpu", "gpu"):
-            task = PipelineTask(Runtime("keras-tensorflow", device), (Pipeline(feed),))
+            task = PipelineTask(Runtime("keras-tensorflow", device), (pipeline,))
             add(task.subject, waits if device == "gpu" else 0.99)
     mine = PipelineTask(Runtime("keras-tensorflow", "gpu"), (Pipeline(),)).subject
     for wrong in ({"feed": "telepathy"}, {"rows": 3}, {"rows": "many"}):
@@ -226,8 +235,9 @@ def test_what_fed_a_recorded_card_is_told_by_its_best_and_its_worst(tmp_path, mo
     (machine,) = collect([("card.json", exported(tmp_path / "card.json", store))]).machines
     monkeypatch.setattr(recorded_gpus, "gpus_elsewhere", lambda: (machine,))
     assert recorded_gpus.feeds_note() == (
-        "Imaginary 9000, recorded 2026-11-01: with 0.2 ms of preprocessing an image, a step on 32 images waits 2% of"
-        " the time for “tf.data + cache” and 90% for “tf.data”."
+        "Imaginary 9000, recorded 2026-11-01: with 0 ms of preprocessing an image, a step on 32 images waits 10% of"
+        " the time for “arrays”; with 0.2 ms of preprocessing an image, a step on 32 images waits 2% of"
+        " the time for “tf.data + cache” and 90% of the time for “tf.data”."
     )
 
 

@@ -72,3 +72,6 @@ def test_a_shorter_training_has_the_same_key(monkeypatch):
 def test_a_command_names_no_folder(monkeypatch):
     monkeypatch.setattr("sys.orig_argv", ["/home/me/.venv/bin/python3", "-m", "lib.cli.record", "/home/me/a.json"])
     assert this_command() == "python -m lib.cli.record a.json"
+    words = ["/usr/bin/python3", "-m", "lib.cli.record", "mine/a.json", "--runtimes", "jax-epoch/gpu/bfloat16"]
+    monkeypatch.setattr("sys.orig_argv", words)
+    assert this_command() == "python -m lib.cli.record a.json --runtimes jax-epoch/gpu/bfloat16"
