@@ -53,6 +53,11 @@ class Method:
     runtime: Runtime
     strategy: str
 
+    @property
+    def by_keras(self) -> bool:
+        """Whether it is one of the article's own, with which the others are compared."""
+        return self.runtime.backend == "keras-tensorflow"
+
 
 def methods() -> list[Method]:
     """The methods that can run here; Keras, as in the article, comes last: it takes minutes."""

@@ -69,7 +69,7 @@ def comparison(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None
         todo = [
             method
             for method in parallel_sweeps.methods()
-            if method.key not in cached and (with_keras or not method.key.startswith("keras"))
+            if method.key not in cached and (with_keras or not method.by_keras)
         ]
         return (cached, bool(todo)), partial(parallel_sweeps.compare, todo, epochs)
 
@@ -92,7 +92,7 @@ def _paint_comparison(running: BackgroundTask, cached: dict, began: bool, epochs
             )
         },
         layout.state_line(layout.saved_or(now.state, not began), len(known), len(methods), words, now.problem),
-        view.comparison_sentence(known, epochs),
+        view.comparison_sentence(methods, known, epochs),
         view.disturbance([flag for record in known.values() for flag in record.warnings]) + view.published_table(known),
         controls,
     )

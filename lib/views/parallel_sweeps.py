@@ -28,7 +28,6 @@ from lib.views.chart import (
 )
 from lib.views.markup import table
 
-_BY_NUMBA = "numba-"  # begins the key of such a method
 _BAR = 30  # pixels of a bar and its gap
 
 
@@ -72,32 +71,31 @@ def _bars(rows: list[dict], labels: Sequence[str], x_title: str) -> Chart:
     return Chart(styled(bars + text, height=_BAR * len(labels)), x_title)
 
 
-def _label(method: str) -> str:
-    strategy = STRATEGIES[method.removeprefix(_BY_NUMBA).removesuffix("-gpu")].label
-    before = "Numba, " if method.startswith(_BY_NUMBA) else ""
-    return before + strategy + (" on the graphics card" if method.endswith("-gpu") else "")
+def comparison_sentence(methods: Sequence[Method], known: Mapping[str, Record], epochs: int) -> str:
+    """What was fastest, compared with Keras; empty until a method other than Keras was timed.
 
-
-def comparison_sentence(known: Mapping[str, Record], epochs: int) -> str:
-    """What was fastest, compared with Keras; empty until a method other than Keras was timed."""
-    ours = {key: _s(record) for key, record in known.items() if not key.startswith("keras")}
-    if not ours:
+    Args:
+        methods: All that can run here.
+        known: Records by the method's key.
+        epochs: Of each training.
+    """
+    took_s = {one: _s(known[one.key]) for one in methods if one.key in known and not one.by_keras}
+    if not took_s:
         return ""
-    best = min(ours, key=ours.__getitem__)
-    text = (
-        f"Quickest: {_label(best)}, {seconds(ours[best])} for {len(RATES)} rates and {epochs} epoch{'s' * (epochs > 1)}"
-    )
+    best = min(took_s, key=took_s.__getitem__)
+    best_s, by_numba = took_s[best], best.runtime.backend == "numba"
+    text = f"Quickest: {best.label}, {seconds(best_s)} for {len(RATES)} rates and {epochs} epoch{'s' * (epochs > 1)}"
     usual, pooled = known.get("keras-sequential"), known.get("keras-processes")
-    beside = [f"{_s(usual) / ours[best]:.1f} times faster than Keras one after another"] if usual else []
-    beside += [f"{_s(pooled) / ours[best]:.1f} times faster than Keras in one process per core"] if pooled else []
+    beside = [f"{_s(usual) / best_s:.1f} times faster than Keras one after another"] if usual else []
+    beside += [f"{_s(pooled) / best_s:.1f} times faster than Keras in one process per core"] if pooled else []
     text += f": {listed(beside)}." if beside else "."
-    if usual and "sequential" in ours:
+    if usual and (ours := known.get("sequential")):
         text += (
             " Most of that is less overhead in each step: JAX one after another is"
-            f" {_s(usual) / ours['sequential']:.1f} times faster already"
+            f" {_s(usual) / _s(ours):.1f} times faster already"
         )
-        also = "Numba, which leaves the zeros out," if best.startswith(_BY_NUMBA) else "training all at once"
-        text += f", and {also} makes it {ours['sequential'] / ours[best]:.1f} times faster still."
+        also = "Numba, which leaves the zeros out," if by_numba else "training all at once"
+        text += f", and {also} makes it {_s(ours) / best_s:.1f} times faster still."
     return text
 
 

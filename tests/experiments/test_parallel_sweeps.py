@@ -95,4 +95,4 @@ def test_a_card_is_timed_too_and_named(monkeypatch):
     known = {
         key: Record.of(Kind.SWEEP, {}, Measurement((s,), 1, Ended.CAP)) for key, s in (("vmap-gpu", 1.0), ("vmap", 2.0))
     }
-    assert view.comparison_sentence(known, 3).startswith("Quickest: vmap on the graphics card, 1.0")
+    assert view.comparison_sentence(methods(), known, 3).startswith("Quickest: JAX, vmap, GPU, 1.0")

@@ -28,7 +28,7 @@ def closed(page, site):
 def test_the_door_opens_with_the_password_alone(page, closed):
     page.goto(f"{closed}/?rate.epochs=1")
     assert page.url == f"{closed}/enter?next=/%3Frate.epochs%3D1"
-    assert page.evaluate("document.activeElement.id") == "password"
+    page.wait_for_function("document.activeElement.id === 'password'")  # autofocus comes with the first frame
     page.keyboard.type(PASSWORD)
     page.keyboard.press("Enter")
     page.wait_for_url(f"{closed}/mnist_training/?rate.epochs=1", timeout=60_000)
