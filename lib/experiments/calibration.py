@@ -9,7 +9,8 @@ from types import MappingProxyType
 import numpy as np
 
 from lib.backends.registry import BACKENDS, DEFAULT, PRECISIONS, Runtime
-from lib.data.mnist import DataError, share_not_zero
+from lib.data.mnist import share_not_zero
+from lib.data.mnist_arrays import DataError
 from lib.prediction.calibration import Calibration, NotCalibrated, Sample, calibrate
 from lib.prediction.workload import Way, Workload, fully_connected
 from lib.spec import MAX_EPOCHS, Network, Training

@@ -33,7 +33,9 @@ import numpy as np
 from lib.backends.environments import HERE
 from lib.backends.registry import PRECISIONS, versions
 from lib.data import digits
-from lib.data.mnist import ARRAYS, KERAS_URL, Facts
+from lib.data.mnist import Facts
+from lib.data.mnist_arrays import ARRAYS
+from lib.data.mnist_download import KERAS_URL
 from lib.experiments.results import Line
 from lib.formatting import format_rate
 from lib.hardware.machine import this_machine

@@ -15,7 +15,7 @@ import numpy as np
 
 from lib.backends.fingerprint import source_digest
 from lib.backends.registry import TRAINERS, Runtime, all_runtimes, versions
-from lib.data.mnist import MNIST_DIGEST
+from lib.data.mnist_arrays import MNIST_DIGEST
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
 from lib.formatting import sentence

@@ -14,7 +14,8 @@ import numpy as np
 from lib import formatting
 from lib.backends.base import Parameters
 from lib.backends.registry import Runtime
-from lib.data.mnist import DataError, Facts, load_test
+from lib.data.mnist import Facts, load_test
+from lib.data.mnist_arrays import DataError
 from lib.once import Once, once
 from lib.pages import figures, layout, own_data
 from lib.pages.stage import Stage, until_the_class_goes_on

@@ -10,7 +10,8 @@ import marimo as mo
 
 from lib import formatting
 from lib.backends.base import Parameters
-from lib.data.mnist import DataError, Facts
+from lib.data.mnist import Facts
+from lib.data.mnist_arrays import DataError
 from lib.data.own import prepared
 from lib.data.own.prepared import Prepared
 from lib.experiments import own_data as experiment

@@ -9,7 +9,8 @@ from typing import Any
 import marimo as mo
 
 from lib.backends.webgpu.for_browsers import kernels
-from lib.data.mnist import DataError, Facts, load_part
+from lib.data.mnist import Facts, load_part
+from lib.data.mnist_arrays import DataError
 from lib.experiments import kept_machines, your_gpu
 from lib.experiments.backend_race import Cell, Standing, plan, race, records_and_notes
 from lib.experiments.background import BackgroundTask

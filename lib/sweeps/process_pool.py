@@ -21,7 +21,8 @@ from lib.backends.environments import HERE
 from lib.backends.fingerprint import source_digest
 from lib.backends.known_answer import WrongNumbers, verify
 from lib.backends.registry import Runtime, environment_of, load_train, versions
-from lib.data.mnist import Data, DataError, load
+from lib.data.mnist import Data, load
+from lib.data.mnist_arrays import DataError
 from lib.data.own import prepared
 from lib.hardware.cores import usable_cores
 from lib.spec import Training

@@ -21,7 +21,8 @@ from typing import Any
 from lib.backends.environment_variables import complete_environment
 from lib.backends.fingerprint import source_digest
 from lib.backends.registry import BACKENDS, Runtime, environment_of
-from lib.data.mnist import DataError, Facts, recognised
+from lib.data.mnist import Facts, recognised
+from lib.data.mnist_arrays import DataError
 from lib.data.own import prepared
 from lib.profiling.request import Examination
 from lib.spec import MNIST, DataSet, Training

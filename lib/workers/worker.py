@@ -21,7 +21,8 @@ from lib.backends.devices import CardFacts, WrongDevice, card_of
 from lib.backends.known_answer import WrongNumbers, verify
 from lib.backends.registry import BACKENDS, Runtime, load_train, versions
 from lib.data import mnist as data_module
-from lib.data.mnist import Data, DataError
+from lib.data.mnist import Data
+from lib.data.mnist_arrays import DataError
 from lib.data.own import prepared
 from lib.hardware.cores import use_one_core
 from lib.hardware.standard_error import kept_away

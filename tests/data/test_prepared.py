@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lib.cache_folder import cache_dir
-from lib.data.mnist import DataError
+from lib.data.mnist_arrays import DataError
 from lib.data.own import prepared
 from lib.data.own.prepared import About
 from lib.spec import Training

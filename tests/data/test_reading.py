@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from lib.data.mnist import DataError
+from lib.data.mnist_arrays import DataError
 from lib.data.own import images, prepared, reading, tables
 from lib.data.own.rows import MIN_ROWS, Rows, classes_of, prepare
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.backends.registry import BACKENDS, Runtime
-from lib.data.mnist import DataError
+from lib.data.mnist_arrays import DataError
 from lib.experiments import calibration
 from lib.experiments.calibration import (
     BATCH_SIZES,

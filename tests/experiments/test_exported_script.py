@@ -19,7 +19,8 @@ from lib import ROOT
 from lib.backends.base import Epoch, Steps, initial_parameters
 from lib.backends.registry import Runtime, load_train, unavailable
 from lib.data.digits import enlarged_digits
-from lib.data.mnist import Data, Facts, batch_starts, load, sha256
+from lib.data.mnist import Data, Facts, batch_starts, load
+from lib.data.mnist_arrays import sha256
 from lib.data.own import prepared
 from lib.data.own.prepared import About
 from lib.experiments.exported_bundle import exported_bundle

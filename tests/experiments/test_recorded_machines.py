@@ -9,7 +9,7 @@ import pytest
 
 from lib.backends.base import Epoch, no_parameters
 from lib.backends.registry import Runtime, versions
-from lib.data.mnist import MNIST_DIGEST
+from lib.data.mnist_arrays import MNIST_DIGEST
 from lib.experiments import published, recorded_machines
 from lib.experiments import recorded_machines as recorded_module
 from lib.experiments.input_pipeline import PipelineTask

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from lib.data.mnist import DataError
+from lib.data.mnist_arrays import DataError
 from lib.data.own.prepared import MAX_NUMBERS
 from lib.data.own.rows import Rows, shortened
 

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from lib.cache_folder import cache_dir, replaced
-from lib.data.mnist import DAMAGED, Data, DataError, Facts, aligned
+from lib.data.mnist import Data, Facts, aligned
+from lib.data.mnist_arrays import DAMAGED, DataError
 from lib.spec import DataSet, Network
 
 MAX_BYTES = 1 << 30

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from lib.data.mnist import DataError
+from lib.data.mnist_arrays import DataError
 from lib.data.own import images, tables
 from lib.data.own.prepared import Prepared
 from lib.data.own.rows import Rows, prepare, shortened

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lib.data.mnist import DataError
+from lib.data.mnist_arrays import DataError
 from lib.data.own import prepared
 from lib.data.own.prepared import MAX_NUMBERS, About, Prepared
 from lib.spec import MAX_CLASSES, MAX_INPUTS

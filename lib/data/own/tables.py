@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.data.mnist import DAMAGED, DataError
+from lib.data.mnist_arrays import DAMAGED, DataError
 from lib.data.own.prepared import MAX_NUMBERS
 from lib.data.own.rows import Rows, shortened
 

@@ -6,7 +6,7 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from lib.data.mnist import KERAS_URL
+from lib.data.mnist_download import KERAS_URL
 from lib.experiments.script_parts.common import verified
 
 

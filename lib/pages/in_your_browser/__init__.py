@@ -41,6 +41,8 @@ MODULES = (
     "lib/data/__init__.py",
     "lib/data/digits.py",
     "lib/data/mnist.py",
+    "lib/data/mnist_arrays.py",
+    "lib/data/mnist_download.py",
     "lib/backends/__init__.py",
     "lib/backends/base.py",
     "lib/backends/with_numpy.py",
