@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lib.backends.registry import DEFAULT, Runtime
+from lib.backends.registry import DEFAULT, PRECISIONS, Runtime
 from lib.experiments.recorded_machines import EXPERIMENTS, NETWORK, Machine, Seconds, exactly
 from lib.experiments.time_to_accuracy import EPOCHS as TRIED
 from lib.experiments.time_to_accuracy import RATES, Learned, Needed, needed
@@ -89,7 +89,7 @@ def _quickest(times: Iterable[Seconds | None]) -> Seconds | None:
 
 
 def best_runtime(machine: Machine, of: Measure, device: str | None = None) -> Best | None:
-    """The fastest of a machine's runtimes by median, on one device or on any; None where none has the figure.
+    """The fastest of a machine's float32 runtimes by median, on one device or on any; None where none has the figure.
 
     Args:
         machine: Whose runtimes are compared.
@@ -99,7 +99,9 @@ def best_runtime(machine: Machine, of: Measure, device: str | None = None) -> Be
     known = [
         Best(machine, runtime, seconds)
         for runtime in machine.runtimes
-        if device in (None, runtime.device) and (seconds := of(machine, runtime)) is not None
+        if runtime.precision == PRECISIONS[0]
+        and device in (None, runtime.device)
+        and (seconds := of(machine, runtime)) is not None
     ]
     return min(known, key=lambda best: best.seconds.middle, default=None)
 

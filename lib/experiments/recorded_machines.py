@@ -208,6 +208,19 @@ class Machine:
         """
         return spread([r.block_s for r in self.records if r.kind == Kind.SWEEP and r.subject.get("method") == method])
 
+    def together_s(self, device: str, networks: int, network: Network, batch_size: int) -> float | None:
+        """Seconds of an epoch of each of so many networks at once, by the quickest strategy; None where none was timed.
+
+        Args:
+            device: "cpu" or "gpu".
+            networks: How many at once.
+            network: All alike; many of them are timed for `NETWORK` alone.
+            batch_size: Images a step; 32 alone.
+        """
+        if (network, batch_size) != (NETWORK, 32):
+            return None
+        return min((s.middle for (_, count), s in self.models(device).items() if count == networks), default=None)
+
     def models(self, device: str) -> dict[tuple[str, int], Seconds]:
         """Seconds of an epoch per network, by strategy and number of networks in one program.
 

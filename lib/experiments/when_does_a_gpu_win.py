@@ -25,6 +25,7 @@ from lib.experiments.calibration import (
     measure_trials,
     recorded_step_times,
 )
+from lib.experiments.compare_machines import Best
 from lib.experiments.kept_machines import contests
 from lib.experiments.recorded_machines import Machine
 from lib.hardware.device_memory import usable_memory_bytes
@@ -434,16 +435,26 @@ def points_elsewhere(machines: Sequence[Machine], depth: int, networks: int) -> 
     Args:
         machines: Software that stands for a GPU has no point.
         depth: Hidden layers; where they are not equally wide, there is no point.
-        networks: One was trained.
+        networks: Trained at once; a device that trains one of them faster by itself does so one after another.
     """
     found = []
     for machine, (network, size) in ((one, cell) for one in machines for cell in sorted(one.cells)):
-        if networks == 1 and len(network.hidden) == depth and len(set(network.hidden)) == 1:
+        if len(network.hidden) == depth and len(set(network.hidden)) == 1:
             for one in contests([machine], network, size):
                 if one.gpu is not None and one.cpu is not None and not one.is_software:
-                    seconds = one.cpu.seconds.middle, one.gpu.seconds.middle
-                    found.append(Point(network.hidden[0], size, *seconds, machine=machine.name))
+                    cpu_s, gpu_s = (_all_of(best, network, size, networks) for best in (one.cpu, one.gpu))
+                    if cpu_s is not None and gpu_s is not None:
+                        found.append(Point(network.hidden[0], size, cpu_s, gpu_s, machine=machine.name))
     return found
+
+
+def _all_of(best: Best, network: Network, batch_size: int, networks: int) -> float | None:
+    """Seconds of an epoch of so many networks, by whichever way was the quickest; None where that was not measured."""
+    alone_s = best.seconds.middle
+    if networks == 1:
+        return alone_s
+    together_s = best.machine.together_s(best.runtime.device, networks, network, batch_size)
+    return None if together_s is None else networks * min(alone_s, together_s)
 
 
 def published_points(depth: int, networks: int) -> list[Point]:

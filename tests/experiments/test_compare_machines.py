@@ -40,6 +40,16 @@ def test_the_best_runtime_of_a_machine(machines):
     )
 
 
+def test_the_best_is_looked_for_in_float32_alone(tmp_path):
+    """A card that rounds to bfloat16 would otherwise stand beside a processor that does not."""
+    rounded = Runtime("jax-epoch", "gpu", "bfloat16")
+    path = write(tmp_path / "card.json", CARD, 0.1, [rounded, Runtime("jax-epoch", "gpu")])
+    (machine,) = collect([(path.name, path.read_text())]).machines
+    best = compare_machines.best_runtime(machine, lambda machine, runtime: machine.epoch(runtime, 32), "gpu")
+    assert best is not None
+    assert (best.runtime.precision, best.seconds.middle) == ("float32", pytest.approx(0.2)), "the other takes 0.1 s"
+
+
 def test_epochs_are_counted_once_for_all_machines(machines, learned):
     """The processor's record counted them; the card's seconds are multiplied by the same number."""
     counted = compare_machines.epochs_needed(learned, 32, 0.95)
