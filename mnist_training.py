@@ -294,7 +294,7 @@ def look_inside(digit, get_best, inside_stage):
         inside_stage,
         get_best(),
         partial(network_inside.drawn_for, digit),
-        "Nothing is trained yet: this fills when the first experiment above is done.",
+        "The best network appears here once an experiment above is done and this section is in sight.",
     )
     return
 
