@@ -1,4 +1,4 @@
-"""MNIST's four arrays: how they are known, and read from and written to files.
+"""MNIST's four arrays: how they are recognised, and read from and written to files.
 
 The arrays are verified, not the files: public copies hold the same arrays in different containers.
 """

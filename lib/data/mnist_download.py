@@ -29,7 +29,8 @@ Fetch = Callable[[str], AbstractContextManager[Path]]  # of a URL: the downloade
 def download_unless_it_just_failed(path: Path) -> Raw:
     """Download from the first mirror whose arrays are verified, save them here, and return them.
 
-    Raises DataError, which names what went wrong at each mirror; for ten minutes the same again, without trying.
+    Raises DataError, which names what went wrong at each mirror; for ten minutes after that the same again, without a
+    try.
     """
     failure = path.with_name("download-failed.txt")
     if failure.exists() and 0 <= time.time() - failure.stat().st_mtime < RETRY_DOWNLOAD_AFTER_S:

@@ -214,8 +214,8 @@ class Machine:
         Args:
             device: "cpu" or "gpu".
             networks: How many at once.
-            network: All alike; many of them are timed for `NETWORK` alone.
-            batch_size: Images a step; 32 alone.
+            network: All alike; None for any but `NETWORK`.
+            batch_size: Images a step; None for any but 32.
         """
         if (network, batch_size) != (NETWORK, 32):
             return None

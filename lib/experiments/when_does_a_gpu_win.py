@@ -435,7 +435,8 @@ def points_elsewhere(machines: Sequence[Machine], depth: int, networks: int) -> 
     Args:
         machines: Software that stands for a GPU has no point.
         depth: Hidden layers; where they are not equally wide, there is no point.
-        networks: Trained at once; a device that trains one of them faster by itself does so one after another.
+        networks: Trained at once, by the quickest of the ways that were timed; where one after another is quicker than
+            together, that time is taken.
     """
     found = []
     for machine, (network, size) in ((one, cell) for one in machines for cell in sorted(one.cells)):
@@ -449,7 +450,10 @@ def points_elsewhere(machines: Sequence[Machine], depth: int, networks: int) -> 
 
 
 def _all_of(best: Best, network: Network, batch_size: int, networks: int) -> float | None:
-    """Seconds of an epoch of so many networks, by whichever way was the quickest; None where that was not measured."""
+    """Seconds of an epoch of so many networks, by the quickest of the ways that were timed; None where none was.
+
+    Evaluation is in the seconds of many together, and not in those of one alone, which favours the latter.
+    """
     alone_s = best.seconds.middle
     if networks == 1:
         return alone_s
