@@ -103,7 +103,7 @@ def compared(store: Store, epochs: int) -> dict[str, Record]:
 def compare(
     todo: Sequence[Method], epochs: int, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Compared | Record | Note]:
-    """Time the article's sweep of five learning rates once by each method, whole, with warm workers.
+    """Time the article's sweep of five learning rates once by each method: whole, warm, its programs compiled.
 
     A sweep that had to wait in the middle, because another run took its turn, is timed again.
 
@@ -132,7 +132,10 @@ def compare(
 def _compare(
     method: Method, epochs: int, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Compared | Note]:
-    warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.runtime) for seed in range(2)]
+    if method.by_keras:  # it compiles in each training: only its library is warmed up
+        warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.runtime) for seed in range(2)]
+    else:  # the same programs, so that none is compiled while they are timed
+        warm_up = _sweep(method, 1)
     doing = f"warming up {method.label}"
     yield Note(doing)
     yield from noted(updates(warm_up, engine, None, cancel, Options(method.strategy), request), doing)
@@ -148,13 +151,16 @@ def _compare(
     yield Compared(method.key, record)
 
 
+def _sweep(method: Method, epochs: int) -> list[Item]:
+    return [Item(Training(NETWORK, rate, 32, epochs), method.runtime) for rate in RATES]
+
+
 def _timed(
     method: Method, epochs: int, engine: Engine, cancel: Cancel, request: Request
 ) -> Generator[Note, None, float | None]:
     """Wall seconds of a sweep from its turn on; None if it was interrupted."""
-    items = [Item(Training(NETWORK, rate, 32, epochs), method.runtime) for rate in RATES]
     began, done = time.perf_counter(), 0
-    for update in updates(items, engine, None, cancel, Options(method.strategy), request):
+    for update in updates(_sweep(method, epochs), engine, None, cancel, Options(method.strategy), request):
         if isinstance(update, Waiting | Void):
             if done:
                 return None

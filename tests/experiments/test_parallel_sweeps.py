@@ -1,6 +1,7 @@
 """The notebook on sweeps: what is measured for it, and what its sentences and charts say of that."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -42,6 +43,22 @@ def test_a_sweep_is_timed_whole_and_kept(engine, tmp_path, monkeypatch, key):
     assert any(isinstance(item, Note) and "%" in item.text for item in events)
     assert compared(store, 1)[key].id == one.record.id
     assert compared(store, 2) == {}
+
+
+def test_nothing_is_compiled_while_a_sweep_is_timed(engine, tmp_path, monkeypatch):
+    """Its very programs have run before: of as many networks, as wide, at the same batch size."""
+    monkeypatch.setattr(parallel_sweeps, "RATES", (0.1, 0.3))
+    asked, real = [], parallel_sweeps.updates
+
+    def updates(items, *rest):
+        asked.append([replace(item.training, epochs=1) for item in items])
+        return real(items, *rest)
+
+    monkeypatch.setattr(parallel_sweeps, "updates", updates)
+    list(compare([jax_method("vmap")], 2, engine, Store(tmp_path / "results.sqlite"), Cancel(), Request()))
+    warm_up, *timed = asked
+    assert timed
+    assert all(one == warm_up for one in timed)
 
 
 @pytest.mark.parametrize(("flags", "again"), [([], False), (["other programs kept 1.0 cores busy"], True)])
