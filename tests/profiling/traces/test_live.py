@@ -39,7 +39,7 @@ def test_the_profile_is_of_the_steps_that_are_told(small_data, tmp_path, backend
     trace = reading.read(file, backend)
     counts = {call.name: call.count for call in trace.calls}
     if backend == "jax-step":
-        assert counts["PjitFunction(one_step)"] in (steps, 2 * steps)
+        assert counts["PjitFunction(one_step)"] in (steps, 2 * steps), counts
         assert "PjitFunction(evaluate)" not in counts, "evaluation is left out"
     if backend == "torch":
         assert counts["Optimizer.step#SGD.step"] == steps
