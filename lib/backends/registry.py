@@ -328,12 +328,17 @@ class Runtime:
     @property
     def label(self) -> str:
         """Its name for people; float32, in which all are compared, goes without saying."""
-        return self._named(_WHERE[self.device])
+        return TRAINERS[self.backend].label + self.suffix
 
     @property
     def way(self) -> str:
         """Its name where its device goes without saying."""
-        return self._named("")
+        return TRAINERS[self.backend].label + self._rounded
+
+    @property
+    def suffix(self) -> str:
+        """What its label says beyond its backend's: device and precision, where they do not go without saying."""
+        return _WHERE[self.device] + self._rounded
 
     @property
     def on_gpu(self) -> bool:
@@ -360,9 +365,10 @@ class Runtime:
         """What a record says of it."""
         return {"backend": self.backend, "device": self.device, "precision": self.precision}
 
-    def _named(self, where: str) -> str:
+    @property
+    def _rounded(self) -> str:
         precision = {"tf32": ", TF32"}.get(self.precision, f", {self.precision}")
-        return TRAINERS[self.backend].label + where + (precision if self.precision != PRECISIONS[0] else "")
+        return precision if self.precision != PRECISIONS[0] else ""
 
     def _path(self, first: str) -> str:
         return "/".join((first, self.device, *([self.precision] if self.precision != PRECISIONS[0] else [])))

@@ -85,7 +85,7 @@ class Known:
 
     cells: Mapping[Cell, Standing] = field(default_factory=dict)
     splits: Mapping[Runtime, Split] = field(default_factory=dict)
-    operations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # seconds by worker and operation
+    operations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # seconds by library and operation
     occupancy: Mapping[str, float] = field(default_factory=dict)  # of a GPU while steps run: shares by counter
     product_flops_per_s: float | None = None  # of the quickest dense float32 product
 
@@ -124,7 +124,7 @@ def known(runtimes: Sequence[Runtime], records: Sequence[Record]) -> Known:
     wanted = anatomy_tasks(runtimes)
     splits = {t.runtime: s for t in wanted if t.examination.kind == "parts" and (s := t.split(anatomy)) is not None}
     operations = {
-        BACKENDS[task.runtime.backend].worker + ("" if task.runtime.device == "cpu" else ", GPU"): task.seconds(anatomy)
+        BACKENDS[task.runtime.backend].worker + task.runtime.suffix: task.seconds(anatomy)
         for task in wanted
         if task.examination.kind == "operations" and task.complete(anatomy)
     }

@@ -270,7 +270,9 @@ def _surface(values: Mapping[str, Values], live: LiveCalibrations, store: Store)
     points = _points(both, depth, networks, store)
     chart = charts.surface_chart(shown, both.left.label, both.right.label, depth, points)
     said = view.surface_sentence(shown, both.left.label, both.right.label, depth, networks)
-    check, measured = experiment.check_rule(shown, depth), experiment.against_rule(points, depth)
+    # It speaks of one network: what many at once do elsewhere says nothing of it.
+    measured = experiment.against_rule(points, depth) if networks == 1 else []
+    check = experiment.check_rule(shown, depth)
     rule = view.rule_sentence(check, both.left.label, both.right.label, measured)
     notes = (*both.notes, *view.not_judged([both.left, both.right]))
     content = (

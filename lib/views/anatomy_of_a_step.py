@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import altair as alt
 import pandas as pd
@@ -76,12 +77,11 @@ def operations_table(
 
 
 def _head(task: AnatomyTask) -> str:
-    return LIBRARY_LABELS[BACKENDS[task.runtime.backend].worker] + (", GPU" if task.runtime.device == "gpu" else "")
+    return LIBRARY_LABELS[BACKENDS[task.runtime.backend].worker] + task.runtime.suffix
 
 
 def _training(task: AnatomyTask, parts: Sequence[AnatomyTask], records: Sequence[Record]) -> str:
-    backend = FIT_OF[BACKENDS[task.runtime.backend].worker]
-    runtime = Runtime(backend, task.runtime.device) if backend in BACKENDS else task.runtime
+    runtime = replace(task.runtime, backend=FIT_OF[BACKENDS[task.runtime.backend].worker])
     return next((_cell(one.found(records).get("step")) for one in parts if one.runtime == runtime), "–")
 
 

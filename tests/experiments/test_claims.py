@@ -9,7 +9,7 @@ from lib.backends.registry import ALL_DEVICES, Runtime, versions
 from lib.experiments.anatomy_of_a_step import tasks
 from lib.experiments.backend_race import ROUNDS, Cell, Standing
 from lib.experiments.claims import CELLS, CLAIMS, ClaimStatus, Known, cells_to_measure, known, measure_missing
-from lib.profiling.operations import ALL, KERNELS, OPERATIONS
+from lib.profiling.operations import ALL, KERNELS, OPERATIONS, PRODUCT
 from lib.profiling.step_breakdown import Split
 from lib.spec import Network
 from lib.storage.records import Kind, Record
@@ -248,3 +248,21 @@ def test_only_what_is_missing_is_measured(engine, tmp_path, monkeypatch):
     (standing,) = known([], store.records()).cells.values()
     assert standing.repetitions >= 2, "one repetition has no spread: no two cells could be told apart"
     assert np.all(np.array(store.records(Kind.RACE)[0].block_s) > 0)
+
+
+def test_what_a_library_takes_in_another_precision_is_not_taken_for_its_own():
+    runtimes = [Runtime("jax-epoch"), Runtime("jax-epoch", precision="bfloat16")]
+    names = [*(operation.key for operation in OPERATIONS), ALL, PRODUCT, KERNELS]
+    records = [
+        Record.of(
+            Kind.ANATOMY,
+            task.subject | {"name": name, "work": 1.0},
+            Measurement((2.0 if task.runtime == runtimes[1] else 1.0,), 1, Ended.CAP),
+            versions(task.runtime),
+        )
+        for task in tasks(runtimes, Network((128,)), 32)
+        if task.examination.kind == "operations"
+        for name in names
+    ]
+    found = known(runtimes, records).operations
+    assert {library: of[ALL] for library, of in found.items()} == {"jax": 1.0, "jax, bfloat16": 2.0}

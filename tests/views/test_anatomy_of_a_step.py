@@ -57,6 +57,17 @@ def test_the_table_and_the_chart_show_what_is_kept():
     assert sentence({}, 32) == ""
 
 
+def test_two_precisions_of_a_library_are_two_columns_each_with_its_own_step():
+    exact, rounded = Runtime("jax-epoch"), Runtime("jax-epoch", precision="bfloat16")
+    *operations, first, second = tasks([exact, rounded], Network((128,)), 32)
+    records = cached(first, FOUND | {"step": 1e-4}) + cached(second, FOUND | {"step": 3e-4})
+    table = operations_table(operations, [first, second], records, True)
+    heads = [cell.split("<")[0] for cell in table.split(">") if cell.startswith("JAX, op by op")]
+    assert sorted(heads) == ["JAX, op by op", "JAX, op by op, bfloat16"]
+    steps = table[table.index("a step of the training itself") :].split("</tr>")[0]
+    assert all(text in steps for text in (">100 μs<", ">300 μs<"))
+
+
 def test_a_step_that_is_one_loop_is_told_line_by_line():
     numba, numpy = (tasks([Runtime(key)], Network((128,)), 1)[-1] for key in ("numba", "numpy"))
     ends_s = (0.1e-6, 1.1e-6, 1.6e-6, 2e-6, 1.9e-6, 3.5e-6, 4e-6)
