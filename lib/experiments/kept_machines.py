@@ -1,6 +1,7 @@
-"""Machines that readers have kept from their browsers, as many as a class has pupils: each one's GPU and processor.
+"""Each machine's GPU beside its processor: of machines that readers have kept from their browsers, and recorded ones.
 
-They are watched in the store, which all sessions and processes of a server share: what one keeps, all others see.
+Those of readers, as many as a class has pupils, are watched in the store, which all sessions and processes of a
+server share: what one keeps, all others see.
 """
 
 import time
