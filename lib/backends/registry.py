@@ -331,7 +331,7 @@ class Runtime:
         return TRAINERS[self.backend].label + self.suffix
 
     @property
-    def way(self) -> str:
+    def short_label(self) -> str:
         """Its name where its device goes without saying."""
         return TRAINERS[self.backend].label + self._rounded
 

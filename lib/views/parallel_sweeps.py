@@ -83,7 +83,7 @@ def comparison_sentence(methods: Sequence[Method], known: Mapping[str, Record], 
     if not took_s:
         return ""
     best = min(took_s, key=took_s.__getitem__)
-    best_s, by_numba = took_s[best], best.runtime.backend == "numba"
+    best_s = took_s[best]
     text = f"Quickest: {best.label}, {seconds(best_s)} for {len(RATES)} rates and {epochs} epoch{'s' * (epochs > 1)}"
     usual, pooled = known.get("keras-sequential"), known.get("keras-processes")
     beside = [f"{_s(usual) / best_s:.1f} times faster than Keras one after another"] if usual else []
@@ -94,8 +94,7 @@ def comparison_sentence(methods: Sequence[Method], known: Mapping[str, Record], 
             " Most of that is less overhead in each step: JAX one after another is"
             f" {_s(usual) / _s(ours):.1f} times faster already"
         )
-        also = "Numba, which leaves the zeros out," if by_numba else "training all at once"
-        text += f", and {also} makes it {_s(ours) / best_s:.1f} times faster still."
+        text += "." if best.key == "sequential" else f", and “{best.label}” {_s(ours) / best_s:.1f} times faster still."
     return text
 
 

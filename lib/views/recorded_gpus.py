@@ -19,7 +19,7 @@ def epoch_note(batch_size: int) -> str:
 
     def of(machine: Machine) -> str:
         times = [
-            f"{seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)}) by {runtime.way}"
+            f"{seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)}) by {runtime.short_label}"
             for runtime in gpu_runtimes(machine)
             if (one := machine.epoch(runtime, batch_size)) is not None
         ]
@@ -33,7 +33,7 @@ def step_note() -> str:
 
     def of(machine: Machine) -> str:
         shares = [
-            f"{seconds(one.step_s)} by {runtime.way} ({one.share('arithmetic'):.0%} of it arithmetic)"
+            f"{seconds(one.step_s)} by {runtime.short_label} ({one.share('arithmetic'):.0%} of it arithmetic)"
             for runtime in gpu_runtimes(machine)
             if (one := machine.split(runtime)) is not None
         ]
