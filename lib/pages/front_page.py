@@ -13,11 +13,6 @@ from lib.pages.notebooks import IN_BROWSER, NOTEBOOKS, STATIC, Notebook, noteboo
 from lib.pages.plain_page import plain_page
 from lib.pages.presets import PRESETS, Preset
 
-WORKSHEET = "/worksheet"  # its address on the class site
-_PAPER = (
-    f'<p class="paper"><a href="{WORKSHEET}">Worksheet to print</a>: what to predict and to write down, a sheet for'
-    " each experiment.</p>"
-)
 _PICTURES = Path(__file__).with_name("pictures")
 
 
@@ -36,11 +31,10 @@ def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "") -> HTMLR
         else "asks one question, measures the answer on the machine that serves this page, and lets you move what it"
         " depends on."
     )
-    paper = "" if computed else _PAPER
     return plain_page(
         "Why is my GPU slower?",
         '<h1>Why is my GPU slower?</h1><p class="lead">For small networks, <b>less overhead beats bigger hardware</b>.'
-        f' Each notebook {says}</p><ul class="notebooks">{cards}</ul>{_gallery(presets)}{paper}',
+        f' Each notebook {says}</p><ul class="notebooks">{cards}</ul>{_gallery(presets)}',
         wide=True,
     )
 

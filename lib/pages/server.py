@@ -30,7 +30,7 @@ from lib import ROOT
 from lib.cache_folder import CacheUnwritable, cache_dir
 from lib.pages import figures
 from lib.pages.access import HEALTH, ICON, Door, Keys, kept_secret
-from lib.pages.front_page import WORKSHEET, front_page
+from lib.pages.front_page import front_page
 from lib.pages.gate import CLASS_HEADERS, NOT_FRAMED, Gate
 from lib.pages.journal import Journal
 from lib.pages.kernel_start import import_ahead
@@ -147,7 +147,6 @@ def notebook_site(places: Places) -> Starlette:
         return JSONResponse({"ok": True, "viewers": places.viewers, "queue": shared_engine().waiting, "uptime_s": up_s})
 
     site.add_route("/", _front)
-    site.add_route(WORKSHEET, _worksheet)
     site.add_route(HEALTH, health)
     site.add_route(ICON, _icon)
     site.mount("/assets", StaticFiles(directory=Path(marimo.__file__).parent / "_static" / "assets"))
@@ -162,12 +161,6 @@ async def _front(request: Request) -> Response:
     if query := request.url.query:  # the first notebook was here once, and old links have its settings
         return RedirectResponse(f"{FIRST.path}?{query}", 307)
     return front_page()
-
-
-def _worksheet(_: Request) -> Response:
-    from lib.pages.worksheet import worksheet  # with all that an experiment needs
-
-    return worksheet()
 
 
 class _Server(uvicorn.Server):

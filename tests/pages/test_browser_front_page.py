@@ -1,11 +1,8 @@
-"""The front page in a real browser: by mouse, by keyboard, on a phone, light and dark; old links; the worksheet."""
-
-import re
+"""The front page in a real browser: by mouse, by keyboard, on a phone, light and dark; old links."""
 
 import pytest
 
 from lib.pages.notebooks import NOTEBOOKS
-from lib.views.worksheet import QUESTIONS
 from tests.browser import MARKS, PHONE, assert_accessible, serving
 
 pytestmark = MARKS
@@ -50,15 +47,3 @@ def test_an_old_link_with_settings_leads_to_the_first_notebook(page, site):
     assert page.url == f"{site}/mnist_training/?rate.epochs=1&rate.size=4096&rate.count=2"
     page.get_by_label("Epochs").first.wait_for(timeout=60_000)
     page.goto("about:blank")
-
-
-def test_each_sheet_of_the_worksheet_is_a_page_of_paper_also_in_the_dark(page, site):
-    page.goto(site)
-    page.get_by_role("link", name="Worksheet to print").click()
-    page.wait_for_url(f"{site}/worksheet", timeout=60_000)
-    assert_accessible(page)
-    page.emulate_media(media="print", color_scheme="dark")
-    assert not page.locator("h1").is_visible()
-    paper = page.pdf(prefer_css_page_size=True)
-    assert len(re.findall(rb"/Type\s*/Page\b", paper)) == len(QUESTIONS) + len(NOTEBOOKS) - 1
-    assert page.evaluate("getComputedStyle(document.querySelector('main')).backgroundColor") == "rgb(255, 255, 255)"
