@@ -74,7 +74,6 @@ def rate_question(address, get_reset, rate_stage):
 def rate_guess(get_class, get_rate_asked, viewer):
     get_class()
     rate_form = predict_first.ask(viewer, get_rate_asked())
-    predict_first.quiz(viewer, "learning-rate")
     return (rate_form,)
 
 
@@ -95,9 +94,9 @@ def rate_experiment(own, rate_form, rate_panel, rate_stage, set_best, set_known,
 
 
 @app.cell(hide_code=True)
-def rate_after(class_stages, get_rate_asked, get_told, rate_form, viewer):
-    get_told()
-    predict_first.after(class_stages[0], viewer, rate_form, "learning-rate", get_rate_asked())
+def rate_after(class_stages, get_class, get_rate_asked, viewer):
+    get_class()
+    predict_first.after(class_stages[0], viewer, get_rate_asked())
     return
 
 
@@ -119,7 +118,6 @@ def size_question(address, get_reset, size_stage):
 def size_guess(get_class, get_size_asked, viewer):
     get_class()
     size_form = predict_first.ask(viewer, get_size_asked())
-    predict_first.quiz(viewer, "batch-size")
     return (size_form,)
 
 
@@ -141,9 +139,9 @@ def size_experiment(own, set_best, set_known, size_form, size_panel, size_stage,
 
 
 @app.cell(hide_code=True)
-def size_after(class_stages, get_size_asked, get_told, size_form, viewer):
-    get_told()
-    predict_first.after(class_stages[1], viewer, size_form, "batch-size", get_size_asked())
+def size_after(class_stages, get_class, get_size_asked, viewer):
+    get_class()
+    predict_first.after(class_stages[1], viewer, get_size_asked())
     return
 
 
@@ -164,7 +162,6 @@ def depth_question(address, depth_stage, get_reset):
 def depth_guess(get_class, get_depth_asked, viewer):
     get_class()
     depth_form = predict_first.ask(viewer, get_depth_asked())
-    predict_first.quiz(viewer, "depth")
     return (depth_form,)
 
 
@@ -185,9 +182,9 @@ def depth_experiment(depth_form, depth_panel, depth_stage, own, set_best, set_kn
 
 
 @app.cell(hide_code=True)
-def depth_after(class_stages, depth_form, get_depth_asked, get_told, viewer):
-    get_told()
-    predict_first.after(class_stages[2], viewer, depth_form, "depth", get_depth_asked())
+def depth_after(class_stages, get_class, get_depth_asked, viewer):
+    get_class()
+    predict_first.after(class_stages[2], viewer, get_depth_asked())
     return
 
 
@@ -208,7 +205,6 @@ def backend_question(address, backend_stage, get_reset):
 def backend_guess(get_class, get_backend_asked, viewer):
     get_class()
     backend_form = predict_first.ask(viewer, get_backend_asked())
-    predict_first.quiz(viewer, "backend")
     return (backend_form,)
 
 
@@ -229,9 +225,9 @@ def backend_experiment(backend_form, backend_panel, backend_stage, own, set_know
 
 
 @app.cell(hide_code=True)
-def backend_after(class_stages, backend_form, get_backend_asked, get_told, viewer):
-    get_told()
-    predict_first.after(class_stages[3], viewer, backend_form, "backend", get_backend_asked())
+def backend_after(class_stages, get_class, get_backend_asked, viewer):
+    get_class()
+    predict_first.after(class_stages[3], viewer, get_backend_asked())
     return
 
 
@@ -250,23 +246,8 @@ def search_question(address, get_reset, search_stage):
 
 
 @app.cell(hide_code=True)
-def search_before(get_class, viewer):
-    get_class()
-    predict_first.quiz(viewer, "random-search")
-    return
-
-
-@app.cell(hide_code=True)
-def random_search(own, search_panel, search_stage, set_searched):
-    search_page.show(search_stage, search_panel, page.controls(search_panel), own, set_searched)
-    return
-
-
-@app.cell(hide_code=True)
-def search_after(get_class, get_searched, get_told, viewer):
-    get_class()
-    get_told()
-    predict_first.quiz(viewer, "random-search", predict_first.AFTER) if get_searched() else None
+def random_search(own, search_panel, search_stage):
+    search_page.show(search_stage, search_panel, page.controls(search_panel), own)
     return
 
 
@@ -278,13 +259,6 @@ def inside_prose():
     The best network of the experiment that finished last. If it knows MNIST, draw a digit: this page computes the ten
     probabilities again at every stroke.
     """)
-    return
-
-
-@app.cell(hide_code=True)
-def inside_before(get_class, viewer):
-    get_class()
-    predict_first.quiz(viewer, "inside")
     return
 
 
@@ -306,14 +280,6 @@ def draw_a_digit(digit):
 
 
 @app.cell(hide_code=True)
-def inside_after(get_best, get_class, get_told, viewer):
-    get_class()
-    get_told()
-    predict_first.quiz(viewer, "inside", predict_first.AFTER) if get_best() is not None else None
-    return
-
-
-@app.cell(hide_code=True)
 def class_note(get_class, viewer):
     get_class()
     predict_first.note(viewer)
@@ -329,11 +295,9 @@ def shared_state():
     get_best, set_newest = page.state(None)
     digit = DrawDigit()
     set_best = page.once_seen(digit, set_newest)
-    get_searched, set_searched = page.state(False)
     get_reset, set_reset = mo.state(0)
     get_known, set_known = page.state((shared_engine().known_facts(), store.trouble))
     get_class, set_class = mo.state(0)
-    get_told, set_told = mo.state(0)
     get_rate_asked, set_rate_asked = mo.state(None)
     get_size_asked, set_size_asked = mo.state(None)
     get_depth_asked, set_depth_asked = mo.state(None)
@@ -341,8 +305,6 @@ def shared_state():
     viewer = predict_first.Viewer(
         address,
         set_class,
-        set_reset,
-        set_told,
         (set_rate_asked, set_size_asked, set_depth_asked, set_backend_asked),
     )
     rate_stage, size_stage, depth_stage, backend_stage, search_stage = (
@@ -368,9 +330,7 @@ def shared_state():
         get_own,
         get_rate_asked,
         get_reset,
-        get_searched,
         get_size_asked,
-        get_told,
         inside_stage,
         own_stage,
         page_tools,
@@ -379,7 +339,6 @@ def shared_state():
         set_best,
         set_known,
         set_own,
-        set_searched,
         size_stage,
         store,
         viewer,

@@ -25,8 +25,8 @@ def title(address):
 
 
 @app.cell(hide_code=True)
-def controls(desk, get_pushed):
-    teacher.controls(desk, get_pushed())
+def controls(desk):
+    teacher.controls(desk)
     return
 
 
@@ -49,24 +49,11 @@ def guesses(desk, stages):
 
 
 @app.cell(hide_code=True)
-def quiz_prose(desk):
-    mo.md("## What they answer before and after a section") if desk is not None else None
-    return
-
-
-@app.cell(hide_code=True)
-def quizzes(desk, stages):
-    teacher.watch(stages[2], desk, teacher.quizzes)
-    return
-
-
-@app.cell(hide_code=True)
 def shared_state():
     address = mnist_training.opened("teacher", {})
-    stages = [Stage(shared_engine(), Store()) for _ in range(3)]
-    get_pushed, set_pushed = mo.state("")
-    desk = None if teacher.is_refused() else teacher.Desk(set_pushed)
-    return address, desk, get_pushed, stages
+    stages = [Stage(shared_engine(), Store()) for _ in range(2)]
+    desk = None if teacher.is_refused() else teacher.Desk()
+    return address, desk, stages
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from lib.experiments.background import Watched
 from lib.once import once
 from lib.workers.notes import State
 
-MAX_QUESTIONS = 200  # with the least recently asked one its counts go
+MAX_QUESTIONS = 200  # of a section; with the one answered longest ago its counts go
 MAX_VIEWERS = 2_000  # of whom it is known what they guessed; the first are forgotten as if they had left
 
 
@@ -74,7 +74,7 @@ class Guesses(Watched):
             counts[option] += 1
             guessed[question] = option
             self._counts.move_to_end(question)
-            self._keep_within_limits()
+            self._keep_within_limits(question.section)
             self._tell()
 
     def of(self, viewer: str, question: Question) -> str | None:
@@ -106,11 +106,11 @@ class Guesses(Watched):
         while self._gone:
             self._by_viewer.pop(self._gone.popleft(), None)
 
-    def _keep_within_limits(self) -> None:
+    def _keep_within_limits(self, section: str) -> None:
         while len(self._by_viewer) > MAX_VIEWERS:
             self._by_viewer.popitem(last=False)
-        while len(self._counts) > MAX_QUESTIONS:
-            oldest, _ = self._counts.popitem(last=False)
+        for oldest in [one for one in self._counts if one.section == section][:-MAX_QUESTIONS]:
+            del self._counts[oldest]
             for guessed in self._by_viewer.values():
                 guessed.pop(oldest, None)
 

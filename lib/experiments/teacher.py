@@ -4,7 +4,6 @@ A page hears what is said through an inbox, so that nothing has to be asked agai
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from threading import Event
@@ -22,15 +21,6 @@ SECTIONS = ("learning-rate", "batch-size", "depth", "backend", "random-search", 
 
 
 @dataclass(frozen=True)
-class Push:
-    """Settings that a teacher sends to all pages, by the names of an address; `number` grows with each."""
-
-    number: int
-    settings: Mapping[str, str]
-    at_once: bool
-
-
-@dataclass(frozen=True)
 class Said:
     """What holds for the whole class.
 
@@ -42,7 +32,6 @@ class Said:
     shows: bool = False
     pauses: bool = False
     observed: bool = False
-    push: Push | None = None
 
 
 Inbox = SimpleQueue[bool]  # True: something new was said; False: the page has gone
@@ -54,8 +43,6 @@ class Classroom(Watched):
     def __init__(self) -> None:
         super().__init__(State.MEASURING)
         self.said = Said()
-        # The address of the page that a teacher opened last, if it is open.
-        self.front: Callable[[], Any] = lambda: None
         self._inboxes: set[Inbox] = set()
         self._sections: dict[str, str] = {}
         self._gone: deque[str] = deque()
@@ -76,12 +63,6 @@ class Classroom(Watched):
         with self.changed:
             while self.said.pauses and not ended.is_set():
                 self.changed.wait(1.0)
-
-    def push(self, settings: Mapping[str, str], at_once: bool) -> None:
-        """Send settings to all pages: they follow at once, or offer to follow."""
-        with self.changed:
-            number = self.said.push.number + 1 if self.said.push is not None else 1
-            self.say(push=Push(number, dict(settings), at_once))
 
     def subscribe(self, inbox: Inbox) -> None:
         """Have an inbox told whenever something new is said."""

@@ -80,7 +80,7 @@ def _figures(
     """HTML of the charts; where another run is pinned, its charts left of these, and in which they differ."""
     shown, beside = charts(experiment, results, target), ""
     if guess is not None:
-        shown = marked(shown, experiment, results, guess)
+        shown = marked(shown, experiment, guess)
     if pinned is not None:
         beside = difference_line(difference(pinned, (experiment, results)))
     if pinned is None or pinned[0] == experiment:

@@ -157,7 +157,7 @@ NOTEBOOKS = (
     Notebook(
         "notebooks/teacher.py",
         "In front of a class",
-        "What does the class expect, and what has it learnt? For the teacher.",
+        "What does the class expect? For the teacher.",
         first_result=AT_ONCE,
     ),
     Notebook(

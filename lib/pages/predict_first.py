@@ -15,9 +15,8 @@ import marimo as mo
 
 from lib.experiments.guesses import Question, guesses_of_class
 from lib.experiments.mnist_training import Experiment
-from lib.experiments.predict_first import BEST, FACTOR, SKETCHED, Guess, guess_of, questions, sketch_questions
-from lib.experiments.quiz import AFTER, BEFORE, QUIZ, Item, items_of
-from lib.experiments.teacher import SECTIONS, Inbox, Push, classroom
+from lib.experiments.predict_first import BEST, FACTOR, Guess, guess_of, questions
+from lib.experiments.teacher import SECTIONS, Inbox, classroom
 from lib.pages import guess_form, url_state
 from lib.pages.role import TEACHER, role
 from lib.pages.stage import Stage, streaming
@@ -25,7 +24,6 @@ from lib.pages.streaming import paint_at_changes
 from lib.pages.url_state import Address
 from lib.pages.widgets import InSight
 from lib.views import predict_first as view
-from lib.views.sketch import band
 
 PREDICT = url_state.choice("predict", 0, (0, 1))
 SETTING = {PREDICT.name: PREDICT}
@@ -36,51 +34,27 @@ class Viewer:
     """One session of the first notebook: what it has guessed, and what its teacher says.
 
     Args:
-        address: Of the page; a teacher's is what “push what the first page shows” sends, and a push writes into it.
+        address: Of the page; `predict=1` in it asks this viewer, whatever the class does.
         changed: Called with a new value whenever the teacher says something new.
-        moved: Called with a new value when the address has other settings, so that the panels are made anew.
-        told: Called with a new value when a question after a section was answered, so that it says whether rightly.
         asked: For each of the first `SECTIONS`, called with its experiment where other guesses are to be asked for.
             The cells that ask listen to this and not to the controls: in a class that does not predict, and mostly it
             does not, a moved slider runs one cell instead of three.
     """
 
     def __init__(
-        self,
-        address: Address,
-        changed: Callable[[Any], None],
-        moved: Callable[[Any], None],
-        told: Callable[[Any], None],
-        asked: Sequence[Callable[[Any], None]],
+        self, address: Address, changed: Callable[[Any], None], asked: Sequence[Callable[[Any], None]]
     ) -> None:
         self.name = secrets.token_hex(8)
         self.room, self.pool = classroom(), guesses_of_class()
         self.is_teacher = role() == TEACHER
-        self._address, self._changed, self._moved, self._told = address, changed, moved, told
+        self._changed = changed
         self._asks_itself = bool(address.read(PREDICT))
         self._answers: dict[Question, str] = {}
         self._skipped: set[str] = set()
-        # All at once: marimo numbers the elements that a cell makes, anew each time it runs, so one that is kept while
-        # its cell runs again would share its number with another, and hear what that one is told.
-        self._quizzes = {
-            (question := item.asked(when)): mo.ui.radio(
-                item.choices, label=item.text, on_change=partial(self._answer_quiz, question)
-            )
-            for item in QUIZ
-            for when in (BEFORE, AFTER)
-        }
-        self._sketches = {section: guess_form.sketch() for section in SKETCHED}
         self._asked: dict[str, tuple[Question, ...]] = {}
         self._ask_anew = dict[str, Callable[[Any], None]](zip(SECTIONS, asked, strict=False))
         self._forms: dict[str, tuple[tuple[Question, ...], mo.ui.dictionary]] = {}  # the present one of each section
-        self._followed = self.room.said.push.number if self.room.said.push else 0  # what was sent before it opened
         self._in_sight = mo.ui.anywidget(InSight(self._look))  # once: another would end when its cell runs again
-        self._note = (
-            button_that(self._go, "Go to the teacher's settings", "Sets the controls of this page"),
-            button_that(self._stay, "Stay here", "Keeps your own settings"),
-        )
-        if self.is_teacher:
-            self.room.front = weakref.ref(address)
         if streaming():
             inbox = Inbox()
             self.room.subscribe(inbox)
@@ -100,10 +74,7 @@ class Viewer:
         return self.room.said.pauses and not self.is_teacher
 
     def hear(self) -> None:
-        """Follow the teacher's settings where that is to be at once, and have the page look at what was said."""
-        push = self.room.said.push
-        if push is not None and push.at_once and push.number > self._followed:
-            self._go()
+        """Have the page look at what the teacher said."""
         self._changed(self.room.version)
 
     def must_guess(self, experiment: Experiment) -> bool:
@@ -142,71 +113,18 @@ class Viewer:
             self._asked[experiment.name] = asked
             self._ask_anew[experiment.name](experiment)
 
-    def sketch(self, section: str) -> mo.ui.anywidget | None:
-        """Where a curve is sketched for this section; None where none is asked for."""
-        return self._sketches.get(section)
-
     def skip(self, section: str) -> None:
         """Ask no more for guesses on this section."""
         self._skipped.add(section)
 
-    def quiz(self, section: str, when: str) -> str:
-        """HTML of the two questions on a section, `BEFORE` or `AFTER` it; each keeps its answer."""
-        shown = "".join(self._quiz(item, when) for item in items_of(section))
-        lead = html.escape(view.BEFORE_LEAD if when == BEFORE else view.AFTER_LEAD)
-        # No heading: twelve of them would fill marimo's outline of the page.
-        return f'<div class="quiz" role="group" aria-label="{lead}"><p>{lead}</p>{shown}</div>'
-
-    def _quiz(self, item: Item, when: str) -> str:
-        question = item.asked(when)
-        told = view.feedback(item, self.answered(question)) if when == AFTER else ""
-        return f'<div class="quiz-item">{self._quizzes[question].text}{told}</div>'
-
-    def _answer_quiz(self, question: Question, option: str | None) -> None:
-        if option is not None:
-            self.answer(question, option)
-            if question.asks == AFTER:
-                self._told((question, option))
-
     def note(self) -> str:
         """HTML of what the teacher says to the whole page; empty for nothing."""
-        said, shown = self.room.said, ""
-        if self.pauses:
-            shown += "<p>Your teacher has paused: no new run begins.</p>"
-        if said.push is not None and said.push.number > self._followed and not self._is_mine(said.push):
-            go, stay = (one.text for one in self._note)
-            shown += f"<p>Your teacher sends settings for this page.</p>{go}{stay}"
-        bar = f'<div class="class-note" role="status">{shown}</div>' if shown else ""
-        return bar + (self._in_sight.text if said.observed else "")
-
-    def _is_mine(self, push: Push) -> bool:
-        return self.is_teacher and self._address.settings() == push.settings
-
-    def _go(self) -> None:
-        if (push := self.room.said.push) is not None:
-            self._address.go_to(push.settings)
-            self._moved(f"push {push.number}")
-            self._followed = push.number
-            self._changed(f"moved {push.number}")
-
-    def _stay(self) -> None:
-        if (push := self.room.said.push) is not None:
-            self._followed = push.number
-            self._changed(f"stays {push.number}")
+        paused = '<div class="class-note" role="status">Your teacher has paused: no new run begins.</div>'
+        return (paused if self.pauses else "") + (self._in_sight.text if self.room.said.observed else "")
 
     def _look(self, number: int) -> None:
         if 1 <= number <= len(SECTIONS):
             self.room.look(self.name, SECTIONS[number - 1])
-
-
-def button_that(act: Callable[[], object], label: str, tooltip: str) -> mo.ui.button:
-    """A button that acts at once, and whose value counts how often it did."""
-
-    def pressed(count: int) -> int:
-        act()
-        return count + 1
-
-    return mo.ui.button(label=label, value=0, on_click=pressed, tooltip=tooltip)
 
 
 def _listen(inbox: Inbox, of: "weakref.ref[Viewer]") -> None:
@@ -232,12 +150,6 @@ def ask(viewer: Viewer, experiment: Experiment | None) -> mo.ui.dictionary | Non
     return viewer.form(questions(experiment))
 
 
-def quiz(viewer: Viewer, section: str, when: str = BEFORE) -> mo.Html | None:
-    """The questions on a section, by its name among `SECTIONS`, `BEFORE` or `AFTER` it; None while the class does not
-    predict."""
-    return mo.Html(viewer.quiz(section, when)) if viewer.predicts else None
-
-
 class First:
     """What comes before one section's result: see `lib.pages.streaming.First`."""
 
@@ -252,7 +164,7 @@ class First:
             return ""
         if (form := self._form_for(experiment)) is None:
             return guess_form.NOT_YET
-        return guess_form.drawn(form, self._viewer.sketch(experiment.name), experiment)
+        return guess_form.drawn(form, experiment)
 
     def hides(self, experiment: Experiment) -> bool:
         """Whether the viewer has still to guess on this experiment, which need not be the one that is asked for."""
@@ -272,42 +184,22 @@ class First:
             return
         if form.value[guess_form.SKIP]:
             return self._viewer.skip(experiment.name)
-        for question, option in guess_form.chosen(form, self._viewer.sketch(experiment.name), experiment).items():
+        for question, option in guess_form.chosen(form, experiment).items():
             self._viewer.answer(question, option)
 
 
 # After it.
 
 
-def after(
-    stage: Stage, viewer: Viewer, form: mo.ui.dictionary | None, section: str, experiment: Experiment | None
-) -> None:
-    """The questions after a section, and, where the teacher shows them, the guesses of the class, as they come.
-
-    Args:
-        stage: Where they are drawn.
-        viewer: Whose page it is.
-        form: What asks before the section, from `ask`; its cell runs first.
-        section: The name of the section's experiment.
-        experiment: What the viewer came to, whose guesses are shown; None for nothing yet.
-    """
-    shows = viewer.room.said.shows
-    if not (shows or viewer.predicts):
-        experiment = None
-    if experiment is not None and form is not None:
-        First(viewer, form).guess(experiment)  # whichever of the two cells runs first
-    if experiment is None or (viewer.must_guess(experiment) and not shows):
-        stage.next_showing()
-        return
-    quiz = viewer.quiz(section, AFTER) if viewer.predicts and not viewer.must_guess(experiment) else ""
-    if shows:
-        paint_at_changes(stage, viewer.pool, partial(_paint, viewer, experiment, quiz))
+def after(stage: Stage, viewer: Viewer, experiment: Experiment | None) -> None:
+    """While the teacher shows them, draw the class's guesses on the viewer's present experiment, as they come."""
+    if experiment is not None and viewer.room.said.shows:
+        paint_at_changes(stage, viewer.pool, partial(_paint, viewer, experiment))
     else:
         stage.next_showing()
-        mo.output.replace(mo.Html(quiz))
 
 
-def _paint(viewer: Viewer, experiment: Experiment, quiz: str) -> int:
+def _paint(viewer: Viewer, experiment: Experiment) -> int:
     tally = viewer.pool.tally()
     drawn = ""
     for question in questions(experiment):
@@ -316,11 +208,8 @@ def _paint(viewer: Viewer, experiment: Experiment, quiz: str) -> int:
             counts = view.answered(counts)
         if question.asks == BEST or any(counts.values()):
             drawn += view.histogram(view.words(question), counts, viewer.answered(question))
-    drawn += band(tally, sketch_questions(experiment))
     lead = f"<h3>{html.escape(view.SHOWN)}</h3>"
-    mo.output.replace(
-        mo.Html(f'<section class="class-guesses">{lead}<div class="guess-grid">{drawn}</div></section>{quiz}')
-    )
+    mo.output.replace(mo.Html(f'<section class="class-guesses">{lead}<div class="guess-grid">{drawn}</div></section>'))
     return tally.version
 
 

@@ -101,7 +101,6 @@ def show(
     panel: mo.ui.dictionary,
     controls: mo.Html,
     own: Prepared | None = None,
-    set_searched: Callable[[bool], None] = lambda _: None,
 ) -> None:
     """Show what is stored of these settings, and train the rest where “Search” was pressed; a script always trains.
 
@@ -110,7 +109,6 @@ def show(
         panel: From `panel`.
         controls: What moves it, drawn beside the charts.
         own: Data that somebody brought; None: MNIST.
-        set_searched: Called with True once the settings have been compared.
     """
     try:
         values = _controls().checked(panel.value)
@@ -142,7 +140,7 @@ def show(
     parts = (controls.text, menu, layout.quiet(on_what))
     # Not the stage itself: whatever paints in a thread would keep it, and it ends what runs when nobody has it.
     after = partial(_winner, stage.store, stage.engine, own, on_mnist, panel["mnist"].text)
-    paint = partial(_paint, running, *stage.began_with, trainings, values, parts, set_searched, after)
+    paint = partial(_paint, running, *stage.began_with, trainings, values, parts, after)
     paint_while_it_runs(stage, running, paint)
 
 
@@ -185,7 +183,6 @@ def _paint(
     trainings: list[Training],
     values: dict,
     parts: tuple[str, str, str],
-    set_searched: Callable[[bool], None],
     after: Callable[[dict[Training, Curve], pd.DataFrame, list[Dimension]], str],
 ) -> int:
     now, done = running.view(), _done(running, trainings)
@@ -207,7 +204,6 @@ def _paint(
         above = layout.framed("each line a setting; colour is its accuracy", lines)
     if found is not None and len(found):
         below += layout.framed("how much each setting mattered", view.importance_chart(found))
-        set_searched(True)
     if len(done) > 1 and now.over:
         density = view.curves_density(random_search.losses_frame(done), trainings[0].epochs, "epoch")
         below += layout.framed(density.title, density)

@@ -229,22 +229,10 @@ class Address:
     def clear(self) -> None:
         """Remove all values of controls from the address, and forget its problems."""
         self.problems.clear()
-        for name in self.settings():
+        for name in [name for name in self._given if "." in name]:
             if self._parameters is not None and name in self._parameters.to_dict():
                 del self._parameters[name]
             del self._given[name]
-
-    def settings(self) -> dict[str, str]:
-        """What it says of controls, by name."""
-        return {name: said for name, said in self._given.items() if "." in name}
-
-    def go_to(self, settings: Mapping[str, str]) -> None:
-        """Say these settings, and of all other controls nothing."""
-        self.clear()
-        for name, said in settings.items():
-            self._given[name] = said
-            if self._parameters is not None:
-                self._parameters[name] = said
 
     def save(self, prefix: str) -> Callable[[dict], None]:
         """An `on_change` for a panel: writes changed values into the address, except texts too long to read back."""

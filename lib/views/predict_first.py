@@ -9,11 +9,9 @@ import numpy as np
 from lib.experiments.guesses import Question
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.predict_first import BEST, DIVERGES, FACTOR, YES, Guess
-from lib.experiments.quiz import Item
 from lib.experiments.results import Line, Results
 from lib.formatting import listed, percent, seconds
 from lib.timing.comparison import Verdict, compared
-from lib.views import sketch
 from lib.views.chart import FONT, Chart, encoded, with_layers
 from lib.workers.notes import State
 
@@ -21,7 +19,6 @@ LEAD = "Before you see it: what do you expect?"
 SKIP, SKIP_MEANS = "Show me without guessing", "The result of this section, now and for other settings"
 PAUSED = "your teacher has paused: no new run begins. This one begins when the class goes on"
 SHOWN = "Guesses of the class"
-BEFORE_LEAD, AFTER_LEAD = "Two questions beforehand", "The same two questions, now that you have seen it"
 CHANCE_POINTS = 0.5  # one seed cannot tell a smaller gap of accuracies from chance
 _NEAR = 1.25  # a guessed factor at most this many times off is called close
 _ASKED = {
@@ -34,26 +31,11 @@ _ASKED = {
     ("backend", FACTOR): "How many times as long will the slowest take as the fastest?",
 }
 OPTIONAL = "(optional)"
-SKETCH_ASKS = "How will the training loss of the best one fall? Draw it."
-SKETCH_ALONE = "Show the result with my sketch"
-SKETCH_ALONE_MEANS = "The sketch is your guess; you need not choose a winner"
-NO_SKETCH = "Expected a curve over the whole width, got none; draw it, or choose below."
-SKETCH_MEANS = "Sketch of the training loss; draw, or use the arrow keys"
 
 
 def words(question: Question) -> str:
     """The question as a viewer reads it."""
-    if question.about and (question.section, question.asks) not in _ASKED:
-        return question.about[0]  # of the quiz
     return _ASKED[question.section, question.asks]
-
-
-def feedback(item: Item, chosen: str) -> str:
-    """HTML: whether an answer given after the section is right, and why; nothing before there is one."""
-    if not chosen:
-        return ""
-    verdict = "Yes." if chosen == item.right else f"Not quite: {item.right[0].lower()}{item.right[1:]}"
-    return f'<p class="lab-note" aria-live="polite"><b>{html.escape(verdict)}</b> {html.escape(item.why)}</p>'
 
 
 # The guess beside the result.
@@ -85,11 +67,10 @@ def sentence(experiment: Experiment, results: Results, target: float, guess: Gue
         return ""
     lines = [_Line(experiment.labels[index], results.lines[index]) for index in experiment.compared]
     yours = next((one for one in lines if one.label == guess.best), None)
-    if (guess.best and yours is None) or any(one.line.curve is None for one in lines):
+    if yours is None or any(one.line.curve is None for one in lines):
         return ""
     tell = {"batch-size": _tell_target, "backend": _tell_fastest}.get(experiment.name, _tell_accuracy)
-    winner = tell(lines, yours, target) if yours is not None else ""
-    parts = (winner, _tell_divergence(lines, guess.diverges), _tell_factor(lines, guess.factor))
+    parts = (tell(lines, yours, target), _tell_divergence(lines, guess.diverges), _tell_factor(lines, guess.factor))
     return " ".join(filter(None, parts))
 
 
@@ -161,32 +142,20 @@ def _tell_factor(lines: Sequence[_Line], said: str) -> str:
     return f"For an epoch of the slowest you said {said} times as long; it took {factor:.1f} times: {judged}."
 
 
-def marked(charts: Sequence[Chart], experiment: Experiment, results: Results, guess: Guess | None) -> list[Chart]:
-    """The charts with the guess drawn in: into the last one as a dashed line at what was guessed, or a ring around it;
-    a sketch of the loss into the first.
-    """
-    if guess is None:
-        return list(charts)
-    shown = list(charts)
-    if guess.best in experiment.labels:
-        shown[-1] = _marked_winner(shown[-1], experiment, experiment.labels.index(guess.best))
-    if guess.sketch:
-        n_steps = max(results.lines[index].total_steps for index in experiment.compared)
-        shown[0] = sketch.drawn_in(shown[0], guess.sketch, n_steps)
-    return shown
-
-
-def _marked_winner(chart: Chart, experiment: Experiment, index: int) -> Chart:
-    label, training = experiment.labels[index], experiment.items[index].training
+def marked(charts: Sequence[Chart], experiment: Experiment, guess: Guess) -> list[Chart]:
+    """The charts with the guess drawn into the last one: a dashed line, or a ring or a band around what was guessed."""
+    *others, last = charts
+    label, spec = guess.best, last.spec
     if experiment.name == "backend":
-        row, layers = {"label": label}, _row_mark(chart.spec)
+        row, layers = {"label": label}, _row_mark(spec)
     elif experiment.name == "depth":
-        row = next((row for row in chart.spec["datasets"]["rows"] if row["label"] == label), None)
-        layers = _ring(chart.spec)
+        row = next((row for row in spec["datasets"]["rows"] if row["label"] == label), None)
+        layers = _ring(spec)
     else:
+        training = experiment.items[experiment.labels.index(label)].training
         value = training.learning_rate if experiment.name == "learning-rate" else training.batch_size
-        row, layers = {"x": value}, _line_mark(chart.spec)
-    return with_layers(chart, "guess", [row] if row is not None else [], layers)
+        row, layers = {"x": value}, _line_mark(spec)
+    return [*others, with_layers(last, "guess", [row] if row is not None else [], layers)]
 
 
 _TEXT = {"type": "text", "text": "your guess", "fontSize": 11, "fontWeight": 600, "font": FONT, "color": "currentColor"}
@@ -229,31 +198,24 @@ def _row_mark(spec: dict) -> list[dict]:
 # How a class guessed.
 
 
-def histogram(caption: str, counts: Mapping[str, int], yours: str = "", right: str = "", unit: str = "answer") -> str:
+def histogram(caption: str, counts: Mapping[str, int], yours: str = "", unit: str = "answer") -> str:
     """HTML: a bar for each option, with its count in figures.
 
     Args:
         caption: What was asked.
         counts: By option, in their order.
         yours: The option that this viewer chose is marked.
-        right: So is the right one.
         unit: What is counted, in the singular.
     """
     most = max([*counts.values(), 1])
     rows = "".join(
-        f"<li{' class=guess-right' if option == right else ''}>"
-        f"<span>{html.escape(option)}{_marks(option, yours, right)}</span>"
+        f"<li><span>{html.escape(option)}{' <small>(yours)</small>' if option == yours else ''}</span>"
         f'<i aria-hidden="true"><b style="width:{100 * count / most:.0f}%"></b></i><em>{count}</em></li>'
         for option, count in counts.items()
     )
     total = sum(counts.values())
     lead = f"{html.escape(caption)} <small>{total} {unit if total == 1 else f'{unit}s'}</small>"
     return f'<figure class="guess-counts"><figcaption>{lead}</figcaption><ul>{rows}</ul></figure>'
-
-
-def _marks(option: str, yours: str, right: str) -> str:
-    told = [name for name, chosen in (("yours", yours), ("right", right)) if chosen == option]
-    return f" <small>({' and '.join(told)})</small>" if told else ""
 
 
 def answered(counts: Mapping[str, int]) -> dict[str, int]:

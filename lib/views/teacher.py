@@ -1,15 +1,13 @@
-"""What a teacher sees of a class: how it guessed, what it answered before and after, where it is, and what trains."""
+"""What a teacher sees of a class: how it guessed, where it is, and what trains."""
 
 import html
 from collections.abc import Mapping
 
 from lib.experiments.guesses import Question, Tally
-from lib.experiments.predict_first import BEST, FACTOR, SKETCH
-from lib.experiments.quiz import AFTER, BEFORE, QUIZ
+from lib.experiments.predict_first import BEST, FACTOR
 from lib.experiments.teacher import SECTIONS, Queued
 from lib.views.markup import quiet, table
 from lib.views.predict_first import answered, histogram, words
-from lib.views.sketch import band
 
 REFUSED = "This page is the teacher's. Yours is the first one of the links above."
 ALONE = (
@@ -17,8 +15,8 @@ ALONE = (
     " serves all of them from one."
 )
 HOLDS = (
-    "The pause holds new runs on all notebooks of this site, but not what a pupil's own browser measures. Questions,"
-    " guesses and pushed settings are the first notebook's."
+    "The pause holds new runs on all notebooks of this site, but not what a pupil's own browser measures. Only the"
+    " first notebook asks for guesses."
 )
 TITLES = {
     "learning-rate": "1 · How large a step?",
@@ -53,43 +51,18 @@ def guesses(tally: Tally) -> str:
     """HTML: how the class guessed, by section and question, the settings that were guessed last first."""
     parts = []
     for section, title in TITLES.items():
-        asked = [
-            one for one in reversed(list(tally.counts)) if one.section == section and one.asks not in (BEFORE, AFTER)
-        ]
+        asked = [one for one in reversed(list(tally.counts)) if one.section == section]
         newest = list(dict.fromkeys(one.about for one in asked))[:MAX_SETTINGS]
         drawn = "".join(_counts(tally, one) for about in newest for one in _in_order(asked, about))
-        drawn += "".join(band(tally, _points(asked, about)) for about in newest)
         if drawn:
             parts.append(f"<section><h3>{html.escape(title)}</h3>{drawn}</section>")
     return f'<div class="class-guesses guess-grid">{"".join(parts)}</div>' if parts else quiet(NO_GUESSES)
 
 
 def _in_order(asked: list[Question], about: tuple[str, ...]) -> list[Question]:
-    counted = (one for one in asked if one.about == about and not one.asks.startswith(SKETCH))
-    return sorted(counted, key=lambda one: one.asks != BEST)
-
-
-def _points(asked: list[Question], about: tuple[str, ...]) -> list[Question]:
-    """The questions of a sketch, in the order of its points."""
-    return sorted(
-        (one for one in asked if one.about == about and one.asks.startswith(SKETCH)), key=lambda one: one.asks
-    )
+    return sorted((one for one in asked if one.about == about), key=lambda one: one.asks != BEST)
 
 
 def _counts(tally: Tally, question: Question) -> str:
     counts = tally.of(question)
     return histogram(words(question), answered(counts) if question.asks == FACTOR else counts)
-
-
-def quizzes(tally: Tally) -> str:
-    """HTML: what the class answered before each section and after it, beside each other."""
-    rows = []
-    for item in QUIZ:
-        before, after = (tally.of(item.asked(when)) for when in (BEFORE, AFTER))
-        if sum(before.values()) + sum(after.values()):
-            pair = "".join(
-                histogram(caption, counts, right=item.right)
-                for caption, counts in (("Before", before), ("After", after))
-            )
-            rows.append(f'<h3>{html.escape(item.text)}</h3><div class="guess-grid quiz-counts">{pair}</div>')
-    return f'<div class="class-guesses">{"".join(rows)}</div>' if rows else quiet("No answers yet.")

@@ -60,12 +60,13 @@ def test_neither_questions_nor_viewers_grow_without_end(monkeypatch):
     monkeypatch.setattr(guesses, "MAX_QUESTIONS", 3)
     monkeypatch.setattr(guesses, "MAX_VIEWERS", 4)
     pool = Guesses()
-    asked = [Question("learning-rate", "best", ("1",), (str(number),)) for number in range(9)]
+    other = Question("depth", "best", ("1",))
+    asked = [other, *(Question("learning-rate", "best", ("1",), (str(number),)) for number in range(9))]
     for question in asked:
         for viewer in "abcdefg":
             pool.guess(viewer, question, "1")
     tally = pool.tally()
-    assert list(tally.counts) == asked[-3:]
+    assert list(tally.counts) == [other, *asked[-3:]], "a section pushes out none but its own"
     assert pool.of("g", asked[-1]) == "1"
     assert pool.of("a", asked[-1]) is None, "forgotten, as if they had left"
     assert tally.of(asked[-1]) == {"1": 7}

@@ -1,17 +1,7 @@
 """What is asked of an experiment: generated from its lines, and the same for as long as they are the same."""
 
 from lib.experiments import mnist_training
-from lib.experiments.predict_first import (
-    BEST,
-    DIVERGES,
-    FACTOR,
-    LOSSES,
-    SKETCH_POINTS,
-    Guess,
-    guess_of,
-    questions,
-    sketch_questions,
-)
+from lib.experiments.predict_first import BEST, DIVERGES, FACTOR, Guess, guess_of, questions
 
 
 def rates(*values, epochs=3):
@@ -37,22 +27,9 @@ def test_other_candidates_are_other_questions_and_other_epochs_are_not():
     assert not set(questions(rates(0.1, 1.0))) & set(questions(rates(0.1, 10.0)))
 
 
-def test_there_is_a_guess_where_somebody_named_a_winner_or_sketched():
+def test_there_is_a_guess_where_somebody_named_a_winner():
     experiment = rates(0.1, 1.0)
     best, diverges = questions(experiment)
     assert guess_of({diverges: "no"}, experiment) is None
     assert guess_of({best: "1", diverges: "no"}, experiment) == Guess("1", diverges="no")
     assert guess_of({best: "1"}, rates(0.1, 10.0)) is None
-
-
-def test_a_loss_is_sketched_where_one_is_drawn_and_its_points_are_questions_like_others():
-    experiment = rates(0.1, 1.0)
-    best, points = questions(experiment)[0], sketch_questions(experiment)
-    assert len(points) == SKETCH_POINTS
-    answers = {best: "1"} | dict(zip(points, LOSSES[5:], strict=False))
-    found = guess_of(answers, experiment)
-    assert found == Guess("1", sketch=tuple(float(loss) for loss in LOSSES[5 : 5 + SKETCH_POINTS]))
-    del answers[best]
-    alone = Guess(sketch=tuple(float(loss) for loss in LOSSES[5 : 5 + SKETCH_POINTS]))
-    assert guess_of(answers, experiment) == alone, "a sketch alone is one, too"
-    assert sketch_questions(mnist_training.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")) == ()

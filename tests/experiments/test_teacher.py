@@ -28,15 +28,6 @@ def test_what_is_said_reaches_every_page_once_and_silence_none():
     assert (room.said.predicts, room.said.pauses, room.said.shows) == (True, True, False)
 
 
-def test_every_push_has_a_number_of_its_own():
-    room, inbox = Classroom(), Inbox()
-    room.subscribe(inbox)
-    for _ in range(2):
-        room.push({"rate.epochs": "5"}, at_once=True)
-    assert room.said.push == teacher.Push(2, {"rate.epochs": "5"}, True)
-    assert heard(inbox) == 2, "the same settings again are news for who has moved on"
-
-
 def test_pages_are_counted_by_their_section_until_they_have_gone():
     room = Classroom()
     room.look("a", "depth")
@@ -66,12 +57,13 @@ def test_pages_report_for_as_long_as_a_teacher_looks():
 
 def test_all_that_many_threads_say_is_there_in_the_end():
     room, pages = Classroom(), [Inbox() for _ in range(20)]
+    fields = ("predicts", "shows", "pauses")
 
     def act(number):
         room.subscribe(pages[number])
         room.look(str(number), SECTIONS[number % 3])
-        for _ in range(10):
-            room.push({"rate.epochs": str(number)}, at_once=False)
+        for on in (True, False) * 5 + (True,):
+            room.say(**{fields[number % 3]: on})
         if number % 2:
             room.unsubscribe(pages[number])
             room.forget(str(number))
@@ -80,8 +72,7 @@ def test_all_that_many_threads_say_is_there_in_the_end():
         list(threads.map(act, range(20)))
     counts, n_pages = room.sections()
     assert (sum(counts.values()), n_pages) == (10, 10)
-    assert room.said.push is not None
-    assert room.said.push.number == 200
+    assert all(getattr(room.said, field) for field in fields)
 
 
 def test_an_overview_changes_with_guesses_the_class_and_the_queue(monkeypatch, lone_engine):

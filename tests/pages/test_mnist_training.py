@@ -121,7 +121,7 @@ def test_one_cell_by_name(engine, stage):
         set_best=best.append,
         set_known=lambda _: None,
         store=stage.store,
-        viewer=predict_first.Viewer(Address(), print, print, print, []),
+        viewer=predict_first.Viewer(Address(), print, []),
     )
     assert page.rate_experiment(panel.value).labels == ("0.001", "1")
     assert [item.training.learning_rate for item in best] == [1.0]

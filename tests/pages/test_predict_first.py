@@ -8,8 +8,7 @@ import marimo as mo
 import pytest
 
 from lib.experiments.guesses import Guesses
-from lib.experiments.predict_first import LOSSES, Guess, questions, sketch_questions
-from lib.experiments.quiz import AFTER, BEFORE, items_of
+from lib.experiments.predict_first import Guess, questions
 from lib.experiments.teacher import SECTIONS, Classroom
 from lib.formatting import sentence
 from lib.pages import mnist_training as page
@@ -56,7 +55,7 @@ def stage(engine, tmp_path):
 
 def opened(predict="1", heard=None):
     note = (heard if heard is not None else []).append
-    return Viewer(Address(arguments={"predict": predict} | QUICK), note, note, note, [note])
+    return Viewer(Address(arguments={"predict": predict} | QUICK), note, [note])
 
 
 class Section:
@@ -73,12 +72,6 @@ class Section:
     def show(self):
         first, kept = First(self.viewer, self.form), page.pinned("rate", self.panel.value)
         streaming.show(self.stage, self.make, mo.Html("controls"), first=first, pinned=kept)
-
-    def sketch(self):
-        """A curve that falls by two levels a point."""
-        field = self.viewer.sketch("learning-rate")
-        assert field is not None
-        field.widget.levels = [6, 8, 10, 12, 14, 16, 18]
 
     def press(self, name, value: object = 1):
         assert self.form is not None
@@ -151,8 +144,7 @@ def test_a_form_for_other_candidates_neither_shows_nor_answers_anything(stage, s
 
 @pytest.mark.usefixtures("room")
 def test_a_pinned_run_is_not_seen_before_its_outcome_is_guessed_too(stage, shown):
-    """In a link, or pushed by the teacher: neither before the present one is guessed nor, where it has other
-    candidates, after that."""
+    """In a link: neither before the present one is guessed nor, where it has other candidates, after that."""
     viewer, pin = opened(), f"count=3&{SMALL}"
     section = Section(viewer, stage, pin=pin)
     section.show()
@@ -214,12 +206,8 @@ def test_it_is_asked_again_for_other_candidates_only(stage):
 def test_no_element_is_kept_while_its_cell_makes_others(stage):
     """They would have the same numbers: marimo counts from 0 each time a cell runs."""
     viewer = opened()
-    before = dict(viewer._quizzes)
     forms = [Section(viewer, stage, count=count).form for count in ("2", "3", "2")]
     assert forms[0] is not forms[2], "another was made in between"
-    for item in items_of("depth"):
-        viewer.quiz(item.section, BEFORE)
-    assert viewer._quizzes == before
 
 
 @pytest.mark.usefixtures("room")
@@ -245,48 +233,10 @@ def test_what_may_stay_open_counts_where_it_was_chosen(stage):
 
 
 @pytest.mark.usefixtures("room")
-def test_a_sketch_goes_with_the_guess_and_is_drawn_over_the_run(stage, shown):
-    viewer = opened()
-    section = Section(viewer, stage)
-    section.show()
-    assert view.SKETCH_ASKS in shown[-1]
-    section.sketch()
-    section.press("best 1")
-    section.show()
-    points = sketch_questions(section.make())
-    losses = tuple(float(LOSSES[level]) for level in range(6, 20, 2))
-    assert viewer.guess(section.make()) == Guess("1", sketch=losses)
-    assert viewer.pool.tally().of(points[2])[LOSSES[10]] == 1
-    assert "your sketch" in shown[-1]
-
-
-@pytest.mark.usefixtures("room")
-def test_a_sketch_is_guess_enough_and_none_is_said(stage, shown):
-    viewer = opened()
-    section = Section(viewer, stage)
-    section.show()
-    assert view.SKETCH_ALONE in shown[-1]
-    assert view.NO_SKETCH not in shown[-1]
-    section.press("sketch")
-    section.show()
-    assert view.NO_SKETCH in shown[-1]
-    assert not [words for words in DRAWN if words in shown[-1]]
-    section.sketch()
-    section.press("sketch", 2)
-    section.show()
-    assert "your sketch" in shown[-1]
-    assert "your guess" not in shown[-1]
-    assert "You said" not in shown[-1]
-    assert viewer.pool.tally().of(sketch_questions(section.make())[2])[LOSSES[10]] == 1
-    assert not any(viewer.pool.tally().of(questions(section.make())[0]).values())
-
-
-@pytest.mark.usefixtures("room")
 def test_with_the_switch_off_the_page_is_as_without_a_class(stage, shown):
     viewer = opened("0")
     section = Section(viewer, stage)
     assert section.form is None
-    assert predict_first.quiz(viewer, "learning-rate") is None
     assert predict_first.note(viewer) is None
     section.show()
     seat = stage.run(section.make(), 0)
@@ -297,7 +247,7 @@ def test_with_the_switch_off_the_page_is_as_without_a_class(stage, shown):
     plain.append(shown[-1])
     section.show()
     assert shown[-1] == plain[0]
-    predict_first.after(stage, viewer, None, "learning-rate", section.make())
+    predict_first.after(stage, viewer, section.make())
     assert shown[-1] == plain[0], "nothing more was drawn"
 
 
@@ -354,52 +304,16 @@ def test_a_page_that_was_closed_is_counted_no_more(room, monkeypatch):
     assert room.sections() == (dict.fromkeys(SECTIONS, 0), 0)
 
 
-def test_a_push_is_offered_or_followed_at_once(room):
-    heard = []
-    address = Address(arguments=QUICK | {"predict": "1"})
-    viewer = Viewer(address, heard.append, heard.append, heard.append, [])
-    room.push({"rate.epochs": "7"}, at_once=False)
-    viewer.hear()
-    assert "Go to the teacher" in viewer.note()
-    assert address.settings() == QUICK
-    viewer._note[0]._update(1)
-    assert address.settings() == {"rate.epochs": "7"}
-    assert viewer.note() == ""
-    assert "push 1" in heard
-    room.push({"rate.epochs": "8"}, at_once=False)
-    viewer._note[1]._update(1)
-    assert address.settings() == {"rate.epochs": "7"}, "stays here"
-    assert viewer.note() == ""
-    room.push({"rate.epochs": "9"}, at_once=True)
-    viewer.hear()
-    assert address.settings() == {"rate.epochs": "9"}
-    assert viewer.predicts, "a push leaves the switch as it is"
-    assert Viewer(Address(), print, print, print, []).note() == "", "who opens the page later gets none"
-
-
-def test_questions_before_and_after_are_pooled_apart(room):
-    viewer, item = opened(), items_of("depth")[0]
-    assert item.text in viewer.quiz("depth", BEFORE)
-    assert item.text in viewer.quiz("depth", AFTER)
-    viewer._quizzes[item.asked(BEFORE)]._update(item.choices[0])
-    viewer._quizzes[item.asked(AFTER)]._update(item.right)
-    tally = viewer.pool.tally()
-    assert tally.of(item.asked(BEFORE))[item.choices[0]] == 1
-    assert tally.of(item.asked(AFTER))[item.right] == 1
-    assert item.why not in viewer.quiz("depth", BEFORE), "not before it was seen"
-    assert "<b>Yes.</b>" in viewer.quiz("depth", AFTER)
-
-
 def test_the_guesses_of_the_class_come_after_the_section_as_they_are_made(room, stage, shown):
     viewer, other = opened("0"), opened("0")
     section = Section(viewer, stage)
     room.say(shows=True)
-    predict_first.after(stage, viewer, None, "learning-rate", section.make())
+    predict_first.after(stage, viewer, section.make())
     assert "<small>0 answers</small>" in shown[-1]
     other.answer(questions(section.make())[0], "1")
     wait_for(lambda: "<small>1 answer</small>" in shown[-1])
     room.say(shows=False)
-    predict_first.after(stage, viewer, None, "learning-rate", section.make())
+    predict_first.after(stage, viewer, section.make())
     n_shown = len(shown)
     other.answer(questions(section.make())[0], "0.001")
     time.sleep(0.5)

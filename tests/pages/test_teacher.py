@@ -1,11 +1,10 @@
-"""The teacher's page: what is pushed is checked, and no pupil sees it."""
+"""The teacher's page: its switches hold for the class, and no pupil sees it."""
 
 import pytest
 
-from lib.experiments.guesses import Guesses
+from lib.experiments.guesses import Guesses, Question
 from lib.experiments.teacher import Classroom
 from lib.pages import teacher
-from lib.pages.url_state import Address
 from lib.views import teacher as view
 
 
@@ -15,53 +14,7 @@ def desk(monkeypatch):
     monkeypatch.setattr(teacher, "classroom", lambda: room)
     monkeypatch.setattr("lib.experiments.teacher.classroom", lambda: room)
     monkeypatch.setattr("lib.experiments.teacher.guesses_of_class", Guesses)
-    said = []
-    desk = teacher.Desk(said.append)
-    desk.said = said  # type: ignore[attr-defined]
-    return desk
-
-
-@pytest.mark.parametrize(
-    "address", ["http://127.0.0.1:2718/?rate.epochs=5&file=x", "?rate.epochs=5", "rate.epochs=5", " /?rate.epochs=5 "]
-)
-def test_an_address_or_the_end_of_one_is_read(address):
-    assert teacher.settings_in(address)["rate.epochs"] == "5"
-
-
-@pytest.mark.parametrize(
-    ("address", "wanted"),
-    [
-        ("", "expected one with settings"),
-        ("http://127.0.0.1:2718/", "expected one with settings"),
-        ("?rate.epochs=many", "rate.epochs=many: expected one of"),
-        ("?rate.epoch=5", "the nearest is rate.epochs"),
-        ("http://[", "expected"),
-        ("\x00", "expected"),
-    ],
-)
-def test_what_cannot_be_pushed_is_answered_by_a_sentence(desk, address, wanted):
-    desk.address._update(address)
-    desk.buttons["address"]._update(1)
-    assert wanted in desk.said[-1]
-    assert desk.room.said.push is None
-
-
-def test_an_address_is_pushed_to_all(desk):
-    desk.address._update("?rate.epochs=5")
-    desk.at_once._update(True)
-    desk.buttons["address"]._update(1)
-    assert desk.room.said.push.settings == {"rate.epochs": "5"}
-    assert desk.room.said.push.at_once
-    assert desk.said[-1] == "Pushed to 0 pages: rate.epochs=5."
-
-
-def test_what_the_first_page_shows_is_pushed(desk):
-    desk.buttons["front"]._update(1)
-    assert "open it" in desk.said[-1]
-    address = Address(arguments={"rate.epochs": "6", "file": "x"})
-    desk.room.front = lambda: address
-    desk.buttons["front"]._update(1)
-    assert desk.room.said.push.settings == {"rate.epochs": "6"}
+    return teacher.Desk()
 
 
 def test_the_switches_say_what_holds(desk):
@@ -73,9 +26,15 @@ def test_the_switches_say_what_holds(desk):
     assert desk.room.said.observed
 
 
+def test_all_guesses_are_forgotten_at_a_press(desk):
+    desk.overview.guesses.guess("p", Question("depth", "best", ("128",)), "128")
+    desk.clear._update(1)
+    assert desk.overview.guesses.tally().counts == {}
+
+
 def test_a_pupil_is_refused_in_one_sentence(monkeypatch):
     monkeypatch.setattr(teacher, "role", lambda: "pupil")
     assert teacher.is_refused()
-    shown = teacher.controls(None, "").text
+    shown = teacher.controls(None).text
     assert view.REFUSED.replace("'", "&#x27;") in shown
     assert "switch" not in shown

@@ -43,17 +43,6 @@ def test_a_network_is_drawn_once_somebody_has_scrolled_near():
     assert done == ["second", "third"], "and every later one at once"
 
 
-@pytest.mark.parametrize(
-    "levels", [[], [0], [0, 1, 2, 3], [0, 3, 0], [0, -1, 0], [0, 1.0, 2], [0, True, 2], ["0", 1, 2]]
-)
-def test_only_a_whole_sketch_is_one(levels):
-    sketch = widgets.SketchCurve("the loss", (8.0, 1.0, 0.1), 3)
-    sketch.levels = [2, 1, 0]
-    assert sketch.drawn() == (2, 1, 0)
-    sketch.levels = levels
-    assert sketch.drawn() == ()
-
-
 WIDGETS = [
     DrawDigit,
     widgets.CopyLink,
@@ -65,7 +54,6 @@ WIDGETS = [
     widgets.WholePage,
     widgets.Present,
     widgets.RaceTable,
-    widgets.SketchCurve,
 ]
 
 

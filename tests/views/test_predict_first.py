@@ -5,12 +5,10 @@ import numpy as np
 import pytest
 
 from lib.experiments import mnist_training
-from lib.experiments.predict_first import LOSSES, Guess, questions
-from lib.experiments.quiz import QUIZ
+from lib.experiments.predict_first import Guess, questions
 from lib.experiments.results import Results
 from lib.views import mnist_training as charts_view
 from lib.views import predict_first as view
-from lib.views.chart import LOSS_DOMAIN
 from lib.workers.notes import State
 from tests.experiments.test_results import filled
 
@@ -105,8 +103,7 @@ def test_nothing_is_told_of_a_run_that_was_not_finished(state):
 def test_the_guess_stands_in_the_last_chart_and_nothing_else_changes(experiment):
     results = filled(experiment, [0.95] * len(experiment.items))
     before = charts_view.charts(experiment, results)
-    assert view.marked(before, experiment, results, None) == before
-    after = view.marked(before, experiment, results, Guess(experiment.labels[1]))
+    after = view.marked(before, experiment, Guess(experiment.labels[1]))
     assert after[:-1] == before[:-1]
     old, new = before[-1].spec, after[-1].spec
     assert new["layer"][: len(old["layer"])] == old["layer"]
@@ -123,49 +120,19 @@ def test_the_guess_stands_in_the_last_chart_and_nothing_else_changes(experiment)
 
 def test_a_guess_of_what_has_no_point_yet_is_not_drawn():
     results = Results(DEPTHS.items, DEPTHS.labels)
-    *_, last = view.marked(charts_view.charts(DEPTHS, results), DEPTHS, results, Guess("128"))
+    *_, last = view.marked(charts_view.charts(DEPTHS, results), DEPTHS, Guess("128"))
     assert last.spec["datasets"]["guess"] == []
 
 
 def test_every_question_has_words():
     for experiment in EACH:
         assert all(view.words(question).endswith("?") for question in questions(experiment))
-    assert all(view.words(item.asked("before")) == item.text for item in QUIZ)
-
-
-@pytest.mark.parametrize("item", QUIZ, ids=lambda item: item.text)
-def test_an_answer_after_the_section_is_judged_with_its_reason(item):
-    wrong = next(choice for choice in item.choices if choice != item.right)
-    assert "<b>Yes.</b>" in view.feedback(item, item.right)
-    assert "<b>Not quite: " in view.feedback(item, wrong)
-    assert view.feedback(item, "") == ""
 
 
 def test_bars_are_counted_marked_and_escaped():
-    shown = view.histogram("Which <one>?", {"a<b": 1, "c": 3}, yours="c", right="a<b")
+    shown = view.histogram("Which <one>?", {"a<b": 1, "c": 3}, yours="c")
     assert "Which &lt;one&gt;? <small>4 answers</small>" in shown
-    assert "a&lt;b <small>(right)</small>" in shown
+    assert "<span>a&lt;b</span>" in shown
     assert "c <small>(yours)</small>" in shown
     assert 'width:33%"></b></i><em>1</em>' in shown
     assert 'width:100%"></b></i><em>3</em>' in shown
-
-
-@pytest.mark.parametrize("experiment", [RATES, DEPTHS], ids=lambda one: one.name)
-def test_a_sketch_lies_over_the_loss_from_the_first_step_to_the_last(experiment):
-    results = filled(experiment, [0.95] * len(experiment.items))
-    losses = (2.3, 1.0, 0.5, 0.3, 0.2, 0.2, 0.1)
-    plain = charts_view.charts(experiment, results)
-    first, *others = view.marked(plain, experiment, results, Guess(experiment.labels[0], sketch=losses))
-    n_steps = max(line.total_steps for line in results.lines)
-    rows = first.spec["datasets"]["sketch"]
-    assert [row["y"] for row in rows] == list(losses)
-    assert [rows[0]["x"], rows[3]["x"], rows[-1]["x"]] == [0, n_steps / 2, n_steps]
-    alt.LayerChart.from_dict(first.spec)
-    assert all("sketch" not in one.spec["datasets"] for one in others)
-    without = view.marked(plain, experiment, results, Guess(experiment.labels[0]))
-    assert without[0].spec == plain[0].spec
-
-
-def test_a_sketch_can_be_as_high_and_as_low_as_the_chart():
-    assert (float(LOSSES[-1]), float(LOSSES[0])) == LOSS_DOMAIN
-    assert len(set(LOSSES)) == len(LOSSES)

@@ -3,8 +3,7 @@
 import pytest
 
 from lib.experiments.guesses import Guesses, Question
-from lib.experiments.predict_first import LOSSES, SKETCH, SKETCH_POINTS, TIMED
-from lib.experiments.quiz import AFTER, BEFORE, QUIZ
+from lib.experiments.predict_first import TIMED
 from lib.experiments.teacher import SECTIONS, Queued
 from lib.views import teacher as view
 
@@ -31,33 +30,6 @@ def test_of_many_factors_those_are_shown_that_somebody_said(section):
     assert "How many times as long" in shown
     assert "<span>2</span>" in shown
     assert "<span>3</span>" not in shown
-
-
-def test_answers_before_and_after_stand_apart():
-    pool, item = Guesses(), QUIZ[0]
-    for viewer in "abc":
-        pool.guess(viewer, item.asked(BEFORE), item.choices[0])
-        pool.guess(viewer, item.asked(AFTER), item.right)
-    shown = view.quizzes(pool.tally())
-    before, after = shown.split("<figcaption>After")
-    assert "<em>3</em>" in before.split(item.choices[1])[0]
-    assert "<em>3</em>" in after.split(item.choices[1])[1]
-    assert QUIZ[1].text not in shown, "nobody was asked"
-    assert "No answers yet" in view.quizzes(Guesses().tally())
-
-
-def test_the_sketches_of_a_class_are_one_drawing_a_setting():
-    pool, rates = Guesses(), ("0.1", "1")
-    for viewer, levels in (("a", (5, 12)), ("b", (5, 20))):
-        for point in range(SKETCH_POINTS):
-            loss = LOSSES[levels[0] if point == 0 else levels[1]]
-            pool.guess(viewer, Question("learning-rate", f"{SKETCH} {point}", LOSSES, rates), loss)
-    shown = view.guesses(pool.tally())
-    assert "<small>2 sketches</small>" in shown
-    assert f"The median falls from {LOSSES[5]} to {LOSSES[16]}." in shown
-    assert shown.count("<polygon") == 1
-    assert "guess-counts" in shown
-    assert "<li>" not in shown, "no histogram of a point"
 
 
 def test_where_the_class_is_and_what_trains():

@@ -5,7 +5,7 @@ choose from, names for screen readers.
 """
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from weakref import WeakMethod
@@ -121,35 +121,6 @@ class InSight(anywidget.AnyWidget):
         look = self._look_at()
         if isinstance(section, int) and look is not None:
             look(section)
-
-
-class SketchCurve(anywidget.AnyWidget):
-    """An empty chart to sketch a curve into, by pointer or by keyboard.
-
-    `levels` has one of each of the `points`, as a position among the `losses`; it is empty before anything was drawn.
-
-    Args:
-        label: What is sketched, for screen readers.
-        losses: The ticks of the axis, from its top to its bottom, evenly spaced.
-        points: How many there are from left to right.
-    """
-
-    _esm = _together("sketch.js")
-    label = traitlets.Unicode().tag(sync=True)
-    losses = traitlets.List().tag(sync=True)
-    points = traitlets.Int().tag(sync=True)
-    levels = traitlets.List().tag(sync=True)
-
-    def __init__(self, label: str, losses: Sequence[float], points: int) -> None:
-        super().__init__(label=label, losses=list(losses), points=points)
-
-    def drawn(self) -> tuple[int, ...]:
-        """The level of each point; nothing where there is no whole sketch, or none that can be one."""
-        levels = tuple(self.levels)
-        allowed = range(len(self.losses))
-        if len(levels) != self.points or not all(type(level) is int and level in allowed for level in levels):
-            return ()
-        return levels
 
 
 class RaceTable(anywidget.AnyWidget):
