@@ -4,7 +4,7 @@ precomputed     moved to a position whose trainings are stored → its complete 
 live            moved to another position → its complete result; who moves on before that must have been told how far
 it is, or how many are before (`told`)
 browser         the same in one real browser among them, stored positions only: from the key press to the lines
-turned away     who found no place, was told so, and asks for one every few seconds until the end
+turned away     who found no place, was told so, and reloads that page every few seconds until the end
 server          its most memory, what it grows by in the second half, what its workers together hold at most, and what
 still computes after all have gone
 
@@ -18,17 +18,15 @@ import random
 import re
 import threading
 import time
-import urllib.request
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import cast
-from urllib.parse import urljoin
 
 import psutil
 
@@ -41,7 +39,7 @@ from lib.experiments.axes import rates_between
 from lib.experiments.precomputation import Group, train
 from lib.formatting import format_rate
 from lib.pages.notebooks import FIRST
-from lib.pages.places import ASK, ASKED_EVERY_S, MAX_VIEWERS
+from lib.pages.places import MAX_VIEWERS, REFRESH_S
 from lib.spec import RATE_STEPS, Network, Training
 from lib.storage.store import Store
 from lib.sweeps.events import Finished
@@ -207,15 +205,14 @@ class Lesson:
         return tab
 
     def _wait_outside(self) -> None:
-        """Ask for a place until the end, as the page does that says “full”."""
+        """Reload until the end, as the page does that says “full”."""
         with self._guard:
             self.turned_away += 1
         self._arrive()
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         while time.monotonic() < self.ends_at:
-            with direct.open(urljoin(self.address, ASK), timeout=OPENED_LIMIT_S) as answer:
-                answer.read()
-            time.sleep(ASKED_EVERY_S)
+            with suppress(Full):
+                Viewer(self.address).close()
+            time.sleep(REFRESH_S)
 
     def _arrive(self) -> None:
         """Wait for the others; the lesson begins with the last."""

@@ -35,7 +35,7 @@ from lib.pages.gate import CLASS_HEADERS, NOT_FRAMED, Gate
 from lib.pages.journal import Journal
 from lib.pages.kernel_start import import_ahead
 from lib.pages.notebooks import FIRST, NOTEBOOKS, Notebook
-from lib.pages.places import MAX_VIEWERS, Places, Usher
+from lib.pages.places import MAX_VIEWERS, Capacity, LimitViewers
 from lib.pages.plain_page import ICON_SVG
 from lib.workers.engine import shared_engine
 from lib.workers.queue import ALLOWANCE, MAX_WAITING
@@ -131,7 +131,7 @@ def _give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def notebook_site(places: Places) -> Starlette:
+def notebook_site(capacity: Capacity) -> Starlette:
     """One ASGI application: the front page at /, below their names all notebooks, read-only, and /healthz."""
     import marimo
 
@@ -144,7 +144,9 @@ def notebook_site(places: Places) -> Starlette:
 
     async def health(_: Request) -> Response:
         up_s = round(time.monotonic() - began, 1)
-        return JSONResponse({"ok": True, "viewers": places.viewers, "queue": shared_engine().waiting, "uptime_s": up_s})
+        return JSONResponse(
+            {"ok": True, "viewers": capacity.viewers, "queue": shared_engine().waiting, "uptime_s": up_s}
+        )
 
     site.add_route("/", _front)
     site.add_route(HEALTH, health)
@@ -201,14 +203,14 @@ def serve_class(
     """
     options = options or ClassOptions()
     figures.load()  # the sessions are threads of this process
-    keys, places = Keys(_secret(), options.password, options.class_link), Places(options.viewers)
+    keys, capacity = Keys(_secret(), options.password, options.class_link), Capacity(options.viewers)
     ALLOWANCE.most = options.runs
     shared_engine().niceness = WORKERS_NICENESS
-    site = notebook_site(places)
+    site = notebook_site(capacity)
     _open_many_files()
     gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_AFTER)
     config = uvicorn.Config(
-        _stacked(site, options, keys, places, host, port),
+        _stacked(site, options, keys, capacity, host, port),
         host=host,
         port=port,
         log_level="error",
@@ -236,10 +238,10 @@ def _addresses(options: ClassOptions, keys: Keys, host: str, port: int, path: st
     return {_CLASS: f"{base}{path}{link}", _TEACHER: f"{base}{path}?teacher={keys.token('teacher')}"}
 
 
-def _stacked(site: ASGIApp, options: ClassOptions, keys: Keys, places: Places, host: str, port: int) -> ASGIApp:
+def _stacked(site: ASGIApp, options: ClassOptions, keys: Keys, capacity: Capacity, host: str, port: int) -> ASGIApp:
     """The site behind everything that a request passes, from the last to the first."""
     public = urlsplit(f"//{options.public_host}").hostname or ""
-    app: ASGIApp = Usher(Tidy(site, SESSION_TTL_S + 1), places)
+    app: ASGIApp = LimitViewers(Tidy(site, SESSION_TTL_S + 1), capacity)
     app = Door(app, keys, f"class-{port}", secure=bool(public))
     app = Gate(app, CLASS_HEADERS, filter(None, (host, public)))
     return Journal(app, partial(print, flush=True)) if options.log else app

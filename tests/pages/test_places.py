@@ -1,14 +1,12 @@
-"""Who has a place, and who waits: in order, without losing it by reloading, and never more than there are."""
+"""Who has a place: nobody loses it by reloading, and there are never more viewers than places."""
 
 import asyncio
-import json
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.pages import places as places_module
-from lib.pages.places import ASK, LEFT_S, LOADING_S, PRESENT_S, RELOADING_S, Places, Seat, Usher
+from lib.pages.places import FOR_GOOD, LOADING_S, REFRESH_S, RELOADING_S, Capacity, LimitViewers
 
 
 class Clock:
@@ -19,178 +17,148 @@ class Clock:
         return self.now_s
 
 
-def house(most=2) -> tuple[Places, Clock]:
+def limited_to(most: int) -> tuple[Capacity, Clock]:
     clock = Clock()
-    return Places(most, clock), clock
+    return Capacity(most, clock), clock
 
 
-def sit(places: Places, viewer: str) -> Seat:
-    seat = places.sit(viewer)
-    assert seat is not None
-    return seat
+def connected(capacity: Capacity, *viewers: str) -> list[asyncio.Event]:
+    connections = [capacity.connect(viewer) for viewer in viewers]
+    assert None not in connections
+    return [connection for connection in connections if connection is not None]
 
 
-def seated(places: Places, *viewers: str) -> list[Seat]:
-    return [sit(places, viewer) for viewer in viewers]
-
-
-def test_who_comes_to_a_full_house_waits_in_order():
-    places, _ = house(2)
-    first, _ = seated(places, "a", "b")
-    assert [places.before(viewer) for viewer in ("c", "d", "c")] == [0, 1, 0]
-    assert places.sit("d") is None
-    places.leave(first)
-    assert places.before("c") == 0, "the place is kept for who may only reload"
-    assert places.before("") == 2, "a stranger is behind the line"
-
-
-def test_a_place_that_is_free_goes_to_the_first_in_the_line():
-    places, clock = house(1)
-    (only,) = seated(places, "a")
-    assert [places.before("b"), places.before("c")] == [0, 1]
-    places.leave(only)
+def test_a_place_is_free_once_its_viewer_has_left_and_not_reloaded():
+    capacity, clock = limited_to(2)
+    first, _ = connected(capacity, "a", "b")
+    assert [capacity.hold(viewer) for viewer in ("c", "")] == [False, False]
+    assert capacity.connect("c") is None
+    capacity.disconnect(first)
+    assert not capacity.hold("c"), "the place is kept for who may only reload"
     clock.now_s += RELOADING_S + 0.1
-    assert places.before("c") == 1
-    assert places.before("b") is None
-    assert places.before("c") == 0
-    assert places.sit("c") is None
-    assert places.sit("b") is not None
-
-
-def test_who_does_not_ask_is_passed_over_and_in_the_end_forgotten():
-    places, clock = house(1)
-    (only,) = seated(places, "a")
-    assert [places.before("b"), places.before("c")] == [0, 1]
-    clock.now_s += PRESENT_S + 1
-    assert places.before("c") == 0, "passed over"
-    assert places.before("b") == 0, "but before the others again"
-    clock.now_s += LEFT_S - 1
-    assert places.before("c") == 0
-    clock.now_s += 2
-    assert places.before("b") == 1, "at the end now"
-    places.leave(only)
+    assert capacity.hold("c")
+    assert not capacity.hold("a")
+    assert capacity.connect("c") is not None
 
 
 def test_a_page_that_was_shown_has_its_place_while_it_loads():
-    places, clock = house(1)
-    assert places.before("a") is None
-    assert places.before("b") == 0
+    capacity, clock = limited_to(1)
+    assert capacity.hold("a")
+    assert not capacity.hold("b")
     clock.now_s += LOADING_S - 1
-    assert places.sit("a") is not None
-    assert places.before("b") == 0
+    assert capacity.connect("a") is not None
+    assert not capacity.hold("b")
 
 
 def test_a_page_that_never_loads_gives_its_place_back():
-    places, clock = house(1)
-    assert places.before("a") is None
+    capacity, clock = limited_to(1)
+    assert capacity.hold("a")
     clock.now_s += LOADING_S + 1
-    assert places.before("b") is None
+    assert capacity.hold("b")
 
 
 def test_two_hundred_reloads_take_one_place():
     """In either order: the new WebSocket comes before or after the end of the old one."""
-    places, clock = house(3)
-    seated(places, "b", "c")
-    seat = sit(places, "a")
+    capacity, clock = limited_to(3)
+    *_, last = connected(capacity, "b", "c", "a")
     for number in range(200):
         if number % 2:
-            places.leave(seat)
-            assert places.before("a") is None
-            seat = sit(places, "a")
+            capacity.disconnect(last)
+            assert capacity.hold("a")
+            (last,) = connected(capacity, "a")
         else:
-            old, seat = seat, sit(places, "a")
-            assert old.left.is_set()
-            places.leave(old)
-        assert places.viewers == 3
+            old, (last,) = last, connected(capacity, "a")
+            assert old.is_set()
+            capacity.disconnect(old)
+        assert capacity.viewers == 3
         clock.now_s += 0.1
-    assert places.before("d") == 0
-    places.leave(seat)
+    assert not capacity.hold("d")
+    capacity.disconnect(last)
     clock.now_s += RELOADING_S + 1
-    assert places.before("d") is None
+    assert capacity.hold("d")
 
 
-def test_a_second_tab_is_welcome_as_long_as_nobody_waits():
-    places, _ = house(3)
-    first, _ = seated(places, "a", "a")
-    assert not first.left.is_set()
-    seated(places, "b")
-    assert places.before("c") == 0
-    assert places.sit("a") is not None
-    assert first.left.is_set(), "the older of the two gives way"
-    assert places.viewers == 3
+def test_a_second_tab_is_welcome_as_long_as_there_is_room():
+    capacity, _ = limited_to(3)
+    first, _ = connected(capacity, "a", "a")
+    assert not first.is_set()
+    connected(capacity, "b", "a")
+    assert first.is_set(), "the oldest of its own gives way"
+    assert capacity.viewers == 3
 
 
-moves = st.lists(st.tuples(st.sampled_from("abcde-"), st.sampled_from(["ask", "sit", "leave", "wait"])), max_size=80)
+moves = st.lists(
+    st.tuples(st.sampled_from("abcde-"), st.sampled_from(["load", "connect", "disconnect", "wait"])), max_size=80
+)
 
 
 @given(st.integers(1, 3), moves)
 def test_there_are_never_more_than_places(most, moves):
-    places, clock = house(most)
-    seats: dict[str, list] = {}
+    capacity, clock = limited_to(most)
+    connections: dict[str, list] = {}
     for who, move in moves:
         viewer = who.replace("-", "")
-        if move == "ask":
-            places.before(viewer)
-        elif move == "sit" and (seat := places.sit(viewer)):
-            seats.setdefault(viewer, []).append(seat)
-        elif move == "leave" and seats.get(viewer):
-            places.leave(seats[viewer].pop(0))
+        if move == "load":
+            capacity.hold(viewer)
+        elif move == "connect" and (connection := capacity.connect(viewer)):
+            connections.setdefault(viewer, []).append(connection)
+        elif move == "disconnect" and connections.get(viewer):
+            capacity.disconnect(connections[viewer].pop(0))
         elif move == "wait":
             clock.now_s += 4.0
-        assert places.viewers <= most
-        assert places._taken <= most
+        assert capacity.viewers + len(capacity._held_until) <= most
 
 
-def answer(usher, path, viewer="a", kind="http", role="pupil") -> list[dict[str, Any]]:
+def answer(limit, path, viewer="a", kind="http", role="pupil") -> list[dict[str, Any]]:
     said: list[dict[str, Any]] = []
 
     async def send(message):
         said.append(message)
 
     scope = {"type": kind, "path": path, "method": "GET", "headers": [], "meta": {"role": role, "viewer": viewer}}
-    asyncio.run(usher(scope, None, send))
+    asyncio.run(limit(scope, None, send))
     return said
 
 
 async def nothing(*_) -> None: ...
 
 
-def test_the_page_that_waits_says_how_many_are_before():
-    places, _ = house(1)
-    seated(places, "a")
-    usher = Usher(nothing, places)
-    said = answer(usher, "/traps/", "b")
-    assert said[0]["status"] == 503
-    assert b"Places for viewers: 1. All are taken." in said[1]["body"]
-    assert b">You are next.</b>" in said[1]["body"]
-    assert b">One is before you.</b>" in answer(usher, "/traps/", "c")[1]["body"]
-    assert b">2 are before you.</b>" in answer(usher, "/claims/", "d")[1]["body"]
-    assert json.loads(answer(usher, ASK, "c")[1]["body"]) == {"before": 1}
-    assert answer(usher, "/traps/", "a") == [], "who has a place sees the page"
-    assert answer(usher, "/", "d") == [], "the front page is for everybody"
+def test_the_full_page_says_how_many_places_there_are_and_reloads():
+    capacity, _ = limited_to(1)
+    connected(capacity, "a")
+    limit = LimitViewers(nothing, capacity)
+    start, body = answer(limit, "/traps/", "b")
+    assert start["status"] == 503
+    assert (b"refresh", str(REFRESH_S).encode()) in start["headers"]
+    assert b"Places for viewers: 1. All are taken." in body["body"]
+    assert answer(limit, "/traps/", "a") == [], "who has a place sees the page"
+    assert answer(limit, "/", "b") == [], "the front page is for everybody"
 
 
-def test_the_teacher_does_not_wait():
-    places, _ = house(1)
-    seated(places, "a")
-    usher = Usher(nothing, places)
-    assert answer(usher, "/traps/", "t", role="teacher") == []
-    assert answer(usher, "/traps/ws", "t", "websocket", "teacher") == []
-    assert answer(usher, "/traps/ws_sync", "t", "websocket", "teacher") != []
-    assert places.before("b") == 0, "and takes no place"
+def test_the_teacher_needs_no_place():
+    capacity, clock = limited_to(1)
+    (only,) = connected(capacity, "a")
+    limit = LimitViewers(nothing, capacity)
+    assert answer(limit, "/traps/", "t", role="teacher") == []
+    assert answer(limit, "/traps/ws", "t", "websocket", "teacher") == []
+    assert answer(limit, "/traps/ws_sync", "t", "websocket", "teacher") != []
+    capacity.disconnect(only)
+    clock.now_s += RELOADING_S + 1
+    assert answer(limit, "/traps/", "t", role="teacher") == []
+    assert capacity.hold("b"), "the teacher's page has taken none"
 
 
 def test_other_ways_into_a_session_are_closed():
-    usher = Usher(nothing, house(5)[0])
+    limit = LimitViewers(nothing, limited_to(5)[0])
     for path in ("/traps/ws_sync", "/terminal/ws", "/traps/terminal/ws", "/ws", "/nowhere/ws"):
-        assert answer(usher, path, kind="websocket") == [{"type": "websocket.close", "code": 1013}]
-    assert answer(usher, "/traps/sse")[0]["status"] == 403
-    assert answer(usher, "/traps/ws", kind="websocket") == [], "this one is let through"
+        assert answer(limit, path, kind="websocket") == [{"type": "websocket.close", "code": 1013}]
+    assert answer(limit, "/traps/sse")[0]["status"] == 403
+    assert answer(limit, "/traps/ws", kind="websocket") == [], "this one is let through"
 
 
 def test_who_gives_way_is_told_once_and_nothing_more_is_sent():
     """As a page sees it: closed for good, so that two tabs do not take the place from each other for ever."""
-    places, said = house(1)[0], []
+    capacity, said = limited_to(1)[0], []
 
     async def session(scope, receive, send):
         await send({"type": "websocket.accept"})
@@ -204,16 +172,16 @@ def test_who_gives_way_is_told_once_and_nothing_more_is_sent():
         said.append(message)
 
     async def play():
-        usher = Usher(session, places)
+        limit = LimitViewers(session, capacity)
         scope = {"type": "websocket", "path": "/traps/ws", "meta": {"viewer": "a"}}
-        first = asyncio.create_task(usher(scope, never, send))  # type: ignore[arg-type]
+        first = asyncio.create_task(limit(scope, never, send))  # type: ignore[arg-type]
         while not said:
             await asyncio.sleep(0)
-        assert places.sit("a") is not None
+        assert capacity.connect("a") is not None
         await first
 
     asyncio.run(play())
     assert said == [
         {"type": "websocket.accept"},
-        {"type": "websocket.close", "code": 1000, "reason": places_module.FOR_GOOD},
+        {"type": "websocket.close", "code": 1000, "reason": FOR_GOOD},
     ]
