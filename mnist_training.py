@@ -240,7 +240,7 @@ def search_question(address, get_reset, search_stage):
 
     Rate, batch size, width and depth act on each other, so one cannot be chosen after the other. A random search
     draws settings from all of them, and they are trained in whatever way a few measured steps show to be quickest
-    here. Which of the settings matters at all?
+    here. Which of these settings is best?
     """)
     return (search_panel,)
 

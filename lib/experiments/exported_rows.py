@@ -86,7 +86,7 @@ def takeaway_of_search(found: Mapping[Training, Curve], data: Facts | None) -> T
     ]
     rows = {
         "each setting": lambda: _placed(search_frame(found), data),
-        "loss by step, as drawn": lambda: _placed(losses_frame(found), data),
+        "loss by step, averaged": lambda: _placed(losses_frame(found), data),
     }
     return Takeaway("a random search", labels, lines, rows, data, "")
 

@@ -215,7 +215,7 @@ def search_on_mnist_too(
     """
     yield from cached(trainings, runtime, engine, store, cancel, request)
     moved = [_moved_to_mnist(training) for training in trainings]
-    found = search(moved, on_mnist, engine, store, cancel, request, AUTO, halving=False)
+    found = search(moved, on_mnist, engine, store, cancel, request, AUTO)
     yield from (update for update in found if not isinstance(update, Picked))  # said of the search that is shown
 
 

@@ -13,7 +13,7 @@ from lib.experiments.background import BackgroundTask
 from lib.experiments.exported_rows import Takeaway, takeaway_of_search
 from lib.experiments.own_data import not_used, on, search_on_mnist_too, search_winners, that_fit
 from lib.pages import layout
-from lib.pages.controls import Controls, backend, checkbox, dropdown, number, several, slider, span
+from lib.pages.controls import Controls, backend, dropdown, number, several, slider, span
 from lib.pages.stage import Stage, button, stop_button
 from lib.pages.streaming import paint_while_it_runs, painted, refuse
 from lib.pages.url_state import Address, Setting
@@ -22,11 +22,10 @@ from lib.storage.records import Curve
 from lib.storage.store import Store
 from lib.sweeps import random_search
 from lib.sweeps.events import Finished, Picked
-from lib.sweeps.importance import Dimension, importance
 from lib.sweeps.strategies import AUTO, POOLED, QUICKEST, STRATEGIES, backends_for, quickest_runtime
-from lib.sweeps.successive_halving import cost_epochs, rungs
 from lib.views import random_search as view
 from lib.views.own_data import COMPARE, COMPARE_MEANS, search_winner_sentence
+from lib.views.random_search import Dimension
 from lib.workers.engine import Engine
 from lib.workers.notes import State
 from lib.workers.queue import Request, Urgency
@@ -60,7 +59,6 @@ def _controls() -> Controls:
         number("search.seed", "Drawn with seed", 0, 0, MAX_SEED, whole=True),
         backend("search.backend", quickest_runtime().backend),
         dropdown("search.strategy", "Strategy", AUTO, _strategies(), full_width=True),
-        checkbox("search.halving", "Stop the worst early", False),
     )
 
 
@@ -127,8 +125,7 @@ def show(
         if again and presses[1] != stage.asked[-1][1]:
             return (True,), partial(search_on_mnist_too, trainings, runtime, on_mnist)
         if again or not stage.streams:
-            choice = {name: values[name] for name in ("strategy", "halving")}
-            return (True,), partial(random_search.search, trainings, runtime, **choice)
+            return (True,), partial(random_search.search, trainings, runtime, strategy=values["strategy"])
         return (False,), partial(random_search.cached, trainings, runtime)
 
     said = repr({name: value for name, value in values.items() if name not in BUTTONS} | {"data": own})
@@ -194,24 +191,14 @@ def _paint(
     words = now.note or f"{len(done):,} of {len(trainings):,} settings{press}"
     line = layout.state_line(state, len(done), len(trainings), words, now.problem)
     if picked is not None:
-        line += layout.note(_how(picked, values, len(trainings))).text
+        line += layout.note(f"{picked.why}. {values['runtime'].label}.").text
     rows, dimensions = random_search.search_frame(done), _dimensions(values)
-    found = importance(rows, dimensions) if now.over and dimensions else None
-    sentence = view.search_sentence(rows, dimensions, found) if len(rows) and found is not None else ""
-    above, below = "", ""
-    if dimensions:
-        lines = view.parallel_coordinates(rows, dimensions)
-        above = layout.framed("each line a setting; colour is its accuracy", lines)
-    if found is not None and len(found):
-        below += layout.framed("how much each setting mattered", view.importance_chart(found))
-    if len(done) > 1 and now.over:
-        density = view.curves_density(random_search.losses_frame(done), trainings[0].epochs, "epoch")
-        below += layout.framed(density.title, density)
-    pair = f'<div class="lab-pair">{below}</div>' if below else ""
+    sentence = view.search_sentence(rows, dimensions) if now.over else ""
+    lines = layout.framed("each line a setting; colour is its accuracy", view.parallel_coordinates(rows, dimensions))
     winner = after(done, rows, dimensions) if complete and now.over else ""
     controls, menu, on_what = parts
     return painted(
-        now, layout.page(controls, on_what + above + line + layout.said(sentence) + winner + pair, menu).text, sentence
+        now, layout.page(controls, on_what + lines + line + layout.said(sentence) + winner, menu).text, sentence
     )
 
 
@@ -223,16 +210,3 @@ def _done(running: BackgroundTask, trainings: list[Training]) -> dict[Training, 
 
 def _takeaway(running: BackgroundTask, trainings: list[Training], engine: Engine, own: Prepared | None) -> Takeaway:
     return takeaway_of_search(_done(running, trainings), engine.known_facts() if own is None else own.facts)
-
-
-def _how(picked: Picked, values: dict, count: int) -> str:
-    """How the settings are trained, and why so."""
-    text = picked.why
-    if values["halving"]:
-        plan = rungs(count, values["epochs"])
-        stages = ", ".join(f"{rung.settings:,} for {rung.epochs}" for rung in plan)
-        saved = count * values["epochs"] / cost_epochs(plan)
-        text = (
-            f"Successive halving, settings for epochs: {stages}; {saved:.1f} times fewer epochs than all. First: {text}"
-        )
-    return f"{text}. {values['runtime'].label}."

@@ -13,7 +13,6 @@ from lib.spec import Network, Training
 from lib.storage.records import Curve
 from lib.storage.store import Store
 from lib.sweeps.events import Continued, Finished, Picked, ToTrain
-from lib.sweeps.successive_halving import cost_epochs, halved, rungs
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
@@ -128,36 +127,30 @@ def search(
     cancel: Cancel,
     request: Request,
     strategy: str,
-    halving: bool,
 ) -> Iterator[Finished | Picked | Note]:
-    """Train the settings, all of them for all epochs or by successive halving.
+    """Train the settings.
 
     Raises what `lib.sweeps.sweep.updates` raises.
 
     Args:
-        trainings: At least one, all of the same number of epochs if `halving`.
+        trainings: At least one.
         runtime: What trains them.
         engine: Its workers train.
         store: Where curves are looked up and stored.
         cancel: Ends it early.
         request: For whom, and how urgently, turns are wanted.
         strategy: Key of a strategy, or `auto`.
-        halving: Whether only the best of each rung are trained further.
 
     Yields:
         `Finished` for each setting, `Picked`, and notes that say how far it is.
     """
     items, options = [Item(training, runtime) for training in trainings], Options(strategy)
-    make = halved if halving else updates
-    plan = rungs(len(items), trainings[0].epochs)
-    total = cost_epochs(plan) if halving else sum(training.epochs for training in trainings)
+    total = sum(training.epochs for training in trainings)
     done, began = 0, time.monotonic()
-    for update in make(items, engine, store, cancel, options, request):
+    for update in updates(items, engine, store, cancel, options, request):
         if isinstance(update, Finished | Picked):
             yield update
-        if (isinstance(update, Finished) and update.cached and not halving) or (
-            isinstance(update, Continued) and not halving
-        ):
+        if isinstance(update, Continued) or (isinstance(update, Finished) and update.cached):
             done += len(update.curve.epochs)
         elif isinstance(update, Progress) and isinstance(update.event, Epoch):
             done += 1

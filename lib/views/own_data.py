@@ -8,8 +8,7 @@ from lib.data.own.prepared import About
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.own_data import SearchWinners, Winners
 from lib.formatting import listed
-from lib.sweeps.importance import Dimension
-from lib.views.random_search import setting_in_words
+from lib.views.random_search import Dimension, setting_in_words
 
 COMPARE, COMPARE_MEANS = (
     "Train on MNIST for comparison",

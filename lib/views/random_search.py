@@ -1,157 +1,68 @@
-"""Charts and sentences of large sweeps: the density of learning curves, a random search, and what mattered in it.
-
-Never measures and never trains: pandas frames in; charts, frames and sentences out. What is sent to the page has an
-upper bound, whatever the number of models.
-"""
+"""The chart and the sentence of a random search: pandas frames in, a chart and a sentence out."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
 
-from lib.formatting import listed, percent
+from lib.formatting import percent
 from lib.once import once
-from lib.sweeps.importance import (
-    ACCURACY,
-    EXPLAINS,
-    MIN_SETTINGS,
-    Dimension,
-    importance,
-    settings_needed,
-    settled,
-    tells,
-)
-from lib.views import curve_density
-from lib.views.chart import (
-    ERROR_DOMAIN,
-    ERRORS,
-    FONT,
-    LOSS_DOMAIN,
-    ROW_COLOR,
-    X_MAX,
-    Chart,
-    labels,
-    moved_apart,
-    names_y,
-    nice_above,
-    ordered_palette,
-    room,
-    styled,
-    with_x_max,
-    y_of,
-)
+from lib.views.chart import ERROR_DOMAIN, ERRORS, ROW_COLOR, Chart, nice_above, ordered_palette, styled
 
-_HUE, _GREY = "#3a72d8", "#8a8f98"
+ACCURACY = "accuracy"
+_GREY = "#8a8f98"
 _BELOW = -0.07  # where the lines of what diverged end: under the axis of accuracy, which they have no place on
 _PAPER = "var(--background, Canvas)"  # the page's own, so that a halo of it parts text from lines in light and dark
 
 
-# Many learning curves.
-
-
-def curves_density(losses: pd.DataFrame, total_steps: float | None = None, unit: str = "step") -> Chart:
-    """Learning curves of many models: the share of models at each loss, and the quantiles over the models.
-
-    From its first loss that is not finite a model counts as above every other: it has a share in no cell, and raises
-    the quantiles. At most `curve_density.MAX_COLUMNS` × `LOSS_ROWS` cells are sent to the page, and a point for each
-    quantile and column.
+@dataclass(frozen=True)
+class Dimension:
+    """A setting that is searched: the column of its values, and its range.
 
     Args:
-        losses: One row per point (model, step, loss), all models at the same steps; points still to come may be absent.
-        total_steps: End of the x axis, so that it stays while points come; None for the last step that there is.
-        unit: What steps are counted in: "step" or "epoch".
+        column: In the frame of settings.
+        low: Lower end of the range.
+        high: Upper end of the range.
+        log: Whether its axis is logarithmic.
+        whole: Whether its values are whole numbers.
+        label: What it is called; empty: its column, with spaces.
+
+    Raises:
+        ValueError: Not `low < high`, or a logarithmic axis that does not begin above 0.
+
+    >>> Dimension("depth", 1, 3, whole=True).height(np.array([1, 2, 3])).tolist()
+    [0.0, 0.5, 1.0]
     """
-    steps, table = curve_density.by_model(losses)
-    edges, middles, means = curve_density.in_columns(steps, table)
-    lines = curve_density.quantile_rows(middles, means, LOSS_DOMAIN)
-    spec = with_x_max(_density_frame(unit), float(total_steps or edges[-1]))
-    spec["datasets"] = {
-        "cells": _csv(curve_density.cell_rows(edges, means, LOSS_DOMAIN)),
-        "quantiles": _csv(lines),
-        "ends": moved_apart(_ends(lines, float(edges[-1])), LOSS_DOMAIN),
-        "room": room(["median"]),
-    }
-    n_diverged = int(np.isposinf(table).any(axis=1).sum())
-    title = f"training loss by {unit}: share of {len(table):,} models at each loss, and quantiles"
-    if n_diverged:
-        title += f"; {n_diverged:,} diverged, counted as above the chart"
-    return Chart(spec, title)
 
+    column: str
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+    label: str = ""
 
-def _ends(lines: pd.DataFrame, x_end: float) -> list[dict]:
-    """A label a quantile: beside the last cells, or where the line left the chart."""
-    last = lines.groupby("quantile").tail(1)
-    return [
-        {"label": "median" if q == 0.5 else f"{100 * q:.0f}\u202f%", "y": y, "x": x_end if x == lines["x"].max() else x}
-        for q, x, y in zip(last["quantile"], last["x"], last["y"], strict=True)
-    ]
+    def __post_init__(self) -> None:
+        if not self.low < self.high or (self.log and self.low <= 0):
+            least = "0 < low < high, because the axis is logarithmic" if self.log else "low < high"
+            raise ValueError(f"{self.column}: expected {least}, got {self.low:g} to {self.high:g}; widen the range")
 
+    @property
+    def name(self) -> str:
+        """What it is called: its label, else its column with spaces."""
+        return self.label or self.column.replace("_", " ")
 
-@once
-def _density_frame(unit: str) -> dict:
-    """Cells whose opacity is the share of models, under quantile lines in the colour of the text."""
-    x = alt.X(
-        "x:Q",
-        scale=alt.Scale(domain=[0, X_MAX], nice=False),
-        axis=alt.Axis(tickCount=5, format=",.6~g"),
-        title=unit,
-    )
-    y = y_of("loss", LOSS_DOMAIN)
-    # By the root, because the eye sees a difference between 1 and 4 % that matters more than that between 21 and 24 %.
-    shade = alt.Scale(type="sqrt", domain=[0, 0.25], range=[0, 1], clamp=True)
-    legend = alt.Legend(
-        orient="bottom-left",
-        title="share of models",
-        values=[0.01, 0.05, 0.25],
-        format=".0%",
-        direction="horizontal",
-        symbolType="square",
-        symbolStrokeWidth=0,
-        symbolSize=120,
-        symbolFillColor=_HUE,
-        labelFont=FONT,
-        titleFont=FONT,
-        labelColor="currentColor",
-        titleColor="currentColor",
-        titleFontWeight="normal",
-        padding=4,
-    )
-    tooltip = [
-        alt.Tooltip("share:Q", title="share of models", format=".2~%"),
-        alt.Tooltip("x:Q", title=f"from {unit}", format=",.3~g" if unit == "epoch" else ",.0f"),
-        alt.Tooltip("x2:Q", title=f"to {unit}", format=",.3~g" if unit == "epoch" else ",.0f"),
-        alt.Tooltip("y:Q", title="loss from", format=".2~g"),
-        alt.Tooltip("y2:Q", title="loss to", format=".2~g"),
-    ]
-    cells = (
-        alt.Chart(alt.NamedData("cells", format=alt.CsvDataFormat(type="csv")))
-        .mark_rect(color=_HUE, strokeWidth=0)
-        .encode(
-            x=x, x2="x2:Q", y=y, y2="y2:Q", opacity=alt.Opacity("share:Q", scale=shade, legend=legend), tooltip=tooltip
-        )
-    )
-    line = (
-        alt.Chart(alt.NamedData("quantiles", format=alt.CsvDataFormat(type="csv")))
-        .mark_line(color="currentColor", clip=True)
-        .encode(
-            x=x,
-            y=y,
-            detail="quantile:N",
-            strokeWidth=alt.condition("datum.quantile == 0.5", alt.value(2.4), alt.value(1.1)),
-            strokeDash=alt.condition("abs(datum.quantile - 0.5) > 0.4", alt.value([3, 3]), alt.value([1, 0])),
-        )
-    )
-    texts = labels(x, y, y_of("loss", LOSS_DOMAIN, "at"), alt.value("currentColor"))
-    return styled(alt.layer(cells, line, *texts))
+    def height(self, values: np.ndarray) -> np.ndarray:
+        """Where values stand on the axis, clipped to it: 0 at its foot to 1 at its top, float of the same shape."""
+        along = np.log if self.log else np.asarray
+        low, high = along(self.low), along(self.high)
+        return np.clip((along(np.asarray(values, dtype=float)) - low) / (high - low), 0.0, 1.0)
 
-
-def _csv(frame: pd.DataFrame) -> str:
-    return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-
-
-# A random search.
+    def text(self, value: float) -> str:
+        """A value as it is shown: whole, or with two digits."""
+        return f"{value:,.0f}" if self.whole else f"{value:.2g}"
 
 
 def parallel_coordinates(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -> Chart:
@@ -164,20 +75,26 @@ def parallel_coordinates(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -
     """
     dimensions = tuple(dimensions)
     # The best is drawn last, on top.
-    known = settled(frame).sort_values(["diverged", ACCURACY], ascending=[False, True])
+    known = _known(frame).sort_values(["diverged", ACCURACY], ascending=[False, True])
     n_diverged = int(np.count_nonzero(known["diverged"]))
     rows = _line_rows(known, dimensions)
     last = rows.loc[rows["setting"] == len(known) - 1, ["x", "y", "text", "color"]]
     best = last.to_dict("records") if n_diverged < len(known) else []
     spec = dict(_parallel_frame(dimensions))
     spec["datasets"] = {
-        "rows": _csv(rows),
+        "rows": rows.to_csv(index=False, float_format="%.6g", lineterminator="\n"),
         "best": best,
         "ticks": _tick_rows(dimensions, best, n_diverged),
         "axes": [{"x": name, "low": 0, "high": 1} for name in _names(dimensions)],
     }
     title = f"validation accuracy of {len(known):,} settings"
     return Chart(spec, title + (f"; {n_diverged:,} diverged, dashed" if n_diverged else ""))
+
+
+def _known(frame: pd.DataFrame) -> pd.DataFrame:
+    """A copy of the rows that diverged or have an accuracy; `diverged` is boolean."""
+    frame = frame.assign(diverged=frame["diverged"].astype(bool))
+    return frame.loc[frame["diverged"] | frame[ACCURACY].notna()]
 
 
 def _names(dimensions: tuple[Dimension, ...]) -> list[str]:
@@ -308,63 +225,24 @@ def _with_halo(texts: alt.Chart, **options: Any) -> list[alt.Chart]:
     return [outline.encode(color=alt.value(_PAPER)), texts.mark_text(**options).encode(color=alt.value("currentColor"))]
 
 
-def importance_chart(found: pd.DataFrame) -> Chart:
-    """The importance of each dimension as a bar with its 95 % interval, the longest on top.
+def search_sentence(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -> str:
+    """The best setting, and how many failed; empty while no setting is known.
 
     Args:
-        found: From `lib.sweeps.importance.importance`; empty where there are too few settings. The bars are grey where
-            it does not tell which dimension mattered.
-    """
-    clear = bool(len(found)) and tells(found)
-    rows = found.assign(
-        text=[_signed(value) for value in found["importance"]],
-        at=found["high"].clip(lower=0),
-        color=_HUE if clear else _GREY,
-    ).to_dict("records")
-    spec = dict(_importance_frame(tuple(found["dimension"])))
-    spec["datasets"] = {"rows": rows}
-    if found.empty:
-        return Chart(spec, f"how much each setting mattered: needs {MIN_SETTINGS} settings")
-    score = f"out-of-bag R² {_signed(found.attrs['out_of_bag_r2'])}"
-    return Chart(spec, f"how much each setting mattered{'' if clear else ' cannot be told'}: {score}")
-
-
-def _signed(value: float) -> str:
-    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
-
-
-@once
-def _importance_frame(names: tuple[str, ...]) -> dict:
-    y = names_y(names, 120, "dimension", domain=False, ticks=False, grid=False)
-    x_title = "R² lost when it is shuffled, with 95 % interval"
-    x = alt.X("importance:Q", title=x_title, axis=alt.Axis(tickCount=4, format="~g"))
-    tooltip = ["dimension:N", *(alt.Tooltip(f"{name}:Q", format=".2f") for name in ("importance", "low", "high"))]
-    base = alt.Chart(alt.NamedData("rows")).encode(y=y, tooltip=tooltip)
-    bars = base.mark_bar(height=14, opacity=0.85).encode(x=x, color=ROW_COLOR)
-    spread = base.mark_rule(strokeWidth=2.5, color="currentColor").encode(x=alt.X("low:Q", title=x_title), x2="high:Q")
-    text = base.mark_text(align="left", dx=8, fontSize=11, fontWeight=600, color="currentColor")
-    return styled(bars + spread + text.encode(x="at:Q", text="text:N"), height=max(80, 36 * len(names)))
-
-
-def search_sentence(frame: pd.DataFrame, dimensions: Sequence[Dimension], found: pd.DataFrame | None = None) -> str:
-    """The best setting, what mattered, and what failed; empty while no setting is known.
-
-    Args:
-        frame: One row per setting, as in `parallel_coordinates`.
+        frame: One row per setting, as in `parallel_coordinates`, and `chance`, the accuracy up to which a network did
+            not learn.
         dimensions: What was drawn.
-        found: The `importance` of the same rows; None to compute it.
     """
-    known = settled(frame)
+    known = _known(frame)
     if known.empty:
         return ""
-    learnt = known[~known["diverged"] & ~known["stuck"]]
+    finite = known[~known["diverged"]]
+    learnt = finite[finite[ACCURACY] > finite["chance"]]
     parts = [f"None of {len(known):,} learnt"]
     if len(learnt):
         best = learnt.sort_values(ACCURACY).to_dict("records")[-1]
         parts = [f"Best of {len(known):,}: {percent(best[ACCURACY])} with {setting_in_words(best, dimensions)}"]
-        parts.append(_what_mattered(importance(frame, dimensions) if found is None else found, len(dimensions)))
-    n_diverged = int(np.count_nonzero(known["diverged"]))
-    n_stuck = len(known) - n_diverged - len(learnt)
+    n_diverged, n_stuck = len(known) - len(finite), len(finite) - len(learnt)
     parts += [f"{n_diverged:,} diverged"] if n_diverged else []
     parts += [f"{n_stuck:,} did not learn"] if n_stuck else []
     return "; ".join(parts) + "."
@@ -378,33 +256,3 @@ def setting_in_words(row: dict, dimensions: Sequence[Dimension]) -> str:
         del texts["depth"]
         texts["width"] = f"{depth} hidden layer{'' if depth == 1 else 's'} of {width:,}" if depth else "no hidden layer"
     return ", ".join(texts.values())
-
-
-def _cannot_tell(found: pd.DataFrame, n_dimensions: int) -> str:
-    """Why not, and how many settings would."""
-    needed = settings_needed(found, n_dimensions)
-    text = f"which setting mattered cannot be told from {found.attrs['settings']:,} of them"
-    if len(found):
-        low, high = (_signed(end) for end in found.attrs["r2_interval"])
-        text += (
-            f" (a forest’s out-of-bag R² is {_signed(found.attrs['out_of_bag_r2'])}, 95\u202f% interval {low} to"
-            f" {high}, and would have to be surely above {EXPLAINS})"
-        )
-    return text + (", nor would more tell" if needed is None else f", but probably from {needed:,}")
-
-
-def _what_mattered(found: pd.DataFrame, n_dimensions: int) -> str:
-    """Which dimensions the forest leans on, and no more than their intervals allow."""
-    if not tells(found):
-        return _cannot_tell(found, n_dimensions)
-    first = found.iloc[0]
-    evidence = (
-        f"(shuffled, a forest’s out-of-bag R² of {found.attrs['out_of_bag_r2']:.2f} falls by {first['importance']:.2f},"
-        f" 95\u202f% interval {first['low']:.2f} to {first['high']:.2f})"
-    )
-    rivals = found["dimension"][1:][found["high"][1:] >= first["low"]].tolist()
-    if not rivals:
-        return f"{first['dimension']} mattered most {evidence}"
-    return (
-        f"{first['dimension']} seems to have mattered most {evidence}, but {listed(rivals)} may have mattered as much"
-    )

@@ -85,4 +85,4 @@ def test_a_search_has_a_line_for_each_setting():
     assert taken.best_first() == [1, 0, 2]
     assert taken.labels[1] == "8, rate 0.5, batch size 4096"
     assert len(taken.rows["each setting"]()) == 3
-    assert set(taken.rows["loss by step, as drawn"]()["data"]) == {"MNIST"}
+    assert set(taken.rows["loss by step, averaged"]()["data"]) == {"MNIST"}

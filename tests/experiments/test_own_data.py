@@ -21,12 +21,12 @@ from lib.spec import MNIST, Network, Training
 from lib.storage.records import Curve, Key
 from lib.storage.store import Store
 from lib.sweeps.events import Finished
-from lib.sweeps.importance import Dimension
 from lib.sweeps.process_pool import Expected, OtherVersions, PoolTask, perform
 from lib.sweeps.random_search import search_frame
 from lib.sweeps.strategies import POOLED
 from lib.sweeps.sweep import Options, updates
 from lib.views.own_data import search_winner_sentence, winner_sentence
+from lib.views.random_search import Dimension
 from lib.workers.cancel import Cancel
 from lib.workers.messages import Item, Ready, TrainingFailed
 from tests.conftest import draw_patterns

@@ -17,7 +17,7 @@ PANEL = Controls(
     controls.several("x.by", "Trained by", ["a/cpu"], {"A on CPU": "a/cpu", "B on GPU": "b/gpu"}),
     controls.dropdown("x.target", "Target", 0.95, {"90%": 0.9, "95%": 0.95}),
     controls.number("x.price", "Price", 0.0, 0, 10, step=0.01),
-    controls.checkbox("x.halving", "Halving", False),
+    controls.checkbox("x.same", "Same images", False),
     controls.day("x.dated", "Date", date(2026, 11, 22)),
     controls.text("x.hidden", "Hidden layers", "128", Network.parse, "256, 128"),
 )
@@ -27,7 +27,7 @@ USUAL = {
     "by": ["a/cpu"],
     "target": 0.95,
     "price": 0.0,
-    "halving": False,
+    "same": False,
     "dated": date(2026, 11, 22),
     "hidden": "128",
 }
@@ -46,13 +46,13 @@ def test_the_elements_say_the_defaults_and_the_check_gives_them_back():
 
 
 def test_an_address_fills_the_elements():
-    given = {"x.size": "8", "x.by": "b/gpu,a/cpu", "x.target": "0.9", "x.halving": "True", "x.hidden": "16"}
+    given = {"x.size": "8", "x.by": "b/gpu,a/cpu", "x.target": "0.9", "x.same": "True", "x.hidden": "16"}
     value = PANEL.panel(Address(arguments=given)).value
-    assert {name: value[name] for name in ("size", "by", "target", "halving", "hidden")} == {
+    assert {name: value[name] for name in ("size", "by", "target", "same", "hidden")} == {
         "size": 8,
         "by": ["b/gpu", "a/cpu"],
         "target": 0.9,
-        "halving": True,
+        "same": True,
         "hidden": "16",
     }
 

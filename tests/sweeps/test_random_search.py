@@ -1,4 +1,4 @@
-"""Random search: what is drawn, what is told of it, and that a stopped early one is on the same rows."""
+"""Random search: what is drawn, and what is told of it."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from lib.workers.engine import Engine
 from lib.workers.notes import Note
 from lib.workers.queue import Request
 
-NUMBA = Runtime("numba")
+JAX, NUMBA = Runtime(), Runtime("numba")
 
 
 def test_a_draw_is_repeatable_and_a_longer_one_begins_with_it():
@@ -81,23 +81,32 @@ def test_losses_of_unlike_trainings_lie_at_common_places():
     assert set(few["loss"].astype(np.float32)) == set(curve(1, 3).losses), "fewer steps than places: each has its own"
 
 
-def served(trainings, engine, store):
+def served(trainings, engine, store, runtime=JAX):
     """What is served of them without training, and what is told meanwhile."""
-    events = list(cached(trainings, Runtime(), engine, store, Cancel(), Request()))
+    events = list(cached(trainings, runtime, engine, store, Cancel(), Request()))
     return [one for one in events if isinstance(one, Finished)], [
         one.text for one in events if isinstance(one, Note) and one.text
     ]
 
 
-def test_a_search_is_kept_and_served(engine, tmp_path):
+@pytest.mark.parametrize(
+    ("runtime", "strategy", "made_by"),
+    [
+        (JAX, "padded", "padded"),
+        pytest.param(
+            NUMBA, AUTO, "cores", marks=pytest.mark.skipif(unavailable(NUMBA) is not None, reason="no Numba here")
+        ),
+    ],
+)
+def test_a_search_is_kept_and_served(engine, tmp_path, runtime, strategy, made_by):
     store = Store(tmp_path / "results.sqlite")
     trainings = draw(Space(batch_sizes=(2048, 4096), widths=(8, 16)), 6, 1, 0)
-    assert served(trainings, engine, store)[0] == []
-    events = list(search(trainings, Runtime(), engine, store, Cancel(), Request(), "padded", halving=False))
+    assert served(trainings, engine, store, runtime)[0] == []
+    events = list(search(trainings, runtime, engine, store, Cancel(), Request(), strategy))
     assert {one.item.training for one in events if isinstance(one, Finished)} == set(trainings)
-    assert [one.strategy for one in events if isinstance(one, Picked)] == ["padded"]
+    assert [one.strategy for one in events if isinstance(one, Picked)] == [made_by]
     assert any(isinstance(one, Note) and "6 of 6 epochs" in one.text for one in events)
-    found, notes = served(trainings, engine, store)
+    found, notes = served(trainings, engine, store, runtime)
     assert ({one.item.training for one in found}, notes) == (set(trainings), [])
     assert all(one.cached for one in found)
 
@@ -110,7 +119,7 @@ def test_a_kept_search_is_served_where_only_a_worker_knows_the_images(tmp_path, 
     store, trainings = Store(tmp_path / "results.sqlite"), draw(Space(batch_sizes=(4096,), widths=(8,)), 2, 1, 0)
     first, later = Engine(), Engine()
     try:
-        list(search(trainings, Runtime(), first, store, Cancel(), Request(), "sequential", halving=False))
+        list(search(trainings, Runtime(), first, store, Cancel(), Request(), "sequential"))
         first.close()
         found, notes = served(trainings, later, store)
     finally:
@@ -120,24 +129,3 @@ def test_a_kept_search_is_served_where_only_a_worker_knows_the_images(tmp_path, 
         set(trainings),
         [f"{Runtime().label}: its worker imports the library and loads the images"],
     )
-
-
-@pytest.mark.parametrize(
-    ("runtime", "strategy", "made_by"),
-    [
-        (Runtime(), "padded", "padded"),
-        pytest.param(
-            NUMBA, AUTO, "cores", marks=pytest.mark.skipif(unavailable(NUMBA) is not None, reason="no Numba here")
-        ),
-    ],
-)
-def test_a_search_that_stops_the_worst_early(engine, tmp_path, runtime, strategy, made_by):
-    store = Store(tmp_path / "results.sqlite")
-    trainings = draw(Space(batch_sizes=(4096,), widths=(8, 16), depths=(1,)), 8, 4, 0)
-    events = list(search(trainings, runtime, engine, store, Cancel(), Request(), strategy, halving=True))
-    assert {one.item.runtime for one in events if isinstance(one, Finished)} == {runtime}
-    assert {one.strategy for one in events if isinstance(one, Picked)} == {made_by}
-    epochs = sorted(len(one.curve.epochs) for one in events if isinstance(one, Finished))
-    assert epochs == [1] * 6 + [4] * 2
-    last = [one.text for one in events if isinstance(one, Note) and "epochs" in one.text][-1]
-    assert last.startswith("14 of 14 epochs"), "8 for one, and 2 of them for three more"
