@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.what == "export":
             if not any(store.rows(table) for table in COLUMNS):
-                raise NoExport(f"expected results to export, but none are kept; {options.file} is left as it is")
+                why = store.trouble.rstrip(".") or "expected results to export, but none are kept"
+                raise NoExport(f"{why}; {options.file} is left as it is")
             print(f"{export_to(options.file, store):,} rows written to {options.file}")
         else:
             rows, new = import_from(options.file, store)
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (NoExport, OSError) as error:
         print(sentence(error), file=sys.stderr)
         return 1
-    if store.trouble:  # a damaged file was set aside; what could be read of it is there
+    if store.trouble:  # the store's file could not be read, and a new one took the import
         print(store.trouble, file=sys.stderr)
     return 0
 

@@ -5,7 +5,7 @@ may be served again. Its seconds are a measurement: they come back with the mach
 
 A store that cannot be written says why in `trouble` and stores nothing; nothing fails because of it. Each call opens
 the file anew (0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not
-at all. A file that proves damaged is set aside, and what can still be read of it is saved; a row that is not sound is
+at all. A file that is damaged or of an older version is renamed, and a new one is begun; a row that is not sound is
 skipped.
 """
 
@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import chain, count
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,67 +24,38 @@ import numpy as np
 
 from lib.backends.base import Parameters
 from lib.backends.fingerprint import source_digest
-from lib.cache_folder import CacheUnwritable, cache_dir
+from lib.cache_folder import CacheUnwritable, cache_dir, replaced
 from lib.hardware.machine import machine_id
 from lib.hardware.optional import FileLock
 from lib.storage.records import Curve, Key, Record
-from lib.storage.rows import ADDED, COLUMNS, curve_of, epochs_text, record_of, row_of
+from lib.storage.rows import COLUMNS, curve_of, epochs_text, record_of, row_of
 
 MAX_BYTES = 256 * 2**20  # of losses, and as much again of parameters
 BUSY_S = 5.0  # how long one writer waits for another
-SAVE_LIMIT_S = 60.0  # and for another who saves what can be read of a damaged file
-# From each version to the next. Two programs may migrate at once: the second finds the tables there.
-_MIGRATIONS = (
-    """
-CREATE TABLE IF NOT EXISTS curves (
-    key TEXT PRIMARY KEY, training TEXT NOT NULL, backend TEXT NOT NULL, device TEXT NOT NULL, data TEXT NOT NULL,
-    sources TEXT NOT NULL, versions TEXT NOT NULL, machine TEXT NOT NULL, measured_at TEXT NOT NULL,
+SCHEMA_VERSION = 7  # of the file, and of exports; `ADDED` in `lib.storage.rows` says what older exports lack
+_SCHEMA = f"""
+PRAGMA journal_mode = WAL;
+CREATE TABLE curves (
+    key TEXT PRIMARY KEY, training TEXT NOT NULL, backend TEXT NOT NULL, device TEXT NOT NULL, precision TEXT NOT NULL,
+    data TEXT NOT NULL, sources TEXT NOT NULL, versions TEXT NOT NULL, machine TEXT NOT NULL, measured_at TEXT NOT NULL,
     first_call_s REAL NOT NULL, epochs TEXT NOT NULL, losses BLOB NOT NULL, n_bytes INTEGER NOT NULL,
-    used_at REAL NOT NULL
-)""",
-    """
-CREATE TABLE IF NOT EXISTS measurements (
-    id TEXT PRIMARY KEY, kind TEXT NOT NULL, subject TEXT NOT NULL, machine TEXT NOT NULL, machine_line TEXT NOT NULL,
-    sources TEXT NOT NULL, versions TEXT NOT NULL, measured_at TEXT NOT NULL, block_s TEXT NOT NULL,
-    steps_per_block INTEGER NOT NULL, ended TEXT NOT NULL, warnings TEXT NOT NULL
-)""",
-    """
-ALTER TABLE curves ADD COLUMN every INTEGER NOT NULL DEFAULT 1;
-ALTER TABLE curves ADD COLUMN together INTEGER NOT NULL DEFAULT 1;
+    used_at REAL NOT NULL, every INTEGER NOT NULL, together INTEGER NOT NULL, warnings TEXT NOT NULL
+);
 CREATE TABLE parameters (
     key TEXT PRIMARY KEY, epochs INTEGER NOT NULL, content BLOB NOT NULL, n_bytes INTEGER NOT NULL,
     used_at REAL NOT NULL
-)""",
-    """
-ALTER TABLE measurements ADD COLUMN clocks TEXT NOT NULL DEFAULT '';
-ALTER TABLE measurements ADD COLUMN command TEXT NOT NULL DEFAULT ''
-""",
-    "ALTER TABLE curves ADD COLUMN warnings TEXT NOT NULL DEFAULT '[]'",
-    "ALTER TABLE curves ADD COLUMN precision TEXT NOT NULL DEFAULT 'float32'",
-    # What `_make_room` reads of each row lies behind its content: without these, each writer reads the whole file.
-    """
-CREATE INDEX IF NOT EXISTS room_of_curves ON curves (used_at, every, n_bytes);
-CREATE INDEX IF NOT EXISTS room_of_parameters ON parameters (used_at, n_bytes)
-""",
-)
-SCHEMA_VERSION = len(_MIGRATIONS)
-
-
-def _use_wal(database: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log.
-
-    SQLite does not wait for its busy time-out here, so two that create a file at once must.
-    """
-    limit = time.monotonic() + BUSY_S
-    while True:
-        try:
-            database.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > limit:
-                raise
-            time.sleep(0.01)
-
+);
+CREATE TABLE measurements (
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, subject TEXT NOT NULL, machine TEXT NOT NULL, machine_line TEXT NOT NULL,
+    sources TEXT NOT NULL, versions TEXT NOT NULL, measured_at TEXT NOT NULL, block_s TEXT NOT NULL,
+    steps_per_block INTEGER NOT NULL, ended TEXT NOT NULL, warnings TEXT NOT NULL, clocks TEXT NOT NULL,
+    command TEXT NOT NULL
+);
+-- What `_make_room` reads of each row lies behind its content: without these, each writer reads the whole file.
+CREATE INDEX room_of_curves ON curves (used_at, every, n_bytes);
+CREATE INDEX room_of_parameters ON parameters (used_at, n_bytes);
+PRAGMA user_version = {SCHEMA_VERSION}
+"""
 
 T = TypeVar("T")
 
@@ -108,8 +78,8 @@ _REASONS = {
 )
 
 
-class _CutOff(sqlite3.DatabaseError):
-    """The file ends within a page. SQLite takes the rest of it for zeros, and finds fewer rows without an error."""
+class _Unreadable(sqlite3.DatabaseError):
+    """What SQLite does not refuse: it takes what was cut off within a page for zeros, and any schema for ours."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
@@ -129,7 +99,7 @@ class Store:
 
     def __init__(self, path: Path | None = None) -> None:
         self._why_not = ""  # why nothing is stored
-        self._set_aside = ""  # what became of a damaged file
+        self._renamed = ""  # what became of a file that could not be read
         self.path = path  # None where there is no folder for it
         if path is None:
             try:
@@ -140,7 +110,7 @@ class Store:
     @property
     def trouble(self) -> str:
         """What is wrong, in sentences for the person; empty where nothing is."""
-        return " ".join(filter(None, (self._set_aside, self._why_not)))
+        return " ".join(filter(None, (self._renamed, self._why_not)))
 
     def get(self, key: Key) -> Curve | None:
         """The curve of the key's training, cut to its epochs.
@@ -293,7 +263,7 @@ class Store:
         does not lock the store.
 
         Args:
-            read: Called in the transaction, and again if the file proves damaged; returns rows, each with its table.
+            read: Called in the transaction, and again if a new file is begun; returns rows, each with its table.
 
         Returns:
             How many rows came, and how many of them were new.
@@ -333,69 +303,61 @@ class Store:
             self._why_not = str(error)
 
     def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do the work in a transaction; where it meets damage, once more in a new file with what could be saved.
-
-        Raises StoreUnusable.
-        """
-        if self.path is None:
+        """Do the work in a transaction; where no file can be read, once more in a new one. Raises StoreUnusable."""
+        path = self.path
+        if path is None:
             raise StoreUnusable(self._why_not)
         try:
-            before = _identity(self.path)
+            found = _identity(path)
             try:
-                return self._transaction(work)
-            except sqlite3.DatabaseError as error:
-                if _code(error) not in _DAMAGED:
+                return self._transaction(path, found, work)
+            except (sqlite3.Error, OSError) as error:
+                if found is not None and _code(error) not in _DAMAGED and _identity(path) == found:
                     raise
-                self._begin_anew(self.path, before)
-                return self._transaction(work)
+                self._begin(path, found, error)
+                return self._transaction(path, _identity(path), work)
         except StoreUnusable:
             raise
         except (sqlite3.Error, OSError) as error:
             reason = _REASONS.get(_code(error), f"{error}; set MNIST_CACHE_DIR to another folder")
-            raise StoreUnusable(f"Results are not being saved: {self.path} cannot be used: {reason}.") from error
+            raise StoreUnusable(f"Results are not being saved: {path} cannot be used: {reason}.") from error
 
-    def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _transaction(self, path: Path, inode: int | None, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do the work in a transaction, on a connection of its own."""
-        assert self.path is not None, "asked for before"
-        with closing(self._prepared(self.path)) as database, database:
+        with closing(self._prepared(path)) as database, database:
+            if _identity(path) != inode:  # its log may be another file's
+                raise _Unreadable("another program has renamed the file")
             return work(database)
 
-    def _begin_anew(self, path: Path, damaged: int | None) -> None:
-        """Set the damaged file aside, and begin a new one with what can be read of it.
+    def _begin(self, path: Path, unreadable: int | None, error: Exception) -> None:
+        """Rename the unreadable file, given by its inode, and begin a new one, unless another program has.
 
-        One program does it, others wait for it.
+        The new file gets its name when the old one's log is gone: SQLite would take that for its own.
         """
-        with FileLock(f"{path}.lock", timeout=SAVE_LIMIT_S):
-            if _identity(path) != damaged:
-                return  # done meanwhile
-            aside = _free_name(path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y-%m-%d-%H%M%S}"))
+        with FileLock(f"{path}.lock", timeout=BUSY_S):
+            if _identity(path) != unreadable:
+                return
+            aside = path.with_name(f"{path.name}.old-{datetime.now(UTC):%Y-%m-%d-%H%M%S-%f}")
             for suffix in ("", "-wal", "-shm"):  # the file itself first: nobody writes to it any more
                 with suppress(FileNotFoundError):
                     os.replace(f"{path}{suffix}", f"{aside}{suffix}")
-            saved = 0
-
-            def save(database: sqlite3.Connection) -> None:
-                nonlocal saved
-                for table, row in _readable(aside):
-                    _insert(database, table, row, "IGNORE")
-                    saved += 1
-
-            self._transaction(save)
-            self._set_aside = (
-                f"The file of stored results was damaged; it was set aside as {aside}, and a new one was begun with"
-                f" what could still be read of it: {saved:,} results."
-            )
+            if unreadable is not None:
+                self._renamed = (
+                    f"The stored results cannot be read ({error}); their file was renamed to {aside}, and a new one was"
+                    " begun."
+                )
+            with replaced(path) as new, closing(sqlite3.connect(new)) as database:
+                database.executescript(_SCHEMA)
 
     def _prepared(self, path: Path) -> sqlite3.Connection:
-        """A connection to a file whose tables are those of this version."""
-        database = sqlite3.connect(path, timeout=BUSY_S)
+        """A connection to a file that is whole, and of this version."""
+        database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_S)
         try:
             database.row_factory, database.text_factory = sqlite3.Row, _text
-            _use_wal(database)
             database.execute("PRAGMA synchronous = NORMAL")
             (page_bytes,) = database.execute("PRAGMA page_size").fetchone()
             if path.stat().st_size % page_bytes:
-                raise _CutOff
+                raise _Unreadable("the file is cut off")
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version > SCHEMA_VERSION:
                 raise StoreUnusable(
@@ -403,14 +365,7 @@ class Store:
                     f" knows {SCHEMA_VERSION}); update this program, or set MNIST_CACHE_DIR to another folder."
                 )
             if version < SCHEMA_VERSION:
-                database.execute("BEGIN IMMEDIATE")  # the second program waits, and finds the tables there
-                # A program that waited for another one's migration finds it done.
-                (version,) = database.execute("PRAGMA user_version").fetchone()
-                for migration in _MIGRATIONS[version:]:
-                    for statement in migration.split(";"):
-                        database.execute(statement)
-                database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-                database.commit()
+                raise _Unreadable(f"they are of an older version, with schema {version}")
         except BaseException:
             database.close()
             raise
@@ -448,34 +403,6 @@ def beyond_room(table: str, order: str) -> str:
     return f"SELECT rowid FROM ({total}) WHERE total > ?"
 
 
-def _readable(path: Path) -> Iterator[tuple[str, dict]]:
-    """The sound rows of a damaged file, each with its table, as far as there is a way to them."""
-    how = "mode=ro" if os.path.exists(f"{path}-wal") else "mode=ro&immutable=1"  # then it needs no log
-    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True)) as database:
-        database.row_factory, database.text_factory = sqlite3.Row, _text
-        database.execute("PRAGMA cell_size_check = ON")
-        database.execute("PRAGMA writable_schema = ON")  # a file that is shorter than it says is read nevertheless
-        for table, read in _READ.items():
-            since = {name: value for name, (_, value) in ADDED[table].items()}
-            for number in sorted(_numbers(database, table)):
-                with suppress(sqlite3.Error, ValueError, KeyError):
-                    (row,) = _rows_of(database, table, "rowid = ?", number)
-                    read(row := since | row)
-                    yield table, row
-
-
-def _numbers(database: sqlite3.Connection, table: str) -> set[int]:
-    """SQLite's numbers of a table's rows: from both ends of the table and of its index up to where each is damaged."""
-    found: set[int] = set()
-    column = "id" if table == "measurements" else "key"
-    for order in ("NOT INDEXED ORDER BY rowid", f"INDEXED BY sqlite_autoindex_{table}_1 ORDER BY 1"):
-        for direction in ("ASC", "DESC"):
-            with suppress(sqlite3.Error):
-                rows = database.execute(f"SELECT {column}, rowid FROM {table} {order} {direction}")
-                found.update(row[1] for row in rows)
-    return found
-
-
 def _code(error: Exception) -> int:
     """SQLite's primary result code of an error."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -483,13 +410,9 @@ def _code(error: Exception) -> int:
 
 def _identity(path: Path) -> int | None:
     """Inode of the file that has this name now; None where there is none."""
-    return path.stat().st_ino if path.exists() else None
-
-
-def _free_name(path: Path) -> Path:
-    """The path, or the first with a number behind it that no file has."""
-    others = (path.with_name(f"{path.name}-{number}") for number in count(2))
-    return next(name for name in chain([path], others) if not name.exists())
+    with suppress(FileNotFoundError):
+        return path.stat().st_ino
+    return None
 
 
 def _text(content: bytes) -> str:

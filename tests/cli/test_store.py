@@ -21,13 +21,15 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert main(["export", str(tmp_path / "no folder" / "all.json")]) == 1
 
 
-@pytest.mark.parametrize("fault", ["nothing kept", "newer", "no folder"])
+@pytest.mark.parametrize("fault", ["nothing kept", "damaged", "newer", "no folder"])
 def test_a_good_file_is_not_replaced_by_nothing(tmp_path, monkeypatch, capsys, fault):
     """An export of a store that cannot be read, or of one in which nothing is kept."""
     monkeypatch.setenv("MNIST_CACHE_DIR", "/proc/nowhere" if fault == "no folder" else str(tmp_path))
     path, good = tmp_path / "all.json", tmp_path / "good.sqlite"
     export_to(path, filled(Store(good)))
     before = path.read_bytes()
+    if fault == "damaged":
+        (tmp_path / "results.sqlite").write_text("no database" * 100)
     if fault == "newer":
         with sqlite3.connect(tmp_path / "results.sqlite") as database:
             database.execute("PRAGMA user_version = 99")
@@ -35,8 +37,11 @@ def test_a_good_file_is_not_replaced_by_nothing(tmp_path, monkeypatch, capsys, f
     assert main(["export", str(path)]) == 1
     told = capsys.readouterr()
     assert told.out == ""
-    assert {"nothing kept": "none are kept", "newer": "update this program", "no folder": "set MNIST_CACHE_DIR"}[
-        fault
-    ] in told.err
+    assert {
+        "nothing kept": "none are kept",
+        "damaged": "a new one was begun; ",
+        "newer": "update this program",
+        "no folder": "set MNIST_CACHE_DIR",
+    }[fault] in told.err
     assert told.err.count("\n") == 1
     assert path.read_bytes() == before
