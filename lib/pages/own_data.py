@@ -20,12 +20,10 @@ from lib.experiments.mnist_training import Experiment
 from lib.experiments.results import Results
 from lib.pages import layout, url_state
 from lib.pages.controls import Control, Controls
-from lib.pages.dropped_files import files_of, may_name_a_path
+from lib.pages.dropped_files import file_fields, files_of, stacked
 from lib.pages.stage import Stage
 from lib.pages.streaming import OFFERED, Unseen, paint_while_it_runs, painted
-from lib.pages.uploads import MAX_DROPPED_BYTES
 from lib.pages.url_state import Address, Refused, Setting
-from lib.pages.widgets import FolderOfImages
 from lib.spec import MNIST
 from lib.storage.store import Store
 from lib.views import network_inside
@@ -73,19 +71,9 @@ def settings() -> dict[str, Setting]:
 
 def panel(address: Address) -> mo.ui.dictionary:
     """The sets to choose from, the field for files, and in the editor one for a path."""
-    fields: dict = _controls().elements(address) | {
-        "files": mo.ui.file(
-            multiple=True,
-            kind="area",
-            max_size=MAX_DROPPED_BYTES,
-            label="Or drop your own: CSV with a header and a label column; .npz with x and y; IDX files; images, as a"
-            " folder or ZIP with a folder for each class",
-        ),
-    }
-    if may_name_a_path():
-        fields["path"] = mo.ui.text(
-            label="or the path of a larger file or folder on this machine", full_width=True, max_length=4096
-        )
+    fields = _controls().elements(address) | file_fields(
+        "Or drop your own: CSV with a header and a label column; .npz with x and y; IDX files"
+    )
     save = address.save("data")
     return mo.ui.dictionary(fields, on_change=lambda values: save({"set": values["set"]}))
 
@@ -96,10 +84,9 @@ def at_first(address: Address) -> str | None:
 
 
 class Chosen:
-    """Which field of the panel a viewer changed last: that is what is trained on. `folder` fills the one for files."""
+    """Which field of the panel a viewer changed last: that is what is trained on."""
 
     def __init__(self) -> None:
-        self.folder = mo.ui.anywidget(FolderOfImages(most_bytes=MAX_DROPPED_BYTES))  # no part of the panel can be one
         self._before: dict[str, object] = {}
         self._last = "set"
         self.touched = False  # since the page was opened
@@ -135,10 +122,10 @@ def read(stage: Stage, fields: mo.ui.dictionary, chosen: Chosen, done: Callable[
     try:
         values = _controls().checked(fields.value)
     except ValueError as error:
-        mo.output.replace(_shown(fields, chosen, True, layout.failed(formatting.sentence(error)).text))
+        mo.output.replace(_shown(fields, True, layout.failed(formatting.sentence(error)).text))
         return None
     files, built_in = chosen.of(values)
-    shown = partial(_shown, fields, chosen, chosen.touched or bool(files) or built_in != NONE)
+    shown = partial(_shown, fields, chosen.touched or bool(files) or built_in != NONE)
     if not files and built_in == NONE:
         had_some = stage.running is not None
         stage.stop()
@@ -194,13 +181,10 @@ def _what_there_was(told: object) -> object:
     return None if told == PENDING else told
 
 
-def _shown(fields: mo.ui.dictionary, chosen: Chosen, is_open: bool, below: str) -> mo.Html:
-    rows = ""
-    for name, element in fields.elements.items():
-        rows += f"<div>{element.text}</div>" + (f"<div>{chosen.folder.text}</div>" if name == "files" else "")
+def _shown(fields: mo.ui.dictionary, is_open: bool, below: str) -> mo.Html:
     return mo.Html(
         f'<details class="lab-own"{" open" if is_open else ""}><summary>Your own data</summary>'
-        f'<div class="lab-own-fields">{rows}</div>{below}</details>'
+        f'<div class="lab-own-fields">{stacked(fields).text}</div>{below}</details>'
     )
 
 

@@ -11,10 +11,9 @@ from lib.experiments.background import BackgroundTask
 from lib.experiments.trace_of_a_step import Brought
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown, runtime, settings_of, slider, span, text
-from lib.pages.dropped_files import dropped_fields, files_of, may_name_a_path
+from lib.pages.dropped_files import file_fields, files_of, stacked
 from lib.pages.stage import Stage, button, stop_button
 from lib.pages.streaming import paint_while_it_runs, painted, refuse
-from lib.pages.uploads import MAX_DROPPED_BYTES
 from lib.pages.url_state import Address, Setting
 from lib.profiling.traces.explanation import waited_for
 from lib.profiling.traces.form import Trace, as_chrome_json
@@ -187,19 +186,8 @@ def _part(ends: Sequence[float]) -> tuple[float, float]:
 
 def drop() -> mo.ui.dictionary:
     """The field for traces, and in the editor one for the path of a file too large to be dropped."""
-    fields: dict = {
-        "files": mo.ui.file(
-            multiple=True,
-            kind="area",
-            max_size=MAX_DROPPED_BYTES,
-            label="Drop traces here: .xplane.pb, Chrome or PyTorch JSON (also .gz), Nsight Systems as SQLite or CSV",
-        )
-    }
-    if may_name_a_path():
-        fields["path"] = mo.ui.text(
-            label="or the path of a larger file on this machine", full_width=True, max_length=4096
-        )
-    return mo.ui.dictionary(fields)
+    label = "Drop traces here: .xplane.pb, Chrome or PyTorch JSON (also .gz), Nsight Systems as SQLite or CSV"
+    return mo.ui.dictionary(file_fields(label))
 
 
 def read(stage: Stage, dropped: mo.ui.dictionary, done: Callable[[tuple[Trace, ...]], object]) -> None:
@@ -208,15 +196,13 @@ def read(stage: Stage, dropped: mo.ui.dictionary, done: Callable[[tuple[Trace, .
     if not files:
         stage.stop()
         stage.next_showing()
-        mo.output.replace(dropped_fields(dropped))
+        mo.output.replace(stacked(dropped))
         if stage.running is not None:  # there were some
             done(())
         return
     asked = tuple((name, hash(content)) for name, content in files)
     running = stage.begin_if_new(asked, 0, Request(stage.viewer, Urgency.NOW), lambda _: ((), partial(_read, files)))
-    paint_while_it_runs(
-        stage, running, partial(_paint_read, running, len(files), dropped_fields(dropped).text, done, [])
-    )
+    paint_while_it_runs(stage, running, partial(_paint_read, running, len(files), stacked(dropped).text, done, []))
 
 
 def _read(

@@ -2,9 +2,7 @@
 
 import re
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from tests.browser import DESK, FIRST, MARKS, PHONE, assert_accessible, serving, wait_over, wait_until
 
@@ -76,58 +74,6 @@ def test_a_search_says_whether_the_data_change_which_settings_win(page, server):
     told.filter(has_not_text="cannot be told").wait_for(timeout=120_000)
     assert search.get_by_role("button", name="Train on MNIST for comparison").count() == 0
     assert_accessible(page)
-
-
-def folder_of_pets(folder):
-    """100 grey PNG files of 8 × 8 pixels, half of them in a folder of cats and half in one of dogs."""
-    for number in range(100):
-        path = folder / "pets" / ("cats", "dogs")[number % 2] / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.full((8, 8), 2 * number, np.uint8)).save(path)
-    (folder / "pets" / ".DS_Store").write_bytes(b"what a system puts there")
-    return folder / "pets"
-
-
-PETS = "pets.zip: 100 rows, 64 inputs (images of 8 × 8)"
-
-
-def test_a_folder_of_images_is_chosen_or_dropped(page, server, tmp_path):
-    pets, empty = folder_of_pets(tmp_path), tmp_path / "empty"
-    empty.mkdir()
-    page.goto(f"{server[0]}/?data.set=iris&{QUICK}")
-    said(page, "Data: scikit-learn’s iris, not MNIST.")
-    with page.expect_file_chooser() as chooser:
-        page.get_by_role("button", name="Choose a folder of images").press("Enter")
-    chooser.value.set_files(str(pets))
-    page.get_by_text("101 files of “pets”.").wait_for(timeout=20_000)
-    said(page, PETS)
-    said(page, "On pets.zip: 64 training and 16 validation rows.")
-    page.get_by_label("Train on").select_option(label="scikit-learn: wine")
-    said(page, "Data: scikit-learn’s wine, not MNIST.")
-    drop(page, empty)
-    refused = "This folder cannot be used: expected a folder of images for each class, got no file in “empty”."
-    page.get_by_text(refused).wait_for(timeout=20_000)
-    with (empty / "large.png").open("wb") as file:
-        file.truncate(65 << 20)
-    drop(page, empty)
-    refused = "This folder cannot be used: expected at most 64 MiB of images, got 65 MiB; bring fewer."
-    page.get_by_text(refused).wait_for(timeout=20_000)
-    drop(page, pets / "cats", pets / "dogs")
-    page.get_by_text("100 files of “cats”.").wait_for(timeout=20_000)
-    said(page, "cats.zip: 100 rows, 64 inputs (images of 8 × 8)")
-    assert_accessible(page)
-
-
-def drop(page, *paths):
-    """Drop files or folders of this machine on the field for files, as somebody does with a mouse."""
-    target = page.get_by_text("Or drop your own")
-    target.scroll_into_view_if_needed()
-    box = target.bounding_box()
-    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
-    where = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2, "data": data}
-    browser = page.context.new_cdp_session(page)
-    for kind in ("dragEnter", "dragOver", "drop"):
-        browser.send("Input.dispatchDragEvent", {"type": kind, **where})
 
 
 def test_a_link_to_a_dropped_file_says_that_it_cannot_be(page, server):

@@ -47,7 +47,6 @@ WIDGETS = [
     DrawDigit,
     widgets.CopyLink,
     widgets.ExportFiles,
-    widgets.FolderOfImages,
     widgets.HearCurves,
     widgets.InSight,
     widgets.MeasureInBrowser,

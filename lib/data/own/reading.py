@@ -3,24 +3,21 @@
 A format is told by content, never by name.
 """
 
-import zipfile
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from lib.data.mnist_arrays import DataError
-from lib.data.own import images, tables
+from lib.data.own import idx, tables
 from lib.data.own.prepared import Prepared
 from lib.data.own.rows import Rows, prepare, shortened
 from lib.hardware.little_memory import MAX_MEMORY_BYTES, answer
 
 MAX_FILE_BYTES = 256 << 20
-EXPECTED = (
-    "expected a CSV table, an .npz of NumPy, IDX files, or a ZIP archive or folder of images, a folder for each class"
-)
+EXPECTED = "expected a CSV table, an .npz of NumPy or IDX files"
 _FOREIGN = (
-    (b"\x89PNG", "a single picture: put pictures into a folder for each class, and these into a ZIP archive"),
-    (b"\xff\xd8\xff", "a single picture: put pictures into a folder for each class, and these into a ZIP archive"),
+    (b"\x89PNG", "a picture"),
+    (b"\xff\xd8\xff", "a picture"),
     (b"%PDF", "a PDF"),
     (b"\x93NUMPY", "a single array (.npy): save x and y together by numpy.savez"),
     (b"SQLite format 3", "a database"),
@@ -62,29 +59,25 @@ def rows_of(files: Sequence[tuple[str, Path]]) -> Rows:
     for name, path in files:
         if not path.exists():
             raise DataError(f"there is no file “{shortened(name)}” on this machine; correct the path")
-        if path.is_file() and (n_bytes := path.stat().st_size) > MAX_FILE_BYTES:
+        if not path.is_file():
+            raise DataError(f"“{shortened(name)}” is not a file; {EXPECTED}")
+        if (n_bytes := path.stat().st_size) > MAX_FILE_BYTES:
             raise DataError(
                 f"expected at most {MAX_FILE_BYTES >> 20} MiB, got {n_bytes / 2**20:,.0f} MiB in “{shortened(name)}”;"
                 " bring fewer rows"
             )
-        if not path.is_file() and not path.is_dir():
-            raise DataError(f"“{shortened(name)}” is neither a file nor a folder; {EXPECTED}")
-        if path.is_file() and not path.stat().st_size:
+        if not n_bytes:
             raise DataError(f"“{shortened(name)}” is empty; save it again")
     (name, path), *others = files
-    if path.is_dir() and not others:
-        return images.read_folder(path)
-    head = b"" if path.is_dir() else _head(path)
-    if others or head[:2] in (b"\0\0", b"\x1f\x8b") or _is_idx_by_name(name):
-        if any(other.is_dir() for _, other in files) or not (
-            head[:2] in (b"\0\0", b"\x1f\x8b") or _is_idx_by_name(name)
-        ):
-            raise DataError(
-                f"expected one file, or the two or four IDX files that belong together, got {len(files)} others"
-            )
-        return images.read_idx(files)
+    head = _head(path)
+    if head[:2] in (b"\0\0", b"\x1f\x8b") or _is_idx_by_name(name):
+        return idx.read_idx(files)
+    if others:
+        raise DataError(
+            f"expected one file, or the two or four IDX files that belong together, got {len(files)} others"
+        )
     if head.startswith(b"PK"):
-        return tables.read_npz(path) if _holds_arrays(path) else images.read_zip(path)
+        return tables.read_npz(path)
     looks = next((words for begins, words in _FOREIGN if head.lstrip().startswith(begins)), None)
     if looks is not None:
         raise DataError(f"“{shortened(name)}” looks like {looks}; {EXPECTED}")
@@ -100,15 +93,6 @@ def _head(path: Path) -> bytes:
 
 def _is_idx_by_name(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith(("-ubyte", ".idx", ".idx1", ".idx3"))
-
-
-def _holds_arrays(path: Path) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except zipfile.BadZipFile as error:
-        raise DataError("expected a ZIP archive or an .npz, got a damaged one; save it again") from error
-    return bool(names) and all(name.endswith(".npy") for name in names)
 
 
 def main(connection: Connection) -> None:

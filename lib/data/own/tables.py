@@ -109,7 +109,8 @@ def read_npz(path: Path) -> Rows:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             names = {name.lower(): name for name in archive.files}
             wanted = _names_in(names)
-            found = {name: archive[names[name]] for name in wanted}
+            # NumPy returns a member that is not an array as bytes, which `_rows_of` refuses as an array without axes.
+            found = {name: np.asarray(archive[names[name]]) for name in wanted}
     except DataError:
         raise
     except (*DAMAGED, NotImplementedError, RuntimeError, SyntaxError, MemoryError) as error:
@@ -127,7 +128,10 @@ def _names_in(names: Mapping[str, str]) -> list[str]:
         if {x, y} <= names.keys():
             return [x, y]
     got = ", ".join(map(shortened, list(names)[:6])) or "none"
-    raise DataError(f"expected the arrays x and y, or x_train, y_train, x_test and y_test, got {got}; rename them")
+    raise DataError(
+        f"expected the arrays x and y, or x_train, y_train, x_test and y_test, got {got}; save the arrays under"
+        " these names"
+    )
 
 
 def _rows_of(found: Mapping[str, np.ndarray]) -> Rows:

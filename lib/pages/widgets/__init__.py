@@ -1,7 +1,7 @@
 """What needs code of its own in the browser: each widget's JavaScript lies beside its Python.
 
-A canvas to draw on, a button that copies the address, a menu of files, a folder to bring, curves as sound, a table to
-choose from, names for screen readers.
+A canvas to draw on, a button that copies the address, a menu of files, curves as sound, a table to choose from, names
+for screen readers.
 """
 
 import base64
@@ -89,16 +89,6 @@ class ExportFiles(anywidget.AnyWidget):
     """A menu of files to save; what each holds is asked for by message (`lib.pages.export_menu`)."""
 
     _esm = _together("buttons.js", "export.js")
-
-
-class FolderOfImages(anywidget.AnyWidget):
-    """A button that brings a folder of images, with a folder in it for each class, to the field for files beside it.
-
-    It also packs the folders that are dropped on that field; together they hold at most `most_bytes`.
-    """
-
-    _esm = _together("buttons.js", "folder_of_images.js")
-    most_bytes = traitlets.Int().tag(sync=True)
 
 
 class InSight(anywidget.AnyWidget):
