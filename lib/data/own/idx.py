@@ -27,11 +27,11 @@ def read_idx(files: Sequence[tuple[str, Path]]) -> Rows:
     test = tests if len(files) == 4 else []
     x, labels = _pair([one for one in files if one not in test])
     if not test:
-        return Rows(x, labels, is_image=True)
+        return Rows(x, labels)
     x_test, labels_test = _pair(test)
     if x.shape[1:] != x_test.shape[1:]:
         raise DataError(f"expected training and test images of one size, got {x.shape[1:]} and {x_test.shape[1:]}")
-    return Rows(np.concatenate([x, x_test]), np.concatenate([labels, labels_test]), len(x_test), is_image=True)
+    return Rows(np.concatenate([x, x_test]), np.concatenate([labels, labels_test]), len(x_test))
 
 
 def _pair(files: Sequence[tuple[str, Path]]) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,7 +31,6 @@ class Rows:
     n_test: int = 0
     columns: Sequence[str] = ()
     notes: tuple[str, ...] = ()
-    is_image: bool = field(default=False)
 
 
 def prepare(name: str, rows: Rows) -> Prepared:
@@ -52,7 +51,7 @@ def prepare(name: str, rows: Rows) -> Prepared:
     n_train = len(x) - n_test - n_validation
     order = _order(len(x), rows.n_test)
     x, y = x[order], y[order]
-    scaled, notes = _scaled(x, x[:n_train], rows.is_image)
+    scaled, notes = _scaled(x, x[:n_train], is_image=rows.x.ndim > 2)
     of_train, of_validation = y[:n_train], y[n_train : n_train + n_validation]
     said = (
         "training rows shuffled with seed 0; test rows are the source's own" if rows.n_test else "shuffled with seed 0"
@@ -66,7 +65,7 @@ def prepare(name: str, rows: Rows) -> Prepared:
         n_test,
         float(np.mean(of_validation == np.bincount(of_train).argmax())),
         said,
-        (rows.x.shape[1], rows.x.shape[2]) if rows.is_image and rows.x.ndim == 3 else None,
+        (rows.x.shape[1], rows.x.shape[2]) if rows.x.ndim == 3 else None,
         (*rows.notes, *notes),
         float(np.mean(scaled[:n_train] == 0)),
     )

@@ -155,7 +155,7 @@ def _rows_of(found: Mapping[str, np.ndarray]) -> Rows:
     n_test = len(xs[1]) if len(xs) > 1 else 0
     x = np.concatenate(xs)
     x = x.astype(np.float64) if x.dtype.kind in "biu" and x.dtype != np.uint8 else x
-    return Rows(x, np.concatenate(ys), n_test, is_image=x.ndim > 2)
+    return Rows(x, np.concatenate(ys), n_test)
 
 
 def _as_labels(y: np.ndarray) -> np.ndarray:
@@ -171,5 +171,5 @@ def scikit_learn(name: str) -> Rows:
     found = getattr(sklearn.datasets, SETS[name])()
     names = np.array([str(one) for one in found.target_names])
     if name == "digits":
-        return Rows(found.images, names[found.target], is_image=True)
+        return Rows(found.images, names[found.target])
     return Rows(found.data, names[found.target], columns=list(found.feature_names))
