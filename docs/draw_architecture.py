@@ -1,7 +1,4 @@
-"""Draws the rooms of `lib/` from the imports into docs/architecture.md, and lists the modules in docs/modules.md.
-
-`python -m docs.draw_architecture` writes both; a test says when they are stale.
-"""
+"""Draws the rooms of `lib/` from the imports into docs/architecture.md; a test says when the picture is stale."""
 
 import ast
 import re
@@ -11,7 +8,6 @@ from pathlib import Path
 from lib import ROOT
 
 PAGE = ROOT / "docs" / "architecture.md"
-LIST = ROOT / "docs" / "modules.md"
 # Low to high; a room knows those of lower floors, and those before it on its own.
 FLOORS = (
     ("spec", "formatting", "cache_folder", "once", "hardware"),
@@ -99,22 +95,5 @@ def drawn() -> str:
     return _PICTURE.sub(lambda _: picture(), PAGE.read_text())
 
 
-def listed() -> str:
-    """What each module is for, by room: the first paragraph of its docstring."""
-    parts = ["# What each module is for\n\nThe first sentences of each module, by room, the highest first. Written by"]
-    parts[0] += " `python -m docs.draw_architecture`.\n"
-    found = modules()
-    for name in (name for floor in reversed(FLOORS) for name in reversed(floor)):
-        rows = []
-        for path in (path for module, path in found.items() if room(module) == name):
-            about = ast.get_docstring(ast.parse(path.read_text())) or ""
-            if about and path.name != "__init__.py":
-                first = " ".join(about.split("\n\n")[0].split()).replace("|", "\\|")
-                rows.append(f"| `{path.relative_to(ROOT / 'lib')}` | {first} |\n")
-        parts.append(f"\n## {name}\n\n| module | what it is for |\n| --- | --- |\n" + "".join(rows))
-    return "".join(parts)
-
-
 if __name__ == "__main__":
     PAGE.write_text(drawn())
-    LIST.write_text(listed())
