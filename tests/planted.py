@@ -1,0 +1,395 @@
+"""Faults that the suite must find, and the program that plants them: how the suite is judged.
+
+    python -m tests.planted --list
+    python -m tests.planted --run [--all] [NAME ...]
+
+Somebody who had read none of the tests chose the faults: at least one in each room, of the kinds that reviews of this
+project found. `--run` plants each in a copy of the working tree and runs the tests of its room. Those that no test
+there finds are planted together, and each alone again for the tests that then fail. A fault is caught by a test that
+fails with it and passes without. `--all` judges `make test-all` instead of `make test`.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+WANTED = 27  # of thirty, by `make test`
+USUAL, EVERYTHING = "not release", "release or not release"  # the tests of `make test`, and of `make test-all`
+_FAILED = "PLANTED_FAILED"  # the file into which this module, as pytest's plugin, writes the tests that failed
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Text of a file in `lib/` that stands there once, and what a careless maintainer made of it."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    harm: str
+
+    def plant(self, tree: Path) -> None:
+        """Write the fault into a copy of the project."""
+        path = tree / self.file
+        text = path.read_text()
+        if text.count(self.old) != 1:
+            raise SystemExit(
+                f"{self.name}: expected its text once in {self.file}, got it {text.count(self.old)} times; move it to"
+                " where the code is now"
+            )
+        path.write_text(text.replace(self.old, self.new))
+
+
+FAULTS = (
+    Fault(
+        "widest-layer-refused",
+        "lib/spec.py",
+        "            if not 1 <= width <= MAX_WIDTH:",
+        "            if not 1 <= width < MAX_WIDTH:",
+        "A layer of 4,096 neurons is refused by a sentence that says 1 to 4096 are expected.",
+    ),
+    Fault(
+        "sentence-loses-its-capitals",
+        "lib/formatting.py",
+        'text[:1].upper() + text[1:]) + "."',
+        'text.capitalize()) + "."',
+        "Error sentences come in lower case: names of libraries, variables and folders in them are wrong.",
+    ),
+    Fault(
+        "once-with-a-lock-of-its-own",
+        "lib/once.py",
+        "        with self._guard:",
+        "        with threading.Lock():",
+        "All viewers who ask at the same moment compute the answer, and may hold different objects of what should"
+        " be one, such as the class or the calibrations.",
+    ),
+    Fault(
+        "throttling-in-microseconds",
+        "lib/hardware/nvml.py",
+        "answer.violationTime / 1e9 for cause",
+        "answer.violationTime / 1e6 for cause",
+        "A card is said to have been slowed for a thousand times as long as it was, so good times are marked as "
+        "disturbed.",
+    ),
+    Fault(
+        "part-validated-on-training-images",
+        "lib/data/mnist.py",
+        '"validation": slice(N_TRAIN, N_TRAIN + n_validation)',
+        '"validation": slice(n_train, n_train + n_validation)',
+        "The accuracy that a browser shows is of images of the training set, not of the held-out ones.",
+    ),
+    Fault(
+        "own-rows-not-cut-off",
+        "lib/data/own/rows.py",
+        "    scaled = np.clip(np.where(high == low, 0.0, scaled), 0.0, 1.0).astype(np.float32)",
+        "    scaled = np.where(high == low, 0.0, scaled).astype(np.float32)",
+        "Validation and test rows beyond the training range get inputs far outside of 0 to 1, and accuracies with"
+        " them are wrong.",
+    ),
+    Fault(
+        "last-short-slice-not-evaluated",
+        "lib/backends/with_jax.py",
+        "    return total if whole == len(x) else jax.tree.map(jnp.add, total, function(x[whole:], y[whole:]))",
+        "    return total",
+        "With numbers of validation rows that slices do not divide, JAX's accuracy and loss are far too low.",
+    ),
+    Fault(
+        "stack-shares-one-mean-loss",
+        "lib/backends/stacked/program.py",
+        "        return jnp.sum(losses), losses  # a network's gradient depends only on its own loss",
+        "        return jnp.mean(losses), losses  # a network's gradient depends only on its own loss",
+        "Networks that are trained together learn as many times slower as there are of them, and a sweep names "
+        "the wrong learning rate as the best.",
+    ),
+    Fault(
+        "browser-repeats-the-first-epoch",
+        "lib/backends/webgpu/for_browsers.py",
+        "training.seed, epoch) for epoch in range(epochs)]",
+        "training.seed, 0) for _ in range(epochs)]",
+        "A browser sees the batches in the same order in every epoch, so its curve is not the one that all other "
+        "backends draw.",
+    ),
+    Fault(
+        "block-ends-before-the-wait",
+        "lib/timing/measurement.py",
+        "        return self.clock() if self.wait_in_block else after",
+        "        return after",
+        "Times of libraries that return at once are times of the call alone: a card looks many times too fast.",
+    ),
+    Fault(
+        "one-sided-median-interval",
+        "lib/timing/comparison.py",
+        "    while k < n // 2 and 2 * (below + math.comb(n, k) / 2**n) <= 1 - coverage:",
+        "    while k < n // 2 and below + math.comb(n, k) / 2**n <= 1 - coverage:",
+        "Intervals called 95 % hold only 90 %, so “faster” is said twice as often by chance.",
+    ),
+    Fault(
+        "conformal-rank-one-too-low",
+        "lib/prediction/calibration.py",
+        "    rank = min(len(samples), int(np.ceil((len(samples) + 1) * COVERAGE)))",
+        "    rank = min(len(samples), int(np.ceil(len(samples) * COVERAGE)))",
+        "The 90 % intervals of predicted seconds are too narrow, so measured steps lie outside of them too often.",
+    ),
+    Fault(
+        "evaluation-counted-as-busy",
+        "lib/profiling/harness.py",
+        "            used_s = now_s  # not across an evaluation",
+        "                used_s = now_s  # not across an evaluation",
+        "Processor time of evaluations is counted into a step, so the anatomy shows no idle time where there is some.",
+    ),
+    Fault(
+        "every-ten-thousandth-row-twice",
+        "lib/profiling/traces/nsight_sqlite.py",
+        "rowid >= ? AND rowid < ? AND",
+        "rowid >= ? AND rowid <= ? AND",
+        "In large exports of Nsight Systems calls are counted twice at the edge of each piece, so counts and sums"
+        " are not those of the file.",
+    ),
+    Fault(
+        "curve-key-without-versions",
+        "lib/storage/records.py",
+        "            self.versions,\n            source_digest(),",
+        "            source_digest(),",
+        "After a library is updated, curves and seconds of the old version are served as if they were of the new.",
+    ),
+    Fault(
+        "export-written-in-place",
+        "lib/storage/export.py",
+        "    with replaced(path) as temporary:\n"
+        '        temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\\n")',
+        '    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\\n")',
+        "A full disk or a kill during an export leaves half a file in place of the recording that was there.",
+    ),
+    Fault(
+        "cancel-that-came-before",
+        "lib/workers/cancel.py",
+        "        if already:\n            call()\n        try:",
+        "        try:",
+        "A Stop or Ctrl-C that comes just before a training or an export begins is not heard, and it runs to its end.",
+    ),
+    Fault(
+        "beside-for-ever",
+        "lib/workers/machine_lock.py",
+        "        self.beside = None\n        if self._lock.is_locked:",
+        "        if self._lock.is_locked:",
+        "After it once lost its patience with another program, this one never takes the turn again, and all its "
+        "later times are marked and disturb others.",
+    ),
+    Fault(
+        "cancelled-pool-works-on",
+        "lib/sweeps/in_processes.py",
+        "    if plan.cancel.is_set() and strategy in POOLED:\n"
+        "        local_pool(runtime, fresh=True)  # nobody wants what they are doing\n",
+        "",
+        "After Stop the processes of a sweep go on with what they do, and keep all cores busy beside the next "
+        "measurement.",
+    ),
+    Fault(
+        "disturbed-step-times-preferred",
+        "lib/sweeps/cost_model.py",
+        "        good = [record for record in records if not record.warnings] or records",
+        "        good = [record for record in records if record.warnings] or records",
+        "Where some measurements of a program were disturbed, these alone count, so the slower strategy may be "
+        "chosen and calibrations are off.",
+    ),
+    Fault(
+        "loss-averaged-across-the-training",
+        "lib/experiments/results.py",
+        "            means = losses[:full].reshape(-1, width).mean(axis=1, dtype=float)",
+        "            means = losses[:full].reshape(width, -1).mean(axis=0, dtype=float)",
+        "The drawn loss curve is a flat mix of early and late steps, and shows no learning.",
+    ),
+    Fault(
+        "worst-line-called-best",
+        "lib/experiments/exported_rows.py",
+        "-(self.lines[place].accuracy or 0.0)),",
+        "self.lines[place].accuracy or 0.0),",
+        "The menu “Export” offers the least accurate training as “(best)”, and leaves the best of many out.",
+    ),
+    Fault(
+        "kept-machine-unescaped",
+        "lib/views/kept_machines.py",
+        "        row = [html.escape(label(one.machine, yours))]",
+        "        row = [label(one.machine, yours)]",
+        "The name that a pupil's browser gives its GPU is put as HTML into the page of the whole class.",
+    ),
+    Fault(
+        "door-form-unescaped",
+        "lib/pages/access.py",
+        'name="next" value="{html.escape(aim)}">',
+        'name="next" value="{aim}">',
+        "A link to the door with a crafted address runs somebody's script on the page where the class types its "
+        "password.",
+    ),
+    Fault(
+        "origin-by-its-ending",
+        "lib/pages/gate.py",
+        '        return origin.partition("://")[2].lower() != headers.get("host", "").lower()',
+        '        return not origin.lower().endswith(headers.get("host", "").lower())',
+        "A page of a site whose name ends like this server's may open its WebSocket and train in a viewer's name.",
+    ),
+    Fault(
+        "memory-of-a-broken-upload",
+        "lib/pages/uploads.py",
+        "        finally:\n            self._under_way_bytes -= body.reserved_bytes",
+        "        else:\n            self._under_way_bytes -= body.reserved_bytes",
+        "Each upload that breaks off keeps its reserved memory, until every larger file is refused with 503.",
+    ),
+    Fault(
+        "open-site-behind-a-proxy",
+        "lib/pages/server.py",
+        "(self.password or self.class_link or (is_loopback(host) and not self.public_host))",
+        "(self.password or self.class_link or is_loopback(host))",
+        "With --public-host a class site is started open to the whole internet, without password or link.",
+    ),
+    Fault(
+        "frame-of-another-target",
+        "lib/pages/streaming.py",
+        "    target: float\n    guess: Guess | None\n    pinned:",
+        "    target: float = field(compare=False)\n    guess: Guess | None\n    pinned:",
+        "After the target accuracy is moved, chart and sentence of a finished run stay those of the old target, "
+        "or of another viewer's.",
+    ),
+    Fault(
+        "copied-link-with-the-token",
+        "lib/pages/widgets/copy_link.js",
+        '    url.searchParams.delete("access_token");\n',
+        "",
+        "“Copy link” copies the editor's access token too, and whoever gets the link can run code on the machine.",
+    ),
+    Fault(
+        "minutes-left-in-seconds",
+        "lib/cli/precompute.py",
+        "    say(time.monotonic() - began, minutes * 60, text)",
+        "    say(time.monotonic() - began, minutes, text)",
+        "A run of four hours says “at most 4:00 left” and soon “0:00”, as if it were over.",
+    ),
+)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """As pytest's plugin: note what failed."""
+    _note(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """And what could not even be collected."""
+    _note(report)
+
+
+def _note(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.failed and _FAILED in os.environ and "PYTEST_XDIST_WORKER" not in os.environ:
+        with open(os.environ[_FAILED], "a") as file:
+            file.write(f"{report.nodeid}\n")
+
+
+@contextmanager
+def copied() -> Iterator[Path]:
+    """A copy of the files that git knows, with the environment that the tests run in."""
+    known = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    with tempfile.TemporaryDirectory(prefix="planted-") as folder:
+        tree = Path(folder) / "tree"
+        for name in filter(None, known.decode().split("\0")):
+            if (ROOT / name).is_file():
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, tree / name)
+        (tree / ".venv").symlink_to(ROOT / ".venv")
+        subprocess.run(["git", "init", "--quiet"], cwd=tree, check=True)
+        yield tree
+
+
+def failed(tree: Path, *words: str) -> list[str]:
+    """The tests that fail in a copy, in the order in which they did."""
+    noted = tree.parent / "failed"
+    noted.write_text("")
+    with (tree.parent / "said").open("w") as said:
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "tests.planted", "-p", "no:cacheprovider", *words],
+            cwd=tree,
+            env=os.environ | {_FAILED: str(noted)},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            check=False,
+        )
+    return list(dict.fromkeys(noted.read_text().splitlines()))
+
+
+def first_to_fail(fault: Fault, tests: Sequence[str], select: str) -> str:
+    """The first of these tests that fails with the fault and passes without it; empty where none does."""
+    with copied() as sound, copied() as tree:
+        fault.plant(tree)
+        unsound: list[str] = []
+        while found := failed(tree, "-x", "-m", select, *tests, *(f"--deselect={test}" for test in unsound)):
+            collects = [] if "::" in found[0] else ["--collect-only"]
+            if not failed(sound, "-m", select, *collects, found[0]):
+                return found[0]
+            unsound.append(found[0])
+    return ""
+
+
+def near(fault: Fault) -> list[str]:
+    """The files of tests in the folder that mirrors the fault's, or the next one above; that of its module first."""
+    mirrored = Path("tests", *Path(fault.file).parts[1:])
+    folder = next(one for one in mirrored.parents if any((ROOT / one).glob("test_*.py")))
+    files = sorted((ROOT / folder).glob("test_*.py"), key=lambda file: (file.stem != f"test_{mirrored.stem}", file))
+    return [str(file.relative_to(ROOT)) for file in files]
+
+
+def run(faults: Sequence[Fault], select: str) -> dict[str, str]:
+    """By each fault's name the test that catches it, told as they are found."""
+    found: dict[str, str] = {}
+
+    def look(fault: Fault, tests: Sequence[str], select: str) -> None:
+        if test := first_to_fail(fault, tests, select):
+            found[fault.name] = test
+            print(f"caught {fault.name:34} by {test}", flush=True)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda fault: look(fault, near(fault), f"({select}) and not browser"), faults))
+        if left := [fault for fault in faults if fault.name not in found]:
+            print(f"All tests, with {len(left)} faults planted: {', '.join(fault.name for fault in left)}", flush=True)
+            with copied() as tree:
+                for fault in left:
+                    fault.plant(tree)
+                candidates = failed(tree, "-n", "2", "--dist", "loadfile", "-m", select)
+            if candidates:
+                list(pool.map(lambda fault: look(fault, candidates, select), left))
+    for fault in faults:
+        if fault.name not in found:
+            print(f"MISSED {fault.name:34} {fault.harm}")
+    return found
+
+
+def main() -> int:
+    """Called by `python -m tests.planted`."""
+    parser = argparse.ArgumentParser(prog="python -m tests.planted", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="faults; all of them where none is named")
+    parser.add_argument("--list", action="store_true", help="name the faults, one a line")
+    parser.add_argument("--run", action="store_true", help="plant them, and report which are caught")
+    parser.add_argument("--all", action="store_true", help="by the tests of `make test-all`")
+    asked = parser.parse_args()
+    if unknown := set(asked.names) - {fault.name for fault in FAULTS}:
+        parser.error(f"expected names that --list prints, got {', '.join(sorted(unknown))}")
+    faults = [fault for fault in FAULTS if not asked.names or fault.name in asked.names]
+    if not asked.run:
+        print(*(f"{fault.name:36} {fault.file}" for fault in faults), sep="\n")
+        return 0
+    n_caught = len(run(faults, EVERYTHING if asked.all else USUAL))
+    print(f"{n_caught} of {len(faults)} are caught")
+    return 0 if n_caught * len(FAULTS) >= WANTED * len(faults) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
