@@ -1,10 +1,12 @@
-# make run | test | check | class | precompute | site | bench | install | torch | cupy | cluster | lock | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/backend_race.py first; site SITE=FOLDER; class PASSWORD_FILE=FILE, OPTIONS="--class-link"; test QUICK=1)
+# make run | test | test-all | check | class | precompute | site | bench | install | torch | cupy | cluster | lock | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/backend_race.py first; site SITE=FOLDER; class PASSWORD_FILE=FILE, OPTIONS="--class-link"; test QUICK=1)
 PORT ?= 2718
 HEADLESS ?= 0
 NOTEBOOK ?= mnist_training.py
 SITE ?= site
 VENV := .venv
 BIN := $(VENV)/bin
+# Servers, workers and tests start hundreds of processes: each would compile this project anew where the environment forbids to keep it.
+export PYTHONDONTWRITEBYTECODE :=
 # The first Python from 3.11 on; those with a TensorFlow (to 3.13) are preferred.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && exit; done; \
@@ -19,7 +21,7 @@ INSTALLED_CUDA12 := $(VENV_CUDA12)/.installed
 INSTALLED := $(INSTALLED_HERE) $(if $(CARD),$(INSTALLED_CUDA12))
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: run class precompute site install torch cupy cluster test check bench lock clean
+.PHONY: run class precompute site install torch cupy cluster test test-all check bench lock clean
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -68,9 +70,15 @@ $(INSTALLED_DEV): requirements-dev.txt $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
-# QUICK=1 leaves out what is slow or needs a browser; ONLY=images and ONLY=interrupts run what such a setting can change.
+# What a contributor runs. QUICK=1 leaves out what is slow or needs a browser; ONLY=images runs what needs the images.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 test: $(INSTALLED_DEV)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+	$(PYTEST) -m "not release$(if $(QUICK), and not slow and not browser)$(if $(ONLY), and ($(ONLY)))"
+
+# What a release runs. EIGHTH=3: of what `make test` leaves out, every eighth test.
+test-all: $(INSTALLED_DEV)
+	@$(if $(EIGHTH),,echo "All tests take about 30 minutes on two cores.")
+	$(PYTEST) -m "" --hypothesis-profile release $(if $(EIGHTH),--eighth $(EIGHTH))
 
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

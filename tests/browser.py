@@ -8,6 +8,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -15,7 +16,9 @@ import pytest
 
 from benchmarks.browser import CHROMIUM, FLAGS, free_port
 from lib import ROOT
+from lib.pages.access import Card, Keys, kept_secret
 from lib.pages.notebooks import NOTEBOOKS
+from lib.storage.store import Store
 from lib.workers.notes import State
 from tests.contrast import contrast
 from tests.hiding import hiding
@@ -23,10 +26,10 @@ from tests.hiding import hiding
 MISSING = "no Chromium found: install one (on Debian: apt install chromium)"
 MARKS = [
     pytest.mark.browser,
-    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None and not os.environ.get("CI"), reason=MISSING),  # in CI it is a failure
 ]
-HEAVY, NOTHING = ("keras", "tensorflow", "torch"), ()
+HEAVY = ("keras", "tensorflow", "torch")
+VIEWERS = 3  # for whom the closed site has places
 FIRST = ".lab >> nth=0 >> "
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
@@ -39,22 +42,52 @@ def share_compiled(cache: Path) -> None:
         (cache / "xla").symlink_to(shared)
 
 
+@dataclass(frozen=True)
+class Site:
+    """A class site that is served: the address of its front page, its process, and its cache folder."""
+
+    base: str
+    process: subprocess.Popen
+    cache: Path
+    password: str = ""
+
+    def at(self, file: str) -> str:
+        """The address of a notebook, without its last slash."""
+        return self.base + next(one.path for one in NOTEBOOKS if one.file == file).rstrip("/")
+
+    @property
+    def keys(self) -> Keys:
+        """What opens its door."""
+        return Keys(kept_secret(self.cache / "class-secret"), self.password)
+
+    def cookie(self, viewer: str) -> tuple[str, str]:
+        """Name and value of what a pupil who has entered has."""
+        return f"class-{self.base.rpartition(':')[2]}", self.keys.cookie(Card("pupil", viewer))
+
+    @property
+    def store(self) -> Store:
+        """What the server keeps, to which a test adds what is to have been measured before."""
+        return Store(self.cache / "results.sqlite")
+
+
 @contextmanager
 def serving(
-    cache,
-    notebook: str | None,
+    cache: Path,
     hidden: tuple[str, ...] = HEAVY,
     options: tuple[str, ...] = (),
+    password: str = "",
     stdout: int | IO[str] = subprocess.DEVNULL,
-) -> Iterator[tuple[str, subprocess.Popen]]:
-    """`make class` on a free port with this folder as its cache, and the address of this notebook, or without its last
-    slash that of the front page; ended with all its children.
+) -> Iterator[Site]:
+    """`make class` on a free port with this folder as its cache, ended with all its children.
 
     Libraries that take long to start are `hidden` from it where they are not what is tested.
     """
     port = free_port()
-    share_compiled(Path(cache))
-    environment = os.environ | {"MNIST_CACHE_DIR": str(cache)} | hiding(Path(cache), *hidden)
+    share_compiled(cache)
+    if password:
+        (cache / "password").write_text(password)
+        options = (*options, "--password-file", str(cache / "password"))
+    environment = os.environ | {"MNIST_CACHE_DIR": str(cache)} | hiding(cache, *hidden)
     process = subprocess.Popen(
         [sys.executable, "-m", "lib.cli.launch", "run", "--port", str(port), "--headless", "1", *options],
         cwd=ROOT,
@@ -69,9 +102,8 @@ def serving(
             break
         except OSError:
             time.sleep(0.1)
-    path = next((one.path for one in NOTEBOOKS if one.file == notebook), "")
     try:
-        yield base + path.rstrip("/"), process
+        yield Site(base, process, cache, password)
     finally:
         process.terminate()
         try:
@@ -131,8 +163,8 @@ def stop_all(page) -> None:
         )
 
 
-def open_page(page, server, query="") -> None:
-    page.goto(server[0] + query)
+def open_page(page, address, query="") -> None:
+    page.goto(address + query)
     page.wait_for_selector(FIRST + ".lab-sentence", timeout=60_000)
 
 
@@ -169,6 +201,13 @@ TEXTS = """[...document.querySelectorAll('marimo-mime-renderer')]
     .filter(text => text.textContent && text.getAttribute('opacity') !== '0')
     .filter(text => getComputedStyle(text).stroke === 'none')
     .map(text => [text.textContent, getComputedStyle(text).fill])"""
+# Each colour that text of the page itself has on that ground, with one of the texts.
+INKS = """[...new Map([...document.querySelectorAll('#App *')]
+    .filter(e => e.checkVisibility() && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()))
+    .filter(e => { while (e.id !== 'App') { const style = getComputedStyle(e);
+        if (style.backgroundColor !== 'rgba(0, 0, 0, 0)' || +style.opacity < 1) return false;
+        e = e.parentElement } return true })
+    .map(e => [getComputedStyle(e).color, e.innerText])).entries()].map(([color, text]) => [text, color])"""
 
 # Headings with something else in front of them, where they stand when the page is opened.
 COVERED = """() => [...document.querySelectorAll('h1, h2')].filter(heading => {
@@ -222,24 +261,20 @@ def found_by_axe(page) -> list[tuple[str, str, str]]:
 
 
 def assert_accessible(page) -> None:
-    """Light and dark, wide and on a phone: nothing for axe to find, no faint text, no covered heading, no cut name, no
-    scrolling sideways."""
+    """Nothing for axe to find; and neither wide and light nor on a phone and dark any faint text, covered heading, cut
+    name, or sideways scrolling."""
     page.locator("main, [role=main]").wait_for()  # by the page's own script, which may come later than its results
     page.mouse.move(0, 0)  # at rest: what lies under a mouse that was left somewhere depends on the width
-    for scheme in ("light", "dark"):
+    for scheme, size in (("dark", PHONE), ("light", DESK)):
         page.emulate_media(color_scheme=scheme)
-        for size in (DESK, PHONE):
-            page.set_viewport_size(size)
-            page.wait_for_timeout(300)  # charts take their new width
-            where = f"{scheme}, {size['width']} wide"
-            found = found_by_axe(page)
-            assert not found, (where, found)
-            ground = page.evaluate(GROUND)
-            faint = [(text, fill) for text, fill in page.evaluate(TEXTS) if contrast(fill, ground) < 4.5]
-            assert not faint, (where, faint)
-            assert not page.evaluate(COVERED), where
-            assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], where
-            assert page.evaluate(PAST_THE_EDGE) == [], where
-            assert page.evaluate(CUT) == [], where
-    page.emulate_media(color_scheme="light")
-    page.set_viewport_size(DESK)
+        page.set_viewport_size(size)
+        page.wait_for_timeout(300)  # charts take their new width
+        ground = page.evaluate(GROUND)
+        faint = [one for one in page.evaluate(f"[...{TEXTS}, ...{INKS}]") if contrast(one[1], ground) < 4.5]
+        assert not faint, (scheme, faint)
+        assert not page.evaluate(COVERED), size
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        assert page.evaluate(PAST_THE_EDGE) == [], size
+        assert page.evaluate(CUT) == [], size
+    found = found_by_axe(page)
+    assert not found, found

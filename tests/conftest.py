@@ -44,8 +44,10 @@ from lib.backends.registry import Runtime, unavailable  # noqa: E402
 from lib.data.mnist import Data, aligned  # noqa: E402
 from lib.hardware import nvidia_smi  # noqa: E402
 from lib.timing.disturbance import Disturbance, Watch  # noqa: E402
+from lib.workers import engine as engine_module  # noqa: E402
 from lib.workers.engine import Engine  # noqa: E402
-from tests.browser import browsing, tab  # noqa: E402
+from tests import stub_worker  # noqa: E402
+from tests.browser import VIEWERS, Site, browsing, serving, tab  # noqa: E402
 from tests.deploying import Cloud, lending, make_clone  # noqa: E402
 from tests.suite import *  # noqa: E402, F403
 
@@ -53,8 +55,10 @@ os.environ.setdefault("XLA_FLAGS", XLA_WITHOUT_WRONG_SUMS)  # as in the workers;
 os.environ["NUMBA_CACHE_DIR"] = numba_cache(str(_COMPILED))  # or Numba
 
 
-settings.register_profile("any minute", deadline=None)  # no test fails for a slow one
-settings.load_profile("any minute")
+# No test fails for a slow minute. `make test-all` asks for the profile that tries more.
+settings.register_profile("usual", deadline=None, max_examples=20)
+settings.register_profile("release", deadline=None, max_examples=100)
+settings.load_profile("usual")
 
 
 def where_installed(keys: Iterable[str]) -> list:
@@ -102,6 +106,20 @@ def engine() -> Iterator[Engine]:
     shared.close()
 
 
+@pytest.fixture(scope="session")
+def _engine_of_stubs() -> Iterator[Engine]:
+    shared = Engine()
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def stub_engine(_engine_of_stubs: Engine, monkeypatch) -> Engine:
+    """An engine whose workers compute nothing, but start, report, pause, die and end as all do."""
+    monkeypatch.setattr(engine_module, "Process", stub_worker.start)
+    return _engine_of_stubs
+
+
 @pytest.fixture
 def lone_engine() -> Iterator[Engine]:
     """Its workers are started under the environment that the test has set."""
@@ -119,6 +137,40 @@ def undisturbed(monkeypatch) -> None:
 
 def _see_nobody(watch: Watch, *_: object) -> None:
     watch.disturbance = Disturbance(1.0, 0.0, 0.0, 0)
+
+
+# One server of a kind for all tests of a process, which keep apart by settings that only they use.
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory) -> Iterator[Site]:
+    """`make class` without the libraries that take long to start."""
+    with serving(tmp_path_factory.mktemp("site")) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def full_site(tmp_path_factory) -> Iterator[Site]:
+    """With every library that is installed."""
+    with serving(tmp_path_factory.mktemp("full"), hidden=()) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def closed_site(tmp_path_factory) -> Iterator[Site]:
+    """Behind a password, with places for `VIEWERS`."""
+    options = ("--viewers", str(VIEWERS))
+    with serving(tmp_path_factory.mktemp("closed"), options=options, password="correct horse") as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def adapter_site(tmp_path_factory) -> Iterator[Site]:
+    """On which the processor stands in for a graphics card, by WebGPU; only releases are tested on it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WEBGPU_SOFTWARE", "1")
+        with serving(tmp_path_factory.mktemp("adapter")) as served:
+            yield served
 
 
 @pytest.fixture(scope="module")

@@ -47,8 +47,6 @@ def test_a_backend_has_all_its_places(key):
 def test_a_notebook_has_all_its_places(notebook):
     assert (ROOT / notebook.file).exists(), notebook.file
     assert f"| `{notebook.file}` |" in README, "a line in the table of the README"
-    for floor in ("pages", "views", "experiments"):
-        assert f"lib.{floor}.{notebook.name}" in MODULES, f"lib/{floor}/{notebook.name}.py"
 
 
 def test_every_file_of_a_notebook_is_listed():

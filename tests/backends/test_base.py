@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.backends import base
@@ -19,7 +19,6 @@ def test_he_normal_parameters():
 
 
 @given(st.integers(1, 48_000), st.floats(1e-7, 10))
-@settings(max_examples=50)
 def test_chunks_cover_an_epoch_and_stay_short(steps, step_s):
     done, n_chunks = 0, 0
     while done < steps:

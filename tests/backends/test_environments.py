@@ -184,7 +184,7 @@ def test_a_worker_in_another_environment_trains(cuda12, monkeypatch):
     assert sum(isinstance(message, Trained) for message in messages) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(unavailable(Runtime("keras-tensorflow")) is not None, reason="TensorFlow is not installed")
 def test_what_is_locked_for_the_second_environment_suffices_for_a_worker(tmp_path):
     """With no other module than those packages bring: JAX, pandas and marimo are not there."""

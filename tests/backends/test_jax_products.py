@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.backends import reference
@@ -30,7 +30,6 @@ def operands(n, inputs, outputs, contracted, seed):
     return a if contracted[0] == 1 else a.T, b if contracted[1] == 0 else b.T
 
 
-@settings(max_examples=30, deadline=None)
 @given(sizes, sizes, sizes, st.tuples(st.integers(0, 1), st.integers(0, 1)), st.integers(0, 99))
 def test_a_rounded_product_and_its_gradients_are_those_of_rounded_factors(n, inputs, outputs, contracted, seed):
     a, b = operands(n, inputs, outputs, contracted, seed)
@@ -75,6 +74,7 @@ def test_a_training_in_bfloat16_is_near_the_reference_and_not_that_of_float32(sm
     assert np.max(np.abs(here - exact)) > 1e-5
 
 
+@pytest.mark.release
 def test_a_worker_rounds_as_its_environment_says_and_learns_all_the_same(engine):
     """On any processor: one without matrix units computes the same, more slowly."""
     training = Training(Network((32,)), 0.1, 512, 2)

@@ -49,6 +49,7 @@ def run(engine, runtime, training=SHORT, how=None):
     return list(engine.run(runtime, [training], Cancel(), how))
 
 
+@pytest.mark.release
 def test_the_workers_switch_computes_right_what_the_library_alone_gets_wrong():
     if off("") < 1e-4:
         pytest.skip("this jaxlib has no such fault")
@@ -57,6 +58,7 @@ def test_the_workers_switch_computes_right_what_the_library_alone_gets_wrong():
     assert off(XLA_WITHOUT_WRONG_SUMS) < 1e-6
 
 
+@pytest.mark.release
 def test_a_jax_worker_with_the_fault_switched_on_is_not_used(lone_engine, monkeypatch):
     if off(WITH_WRONG_SUMS) < 1e-4:
         pytest.skip("this jaxlib has no such fault")
@@ -87,6 +89,7 @@ def test_a_process_of_a_pool_whose_product_is_wrong_is_named(bent_numpy):
         pool.close(wait=True)
 
 
+@pytest.mark.release
 def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
     """Such as a Dask worker: nobody gave it this program's flags."""
     code = (

@@ -152,6 +152,7 @@ def on_eight_devices(n_devices: int) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.mark.release
 def test_eight_devices_are_the_same_as_one(small_data):
     divided = on_eight_devices(8)
     losses, _, last = trained(DIVIDED, small_data)
@@ -177,6 +178,7 @@ print(json.dumps({str(i): [losses[i].tolist(), float(sum(w.sum() for w, _ in las
 """
 
 
+@pytest.mark.release
 def test_two_processes_of_a_job_are_the_same_as_one(small_data):
     port = free_port()
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}

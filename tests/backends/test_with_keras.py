@@ -11,29 +11,41 @@ from types import SimpleNamespace
 import pytest
 
 from lib.backends.base import Steps
-from lib.backends.with_keras import _fit_one_epoch, _Handover
 
 
-def fitted(fit, data):
+@pytest.fixture(scope="module")
+def with_keras():
+    """Imported here, because it takes seconds."""
+    from lib.backends import with_keras
+
+    return with_keras
+
+
+@pytest.fixture
+def fitted(with_keras, small_data):
     """The events of a model whose `fit` is this function of the handover."""
-    handover = SimpleNamespace(outbox=Queue(maxsize=1), stop=threading.Event())
-    handover.put = lambda event: _Handover._put(handover, event)  # pyright: ignore[reportArgumentType]
-    model = SimpleNamespace(fit=lambda *_, **options: fit(options["callbacks"]))
-    return _fit_one_epoch(model, handover, data.x_train, data.y_train, data, 32)  # pyright: ignore[reportArgumentType]
+
+    def events(fit):
+        handover = SimpleNamespace(outbox=Queue(maxsize=1), stop=threading.Event())
+        handover.put = lambda event: with_keras._Handover._put(handover, event)
+        model = SimpleNamespace(fit=lambda *_, **options: fit(options["callbacks"]))
+        return with_keras._fit_one_epoch(model, handover, small_data.x_train, small_data.y_train, small_data, 32)
+
+    return events
 
 
-def test_an_error_in_fit_is_raised_after_its_events(small_data):
+def test_an_error_in_fit_is_raised_after_its_events(fitted):
     def fit(handover):
         handover.put("losses")
         raise MemoryError("no more")
 
-    events = fitted(fit, small_data)
+    events = fitted(fit)
     assert next(events) == "losses"
     with pytest.raises(MemoryError, match="no more"):
         next(events)
 
 
-def test_closing_the_generator_stops_fit_at_its_next_event(small_data):
+def test_closing_the_generator_stops_fit_at_its_next_event(fitted):
     reached = []
 
     def fit(handover):
@@ -41,15 +53,15 @@ def test_closing_the_generator_stops_fit_at_its_next_event(small_data):
             reached.append(number)
             handover.put(number)
 
-    events = fitted(fit, small_data)
+    events = fitted(fit)
     assert [next(events), next(events)] == [0, 1]
     events.close()
     assert reached == [0, 1]
 
 
-def test_running_means_become_losses():
+def test_running_means_become_losses(with_keras):
     """`fit` reports the running mean of the loss over the epoch, here of losses 4, 2, 6 and NaN."""
-    handover = object.__new__(_Handover)
+    handover = object.__new__(with_keras._Handover)
     handover._epoch, handover.diverged, handover.outbox = 3, None, Queue()
     handover._logs, handover._done, handover._total = [4.0, 3.0], 0, 0.0
     handover._train_s = handover._clock_from = 0.0
@@ -67,14 +79,14 @@ def test_running_means_become_losses():
     assert model.stop_training
 
 
-def test_the_clock_stops_before_the_losses_are_copied(monkeypatch):
+def test_the_clock_stops_before_the_losses_are_copied(with_keras, monkeypatch):
     """From a card each copy takes 10 to 20 µs, which is no part of a step; one is made, to wait for the last step."""
     happened = []
     monkeypatch.setattr("lib.backends.with_keras.time.perf_counter", lambda: happened.append("clock") or 1.0)
     monkeypatch.setattr(
         "lib.backends.with_keras.keras.ops.convert_to_numpy", lambda mean: happened.append(mean) or mean
     )
-    handover = object.__new__(_Handover)
+    handover = object.__new__(with_keras._Handover)
     handover._epoch, handover.diverged, handover.outbox = 0, None, Queue()
     handover._logs, handover._done, handover._total = [4.0, 3.0, 2.0], 0, 0.0
     handover._train_s = handover._clock_from = 0.0

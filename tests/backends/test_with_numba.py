@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lib import ROOT
@@ -48,7 +48,6 @@ def trained(training: Training, data: Data, threads: int, monkeypatch) -> tuple[
     return np.concatenate([event.losses for event in events if isinstance(event, Steps)]), events[-1].parameters()
 
 
-@settings(max_examples=25)  # each a training; threads that wait for each other take long on a busy machine
 @example(n_inputs=784, n_classes=10, hidden=[128], batch_size=64, density=0.2, threads=2)  # whole tiles
 @example(n_inputs=30, n_classes=3, hidden=[130, 17], batch_size=70, density=0.3, threads=3)  # batches begin anywhere
 @example(n_inputs=9, n_classes=2, hidden=[], batch_size=1, density=0.0, threads=1)  # nothing but zeros
@@ -157,6 +156,7 @@ print(len(run_steps.stats.cache_hits), hashlib.sha256(as_bytes).hexdigest())
 """
 
 
+@pytest.mark.release
 def test_a_training_is_the_same_to_the_last_bit_whether_its_program_was_compiled_or_loaded(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
     (first, compiled), (second, loaded) = (
@@ -181,6 +181,7 @@ print(found[0] / products.LANES, len(products.fill_products.stats.cache_hits))
 """
 
 
+@pytest.mark.release
 def test_a_change_in_one_file_compiles_what_others_use_of_it(tmp_path):
     shutil.copytree(ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
 

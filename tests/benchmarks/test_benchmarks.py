@@ -18,6 +18,8 @@ from lib.timing.measurement import Ended, Measurement
 from lib.workers.messages import Measured, TrainingFailed
 from tests.software_adapter import needs_software_adapter
 
+pytestmark = pytest.mark.release
+
 
 @pytest.fixture(autouse=True)
 def out(tmp_path, monkeypatch):

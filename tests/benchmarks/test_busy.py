@@ -17,6 +17,8 @@ from benchmarks.peer.process import PeerFailed, environment
 from lib.hardware.cores import usable_cores
 from lib.timing.disturbance import Disturbance
 
+pytestmark = pytest.mark.release
+
 STEPS = 1500
 
 

@@ -20,6 +20,8 @@ from lib.pages import layout
 from lib.pages.places import MAX_VIEWERS
 from lib.workers.notes import State
 
+pytestmark = pytest.mark.release
+
 
 @pytest.fixture(autouse=True)
 def out(tmp_path, monkeypatch):

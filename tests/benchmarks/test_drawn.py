@@ -10,6 +10,8 @@ from lib.backends.registry import Runtime
 from lib.spec import Training
 from lib.workers.messages import Item
 
+pytestmark = pytest.mark.release
+
 ITEMS = [Item(Training(epochs=2), Runtime("jax-epoch"))]
 
 

@@ -24,6 +24,8 @@ from lib.backends.base import Epoch, Steps, no_parameters
 from lib.spec import Network, Training
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.release
+
 
 class Scripted:
     """A participant whose epochs take these seconds in turn; it fails when there are no more."""

@@ -12,6 +12,8 @@ from lib.prediction.predict import predict
 from lib.sweeps.cost_model import StepTime
 from lib.workers.messages import TrainingFailed
 
+pytestmark = pytest.mark.release
+
 WAYS = [Trained(Runtime()), Trained(Runtime("numpy"))]
 FOUND, _ = calibrations(
     {

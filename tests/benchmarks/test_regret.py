@@ -7,6 +7,8 @@ from benchmarks.report import row
 from lib.spec import MAX_EPOCHS
 from lib.sweeps.cost_model import nominal_s
 
+pytestmark = pytest.mark.release
+
 
 @pytest.fixture(autouse=True)
 def out(tmp_path, monkeypatch):

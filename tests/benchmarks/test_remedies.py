@@ -8,6 +8,8 @@ from lib.experiments.calibration import Trained, trials
 from lib.prediction.predict import Prediction
 from lib.prediction.remedies import Remedy, Setup
 
+pytestmark = pytest.mark.release
+
 WAYS = [Trained(Runtime()), Trained(Runtime("numpy")), Trained(Runtime("keras-jax")), Trained(Runtime(), True)]
 
 

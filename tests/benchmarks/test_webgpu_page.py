@@ -1,10 +1,12 @@
 """The benchmark that watches a page train in a browser comes to its end with figures of that browser."""
 
+import pytest
+
 from benchmarks import webgpu_page
 from benchmarks.report import LeftOut
 from tests.browser import MARKS
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 
 
 def test_the_page_of_the_readers_gpu_is_watched_while_it_trains(monkeypatch):

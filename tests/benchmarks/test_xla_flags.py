@@ -12,6 +12,8 @@ from benchmarks.report import LeftOut
 from benchmarks.xla_flags import AS_IT_IS, FLAGS, ONE_THREAD, ROUNDS, remarks, rows_of, started
 from lib.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS
 
+pytestmark = pytest.mark.release
+
 
 def record(*epoch_s, losses=(2.5, 2.0), failed=None):
     return Record(list(epoch_s), losses=list(losses), accuracies={0: 0.9}, failed=failed)

@@ -18,12 +18,16 @@ from lib.cli.precompute import main
 from lib.experiments.precomputation import EXPERIMENTS
 from lib.pages.mnist_training import settings
 from lib.storage.store import Store
+from lib.workers import engine as engine_module
+from tests import stub_worker
 from tests.conftest import ROOT
 from tests.storage.test_store import curve, key
 
 
 @pytest.fixture(autouse=True)
-def _own_folder(tmp_path, monkeypatch):
+def _own_folder_and_workers(tmp_path, monkeypatch):
+    """In this process nothing is really trained."""
+    monkeypatch.setattr(engine_module, "Process", stub_worker.start)
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("MNIST_OFFLINE", "1")
 
@@ -65,7 +69,6 @@ def trained(said):
     return int(re.findall(r": ([\d,]+) trainings", said)[0])
 
 
-@pytest.mark.slow
 def test_it_ends_when_the_time_is_up_and_goes_on(few_positions, capsys):
     assert main(["--minutes", "0.0001"]) == 3
     first = capsys.readouterr()
@@ -81,7 +84,7 @@ def test_it_ends_when_the_time_is_up_and_goes_on(few_positions, capsys):
     assert "complete: 0 trainings" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_ctrl_c_keeps_what_is_trained(tmp_path):
     program = subprocess.Popen(
         [sys.executable, "-m", "lib.cli.precompute", "--minutes", "5"],
@@ -102,7 +105,6 @@ def test_ctrl_c_keeps_what_is_trained(tmp_path):
     assert trained(said) > 0
 
 
-@pytest.mark.slow
 def test_a_disk_that_fills_up_ends_it_and_what_was_stored_is_there(monkeypatch, capsys):
     only(monkeypatch, FEW | {"rate.count": (2, tuple(range(2, 13)))})
     whole, limits = Store._prepared, list[int]()
@@ -131,7 +133,7 @@ def may_mount():
     return subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(not may_mount(), reason="this user may not mount a disk of its own")
 def test_a_real_disk_that_fills_up_ends_it_too(tmp_path):
     """On a disk of memory, filled by another file while it trains."""

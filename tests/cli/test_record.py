@@ -52,6 +52,7 @@ def interrupted(program: subprocess.Popen, after: str) -> tuple[str, str]:
         program.kill()
 
 
+@pytest.mark.release
 def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
     path = tmp_path / "machine.json"
     first = recording(bare, path, 20)

@@ -57,7 +57,7 @@ def idx_files(path, n=20, n_labels=None, packed=True, prefix="train", side=6):
 # Reading back what was written.
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_table_written_as_csv_reads_back_to_the_same_rows_and_labels(tmp_path, data):
     n = data.draw(st.integers(1, 12))
@@ -72,7 +72,7 @@ def test_any_table_written_as_csv_reads_back_to_the_same_rows_and_labels(tmp_pat
     assert read.labels.tolist() == labels
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_table_written_as_npz_reads_back_to_the_same_rows_and_labels(tmp_path, data):
     n, kind = data.draw(st.integers(1, 12)), data.draw(st.sampled_from([np.float32, np.float64, np.uint8, np.int16]))
@@ -85,7 +85,7 @@ def test_any_table_written_as_npz_reads_back_to_the_same_rows_and_labels(tmp_pat
     np.testing.assert_array_equal(read.labels, y)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(MIN_ROWS, 80), st.integers(1, 5), st.integers(2, 6), st.booleans())
 def test_prepared_rows_are_the_source_s_scaled_and_each_in_one_part(n, inputs, n_classes, divided):
     x = RNG.random((n, inputs)) * 50 - 20

@@ -29,7 +29,7 @@ def test_libraries_are_asked_once_and_every_runtime_is_split():
     assert [task.runtime for task in made if task.examination.kind == "parts"] == runtimes
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("backend", ["keras-tensorflow"])
 def test_keras_in_its_worker(engine, tmp_path, backend):
     store = Store(tmp_path / "r.sqlite")

@@ -218,7 +218,7 @@ def repetitions(*programs: subprocess.Popen) -> list[tuple[list[float], list[lis
     return [json.loads(program.stdout.readline()) for program in programs if program.stdout is not None]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_two_programs_that_measure_at_once_do_not_disturb_each_other(tmp_path):
     """They take turns by the machine's lock: what each times lies in turns of its own, and no two turns overlap."""
     path, turns = tmp_path / "results.sqlite", []

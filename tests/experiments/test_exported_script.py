@@ -88,9 +88,22 @@ def exported(line: Line, library: str = "numpy") -> str:
     return exported_script("learning rate", line, images().facts, library)
 
 
+def one_a_library(cases, usual):
+    """Each of these cases with each library: all with NumPy, of the others one, and the rest in releases."""
+    return [
+        pytest.param(
+            case,
+            *library.values,
+            id=f"{case}-{library.id}",
+            marks=[*library.marks, *([] if library.id == "numpy" or case == usual else [pytest.mark.release])],
+        )
+        for library in EVERY
+        for case in cases
+    ]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("library", EVERY)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "library"), one_a_library(CASES, "two hidden layers"))
 def test_the_file_repeats_the_curve_without_this_project(case, library, tmp_path):
     line = trained(CASES[case])
     done = run(exported(line, library), tmp_path)
@@ -104,7 +117,7 @@ def test_the_file_repeats_the_curve_without_this_project(case, library, tmp_path
         assert len(re.findall(r"^ +\d+ .*%$", done.stdout, re.MULTILINE)) == CASES[case].epochs
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_file_repeats_single_images_too(tmp_path):
     done = run(exported(trained(Training(Network((8,)), 0.001, 1, 1))), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -215,7 +228,7 @@ def test_other_data_end_it_with_a_sentence(tmp_path):
 
 
 @pytest.mark.images
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_offline_digits_travel_with_the_file(tmp_path):
     """As it is exported where there is no MNIST: the file makes the same images from scikit-learn's."""
     raw = enlarged_digits()
@@ -246,8 +259,7 @@ def brought(dtype) -> tuple[Line, Facts]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("library", EVERY)
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize(("dtype", "library"), one_a_library(["float32", "uint8"], ""))
 def test_data_that_somebody_brought_come_with_the_file(dtype, library, tmp_path):
     line, facts = brought(dtype)
     with zipfile.ZipFile(io.BytesIO(exported_bundle("depth", line, facts, library))) as bundle:

@@ -91,6 +91,7 @@ def test_what_does_not_fit_into_memory_is_said(engine, tmp_path):
     assert "Not tried" in view.saturation_sentence(points)
 
 
+@pytest.mark.release
 def test_eight_networks_from_alike_to_different(engine, tmp_path):
     assert len({n.hidden for n in different(0.0)}) == 1
     assert [different(1.0)[0].hidden, different(1.0)[-1].hidden] == [(16,), (512,)]

@@ -24,8 +24,7 @@ def store(tmp_path):
     return Store(tmp_path / "results.sqlite")
 
 
-@pytest.mark.timed
-@pytest.mark.parametrize("key", ["numpy", "jax-epoch", "keras-tensorflow"])
+@pytest.mark.parametrize("key", ["numpy", "jax-epoch", pytest.param("keras-tensorflow", marks=pytest.mark.release)])
 def test_a_library_is_probed_in_its_worker(engine, key):
     found = [
         message

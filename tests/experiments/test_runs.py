@@ -14,6 +14,12 @@ from lib.workers.notes import State
 from lib.workers.queue import ALLOWANCE, Request, Urgency
 
 
+@pytest.fixture
+def engine(stub_engine):
+    """What is trained is no part of these tests."""
+    return stub_engine
+
+
 def seats(n, engine, experiment):
     return [join(experiment, engine, None, Request()) for _ in range(n)]
 

@@ -22,7 +22,7 @@ from tests.pages.test_server import wait_until_open
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/sbin")
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.release,
     pytest.mark.skipif(NGINX is None, reason="no nginx found: install it (on Debian: apt install nginx)"),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl found: install it"),
 ]
@@ -111,8 +111,8 @@ def nginx(folder, behind: int, plain_port: int, port: int):
 def proxied(tmp_path_factory):
     cache, folder = tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("nginx")
     plain_port, port = free_port(), free_port()
-    with serving(cache, None, options=("--public-host", f"{NAME}:{port}", "--class-link")) as (base, _):
-        with nginx(folder, int(base.rpartition(":")[2]), plain_port, port):
+    with serving(cache, options=("--public-host", f"{NAME}:{port}", "--class-link")) as served:
+        with nginx(folder, int(served.base.rpartition(":")[2]), plain_port, port):
             yield Proxied(folder, plain_port, port, Keys(kept_secret(cache / "class-secret"), class_link=True))
 
 

@@ -17,11 +17,9 @@ from tests.browser import (
     FIRST,
     GROUND,
     MARKS,
-    NOTHING,
     PHONE,
     assert_accessible,
     open_page,
-    serving,
     tab,
     wait_over,
     wait_until,
@@ -33,16 +31,14 @@ pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("cache"), "mnist_training.py") as served:
-        yield served
+def server(site):
+    return site.at("mnist_training.py")
 
 
 @pytest.fixture(scope="module")
-def full_server(tmp_path_factory):
+def full_server(full_site):
     """With every library that is installed."""
-    with serving(tmp_path_factory.mktemp("full"), "mnist_training.py", NOTHING) as served:
-        yield served
+    return full_site.at("mnist_training.py")
 
 
 def sentence(page, nth=0):
@@ -242,7 +238,7 @@ def test_a_link_restores_the_state(page, server):
 
 
 def test_stop(page, server):
-    page.goto(server[0] + "?rate.size=1&rate.epochs=20&rate.count=8")
+    page.goto(server + "?rate.size=1&rate.epochs=20&rate.count=8")
     page.wait_for_function(
         "() => document.querySelector('.lab .lab-state b')?.innerText === 'Training'", timeout=60_000
     )
@@ -267,14 +263,14 @@ def test_a_bad_text_is_answered_where_the_person_looks(page, server):
     page.wait_for_selector(FIRST + ".lab-sentence", timeout=30_000)
 
 
-def test_a_killed_worker_is_a_message_and_run_again_works(page, server):
-    page.goto(server[0] + "?rate.size=1&rate.epochs=6&rate.count=2")
+def test_a_killed_worker_is_a_message_and_run_again_works(page, site, server):
+    page.goto(server + "?rate.size=1&rate.epochs=6&rate.count=2")
     page.wait_for_function(
         "() => document.querySelector('.lab .lab-state b')?.innerText === 'Training'", timeout=60_000
     )
     workers = [
         child
-        for child in psutil.Process(server[1].pid).children(recursive=True)
+        for child in psutil.Process(site.process.pid).children(recursive=True)
         if child.status() != psutil.STATUS_ZOMBIE and "lib.workers.worker" in " ".join(child.cmdline())
     ]
     for worker in workers:

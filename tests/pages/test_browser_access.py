@@ -1,49 +1,38 @@
 """The door and the full page in a real browser: readable, by keyboard, and in by itself when a place is free."""
 
-import pytest
+from contextlib import ExitStack, suppress
 
-from lib.pages.access import Card, Keys, kept_secret
-from tests.browser import MARKS, assert_accessible, serving
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from tests.browser import MARKS, VIEWERS, assert_accessible
 
 pytestmark = MARKS
-PASSWORD = "correct horse"
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    cache = tmp_path_factory.mktemp("cache")
-    (cache / "password").write_text(PASSWORD)
-    options = ("--password-file", str(cache / "password"), "--viewers", "1")
-    with serving(cache, None, options=options) as (base, _):
-        yield base, Keys(kept_secret(cache / "class-secret"), PASSWORD)
 
 
 @pytest.fixture
-def closed(page, site):
+def closed(page, closed_site):
     """The address of a site that this browser has not entered."""
     page.context.clear_cookies()
-    return site[0]
+    return closed_site.base
 
 
-def test_the_door_opens_with_the_password_alone(page, closed):
+def test_the_door_opens_with_the_password_alone(page, closed, closed_site):
     page.goto(f"{closed}/?rate.epochs=1")
     assert page.url == f"{closed}/enter?next=/%3Frate.epochs%3D1"
-    page.wait_for_function("document.activeElement.id === 'password'")  # autofocus comes with the first frame
-    page.keyboard.type(PASSWORD)
+    assert page.get_by_label("Password of the class").is_visible()
+    assert_accessible(page)
+    page.get_by_label("Password of the class").focus()
+    page.keyboard.type(closed_site.password)
     page.keyboard.press("Enter")
     page.wait_for_url(f"{closed}/mnist_training/?rate.epochs=1", timeout=60_000)
-    assert PASSWORD not in page.evaluate("document.cookie"), "no script sees the cookie"
+    assert closed_site.password not in page.evaluate("document.cookie"), "no script sees the cookie"
     page.goto("about:blank")
 
 
-def test_everybody_can_read_the_door(page, closed):
-    page.goto(closed)
-    assert page.get_by_label("Password of the class").is_visible()
-    assert_accessible(page)
-
-
-def test_a_link_lets_in_and_leaves_no_token_behind(page, site, closed):
-    page.goto(f"{closed}/?teacher={site[1].token('teacher')}")
+def test_a_link_lets_in_and_leaves_no_token_behind(page, closed, closed_site):
+    page.goto(f"{closed}/?teacher={closed_site.keys.token('teacher')}")
     assert page.url == f"{closed}/"
     page.get_by_role("heading", name="Why is my GPU slower?").wait_for()
     page.go_back()
@@ -51,24 +40,22 @@ def test_a_link_lets_in_and_leaves_no_token_behind(page, site, closed):
     assert page.url == f"{closed}/"
 
 
-def test_the_full_page_opens_the_notebook_once_there_is_room(browser, page, site):
-    base, keys = site
-    contexts = [browser.browser.new_context() for _ in range(2)]
-    try:
-        for number, context in enumerate(contexts):
-            cookie = keys.cookie(Card("pupil", str(number)))
-            context.add_cookies([{"name": f"class-{base.rpartition(':')[2]}", "value": cookie, "url": base}])
-        inside, outside = (context.new_page() for context in contexts)
-        inside.goto(f"{base}/claims/")
-        inside.wait_for_selector(".lab-nav", timeout=60_000)
+def test_the_full_page_opens_the_notebook_once_there_is_room(browser, page, closed_site):
+    base = closed_site.base
+    with browser.browser.new_context() as context, ExitStack() as inside:
+        name, value = closed_site.cookie("outside")
+        context.add_cookies([{"name": name, "value": value, "url": base}])
+        for number in range(VIEWERS):
+            cookie = "=".join(closed_site.cookie(str(number)))
+            address = f"{base.replace('http', 'ws', 1)}/claims/ws?session_id=s_{number}"
+            with suppress(InvalidStatus):  # a viewer of another test may still have a place
+                inside.enter_context(connect(address, additional_headers={"Cookie": cookie}, max_size=None))
+        outside = context.new_page()
         full = outside.goto(f"{base}/traps/")
         assert full.status == 503
         page.set_content(full.text())  # a copy does not reload while axe looks at it
-        assert page.get_by_text("Places for viewers: 1. All are taken.").is_visible()
+        assert page.get_by_text(f"Places for viewers: {VIEWERS}. All are taken.").is_visible()
         assert_accessible(page)
-        contexts[0].close()
+        inside.close()
         outside.wait_for_selector(".lab-nav", timeout=60_000)
         assert outside.url == f"{base}/traps/"
-    finally:
-        for context in contexts:
-            context.close()

@@ -5,27 +5,22 @@ import pytest
 
 from lib.backends.registry import Runtime, versions
 from lib.storage.records import Kind, Record
-from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from tests.browser import MARKS, assert_accessible, serving
+from tests.browser import MARKS, assert_accessible
 from tests.machines import CARD, PROCESSOR, write
 
 THIRD = "Zuse · 2 cores · AVX2 · 4 GiB · no GPU"
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cache")
+def server(site):
     subject = {"backend": "numpy", "device": "cpu", "hidden": "128", "evaluation_s": 0.01, "first_call_s": 0.0}
     for size in (1, 32):
         measured = Measurement((7.0, 7.1, 7.2), 1, Ended.CAP)
-        Store(folder / "results.sqlite").add(
-            Record.of(Kind.RACE, subject | {"batch_size": size}, measured, versions(Runtime("numpy")))
-        )
-    with serving(folder, "notebooks/compare_machines.py") as served:
-        yield served
+        site.store.add(Record.of(Kind.RACE, subject | {"batch_size": size}, measured, versions(Runtime("numpy"))))
+    return site.at("notebooks/compare_machines.py")
 
 
 def drop(page, *paths):
@@ -37,7 +32,7 @@ def test_machines_are_dropped_compared_and_priced(page, server, tmp_path):
     processor = write(tmp_path / "processor.json", PROCESSOR, 0.001, [Runtime("jax-epoch")], curves=True)
     broken = tmp_path / "broken.json"
     broken.write_text(card.read_text()[:-300])
-    page.goto(server[0])
+    page.goto(server)
     page.wait_for_selector(".lab-sentence", timeout=60_000)
     assert page.get_by_text("published: GCP g2-standard-4: NVIDIA L4").count() >= 1
     assert page.get_by_text(CARD).count() == 0
@@ -70,7 +65,7 @@ def test_machines_are_dropped_compared_and_priced(page, server, tmp_path):
 
 
 def test_this_machine_stands_beside_the_others_with_a_price_and_nothing_is_cut_off(page, server):
-    page.goto(server[0])
+    page.goto(server)
     row = page.locator(".lab-table.compare >> nth=0").locator("tr", has_text="this machine: ")
     row.wait_for(timeout=60_000)
     assert "live, 20" in row.inner_text()

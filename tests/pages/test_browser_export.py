@@ -9,9 +9,9 @@ import pytest
 from matplotlib import image
 
 from lib.pages.presets import PRESETS
-from tests.browser import FIRST, MARKS, PHONE, assert_accessible, open_page, serving, wait_over
+from tests.browser import FIRST, MARKS, PHONE, assert_accessible, open_page, wait_over
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 QUICK = (
     "?rate.count=2&rate.size=4096&rate.epochs=2&size.sizes=4096&size.epochs=1&depth.networks=128&depth.size=4096"
     "&depth.epochs=1&backend.hidden=16&backend.size=4096&backend.epochs=2"
@@ -21,9 +21,8 @@ LONG = 60_000
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("cache"), "mnist_training.py") as served:
-        yield served
+def server(site):
+    return site.at("mnist_training.py")
 
 
 @pytest.fixture

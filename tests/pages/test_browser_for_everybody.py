@@ -3,9 +3,9 @@ for whom motion disturbs."""
 
 import pytest
 
-from tests.browser import FIRST, MARKS, assert_accessible, serving, tab, wait_over, wait_until
+from tests.browser import FIRST, MARKS, assert_accessible, tab, wait_over, wait_until
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 # Everything quick, and the experiments below as small as they can be.
 QUICK = (
     "?rate.count=3&rate.size=4096&rate.epochs=2&size.sizes=4096&size.epochs=1&depth.networks=128&depth.size=4096"
@@ -29,16 +29,15 @@ DUMB = """() => { window.tones = []; window.contexts = 0;
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("cache"), "mnist_training.py") as served:
-        yield served
+def server(site):
+    return site.at("mnist_training.py")
 
 
 @pytest.fixture(scope="module")
 def page(browser, server):
     """One page for all tests; its first experiment is over."""
     with tab(browser) as opened:
-        opened.goto(server[0] + QUICK)
+        opened.goto(server + QUICK)
         wait_over(opened, 0, LONG)
         wait_until(opened, f"() => ({LABEL})().includes('3 lines')", None, LONG)
         yield opened
@@ -169,7 +168,7 @@ def test_a_presentation_shows_a_section_a_screen_by_the_keys_of_a_remote(page):
 
 
 def test_a_link_opens_in_the_presentation_on_a_phone_and_everybody_can_read_it(page, server):
-    page.goto(server[0] + QUICK + "&present=2&rate.pin=usual")
+    page.goto(server + QUICK + "&present=2&rate.pin=usual")
     page.get_by_role("navigation", name="Presentation").get_by_text("2 · How many images").wait_for(timeout=LONG)
     wait_over(page, 1, LONG)
     assert_accessible(page)
@@ -178,7 +177,7 @@ def test_a_link_opens_in_the_presentation_on_a_phone_and_everybody_can_read_it(p
 
 def test_who_predicts_first_sees_hears_and_reads_nothing_before_in_the_presentation_neither(page, server):
     held = FIRST + ":is(.lab-figure, [role=img], .lab-difference, .lab-menu, .lab-details)"
-    page.goto(server[0] + QUICK + "&predict=1&present=1&rate.pin=count%3D2%26size%3D4096%26epochs%3D1")
+    page.goto(server + QUICK + "&predict=1&present=1&rate.pin=count%3D2%26size%3D4096%26epochs%3D1")
     page.locator(FIRST + ".guess").get_by_role("button", name="1", exact=True).wait_for(timeout=LONG)
     assert page.locator(held).count() == 0
     assert page.evaluate(SEEN) == ["1 · How large a step?"]

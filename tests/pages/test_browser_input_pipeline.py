@@ -8,12 +8,12 @@ from lib.profiling.fresh_model import FRESH, REPEATED
 from lib.profiling.input_pipeline import QUANTITIES
 from lib.profiling.request import Pipeline
 from lib.storage.records import Kind, Record
-from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from tests.browser import MARKS, assert_accessible, serving
+from tests.browser import MARKS, assert_accessible
 
 pytestmark = [
     *MARKS,
+    pytest.mark.release,
     pytest.mark.skipif(unavailable(Runtime(TENSORFLOW)) is not None, reason="TensorFlow is not installed"),
 ]
 MINE = Pipeline(rows=100, batch_size=10, preprocessing_ms=0.02)
@@ -42,10 +42,9 @@ def keep_all_but(store, *left_out):
 
 
 @pytest.fixture
-def served(tmp_path):
-    keep_all_but(Store(tmp_path / "results.sqlite"), "prefetch")
-    with serving(tmp_path, "notebooks/input_pipeline.py", ("torch",)) as (base, _):
-        yield base
+def served(full_site):
+    keep_all_but(full_site.store, "prefetch")
+    return full_site.at("notebooks/input_pipeline.py")
 
 
 def test_feeds_are_measured_applied_stopped_and_kept(served, page):

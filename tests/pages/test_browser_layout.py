@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.browser import MARKS, NOTHING, PHONE, open_page, serving, wait_over
+from tests.browser import MARKS, PHONE, open_page, wait_over
 
-pytestmark = [*MARKS, pytest.mark.timeout(400)]
+pytestmark = [*MARKS, pytest.mark.release, pytest.mark.timeout(400)]
 
 DESKTOP = {"width": 1280, "height": 900}
 # Long labels, neighbouring rates of which some diverge, and small batches beside large ones: what crowds a chart.
@@ -33,17 +33,15 @@ CHARTS = """() => [...document.querySelectorAll('.lab')].slice(0, 4)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("cache"), "mnist_training.py") as served:
-        yield served
+def server(site):
+    return site.at("mnist_training.py")
 
 
 @pytest.fixture(scope="module")
-def full_server(tmp_path_factory):
+def full_server(full_site):
     """With every library that is installed: the names of Keras' backends are the longest, and its published seconds the
     most."""
-    with serving(tmp_path_factory.mktemp("full"), "mnist_training.py", NOTHING) as served:
-        yield served
+    return full_site.at("mnist_training.py")
 
 
 def overlap(one, other):
@@ -122,7 +120,7 @@ def test_nothing_moves_from_the_first_run_to_the_next(page, server, size):
     moved slider."""
     page.set_viewport_size(size)
     page.goto(
-        f"{server[0]}/?rate.size=256&rate.epochs=2&rate.hidden={size['width'] // 40}&size.epochs=1&size.sizes=256,4096"
+        f"{server}/?rate.size=256&rate.epochs=2&rate.hidden={size['width'] // 40}&size.epochs=1&size.sizes=256,4096"
         "&depth.epochs=1&depth.networks=128,256&depth.size=1024&backend.hidden=16&backend.size=2048&backend.epochs=2"
     )
     page.wait_for_function("() => document.querySelectorAll('.lab').length >= 5", timeout=60_000)
@@ -149,7 +147,7 @@ def test_nothing_moves_from_the_first_run_to_the_next(page, server, size):
 
 def test_a_bar_is_empty_when_nothing_is_done_and_gone_when_all_is(page, server):
     page.emulate_media(color_scheme="dark")
-    page.goto(f"{server[0]}/?rate.size=1&rate.epochs=20&rate.count=8&size.sizes=8,128&size.hidden=33")
+    page.goto(f"{server}/?rate.size=1&rate.epochs=20&rate.count=8&size.sizes=8,128&size.hidden=33")
     page.wait_for_selector(".lab >> nth=1 >> .lab-state progress", timeout=60_000)
     bar = page.locator(".lab >> nth=1 >> .lab-state progress")  # the second experiment waits
     assert bar.evaluate("e => e.value") == 0

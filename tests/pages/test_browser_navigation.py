@@ -6,17 +6,16 @@ import pytest
 
 from lib.experiments.published import ADDRESSES
 from lib.pages.notebooks import NOTEBOOKS
-from tests.browser import DESK, MARKS, PHONE, found_by_axe, serving
+from tests.browser import DESK, MARKS, PHONE, found_by_axe
 from tests.pages.test_server import started
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 HERE = "title => document.querySelector('.lab-nav [aria-current=page]')?.innerText === title"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("cache"), None) as (base, _):
-        yield base
+def base(site):
+    return site.base
 
 
 def follow(page, title):
@@ -31,16 +30,16 @@ DRAWN = "() => document.querySelector('#App :is(.lab, .race-head, .lab-failed, t
 
 
 @pytest.mark.timeout(900)
-def test_a_class_goes_from_each_notebook_to_the_next(page, site):
+def test_a_class_goes_from_each_notebook_to_the_next(page, base):
     """One visit to each page: by its link, one section a screen on a wall, and with a thumb on a phone."""
-    page.goto(site)
+    page.goto(base)
     assert_a_thumb_hits_what_it_is_to_hit(page, "/")
     page.get_by_role("link", name=NOTEBOOKS[-1].title).click()
     page.wait_for_selector(".lab-nav", timeout=60_000)
     for notebook in (NOTEBOOKS[-1], *NOTEBOOKS[:-1]):
         if notebook is not NOTEBOOKS[-1]:
             follow(page, notebook.title)
-        assert page.url == site + notebook.path
+        assert page.url == base + notebook.path
         page.wait_for_selector("h1", timeout=20_000)
         for address in filter(None, map(ADDRESSES.get, notebook.articles)):
             assert page.locator(f".lab-note a[href='{address}']").first.get_attribute("target") == "_blank"
@@ -93,14 +92,14 @@ def assert_a_thumb_hits_what_it_is_to_hit(page, path):
     page.set_viewport_size(DESK)
 
 
-def test_what_is_wrong_with_an_address_is_there_with_the_title(page, site):
+def test_what_is_wrong_with_an_address_is_there_with_the_title(page, base):
     """No experiment has answered yet: the title comes with its warnings."""
     page.add_init_script("""new MutationObserver(() => {
         const title = document.querySelector('.lab-question');
         if (title && window.firstSaid === undefined)
             window.firstSaid = [...document.querySelectorAll('.lab-problem')].map(e => e.innerText).join();
     }).observe(document, {childList: true, subtree: true})""")
-    page.goto(f"{site}/?search.seed=-1&rate.epochs=1&rate.size=4096&rate.count=2")
+    page.goto(f"{base}/?search.seed=-1&rate.epochs=1&rate.size=4096&rate.count=2")
     page.wait_for_function("() => window.firstSaid !== undefined", timeout=60_000)
     assert "search.seed=-1: expected a whole number from 0 to 9999" in page.evaluate("window.firstSaid")
     page.get_by_label("Drawn with seed").first.wait_for(timeout=60_000)

@@ -1,34 +1,27 @@
 """The other notebooks in a real browser: they fill, stop, keep what they measured, and say nothing on the console."""
 
-import os
 import re
-import subprocess
-import sys
-from contextlib import ExitStack
 
 import pytest
 
 from lib.backends.registry import BACKENDS, Runtime, usable_runtimes, versions
 from lib.experiments.backend_race import all_cells, plan
-from lib.experiments.claims import CLAIMS
+from lib.experiments.claims import CLAIMS, known
 from lib.experiments.parallel_sweeps import methods
 from lib.storage.records import Kind, Record
-from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from tests.browser import MARKS, NOTHING, PAST_THE_EDGE, PHONE, assert_accessible, serving, share_compiled
-from tests.conftest import ROOT
+from lib.views.claims import sentence
+from tests.browser import MARKS, PAST_THE_EDGE, PHONE, assert_accessible, serving
 from tests.software_adapter import needs_software_adapter
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 REPETITIONS = r"(\d+) of \d+ repetitions"
 
 
-@pytest.fixture(scope="module")
-def race_server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cache")
-    keep_ceilings(Store(folder / "results.sqlite"))
-    with serving(folder, "notebooks/backend_race.py", NOTHING) as served:
-        yield served
+@pytest.fixture
+def race_page(full_site):
+    keep_ceilings(full_site.store)
+    return full_site.at("notebooks/backend_race.py")
 
 
 def keep_ceilings(store):
@@ -48,8 +41,8 @@ def measured(page):
     return int(re.findall(REPETITIONS, page.locator(".lab-state span").inner_text())[0])
 
 
-def test_the_race_fills_cell_by_cell_stops_and_resumes(page, race_server):
-    page.goto(race_server[0])
+def test_the_race_fills_cell_by_cell_stops_and_resumes(page, race_page):
+    page.goto(race_page)
     page.wait_for_selector("button:has-text('Race')", timeout=60_000)
     assert "6.26 s" in page.locator(".race-published", has_text="published: ").first.inner_text(), (
         "the published figures are there from the start"
@@ -102,47 +95,12 @@ def right_of(cell):
     return box["x"] + box["width"]
 
 
-@pytest.fixture(scope="module")
-def measured_step(tmp_path_factory):
-    """A cache folder in which one step was taken apart, by the notebook as a script."""
-    folder = tmp_path_factory.mktemp("anatomy")
-    share_compiled(folder)
-    answer = subprocess.run(
-        [
-            sys.executable,
-            "notebooks/anatomy_of_a_step.py",
-            "--",
-            "--step.size",
-            "256",
-            "--step.width",
-            "16",
-            "--step.by",
-            "numpy/cpu,jax-epoch/cpu",
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "MNIST_CACHE_DIR": str(folder)},
+def test_the_anatomy_is_measured_kept_and_measured_for_a_moved_slider(page, site):
+    page.goto(
+        f"{site.at('notebooks/anatomy_of_a_step.py')}/?step.size=256&step.width=16&step.by=numpy/cpu,jax-epoch/cpu"
     )
-    assert answer.returncode == 0, answer.stderr
-    assert "A step on 256 images takes" in answer.stdout
-    return folder
-
-
-@pytest.fixture
-def opened():
-    """Start a server on a notebook and a cache folder; its address. It ends with the test."""
-    with ExitStack() as stack:
-        yield lambda cache, notebook: stack.enter_context(serving(cache, notebook))[0]
-
-
-def test_the_anatomy_is_served_from_the_store_and_measured_for_a_moved_slider(opened, page, measured_step):
-    base = opened(measured_step, "notebooks/anatomy_of_a_step.py")
-    page.goto(f"{base}/?step.size=256&step.width=16&step.by=numpy/cpu,jax-epoch/cpu")
     state = "() => document.querySelector('.lab-state b')?.innerText"
-    page.wait_for_function(f"() => ({state})() === 'Saved result'", timeout=60_000)
+    page.wait_for_function(f"() => ({state})() === 'Done'", timeout=120_000)
     assert "A step on 256 images takes" in page.locator(".lab-sentence").inner_text()
     rows = page.locator("table.anatomy tr.anatomy-sum")
     assert rows.count() >= 7
@@ -169,20 +127,26 @@ def test_the_anatomy_is_served_from_the_store_and_measured_for_a_moved_slider(op
     assert_figures_stand_beside_their_labels(page, "table.anatomy >> nth=-1")
 
 
-def test_the_traps_are_measured_and_told(opened, page, measured_step):
-    base = opened(measured_step, "notebooks/traps.py")
-    page.goto(f"{base}/?traps.size=512")
+def test_the_traps_are_measured_and_told(page, site):
+    page.goto(f"{site.at('notebooks/traps.py')}/?traps.size=512")
     page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Done'", timeout=90_000)
     assert page.locator("table.claims tr").count() == 1 + 1 + 6, "one right figure, six wrong ones"
     assert "Largest mistake here" in page.locator(".lab-sentence").inner_text()
     assert_accessible(page)
 
 
+@pytest.fixture(scope="module")
+def site_with_adapter(tmp_path_factory):
+    """The processor stands in for a card there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WEBGPU_SOFTWARE", "1")
+        with serving(tmp_path_factory.mktemp("adapter")) as served:
+            yield served
+
+
 @needs_software_adapter
-def test_webgpus_step_is_mistimed_too_and_a_software_adapter_is_no_gpu(opened, page, tmp_path, monkeypatch):
-    monkeypatch.setenv("WEBGPU_SOFTWARE", "1")
-    base = opened(tmp_path, "notebooks/traps.py")
-    page.goto(f"{base}/?traps.size=1&traps.device=software")
+def test_webgpus_step_is_mistimed_too_and_a_software_adapter_is_no_gpu(page, site_with_adapter):
+    page.goto(f"{site_with_adapter.at('notebooks/traps.py')}/?traps.size=1&traps.device=software")
     page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Done'", timeout=90_000)
     assert page.locator("table.claims tr").count() == 1 + 1 + 6, "one right figure, six wrong ones"
     assert "WebGPU (software adapter)" in page.locator(".lab-figure figcaption").inner_text()
@@ -193,9 +157,8 @@ def test_webgpus_step_is_mistimed_too_and_a_software_adapter_is_no_gpu(opened, p
 
 
 @needs_software_adapter
-def test_long_names_of_ways_to_launch_keep_within_the_race(opened, page, tmp_path, monkeypatch):
-    monkeypatch.setenv("WEBGPU_SOFTWARE", "1")
-    page.goto(opened(tmp_path, "notebooks/backend_race.py"))
+def test_long_names_of_ways_to_launch_keep_within_the_race(page, site_with_adapter):
+    page.goto(site_with_adapter.at("notebooks/backend_race.py"))
     page.get_by_label("… than").wait_for(timeout=60_000)
     assert_accessible(page)
     page.set_viewport_size({"width": 360, "height": 800})  # a narrower phone
@@ -203,13 +166,13 @@ def test_long_names_of_ways_to_launch_keep_within_the_race(opened, page, tmp_pat
     assert page.evaluate(PAST_THE_EDGE) == []
 
 
-def test_the_claims_stand_at_once_and_are_measured_on_request(opened, page, measured_step):
-    base = opened(measured_step, "notebooks/claims.py")
-    page.goto(base)
+def test_the_claims_stand_at_once_and_are_measured_on_request(page, full_site):
+    page.goto(full_site.at("notebooks/claims.py"))
     page.wait_for_selector("table.claims", timeout=60_000)
     assert page.locator(".claim").count() == len(CLAIMS)
     assert page.locator(".claim-corrected").count() == 7, "corrections are arithmetic, and need no measurement"
-    assert page.locator(".claim-holds, .claim-not-here").count() == 0, "nothing is measured yet"
+    here = known(usable_runtimes(), full_site.store.records())
+    assert page.locator(".lab-sentence").first.inner_text() == sentence([claim.judge(here) for claim in CLAIMS])
     page.get_by_role("button", name="Measure what is missing").click()
     page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Measuring'", timeout=60_000)
     page.wait_for_function("() => document.querySelector('.lab-state progress')?.value > 0.1", timeout=90_000)
@@ -227,9 +190,9 @@ def keep_all_but_one_after_another(store):
             store.add(Record.of(Kind.SWEEP, subject, measured, versions(method.runtime)))
 
 
-def test_the_sweeps_fill_move_stop_and_are_kept(opened, page, tmp_path):
-    keep_all_but_one_after_another(Store(tmp_path / "results.sqlite"))
-    base = opened(tmp_path, "notebooks/parallel_sweeps.py")
+def test_the_sweeps_fill_move_stop_and_are_kept(page, site):
+    keep_all_but_one_after_another(site.store)
+    base = site.at("notebooks/parallel_sweeps.py")
     query = "?compare.epochs=1&count.most=4&count.size=4096&mixed.spread=0.2&mixed.size=4096"
     page.goto(base + query)
     state = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"

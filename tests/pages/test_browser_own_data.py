@@ -4,16 +4,15 @@ import re
 
 import pytest
 
-from tests.browser import DESK, FIRST, MARKS, PHONE, assert_accessible, serving, wait_over, wait_until
+from tests.browser import DESK, FIRST, MARKS, PHONE, assert_accessible, wait_over, wait_until
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 QUICK = "rate.epochs=1&rate.count=2&size.epochs=1&size.sizes=8,512&depth.epochs=1&depth.networks=128&backend.epochs=2"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("cache"), "mnist_training.py") as served:
-        yield served
+def server(site):
+    return site.at("mnist_training.py")
 
 
 def said(page, words, timeout=120_000):
@@ -24,7 +23,7 @@ def test_a_set_is_chosen_tables_are_dropped_and_mnist_comes_back(page, server, t
     good, broken = tmp_path / "pets.csv", tmp_path / "broken.csv"
     good.write_text("width,height,label\n" + "".join(f"{n % 7},{n % 5},{'cd'[n % 2]}\n" for n in range(200)))
     broken.write_text("width,height,label\n" + "1,2,x\n2,red,y\n" * 9)
-    page.goto(f"{server[0]}/?data.set=iris&{QUICK}")
+    page.goto(f"{server}/?data.set=iris&{QUICK}")
     said(page, "scikit-learn’s iris: 150 rows, 4 inputs scaled to [0, 1], 3 classes")
     said(page, "On scikit-learn’s iris: 96 training and 24 validation rows.")
     said(page, "Data: scikit-learn’s iris, not MNIST.")
@@ -63,7 +62,7 @@ SEARCH = "search.count=16&search.epochs=1&search.sizes=512,32&search.widths=16&s
 
 
 def test_a_search_says_whether_the_data_change_which_settings_win(page, server):
-    page.goto(f"{server[0]}/?data.set=iris&{QUICK}&{SEARCH}")
+    page.goto(f"{server}/?data.set=iris&{QUICK}&{SEARCH}")
     said(page, "Data: scikit-learn’s iris, not MNIST.")
     search = page.locator(".lab", has=page.get_by_role("button", name="Search", exact=True))
     search.scroll_into_view_if_needed()
@@ -77,7 +76,7 @@ def test_a_search_says_whether_the_data_change_which_settings_win(page, server):
 
 
 def test_a_link_to_a_dropped_file_says_that_it_cannot_be(page, server):
-    page.goto(f"{server[0]}/?data.set={'f' * 32}")
+    page.goto(f"{server}/?data.set={'f' * 32}")
     said(page, "a file that somebody dropped is not part of a link; drop it on this page")
 
 
@@ -96,7 +95,7 @@ def test_files_that_are_too_large_are_refused_in_a_sentence(browser, server, tmp
             file.truncate(size_mib << 20)
     page = browser.new_page()  # its console says of the second that it was refused
     try:
-        page.goto(f"{server[0]}/?{QUICK}")
+        page.goto(f"{server}/?{QUICK}")
         said(page, "Your own data")
         page.evaluate(NOTICED)
         noticed = "words => window.noticed.some(one => one.includes(words))"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from lib.pages.access import Keys, kept_secret
-from tests.browser import DESK, MARKS, PHONE, assert_accessible, serving, tab
+from tests.browser import DESK, MARKS, PHONE, assert_accessible, tab
 
 pytestmark = [*MARKS, pytest.mark.timeout(900)]
 QUICK = (
@@ -14,21 +13,13 @@ LIMIT_MS = 180_000
 FIRST_SECTION = ".lab >> nth=0 >> "
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The address of a class site, and the token of its teacher's link."""
-    cache = tmp_path_factory.mktemp("class")
-    with serving(cache, None) as (base, _):
-        yield base, Keys(kept_secret(cache / "class-secret")).token("teacher")
+@pytest.fixture
+def base(closed_site):
+    return closed_site.base
 
 
 @pytest.fixture
-def base(site):
-    return site[0]
-
-
-@pytest.fixture
-def seat(browser, site):
+def seat(browser, closed_site):
     """`seat(is_teacher, size)`: a browser of its own for somebody in class; each tab fails on what its console says."""
     contexts, tabs = [], []
 
@@ -39,7 +30,10 @@ def seat(browser, site):
         tabs.append(tab(context))
         page = tabs[-1].__enter__()
         if is_teacher:
-            page.goto(f"{site[0]}/?teacher={site[1]}")
+            page.goto(f"{closed_site.base}/?teacher={closed_site.keys.token('teacher')}")
+        else:
+            name, value = closed_site.cookie(f"pupil {len(tabs)}")
+            context.add_cookies([{"name": name, "value": value, "url": closed_site.base}])
         return page
 
     yield take

@@ -2,21 +2,17 @@
 
 import pytest
 
-from tests.browser import MARKS, assert_accessible, serving
+from tests.browser import MARKS, assert_accessible
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 STATE = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"
 
 
-@pytest.fixture
-def base(tmp_path):
-    """The notebook's address; the server outlives the page."""
-    with serving(tmp_path, "notebooks/single_operations.py") as (address, _):
-        yield address
-
-
-def test_products_fill_move_and_are_kept(base, page):
-    page.goto(base + "?product.largest=16&sine.largest=64&transfer.largest=64&overlap.size=65536")
+def test_products_fill_move_and_are_kept(page, site):
+    page.goto(
+        site.at("notebooks/single_operations.py")
+        + "?product.largest=16&sine.largest=64&transfer.largest=64&overlap.size=65536"
+    )
     page.wait_for_function(f"n => ({STATE})(n) === 'Done'", arg=0, timeout=120_000)
     assert "At n = 16" in page.locator(".lab-sentence").first.inner_text()
     assert "A100" in page.locator(".lab-table:not(.lab-values)", has_text="published").first.inner_text()

@@ -14,7 +14,7 @@ from lib.pages.notebooks import notebook_of
 from lib.pages.where_computed import where_and_when
 from tests.browser import MARKS, PHONE, assert_accessible
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 TABLE = ".lab-table:not(.lab-machine):visible"
 
 

@@ -4,18 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import MARKS, PHONE, assert_accessible, serving
+from tests.browser import MARKS, PHONE, assert_accessible
 from tests.profiling.traces.files import API_SUM, nsight
 from tests.software_adapter import needs_software_adapter
 
 TORCH = Path(__file__).parents[1] / "profiling" / "traces" / "torch_step.json"
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("cache"), "notebooks/trace_of_a_step.py") as served:
-        yield served
+def server(site):
+    return site.at("notebooks/trace_of_a_step.py")
 
 
 def said(page, words, timeout=60_000):
@@ -28,7 +27,7 @@ def said(page, words, timeout=60_000):
 
 
 def test_a_step_is_profiled_files_are_read_and_traces_compared(page, server, tmp_path):
-    page.goto(f"{server[0]}/?live.hidden=16")
+    page.goto(f"{server}/?live.hidden=16")
     state = "document.querySelector('.lab-state b')?.innerText"
     page.wait_for_function(f"() => {state} === 'Done'", timeout=90_000)
     said(page, "under the profiler")
@@ -66,16 +65,11 @@ def test_a_step_is_profiled_files_are_read_and_traces_compared(page, server, tmp
     assert_accessible(page)
 
 
-@pytest.fixture
-def with_software_adapter(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEBGPU_SOFTWARE", "1")
-    with serving(tmp_path, "notebooks/trace_of_a_step.py") as served:
-        yield served
-
-
 @needs_software_adapter
-def test_webgpus_step_is_traced_and_a_software_adapter_is_no_gpu(with_software_adapter, page):
-    page.goto(f"{with_software_adapter[0]}/?live.hidden=16&live.size=8&live.by=webgpu-step/software&live.part=0,100")
+def test_webgpus_step_is_traced_and_a_software_adapter_is_no_gpu(page, adapter_site):
+    page.goto(
+        f"{adapter_site.at('notebooks/trace_of_a_step.py')}/?live.hidden=16&live.size=8&live.by=webgpu-step/software&live.part=0,100"
+    )
     page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Done'", timeout=90_000)
     said(page, "A software adapter computes on the processor, and says nothing of a GPU's speed.")
     state = page.locator(".lab-state").first.inner_text()

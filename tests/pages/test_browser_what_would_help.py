@@ -5,27 +5,24 @@ import pytest
 from lib.backends.registry import Runtime, versions
 from lib.experiments.calibration import ROUNDS, Trained, trials
 from lib.storage.records import Kind, Record
-from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from tests.browser import MARKS, assert_accessible, serving
+from tests.browser import MARKS, assert_accessible
 from tests.experiments.test_live_calibration import exact_s
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 STATE = "() => document.querySelector('.lab-state b')?.innerText"
 
 
 @pytest.fixture
-def base(tmp_path):
+def base(site):
     """The notebook's address, on a machine that was calibrated before."""
-    store = Store(tmp_path / "results.sqlite")
     for one in (Trained(Runtime(key)) for key in ("jax-epoch", "jax-step", "numpy")):
         for trial in trials(one):
             subject = one.subject(trial) | {"first_call_s": 0.1}
             for steps in range(1, ROUNDS + 1):  # as many records, none like another
                 measured = Measurement((steps * exact_s(one, trial),), steps, Ended.CAP)
-                store.add(Record.of(Kind.STEP_TIME, subject, measured, versions(one.runtime)))
-    with serving(tmp_path, "notebooks/what_would_help.py") as (address, _):
-        yield address
+                site.store.add(Record.of(Kind.STEP_TIME, subject, measured, versions(one.runtime)))
+    return site.at("notebooks/what_would_help.py")
 
 
 def test_a_press_applies_a_remedy_and_its_miss_is_kept(base, page):

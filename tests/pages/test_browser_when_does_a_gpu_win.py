@@ -12,9 +12,9 @@ from lib.formatting import seconds
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from tests.browser import DESK, MARKS, PHONE, assert_accessible, serving
+from tests.browser import DESK, MARKS, PHONE, assert_accessible
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 STATE = "document.querySelectorAll('.lab')[1]?.querySelector('.lab-state b')?.innerText"
 MEASURED = "+document.querySelectorAll('.lab')[1]?.querySelector('.lab-state span')?.innerText.match(/^\\d+/)?.[0]"
 FIRST_SENTENCE = "document.querySelector('.lab .lab-result .lab-sentence')?.innerText"
@@ -35,14 +35,13 @@ def keep_steps(store: Store) -> None:
 
 
 @pytest.fixture
-def base(tmp_path):
-    with serving(tmp_path, "notebooks/when_does_a_gpu_win.py") as (address, _):
-        yield address
+def base(site):
+    return site.at("notebooks/when_does_a_gpu_win.py")
 
 
-def test_a_reader_sees_at_once_what_is_measured_predicted_and_published(base, page, tmp_path):
+def test_a_reader_sees_at_once_what_is_measured_predicted_and_published(base, page, site):
     """Nothing is pressed. The machine's step times are played, so that there are dots beside the article's rings."""
-    keep_steps(Store(tmp_path / "results.sqlite"))
+    keep_steps(site.store)
     page.goto(base + "?here.ways=numpy/cpu&win.left=here/numpy/cpu")
     page.wait_for_function(f"() => {FIRST_SENTENCE}?.includes('than NumPy, here in')", timeout=60_000)
     first = page.locator(".lab").first
@@ -76,7 +75,7 @@ def test_the_articles_figures_stand_beside_what_is_predicted_for_them(base, page
 
 
 def test_the_border_is_there_moves_and_the_calibration_is_kept(base, page):
-    page.goto(base + "?here.ways=numpy/cpu&win.left=i9-10885h/epoch")
+    page.goto(base + "?here.ways=jax-step/cpu&win.left=i9-10885h/epoch")
     page.wait_for_function(f"() => {FIRST_SENTENCE}?.includes('L4')", timeout=60_000)
     assert "The articles' rule" in page.locator(".lab").first.inner_text()
     page.wait_for_function(f"() => {MEASURED} >= 2", timeout=120_000)

@@ -21,10 +21,9 @@ from lib.experiments import your_gpu
 from lib.experiments.your_gpu import CPU_WAYS, WAYS
 from lib.pages.widgets import MeasureInBrowser, worker_scripts
 from lib.spec import N_CLASSES, N_PIXELS, Network, Training
-from tests.browser import DESK, MARKS, MISSING, assert_accessible, serving, tab
+from tests.browser import DESK, MARKS, MISSING, assert_accessible, tab
 
-pytestmark = MARKS
-NOTEBOOK = "notebooks/your_gpu.py"
+pytestmark = [*MARKS, pytest.mark.release]
 SMALL = "?yours.width=16&yours.size=8"
 
 N_IMAGES = 100
@@ -67,9 +66,8 @@ def with_webgpu(launched):
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("cache"), NOTEBOOK) as (address, _):
-        yield address
+def base(site):
+    return site.at("notebooks/your_gpu.py")
 
 
 # The workers by themselves, on an empty page.

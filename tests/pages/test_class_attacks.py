@@ -30,7 +30,7 @@ from lib.pages.uploads import MAX_BODY_BYTES, MAX_DROPPED_BYTES
 from tests.browser import serving
 from tests.pages.test_server import ask, opens
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
 PASSWORD = "correct horse"
 # The first experiment is quick; what follows in the page is small too.
 QUICK = "&".join(
@@ -85,11 +85,12 @@ class Site:
 @contextmanager
 def site_at(cache: Path) -> Iterator[Site]:
     cache.mkdir(exist_ok=True)
-    password = cache.parent / "password"
-    password.write_text(PASSWORD)
-    options = ("--password-file", str(password), "--viewers", "30", "--log")
-    with (cache.parent / "log").open("w") as log, serving(cache, None, options=options, stdout=log) as (base, process):
-        yield Site(base, process.pid, cache)
+    options = ("--viewers", "30", "--log")
+    with (
+        (cache.parent / "log").open("w") as log,
+        serving(cache, options=options, password=PASSWORD, stdout=log) as served,
+    ):
+        yield Site(served.base, served.process.pid, cache)
 
 
 @pytest.fixture(scope="module")

@@ -344,7 +344,9 @@ def test_a_script_whose_settings_do_not_fit_together_ends_with_status_2():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("notebook", ["mnist_training.py", "notebooks/traps.py"])
+@pytest.mark.parametrize(
+    "notebook", ["mnist_training.py", pytest.param("notebooks/traps.py", marks=pytest.mark.release)]
+)
 def test_a_script_whose_experiment_fails_ends_with_status_1(notebook, tmp_path):
     answer = run_script(notebook, MNIST_NPZ=str(tmp_path))
     assert answer.returncode == 1
@@ -355,7 +357,7 @@ def test_a_script_whose_experiment_fails_ends_with_status_1(notebook, tmp_path):
         assert answer.stdout.count(" not run") == 4
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_script_whose_worker_is_killed_ends_with_status_1():
     script = subprocess.Popen(
         [sys.executable, "mnist_training.py", "--rate.size", "1", "--rate.epochs", "20", "--rate.count", "2"],

@@ -25,7 +25,6 @@ from websockets.sync.client import connect
 from benchmarks.browser import free_port
 from lib.pages import gate, server
 from lib.pages.notebooks import NOTEBOOKS, SERVED, link, navigation
-from tests.browser import serving
 from tests.conftest import ROOT
 
 LONG = gate.MAX_SETTINGS_BYTES
@@ -33,9 +32,8 @@ FORGED = ["http://evil.example", "http://localhost:1", "https://127.0.0.1", "nul
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("cache"), None) as (base, _):
-        yield base
+def base(site):
+    return site.base
 
 
 def ask(address, opener=None, **headers):
@@ -62,22 +60,22 @@ def opens(address, origin=None, **headers) -> int:
         return refused.response.status_code
 
 
-def test_every_notebook_is_served_below_one_address(site):
+def test_every_notebook_is_served_below_one_address(base):
     assert {f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.py")} == {
         one.file for one in NOTEBOOKS[1:]
     }
     for notebook in NOTEBOOKS:
-        status, _, page = ask(site + notebook.path)
+        status, _, page = ask(base + notebook.path)
         assert status == 200
         title = re.search(r'app_title="([^"]+)"', (ROOT / notebook.file).read_text())
         assert title is not None
         assert title.group(1) in page, notebook
-    assert ask(f"{site}/nowhere/")[0] == 404
+    assert ask(f"{base}/nowhere/")[0] == 404
 
 
-def test_a_page_cannot_be_framed_and_sends_nothing_elsewhere(site):
+def test_a_page_cannot_be_framed_and_sends_nothing_elsewhere(base):
     for path in ("/", "/mnist_training/", "/traps/"):
-        _, headers, page = ask(site + path)
+        _, headers, page = ask(base + path)
         policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
         assert policy["frame-ancestors"] == "'self'"
         assert policy["default-src"] == "'self'"
@@ -86,36 +84,36 @@ def test_a_page_cannot_be_framed_and_sends_nothing_elsewhere(site):
         assert path == "/" or 'src="/assets/' in page, "the scripts of all pages have one address"
 
 
-def test_a_browser_need_not_ask_again_for_what_is_named_by_its_content(site):
-    _, of_page, page = ask(f"{site}/mnist_training/")
+def test_a_browser_need_not_ask_again_for_what_is_named_by_its_content(base):
+    _, of_page, page = ask(f"{base}/mnist_training/")
     files = re.findall(r"/assets/[^\"]+\.(?:js|css|woff2)(?=\")", page)
     assert len(files) > 50
     for file in (files[0], files[-1], next(one for one in files if one.endswith("woff2"))):
-        with urllib.request.urlopen(site + file, timeout=60) as answer:
+        with urllib.request.urlopen(base + file, timeout=60) as answer:
             assert answer.headers["Cache-Control"] == gate.FOREVER, file
-    of_others = [headers for _, headers, _ in (ask(site + path) for path in ("/", "/assets/none-12345678.js"))]
+    of_others = [headers for _, headers, _ in (ask(base + path) for path in ("/", "/assets/none-12345678.js"))]
     assert all("immutable" not in (headers["Cache-Control"] or "") for headers in (of_page, *of_others))
 
 
 @pytest.mark.parametrize("path", ["/mnist_training/ws", "/claims/ws"])
 @pytest.mark.parametrize("origin", FORGED)
-def test_no_other_sites_page_opens_a_websocket(site, path, origin):
-    assert opens(f"{site}{path}?session_id=s_forged", origin=origin) == 403
+def test_no_other_sites_page_opens_a_websocket(base, path, origin):
+    assert opens(f"{base}{path}?session_id=s_forged", origin=origin) == 403
 
 
-def test_our_own_pages_and_programs_open_a_websocket(site):
-    assert opens(f"{site}/claims/ws?session_id=s_own", origin=site) == 101
-    assert opens(f"{site}/claims/ws?session_id=s_program") == 101
+def test_our_own_pages_and_programs_open_a_websocket(base):
+    assert opens(f"{base}/claims/ws?session_id=s_own", origin=base) == 101
+    assert opens(f"{base}/claims/ws?session_id=s_program") == 101
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:2718", "127.0.0.1.evil.example", "[", ""])
-def test_a_name_that_is_not_ours_is_refused(site, host):
+def test_a_name_that_is_not_ours_is_refused(base, host):
     """A site can let its own name lead to this machine: then its pages have the origin of what they ask for."""
-    status, _, text = ask(site, Host=host)
+    status, _, text = ask(base, Host=host)
     assert status in (400, 403), "400: no name at all"
     assert "class" not in text
     for ours in ("localhost", "127.0.0.1:2718", "[::1]:2718", "192.168.0.7"):
-        assert ask(site, Host=ours)[0] == 200
+        assert ask(base, Host=ours)[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -129,25 +127,25 @@ def test_a_name_that_is_not_ours_is_refused(site, host):
         ({}, 200),
     ],
 )
-def test_other_sites_may_link_to_us_and_no_more(site, headers, wanted):
-    assert ask(f"{site}/", **headers)[0] == wanted
+def test_other_sites_may_link_to_us_and_no_more(base, headers, wanted):
+    assert ask(f"{base}/", **headers)[0] == wanted
 
 
 @pytest.mark.parametrize("query", ["a" * LONG, "," * (LONG // 3), "%20" * 20_000, "%C3%A9" * 9_000, "a" * 200_000])
-def test_an_address_that_is_too_long_is_said_on_the_page(site, query):
-    status, _, page = ask(f"{site}/traps/?rate.hidden={query}")
+def test_an_address_that_is_too_long_is_said_on_the_page(base, query):
+    status, _, page = ask(f"{base}/traps/?rate.hidden={query}")
     assert status == 414
     assert "This address is too long" in page
     assert f"Expected at most {LONG:,} bytes" in page
     assert '<a href="/traps/">' in page
 
 
-def test_the_longest_address_that_is_served_opens_its_websocket(site):
+def test_the_longest_address_that_is_served_opens_its_websocket(base):
     settings = "rate.hidden=" + "a" * (LONG - len("rate.hidden="))
-    assert ask(f"{site}/claims/?{settings}")[0] == 200
-    assert ask(f"{site}/claims/?{settings}a")[0] == 414
+    assert ask(f"{base}/claims/?{settings}")[0] == 200
+    assert ask(f"{base}/claims/?{settings}a")[0] == 414
     path = max((notebook.path for notebook in NOTEBOOKS), key=len)
-    assert opens(f"{site}{path}ws?{settings[: -len('&session_id=s_abcdef')]}&session_id=s_abcdef") == 101
+    assert opens(f"{base}{path}ws?{settings[: -len('&session_id=s_abcdef')]}&session_id=s_abcdef") == 101
 
 
 @pytest.mark.slow
@@ -270,8 +268,8 @@ def test_links_are_there_where_the_server_has_the_other_notebooks():
     assert '<li aria-current="page">How to mistime a step</li>' in shown
 
 
-def test_an_address_without_its_last_slash_keeps_its_settings(site):
-    with urllib.request.urlopen(f"{site.rstrip('/')}/parallel_sweeps?mixed.spread=0.2&count.most=4") as answer:
+def test_an_address_without_its_last_slash_keeps_its_settings(base):
+    with urllib.request.urlopen(f"{base}/parallel_sweeps?mixed.spread=0.2&count.most=4") as answer:
         assert answer.url.endswith("/parallel_sweeps/?mixed.spread=0.2&count.most=4")
 
 

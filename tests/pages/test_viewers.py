@@ -10,9 +10,8 @@ import pytest
 
 from benchmarks.client import FINISHED, Viewer
 from lib.pages.server import WORKERS_NICENESS
-from tests.browser import serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
 # Small settings; the fourth experiment starts other libraries, and is not waited for.
 QUICK = "&".join(
     (
@@ -28,9 +27,8 @@ LIMIT_S = 300
 
 
 @pytest.fixture
-def server(tmp_path):
-    with serving(tmp_path, "mnist_training.py") as (address, process):
-        yield address, psutil.Process(process.pid)
+def server(site):
+    return site.at("mnist_training.py"), psutil.Process(site.process.pid)
 
 
 def shown(viewer: Viewer) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ from lib.spec import Network
 NETWORK = Network((16,))
 
 
-@pytest.mark.timed
+@pytest.mark.release
 @pytest.mark.parametrize("backend", ["numpy", "jax-step", "jax-epoch", "torch"])
 def test_real_experiments_add_up_roughly(small_data, backend):
     """Within a factor of two, whatever else the machine does; `make bench BENCH=anatomy` holds them to 15 %."""

@@ -26,6 +26,7 @@ for asked in (True, False):
 """
 
 
+@pytest.mark.release
 @pytest.mark.skipif(unavailable(Runtime("keras-tensorflow")) is not None, reason="TensorFlow is not installed")
 def test_the_step_is_compiled_as_the_model_says():
     environment = os.environ | {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1"}

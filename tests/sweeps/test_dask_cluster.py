@@ -83,6 +83,7 @@ def workers(scheduler):
 TRAININGS = [Training(Network((width,)), rate, 512, 6) for rate in (0.1, 0.2, 0.3, 0.4) for width in (16, 24, 32)]
 
 
+@pytest.mark.release
 def test_a_worker_killed_in_mid_sweep_costs_only_its_trainings(scheduler, workers, engine, tmp_path, monkeypatch):
     monkeypatch.setenv(dask_cluster.ADDRESS, scheduler)
     store, found, picked = Store(tmp_path / "results.sqlite"), {}, []
@@ -107,6 +108,7 @@ def test_a_worker_killed_in_mid_sweep_costs_only_its_trainings(scheduler, worker
     assert all(update.cached for update in again if isinstance(update, Finished)), "streamed back, and kept"
 
 
+@pytest.mark.release
 def test_a_worker_of_another_state_is_refused_by_name(scheduler, engine, tmp_path, monkeypatch):
     monkeypatch.setenv(dask_cluster.ADDRESS, scheduler)
     other = tmp_path / "other"

@@ -20,6 +20,7 @@ def test_an_executor_that_breaks_is_a_sentence(engine):
         list(updates([Item(MIXED[0])], engine, None, Cancel(), Options(executor=Broken(99))))
 
 
+@pytest.mark.release
 def test_a_moved_slider_does_not_wait_for_a_pool(engine):
     """Another run of the same viewer gets its turn while processes train, and these go on afterwards."""
     viewer, cancel = object(), Cancel()

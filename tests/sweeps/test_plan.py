@@ -15,7 +15,7 @@ from lib.workers.messages import Item, Progress
 from tests.sweeps.sweeping import MIXED, made
 
 
-@pytest.mark.parametrize("strategy", ["sequential", "sharded", "processes"])
+@pytest.mark.parametrize("strategy", ["sequential", "sharded", pytest.param("processes", marks=pytest.mark.release)])
 def test_one_more_epoch_and_one_more_rate_train_only_that(engine, tmp_path, strategy):
     store = Store(tmp_path / "results.sqlite")
     made(MIXED[:2], engine, store, strategy=strategy)
@@ -40,6 +40,7 @@ def test_one_more_epoch_and_one_more_rate_train_only_that(engine, tmp_path, stra
     )
 
 
+@pytest.mark.release
 def test_what_was_trained_before_a_stop_is_gone_on_with(engine, tmp_path, monkeypatch):
     """Parameters come every few seconds while a training goes on; after a stop it begins there, not at its start."""
     store, cancel = Store(tmp_path / "results.sqlite"), Cancel()
@@ -68,20 +69,18 @@ def test_large_sweeps_keep_thinned_losses(engine, monkeypatch):
     assert curve.losses[0] == pytest.approx(whole[0].curve.losses[: curve.every].mean(), abs=1e-4)
 
 
-def test_what_goes_on_from_forgotten_parameters_begins_again(engine, tmp_path, monkeypatch):
+@pytest.mark.parametrize("strategy", ["sequential", pytest.param("processes", marks=pytest.mark.release)])
+def test_what_goes_on_from_forgotten_parameters_begins_again(engine, tmp_path, monkeypatch, strategy):
     """Their place in the store may be taken by others between two looks."""
     store = Store(tmp_path / "results.sqlite")
     made(MIXED[:2], engine, store, strategy="sequential")
     monkeypatch.setattr(plan_module.Cached, "start", lambda *_: None)
     longer = [replace(training, epochs=3) for training in MIXED[:2]]
-    for strategy in ("sequential", "processes"):
-        events, found = made(longer, engine, store, strategy=strategy)
-        assert any(isinstance(update, Continued) for update in events)
-        assert [len(found[i].curve.epochs) for i in (0, 1)] == [3, 3]
-        _, whole = made(longer, engine, strategy="sequential")
-        np.testing.assert_allclose(found[0].curve.losses, whole[0].curve.losses, atol=1e-4)
-        store = Store(tmp_path / "other.sqlite")
-        made(MIXED[:2], engine, store, strategy="sequential")
+    events, found = made(longer, engine, store, strategy=strategy)
+    assert any(isinstance(update, Continued) for update in events)
+    assert [len(found[i].curve.epochs) for i in (0, 1)] == [3, 3]
+    _, whole = made(longer, engine, strategy="sequential")
+    np.testing.assert_allclose(found[0].curve.losses, whole[0].curve.losses, atol=1e-4)
 
 
 def test_parameters_of_a_large_sweep_are_not_held_anywhere(engine, tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ from lib.workers.messages import Item
 from tests.sweeps.sweeping import MIXED, made
 
 
+@pytest.mark.release
 def test_a_killed_process_costs_only_its_training(engine):
     """The pool loses a process in the middle; what it had runs again."""
     trainings = [replace(training, epochs=20, batch_size=512) for training in MIXED[:4]]

@@ -111,6 +111,7 @@ def test_a_search_is_kept_and_served(engine, tmp_path, runtime, strategy, made_b
     assert all(one.cached for one in found)
 
 
+@pytest.mark.release
 def test_a_kept_search_is_served_where_only_a_worker_knows_the_images(tmp_path, monkeypatch):
     """Without a copy of MNIST nothing on the disk says which images it will be; after a restart no worker is there
     either."""

@@ -44,7 +44,9 @@ def assert_the_same(found, expected):
             )
 
 
-@pytest.mark.parametrize("strategy", ["processes", "vmap", "padded", "sharded", "stacks"])
+@pytest.mark.parametrize(
+    "strategy", [pytest.param("processes", marks=pytest.mark.release), "vmap", "padded", "sharded", "stacks"]
+)
 def test_every_strategy_trains_the_same(engine, alone, strategy):
     events, found = made(MIXED, engine, strategy=strategy, max_waste=1.0)
     assert_the_same(found, alone)
@@ -66,6 +68,7 @@ def test_a_core_each_trains_the_same_as_one_after_another(engine):
     assert {update.strategy for update in found[AUTO].values()} == {"cores"}
 
 
+@pytest.mark.release
 def test_any_executor_will_do(engine, alone, executor):
     items = [Item(training) for training in MIXED]
     events = updates(items, engine, None, Cancel(), Options(executor=executor, max_waste=1.0))

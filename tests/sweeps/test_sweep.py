@@ -1,4 +1,4 @@
-"""Sweeps through the real engine: grouping, serving what is kept, and what a run shows while it goes on."""
+"""Sweeps: grouping, serving what is kept, and what a run shows while it goes on."""
 
 import os
 import signal
@@ -21,12 +21,18 @@ from lib.sweeps.sweep import Options, sweep, updates
 from lib.timing import disturbance
 from lib.timing.disturbance import Disturbance, Watch
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
 from lib.workers.machine_lock import Holder
 from lib.workers.messages import Item, Progress, WorkerDied
 from lib.workers.notes import State
 from lib.workers.queue import Request
 from tests.sweeps.sweeping import MIXED, by_place, made
+
+
+@pytest.fixture
+def engine(stub_engine):
+    """What is trained is no part of these tests."""
+    return stub_engine
+
 
 FAST = [Item(Training(Network((8,)), rate, 4096, 1), Runtime("numpy")) for rate in (0.1, 0.3)]
 
@@ -51,7 +57,7 @@ def test_what_is_kept_is_served_and_the_rest_trained(engine, tmp_path):
     np.testing.assert_array_equal(first[0].curve.losses, fresh[0].curve.losses, err_msg="training is deterministic")
 
 
-LONGER = [Item(Training(Network((9,)), 0.1, 32, 3), Runtime("numpy"))]
+LONGER = [Item(Training(Network((9,)), 0.1, 4, 3), Runtime("numpy"))]  # a stub takes two seconds for it
 
 
 def in_threads(count, function):
@@ -110,20 +116,20 @@ def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_on
 def test_a_sweep_does_not_wait_for_a_later_one_of_the_same_viewer_that_boarded_its_training_first(engine, tmp_path):
     """As where four experiments open with the page: who comes first to look at the store is not who goes first."""
     store, sooner, later = Store(tmp_path / "results.sqlite"), Request("a viewer"), Request("a viewer")
-    long = Item(Training(Network((9, 9)), 0.1, 32, 30), Runtime("numpy"))
+    long, short = (Item(Training(Network((9, 9)), 0.1, *how), Runtime("numpy")) for how in ((16, 12), (64, 3)))
     seen: list = []
     other = threading.Thread(
-        target=lambda: seen.extend(updates([long, *LONGER], engine, store, Cancel(), Options(), later))
+        target=lambda: seen.extend(updates([long, short], engine, store, Cancel(), Options(), later))
     )
     other.start()
     while not any(isinstance(update, Progress) for update in list(seen)):
         time.sleep(0.01)
-    *_, last = updates(LONGER, engine, store, Cancel(), Options(), sooner)
+    *_, last = updates([short], engine, store, Cancel(), Options(), sooner)
     assert isinstance(last, Finished)
     assert not any(isinstance(update, Finished) for update in list(seen)), "it waited for the long one"
     other.join(120)
     ends = [(update.item, update.cached) for update in seen if isinstance(update, Finished)]
-    assert ends == [(long, False), (LONGER[0], True)], "what was made meanwhile is not made again"
+    assert ends == [(long, False), (short, True)], "what was made meanwhile is not made again"
 
 
 def test_what_one_gives_up_another_goes_on_with(engine, tmp_path):
@@ -168,7 +174,7 @@ def test_what_was_timed_beside_another_program_says_so_whenever_it_is_shown(engi
     assert finished(items, engine, store, fresh=True)[1][0].curve.warnings == ()
 
 
-@pytest.mark.parametrize("strategy", ["sequential", "processes"])
+@pytest.mark.parametrize("strategy", ["sequential", pytest.param("processes", marks=pytest.mark.release)])
 def test_what_was_timed_beside_other_work_says_so_and_by_what(engine, tmp_path, monkeypatch, strategy):
     def exit_(watch, *_):
         watch.disturbance = Disturbance(1.0, 0.0, 1.5, 0)
@@ -191,7 +197,7 @@ def test_the_call_of_the_readme(tmp_path):
     assert all(0.1 < row["validation_accuracy"] < 1 and row["train_s"] > 0 for row in rows)  # type: ignore[operator]
 
 
-def test_equal_trainings_are_made_once_and_reported_twice(engine, tmp_path):
+def test_equal_trainings_are_made_once_and_reported_twice(engine, tmp_path, monkeypatch):
     items = [Item(MIXED[0]), Item(MIXED[1]), Item(MIXED[0])]
     events = list(updates(items, engine, None, Cancel(), Options("sequential")))
     assert len([update for update in events if isinstance(update, Finished)]) == 2
@@ -201,6 +207,7 @@ def test_equal_trainings_are_made_once_and_reported_twice(engine, tmp_path):
         results.add(update)
     assert [line.state for line in results.lines] == [State.DONE] * 3
     assert results.lines[2].curve is results.lines[0].curve
+    monkeypatch.setattr("lib.sweeps.sweep.shared_engine", lambda: engine)
     rows = list(sweep(items, "sequential", store=Store(tmp_path / "results.sqlite")))
     assert sorted(row["learning_rate"] for row in rows) == [0.1, 0.1, 0.3]  # type: ignore[type-var]
 
@@ -250,9 +257,9 @@ def test_a_stop_keeps_what_is_finished(engine, tmp_path):
     assert [update.cached for update in again if isinstance(update, Finished)] == [True]
 
 
-def test_a_sweep_whose_worker_was_killed_resumes(tmp_path):
+def test_a_sweep_whose_worker_was_killed_resumes(engine, tmp_path):
     """What was finished is served, the rest is trained, by a new worker."""
-    engine, store = Engine(), Store(tmp_path / "results.sqlite")
+    store = Store(tmp_path / "results.sqlite")
     items = [Item(MIXED[1]), Item(Training(Network((256,)), 0.1, 32, 30))]
 
     def kill_in_the_second():
@@ -265,4 +272,3 @@ def test_a_sweep_whose_worker_was_killed_resumes(tmp_path):
     shorter = [items[0], Item(replace(items[1].training, epochs=1))]
     again = updates(shorter, engine, store, Cancel(), Options("sequential"))
     assert {place: update.cached for place, update in by_place(shorter, again).items()} == {0: True, 1: False}
-    engine.close()

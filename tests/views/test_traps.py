@@ -152,8 +152,7 @@ def test_the_chart_shows_every_sample():
     assert traps_chart({}).spec["height"] == traps_chart(pairs(FOUND)).spec["height"], "nothing jumps while it fills"
 
 
-@pytest.mark.slow
-@pytest.mark.timed
+@pytest.mark.release
 def test_measured_for_real(engine, tmp_path):
     task = AnatomyTask(Runtime(), Examination("traps", NETWORK, 512))
     comparison = measure_tasks([task], engine, Store(tmp_path / "r.sqlite"), Cancel(), Request())

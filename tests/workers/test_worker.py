@@ -12,7 +12,7 @@ import pytest
 from lib.backends.base import Epoch, FirstCall, Steps
 from lib.backends.registry import Runtime
 from lib.hardware.cores import usable_cores
-from lib.profiling.request import Examination
+from lib.profiling.request import Examination, Operation
 from lib.spec import Training
 from lib.storage.store import Store
 from lib.sweeps.events import Finished
@@ -30,16 +30,17 @@ from lib.workers.messages import (
     Trained,
     TrainingFailed,
 )
-from lib.workers.process import Process
 from lib.workers.worker import _sentence, in_parallel
+from tests import stub_worker
 from tests.conftest import ROOT
-from tests.lost_card_worker import SAID
-from tests.workers.test_engine import JAX, events_of, run, until_steps
+from tests.workers.test_engine import JAX, SHORT, events_of, run, until_steps
+
+MANY = Training(batch_size=256, epochs=1)  # more steps than a stub reports at once
 
 
-def test_trainings_of_a_job_advance_side_by_side(engine):
+def test_trainings_of_a_job_advance_side_by_side(stub_engine):
     items = {Item(Training(learning_rate=rate), JAX) for rate in (0.01, 0.1)}
-    messages = run(engine, JAX, [item.training for item in items])
+    messages = run(stub_engine, JAX, [item.training for item in items])
     first_epochs = [m.item for m in messages if isinstance(m, Progress) and isinstance(m.event, Epoch)][:2]
     assert set(first_epochs) == items, "both finish their first epoch before one finishes its second"
     assert {m.item for m in messages if isinstance(m, Trained)} == items
@@ -66,10 +67,10 @@ def test_parallel_trainings_have_a_core_each_and_take_turns():
     assert Counter(told) == Counter({(n, FirstCall(n)): 2 for n in range(4)} | {(n, None): 1 for n in range(4)})
 
 
-def test_parameters_come_back_when_asked_for(engine):
+def test_parameters_come_back_when_asked_for(stub_engine):
     (trained,) = [
         m
-        for m in run(engine, JAX, [Training(batch_size=512, epochs=1)], how=How(want_parameters=True))
+        for m in run(stub_engine, JAX, [Training(batch_size=512, epochs=1)], how=How(want_parameters=True))
         if isinstance(m, Trained)
     ]
     assert trained.parameters is not None
@@ -94,16 +95,15 @@ main(theirs, sys.argv[1], '30', 'numpy', 'cpu')
         worker.kill()
 
 
-def test_a_worker_ends_when_it_is_idle():
+def test_a_worker_ends_when_it_is_idle(monkeypatch):
+    monkeypatch.setattr(engine_module, "Process", stub_worker.start)
     engine = Engine(idle_s=1.0)
     try:
-        run(engine, Runtime("numpy"), [Training(batch_size=4096, epochs=1)])
+        run(engine, Runtime("numpy"), [SHORT])
         worker = psutil.Process(engine.pids()["numpy/cpu"])
         _, alive = psutil.wait_procs([worker], timeout=6)
         assert not alive
-        assert events_of(run(engine, Runtime("numpy"), [Training(batch_size=4096, epochs=1)]), Epoch), (
-            "the next run starts another"
-        )
+        assert events_of(run(engine, Runtime("numpy"), [SHORT]), Epoch), "the next run starts another"
     finally:
         engine.close()
 
@@ -136,37 +136,37 @@ LOST = "INTERNAL: Failed to synchronize: CUDA_ERROR_LAUNCH_FAILED: unspecified l
 
 @pytest.fixture
 def losing(monkeypatch):
-    """An engine whose NumPy worker loses a card; `said` is how its library tells that."""
+    """An engine of stubs, of which NumPy's loses a card."""
 
-    def process(_module, arguments, environment, python, niceness):
-        module = "tests.lost_card_worker" if "numpy" in arguments else "lib.workers.worker"
-        return Process(module, arguments, environment, python, niceness)
+    def process(module, arguments, environment, *rest):
+        kept = {} if "numpy" in arguments else {stub_worker.FAILS: ""}
+        return stub_worker.start(module, arguments, environment | kept, *rest)
 
     monkeypatch.setattr(engine_module, "Process", process)
-    monkeypatch.setenv(SAID, LOST)
+    monkeypatch.setenv(stub_worker.FAILS, LOST)
     own = Engine()
     yield own
     own.close()
 
 
 def test_the_run_says_what_to_do_and_the_next_has_a_new_worker(losing, monkeypatch):
-    messages = losing.run(NUMPY, [Training(batch_size=4096, epochs=1)], Cancel())
+    messages = losing.run(NUMPY, [MANY], Cancel())
     until_steps(messages)
     lost = psutil.Process(losing.pids()["numpy/cpu"])
     with pytest.raises(CardLost, match=r"no longer answers .*CUDA_ERROR_LAUNCH_FAILED.*nvidia-smi or dmesg.*restart"):
         list(messages)
     assert not psutil.wait_procs([lost], timeout=10)[1], "its process can do nothing more with the card"
-    monkeypatch.setenv(SAID, "shapes (3,) and (4,) do not fit")
+    monkeypatch.setenv(stub_worker.FAILS, "shapes (3,) and (4,) do not fit")
     with pytest.raises(TrainingFailed, match="stopped with RuntimeError: shapes") as error:
-        run(losing, NUMPY, [Training(batch_size=4096, epochs=1)])
+        run(losing, NUMPY, [MANY])
     assert not isinstance(error.value, CardLost)
     assert psutil.Process(losing.pids()["numpy/cpu"]).is_running(), "an error of another kind ends no worker"
-    assert list(losing.examine(NUMPY, Examination("ceilings"), Cancel()))
+    assert list(losing.examine(NUMPY, Examination("operation", operation=Operation("sine", 4)), Cancel()))
 
 
 def test_the_other_runtimes_of_a_sweep_are_trained_all_the_same(losing, tmp_path):
-    training, trained = Training(batch_size=4096, epochs=1), []
-    items = [Item(training, runtime) for runtime in (NUMPY, Runtime("jax-step"))]
+    trained = []
+    items = [Item(MANY, runtime) for runtime in (NUMPY, Runtime("jax-step"))]
     found = updates(items, losing, Store(tmp_path / "s.sqlite"), Cancel())
     with pytest.raises(CardLost):
         trained.extend(update.item for update in found if isinstance(update, Finished))
