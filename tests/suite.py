@@ -14,7 +14,7 @@ import pytest
 
 N_PARTS = 8
 # The longest files first, so that both processes end at about the same time.
-_LONGEST: tuple[str, ...] = ()
+_LONGEST = ("test_browser", "test_browser_smoke", "test_backends", "test_mnist_training")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -172,3 +172,10 @@ def test_a_real_disk_that_fills_up_ends_it_too(tmp_path):
 def test_minutes_out_of_range_are_refused(minutes, capsys):
     assert main(["--minutes", minutes]) == 1
     assert "expected more than 0, up to 1440" in capsys.readouterr().err
+
+
+def test_the_time_left_is_told_in_minutes(few_positions, capsys):
+    assert main(["--minutes", "30"]) == 0
+    left = re.findall(r"at most (\d+):\d\d left", capsys.readouterr().out)
+    assert left
+    assert all(20 <= int(minutes) < 30 for minutes in left)

@@ -157,6 +157,7 @@ def real_gcloud() -> tuple[Path, Path] | None:
 
 
 @pytest.mark.skipif(real_gcloud() is None, reason="no Google Cloud SDK with its own Python is installed here")
+@pytest.mark.release
 def test_the_real_gcloud_accepts_every_command_line(tmp_path):
     sdk, python = real_gcloud() or (Path(), Path())
     lines = [line for words in DRY_RUNS for line in dry_run(words, os.environ["PATH"]) if line.startswith("gcloud ")]

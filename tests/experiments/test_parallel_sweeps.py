@@ -32,7 +32,9 @@ def jax_method(key):
     return next(method for method in methods() if method.key == key)
 
 
-@pytest.mark.parametrize("key", ["vmap", "processes", "sharded", "stacks"])
+@pytest.mark.parametrize(
+    "key", ["vmap", *(pytest.param(key, marks=pytest.mark.release) for key in ("processes", "sharded", "stacks"))]
+)
 def test_a_sweep_is_timed_whole_and_kept(engine, tmp_path, monkeypatch, key):
     monkeypatch.setattr(parallel_sweeps, "RATES", (0.1, 0.3))
     store, began = Store(tmp_path / "results.sqlite"), time.perf_counter()

@@ -24,7 +24,9 @@ def store(tmp_path):
     return Store(tmp_path / "results.sqlite")
 
 
-@pytest.mark.parametrize("key", ["numpy", "jax-epoch", pytest.param("keras-tensorflow", marks=pytest.mark.release)])
+@pytest.mark.parametrize(
+    "key", ["jax-epoch", *(pytest.param(key, marks=pytest.mark.release) for key in ("numpy", "keras-tensorflow"))]
+)
 def test_a_library_is_probed_in_its_worker(engine, key):
     found = [
         message
@@ -40,6 +42,7 @@ def test_a_library_is_probed_in_its_worker(engine, key):
         assert 1e8 < by_name["copy"].work / by_name["copy"].measurement.median_s < 1e12
 
 
+@pytest.mark.release
 def test_they_are_measured_once_and_make_a_floor(engine, store):
     runtimes = [Runtime("numpy"), Runtime("jax-epoch"), Runtime("jax-step")]
     assert ceilings(runtimes[0], store) is None

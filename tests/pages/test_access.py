@@ -1,12 +1,15 @@
 """The door of the class site: passwords, links, cards and roles; and that a page learns its role from marimo."""
 
 import asyncio
+import html
 import json
 import os
+import re
 import stat
 import threading
 import time
 from contextlib import contextmanager
+from urllib.parse import urlencode
 
 import pytest
 import uvicorn
@@ -296,3 +299,17 @@ def test_it_is_a_request_of_starlette_that_the_form_is_read_from():
     scope = {"type": "http", "method": "POST", "path": "/enter", "headers": [], "query_string": b""}
     form = asyncio.run(access._form(Request(scope, receive)))
     assert form == {"password": "correct horse", "next": "/traps/"}
+
+
+@pytest.mark.parametrize(
+    "aim", ['/"><script>alert(1)</script>', "/?a='><img src=x onerror=alert(1)>", '/" autofocus x="']
+)
+def test_the_door_s_address_is_text_in_its_page(aim):
+    for asked in (
+        ask(BY_PASSWORD, "/enter", urlencode({"next": aim}))[2],
+        ask(BY_PASSWORD, "/enter", method="POST", body=urlencode({"password": "wrong", "next": aim}).encode())[2],
+    ):
+        (hidden,) = re.findall(r'<input type="hidden" name="next" value=("[^"]*")>', asked)
+        assert html.unescape(hidden[1:-1]) == aim
+        assert "<script" not in asked
+        assert "<img" not in asked

@@ -4,7 +4,7 @@ import pytest
 
 from tests.browser import DESK, MARKS, PHONE, assert_accessible, tab
 
-pytestmark = [*MARKS, pytest.mark.timeout(900)]
+pytestmark = [*MARKS, pytest.mark.release, pytest.mark.timeout(900)]
 QUICK = (
     "rate.size=1024&rate.epochs=2&size.sizes=256,1024&size.epochs=2&depth.networks=128,256&depth.size=512&depth.epochs=2"
     "&backend.hidden=16&backend.size=4096&backend.epochs=3"

@@ -59,6 +59,7 @@ def test_an_exported_page_lists_none():
     assert listed_presets({}) == ""
 
 
+@pytest.mark.release
 def test_what_diverges_does_so(engine, tmp_path):
     preset = next(one for one in PRESETS if one.title == "It diverges")
     stage = Stage(engine, Store(tmp_path / "r.sqlite"))

@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -29,6 +30,15 @@ from tests.conftest import ROOT
 
 LONG = gate.MAX_SETTINGS_BYTES
 FORGED = ["http://evil.example", "http://localhost:1", "https://127.0.0.1", "null", "http://[", ""]
+# Of the server's own host and port, and almost so.
+ALMOST_OURS = [
+    "http://evil-{}",
+    "http://x.{}",
+    "http://evil.example/{}",
+    "http://{}.example",
+    "http://user@{}",
+    "{}",
+]
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +109,11 @@ def test_a_browser_need_not_ask_again_for_what_is_named_by_its_content(base):
 @pytest.mark.parametrize("origin", FORGED)
 def test_no_other_sites_page_opens_a_websocket(base, path, origin):
     assert opens(f"{base}{path}?session_id=s_forged", origin=origin) == 403
+
+
+@pytest.mark.parametrize("origin", ALMOST_OURS)
+def test_nor_does_one_whose_name_looks_like_ours(base, origin):
+    assert opens(f"{base}/claims/ws?session_id=s_alike", origin=origin.format(urlsplit(base).netloc)) == 403
 
 
 def test_our_own_pages_and_programs_open_a_websocket(base):

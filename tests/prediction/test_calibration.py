@@ -128,3 +128,14 @@ def test_rows_are_shared_between_neighbours():
 def test_the_fewest_samples_have_an_error_that_nine_in_ten_do_not_exceed():
     assert (LEAST_SAMPLES + 1) * COVERAGE <= LEAST_SAMPLES
     assert LEAST_SAMPLES * COVERAGE > LEAST_SAMPLES - 1, "one fewer has none"
+
+
+def test_intervals_hold_the_share_that_conformal_prediction_asks_for():
+    """Of ten samples, each predicted from the nine others, the one at rank ⌈11 × 0.9⌉, which is the farthest off."""
+    samples = [Sample(one, exact_s(one) * np.exp(0.1 * RNG.standard_normal())) for one in SEEN[:10]]
+    deviations = []
+    for index, one in enumerate(samples):
+        others = calibrate("one", samples[:index] + samples[index + 1 :])
+        step_s, _, high_s = (float(end[0]) for end in others.predicted([one.workload]))
+        deviations.append(abs(np.log(step_s / one.seconds)) / (np.log(high_s / step_s) / others.widening))
+    assert calibrate("one", samples).widening == pytest.approx(max(deviations))

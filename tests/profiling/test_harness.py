@@ -2,9 +2,12 @@
 
 import time
 
+import numpy as np
 import pytest
 
-from lib.profiling.harness import SHORT, OneByOne, Repeated, Subject, interleaved, loop, nothing
+from lib.backends.base import Epoch, Steps
+from lib.profiling import harness
+from lib.profiling.harness import SHORT, OneByOne, Repeated, Subject, TrainedStep, interleaved, loop, nothing
 from lib.spec import Network
 
 NETWORK = Network((16,))
@@ -64,3 +67,24 @@ def test_the_tiny_step_differs_in_nothing_but_its_size(subject):
     assert (tiny.network.hidden, tiny.batch_size) == ((1,), 1)
     assert (tiny.data, tiny.device) == (subject.data, subject.device)
     assert [array.shape for array in tiny.batch] == [(1, 784), (1,)]
+
+
+def test_the_processor_seconds_of_an_evaluation_are_in_no_step(subject, monkeypatch):
+    """Ten steps take ten processor seconds, and the evaluation after them a thousand."""
+    spent_s = [0.0]
+
+    def training(*_):
+        while True:
+            for begun in range(0, 20, 10):
+                spent_s[0] += 10
+                yield Steps(0, begun, np.zeros(10, np.float32), 1.0)
+            spent_s[0] += 1000
+            yield Epoch(0, 20, 0.5, 0.5, 2.0, 1.0, list)
+
+    monkeypatch.setattr(harness, "load_train", lambda _: training)
+    monkeypatch.setattr(harness.time, "process_time", lambda: spent_s[0])
+    step = TrainedStep("numpy", subject)
+    step.prepare()
+    for _ in range(4):
+        step._advance(3.0)
+    assert step.busy_s == [pytest.approx(1.0)] * 5

@@ -66,6 +66,7 @@ def test_epochs_that_are_shorter_than_a_probe_are_told_from_the_networks_of_a_st
         assert found[part].step_s == pytest.approx(step_s)
 
 
+@pytest.mark.release
 def test_auto_says_what_it_picked_and_measures_nothing_for_a_short_sweep(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(cost_model, "MAX_DISTURBED", 1)  # what else the machine does is no part of this test
     store = Store(tmp_path / "results.sqlite")

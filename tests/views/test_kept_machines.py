@@ -6,6 +6,7 @@ import pytest
 
 from lib.experiments.kept_machines import contests
 from lib.experiments.recorded_machines import browsers_in, told_apart
+from lib.experiments.your_gpu import BrowserAdapter
 from lib.pages.widgets import MeasureInBrowser
 from lib.spec import Network
 from lib.storage.store import Store
@@ -87,3 +88,12 @@ def test_other_settings_are_named():
         "Kept with other settings: batch size 32 with hidden layers of 16 (2 machines) and batch size 1,024 with no"
         " hidden layer (1 machine)."
     )
+
+
+def test_what_a_browser_calls_itself_is_text(store):
+    hostile = BrowserAdapter("<img src=x onerror=alert(1)>", "a&b", fallback=False)
+    keep(store, replace(WHO, platform="</td><script>", adapter=hostile), 0.001, 0.004)
+    shown = view.contests_table(of(store))
+    assert "<img" not in shown
+    assert "<script" not in shown
+    assert "&lt;img src=x onerror=alert(1)&gt;" in shown

@@ -1,0 +1,22 @@
+"""Every notebook in a real browser: it opens, shows something, says nothing on the console, and can be read."""
+
+import pytest
+
+from lib.pages.notebooks import NOTEBOOKS
+from tests.browser import MARKS, assert_accessible
+
+pytestmark = MARKS
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=[one.name for one in NOTEBOOKS])
+def test_it_opens_and_everybody_can_read_it(page, site, notebook):
+    page.goto(site.at(notebook.file))
+    page.wait_for_selector(".lab-nav", timeout=60_000)
+    page.locator(".lab-sentence:visible, .lab-figure:visible, .lab-state:visible, table:visible").first.wait_for(
+        timeout=60_000
+    )
+    assert page.get_by_text("An internal error occurred").count() == 0
+    for stop in page.get_by_role("button", name="Stop", exact=True).all():
+        if stop.is_enabled():  # what it measures is other tests'
+            stop.click()
+    assert_accessible(page)
