@@ -51,14 +51,10 @@ def thumb(page, label, nth=0):
 
 # Small settings, so that each move is trained quickly; the first two of an experiment's lines are enough.
 QUICK_BACKENDS = "backend.hidden=16&backend.size=2048&backend.epochs=2"
-QUICK = "&".join(
-    (
-        "rate.count=2&rate.size=512&rate.epochs=2",
-        "size.sizes=512,4096&size.epochs=2",
-        "depth.networks=128,256&depth.size=512&depth.epochs=2",
-        QUICK_BACKENDS,
-    )
+QUICK_OTHERS = (
+    f"size.sizes=512,4096&size.epochs=2&depth.networks=128,256&depth.size=512&depth.epochs=2&{QUICK_BACKENDS}"
 )
+QUICK = f"rate.count=2&rate.size=512&rate.epochs=2&{QUICK_OTHERS}"
 # What the first test trains is kept for the others that open the same page. Its networks are good enough to know a
 # drawn digit. At batch size 32 Keras alone takes half a minute; with these settings of the backends the sliders' test
 # begins, too.
@@ -156,7 +152,10 @@ def quick_page(browser, server):
         yield opened
 
 
-@pytest.mark.parametrize(("nth", "name", "labels"), SLIDERS, ids=[name for _, name, _ in SLIDERS])
+@pytest.mark.parametrize(
+    ("nth", "name", "labels"),
+    [pytest.param(*one, id=one[1], marks=[pytest.mark.release] if one[1] == "backend" else []) for one in SLIDERS],
+)
 def test_every_slider_changes_the_chart_the_sentence_and_the_address(quick_page, nth, name, labels):
     page = quick_page
     wait_over(page, nth, 90_000)
@@ -210,7 +209,7 @@ def test_a_moved_slider_does_not_wait_for_the_experiments_below(page, server):
 
 
 def test_a_link_restores_the_state(page, server):
-    open_page(page, server, "?rate.count=3&rate.range=0.01,1&rate.hidden=64&size.sizes=512,4096")
+    open_page(page, server, f"?rate.count=3&rate.size=512&rate.range=0.01,1&rate.hidden=64&{QUICK_OTHERS}")
     wait_over(page)
     page.locator(FIRST + "summary", has_text="Table").click()
     table = page.locator(FIRST + TABLE).inner_text()
@@ -231,7 +230,7 @@ def test_the_copied_link_has_the_state_and_no_token(page, server):
 
 
 def test_stop(page, server):
-    page.goto(server + "?rate.size=1&rate.epochs=20&rate.count=8")
+    page.goto(f"{server}?rate.size=1&rate.epochs=20&rate.count=8&{QUICK_OTHERS}")
     page.wait_for_function(
         "() => document.querySelector('.lab .lab-state b')?.innerText === 'Training'", timeout=60_000
     )
@@ -246,7 +245,7 @@ def test_stop(page, server):
 
 
 def test_a_bad_text_is_answered_where_the_person_looks(page, server):
-    open_page(page, server, FILLED)
+    open_page(page, server, "?" + QUICK)
     wait_over(page)
     field = page.locator(FIRST + "input[type=text]").first
     field.fill("128, many")
@@ -294,14 +293,14 @@ def test_all_experiments_fill_in_turn_and_everybody_can_read_them(page, server):
 
 def test_controls_say_their_names_and_values(page, server):
     """To a screen reader: what stands beside a slider, not the position of its thumb."""
-    open_page(page, server, FILLED)
+    open_page(page, server, "?" + QUICK)
     first = page.locator(".lab >> nth=0")
     size = first.get_by_role("slider", name="Batch size")
-    expect(size).to_have_attribute("aria-valuetext", "32", timeout=20_000)  # once marimo has drawn what is to be named
+    expect(size).to_have_attribute("aria-valuetext", "512", timeout=20_000)  # once marimo has drawn what is to be named
     size.focus()
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("() => location.search.includes('rate.size=128')", timeout=10_000)
-    expect(size).to_have_attribute("aria-valuetext", "128")
+    page.wait_for_function("() => location.search.includes('rate.size=1024')", timeout=10_000)
+    expect(size).to_have_attribute("aria-valuetext", "1024")
     ends = [first.get_by_role("slider", name=f"Learning rates, {end}") for end in ("lowest", "highest")]
     assert [one.get_attribute("aria-valuetext") for one in ends] == ["0.001", "1"]
     seed = page.get_by_role("textbox", name="Drawn with seed", exact=True)

@@ -56,6 +56,7 @@ def stage(engine, tmp_path):
     return Stage(engine, Store(tmp_path / "results.sqlite"))
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_as_a_script(tmp_path):
     answer = subprocess.run(
