@@ -31,6 +31,8 @@ if not os.environ.get("MNIST_NPZ"):
     os.environ["MNIST_OFFLINE"] = "1"  # the suite needs no network; downloads are tested against a server of its own
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Several processes test at once: threads that wait for each other would take more time than they save. Workers choose.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 # A product of float32 and float64, or of shapes that only broadcasting makes fit, is an oversight.
 os.environ["JAX_NUMPY_DTYPE_PROMOTION"], os.environ["JAX_NUMPY_RANK_PROMOTION"] = "strict", "raise"
 # Under nohup and in a script's background job SIGINT is ignored, by all children too; a test that interrupts one would

@@ -61,7 +61,7 @@ def assert_same(training, data, losses, epochs, parameters):
     rates=st.lists(st.sampled_from([0.01, 0.05, 0.1]), min_size=4, max_size=4),
     seeds=st.lists(st.integers(0, 2), min_size=4, max_size=4),
 )
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_any_networks_together_are_what_they_are_alone(small_data, networks, rates, seeds):
     trainings = [
         Training(Network(hidden), rate, 32, 1, seed) for hidden, rate, seed in zip(networks, rates, seeds, strict=False)

@@ -40,6 +40,7 @@ def test_a_link_lets_in_and_leaves_no_token_behind(page, closed, closed_site):
     assert page.url == f"{closed}/"
 
 
+@pytest.mark.release
 def test_the_full_page_opens_the_notebook_once_there_is_room(browser, page, closed_site):
     base = closed_site.base
     with browser.browser.new_context() as context, ExitStack() as inside:

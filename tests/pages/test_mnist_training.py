@@ -76,6 +76,7 @@ def test_as_a_script(tmp_path):
     assert "Traceback" not in answer.stderr
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_as_an_export(tmp_path):
     path = tmp_path / "page.html"

@@ -17,7 +17,7 @@ from tests.conftest import ROOT, make_small_data
 
 RUNTIME = Runtime("keras-tensorflow")
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.release,
     pytest.mark.skipif(unavailable(RUNTIME) is not None, reason="TensorFlow is not installed"),
 ]
 FED = list(FEEDS["keras-tensorflow"])
