@@ -1,8 +1,8 @@
 """How the suite runs: in which order, an eighth of what only releases run, and what was skipped and why.
 
 Tests run in two processes beside each other (`make test`), a file's in one of them, so that what a file shares is made
-once: `--dist loadfile`, because `loadgroup` groups nothing with pytest 9.2 (pytest-xdist 3.8 names a group by changing
-a node's id, which no longer can be).
+once; and all files that open pages in the same one, which so starts the only servers and the only browser. The
+`loadgroup` of pytest-xdist 3.8 groups nothing with pytest 9.2: it changes the ids of nodes, which no longer can be.
 
 What is marked `release` runs in `make test-all` alone. `make test-all EIGHTH=3` runs every eighth of these tests,
 beginning with the fourth, so that eight runs with eight numbers make all of them.
@@ -11,10 +11,18 @@ beginning with the fourth, so that eight runs with eight numbers make all of the
 from collections import Counter
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 N_PARTS = 8
 # The longest files first, so that both processes end at about the same time.
-_LONGEST = ("test_browser", "test_browser_smoke", "test_backends", "test_mnist_training")
+_LONGEST = (
+    "test_browser",
+    "test_browser_smoke",
+    "test_browser_access",
+    "test_browser_front_page",
+    "test_server",
+    "test_backends",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +39,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
     items.sort(key=lambda item: item.path.stem not in _LONGEST)
+
+
+class _WithOneBrowser(LoadFileScheduling):
+    """Files go to whichever process is free, and those with a browser in them all to one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "browser" if "/test_browser" in file or file.endswith("/test_server.py") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling:
+    return _WithOneBrowser(config, log)
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
