@@ -11,6 +11,7 @@ beginning with the fourth, so that eight runs with eight numbers make all of the
 from collections import Counter
 
 import pytest
+from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 N_PARTS = 8
@@ -49,7 +50,7 @@ class _WithOneBrowser(LoadFileScheduling):
         return "browser" if "/test_browser" in file or file.endswith("/test_server.py") else file
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
     return _WithOneBrowser(config, log)
 
 

@@ -22,6 +22,7 @@ def imported():
     return arrows()
 
 
+@pytest.mark.slow
 def test_no_arrow_runs_up(imported):
     """What a module needs of a room above its own belongs on a lower floor."""
     up = [
@@ -55,6 +56,7 @@ def test_there_is_no_circle(imported):
         visit(module, ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("library", "rooms"), [("marimo", {"pages"}), ("altair", {"views", "pages"})])
 def test_the_page_s_libraries_stay_upstairs(library, rooms):
     who = {
@@ -84,5 +86,6 @@ def test_what_a_notebook_imports_is_there(notebook):
     assert missing == []
 
 
+@pytest.mark.slow
 def test_the_picture_is_of_today_s_imports():
     assert PAGE.read_text() == drawn(), "run `python -m docs.draw_architecture`"

@@ -106,6 +106,7 @@ def test_a_long_text_is_neither_read_nor_repeated():
     assert len(str(caught.value)) < 200
 
 
+@pytest.mark.slow
 def test_the_kernel_loads_neither_tensorflow_nor_jax():
     code = (
         "import sys; from lib import spec; from lib.pages import streaming, mnist_training; print([m for m in ('jax',"

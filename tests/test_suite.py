@@ -36,6 +36,7 @@ def test_skipped(number): pytest.skip("there is no such card")
 """
 
 
+@pytest.mark.slow
 def test_what_a_test_starts_can_be_interrupted_wherever_the_suite_runs():
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
@@ -57,6 +58,7 @@ def run(tmp_path_factory):
     return said
 
 
+@pytest.mark.slow
 def test_eight_eighths_are_all_that_only_releases_run(run):
     parts = [
         {line for line in run("--eighth", str(number)).splitlines() if line.startswith("PASSED")}

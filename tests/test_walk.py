@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 from types import FrameType
 
+import pytest
+
 from lib import ROOT
 from lib.pages import layout
 from lib.pages import mnist_training as page
@@ -41,6 +43,7 @@ def entered(work) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_walk_is_the_one_that_is_written_down(engine, tmp_path):
     stage = Stage(engine, Store(tmp_path / "r.sqlite"))
     panel = page.rate_panel(Address(arguments={"rate.size": "4096", "rate.epochs": "1", "rate.count": "2"}), stage)

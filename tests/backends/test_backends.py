@@ -68,6 +68,7 @@ def losses_of(events) -> np.ndarray:
     return np.concatenate([event.losses for event in events if isinstance(event, Steps)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [*SHAPES, *ODD_SHAPES], ids=lambda network: network.label)
 @pytest.mark.parametrize("key", IN_PROCESS)
 def test_twenty_steps_agree_with_float64(key, network, small_data):
@@ -80,6 +81,7 @@ def test_twenty_steps_agree_with_float64(key, network, small_data):
         np.testing.assert_allclose(biases, biases_64, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", MOST)
 def test_an_epoch_agrees_between_backends(key, small_data):
     training = Training(Network((24,)), learning_rate=0.05, batch_size=8, epochs=2)
@@ -101,6 +103,7 @@ def odd_data(n_inputs: int, n_classes: int) -> Data:
 
 
 # Batches of one image, no hidden layer; all others are tested for releases.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hidden", "batch_size"),
     [
@@ -123,6 +126,7 @@ def test_data_of_other_shapes_agree_with_float64(key, hidden, batch_size):
     assert events[-1].validation_loss == pytest.approx(loss, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", MOST)
 def test_a_hundred_classes_agree_with_float64(key):
     training = Training(Network((9,), n_inputs=40, n_classes=100), 0.1, 30, epochs=1, data=ODD)
@@ -132,6 +136,7 @@ def test_a_hundred_classes_agree_with_float64(key):
     np.testing.assert_allclose(losses_of(events), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", MOST)
 def test_the_contract(key, small_data):
     training = Training(Network((8,)), batch_size=100, epochs=2)  # 640 images: six batches, 40 images dropped
@@ -150,6 +155,7 @@ def test_the_contract(key, small_data):
         assert 0 <= epoch.validation_accuracy <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", MOST)
 def test_state_goes_in_and_comes_out(key, small_data):
     train = train_of(key)
@@ -165,6 +171,7 @@ def test_state_goes_in_and_comes_out(key, small_data):
         np.testing.assert_array_equal(weights, weights_before, err_msg="the caller's parameters were written to")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", MOST)
 def test_divergence_is_marked_and_ends_the_training(key, small_data):
     training = Training(Network((64, 64)), learning_rate=1000.0, epochs=3)
@@ -177,6 +184,7 @@ def test_divergence_is_marked_and_ends_the_training(key, small_data):
     assert not np.isfinite(losses[epochs[0].diverged_step])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", MOST)
 def test_stopping_is_not_asking_for_more(key, small_data):
     events = train_of(key)(Training(Network((8,)), batch_size=1, epochs=50), small_data)

@@ -18,6 +18,7 @@ def test_he_normal_parameters():
     assert not np.array_equal(weights, initial_parameters(Network((512,)), 1)[0][0])
 
 
+@pytest.mark.slow
 @given(st.integers(1, 48_000), st.floats(1e-7, 10))
 def test_chunks_cover_an_epoch_and_stay_short(steps, step_s):
     done, n_chunks = 0, 0

@@ -137,6 +137,7 @@ def test_the_compiled_product_is_of_the_precision_that_was_asked_for(precision):
     assert all(expected in line for line in products)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [pytest.param("keras-tensorflow", marks=pytest.mark.release), "jax-epoch"])
 def test_without_a_card_a_worker_refuses_what_its_library_would_do_on_the_processor(lone_engine, key):
     """Keras on TensorFlow would train to the end, and its seconds would pass for a GPU's."""

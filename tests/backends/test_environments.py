@@ -170,6 +170,7 @@ def test_the_engine_starts_each_worker_in_its_environment(cuda12, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_a_worker_in_another_environment_trains(cuda12, monkeypatch):
     """In a stand-in that borrows this environment's packages; its command line says which interpreter it is."""
     (cuda12 / "borrowed.pth").write_text("\n".join(path for path in sys.path if "site-packages" in path))

@@ -107,6 +107,7 @@ class OneOperation:
         self.matrix("gradient", rows, columns)[:] = (shares - np.eye(columns)[y]) / rows
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
     hidden=st.lists(st.integers(1, 70), max_size=3),
@@ -136,6 +137,7 @@ def test_every_operation_agrees_with_float64_and_writes_nothing_else(gpu, images
     assert correct == losses[1].sum()
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(hidden=st.lists(st.integers(1, 40), max_size=2), batch_size=st.integers(1, 50))
 def test_every_way_of_launching_makes_the_same_steps(gpu, images, hidden, batch_size):
@@ -160,6 +162,7 @@ def test_every_way_of_launching_makes_the_same_steps(gpu, images, hidden, batch_
             np.testing.assert_array_equal(layer[1], first[1])
 
 
+@pytest.mark.slow
 def test_one_kernel_is_given_no_more_steps_than_a_software_adapter_makes(gpu, images):
     """llvmpipe leaves all loops of a kernel after 65,535 turns: a later step would be missing, and nothing said."""
     from lib.backends.webgpu.description import step

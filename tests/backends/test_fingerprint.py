@@ -55,6 +55,7 @@ def edit(path) -> None:
 
 # Imported at the top of a worker; only in a function; by a name made at run time; by a process of a pool; through
 # others.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -100,6 +101,7 @@ def test_what_only_shows_figures_is_not(copy, name):
     assert digest() == before
 
 
+@pytest.mark.slow
 def test_a_module_that_is_new_or_gone_is_seen(copy):
     folder, digest = copy
     before = digest()
@@ -111,6 +113,7 @@ def test_a_module_that_is_new_or_gone_is_seen(copy):
     assert digest() == before
 
 
+@pytest.mark.slow
 def test_a_half_written_module_is_no_trouble(copy):
     folder, digest = copy
     before, path = digest(), folder / "lib" / "profiling" / "peak_rates.py"
@@ -121,6 +124,7 @@ def test_a_half_written_module_is_no_trouble(copy):
     assert digest() == before
 
 
+@pytest.mark.slow
 def test_a_copy_elsewhere_has_the_same(copy, tmp_path):
     shutil.copytree(ROOT / "lib", tmp_path / "lib")
     said = subprocess.run([sys.executable, "-c", ASKED], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -157,6 +161,7 @@ def test_while_one_thread_looks_others_do_not(slow_look):
     assert len(looks) == len(fingerprint._known[0])
 
 
+@pytest.mark.slow
 def test_after_a_look_that_took_long_there_is_none_for_long(slow_look):
     digest, looks, go_on = slow_look
     timer = threading.Timer(0.3, go_on.set)

@@ -30,6 +30,7 @@ def operands(n, inputs, outputs, contracted, seed):
     return a if contracted[0] == 1 else a.T, b if contracted[1] == 0 else b.T
 
 
+@pytest.mark.slow
 @given(sizes, sizes, sizes, st.tuples(st.integers(0, 1), st.integers(0, 1)), st.integers(0, 99))
 def test_a_rounded_product_and_its_gradients_are_those_of_rounded_factors(n, inputs, outputs, contracted, seed):
     a, b = operands(n, inputs, outputs, contracted, seed)
@@ -57,6 +58,7 @@ def test_without_being_asked_nothing_is_rounded():
         assert not rounds_beforehand(), "no processor has it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", [(), (64,), (64, 32)])
 def test_a_training_in_bfloat16_is_near_the_reference_and_not_that_of_float32(small_data, hidden):
     training = Training(Network(hidden), 0.1, 32, 1)

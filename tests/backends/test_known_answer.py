@@ -72,12 +72,14 @@ def test_a_jax_worker_with_the_fault_switched_on_is_not_used(lone_engine, monkey
     assert run(lone_engine, Runtime()), "the next one is a new one"
 
 
+@pytest.mark.slow
 def test_a_worker_whose_product_is_wrong_is_not_used(lone_engine, bent_numpy):
     with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrongly here.*loss of its first steps is off by"):
         run(lone_engine, Runtime("numpy"))
     assert lone_engine.pids() == {}
 
 
+@pytest.mark.slow
 def test_a_process_of_a_pool_whose_product_is_wrong_is_named(bent_numpy):
     runtime = Runtime("numpy")
     pool = LocalPool(runtime)
@@ -102,6 +104,7 @@ def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
     assert done.stdout == "right\n", done.stderr[-500:]
 
 
+@pytest.mark.slow
 def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_engine, tmp_path, monkeypatch):
     """The worker was started for one call an epoch, which is right; one call a step is not."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -122,6 +125,7 @@ def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_en
     assert run(lone_engine, Runtime("jax-epoch")), "the other goes on"
 
 
+@pytest.mark.slow
 def test_a_stack_is_looked_at_before_the_first(small_data, monkeypatch):
     from lib.backends import known_answer
     from lib.backends.stacked import program
@@ -145,6 +149,7 @@ def test_a_stack_is_looked_at_before_the_first(small_data, monkeypatch):
     known_answer._complaint.cache_clear()
 
 
+@pytest.mark.slow
 def test_stacks_still_train_in_a_worker(engine):
     told = list(
         engine.run(Runtime(), [Training(Network((8,)), batch_size=4096, epochs=1)] * 3, Cancel(), How(devices=1))

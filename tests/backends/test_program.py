@@ -4,6 +4,7 @@ import re
 
 import jax
 import numpy as np
+import pytest
 
 from lib.backends.stacked import program as program_module
 from lib.backends.stacked import train as train_module
@@ -13,6 +14,7 @@ from lib.spec import Network, Training
 from tests.backends.test_train import trained
 
 
+@pytest.mark.slow
 def test_padding_stays_exactly_zero(small_data, monkeypatch):
     networks = [Network((5,)), Network((9, 4)), Network((3, 7, 2)), Network(())]
     hosts = []
@@ -31,6 +33,7 @@ def test_padding_stays_exactly_zero(small_data, monkeypatch):
             assert exit_[0, column].any() == (depth == len(network.hidden)), "and it did learn"
 
 
+@pytest.mark.slow
 def test_neither_rate_nor_seed_nor_epochs_compile_again(small_data):
     def sweep_of(rate, epochs, seed):
         return [Training(Network((11,)), rate * factor, 32, epochs, seed) for factor in (1, 2, 3)]
@@ -64,6 +67,7 @@ def test_devices_exchange_nothing_while_they_train(small_data):
     assert not any(word in text for word in ("all_reduce", "all_gather", "collective_permute", "all_to_all"))
 
 
+@pytest.mark.slow
 def test_a_card_is_given_blocks_of_known_length(small_data, monkeypatch):
     monkeypatch.setitem(BLOCK, "cpu", BLOCK["gpu"])
     program_module.program.cache_clear()

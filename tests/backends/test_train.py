@@ -56,6 +56,7 @@ def assert_same(training, data, losses, epochs, parameters):
         np.testing.assert_allclose(biases, other_biases, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 @given(
     networks=st.lists(hidden_layers, min_size=1, max_size=4),
     rates=st.lists(st.sampled_from([0.01, 0.05, 0.1]), min_size=4, max_size=4),
@@ -72,6 +73,7 @@ def test_any_networks_together_are_what_they_are_alone(small_data, networks, rat
         assert_same(training, small_data, losses[index], epochs[index], last[index])
 
 
+@pytest.mark.slow
 def test_one_that_diverges_harms_no_other(small_data):
     good, bad = Training(Network((8,)), 0.1, 32, 2), Training(Network((64, 64, 64)), 1000.0, 32, 2, seed=1)
     losses, epochs, last = trained([good, bad, good], small_data)
@@ -82,6 +84,7 @@ def test_one_that_diverges_harms_no_other(small_data):
         assert_same(good, small_data, losses[index], epochs[index], last[index])
 
 
+@pytest.mark.slow
 def test_what_is_done_leaves_the_stack(small_data, monkeypatch):
     monkeypatch.setattr(train_module, "WORTH_COMPILING_S", 0.0)
     trainings = [Training(Network((width,)), 0.1, 32, epochs) for width, epochs in ((4, 1), (6, 3), (5, 2))]
@@ -103,6 +106,7 @@ def test_it_goes_on_where_it_was_left(small_data):
         np.testing.assert_array_equal(last[index][0][0], expected[index][0][0])
 
 
+@pytest.mark.slow
 def test_seconds_are_shares_of_the_stacks(small_data):
     trainings = [Training(Network((8,)), 0.1, 32, 1)] * 4
     events = [told for told in train_stack(trainings, small_data) if told is not None]
@@ -203,6 +207,7 @@ def test_two_processes_of_a_job_are_the_same_as_one(small_data):
             np.testing.assert_allclose(first[str(index)][0], losses[index], atol=TOLERANCE, rtol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_stacks_train_data_of_other_shapes_as_each_alone():
     rng = np.random.default_rng(3)
     parts = [draw_patterns(rng, rng.random((3, 5), np.float32), n) for n in (61, 2_003, 5)]

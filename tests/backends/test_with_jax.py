@@ -15,6 +15,7 @@ from lib.data.mnist import batch_starts
 from lib.spec import Network, Training
 
 
+@pytest.mark.slow
 def test_learning_rate_epochs_and_seed_do_not_compile_again(small_data):
     list(with_jax.train(Training(Network((11,))), small_data))
     before = dict(with_jax.TRACES)
@@ -53,6 +54,7 @@ def compiled_steps(data, block):
     return lowered.compile().as_text() or ""
 
 
+@pytest.mark.slow
 def test_blocks_are_loops_of_known_length(small_data):
     """A GPU asks the host before each iteration of a loop whose length it does not know."""
     known = re.findall(r'known_trip_count":\{"n":"(\d+)"', compiled_steps(small_data, 8))
@@ -62,6 +64,7 @@ def test_blocks_are_loops_of_known_length(small_data):
     assert len(re.findall(r" while\(", text)) == 3, "blocks, the steps of one, and the steps that are left"
 
 
+@pytest.mark.slow
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 12))
 def test_steps_in_blocks_are_the_same_steps(first, more, block):
     def collect(index, seen):
@@ -74,6 +77,7 @@ def test_steps_in_blocks_are_the_same_steps(first, more, block):
     assert int(found) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [4, 32])
 def test_blocks_change_no_loss(small_data, block, monkeypatch):
     training = Training(Network((5,)), batch_size=32, epochs=2)

@@ -134,6 +134,7 @@ print(sum(sum(one.stats.cache_misses.values()) for one in functions))
 """
 
 
+@pytest.mark.slow
 def test_a_second_start_compiles_nothing(monkeypatch):
     training = Training(Network((3,), 5, 2), 0.1, 32, 1, data=DATA_SET)
     trained(training, sparse_data(5, 2, 0.5), 1, monkeypatch)  # compiles, unless a test before did

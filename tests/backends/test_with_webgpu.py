@@ -64,6 +64,7 @@ def test_an_evaluation_takes_fewer_images_at_once_where_buffers_are_small():
     assert size == 2_000
 
 
+@pytest.mark.slow
 def test_a_worker_trains_and_names_its_adapter_as_software(lone_engine, monkeypatch):
     monkeypatch.setenv(SOFTWARE_ALLOWED, "1")
     messages = run(lone_engine, Runtime("webgpu-chunk", SOFTWARE), [QUICK], how=How(probe_s=0.001))
@@ -76,6 +77,7 @@ def test_a_worker_trains_and_names_its_adapter_as_software(lone_engine, monkeypa
         run(lone_engine, Runtime("webgpu-kernel", SOFTWARE), [Training(Network((512,)), batch_size=4096)])
 
 
+@pytest.mark.slow
 def test_a_kind_of_adapter_that_is_not_there_is_refused_by_name(lone_engine):
     from lib.hardware.webgpu import asked
 

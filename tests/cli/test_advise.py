@@ -56,6 +56,7 @@ def test_the_table_has_devices_seconds_cost_interval_and_remedy(capsys):
     )
 
 
+@pytest.mark.slow
 def test_a_calibrated_machine_answers_too(capsys):
     calibrated(1e-11)
     assert main([*QUESTION, "--json"]) == 0
@@ -85,6 +86,7 @@ def test_this_machine_has_the_price_that_it_is_given(capsys):
     assert sum("(your price)" in row for row in rows) == len(here)
 
 
+@pytest.mark.slow
 def test_the_parts_of_each_answer_add_up_to_it_and_come_only_when_asked_for(capsys):
     calibrated(1e-11)
     assert main(["--json"]) == 0
@@ -102,6 +104,7 @@ def test_the_parts_of_each_answer_add_up_to_it_and_come_only_when_asked_for(caps
         assert all(name in line for name, part_s in answer["parts_s"].items() if part_s > 0)
 
 
+@pytest.mark.slow
 def test_what_another_device_would_gain_stands_below_the_remedy(capsys):
     calibrated(1e-11, call_s=0.01)
     assert main([]) == 0
@@ -111,6 +114,7 @@ def test_what_another_device_would_gain_stands_below_the_remedy(capsys):
     assert elsewhere.endswith("it was not measured.")
 
 
+@pytest.mark.slow
 def test_what_skips_zeros_answers_too(capsys, monkeypatch):
     usable(monkeypatch, Runtime("numba"))
     one, store = Trained(Runtime("numba")), Store()
@@ -126,6 +130,7 @@ def test_what_skips_zeros_answers_too(capsys, monkeypatch):
     assert here["low_s"] < expected < here["high_s"]
 
 
+@pytest.mark.slow
 def test_a_question_outside_of_what_was_calibrated_gets_a_wider_interval_and_a_word(capsys):
     calibrated(1e-11)
     widths = {}

@@ -69,6 +69,7 @@ def trained(said):
     return int(re.findall(r": ([\d,]+) trainings", said)[0])
 
 
+@pytest.mark.slow
 def test_it_ends_when_the_time_is_up_and_goes_on(few_positions, capsys):
     assert main(["--minutes", "0.0001"]) == 3
     first = capsys.readouterr()
@@ -105,6 +106,7 @@ def test_ctrl_c_keeps_what_is_trained(tmp_path):
     assert trained(said) > 0
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_ends_it_and_what_was_stored_is_there(monkeypatch, capsys):
     only(monkeypatch, FEW | {"rate.count": (2, tuple(range(2, 13)))})
     whole, limits = Store._prepared, list[int]()
@@ -174,6 +176,7 @@ def test_minutes_out_of_range_are_refused(minutes, capsys):
     assert "expected more than 0, up to 1440" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_time_left_is_told_in_minutes(few_positions, capsys):
     assert main(["--minutes", "30"]) == 0
     left = re.findall(r"at most (\d+):\d\d left", capsys.readouterr().out)

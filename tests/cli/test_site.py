@@ -98,6 +98,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path, capsys):
     assert "Expected a folder, got the file" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_cannot_be_written_is_one_sentence(tmp_path):
     """A limit on a file's size is a real fault of writing that needs no disk to fill."""
     code = (

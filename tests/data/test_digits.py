@@ -1,10 +1,12 @@
 """The images that stand in for MNIST without a network: shapes, seeds, and no sibling of a test image in training."""
 
 import numpy as np
+import pytest
 
 from lib.data import digits
 
 
+@pytest.mark.slow
 def test_offline_digits_have_mnists_shapes_and_no_shared_originals():
     raw = digits.enlarged_digits(n_train=3_000, n_test=500)
     assert raw["x_train"].shape == (3_000, 28, 28)

@@ -90,6 +90,7 @@ def idx_bytes(array) -> bytes:
     return gzip.compress(header + array.tobytes())
 
 
+@pytest.mark.slow
 def test_a_download_is_verified_and_kept(no_sources, small_mnist, server, tmp_path):
     _, files, asked = server
     files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
@@ -103,6 +104,7 @@ def test_a_download_is_verified_and_kept(no_sources, small_mnist, server, tmp_pa
     )
 
 
+@pytest.mark.slow
 def test_the_second_mirror_serves_idx_files(no_sources, small_mnist, server):
     _, files, asked = server
     for name, file_name in mnist_download.IDX_FILES.items():
@@ -113,6 +115,7 @@ def test_the_second_mirror_serves_idx_files(no_sources, small_mnist, server):
     assert asked[0] == "/mnist.npz"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["other arrays", "cut", "not an archive"])
 def test_a_bad_download_is_never_used(no_sources, small_mnist, server, tmp_path, monkeypatch, fault):
     base, files, _ = server
@@ -131,12 +134,14 @@ def test_a_bad_download_is_never_used(no_sources, small_mnist, server, tmp_path,
     assert not list(no_sources.glob("*.part*"))
 
 
+@pytest.mark.slow
 def test_a_failed_download_is_not_tried_again_at_once(no_sources, small_mnist, server):
     _, _, asked = server
     assert mnist._find(True)[1] == mnist._find(True)[1] == "scikit-learn digits"
     assert asked.count("/mnist.npz") == 1
 
 
+@pytest.mark.slow
 def test_a_truncated_cache_is_discarded_and_fetched_again(no_sources, small_mnist, server, tmp_path):
     _, files, _ = server
     content = files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
@@ -146,6 +151,7 @@ def test_a_truncated_cache_is_discarded_and_fetched_again(no_sources, small_mnis
     assert len((no_sources / "mnist.npz").read_bytes()) >= len(content) - 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.001, 0.3, 0.9])
 def test_a_cache_with_noise_in_it_is_discarded_and_fetched_again(no_sources, small_mnist, server, tmp_path, share):
     """Compressed, as the copies on the network are: noise then breaks the compression or its sum."""
@@ -161,6 +167,7 @@ def test_a_cache_with_noise_in_it_is_discarded_and_fetched_again(no_sources, sma
     assert len((no_sources / "mnist.npz").read_bytes()) >= len(content) - 1000
 
 
+@pytest.mark.slow
 def test_two_processes_download_once(no_sources, small_mnist, server, tmp_path):
     base, files, asked = server
     files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
@@ -207,6 +214,7 @@ def test_a_bad_mnist_npz_is_named(monkeypatch, tmp_path, content):
     assert ("does not exist" in str(caught.value)) == (content == "missing")
 
 
+@pytest.mark.slow
 def test_many_threads_have_the_same_data(no_sources, small_mnist, tmp_path):
     no_sources.mkdir()
     (no_sources / "mnist.npz").write_bytes(npz_bytes(small_mnist, tmp_path))
@@ -254,6 +262,7 @@ print(sorted(file.name for file in path.parent.iterdir()))
     assert "not saved" in answer.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("MNIST_NPZ"), reason="needs real MNIST: set MNIST_NPZ")
 def test_real_mnist_is_split_as_in_the_articles():
     loaded = mnist.load()
@@ -313,6 +322,7 @@ def test_batches_are_disjoint_full_and_within_the_data(n_images, size, seed, epo
     np.testing.assert_array_equal(starts, batch_starts(n_images, size, seed, epoch))
 
 
+@pytest.mark.slow
 def test_a_part_of_the_images_is_the_beginning_of_the_whole(monkeypatch):
     monkeypatch.setenv("MNIST_OFFLINE", "1")
     whole = mnist.load()

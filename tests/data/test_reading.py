@@ -265,6 +265,7 @@ def test_a_cut_npz_is_damaged(tmp_path):
     assert "damaged" in refused(tmp_path / "arrays.npz")
 
 
+@pytest.mark.slow
 def test_an_npz_that_unpacks_to_much_is_refused_before(tmp_path):
     np.savez_compressed(tmp_path / "arrays.npz", x=np.zeros((80_000, 900)), y=np.zeros(80_000, int))
     assert "at most 512 MiB of arrays" in refused(tmp_path / "arrays.npz")

@@ -6,6 +6,8 @@ import signal
 import time
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 
 def test_create_makes_a_machine_that_deletes_itself_and_runs_marimo_there(cloud):
     said = cloud("create")
@@ -75,6 +77,7 @@ def test_the_project_is_copied_as_it_stands(cloud):
     assert not (there / "__pycache__").exists()
 
 
+@pytest.mark.slow
 def test_a_notebook_edited_there_survives_a_second_create_and_is_fetched(made):
     notebook = made.home / "less-overhead/notebooks/claims.py"
     notebook.write_text("# edited there\n")
@@ -91,6 +94,7 @@ def test_a_notebook_edited_there_survives_a_second_create_and_is_fetched(made):
     ]
 
 
+@pytest.mark.slow
 def test_without_an_address_cloud_nat_is_made_once_and_deleted(cloud):
     cloud("create", "--nat")
     cloud("create", "--nat")
@@ -103,6 +107,7 @@ def test_without_an_address_cloud_nat_is_made_once_and_deleted(cloud):
     assert not cloud.rows("routers")
 
 
+@pytest.mark.slow
 def test_one_address_is_let_in_directly_and_shut_out_again(cloud):
     said = cloud("create", "--expose-to", "8.8.4.4/32")
     assert "less-overhead-l4-direct,8.8.4.4/32,tcp:2718" in cloud.rows("rules")
@@ -122,6 +127,7 @@ def test_open_prints_the_address_and_tunnels_through_the_proxy(made):
     assert "--tunnel-through-iap" in tunnel
 
 
+@pytest.mark.slow
 def test_record_runs_the_battery_and_brings_it_here_and_a_fetch_writes_over_nothing(made):
     assert "all measured" in made("record")
     recorded = made.clone / "fetched/less-overhead-l4/recorded/less-overhead-l4.json"
@@ -137,6 +143,7 @@ def test_record_runs_the_battery_and_brings_it_here_and_a_fetch_writes_over_noth
     ]
 
 
+@pytest.mark.slow
 def test_a_recording_outlives_the_connection_and_is_followed_not_doubled(made):
     made.set("slow", "")
     first = made.start("record")
@@ -154,6 +161,7 @@ def test_a_recording_outlives_the_connection_and_is_followed_not_doubled(made):
     assert len(made.rows("recordings")) == 1
 
 
+@pytest.mark.slow
 def test_status_says_since_when_until_when_and_what_it_has_cost(cloud):
     assert "Nothing of deploy/gcp runs" in cloud("status")
     cloud("create", "--kind", "cpu")

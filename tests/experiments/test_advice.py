@@ -52,6 +52,7 @@ def test_a_way_that_failed_is_named(store):
     assert f"{JAX.label}: its library is broken" in advise_here(QUESTION, {}, store, live).silent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("allowed", "kinds"), [("", {"discrete"}), ("1", {"discrete", "software"})])
 def test_a_calibrated_webgpu_adapter_answers_and_a_software_one_only_where_it_is_asked_for(
     allowed, kinds, store, monkeypatch

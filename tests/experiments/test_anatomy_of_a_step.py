@@ -41,6 +41,7 @@ def test_keras_in_its_worker(engine, tmp_path, backend):
     assert any(isinstance(one, Note) and "parts" in one.text for one in events)
 
 
+@pytest.mark.slow
 def test_a_stop_keeps_what_is_done(engine, tmp_path):
     store, cancel = Store(tmp_path / "r.sqlite"), Cancel()
     todo = tasks([Runtime("numpy")], NETWORK, 32)

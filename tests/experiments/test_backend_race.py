@@ -84,6 +84,7 @@ def test_a_standing_joins_all_repetitions():
     assert "cache is not known" in detail(standing, replace(floor, cache_known=False))
 
 
+@pytest.mark.slow
 def test_a_race_says_what_it_is_doing(tmp_path):
     """A worker that starts takes seconds, up to half a minute: meanwhile it is said which."""
     own = Engine()
@@ -98,6 +99,7 @@ def test_a_race_says_what_it_is_doing(tmp_path):
     assert isinstance(events[-1], Repetition)
 
 
+@pytest.mark.slow
 def test_a_real_repetition_is_cached_and_not_made_again(engine, tmp_path):
     store, cells, began = Store(tmp_path / "results.sqlite"), [Cell(NUMPY, 4096)], time.perf_counter()
     (repetition,) = repetitions_of(race(plan(cells, [], rounds=1), engine, store, Cancel(), Request(), budget_s=1e9))
@@ -111,6 +113,7 @@ def test_a_real_repetition_is_cached_and_not_made_again(engine, tmp_path):
     assert plan(cells, store.records(Kind.RACE), rounds=1) == []
 
 
+@pytest.mark.slow
 def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
     monkeypatch.setattr("lib.experiments.backend_race.BUDGET_S", 0.5)
     monkeypatch.setattr("lib.experiments.backend_race.PART_S", 0.1)
@@ -123,6 +126,7 @@ def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_a_stopped_race_keeps_what_is_done(engine, tmp_path):
     store, cancel = Store(tmp_path / "r.sqlite"), Cancel()
     made = []
@@ -152,6 +156,7 @@ def test_a_stop_does_not_wait_for_the_end_of_a_repetition(tmp_path):
     assert store.records() == []
 
 
+@pytest.mark.slow
 def test_the_notebook_as_a_script(tmp_path):
     answer = subprocess.run(
         [sys.executable, "notebooks/backend_race.py"],

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,6 +96,7 @@ def test_all_batch_sizes_are_measured_for_a_calibration():
     assert {trial.batch_size for trial in trials(ALONE)} == set(BATCH_SIZES)
 
 
+@pytest.mark.slow
 def test_steps_are_measured_once_and_kept(engine, tmp_path, monkeypatch):
     monkeypatch.setattr("lib.sweeps.cost_model.MAX_DISTURBED", 1)  # what else the machine does is no part of this test
     store = Store(tmp_path / "results.sqlite")

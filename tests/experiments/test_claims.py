@@ -237,6 +237,7 @@ def test_kept_records_become_what_is_known():
     assert here.splits[runtime].parts_s["arithmetic"] == pytest.approx(1e-4)
 
 
+@pytest.mark.slow
 def test_only_what_is_missing_is_measured(engine, tmp_path, monkeypatch):
     store = Store(tmp_path / "r.sqlite")
     assert {cell for cell in cells_to_measure([]) if cell.runtime.device == "cpu"} == set(CELLS)

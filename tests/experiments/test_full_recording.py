@@ -70,6 +70,7 @@ def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
         assert changes == 2, "three libraries, each in one piece"
 
 
+@pytest.mark.slow
 def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
     """Every question of a NumPy machine is answered, and then nothing is left."""
     monkeypatch.setattr(battery_module.parallel_sweeps, "methods", list)
@@ -229,6 +230,7 @@ def test_without_a_card_the_sizes_are_those_of_the_notebooks(two_libraries):
     assert {task.pipelines[0].preprocessing_ms for task in battery_module.pipelines(two_libraries)} == {0.0, 0.2}
 
 
+@pytest.mark.slow
 def test_an_operation_and_a_feed_that_fail_are_marked_and_left(tmp_path, two_libraries):
     def refuses(examination):
         is_large = examination.operation is not None and examination.operation.size == 1024
@@ -249,6 +251,7 @@ def test_an_operation_and_a_feed_that_fail_are_marked_and_left(tmp_path, two_lib
     assert left_of(battery) == ["single operations: 6", "what feeds a step: 1"]
 
 
+@pytest.mark.slow
 def test_a_size_beyond_this_machine_is_not_left(tmp_path, two_libraries, monkeypatch):
     monkeypatch.setattr(battery_module, "usable_memory_bytes", lambda _: 1e6)
     engine = Examined()

@@ -82,6 +82,7 @@ def test_what_is_kept_with_other_settings_is_counted_by_machine(store, machines)
     assert elsewhere(browsers_in(store), CELL[0], 64) == {CELL: 5}
 
 
+@pytest.mark.slow
 def test_who_watches_hears_of_another_process_s_machine(store, monkeypatch):
     watched = KeptMachines(store)
     assert watched.view().items == []

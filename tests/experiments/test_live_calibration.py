@@ -55,6 +55,7 @@ def test_cheap_ways_are_calibrated_unasked_and_every_way_can_be():
     assert set(unasked()) <= set(ways())
 
 
+@pytest.mark.slow
 def test_each_way_has_a_first_answer_before_any_is_complete(live):
     seen = []
 
@@ -130,6 +131,7 @@ def test_a_way_that_fails_says_so_and_the_others_go_on(live, monkeypatch):
     assert live.of(NUMPY).calibration is not None
 
 
+@pytest.mark.slow
 def test_steps_are_measured_for_real_stored_and_there_when_the_program_starts_again(engine, tmp_path, monkeypatch):
     few = [Trial(Network(hidden), 512) for hidden in ((16,), (32,))]
     monkeypatch.setattr(live_calibration, "trials", lambda _: few)

@@ -48,6 +48,7 @@ def trainings(made, epochs=2):
     return [Training(made.network(hidden), 0.1, 7, epochs, data=made.data_set) for hidden in [(), (4,), (6, 3)]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["sequential", "padded", *POOLED])
 def test_every_strategy_trains_it_and_stores_it_under_its_digest(strategy, made, engine, tmp_path):
     store, items = Store(tmp_path / "results.sqlite"), [Item(one) for one in trainings(made)]
@@ -103,6 +104,7 @@ def brought(*files, built_in="", cancel=None):
     return [one for one in experiment.bring(files, built_in, cancel or Cancel()) if isinstance(one, Prepared)]
 
 
+@pytest.mark.slow
 def test_a_file_is_read_in_a_process_of_its_own(tmp_path):
     rows = "".join(f"{place},{place % 3},{'cd'[place % 2]}\n" for place in range(20))
     content = f"a,b,label\n{rows}".encode()

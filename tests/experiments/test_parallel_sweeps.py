@@ -32,6 +32,7 @@ def jax_method(key):
     return next(method for method in methods() if method.key == key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key", ["vmap", *(pytest.param(key, marks=pytest.mark.release) for key in ("processes", "sharded", "stacks"))]
 )
@@ -47,6 +48,7 @@ def test_a_sweep_is_timed_whole_and_kept(engine, tmp_path, monkeypatch, key):
     assert compared(store, 2) == {}
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_while_a_sweep_is_timed(engine, tmp_path, monkeypatch):
     """Its very programs have run before: of as many networks, as wide, at the same batch size."""
     monkeypatch.setattr(parallel_sweeps, "RATES", (0.1, 0.3))
@@ -63,6 +65,7 @@ def test_nothing_is_compiled_while_a_sweep_is_timed(engine, tmp_path, monkeypatc
     assert all(one == warm_up for one in timed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "again"),
     [pytest.param([], False, marks=pytest.mark.release), (["other programs kept 1.0 cores busy"], True)],

@@ -24,6 +24,7 @@ def store(tmp_path):
     return Store(tmp_path / "results.sqlite")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key", ["jax-epoch", *(pytest.param(key, marks=pytest.mark.release) for key in ("numpy", "keras-tensorflow"))]
 )
@@ -86,6 +87,7 @@ def test_a_stop_keeps_what_is_done(engine, store):
 WITH_A_CARD = [".venv requirements-gpu.txt", ".venv-cuda12 requirements-cuda12.txt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "wanted"), [("GPU 0: NVIDIA L4", WITH_A_CARD), ("", [".venv requirements.txt"])])
 def test_where_a_driver_answers_the_cuda_builds_are_installed(tmp_path, answer, wanted):
     """`make -n install` in a folder without a virtual environment, with an nvidia-smi that answers, or does not."""

@@ -35,6 +35,7 @@ def at_most_epochs(experiment):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("panel", EXPERIMENTS)
 def test_the_usual_position_is_what_the_page_opens_with(every, panel):
     (usual,) = [one for one in every if one.experiment == panel and one.moved == 0]
@@ -57,6 +58,7 @@ def test_a_moved_position_is_among_them(every, panel, moved):
     assert at_most_epochs(experiment) in [set(one.items) for one in every if one.experiment == panel]
 
 
+@pytest.mark.slow
 def test_the_nearest_come_first_and_each_training_once(every):
     found = groups(every)
     trained = [item for group in found for item in group.items]
@@ -78,6 +80,7 @@ def test_a_position_is_answered_once_all_of_it_is_stored(every):
     assert all(there == whole for there, whole in answered(every, lambda item: True).values())
 
 
+@pytest.mark.slow
 def test_what_is_trained_is_thinned_and_served_for_fewer_epochs(engine, tmp_path):
     store = Store(tmp_path / "results.sqlite")
     item = Item(Training(Network((4,)), 0.1, 32, 3))

@@ -46,6 +46,7 @@ def only(path):
     return machine
 
 
+@pytest.mark.slow
 def test_a_machine_says_what_was_measured_on_it(card):
     machine = only(card)
     assert (machine.name, machine.source, machine.dates) == (CARD, "card.json", ("2026-11-01", "2026-11-01"))
@@ -78,6 +79,7 @@ def test_a_sum_needs_all_its_parts():
     assert total_of([]) is None
 
 
+@pytest.mark.slow
 def test_a_step_and_many_networks_are_read_back(card):
     machine = only(card)
     split = machine.split(GPU)
@@ -87,6 +89,7 @@ def test_a_step_and_many_networks_are_read_back(card):
     assert machine.models("gpu")["vmap", 8].middle == pytest.approx(0.01 / 8)
 
 
+@pytest.mark.slow
 def test_a_machine_seen_twice_is_one_and_each_figure_counts_once(card):
     text = card.read_text()
     found = collect([("a.json", text), ("b.json", text)])
@@ -214,6 +217,7 @@ def test_two_precisions_of_a_recorded_card_are_told_apart(tmp_path, monkeypatch)
     assert recorded_gpus.epoch_note(32).endswith(" by JAX, one call an epoch, bfloat16.")
 
 
+@pytest.mark.slow
 def test_what_fed_a_recorded_card_is_told_by_its_best_and_its_worst(tmp_path, monkeypatch):
     """And what another version knows, or somebody made up, is left out."""
     store = Store(tmp_path / "store.sqlite")

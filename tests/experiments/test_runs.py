@@ -24,6 +24,7 @@ def seats(n, engine, experiment):
     return [join(experiment, engine, None, Request()) for _ in range(n)]
 
 
+@pytest.mark.slow
 def test_who_leaves_a_run_keeps_what_there_was_and_the_others_see_it_end(engine):
     experiment = mnist_training.learning_rate((0.1, 0.2), epochs=3, batch_size=32, hidden="9", backend="numpy")
     mine, yours = seats(2, engine, experiment)
@@ -50,6 +51,7 @@ def test_a_run_ends_when_all_have_left_and_whoever_comes_then_begins_another(eng
     other.leave()
 
 
+@pytest.mark.slow
 def test_who_leaves_is_told_at_once_and_those_who_stay_wait_on(engine, monkeypatch):
     """Who draws a run waits for its end between two frames; Stop must not wait for the next one."""
     experiment = mnist_training.learning_rate((0.1, 0.2), epochs=9, batch_size=1, hidden="9", backend="numpy")

@@ -109,6 +109,7 @@ def test_the_sentence_warns_until_accuracy_is_compared():
     )
 
 
+@pytest.mark.slow
 def test_a_real_count_is_kept_and_not_made_again(engine, tmp_path):
     store, todo = Store(tmp_path / "r.sqlite"), [Training(Network((8,)), 0.3, 512, 2, seed) for seed in (0, 1)]
     made = [one for one in learn(todo, engine, store, Cancel(), Request()) if isinstance(one, TrialTrained)]

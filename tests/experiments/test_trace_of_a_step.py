@@ -49,6 +49,7 @@ def made(engine, store, cancel=None):
     return list(profile(TASK, engine, store, cancel or Cancel(), Request()))
 
 
+@pytest.mark.slow
 def test_a_profile_is_recorded_in_the_worker_and_saved(engine, store):
     items = made(engine, store)
     assert [type(item) for item in items if not isinstance(item, Note)] == [Record, Record, Trace]
@@ -61,6 +62,7 @@ def test_a_profile_is_recorded_in_the_worker_and_saved(engine, store):
     assert (again.title, again.n_rows, dict(again.about)) == (trace.title, trace.n_rows, dict(trace.about))
 
 
+@pytest.mark.slow
 def test_what_was_saved_is_served_only_with_the_records_that_it_belongs_to(store):
     engine = StandIn(TORCH.read_text())
     made(engine, store)
@@ -73,6 +75,7 @@ def test_what_was_saved_is_served_only_with_the_records_that_it_belongs_to(store
     assert not any(folder.exists() for folder in engine.folders), "nothing of the profiler is left"
 
 
+@pytest.mark.slow
 def test_the_oldest_profiles_go(store, monkeypatch):
     monkeypatch.setattr(experiment, "MAX_SAVED", 1)
     other = task_of(Runtime("jax-step"), Network(()), 32)
@@ -81,6 +84,7 @@ def test_the_oldest_profiles_go(store, monkeypatch):
     assert [path.name for path in experiment._file(TASK).parent.iterdir()] == ["jax-step-cpu-16-32.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "why"), [("", "wrote no file"), ("nonsense", "could not be read: it is text")])
 def test_a_profile_that_is_none_is_a_failure_in_a_sentence(store, text, why):
     with pytest.raises(TrainingFailed, match=why):
@@ -104,6 +108,7 @@ def test_five_traces_are_shipped_in_plain_text_and_few_bytes():
         assert any(call.kind == "kernel" for call in trace.calls)
 
 
+@pytest.mark.slow
 def test_files_are_read_and_those_that_are_none_are_told(tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps({"a": 1}))

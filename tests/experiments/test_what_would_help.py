@@ -180,6 +180,7 @@ def test_a_step_that_could_not_be_stopped_is_not_made(store):
     assert not too_long(Setup("JAX", 32, Prediction(1.0, 0.5, 2.0, {})))
 
 
+@pytest.mark.slow
 def test_a_press_measures_today_and_the_remedy_again_and_keeps_both(engine, store):
     keep_transfers(store)
     live = SimpleNamespace(view=lambda: SimpleNamespace(items=ALL))
@@ -207,6 +208,7 @@ def test_a_press_measures_today_and_the_remedy_again_and_keeps_both(engine, stor
         assert all(one is not None and 0 < one.low_s <= one.step_s <= one.high_s < 1 for one in known)
 
 
+@pytest.mark.slow
 def test_transfers_are_measured_once_and_only_where_a_remedy_needs_them(engine, store):
     def measured(runtime: Runtime) -> int:
         return len(

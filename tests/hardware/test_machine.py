@@ -70,6 +70,7 @@ def test_the_line_ends_with_the_gpu_that_there_is(monkeypatch, cards, adapters, 
     assert here.gpu == ", ".join(cards), "the machine's id is made of it"
 
 
+@pytest.mark.slow
 def test_neither_the_details_nor_the_line_load_webgpu_into_the_page_s_process():
     code = "import sys; from lib.hardware.machine import details; details(); print('wgpu' in sys.modules)"
     environment = os.environ | {"WEBGPU_SOFTWARE": "1"}

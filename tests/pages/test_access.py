@@ -281,6 +281,7 @@ def serving_a_notebook(folder, keys):
         thread.join(20)
 
 
+@pytest.mark.slow
 def test_a_page_learns_the_role_from_marimo(tmp_path):
     with serving_a_notebook(tmp_path, OPEN) as address:
         for cookie, role in (("", "pupil"), (OPEN.cookie(Card("teacher", "abc")), "teacher")):

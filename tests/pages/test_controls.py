@@ -71,6 +71,7 @@ def test_what_a_control_cannot_say_is_a_sentence():
         PANEL.checked(USUAL | {"size": 33})
 
 
+@pytest.mark.slow
 def test_a_runtime_is_read_as_it_is_written():
     usable = controls.runtimes()
     assert usable, "one can run everywhere: NumPy"

@@ -37,6 +37,7 @@ def said(*words):
     ).stdout.strip()
 
 
+@pytest.mark.slow
 def test_what_closes_figures_is_there_before_marimo_calls_it():
     assert said("load") == "[True]"
     assert said() == "[False]", "marimo has mended it: figures.load is no longer needed"

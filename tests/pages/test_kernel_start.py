@@ -13,6 +13,7 @@ linux_alone = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere mari
 BEGIN = "from lib.pages.kernel_start import import_ahead; import_ahead()\n"
 
 
+@pytest.mark.slow
 @linux_alone
 @pytest.mark.parametrize(("begin", "ahead"), [(BEGIN, True), ("", False)])
 def test_a_notebook_s_process_has_what_takes_long_to_import_and_nothing_of_the_project(begin, ahead):
@@ -30,6 +31,7 @@ def test_a_notebook_s_process_has_what_takes_long_to_import_and_nothing_of_the_p
     assert done.stdout.strip() == ("10" if ahead else "0"), done.stderr[-500:]
 
 
+@pytest.mark.slow
 @linux_alone
 def test_what_it_is_copied_from_ends_with_a_server_that_is_killed():
     code = (

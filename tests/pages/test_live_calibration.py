@@ -34,6 +34,7 @@ def test_every_way_has_an_address_of_its_own():
     assert "jax-epoch/cpu/together" in page.by_address()
 
 
+@pytest.mark.slow
 def test_the_cheap_ways_are_calibrated_on_their_own_and_the_others_by_choice(stage, shown):
     page.show("any", stage, page.panel("any", Address(), stage), PANEL)  # pyright: ignore[reportArgumentType]
     assert "the panel" in shown[-1]

@@ -99,6 +99,7 @@ def test_as_an_export(tmp_path):
     assert not re.search(r'class=[\\"]+lab-menu', content), "a file has no kernel that could make files"
 
 
+@pytest.mark.slow
 def test_one_cell_by_name(engine, stage):
     """The notebook's own cell, with controls made here."""
     import mnist_training

@@ -23,6 +23,7 @@ def stage(engine, tmp_path):
     return Stage(engine, Store(tmp_path / "results.sqlite"))
 
 
+@pytest.mark.slow
 def test_the_figures_and_what_the_canvas_gets():
     canvas, (*_, data) = DrawDigit(), load_test()
     training = Training(Network((16,)), epochs=1)
@@ -37,6 +38,7 @@ def test_the_figures_and_what_the_canvas_gets():
     assert "too large for the page" in canvas.says
 
 
+@pytest.mark.slow
 def test_a_network_is_looked_into_with_its_own_data_only(stage, monkeypatch):
     """The data that came with the training, not what can be loaded by now: once MNIST is gone, the digits are no
     stand-in for it."""

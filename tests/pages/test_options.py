@@ -337,6 +337,7 @@ def test_a_script_with_a_wrong_option_ends_with_status_2_before_anything_is_trai
     )
 
 
+@pytest.mark.slow
 def test_a_script_whose_settings_do_not_fit_together_ends_with_status_2():
     answer = run_script("mnist_training.py", "--rate.range", "1,1")
     assert answer.returncode == 2

@@ -36,6 +36,7 @@ def test_mnist_is_the_default_and_reads_nothing(stage):
     assert "<details open" not in stage.shown[-1].replace(' class="lab-own"', "")
 
 
+@pytest.mark.slow
 def test_a_set_of_the_address_is_read_before_the_experiments_begin(stage):
     address, told = Address(arguments={"data.set": "iris"}), []
     address.check(page.settings())

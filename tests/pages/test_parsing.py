@@ -23,6 +23,7 @@ def _as_before(monkeypatch):
     monkeypatch.setattr(compiler, "ast_compile", compiler.ast_compile)
 
 
+@pytest.mark.slow
 def test_threads_parse_one_after_another_though_the_collector_lets_others_in():
     with pytest.raises(SystemError, match="recursion depth mismatch"):
         parse_while_another_thread_does(times=50)  # the fault that is worked round, or this test shows nothing

@@ -85,6 +85,7 @@ def wait_for(condition):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("room")
 def test_nothing_of_the_result_is_drawn_before_one_click_and_then_all(stage, shown):
     viewer = opened()
@@ -142,6 +143,7 @@ def test_a_form_for_other_candidates_neither_shows_nor_answers_anything(stage, s
     assert "guess-options" in shown[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("room")
 def test_a_pinned_run_is_not_seen_before_its_outcome_is_guessed_too(stage, shown):
     """In a link: neither before the present one is guessed nor, where it has other candidates, after that."""
@@ -304,6 +306,7 @@ def test_a_page_that_was_closed_is_counted_no_more(room, monkeypatch):
     assert room.sections() == (dict.fromkeys(SECTIONS, 0), 0)
 
 
+@pytest.mark.slow
 def test_the_guesses_of_the_class_come_after_the_section_as_they_are_made(room, stage, shown):
     viewer, other = opened("0"), opened("0")
     section = Section(viewer, stage)

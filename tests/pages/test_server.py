@@ -245,6 +245,7 @@ def editor(tmp_path_factory):
         yield base, opener
 
 
+@pytest.mark.slow
 def test_the_editor_has_all_notebooks_and_begins_with_the_first(editor):
     base, opener = editor
     with opener.open(f"{base}/?rate.epochs=4", timeout=60) as answer:
@@ -260,6 +261,7 @@ def test_the_editor_has_all_notebooks_and_begins_with_the_first(editor):
     assert ask(f"{base}/?rate.hidden={'a' * LONG}", opener)[0] == 414
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/ws?session_id=s_1&file=notebooks/claims.py", "/terminal/ws"])
 def test_the_editors_websockets_want_the_cookie_and_the_origin(editor, path):
     base, opener = editor
@@ -288,6 +290,7 @@ def test_an_address_without_its_last_slash_keeps_its_settings(base):
         assert answer.url.endswith("/parallel_sweeps/?mixed.spread=0.2&count.most=4")
 
 
+@pytest.mark.slow
 def test_what_the_sessions_of_closed_tabs_held_is_given_back_once_they_have_ended(monkeypatch):
     """Objects that refer to each other, as a session's do: the collector is called for, together for all who left
     together."""

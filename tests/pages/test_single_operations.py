@@ -13,6 +13,7 @@ from lib.pages.url_state import Address
 from lib.storage.store import Store
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", page.sections())
 def test_a_section_paints_before_anything_is_measured_and_where_nothing_could_be(name, tmp_path):
     stage = Stage(None, Store(tmp_path / "results.sqlite"))  # pyright: ignore[reportArgumentType]

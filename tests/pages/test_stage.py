@@ -264,6 +264,7 @@ def test_a_pause_holds_neither_what_runs_nor_a_teacher(room, pupil):
     pupil.stop()
 
 
+@pytest.mark.slow
 def test_a_paused_task_that_is_stopped_does_not_begin_later(room, pupil):
     room.say(pauses=True)
     task = begun(pupil, "a", 0)

@@ -4,6 +4,7 @@ import gc
 import weakref
 
 import marimo as mo
+import pytest
 
 from lib.experiments import mnist_training
 from lib.experiments.results import Results
@@ -16,6 +17,7 @@ from tests.experiments.test_results import filled
 from tests.pages.test_stage import rates, watched
 
 
+@pytest.mark.slow
 def test_two_runs_that_are_pinned_beside_each_other_are_forgotten():
     """What was drawn of them must not keep them: each is drawn beside the other."""
     one, other = (rates(epochs) for epochs in (1, 2))

@@ -131,6 +131,7 @@ def test_what_cannot_be_used_is_one_sentence_in_place_of_the_remedies(stage, sho
     assert "the panel" in shown[0]
 
 
+@pytest.mark.slow
 def test_a_calibrated_machine_answers_and_each_remedy_that_exists_has_its_button(stage, shown, applied):
     run(live_calibration.live_in(stage.store.path), live_calibration.unasked())
     showing(stage)()

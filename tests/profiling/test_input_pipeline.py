@@ -71,6 +71,7 @@ def feeding(monkeypatch, small_data):
     return measure
 
 
+@pytest.mark.slow
 def test_who_waits_for_whom(feeding):
     """Sleeps are never too short, and what a busy machine adds to one it adds to all."""
     feed = Sleeping()
@@ -86,6 +87,7 @@ def test_who_waits_for_whom(feeding):
     assert feed.closed
 
 
+@pytest.mark.slow
 def test_nothing_works_ahead_while_the_step_is_alone(feeding, monkeypatch):
     """After the last batch it rests, and what is still on its way is waited for."""
     monkeypatch.setattr(Sleeping, "on_their_way", 3)
@@ -102,6 +104,7 @@ def test_nothing_works_ahead_while_the_step_is_alone(feeding, monkeypatch):
     assert sum(slept) >= 0.9 * input_pipeline.ROUNDS * 3 * DATA_S
 
 
+@pytest.mark.slow
 def test_two_are_measured_in_turns_and_can_be_stopped_in_between(feeding):
     first, second = Sleeping(), Sleeping()
     events = feeding(first, second)

@@ -126,6 +126,7 @@ def test_the_libraries_events_are_of_milliseconds(monkeypatch, name, make):
     assert str(HOLD_SIDE) in str(held[0].shape)
 
 
+@pytest.mark.slow
 def test_operations_on_a_card_have_both_times(small_data, monkeypatch):
     """Called and waited for, as the articles did it; and what the card itself needs for it."""
     simulated = Simulated()

@@ -16,6 +16,7 @@ def subject(small_data):
     return Subject(NETWORK, 32, small_data, "cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worker", ["numpy", "jax"])
 def test_the_operations_are_those_of_a_step(subject, worker):
     """Their gradients are the reference's, in float64 and by other formulas."""

@@ -33,6 +33,7 @@ def test_every_library_has_its_probes():
     assert set(SIDES) == set(ALL_DEVICES) - {BROWSER}, "no worker of this machine runs in a browser"
 
 
+@pytest.mark.slow
 @needs_software_adapter
 def test_an_adapter_is_probed_by_the_kernels_that_train_on_it(monkeypatch):
     monkeypatch.setattr(peak_rates, "SIDES", {SOFTWARE: (40,)})

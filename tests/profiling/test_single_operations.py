@@ -35,6 +35,7 @@ def test_nested_sines_are_made_one_by_one_and_in_one_and_read_and_write_less_so(
     assert set(rows_of("numpy", Operation("sine", 64, depth=3))) == {f"{EAGER}/{WAITED}"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worker", WORKERS)
 @pytest.mark.parametrize("precision", ["float64", "float32", "float16", "bfloat16"])
 def test_a_precision_is_what_it_says(worker, precision):

@@ -61,6 +61,7 @@ def test_a_first_call_is_shared_by_the_steps_of_a_few_short_epochs():
     assert min(averages) >= (0.05 + 1e-3 * (steps[0] - 1)) / steps[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "device"),
     [("jax-epoch", "cpu"), pytest.param("webgpu-step", SOFTWARE, marks=needs_software_adapter)],

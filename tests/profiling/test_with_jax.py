@@ -13,6 +13,7 @@ from lib.profiling.run import examine
 from lib.spec import Network
 
 
+@pytest.mark.slow
 def test_the_compiled_step_is_not_one_kernel(small_data):
     """What a claim of `lib.experiments.claims` is judged by:
 
@@ -33,6 +34,7 @@ def test_the_compiled_step_is_not_one_kernel(small_data):
     assert rows[KERNELS].median_s == kernels_of_step(subject)
 
 
+@pytest.mark.slow
 def test_a_batch_is_taken_from_the_host_and_from_the_device_at_every_size_that_the_data_have(small_data):
     rows = [row for row in examine("jax-step", "cpu", Examination("takings"), small_data) if row]
     sizes = [size for size in TAKEN if size <= 640]
@@ -40,6 +42,7 @@ def test_a_batch_is_taken_from_the_host_and_from_the_device_at_every_size_that_t
     assert all(min(measured.step_s) > 0 for _, measured, _ in rows)
 
 
+@pytest.mark.slow
 def test_a_step_whose_batches_lie_on_the_device_trains_on_all_of_them_in_turn(small_data):
     from lib.profiling.with_jax import resident_step
 
@@ -53,6 +56,7 @@ def test_a_step_whose_batches_lie_on_the_device_trains_on_all_of_them_in_turn(sm
     assert [name for name, _, _ in rows] == [RESIDENT]
 
 
+@pytest.mark.slow
 def test_the_convolutional_network_is_the_one_that_is_predicted():
     """Its logits are those of sums written out in float64, and its size and arithmetic what `convolutional` counts."""
     import jax
@@ -93,6 +97,7 @@ def pooled(images):
     return np.maximum.reduce(corners)
 
 
+@pytest.mark.slow
 def test_a_step_of_the_convolutional_network_learns_and_is_measured(small_data):
     import jax
 

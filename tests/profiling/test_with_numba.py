@@ -20,6 +20,7 @@ def subject(small_data):
     return Subject(NETWORK, 32, small_data, "cpu")
 
 
+@pytest.mark.slow
 def test_its_experiments_suffice_to_split_a_step_and_each_can_be_measured(subject):
     found = with_numba.experiments("numba", subject)
     assert split("numba", {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1)) is not None

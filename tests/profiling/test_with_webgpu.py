@@ -25,6 +25,7 @@ def test_its_experiments_suffice_to_split_a_step(small_data, backend):
     assert known.parts_s["dispatch"] == pytest.approx(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["webgpu-step", "webgpu-kernel"])
 def test_each_can_be_measured(small_data, backend):
     from lib.profiling.with_webgpu import experiments

@@ -161,6 +161,7 @@ def begin_writer(tmp_path):
         names.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [4, pytest.param(25, marks=pytest.mark.release)])
 def test_killed_writers_lose_no_committed_row(tmp_path, begin_writer, pairs):
     """Two write at once, each is killed at some moment; what a writer said it had committed is there."""

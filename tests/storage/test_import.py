@@ -149,6 +149,7 @@ VALUES = st.sampled_from(EDGES) | st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_value_at_any_place_is_refused_in_one_sentence_or_can_be_used(sound, data):
     inside = data.draw(st.booleans(), "inside a column's JSON text")
@@ -254,6 +255,7 @@ def test_sizes_and_times_of_use_are_not_taken_from_the_file(sound, tmp_path):
     assert max(row["used_at"] for row in rows) < 1e10
 
 
+@pytest.mark.slow
 def test_a_large_file_takes_little_memory(tmp_path):
     """Of 40 MB only a row is in memory at a time. Measured by the system, in a process of its own."""
     store = Store(tmp_path / "large.sqlite")

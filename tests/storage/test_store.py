@@ -125,6 +125,7 @@ def whole(tmp_path_factory) -> bytes:
     return kept(tmp_path_factory.mktemp("whole") / "results.sqlite", 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing_bytes", [1, 1000, 4095, 4097])
 def test_a_file_that_ends_within_a_page_is_damaged_whatever_lies_there(tmp_path, whole, missing_bytes):
     """Where the last page is one of an index, SQLite would find fewer rows and say nothing."""
@@ -188,6 +189,7 @@ def test_files_that_are_no_database_are_renamed_not_deleted(tmp_path):
         assert all(aside.read_bytes().startswith(b"this is no database") for aside in asides)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["64 KB of noise in the middle", "an older version"])
 def test_programs_that_meet_the_same_unreadable_file_do_not_fight(tmp_path, whole, fault):
     """Four at once: one renames the file, none the new one; all go on, and what each writes is there."""
@@ -323,6 +325,7 @@ if fault == "no more space":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
@@ -371,6 +374,7 @@ def test_thinned_curves_make_room_last(tmp_path, monkeypatch):
     assert [store.get(key(seed=seed)) is not None for seed in range(4)] == [False, False, True, True]
 
 
+@pytest.mark.slow
 def test_two_processes_write_and_one_is_killed(tmp_path):
     """Whatever a killed writer had put is there afterwards, and the file is sound."""
     code = """

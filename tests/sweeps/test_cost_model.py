@@ -86,6 +86,7 @@ def test_auto_says_what_it_picked_and_measures_nothing_for_a_short_sweep(engine,
     assert len(store.records(Kind.STEP_TIME)) == n_measured, "measured once"
 
 
+@pytest.mark.slow
 def test_who_watches_lines_grow_gets_no_processes(engine, tmp_path, monkeypatch):
     def never(*_):
         raise AssertionError("processes were asked how fast they are")

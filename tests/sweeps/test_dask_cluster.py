@@ -131,6 +131,7 @@ def test_a_worker_of_another_state_is_refused_by_name(scheduler, engine, tmp_pat
             process.wait(10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "no address", "tcp://127.0.0.1"])
 def test_a_scheduler_that_does_not_answer_is_a_sentence(address, monkeypatch):
     monkeypatch.setattr(dask_cluster, "ANSWER_S", 1.0)

@@ -15,6 +15,7 @@ from lib.workers.messages import Item, Progress
 from tests.sweeps.sweeping import MIXED, made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["sequential", "sharded", pytest.param("processes", marks=pytest.mark.release)])
 def test_one_more_epoch_and_one_more_rate_train_only_that(engine, tmp_path, strategy):
     store = Store(tmp_path / "results.sqlite")
@@ -58,6 +59,7 @@ def test_what_was_trained_before_a_stop_is_gone_on_with(engine, tmp_path, monkey
     assert cancel.is_set()
 
 
+@pytest.mark.slow
 def test_large_sweeps_keep_thinned_losses(engine, monkeypatch):
     monkeypatch.setattr(plan_module, "MANY", 2)
     monkeypatch.setattr(plan_module, "POINTS", 5)
@@ -69,6 +71,7 @@ def test_large_sweeps_keep_thinned_losses(engine, monkeypatch):
     assert curve.losses[0] == pytest.approx(whole[0].curve.losses[: curve.every].mean(), abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["sequential", pytest.param("processes", marks=pytest.mark.release)])
 def test_what_goes_on_from_forgotten_parameters_begins_again(engine, tmp_path, monkeypatch, strategy):
     """Their place in the store may be taken by others between two looks."""
@@ -83,6 +86,7 @@ def test_what_goes_on_from_forgotten_parameters_begins_again(engine, tmp_path, m
     np.testing.assert_allclose(found[0].curve.losses, whole[0].curve.losses, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_parameters_of_a_large_sweep_are_not_held_anywhere(engine, tmp_path, monkeypatch):
     store = Store(tmp_path / "results.sqlite")
     monkeypatch.setattr(plan_module, "MAX_PARAMETER_BYTES", 3 * MIXED[0].network.parameter_bytes)

@@ -89,6 +89,7 @@ def served(trainings, engine, store, runtime=JAX):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("runtime", "strategy", "made_by"),
     [

@@ -44,6 +44,7 @@ def assert_the_same(found, expected):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
     ["vmap", "padded", *(pytest.param(key, marks=pytest.mark.release) for key in ("processes", "sharded", "stacks"))],
@@ -58,6 +59,7 @@ def test_every_strategy_trains_the_same(engine, alone, strategy):
     assert any(isinstance(update, Picked) and update.strategy == strategy for update in events)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(unavailable(NUMBA) is not None, reason="Numba is not installed")
 def test_a_core_each_trains_the_same_as_one_after_another(engine):
     items = [Item(training, NUMBA) for training in MIXED]
@@ -76,6 +78,7 @@ def test_any_executor_will_do(engine, alone, executor):
     assert_the_same(by_place(items, events), alone)
 
 
+@pytest.mark.slow
 def test_more_models_than_memory_are_made_in_parts(engine, monkeypatch):
     many = [Training(Network((4,)), float(rate), 4096, 1) for rate in np.linspace(0.01, 0.2, 9)]
     free_bytes = 5.5 * Shape.of([many[0].network]).place_bytes(4096) / plan_module.MEMORY_SHARE

@@ -71,6 +71,7 @@ def in_threads(count, function):
     return results
 
 
+@pytest.mark.slow
 def test_viewers_share_a_training_that_is_under_way(engine, tmp_path):
     """One is trained, and all see all of it, whichever strategy they asked for: so would they if it were kept
     already."""
@@ -82,6 +83,7 @@ def test_viewers_share_a_training_that_is_under_way(engine, tmp_path):
         assert [u.event.epoch for u in events if isinstance(u, Progress) and isinstance(u.event, Epoch)] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_only_the_rest(
     engine, tmp_path, monkeypatch
 ):
@@ -113,6 +115,7 @@ def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_on
     assert sorted(map(str, trained)) == sorted(str(item.training) for item in (*FAST, *LONGER))
 
 
+@pytest.mark.slow
 def test_a_sweep_does_not_wait_for_a_later_one_of_the_same_viewer_that_boarded_its_training_first(engine, tmp_path):
     """As where four experiments open with the page: who comes first to look at the store is not who goes first."""
     store, sooner, later = Store(tmp_path / "results.sqlite"), Request("a viewer"), Request("a viewer")
@@ -132,6 +135,7 @@ def test_a_sweep_does_not_wait_for_a_later_one_of_the_same_viewer_that_boarded_i
     assert ends == [(long, False), (short, True)], "what was made meanwhile is not made again"
 
 
+@pytest.mark.slow
 def test_what_one_gives_up_another_goes_on_with(engine, tmp_path):
     cancel, store = Cancel(), Store(tmp_path / "results.sqlite")
     first = updates(LONGER, engine, store, cancel, Options())
@@ -191,6 +195,7 @@ def test_what_was_timed_beside_other_work_says_so_and_by_what(engine, tmp_path, 
     assert results.notices == (), "it is no fault"
 
 
+@pytest.mark.slow
 def test_the_call_of_the_readme(tmp_path):
     rows = list(sweep(MIXED[:2], "sequential", store=Store(tmp_path / "results.sqlite")))
     assert sorted(row["learning_rate"] for row in rows) == [0.1, 0.3]  # type: ignore[type-var]
@@ -212,6 +217,7 @@ def test_equal_trainings_are_made_once_and_reported_twice(engine, tmp_path, monk
     assert sorted(row["learning_rate"] for row in rows) == [0.1, 0.1, 0.3]  # type: ignore[type-var]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(unavailable(Runtime(QUICKEST)) is not None, reason="Numba is not installed")
 def test_who_names_no_backend_gets_the_one_that_is_quickest_and_can_use_the_strategy(tmp_path, monkeypatch):
     store, asked = Store(tmp_path / "results.sqlite"), [replace(MIXED[0], epochs=1), replace(MIXED[1], epochs=1)]

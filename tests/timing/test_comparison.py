@@ -83,6 +83,7 @@ def test_a_slower_step_is_found_and_never_called_faster(kind, ratio, least):
     assert found[Verdict.FASTER] == 0
 
 
+@pytest.mark.slow
 def test_looking_often_does_not_find_what_is_not_there():
     """The looks' levels add up to 5 %: with the level of a single look at each of ten, a third of these would be
     told apart."""

@@ -59,6 +59,7 @@ class Machine:
         return nothing._replace(user=self.spent_s(), idle=time.perf_counter())
 
 
+@pytest.mark.slow
 def test_our_own_work_is_no_disturbance(monkeypatch):
     monkeypatch.setattr(psutil, "cpu_times", Machine().cpu_times)
     with Watch() as watch:
@@ -70,6 +71,7 @@ def test_our_own_work_is_no_disturbance(monkeypatch):
     assert watch.disturbance.others_cores < 0.01, "neither this process nor its child"
 
 
+@pytest.mark.slow
 def test_another_programs_work_is_named(monkeypatch):
     """A program that is none of ours: started by a shell that ends, so that it has another parent."""
     launched = subprocess.run(
@@ -98,6 +100,7 @@ def test_another_programs_work_is_named(monkeypatch):
         subprocess.run(["kill", str(pid)], check=False)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_named_is_a_child_too_and_counts_once(monkeypatch):
     """Else its work counts twice as ours, and hides as much of others'."""
     child = subprocess.Popen([sys.executable, "-c", SPIN])

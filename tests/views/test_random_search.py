@@ -31,6 +31,7 @@ def search(n=64):
     return frame
 
 
+@pytest.mark.slow
 def test_specifications_are_valid_with_and_without_rows():
     full = search()
     full.loc[:4, "diverged"] = True

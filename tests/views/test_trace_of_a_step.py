@@ -35,6 +35,7 @@ def marks(chart):
     return chart.spec["datasets"]["rows"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trace", shipped(), ids=lambda trace: trace.made_by.split("'")[0])
 def test_a_shipped_trace_is_drawn_and_told(trace):
     chart = view.timeline_chart(trace, 0.0, 1.0)

@@ -94,6 +94,7 @@ def test_keras_on_tensorflow_agrees_step_by_step(engine):
 LOOPS = ["jax-epoch", "jax-step", pytest.param("keras-jax", marks=pytest.mark.slow)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", LOOPS)
 def test_a_cancel_takes_effect_after_a_few_of_a_thousand_reports(engine, monkeypatch, key):
     """The seconds are those of `make bench BENCH=interaction`; a report comes every tenth."""
@@ -143,6 +144,7 @@ def test_a_worker_killed_while_idle_is_replaced_in_silence(stub_engine):
     assert stub_engine.pids()["jax/cpu"] != pid
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_answer_is_replaced(stub_engine):
     cancel = Cancel()
     messages = stub_engine.run(JAX, [LONG], cancel)
@@ -179,6 +181,7 @@ def _limited(engine):
     return engine.run(Runtime("numpy"), [Training(Network((4096,) * 8), batch_size=48_000, epochs=1)], Cancel())
 
 
+@pytest.mark.slow
 def test_waiting_runs_know_their_place_and_nobody_starves(stub_engine):
     """A short run behind a long one gets its turn after a few seconds, and the long one goes on where it stopped."""
     run(stub_engine, JAX, [SHORT])
@@ -253,6 +256,7 @@ with MachineLock() as turn:
     other.communicate(timeout=10)
 
 
+@pytest.mark.slow
 def test_a_program_that_sleeps_with_the_turn_is_overtaken_and_the_run_says_so(stub_engine, monkeypatch):
     monkeypatch.setattr(stub_engine._machine, "_patience_s", 0.3)
     code = (
@@ -277,6 +281,7 @@ def test_a_program_that_sleeps_with_the_turn_is_overtaken_and_the_run_says_so(st
         other.communicate()
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_replaced_and_the_run_repeated(stub_engine, monkeypatch):
     """Stopped in the middle of its second epoch: said, and the whole run is there in the end."""
     monkeypatch.setattr(engine_module, "HUNG_S", 2.0)
@@ -295,6 +300,7 @@ def test_a_worker_that_hangs_is_replaced_and_the_run_repeated(stub_engine, monke
     assert not hung.is_running() or hung.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow
 def test_who_waits_behind_a_worker_that_hangs_gets_the_turn(stub_engine, monkeypatch):
     monkeypatch.setattr(engine_module, "HUNG_S", 2.0)
     run(stub_engine, Runtime("numpy"), [SHORT])
@@ -332,6 +338,7 @@ def test_a_busy_worker_that_says_nothing_is_not_taken_for_one_that_hangs(monkeyp
     assert not busy.hangs()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["exit", "SIGKILL", "SIGTERM", "SIGINT"])
 def test_no_worker_survives_its_parent(ending):
     code = """
@@ -367,6 +374,7 @@ for message in engine.run(Runtime("numpy"), [Training(batch_size=1, epochs=100)]
         parent.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.4])
 def test_no_worker_survives_a_parent_that_dies_while_it_starts(delay_s):
     code = """

@@ -81,6 +81,7 @@ def test_who_holds_it_is_named_and_gives_way_to_who_asks(holding, own_folder):
         assert json.loads(note.read_text())["pid"] == os.getpid()
 
 
+@pytest.mark.slow
 def test_one_that_sleeps_is_overtaken_and_the_times_are_marked(holding):
     other, ours = holding(), MachineLock(patience_s=0.3)
     assert not ours.take()

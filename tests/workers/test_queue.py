@@ -117,6 +117,7 @@ def test_a_run_that_everybody_has_left_is_no_obstacle(queue):
     assert {queue.take(ticket), queue.take(other)} == {0, 1}
 
 
+@pytest.mark.slow
 def test_the_line_is_worked_out_when_it_changes_and_who_waits_sleeps(queue, monkeypatch):
     """Eighty that wait: nothing is computed for them until the turn is given back, and all learn their new place
     then."""

@@ -38,6 +38,7 @@ from tests.workers.test_engine import JAX, SHORT, events_of, run, until_steps
 MANY = Training(batch_size=256, epochs=1)  # more steps than a stub reports at once
 
 
+@pytest.mark.slow
 def test_trainings_of_a_job_advance_side_by_side(stub_engine):
     items = {Item(Training(learning_rate=rate), JAX) for rate in (0.01, 0.1)}
     messages = run(stub_engine, JAX, [item.training for item in items])
@@ -95,6 +96,7 @@ main(theirs, sys.argv[1], '30', 'numpy', 'cpu')
         worker.kill()
 
 
+@pytest.mark.slow
 def test_a_worker_ends_when_it_is_idle(monkeypatch):
     monkeypatch.setattr(engine_module, "Process", stub_worker.start)
     engine = Engine(idle_s=1.0)
@@ -149,6 +151,7 @@ def losing(monkeypatch):
     own.close()
 
 
+@pytest.mark.slow
 def test_the_run_says_what_to_do_and_the_next_has_a_new_worker(losing, monkeypatch):
     messages = losing.run(NUMPY, [MANY], Cancel())
     until_steps(messages)
@@ -164,6 +167,7 @@ def test_the_run_says_what_to_do_and_the_next_has_a_new_worker(losing, monkeypat
     assert list(losing.examine(NUMPY, Examination("operation", operation=Operation("sine", 4)), Cancel()))
 
 
+@pytest.mark.slow
 def test_the_other_runtimes_of_a_sweep_are_trained_all_the_same(losing, tmp_path):
     trained = []
     items = [Item(MANY, runtime) for runtime in (NUMPY, Runtime("jax-step"))]

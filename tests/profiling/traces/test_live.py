@@ -17,6 +17,7 @@ from tests.software_adapter import needs_software_adapter
 NETWORK = Network((16,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "device"),
     [
@@ -50,6 +51,7 @@ def test_the_profile_is_of_the_steps_that_are_told(small_data, tmp_path, backend
         assert any(call.kind == "kernel" for call in trace.calls)
 
 
+@pytest.mark.slow
 def test_a_profiler_that_another_holds_is_told_in_a_sentence(small_data, tmp_path):
     jax.profiler.start_trace(str(tmp_path / "other"))
     try:
@@ -74,6 +76,7 @@ def test_it_can_be_stopped_before_the_profiler_starts(small_data, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_batches_larger_than_an_epoch_s_share_are_profiled_too(small_data, tmp_path):
     """An epoch of two steps: each chunk ends with it, and the evaluation is passed before the next."""
     rows = {
