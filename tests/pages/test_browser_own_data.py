@@ -7,7 +7,10 @@ import pytest
 from tests.browser import DESK, FIRST, MARKS, PHONE, assert_accessible, wait_over, wait_until
 
 pytestmark = [*MARKS, pytest.mark.release]
-QUICK = "rate.epochs=1&rate.count=2&size.epochs=1&size.sizes=8,512&depth.epochs=1&depth.networks=128&backend.epochs=2"
+QUICK = (
+    "rate.epochs=1&rate.count=2&rate.hidden=24&size.epochs=1&size.sizes=8,512&depth.epochs=1&depth.networks=128"
+    "&backend.epochs=2"
+)
 
 
 @pytest.fixture(scope="module")
