@@ -71,7 +71,7 @@ $(INSTALLED_DEV): requirements-dev.txt $(INSTALLED)
 	@touch $@
 
 # What a contributor runs. QUICK=1 leaves out what is slow or needs a browser; ONLY=images runs what needs the images.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 test: $(INSTALLED_DEV)
 	$(PYTEST) -m "not release$(if $(QUICK), and not slow and not browser)$(if $(ONLY), and ($(ONLY)))"
 

@@ -363,7 +363,7 @@ def run(faults: Sequence[Fault], select: str) -> dict[str, str]:
             with copied() as tree:
                 for fault in left:
                     fault.plant(tree)
-                candidates = failed(tree, "-n", "2", "--dist", "loadfile", "-m", select)
+                candidates = failed(tree, "-n", "2", "-m", select)
             if candidates:
                 list(pool.map(lambda fault: look(fault, candidates, select), left))
     for fault in faults:

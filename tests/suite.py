@@ -15,15 +15,6 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 N_PARTS = 8
-# The longest files first, so that both processes end at about the same time.
-_LONGEST = (
-    "test_browser",
-    "test_browser_smoke",
-    "test_browser_access",
-    "test_browser_front_page",
-    "test_server",
-    "test_backends",
-)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,15 +30,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = set(in_releases[config.option.eighth % N_PARTS :: N_PARTS])
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
-    items.sort(key=lambda item: item.path.stem not in _LONGEST)
+    items.sort(key=lambda item: not _opens_pages(item.nodeid))  # the longest first, so that both processes end together
+
+
+def _opens_pages(nodeid: str) -> bool:
+    return "/test_browser" in nodeid or "/test_server.py" in nodeid
 
 
 class _WithOneBrowser(LoadFileScheduling):
-    """Files go to whichever process is free, and those with a browser in them all to one."""
+    """A file goes to whichever process is free, but all files that open pages go to the same one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
-        return "browser" if "/test_browser" in file or file.endswith("/test_server.py") else file
+        return "browser" if _opens_pages(nodeid) else super()._split_scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:

@@ -16,7 +16,7 @@ from lib.workers.queue import ALLOWANCE, Request, Urgency
 
 @pytest.fixture
 def engine(stub_engine):
-    """What is trained is no part of these tests."""
+    """These tests need no real training."""
     return stub_engine
 
 

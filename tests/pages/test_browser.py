@@ -219,7 +219,7 @@ def test_a_link_restores_the_state(page, server):
 
 
 def test_the_copied_link_has_the_state_and_no_token(page, server):
-    """As whoever is at the editor has it in the address."""
+    """The editor's address carries such a token."""
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     open_page(page, server, f"?access_token=secret&{QUICK}")
     page.get_by_role("button", name="Copy link").click()

@@ -11,7 +11,7 @@ from lib.experiments.parallel_sweeps import methods
 from lib.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
 from lib.views.claims import sentence
-from tests.browser import MARKS, PAST_THE_EDGE, PHONE, assert_accessible, serving
+from tests.browser import MARKS, PAST_THE_EDGE, PHONE, assert_accessible
 from tests.software_adapter import needs_software_adapter
 
 pytestmark = [*MARKS, pytest.mark.release]
@@ -135,18 +135,9 @@ def test_the_traps_are_measured_and_told(page, site):
     assert_accessible(page)
 
 
-@pytest.fixture(scope="module")
-def site_with_adapter(tmp_path_factory):
-    """The processor stands in for a card there."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEBGPU_SOFTWARE", "1")
-        with serving(tmp_path_factory.mktemp("adapter")) as served:
-            yield served
-
-
 @needs_software_adapter
-def test_webgpus_step_is_mistimed_too_and_a_software_adapter_is_no_gpu(page, site_with_adapter):
-    page.goto(f"{site_with_adapter.at('notebooks/traps.py')}/?traps.size=1&traps.device=software")
+def test_webgpus_step_is_mistimed_too_and_a_software_adapter_is_no_gpu(page, adapter_site):
+    page.goto(f"{adapter_site.at('notebooks/traps.py')}/?traps.size=1&traps.device=software")
     page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Done'", timeout=90_000)
     assert page.locator("table.claims tr").count() == 1 + 1 + 6, "one right figure, six wrong ones"
     assert "WebGPU (software adapter)" in page.locator(".lab-figure figcaption").inner_text()
@@ -157,8 +148,8 @@ def test_webgpus_step_is_mistimed_too_and_a_software_adapter_is_no_gpu(page, sit
 
 
 @needs_software_adapter
-def test_long_names_of_ways_to_launch_keep_within_the_race(page, site_with_adapter):
-    page.goto(site_with_adapter.at("notebooks/backend_race.py"))
+def test_long_names_of_ways_to_launch_keep_within_the_race(page, adapter_site):
+    page.goto(adapter_site.at("notebooks/backend_race.py"))
     page.get_by_label("… than").wait_for(timeout=60_000)
     assert_accessible(page)
     page.set_viewport_size({"width": 360, "height": 800})  # a narrower phone

@@ -30,7 +30,7 @@ from tests.sweeps.sweeping import MIXED, by_place, made
 
 @pytest.fixture
 def engine(stub_engine):
-    """What is trained is no part of these tests."""
+    """These tests need no real training."""
     return stub_engine
 
 
