@@ -39,7 +39,7 @@ def _panels() -> dict[str, Controls]:
             dropdown("live.by", "Trained by", usual, usable, full_width=True),
             slider("live.size", "Batch size", 32, BATCH_SIZES),
             text("live.hidden", "Hidden layers", "128", Network.parse, "none"),
-            span("live.part", "Part of the profile that is shown, %", (40, 60), PERCENT),
+            span("live.part", "Part of the profile that is shown, %", (45, 60), PERCENT),
         ),
         "file": Controls(span("file.part", "Part of the trace that is shown, %", (0, 100), PERCENT)),
     }

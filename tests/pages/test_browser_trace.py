@@ -38,7 +38,7 @@ def test_a_step_is_profiled_files_are_read_and_traces_compared(page, server, tmp
     page.wait_for_function(
         "before => document.querySelector('.lab-sentence')?.innerText !== before", arg=before, timeout=10_000
     )
-    page.wait_for_function("() => location.search.includes('live.part=35')", timeout=10_000)
+    page.wait_for_function("() => location.search.includes('live.part=40')", timeout=10_000)
     assert page.evaluate(f"() => {state}") == "Done", "a part is drawn, not measured again"
     page.get_by_role("slider").first.focus()  # the batch size: until there is a new profile, the last one stays
     page.keyboard.press("ArrowRight")
