@@ -75,10 +75,10 @@ PYTEST := $(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 test: $(INSTALLED_DEV)
 	$(PYTEST) -m "not release$(if $(QUICK), and not slow and not browser)$(if $(ONLY), and ($(ONLY)))"
 
-# What a release runs. EIGHTH=3: of what `make test` leaves out, every eighth test.
+# What a release runs. EIGHTH=3: what `make test` leaves out of every eighth file.
 test-all: $(INSTALLED_DEV)
 	@$(if $(EIGHTH),,echo "All tests take about 30 minutes on two cores.")
-	$(PYTEST) -m "" --hypothesis-profile release $(if $(EIGHTH),--eighth $(EIGHTH))
+	$(PYTEST) --dist loadfile -m "" --hypothesis-profile release $(if $(EIGHTH),--eighth $(EIGHTH))
 
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

@@ -1,11 +1,12 @@
 """How the suite runs: in which order, an eighth of what only releases run, and what was skipped and why.
 
-Tests run in two processes beside each other (`make test`), a file's in one of them, so that what a file shares is made
-once; and all files that open pages in the same one, which so starts the only servers and the only browser. The
+Tests run in two processes beside each other, a file's in one of them, so that what a file shares is made once. In
+`make test` all files that open pages go to the same process, which so starts the only servers and the only browser. The
 `loadgroup` of pytest-xdist 3.8 groups nothing with pytest 9.2: it changes the ids of nodes, which no longer can be.
 
-What is marked `release` runs in `make test-all` alone. `make test-all EIGHTH=3` runs every eighth of these tests,
-beginning with the fourth, so that eight runs with eight numbers make all of them.
+What is marked `release` runs in `make test-all` alone; there most files open pages, and both processes do.
+`make test-all EIGHTH=3` runs these tests of every eighth file, beginning with the fourth, so that eight runs with eight
+numbers make all of them. Whole files, because the tests of one page go on from where the one before left it.
 """
 
 from collections import Counter
@@ -19,7 +20,7 @@ N_PARTS = 8
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--eighth", type=int, help=f"only every {N_PARTS}th of the tests marked `release`, from this one on"
+        "--eighth", type=int, help=f"only the tests marked `release`, of every {N_PARTS}th file from this one on"
     )
 
 
@@ -27,9 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.eighth is not None:
         in_releases = [item for item in items if item.get_closest_marker("release")]
-        chosen = set(in_releases[config.option.eighth % N_PARTS :: N_PARTS])
+        files = sorted({item.path for item in in_releases})[config.option.eighth % N_PARTS :: N_PARTS]
+        chosen = [item for item in in_releases if item.path in files]
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-        items[:] = [item for item in items if item in chosen]
+        items[:] = chosen
     items.sort(key=lambda item: not _opens_pages(item.nodeid))  # the longest first, so that both processes end together
 
 
@@ -44,8 +46,8 @@ class _WithOneBrowser(LoadFileScheduling):
         return "browser" if _opens_pages(nodeid) else super()._split_scope(nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    return _WithOneBrowser(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    return None if config.option.dist == "loadfile" else _WithOneBrowser(config, log)
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
