@@ -5,6 +5,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,22 @@ def where_installed(keys: Iterable[str]) -> list:
         for key in keys
         for why in [unavailable(Runtime(key))]
     ]
+
+
+@contextmanager
+def jax_promotes() -> Iterator[None]:
+    """JAX matches types and ranks here, as in a program's own process: Keras and Flax count on it."""
+    import jax
+
+    options = {"jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow"}
+    strict = {name: getattr(jax.config, name) for name in options}
+    for name, choice in options.items():
+        jax.config.update(name, choice)  # for all threads: Keras' `fit` runs in one of its own
+    try:
+        yield
+    finally:
+        for name, choice in strict.items():
+            jax.config.update(name, choice)
 
 
 ROOT = Path(__file__).resolve().parent.parent

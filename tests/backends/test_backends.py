@@ -1,6 +1,7 @@
 """Every backend through one table: the float64 reference, one another, and the contract."""
 
 import os
+from contextlib import nullcontext
 from functools import partial
 
 # One process here holds all backends, so Keras is tested on JAX in it, and on TensorFlow through its worker.
@@ -15,7 +16,7 @@ from lib.backends.registry import BACKENDS, load_train
 from lib.data.mnist import Data
 from lib.hardware.webgpu import SOFTWARE
 from lib.spec import DataSet, Network, Training
-from tests.conftest import draw_patterns, where_installed
+from tests.conftest import draw_patterns, jax_promotes, where_installed
 from tests.cupy_stand_in import in_cupys_place
 from tests.software_adapter import needs_software_adapter
 
@@ -46,16 +47,8 @@ def no_card_needed():
 
 @pytest.fixture(autouse=True)
 def keras_promotes(request):
-    """As in its worker: Keras counts on JAX to match types and ranks, which is an error in the other tests."""
-    import jax
-
-    options = {"jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow"}
-    strict = {name: getattr(jax.config, name) for name in options}
-    for name, choice in options.items() if "keras-jax" in request.node.name else ():
-        jax.config.update(name, choice)  # for all threads: `fit` runs in one of its own
-    yield
-    for name, choice in strict.items():
-        jax.config.update(name, choice)
+    with jax_promotes() if "keras-jax" in request.node.name else nullcontext():
+        yield
 
 
 def train_of(key: str):
