@@ -22,6 +22,7 @@ from benchmarks.browser import free_port
 from benchmarks.client import Viewer
 from lib.pages import access
 from lib.pages.access import Card, Door, Keys, Patience, kept_secret, password_of
+from lib.pages.server import _Server
 from tests.pages.test_server import wait_until_open
 
 SECRET, PASSWORD = b"s" * 32, "correct horse"
@@ -270,7 +271,8 @@ def serving_a_notebook(folder, keys):
     file.write_text(NOTEBOOK)
     site = marimo.create_asgi_app(quiet=True, skew_protection=True).with_app(path="/who", root=str(file)).build()
     port = free_port()
-    server = uvicorn.Server(uvicorn.Config(Door(site, keys, "class-1"), port=port, log_level="error"))
+    config = uvicorn.Config(Door(site, keys, "class-1"), port=port, log_level="error")
+    server = _Server(config, site, {}, "")  # it ends marimo's sessions, which else would keep this process alive
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
