@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.browser import free_port
 from lib.cli import launch
+from lib.pages import server
 from lib.pages.notebooks import SERVED
 from lib.pages.places import MAX_VIEWERS
 from lib.workers.queue import MAX_WAITING
@@ -47,6 +48,7 @@ def launched(monkeypatch, capsys, tmp_path):
     for name in (SERVED, "PYTHONPATH"):  # which it sets
         monkeypatch.setenv(name, "")
     monkeypatch.delenv("PASSWORD_FILE", raising=False)
+    monkeypatch.setattr(server, "serve_class", lambda *_: pytest.fail("expected a refusal, got a server"))
 
     def launched(*words: str) -> str:
         assert launch.main([*words, "--port", str(free_port())]) == 1
