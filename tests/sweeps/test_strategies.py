@@ -9,11 +9,14 @@ import pytest
 
 from lib.backends.registry import Runtime, unavailable
 from lib.backends.stacked.packing import Shape
+from lib.experiments.results import Results
 from lib.spec import Network, Training
 from lib.sweeps import plan as plan_module
 from lib.sweeps.events import Picked
 from lib.sweeps.strategies import AUTO, STRATEGIES, Limits, parts
 from lib.sweeps.sweep import Options, updates
+from lib.timing import disturbance
+from lib.timing.disturbance import Disturbance, Watch
 from lib.workers.cancel import Cancel
 from lib.workers.messages import Item
 from tests.sweeps.sweeping import MIXED, by_place, made
@@ -100,3 +103,20 @@ def test_parts_hold_every_training_once():
         assert [part.devices for part in plan] == [n_devices if len(part.trainings) > 1 else 0 for part in plan]
         unlike = [part for part in plan if len({training.network for training in part.trainings}) > 1]
         assert bool(unlike) == STRATEGIES[key].padded, "only padding puts different networks into one program"
+
+
+@pytest.mark.parametrize("strategy", ["sequential", pytest.param("processes", marks=pytest.mark.release)])
+def test_what_was_timed_beside_other_work_says_so_and_by_what(engine, monkeypatch, strategy):
+    def exit_(watch, *_):
+        watch.disturbance = Disturbance(1.0, 0.0, 1.5, 0)
+
+    monkeypatch.setattr(disturbance, "LOOK_S", 0.0)
+    monkeypatch.setattr(Watch, "__exit__", exit_)
+    training = Training(Network((8,)), 0.1, 4096, 1)
+    events, found = made([training], engine, strategy=strategy)
+    results = Results([Item(training)], ["a"])
+    for update in events:
+        results.add(update)
+    assert "kept 1.5 cores busy" in " ".join(found[0].curve.warnings)
+    assert results.disturbed == found[0].curve.warnings
+    assert results.notices == (), "it is no fault"

@@ -18,8 +18,6 @@ from lib.storage.store import Store
 from lib.sweeps.events import Finished, Picked, Void
 from lib.sweeps.strategies import QUICKEST, quickest_runtime
 from lib.sweeps.sweep import Options, sweep, updates
-from lib.timing import disturbance
-from lib.timing.disturbance import Disturbance, Watch
 from lib.workers.cancel import Cancel
 from lib.workers.machine_lock import Holder
 from lib.workers.messages import Item, Progress, WorkerDied
@@ -176,23 +174,6 @@ def test_what_was_timed_beside_another_program_says_so_whenever_it_is_shown(engi
         results.add(update)
     assert results.notices == (other.disturbs,)
     assert finished(items, engine, store, fresh=True)[1][0].curve.warnings == ()
-
-
-@pytest.mark.parametrize("strategy", ["sequential", pytest.param("processes", marks=pytest.mark.release)])
-def test_what_was_timed_beside_other_work_says_so_and_by_what(engine, tmp_path, monkeypatch, strategy):
-    def exit_(watch, *_):
-        watch.disturbance = Disturbance(1.0, 0.0, 1.5, 0)
-
-    monkeypatch.setattr(disturbance, "LOOK_S", 0.0)
-    monkeypatch.setattr(Watch, "__exit__", exit_)
-    items = [Item(Training(Network((8,)), 0.1, 4096, 1))]
-    events, found = finished(items, engine, Store(tmp_path / "results.sqlite"), strategy=strategy)
-    results = Results(items, ["a"])
-    for update in events:
-        results.add(update)
-    assert "kept 1.5 cores busy" in " ".join(found[0].curve.warnings)
-    assert results.disturbed == found[0].curve.warnings
-    assert results.notices == (), "it is no fault"
 
 
 @pytest.mark.slow
