@@ -105,6 +105,7 @@ def test_parts_hold_every_training_once():
         assert bool(unlike) == STRATEGIES[key].padded, "only padding puts different networks into one program"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["sequential", pytest.param("processes", marks=pytest.mark.release)])
 def test_what_was_timed_beside_other_work_says_so_and_by_what(engine, monkeypatch, strategy):
     def exit_(watch, *_):
