@@ -27,15 +27,23 @@ IN_PROCESS = [
     *ON_A_CARD,
     *(pytest.param(key, marks=needs_software_adapter) for key in BY_WEBGPU),
 ]
-# Python launches each of their operations, or a library each step: their steps are always held against float64, and the
-# rest of the contract in releases.
+# Python launches each of their operations, or a library each step: twenty of their steps are always held against
+# float64, and the rest of the contract in releases.
 SLOW = ("jax-operation", "keras-jax", *BY_WEBGPU)
+ALL = [key if isinstance(key, type(pytest.param())) else pytest.param(key) for key in IN_PROCESS]
 MOST = [
-    pytest.param(*one.values, marks=[*one.marks, pytest.mark.release]) if one.values[0] in SLOW else one
-    for one in (key if isinstance(key, type(pytest.param())) else pytest.param(key) for key in IN_PROCESS)
+    pytest.param(*key.values, marks=[*key.marks, pytest.mark.release]) if key.values[0] in SLOW else key for key in ALL
 ]
-SHAPES = [Network((16,)), Network((32, 16, 8))]
-ODD_SHAPES = [pytest.param(Network(hidden), marks=pytest.mark.release) for hidden in ((), (1,))]
+AGAINST_FLOAT64 = [
+    pytest.param(*key.values, Network(hidden), id=f"{key.values[0]}-{hidden}", marks=[*key.marks, *marks])
+    for hidden, keys, marks in (
+        ((32, 16, 8), ALL, []),
+        ((16,), MOST, []),
+        ((), ALL, [pytest.mark.release]),
+        ((1,), ALL, [pytest.mark.release]),
+    )
+    for key in keys
+]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -62,8 +70,7 @@ def losses_of(events) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", [*SHAPES, *ODD_SHAPES], ids=lambda network: network.label)
-@pytest.mark.parametrize("key", IN_PROCESS)
+@pytest.mark.parametrize(("key", "network"), AGAINST_FLOAT64)
 def test_twenty_steps_agree_with_float64(key, network, small_data):
     training = Training(network, learning_rate=0.1, batch_size=32, epochs=1)
     events = list(train_of(key)(training, small_data))

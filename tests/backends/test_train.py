@@ -207,7 +207,7 @@ def test_two_processes_of_a_job_are_the_same_as_one(small_data):
             np.testing.assert_allclose(first[str(index)][0], losses[index], atol=TOLERANCE, rtol=TOLERANCE)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_stacks_train_data_of_other_shapes_as_each_alone():
     rng = np.random.default_rng(3)
     parts = [draw_patterns(rng, rng.random((3, 5), np.float32), n) for n in (61, 2_003, 5)]

@@ -65,11 +65,8 @@ def test_nothing_is_compiled_while_a_sweep_is_timed(engine, tmp_path, monkeypatc
     assert all(one == warm_up for one in timed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flags", "again"),
-    [pytest.param([], False, marks=pytest.mark.release), (["other programs kept 1.0 cores busy"], True)],
-)
+@pytest.mark.release
+@pytest.mark.parametrize(("flags", "again"), [([], False), (["other programs kept 1.0 cores busy"], True)])
 def test_points_for_more_and_more_networks_are_measured_until_nothing_disturbs(
     engine, tmp_path, monkeypatch, flags, again
 ):

@@ -16,6 +16,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.release
 def test_every_stage_is_sent_and_the_first_time_includes_what_later_ones_find():
     process = Process("lib.profiling.fresh_model", ("16", "cpu"), complete_environment(RUNTIME))
     try:
