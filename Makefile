@@ -77,7 +77,7 @@ test: $(INSTALLED_DEV)
 
 # What a release runs. EIGHTH=3: what `make test` leaves out of every eighth file.
 test-all: $(INSTALLED_DEV)
-	@$(if $(EIGHTH),,echo "All tests take about 30 minutes on two cores.")
+	@$(if $(EIGHTH),,echo "All tests take about 40 minutes on two cores.")
 	$(PYTEST) --dist loadfile -m "" --hypothesis-profile release $(if $(EIGHTH),--eighth $(EIGHTH))
 
 check: $(INSTALLED_DEV)
