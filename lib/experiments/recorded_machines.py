@@ -308,7 +308,12 @@ def _machine(key: str, source: str, exports: Sequence[Export]) -> Machine:
     """The machine of this id, by all that the exports have of it."""
     by_id = {record.id: record for export in exports for record in export.records if record.machine == key}
     records = sorted(by_id.values(), key=lambda record: record.measured_at)
-    curves = {curve["key"]: curve for export in exports for curve in export.tables["curves"] if curve["machine"] == key}
+    curves = {
+        (curve["key"], curve["measured_at"]): curve
+        for export in exports
+        for curve in export.tables["curves"]
+        if curve["machine"] == key
+    }
     about = {
         name: value
         for export in exports

@@ -1,7 +1,8 @@
 """Learning curves and measurements in SQLite: curves are served again at once, measurements are a record.
 
 A training is deterministic for its key (training, backend and device, data, source of `lib`, versions), so its curve
-may be served again. Its seconds are a measurement: they come back with the machine and the time of it.
+may be served again. Its seconds are a measurement: they come back with the machine and the time of it. A shorter curve
+is kept beside a longer one: its seconds are newer, and the longer one has the epochs.
 
 A store that cannot be written says why in `trouble` and stores nothing; nothing fails because of it. Each call opens
 the file anew (0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not
@@ -13,6 +14,7 @@ import json
 import os
 import sqlite3
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -32,14 +34,15 @@ from lib.storage.rows import COLUMNS, curve_of, epochs_text, record_of, row_of
 
 MAX_BYTES = 256 * 2**20  # of losses, and as much again of parameters
 BUSY_S = 5.0  # how long one writer waits for another
-SCHEMA_VERSION = 7  # of the file, and of exports; `ADDED` in `lib.storage.rows` says what older exports lack
+SCHEMA_VERSION = 8  # of the file, and of exports; `ADDED` in `lib.storage.rows` says what older exports lack
 _SCHEMA = f"""
 PRAGMA journal_mode = WAL;
 CREATE TABLE curves (
-    key TEXT PRIMARY KEY, training TEXT NOT NULL, backend TEXT NOT NULL, device TEXT NOT NULL, precision TEXT NOT NULL,
+    key TEXT NOT NULL, training TEXT NOT NULL, backend TEXT NOT NULL, device TEXT NOT NULL, precision TEXT NOT NULL,
     data TEXT NOT NULL, sources TEXT NOT NULL, versions TEXT NOT NULL, machine TEXT NOT NULL, measured_at TEXT NOT NULL,
     first_call_s REAL NOT NULL, epochs TEXT NOT NULL, losses BLOB NOT NULL, n_bytes INTEGER NOT NULL,
-    used_at REAL NOT NULL, every INTEGER NOT NULL, together INTEGER NOT NULL, warnings TEXT NOT NULL
+    used_at REAL NOT NULL, every INTEGER NOT NULL, together INTEGER NOT NULL, warnings TEXT NOT NULL,
+    PRIMARY KEY (key, measured_at)
 );
 CREATE TABLE parameters (
     key TEXT PRIMARY KEY, epochs INTEGER NOT NULL, content BLOB NOT NULL, n_bytes INTEGER NOT NULL,
@@ -121,24 +124,33 @@ class Store:
 
     def get_all(self, keys: Collection[Key]) -> dict[Key, Curve]:
         """What `get` gives for each of these keys, without those that have none, read at once."""
-        stored = self._curves({key: key.digest() for key in keys})
-        return {
-            key: curve.cut(key.training.epochs) for key, curve in stored.items() if curve.lasts(key.training.epochs)
-        }
+        found = {}
+        for key, curves in self._curves({key: key.digest() for key in keys}).items():
+            n_epochs = key.training.epochs
+            if lasting := [curve for curve in curves if curve.lasts(n_epochs)]:
+                newest = max(lasting, key=lambda curve: (len(curve.epochs) >= n_epochs, curve.measured_at))
+                found[key] = newest.cut(n_epochs)
+        return found
 
     def begun(self, key: Key) -> Curve | None:
-        """The curve stored under the key, however many epochs it has; None where there is none."""
-        return self._curves({key: key.digest()}).get(key)
+        """The longest curve with every loss that is stored under the key; None where there is none."""
+        whole = [curve for curve in self._curves({key: key.digest()})[key] if curve.every == 1]
+        return max(whole, key=lambda curve: len(curve.epochs), default=None)
 
-    def _curves(self, digests: Mapping[Key, str]) -> dict[Key, Curve]:
-        """The curves that are stored under these keys, by them; keys that differ in epochs share one."""
+    def _curves(self, digests: Mapping[Key, str]) -> dict[Key, list[Curve]]:
+        """The curves that are stored under each of these keys; keys that differ in epochs share them."""
         marks = ", ".join("?" * len(digests))
         rows = self._read(lambda database: _rows_of(database, "curves", f"key IN ({marks})", *digests.values()))
-        found = dict(_sound(rows or [], lambda row: (row["key"], curve_of(row))))
-        return {key: found[digest] for key, digest in digests.items() if digest in found}
+        found = defaultdict[str, list[Curve]](list)
+        for digest, curve in _sound(rows or [], lambda row: (row["key"], curve_of(row))):
+            found[digest].append(curve)
+        return {key: found[digest] for key, digest in digests.items()}
 
     def put(self, key: Key, curve: Curve, parameters: Parameters | None = None) -> Curve:
-        """Store a curve, replacing an older one, and return it with the time and machine filled in.
+        """Store a curve, and return it with the time and machine filled in.
+
+        It replaces older ones of the key that say no more: those of as many or fewer epochs, with as many or fewer
+        losses. Parameters that a longer curve can be continued from stay.
 
         Beyond `MAX_BYTES` of losses the curves that were stored longest ago are deleted, thinned ones last, and
         parameters likewise.
@@ -149,7 +161,7 @@ class Store:
             parameters: Those after its last epoch, from which the training can be continued; None: none are stored, and
                 older ones stay.
         """
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
         curve = replace(curve, measured_at=now, machine=machine_id())
         losses = np.ascontiguousarray(curve.losses, np.float32).tobytes()
         row = {
@@ -182,10 +194,19 @@ class Store:
         }
 
         def work(database: sqlite3.Connection) -> None:
+            database.execute("BEGIN IMMEDIATE")  # else another writer comes between the reading and the deciding
+            longest = 0  # of the curves that can be continued
+            for one in database.execute("SELECT rowid, * FROM curves WHERE key = ?", (row["key"],)).fetchall():
+                other = next(_sound([dict(one)], curve_of), None)
+                if other is None or (len(other.epochs) <= len(curve.epochs) and other.every >= curve.every):
+                    database.execute("DELETE FROM curves WHERE rowid = ?", (one["rowid"],))
+                elif other.every == 1:
+                    longest = max(longest, len(other.epochs))
             _insert(database, "curves", row, "REPLACE")
             # Thinned curves go last: they are small, and somebody asked for thousands of them at once.
             _make_room(database, "curves", "every > 1 DESC, used_at DESC")
-            if parameters:
+            kept = _rows_of(database, "parameters", "key = ?", row["key"])
+            if parameters and not any(last["epochs"] < one["epochs"] <= longest for one in kept):
                 _insert(database, "parameters", last, "REPLACE")
                 _make_room(database, "parameters", "used_at DESC")
 

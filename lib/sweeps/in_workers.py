@@ -76,8 +76,7 @@ def _train_part(plan: Plan, runtime: Runtime, part: Part, first_epoch: int, stra
             yield Void(items)
             yield from (Continued(item, curve) for item in items if (curve := cached.begun(item)) is not None)
         elif isinstance(message, Checkpoint):
-            if not cached.fresh:  # a whole curve is not replaced by half of one
-                cached.put(message.item, curve_of(message.item), message.parameters)
+            cached.put(message.item, curve_of(message.item), message.parameters)
         elif isinstance(message, Trained):
             curve = curve_of(message.item)
             collected[message.item] = Collected()  # a thousand curves are not held until the last is done

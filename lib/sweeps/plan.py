@@ -138,13 +138,13 @@ class Cached:
     def go_on(self, item: Item) -> Curve | None:
         """The curve that an item continues from, where fewer epochs are stored with their parameters.
 
-        The item then begins where that curve ends. None where there is no such curve, its losses were thinned, or
-        `fresh` is set.
+        The item then begins where that curve ends. None where there is no such curve with every loss, or `fresh` is
+        set.
         """
         if self.store is None or self.fresh:
             return None
         curve, known = self.store.begun(self.key(item)), self.store.parameters(self.key(item))
-        if curve is None or known is None or len(curve.epochs) < known[0] or curve.every != 1:
+        if curve is None or known is None or len(curve.epochs) < known[0]:
             return None
         self._begun[item] = curve.cut(known[0])
         return self._begun[item]

@@ -1,5 +1,6 @@
 """What is kept: same curve back, faults of disk and file, several writers."""
 
+import json
 import os
 import signal
 import sqlite3
@@ -65,6 +66,78 @@ def test_several_curves_are_read_at_once_and_keys_that_differ_in_epochs_share_on
     }
     assert [one in found for one in keys] == [store.get(one) is not None for one in keys]
     assert store.get_all([]) == {}
+
+
+def lasting(n_epochs: int, train_s: float = 0.1) -> Curve:
+    """A curve of four steps an epoch that did not diverge."""
+    epochs = tuple(Epoch(e, 4, 0.5, 0.9, train_s, 0.01, no_parameters) for e in range(n_epochs))
+    return Curve(0.25, epochs, np.arange(4 * n_epochs, dtype=np.float32))
+
+
+def weights(value: float) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(np.full(shape, value, np.float32), np.full(shape[1], value, np.float32)) for shape in ((784, 7), (7, 10))]
+
+
+def kept_epochs(store: Store) -> list[int]:
+    return sorted(len(json.loads(row["epochs"])) for row in store.rows("curves"))
+
+
+def test_a_shorter_curve_is_kept_beside_a_longer_one_and_its_parameters_replace_none(tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    store.put(key(epochs=20), lasting(20), weights(20))
+    store.put(key(epochs=3), lasting(3, 0.2), weights(3))
+    whole, short = store.get(key(epochs=20)), store.get(key(epochs=3))
+    assert whole is not None
+    assert short is not None
+    assert [epoch.train_s for epoch in whole.epochs] == [0.1] * 20
+    assert [epoch.train_s for epoch in short.epochs] == [0.2] * 3, "the newest seconds"
+    known = store.parameters(key())
+    assert known is not None
+    assert (known[0], known[1][0][0][0, 0]) == (20, 20.0), "what a longer training continues from"
+    store.put(key(epochs=3), lasting(3, 0.3))
+    assert kept_epochs(store) == [3, 20], "a measurement replaces an older one of as many epochs"
+    store.put(key(epochs=21), lasting(21, 0.4), weights(21))
+    assert kept_epochs(store) == [21]
+    assert [store.get(key(epochs=n)).epochs[0].train_s for n in (3, 20, 21)] == [0.4] * 3  # type: ignore[union-attr]
+    assert store.parameters(key())[0] == 21  # type: ignore[index]
+
+
+def test_losses_of_each_step_are_not_lost_to_their_means(tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    store.put(key(epochs=4), lasting(4), weights(4))
+    store.put(key(epochs=8), lasting(8).thinned(8))
+    assert len(store.get(key(epochs=8)).epochs) == 8  # type: ignore[union-attr]
+    begun = store.begun(key(epochs=9))
+    assert begun is not None
+    assert (len(begun.epochs), len(begun.losses)) == (4, 16), "it can be continued"
+    store.put(key(epochs=8), lasting(8))
+    assert kept_epochs(store) == [8]
+
+
+def test_a_curve_that_diverged_again_does_not_answer_for_one_that_lasted(tmp_path):
+    store, diverged = Store(tmp_path / "results.sqlite"), lasting(2)
+    store.put(key(epochs=5), lasting(5))
+    last = replace(diverged.epochs[-1], diverged_step=7)
+    store.put(key(epochs=5), replace(diverged, epochs=(*diverged.epochs[:-1], last)))
+    assert [len(store.get(key(epochs=n)).epochs) for n in (2, 5, 9)] == [2, 5, 2]  # type: ignore[union-attr]
+
+
+def test_an_import_adds_the_longer_curve(tmp_path):
+    long, short = Store(tmp_path / "long.sqlite"), Store(tmp_path / "short.sqlite")
+    long.put(key(epochs=20), lasting(20))
+    short.put(key(epochs=3), lasting(3))
+    assert short.merge(lambda: (("curves", row) for row in long.rows("curves"))) == (1, 1)
+    assert [len(short.get(key(epochs=n)).epochs) for n in (3, 20)] == [3, 20]  # type: ignore[union-attr]
+
+
+def test_parameters_without_their_curve_are_replaced(tmp_path):
+    """The curve was deleted to make room: only what is left can be continued."""
+    store = Store(tmp_path / "results.sqlite")
+    store.put(key(epochs=20), lasting(20), weights(20))
+    with closing(sqlite3.connect(tmp_path / "results.sqlite")) as database, database:
+        database.execute("DELETE FROM curves")
+    store.put(key(epochs=3), lasting(3), weights(3))
+    assert store.parameters(key())[0] == 3  # type: ignore[index]
 
 
 @pytest.mark.parametrize("change", ["training", "runtime", "data", "versions", "sources"])
@@ -256,6 +329,8 @@ def test_a_damaged_curve_is_trained_again(tmp_path, table, column, value):
     store.put(key(seed=1), curve())
     assert store.get(key(seed=1)) is not None
     assert store.trouble == ""
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT COUNT(*) FROM curves").fetchone() == (3,), "it replaces the damaged one"
 
 
 @pytest.mark.parametrize(
