@@ -21,6 +21,7 @@ from lib.storage.store import Store
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
+from lib.workers.messages import TrainingFailed
 from lib.workers.notes import State
 from lib.workers.queue import ALLOWANCE, Request, SharedRequest
 
@@ -33,9 +34,12 @@ class Run:
     """A sweep in a thread, filling its results, for as long as somebody watches it."""
 
     experiment: Experiment
-    results: Results
-    request: SharedRequest
+    request: SharedRequest = field(default_factory=SharedRequest)
     cancel: Cancel = field(default_factory=Cancel)
+    results: Results = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.results = Results(self.experiment.items, self.experiment.labels)
 
 
 class Seat(Watchable):
@@ -135,11 +139,20 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, request: R
     with _guard:
         if not fresh and (saved := _saved.get((key, curves))) is not None:
             return Seat(saved, request)
-        run = None if fresh else _under_way.get(key)
-        if run is not None and run.request.each and not run.results.over:
-            run.request.add(request)
-            return Seat(run, request)
-        run = _under_way[key] = Run(experiment, Results(experiment.items, experiment.labels), SharedRequest(request))
+        there = None if fresh else _under_way.get(key)
+        joins = there is not None and bool(there.request.each) and not there.results.over
+        run = there if there is not None and joins else Run(experiment)
+        seat = Seat(run, request)
+        try:
+            ALLOWANCE.admit(request, lambda: seat.results.over)
+        except TrainingFailed as error:  # a run of the viewer's own says so: the others' goes on
+            seat = Seat(Run(experiment), request)
+            seat.results.end(State.FAILED, str(error))
+            return seat
+        run.request.add(request)
+        if joins:
+            return seat
+        _under_way[key] = run
     # The thread must not hold the stage whose viewer asked: its collection is what leaves a run that nobody sees.
     in_background(
         lambda: _fill(run, engine, store, fresh),
@@ -147,7 +160,7 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, request: R
         run.cancel,
         f"run {experiment.name}",
     )
-    return Seat(run, request)
+    return seat
 
 
 def under_way() -> tuple[str, ...]:
@@ -159,9 +172,8 @@ def under_way() -> tuple[str, ...]:
 def _fill(run: Run, engine: Engine, store: Store | None, fresh: bool) -> None:
     """Sweep the experiment into the results."""
     options = Options(run.experiment.strategy, worth_s=WORTH_S, fresh=fresh, streams=True)
-    with ALLOWANCE.admitted(run.request, run.cancel):
-        for update in updates(run.experiment.items, engine, store, run.cancel, options, run.request):
-            run.results.add(update)
+    for update in updates(run.experiment.items, engine, store, run.cancel, options, run.request):
+        run.results.add(update)
 
 
 def _curves(experiment: Experiment, engine: Engine, store: Store | None) -> tuple[Key, ...]:

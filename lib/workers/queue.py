@@ -10,8 +10,7 @@ A run that several viewers want waits in the queue of each, and its turn counts 
 import itertools
 import threading
 import time
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -238,39 +237,28 @@ class Allowance:
     def __init__(self, most: int | None = None) -> None:
         self.most = most
         self._guard = threading.Lock()
-        self._under_way: list[tuple[AnyRequest, Cancel]] = []
+        self._under_way: list[tuple[Hashable, Callable[[], bool]]] = []
 
-    @contextmanager
-    def admitted(self, request: AnyRequest, cancel: Cancel) -> Iterator[None]:
-        """Count a run for the length of the block.
+    def admit(self, request: Request, is_over: Callable[[], bool]) -> None:
+        """Count a run for this viewer, whoever else wants it.
 
         Args:
-            request: Of the run. Where several want it, it is refused if one of them has too many.
-            cancel: Once it is set the run no longer counts, though it takes a moment to end.
+            request: The viewer's own.
+            is_over: Whether the run has ended, or the viewer has left it; it then no longer counts.
 
         Raises:
             TrainingFailed: So many of the viewer's runs wait already that this one is refused.
         """
-        entry = (request, cancel)
+        if self.most is None or request.urgency is not Urgency.NOW:
+            return
         with self._guard:
-            if self.most is not None and any(self._asked(viewer) > self.most for viewer in _askers(request)):
+            self._under_way = [(viewer, over) for viewer, over in self._under_way if not over()]
+            if sum(viewer == request.viewer for viewer, _ in self._under_way) > self.most:
                 raise TrainingFailed(
                     f"Expected at most {self.most} of your runs to wait, got one more; stop one of them or let one"
                     " finish, then ask again."
                 )
-            self._under_way.append(entry)
-        try:
-            yield
-        finally:
-            with self._guard:
-                self._under_way.remove(entry)
-
-    def _asked(self, viewer: Hashable) -> int:
-        return sum(viewer in _askers(request) for request, cancel in self._under_way if not cancel.is_set())
+            self._under_way.append((request.viewer, is_over))
 
 
 ALLOWANCE = Allowance()  # of this process; a class site sets its limit
-
-
-def _askers(request: AnyRequest) -> set[Hashable]:
-    return {one.viewer for one in request.each if one.urgency is Urgency.NOW}

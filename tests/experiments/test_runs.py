@@ -120,6 +120,33 @@ def test_a_run_beyond_the_allowance_says_so_and_disturbs_no_other(engine, monkey
         first.leave()
 
 
+@pytest.mark.parametrize("first", ["who is at the limit", "who is not"])
+def test_who_is_at_the_limit_is_refused_alone_at_an_equal_run(engine, monkeypatch, first):
+    monkeypatch.setattr(ALLOWANCE, "most", 0)
+    long, equal = (
+        mnist_training.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 8)
+    )
+    busy, free = (Request(object(), Urgency.NOW) for _ in range(2))
+    before = join(long, engine, None, busy)
+    asked = (busy, free) if first == "who is at the limit" else (free, busy)
+    seats = {request: join(equal, engine, None, request) for request in asked}
+    try:
+        assert seats[busy].wait_for_end(0), "refused at the moment of joining"
+        assert "Expected at most 0 of your runs to wait" in seats[busy].results.failure
+        assert not seats[free].results.over
+        assert seats[free].run.request.each == (free,), "the run is not slowed by whom it refused"
+        seats[free].leave()
+        assert seats[free].run.cancel.is_set(), "nor held by them"
+        before.leave()
+        again = join(equal, engine, None, Request(busy.viewer, Urgency.NOW))
+        assert again.run is not seats[busy].run
+        assert not again.results.over, "what was left no longer counts"
+        again.leave()
+    finally:
+        before.leave()
+        seats[free].leave()
+
+
 def test_a_saved_run_is_shown_at_once_until_one_of_its_curves_is_trained_anew(engine, tmp_path):
     def of(*rates, epochs=2):
         return mnist_training.learning_rate(rates, epochs=epochs, batch_size=512, hidden="9", backend="numpy")

@@ -9,7 +9,6 @@ import marimo as mo
 import pytest
 
 from lib.experiments.mnist_training import learning_rate
-from lib.experiments.results import Results
 from lib.experiments.runs import Run, Seat
 from lib.experiments.teacher import Classroom
 from lib.pages import stage as stage_module
@@ -87,7 +86,7 @@ def rates(epochs):
 
 def watched(experiment, engine, store, request, fresh=False):
     """A seat at a run that nothing fills."""
-    return Seat(Run(experiment, Results(experiment.items, experiment.labels), SharedRequest(request)), request)
+    return Seat(Run(experiment, SharedRequest(request)), request)
 
 
 def pinned_by(stage, experiment):

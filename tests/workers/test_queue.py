@@ -1,7 +1,7 @@
 """The queue: in the page's order for one viewer, in turns between viewers, and the moved control first."""
 
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 
 import pytest
 
@@ -161,50 +161,36 @@ def test_who_waits_is_woken_by_a_cancel(queue):
     assert not thread.is_alive()
 
 
-def may(stack: ExitStack, allowance: Allowance, request: Request | SharedRequest) -> bool:
-    """Whether this run is admitted; it goes on until the end of the stack."""
+def may(allowance: Allowance, request: Request, over: Cancel | None = None) -> bool:
+    """Whether this run is admitted; it goes on until `over` is set."""
     with suppress(TrainingFailed):
-        stack.enter_context(allowance.admitted(request, Cancel()))
+        allowance.admit(request, (over or Cancel()).is_set)
         return True
     return False
 
 
 def test_a_viewer_has_so_many_runs_and_no_more():
-    allowance, viewer = Allowance(2), object()
-    with ExitStack() as stack:
-        said = [may(stack, allowance, Request(viewer, Urgency.NOW)) for _ in range(4)]
-        assert said == [True, True, True, False], "one that trains, and two that wait"
-        assert may(stack, allowance, Request(urgency=Urgency.NOW)), "somebody else"
-        assert may(stack, allowance, Request(viewer, Urgency.IN_ORDER)), "with the page"
-        with pytest.raises(TrainingFailed, match="Expected at most 2 of your runs to wait, got one more; stop one"):
-            stack.enter_context(allowance.admitted(Request(viewer, Urgency.NOW), Cancel()))
-    with ExitStack() as stack:
-        assert may(stack, allowance, Request(viewer, Urgency.NOW)), "the others are over"
+    allowance, viewer, over = Allowance(2), object(), Cancel()
+    assert [may(allowance, Request(viewer, Urgency.NOW), over) for _ in range(4)] == [True, True, True, False], (
+        "one that trains, and two that wait"
+    )
+    assert may(allowance, Request(urgency=Urgency.NOW)), "somebody else"
+    assert may(allowance, Request(viewer, Urgency.IN_ORDER)), "with the page"
+    with pytest.raises(TrainingFailed, match="Expected at most 2 of your runs to wait, got one more; stop one"):
+        allowance.admit(Request(viewer, Urgency.NOW), over.is_set)
+    over.set()
+    assert may(allowance, Request(viewer, Urgency.NOW)), "the others are over"
 
 
 def test_a_run_that_was_replaced_counts_no_more():
     """A slider that is dragged ends one run after another, and each takes a moment."""
-    allowance, viewer = Allowance(1), object()
-    with ExitStack() as stack:
-        for _ in range(10):
-            cancel = Cancel()
-            stack.enter_context(allowance.admitted(Request(viewer, Urgency.NOW), cancel))
-            cancel.set()
-
-
-def test_a_shared_run_counts_for_each_who_wants_it():
     allowance, viewer = Allowance(0), object()
-    shared = SharedRequest(Request(urgency=Urgency.NOW))
-    mine = Request(viewer, Urgency.NOW)
-    with ExitStack() as stack:
-        assert may(stack, allowance, shared)
-        shared.add(mine)
-        assert not may(stack, allowance, Request(viewer, Urgency.NOW))
-        shared.discard(mine)
-        assert may(stack, allowance, Request(viewer, Urgency.NOW))
+    for _ in range(10):
+        over = Cancel()
+        assert may(allowance, Request(viewer, Urgency.NOW), over)
+        over.set()
 
 
 def test_without_a_limit_everybody_may():
     allowance, request = Allowance(), Request(urgency=Urgency.NOW)
-    with ExitStack() as stack:
-        assert all(may(stack, allowance, request) for _ in range(50))
+    assert all(may(allowance, request) for _ in range(50))
