@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,23 +26,30 @@ from lib.workers.engine import Engine
 from lib.workers.messages import Item, TrainingFailed
 from lib.workers.notes import Note
 from lib.workers.queue import Request
-from lib.workers.reader import Reader, Unreadable
+from lib.workers.reader import Unreadable, read
 
 
-def bring(files: Sequence[tuple[str, bytes | Path]], built_in: str, cancel: Cancel) -> Iterator[Prepared | Note]:
+def bring(
+    files: Sequence[tuple[str, bytes | Path]],
+    built_in: str,
+    cancel: Cancel,
+    request: Request | None = None,
+    niceness: int = 0,
+) -> Iterator[Prepared | Note]:
     """Read what was brought, or a set of scikit-learn's, in a process of its own, and save it ready to be trained on.
 
     Args:
         files: Name, and content or path, of each file.
         built_in: Name of scikit-learn's set, where there are no files.
         cancel: Ends the reading.
+        request: For whom; None: a viewer of its own.
+        niceness: Of the process, above this one's.
 
     Raises:
         TrainingFailed: It cannot be trained on; the text says why.
     """
     what = listed([name for name, _ in files]) if files else built_in.replace("_", " ")
-    with tempfile.TemporaryDirectory(prefix="own-") as folder, closing(Reader("lib.data.own.reading")) as reader:
-        yield Note(f"reading {what}")
+    with tempfile.TemporaryDirectory(prefix="own-") as folder:
         named = []
         for number, (name, content) in enumerate(files):
             path = content if isinstance(content, Path) else Path(folder) / str(number)
@@ -51,7 +57,15 @@ def bring(files: Sequence[tuple[str, bytes | Path]], built_in: str, cancel: Canc
                 path.write_bytes(content)
             named.append((name, str(path)))
         try:
-            found = reader.ask(cancel, named, built_in)
+            found = yield from read(
+                "lib.data.own.reading",
+                named,
+                built_in,
+                cancel=cancel,
+                request=request,
+                niceness=niceness,
+                doing=f"reading {what}",
+            )
         except Unreadable as why:
             raise TrainingFailed(f"{what} cannot be trained on: {why}.") from None
         if isinstance(found, Prepared):

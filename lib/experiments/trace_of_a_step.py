@@ -1,8 +1,8 @@
 """Traces of a step: profiled on this machine, shipped with the project, or read from a file that somebody brings."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -54,7 +54,7 @@ def profile(
         WorkerDied: A worker ended while it measured; the text says what to do.
         TrainingFailed: There is no profile; the text says why.
     """
-    with tempfile.TemporaryDirectory(prefix="profile-") as folder, closing(Reader(ahead=True)) as process:
+    with tempfile.TemporaryDirectory(prefix="profile-") as folder:
         asked = replace(task, examination=replace(task.examination, folder=folder))
         records: list[Record] = []
         for item in measure_tasks([asked], engine, store, cancel, request):
@@ -62,12 +62,11 @@ def profile(
             yield item
         if cancel.is_set():
             return
-        yield Note("reading the profile")
         files = sorted([*Path(folder).rglob("*.xplane.pb"), *Path(folder).glob("trace.json")])
         if not files:
             raise TrainingFailed("The profiler wrote no file; press “Profile now” again.")
         try:
-            trace = process.read(files[-1], title_of(task), cancel)
+            trace = yield from _read(files[-1], title_of(task), cancel, request, engine.niceness, "reading the profile")
         except Refused as why:
             raise TrainingFailed(f"The profile could not be read: {why}.") from None
         if trace is not None:
@@ -131,28 +130,30 @@ def shipped() -> tuple[Trace, ...]:
     return tuple(parsed(path.read_bytes()) for path in sorted(SHIPPED.glob("*.json")))
 
 
-class Reader(reader.Reader):
-    """A process that reads files as traces, one after another, with little memory; it must be closed in the end.
+def _read(
+    path: Path, title: str, cancel: Cancel, request: Request | None, niceness: int, doing: str
+) -> Generator[Note, None, Trace | None]:
+    """The trace in a file; None where it was cancelled.
 
-    Args:
-        ahead: Whether it is to be ready for a profile of JAX or TensorFlow before one comes.
+    Raises:
+        Refused: There is none; the text says what the file looks like, and what to do.
     """
-
-    def __init__(self, ahead: bool = False) -> None:
-        super().__init__("lib.profiling.traces.reading", ("ahead" if ahead else "",), "record fewer steps")
-
-    def read(self, path: Path, title: str, cancel: Cancel) -> Trace | None:
-        """The trace in a file; None where it was cancelled.
-
-        Raises:
-            Refused: There is none; the text says what the file looks like, and what to do.
-        """
-        try:
-            found = self.ask(cancel, path, title, limit_s=READ_LIMIT_S)
-        except Unreadable as why:
-            raise Refused(str(why)) from None
-        assert found is None or isinstance(found, Trace), "the reader's module answers nothing else"
-        return found
+    try:
+        found = yield from reader.read(
+            "lib.profiling.traces.reading",
+            path,
+            title,
+            cancel=cancel,
+            request=request,
+            niceness=niceness,
+            doing=doing,
+            advice="record fewer steps",
+            limit_s=READ_LIMIT_S,
+        )
+    except Unreadable as why:
+        raise Refused(str(why)) from None
+    assert found is None or isinstance(found, Trace), "the reader's module answers nothing else"
+    return found
 
 
 @dataclass(frozen=True)
@@ -164,25 +165,27 @@ class Brought:
     problem: str = ""
 
 
-def read_files(files: Sequence[tuple[str, bytes | Path]], cancel: Cancel) -> Iterator[Brought | Note]:
-    """Read these files as traces, in a process of their own.
+def read_files(
+    files: Sequence[tuple[str, bytes | Path]], cancel: Cancel, request: Request | None = None, niceness: int = 0
+) -> Iterator[Brought | Note]:
+    """Read these files as traces, each in a process of its own.
 
     Args:
         files: Name, and content or path, of each.
         cancel: Ends the reading.
+        request: For whom; None: a viewer of its own.
+        niceness: Of the processes, above this one's.
     """
     with tempfile.TemporaryDirectory(prefix="trace-") as folder:
         for name, content in files:
-            yield Note(f"reading {name}")
             path = content if isinstance(content, Path) else Path(folder) / "dropped"
             if not isinstance(content, Path):
                 path.write_bytes(content)
-            with closing(Reader()) as process:
-                try:
-                    trace = process.read(path, name, cancel)
-                except Refused as why:
-                    yield Brought(name, None, f"{name}: {why}.")
-                    continue
+            try:
+                trace = yield from _read(path, name, cancel, request, niceness, f"reading {name}")
+            except Refused as why:
+                yield Brought(name, None, f"{name}: {why}.")
+                continue
             if trace is None:
                 return
             yield Brought(name, trace)

@@ -145,12 +145,12 @@ def read(stage: Stage, fields: mo.ui.dictionary, chosen: Chosen, done: Callable[
 def _bring(
     files: Sequence[tuple[str, bytes | Path]],
     built_in: str,
-    _engine: Engine,
+    engine: Engine,
     _store: Store,
     cancel: Cancel,
-    _request: Request,
+    request: Request,
 ) -> Iterator[Prepared | Note]:
-    yield from experiment.bring(files, built_in, cancel)
+    yield from experiment.bring(files, built_in, cancel, request, engine.niceness)
 
 
 def _found(running: BackgroundTask) -> Prepared | None:

@@ -206,9 +206,9 @@ def read(stage: Stage, dropped: mo.ui.dictionary, done: Callable[[tuple[Trace, .
 
 
 def _read(
-    files: Sequence[tuple[str, bytes | Path]], _engine: Engine, _store: Store, cancel: Cancel, _request: Request
+    files: Sequence[tuple[str, bytes | Path]], engine: Engine, _store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Brought | Note]:
-    yield from experiment.read_files(files, cancel)
+    yield from experiment.read_files(files, cancel, request, engine.niceness)
 
 
 def _paint_read(

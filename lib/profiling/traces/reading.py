@@ -84,13 +84,6 @@ def read(path: Path, title: str) -> Trace:
         raise Refused("it is nested too deeply for a trace") from None
 
 
-def main(connection: Connection, ahead: str) -> None:
-    """The reader's process: for each (path, title) that comes, send a `Trace`, or a sentence why there is none.
-
-    Args:
-        connection: To the other end.
-        ahead: Not empty where the library that reads an XSpace is to be imported before the first file comes.
-    """
-    if ahead:
-        import jax.profiler  # noqa: F401
+def main(connection: Connection) -> None:
+    """The reader's process: for each (path, title) that comes, send a `Trace`, or a sentence why there is none."""
     answer(connection, read)

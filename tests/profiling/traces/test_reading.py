@@ -3,17 +3,14 @@
 import gzip
 import io
 import zipfile
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.experiments.trace_of_a_step import Reader
 from lib.profiling.traces import chrome, nsight_csv, nsight_sqlite, reading, xplane
 from lib.profiling.traces.form import Refused, Trace, written
-from lib.workers.cancel import Cancel
 from tests.profiling.traces.files import API_SUM, nsight, xspace
 
 TORCH = Path(__file__).with_name("torch_step.json")
@@ -85,22 +82,3 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
         reading.read(tmp_path / "nowhere", "nowhere")
     with pytest.raises(Refused, match="cannot be opened"):
         reading.read(tmp_path, "a folder")
-
-
-def test_the_reader_s_process_reads_one_after_another_and_says_what_it_refuses(tmp_path):
-    empty = tmp_path / "empty"
-    empty.touch()
-    with closing(Reader()) as reader:
-        with pytest.raises(Refused, match="it is empty"):
-            reader.read(empty, "empty", Cancel())
-        trace = reader.read(TORCH, "torch", Cancel())
-        assert trace is not None
-        assert trace.n_rows > 50
-        cancelled = Cancel()
-        cancelled.set()
-        slow = tmp_path / "slow"
-        slow.write_text('{"traceEvents": [' + " " * 50_000_000)
-        assert reader.read(slow, "slow", cancelled) is None
-        reader._process.kill(wait=True)
-        with pytest.raises(Refused, match="its reader ended"):
-            reader.read(TORCH, "torch", Cancel())
