@@ -1,19 +1,20 @@
 """What a class guesses before it sees a result: anonymous counts by question, in memory, gone with the server.
 
 While a session lasts, its own guesses are known by a random name, so that a later one replaces the one before. When it
-has ended the name is forgotten; what it guessed stays in the counts, and nothing says whose it was.
+has ended the name is forgotten; what it guessed stays in the counts, and nothing says whose it was. No guess pushes out
+another question's: each has a limit of its own.
 """
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lib.experiments.background import Watched
 from lib.once import once
 from lib.workers.notes import State
 
-MAX_QUESTIONS = 200  # of a section; with the one answered longest ago its counts go
-MAX_VIEWERS = 2_000  # of whom it is known what they guessed; the first are forgotten as if they had left
+MAX_VIEWERS = 2_000  # of whom it is known what they guessed of a question; the first are forgotten as if they had left
+MAX_QUESTIONS = 50_000  # of some 1 kB each; guesses of yet another one are not counted
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,18 @@ class Tally:
         return {option: found.get(option, 0) for option in question.options}
 
 
+@dataclass
+class _Guessed:
+    counts: Counter[str] = field(default_factory=Counter)
+    by_viewer: dict[str, str] = field(default_factory=dict)  # the option of those who are still there
+
+
 class Guesses(Watched):
     """The guesses of all viewers of a server. Safe to use from any thread."""
 
     def __init__(self) -> None:
         super().__init__(State.MEASURING)
-        self._counts: OrderedDict[Question, Counter[str]] = OrderedDict()
-        self._by_viewer: OrderedDict[str, dict[Question, str]] = OrderedDict()
+        self._guessed: dict[Question, _Guessed] = {}
         self._gone: deque[str] = deque()
 
     def guess(self, viewer: str, question: Question, option: str) -> None:
@@ -67,20 +73,22 @@ class Guesses(Watched):
             raise ValueError(f"guess: expected one of {', '.join(question.options)}, got {option}; choose one of them")
         with self.changed:
             self._forget_who_left()
-            guessed = self._by_viewer.setdefault(viewer, {})
-            counts = self._counts.setdefault(question, Counter())
-            if (before := guessed.get(question)) is not None:
-                counts[before] -= 1
-            counts[option] += 1
-            guessed[question] = option
-            self._counts.move_to_end(question)
-            self._keep_within_limits(question.section)
+            if question not in self._guessed and len(self._guessed) >= MAX_QUESTIONS:
+                return
+            guessed = self._guessed.setdefault(question, _Guessed())
+            if (before := guessed.by_viewer.get(viewer)) is not None:
+                guessed.counts[before] -= 1
+            guessed.counts[option] += 1
+            guessed.by_viewer[viewer] = option
+            if len(guessed.by_viewer) > MAX_VIEWERS:
+                del guessed.by_viewer[next(iter(guessed.by_viewer))]
             self._tell()
 
     def of(self, viewer: str, question: Question) -> str | None:
         """What the viewer has guessed; None for nothing."""
         with self.changed:
-            return self._by_viewer.get(viewer, {}).get(question)
+            guessed = self._guessed.get(question)
+            return guessed.by_viewer.get(viewer) if guessed is not None else None
 
     def forget(self, viewer: str) -> None:
         """Forget who guessed what, but not what was guessed: the session has ended.
@@ -92,27 +100,21 @@ class Guesses(Watched):
     def clear(self) -> None:
         """Forget all guesses, as before a lesson begins."""
         with self.changed:
-            self._counts.clear()
-            self._by_viewer.clear()
+            self._guessed.clear()
             self._tell()
 
     def tally(self) -> Tally:
         """The counts now."""
         with self.changed:
             self._forget_who_left()
-            return Tally({question: dict(counts) for question, counts in self._counts.items()}, self.version)
+            counts = {question: dict(guessed.counts) for question, guessed in self._guessed.items()}
+            return Tally(counts, self.version)
 
     def _forget_who_left(self) -> None:
         while self._gone:
-            self._by_viewer.pop(self._gone.popleft(), None)
-
-    def _keep_within_limits(self, section: str) -> None:
-        while len(self._by_viewer) > MAX_VIEWERS:
-            self._by_viewer.popitem(last=False)
-        for oldest in [one for one in self._counts if one.section == section][:-MAX_QUESTIONS]:
-            del self._counts[oldest]
-            for guessed in self._by_viewer.values():
-                guessed.pop(oldest, None)
+            viewer = self._gone.popleft()
+            for guessed in self._guessed.values():
+                guessed.by_viewer.pop(viewer, None)
 
 
 @once

@@ -56,20 +56,33 @@ def test_what_is_no_option_is_refused_and_counts_nothing():
     assert pool.tally().counts == {}
 
 
+@pytest.mark.parametrize("sections", [["learning-rate"], ["depth", "backend"]])
+def test_one_viewer_s_many_settings_push_out_no_other_answers(sections, monkeypatch):
+    monkeypatch.setattr(guesses, "MAX_VIEWERS", 4)
+    pool, questions = Guesses(), [Question(name, "best", ("1", "2"), ("first",)) for name in sections]
+    for question in questions:
+        for viewer in "abc":
+            pool.guess(viewer, question, "1")
+    for number in range(1_000):
+        pool.guess(f"{number % 9}", Question(sections[number % len(sections)], "best", ("1",), (str(number),)), "1")
+    pool.guess("a", questions[0], "2")
+    assert pool.tally().of(questions[0]) == {"1": 2, "2": 1}, "it is known what a guessed"
+    assert [pool.tally().of(question) for question in questions[1:]] == [{"1": 3, "2": 0}] * len(questions[1:])
+    assert len(pool.tally().counts) == 1_000 + len(questions)
+
+
 def test_neither_questions_nor_viewers_grow_without_end(monkeypatch):
     monkeypatch.setattr(guesses, "MAX_QUESTIONS", 3)
     monkeypatch.setattr(guesses, "MAX_VIEWERS", 4)
     pool = Guesses()
-    other = Question("depth", "best", ("1",))
-    asked = [other, *(Question("learning-rate", "best", ("1",), (str(number),)) for number in range(9))]
+    asked = [Question("learning-rate", "best", ("1",), (str(number),)) for number in range(9)]
     for question in asked:
         for viewer in "abcdefg":
             pool.guess(viewer, question, "1")
     tally = pool.tally()
-    assert list(tally.counts) == [other, *asked[-3:]], "a section pushes out none but its own"
-    assert pool.of("g", asked[-1]) == "1"
-    assert pool.of("a", asked[-1]) is None, "forgotten, as if they had left"
-    assert tally.of(asked[-1]) == {"1": 7}
+    assert list(tally.counts) == asked[:3], "what is answered stays"
+    assert [pool.of(viewer, asked[2]) for viewer in "ag"] == [None, "1"], "the first are forgotten, as if they had left"
+    assert [tally.of(question) for question in asked[:4]] == [{"1": 7}] * 3 + [{"1": 0}]
 
 
 def test_cleared_counts_begin_at_nothing():
