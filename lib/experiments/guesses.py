@@ -75,7 +75,7 @@ class Guesses(Watched):
             self._forget_who_left()
             if question not in self._guessed and len(self._guessed) >= MAX_QUESTIONS:
                 return
-            guessed = self._guessed.setdefault(question, _Guessed())
+            guessed = self._guessed[question] = self._guessed.pop(question, _Guessed())  # the last one comes last
             if (before := guessed.by_viewer.get(viewer)) is not None:
                 guessed.counts[before] -= 1
             guessed.counts[option] += 1

@@ -66,6 +66,7 @@ def test_one_viewer_s_many_settings_push_out_no_other_answers(sections, monkeypa
     for number in range(1_000):
         pool.guess(f"{number % 9}", Question(sections[number % len(sections)], "best", ("1",), (str(number),)), "1")
     pool.guess("a", questions[0], "2")
+    assert list(pool.tally().counts)[-1] == questions[0], "the teacher sees first what was guessed last"
     assert pool.tally().of(questions[0]) == {"1": 2, "2": 1}, "it is known what a guessed"
     assert [pool.tally().of(question) for question in questions[1:]] == [{"1": 3, "2": 0}] * len(questions[1:])
     assert len(pool.tally().counts) == 1_000 + len(questions)
