@@ -2,12 +2,15 @@
 
 import os
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 APP_NAME = "less-overhead"
+ABANDONED_S = 600.0  # a temporary file that nobody has written to for so long: its writer was killed
+_TEMPORARY = f"*.{8 * '[0-9a-f]'}.writing"
 
 
 class CacheUnwritable(OSError):
@@ -39,8 +42,13 @@ def cache_dir() -> Path:
 def replaced(path: Path) -> Iterator[Path]:
     """Replace a file atomically: yields a temporary path for the new content, which is renamed when the block ends.
 
-    If the block or the renaming raises, the file stays as it was, and the temporary one is removed.
+    If the block or the renaming raises, the file stays as it was, and the temporary one is removed. Those that killed
+    writers have left in the folder are removed, too.
     """
+    for left in path.parent.glob(_TEMPORARY):
+        with suppress(OSError):  # another process removes it too
+            if time.time() - left.stat().st_mtime > ABANDONED_S:
+                left.unlink()
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.writing")  # unique: threads write at once
     try:
         yield temporary

@@ -1,6 +1,8 @@
 """The house: a room knows only the rooms below it, and marimo and altair stay upstairs. Read from the syntax trees."""
 
 import ast
+import runpy
+import sys
 from importlib import import_module
 
 import pytest
@@ -89,3 +91,11 @@ def test_what_a_notebook_imports_is_there(notebook):
 @pytest.mark.slow
 def test_the_picture_is_of_today_s_imports():
     assert PAGE.read_text() == drawn(), "run `python -m docs.draw_architecture`"
+
+
+def test_windows_itself_is_refused_in_a_sentence(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(ImportError, match=r"expected Linux or macOS, got Windows itself; install WSL"):
+        runpy.run_path(str(ROOT / "lib" / "__init__.py"))
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert runpy.run_path(str(ROOT / "lib" / "__init__.py"))["ROOT"] == ROOT

@@ -1,6 +1,8 @@
 """The folder of results and downloads, and files in it that are replaced whole or not at all."""
 
+import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -50,3 +52,16 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
         assert path.read_text() == "old", "until the block ends"
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path):
+    """Of whatever file in the folder, but neither what is being written nor what is not ours."""
+    old, others = time.time() - 700, tmp_path / "thesis.writing"
+    abandoned = [tmp_path / f"{name}.0123abcd.writing" for name in ("digest.npz", "trace.json")]
+    for path in (*abandoned, others):
+        path.write_bytes(b"half")
+        os.utime(path, (old, old))
+    with replaced(tmp_path / "one") as one, replaced(tmp_path / "two") as two:
+        for path in (one, two):
+            path.write_text("new")
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "two", "thesis.writing"}

@@ -13,6 +13,11 @@ import numpy as np
 
 from lib.cache_folder import replaced
 
+try:
+    from lzma import LZMAError
+except ImportError:  # a Python that was built without it
+    LZMAError = zlib.error
+
 ARRAYS = {
     "x_train": ((60_000, 28, 28), "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757"),
     "y_train": ((60_000,), "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13"),
@@ -22,8 +27,17 @@ ARRAYS = {
 MNIST_DIGEST = "".join(digest[:8] for _, digest in ARRAYS.values())
 Raw = dict[str, np.ndarray]  # uint8 arrays by their names in `ARRAYS`
 
-# Raised by NumPy on reading an .npz file that is not there, not an archive, or damaged.
-DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error)
+# Raised by NumPy on reading an .npz file that is not there, not an archive, damaged, or packed in an unknown way.
+DAMAGED = (
+    OSError,
+    ValueError,
+    EOFError,
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    LZMAError,
+    NotImplementedError,
+)
 
 
 class DataError(ValueError):

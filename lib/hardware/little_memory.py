@@ -1,6 +1,7 @@
 """A process that reads what anybody may have dropped: with little memory and time, so that it harms nobody else."""
 
 import resource
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -16,7 +17,8 @@ def answer(connection: Connection, read: Callable[..., object]) -> None:
 
     Args:
         connection: To the other end; each question is the tuple of the arguments of `read`.
-        read: Raises ValueError, with a sentence, for what it refuses. It answers anything but a text.
+        read: Raises ValueError, with a sentence, for what it refuses. It answers anything but a text. What else it
+            raises is told as a sentence, and shown in the terminal.
     """
     for what, limit in ((resource.RLIMIT_DATA, MAX_MEMORY_BYTES), (resource.RLIMIT_CPU, MAX_CPU_S)):
         with suppress(ValueError, OSError):  # a lower limit is set already
@@ -28,3 +30,8 @@ def answer(connection: Connection, read: Callable[..., object]) -> None:
                 connection.send(read(*question))
             except ValueError as why:
                 connection.send(str(why))
+            except Exception as error:
+                traceback.print_exc()
+                connection.send(
+                    f"it is damaged, or of a kind that nobody expected ({type(error).__name__}); save it again"
+                )

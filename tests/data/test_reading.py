@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from lib.data import mnist_arrays
 from lib.data.mnist_arrays import DataError
 from lib.data.own import prepared, reading, tables
 from lib.data.own.rows import MIN_ROWS, Rows, classes_of, prepare
@@ -287,6 +288,22 @@ def test_a_zip_of_anything_but_arrays(tmp_path, names, says):
         for name in names:
             archive.writestr(name, "not an array")
     assert says in refused(tmp_path / "files.zip")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_archive_is_called_damaged_however_it_is_packed(tmp_path, method):
+    np.savez(tmp_path / "plain.npz", x_train=RNG.random((40, 9)), y_train=np.resize([0, 1], 40))
+    path = tmp_path / "packed.npz"
+    with zipfile.ZipFile(tmp_path / "plain.npz") as plain, zipfile.ZipFile(path, "w", method) as packed:
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
+    assert bring(path).about.n_inputs == 9
+    content = bytearray(path.read_bytes())
+    content[200:1200] = RNG.bytes(1000)
+    path.write_bytes(content)
+    assert "expected an .npz file of NumPy, got a damaged one" in refused(path)
+    with pytest.raises(DataError, match="got an unreadable file"):
+        mnist_arrays.read_npz(path, "MNIST_NPZ")
 
 
 def test_idx_files_that_cannot_be_used(tmp_path):

@@ -113,7 +113,7 @@ def read_npz(path: Path) -> Rows:
             found = {name: np.asarray(archive[names[name]]) for name in wanted}
     except DataError:
         raise
-    except (*DAMAGED, NotImplementedError, RuntimeError, SyntaxError, MemoryError) as error:
+    except (*DAMAGED, RuntimeError, SyntaxError, MemoryError) as error:
         if "pickle" in str(error).lower():
             raise DataError("expected arrays of numbers, got pickled objects, which are never loaded") from error
         raise DataError(f"expected an .npz file of NumPy, got a damaged one ({shortened(str(error))})") from error
