@@ -65,7 +65,8 @@ class Epoch:
     train_s: float
     evaluation_s: float
     parameters: Callable[[], Parameters]
-    diverged_step: int | None = None  # first step of this epoch whose loss was not finite
+    # First step of this epoch whose loss was not finite, or after which parameters were found that are not.
+    diverged_step: int | None = None
 
 
 Event = FirstCall | Steps | Epoch

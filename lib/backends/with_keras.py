@@ -107,8 +107,13 @@ class _Handover(keras.callbacks.CallbackList):
         first, self._done, self._total = self._done, self._done + len(means), float(totals[-1])
         self._train_s += elapsed_s
         self._logs = []
-        if self.diverged is None and (bad := first_non_finite(losses)) is not None:
-            self.diverged, self.model.stop_training = first + bad, True
+        if self.diverged is None:
+            bad = first_non_finite(losses)
+            # TensorFlow's ReLU makes 0 of what is no number: the loss stays finite where the parameters do not.
+            if bad is None and not all(np.isfinite(array).all() for array in self.model.get_weights()):
+                bad = len(losses) - 1
+            if bad is not None:
+                self.diverged, self.model.stop_training = first + bad, True
         self._put(Steps(self._epoch, first, losses, elapsed_s))
         self._clock_from = time.perf_counter()
 

@@ -8,9 +8,14 @@ import threading
 from queue import Queue
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from lib.backends.base import Steps
+from lib.backends.base import Epoch, Steps
+from lib.backends.registry import Runtime, unavailable
+from lib.spec import Network, Training
+from lib.workers.cancel import Cancel
+from lib.workers.messages import Progress
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +71,7 @@ def test_running_means_become_losses(with_keras):
     handover._logs, handover._done, handover._total = [4.0, 3.0], 0, 0.0
     handover._train_s = handover._clock_from = 0.0
     handover._put = handover.outbox.put
-    handover._model = model = SimpleNamespace(stop_training=False)
+    handover._model = model = SimpleNamespace(stop_training=False, get_weights=lambda: [np.ones(2)])
     handover._hand_over()
     handover._logs = [4.0, float("nan")]
     handover._hand_over()
@@ -77,6 +82,33 @@ def test_running_means_become_losses(with_keras):
     assert (second.first_step, second.losses[0]) == (2, 6.0)
     assert handover.diverged == 3
     assert model.stop_training
+
+
+@pytest.mark.parametrize("at_fault", [float("nan"), float("-inf")])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_parameters_that_are_no_numbers_are_a_divergence_that_the_loss_may_hide(with_keras, layer, at_fault):
+    weights = [np.ones((2, 3), np.float32), np.ones(3, np.float32)]
+    handover = object.__new__(with_keras._Handover)
+    handover._epoch, handover.diverged, handover.outbox = 0, None, Queue()
+    handover._logs, handover._done, handover._total = [4.0, 3.0], 0, 0.0
+    handover._train_s = handover._clock_from = 0.0
+    handover._put = handover.outbox.put
+    handover._model = model = SimpleNamespace(stop_training=False, get_weights=lambda: weights)
+    handover._hand_over()
+    assert (handover.diverged, model.stop_training) == (None, False)
+    weights[layer].flat[1] = at_fault
+    handover._logs = [3.0, 3.0, 3.0]
+    handover._hand_over()
+    assert (handover.diverged, model.stop_training) == (4, True), "after the last step that was handed over"
+
+
+@pytest.mark.release
+@pytest.mark.skipif(unavailable(Runtime("keras-tensorflow")) is not None, reason="TensorFlow is not installed")
+def test_keras_on_tensorflow_ends_where_its_parameters_are_no_numbers(engine):
+    training = Training(Network((16,) * 8), learning_rate=30.0, batch_size=32, epochs=3)
+    messages = engine.run(Runtime("keras-tensorflow"), [training], Cancel())
+    epochs = [one.event for one in messages if isinstance(one, Progress) and isinstance(one.event, Epoch)]
+    assert [one.diverged_step is not None for one in epochs] == [True]
 
 
 def test_the_clock_stops_before_the_losses_are_copied(with_keras, monkeypatch):
@@ -91,5 +123,6 @@ def test_the_clock_stops_before_the_losses_are_copied(with_keras, monkeypatch):
     handover._logs, handover._done, handover._total = [4.0, 3.0, 2.0], 0, 0.0
     handover._train_s = handover._clock_from = 0.0
     handover._put = lambda event: happened.append("handed over")
+    handover._model = SimpleNamespace(get_weights=lambda: happened.append("weights") or [])
     handover._hand_over()
-    assert happened == [2.0, "clock", 4.0, 3.0, 2.0, "handed over", "clock"]
+    assert happened == [2.0, "clock", 4.0, 3.0, 2.0, "weights", "handed over", "clock"]
