@@ -288,5 +288,6 @@ def serve_editor(host: str, port: int, headless: bool, notebook: str, further: S
 
 def editor_words(host: str, port: int, headless: bool, further: Sequence[str] = ()) -> list[str]:
     """The command line of marimo's editor on the whole folder, for `sys.argv`."""
-    words = ["marimo", "edit", str(ROOT), "--host", host, "--port", str(port), "--skip-update-check", *further]
-    return words + (["--headless"] if headless else [])
+    words = ["marimo", "edit", str(ROOT), "--host", host, "--port", str(port), "--skip-update-check"]
+    # A page that was left is a process that measures for nobody, and keeps the next page waiting.
+    return [*words, "--session-ttl", str(SESSION_TTL_S), *further, *(["--headless"] if headless else [])]

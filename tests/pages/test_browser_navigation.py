@@ -1,7 +1,9 @@
 """The way between the notebooks in a real browser: in front of a class, and in the editor behind its password."""
 
+from contextlib import suppress
 from urllib.parse import unquote
 
+import psutil
 import pytest
 
 from lib.experiments.published import ADDRESSES
@@ -121,4 +123,33 @@ def test_the_editor_goes_from_notebook_to_notebook(page, tmp_path):
         follow(page, "Claims and figures")
         assert unquote(page.url) == f"{base}/?file=notebooks/claims.py&view-as=present"
         page.wait_for_selector("table.claims", timeout=90_000)
+        page.goto("about:blank")
+
+
+def workers_of(server):
+    """The processes that train for this server's pages."""
+    return [
+        one for one in psutil.Process(server.pid).children(recursive=True) if "lib.workers" in " ".join(cmdline(one))
+    ]
+
+
+def cmdline(process):
+    with suppress(psutil.Error):
+        return process.cmdline()
+    return []
+
+
+@pytest.mark.parametrize("left_for", ["about:blank", "/?file=notebooks/claims.py&view-as=present"])
+def test_a_page_that_was_left_in_the_editor_ends_its_runs(page, tmp_path, left_for):
+    with started("edit", tmp_path, "mnist_training.py") as (server, base, opener):
+        page.context.add_cookies(
+            [{"name": one.name, "value": one.value, "url": base, "httpOnly": True} for one in opener.jar]
+        )
+        page.goto(f"{base}/?file=mnist_training.py&view-as=present&rate.epochs=100&rate.size=1")
+        page.wait_for_function("() => document.body.innerText.includes('Training')", timeout=120_000)
+        before = workers_of(server)
+        assert before
+        page.goto(left_for if left_for == "about:blank" else base + left_for)
+        _, alive = psutil.wait_procs(before, timeout=5 + 3)  # 3 s beyond what is promised: this machine may be busy
+        assert alive == []
         page.goto("about:blank")
