@@ -299,10 +299,8 @@ def progress_text(results: Results) -> str:
         return f"preparing the first step: what is not compiled yet is compiled now{takes}"
     if results.state is State.WAITING:
         if results.place is None:
-            return (
-                f"{results.holder or 'another program on this machine'} is measuring; this starts when that has"
-                f" finished, or after {PATIENCE_S:.0f} s beside it"
-            )
+            other = results.holder.waited_for if results.holder else "another program on this machine is measuring"
+            return f"{other}; this starts when that has finished, or after {PATIENCE_S:.0f} s beside it"
         return (
             ("it is next" if results.to_train else "")
             if results.place == 0

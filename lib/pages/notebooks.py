@@ -14,9 +14,9 @@ from lib.experiments.published import (
     OVERHEAD_ARTICLE,
     SLOWER_ARTICLE,
 )
+from lib.workers.machine_lock import SERVED
 
-# In the environment of whatever shows all of them: “edit” or “run” for a server, or `STATIC` for files in a folder.
-SERVED, STATIC = "MNIST_NOTEBOOKS_SERVED", "static"
+STATIC = "static"  # value of `SERVED` where the notebooks are files in a folder
 # How marimo's editor opens a notebook: as its reader sees it. A browser that lays out an editor for each cell shows the
 # first results half as late again; the pencil on the page changes to the cells.
 AS_PAGE = ("view-as", "present")

@@ -18,6 +18,7 @@ from pathlib import Path
 from lib.cache_folder import APP_NAME, user_cache_dir
 from lib.hardware.optional import FileLock, Timeout
 
+SERVED = "MNIST_NOTEBOOKS_SERVED"  # environment variable: how the notebooks are served, “edit” or “run”
 POLL_S = 0.02
 ASKED_S = 3.0  # a program counts as one that waits for so long after it asked
 PATIENCE_S = 60.0
@@ -30,14 +31,25 @@ class Holder:
     program: str
     pid: int
     since: float  # seconds since 1970
+    is_page: bool = False  # of the editor
 
     @classmethod
     def me(cls) -> "Holder":
         """This program, from now on."""
-        return cls(Path(sys.argv[0]).name or "python", os.getpid(), time.time())
+        is_page = os.environ.get(SERVED) == "edit"
+        return cls(Path(sys.argv[0]).name or "python", os.getpid(), time.time(), is_page)
 
     def __str__(self) -> str:
-        return f"{self.program} (process {self.pid}), since {datetime.fromtimestamp(self.since):%H:%M:%S}"
+        since = f"since {datetime.fromtimestamp(self.since):%H:%M:%S}"
+        if self.is_page:
+            return f"the page “{Path(self.program).stem.replace('_', ' ')}” in another tab, {since}"
+        return f"{self.program} (process {self.pid}), {since}"
+
+    @property
+    def waited_for(self) -> str:
+        """In words for whoever waits: what measures, and how to end it."""
+        how = "close that tab" if self.is_page else "end that program"
+        return f"{self} is measuring; to end it, {how}"
 
     @property
     def disturbs(self) -> str:

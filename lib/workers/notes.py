@@ -56,8 +56,8 @@ def note_of(message: Message, doing: str = "") -> Note | None:
     if isinstance(message, Starting):
         return Note(f"{message.runtime.label}: its worker imports the library and loads the images", State.STARTING)
     if isinstance(message, Waiting):
-        others = f"{message.place} before this" if message.place else f"{message.holder or 'another program'} measures"
-        return Note(others, State.WAITING)
+        other = message.holder.waited_for if message.holder else "another program measures"
+        return Note(f"{message.place} before this" if message.place else other, State.WAITING)
     if isinstance(message, Restarted | Disturbed) and message.why:
         return Note(message.why, State.STARTING if isinstance(message, Restarted) else State.MEASURING)
     return None

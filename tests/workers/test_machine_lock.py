@@ -10,8 +10,12 @@ import sys
 
 import pytest
 
+from lib.experiments.results import Results
+from lib.pages.layout import progress_text
 from lib.workers import machine_lock
 from lib.workers.machine_lock import MachineLock
+from lib.workers.messages import Waiting
+from lib.workers.notes import State, note_of
 from tests.conftest import ROOT
 
 HOLD = """
@@ -79,6 +83,28 @@ def test_who_holds_it_is_named_and_gives_way_to_who_asks(holding, own_folder):
         assert ours.beside is None
         (note,) = own_folder.rglob("holder.json")
         assert json.loads(note.read_text())["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("served", "program", "words"),
+    [
+        ("edit", "mnist_training.py", "the page “mnist training” in another tab, since"),
+        ("edit", "traps.py", "the page “traps” in another tab, since"),
+        ("", "record.py", f"record.py (process {os.getpid()}), since"),
+    ],
+)
+def test_who_waits_reads_what_for_and_how_to_end_it(served, program, words, monkeypatch):
+    monkeypatch.setenv(machine_lock.SERVED, served)
+    monkeypatch.setattr(sys, "argv", [f"/somewhere/{program}"])
+    with MachineLock():
+        holder = MachineLock().holder()
+    assert holder is not None
+    note = note_of(Waiting(None, holder))
+    results = Results((), ())
+    results.state, results.place, results.holder = State.WAITING, None, holder
+    for told in (note.text if note else "", progress_text(results)):
+        assert told.startswith(words)
+        assert ("is measuring; to end it, close that tab" if served else "to end it, end that program") in told
 
 
 @pytest.mark.slow
