@@ -11,6 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lib.experiments.advice import advise_here
@@ -20,7 +21,7 @@ from lib.formatting import part, seconds, sentence
 from lib.prediction.advise import Advice, Answer
 from lib.prediction.device import FILE, UnusableDevice, read_devices
 from lib.prediction.question import Question
-from lib.spec import Network
+from lib.spec import N_CLASSES, N_PIXELS, N_TRAIN, Network
 from lib.storage.store import Store
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
@@ -41,7 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m lib.cli.advise", description=__doc__)
     parser.add_argument("--hidden", default="128", help="widths of the hidden layers, such as 512,256 (default 128)")
-    parser.add_argument("--batch", type=int, default=32, help="images a step (default 32)")
+    parser.add_argument("--batch", type=int, default=32, help="examples a step (default 32)")
+    parser.add_argument("--inputs", type=int, default=N_PIXELS, help=f"numbers of an example (default {N_PIXELS})")
+    parser.add_argument("--classes", type=int, default=N_CLASSES, help=f"to be told apart (default {N_CLASSES})")
+    parser.add_argument("--rows", type=int, default=N_TRAIN, help=f"examples of an epoch (default {N_TRAIN})")
     parser.add_argument("--epochs", type=int, default=1, help="of each network (default 1)")
     parser.add_argument("--networks", type=int, default=1, help="how many of them are trained (default 1)")
     parser.add_argument("--price", type=float, help="dollars of an hour of this machine, for what it costs here")
@@ -52,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     store = Store()
     try:
-        network = Network.parse(options.hidden)
-        question = Question(network, options.batch, options.epochs, options.networks, options.price)
+        network = replace(Network.parse(options.hidden), n_inputs=options.inputs, n_classes=options.classes)
+        question = Question(network, options.batch, options.epochs, options.networks, options.price, options.rows)
         devices, live = known_devices(read_devices(options.devices)), LiveCalibrations(store)
         if options.calibrate:
             _calibrate(live, store)

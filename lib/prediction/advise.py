@@ -10,7 +10,7 @@ from lib.prediction.calibration import Calibration
 from lib.prediction.device import DRIVEN, Device, DoesNotFit
 from lib.prediction.predict import Prediction, predict
 from lib.prediction.question import THERE, YOUR_PRICE, Calibrated, Question
-from lib.prediction.workload import Way, fully_connected
+from lib.prediction.workload import Way
 
 BROUGHT = "its figures are of batches that the host brings"
 NOTHING = Prediction(math.inf, math.inf, math.inf, {})
@@ -63,9 +63,17 @@ def advise(question: Question, here: Mapping[str, Calibrated], devices: Mapping[
     >>> advise(Question(Network((128,)), 4096, 20), {}, read_devices()).answers[0].device
     'H100 PCIe'
     """
+    if not question.of_mnist:
+        here = {name: _dense(one) for name, one in here.items()}
     answers = sorted(_answers(question, here, devices), key=_place)
     able = [one for one in answers if not one.why_not]
     return Advice(tuple(answers), _remedy(question, able, here, devices), _elsewhere(able))
+
+
+def _dense(one: Calibrated) -> Calibrated:
+    """The way to train without the zeros of MNIST, which it may skip: nobody knows those of other data."""
+    known = one.calibration
+    return replace(one, calibration=replace(known, density=1.0)) if isinstance(known, Calibration) else one
 
 
 def _place(answer: Answer) -> tuple[bool, bool, float]:
@@ -77,7 +85,7 @@ def _answers(question: Question, here: Mapping[str, Calibrated], devices: Mappin
         if one.calibration is not None and (one.together == 1 or question.networks > 1):
             at_once = min(one.together, question.networks)
             try:
-                one.check(fully_connected(question.network, question.batch_size, one.way, at_once))
+                one.check(question.workload(one.way, at_once))
             except DoesNotFit as error:
                 yield Answer("this machine", name, True, NOTHING, why_not=str(error))
                 continue
@@ -103,12 +111,12 @@ def _priced(found: Prediction, per_h: float | None, dated: str) -> tuple[float |
 def _all(question: Question, device: Device | Calibration, way: Way, together: int) -> Prediction:
     """All steps of all networks, as many at once as one program takes."""
     at_once = min(together, question.networks)
-    one = predict(fully_connected(question.network, question.batch_size, way, at_once), device)
+    one = predict(question.workload(way, at_once), device)
     rest = question.networks % at_once
     whole = one.of(question.steps * (question.networks // at_once))
     if not rest:
         return whole
-    last = predict(fully_connected(question.network, question.batch_size, way, rest), device).of(question.steps)
+    last = predict(question.workload(way, rest), device).of(question.steps)
     parts = {
         name: whole.parts_s.get(name, 0.0) + last.parts_s.get(name, 0.0) for name in {**whole.parts_s, **last.parts_s}
     }

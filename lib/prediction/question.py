@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from lib.prediction.calibration import Calibration
 from lib.prediction.device import QUANTITIES, Device, DoesNotFit
-from lib.prediction.workload import Way, Workload
-from lib.spec import Network, Training
+from lib.prediction.workload import Way, Workload, fully_connected
+from lib.spec import MNIST, N_PIXELS, N_TRAIN, DataSet, Network, Training
 from lib.timing.latency import Cost
 
 MOST_NETWORKS = 100_000
+MOST_ROWS = 1_000_000_000
 MOST_PER_H = QUANTITIES["price_per_h"].most
 YOUR_PRICE = "your price"  # in place of a listed price's date
 THERE = "the images lie where they are computed with already"
@@ -21,10 +22,11 @@ class Question:
 
     Attributes:
         network: Any.
-        batch_size: Images a step.
+        batch_size: Examples a step.
         epochs: Of each network.
         networks: How many.
         price_per_h: Dollars of an hour of this machine, as whoever asks says; None where nobody does.
+        rows: Training examples of an epoch.
     """
 
     network: Network
@@ -32,9 +34,14 @@ class Question:
     epochs: int = 1
     networks: int = 1
     price_per_h: float | None = None
+    rows: int = N_TRAIN
 
     def __post_init__(self) -> None:
-        Training(self.network, batch_size=self.batch_size, epochs=self.epochs)  # says what is wrong with them
+        if isinstance(self.rows, bool) or not isinstance(self.rows, int) or not 1 <= self.rows <= MOST_ROWS:
+            raise ValueError(
+                f"rows: expected 1 to {MOST_ROWS:,}, got {self.rows!r}; give the training examples of an epoch"
+            )
+        _ = self._training  # says what is wrong with it
         if isinstance(self.networks, bool) or not 1 <= self.networks <= MOST_NETWORKS:
             raise ValueError(
                 f"networks: expected 1 to {MOST_NETWORKS:,}, got {self.networks}; choose how many are to be trained"
@@ -48,7 +55,21 @@ class Question:
     @property
     def steps(self) -> int:
         """Steps that each network makes."""
-        return self.epochs * Training(batch_size=self.batch_size).steps_per_epoch()
+        return self.epochs * self._training.steps_per_epoch()
+
+    @property
+    def of_mnist(self) -> bool:
+        """Whether its inputs are MNIST's images, as far as their numbers tell."""
+        return (self.network.n_inputs, self.rows) == (N_PIXELS, N_TRAIN)
+
+    def workload(self, way: Way, at_once: int = 1, batch_size: int = 0) -> Workload:
+        """What a step of so many of its networks consists of; `batch_size` 0: its own."""
+        return fully_connected(self.network, batch_size or self.batch_size, way, at_once, images=self.rows)
+
+    @property
+    def _training(self) -> Training:
+        data = MNIST if self.of_mnist else DataSet("asked", self.rows)
+        return Training(self.network, batch_size=self.batch_size, epochs=self.epochs, data=data)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from lib.prediction.calibration import NotCalibrated
 from lib.prediction.device import DoesNotFit
 from lib.prediction.predict import Prediction, predict
 from lib.prediction.question import Calibrated, Question
-from lib.prediction.workload import Way, fully_connected
-from lib.spec import N_TRAIN
+from lib.prediction.workload import Way
 from lib.timing.latency import Cost
 
 LARGER = 4  # times the batch size
@@ -164,7 +163,7 @@ def _setup(question: Question, by: str, ways: Mapping[str, Calibrated], batch_si
     of, size = ways[by], batch_size or question.batch_size
     if of.calibration is None:
         raise NotCalibrated(f"{by} is not calibrated on this machine, so nothing is predicted of it; calibrate it")
-    workload = fully_connected(question.network, size, of.way, at_once)
+    workload = question.workload(of.way, at_once, size)
     of.check(workload)
     return Setup(by, size, predict(workload, of.calibration), at_once)
 
@@ -183,7 +182,7 @@ def _compiled(
 
 
 def _larger_batch(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
-    size = min(LARGER * before.batch_size, N_TRAIN)
+    size = min(LARGER * before.batch_size, question.rows)
     if size == before.batch_size:
         raise _NoRemedy("a batch has all images already")
     yield _setup(question, before.by, ways, size)
@@ -194,7 +193,7 @@ def _resident(question: Question, before: Setup, ways: Mapping[str, Calibrated])
     cost = ways[before.by].batches
     if isinstance(cost, str):
         raise _NoRemedy(cost)
-    n_bytes = fully_connected(question.network, before.batch_size).input_bytes
+    n_bytes = question.workload(Way.STEP, batch_size=before.batch_size).input_bytes
     low_s, transfer_s, high_s = _seconds(cost, n_bytes)
     whole = before.step
     pairs = ((whole.step_s, transfer_s), (whole.low_s, high_s), (whole.high_s, low_s))

@@ -157,9 +157,14 @@ class Workload:
 
 
 def fully_connected(
-    network: Network, batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: bool | None = None
+    network: Network,
+    batch_size: int,
+    way: Way = Way.STEP,
+    networks: int = 1,
+    resident: bool | None = None,
+    images: int = N_TRAIN,
 ) -> Workload:
-    """The workload of this project's networks: 784 → hidden layers with ReLU → 10, plain SGD.
+    """The workload of this project's networks: inputs → hidden layers with ReLU → classes, plain SGD.
 
     Args:
         network: Any.
@@ -167,9 +172,10 @@ def fully_connected(
         way: How a step is run.
         networks: Trained at once by one program.
         resident: Whether the images are on the device already; None: as that way of running a step has it.
+        images: Of an epoch.
     """
     layers = [Layer(batch_size, inputs, outputs) for inputs, outputs in network.shapes]
-    return _of(network.label, layers, batch_size, N_PIXELS, way, networks, resident)
+    return _of(network.label, layers, batch_size, network.n_inputs, way, networks, resident, images)
 
 
 @dataclass(frozen=True)
@@ -272,15 +278,23 @@ def resnet18(batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: 
 
 
 def _of(
-    name: str, layers: Sequence[Layer], batch_size: int, pixels: int, way: Way, networks: int, resident: bool | None
+    name: str,
+    layers: Sequence[Layer],
+    batch_size: int,
+    inputs: int,
+    way: Way,
+    networks: int,
+    resident: bool | None,
+    images: int = N_TRAIN,
 ) -> Workload:
     return Workload(
         name,
         operations_of(layers),
         batch_size,
-        input_bytes=FLOAT32_BYTES * batch_size * pixels,
+        input_bytes=FLOAT32_BYTES * batch_size * inputs,
         parameter_bytes=FLOAT32_BYTES * sum(layer.n_parameters for layer in layers),
         activation_bytes=FLOAT32_BYTES * sum(layer.rows * layer.outputs for layer in layers),
+        images=images,
         networks=networks,
         way=way,
         resident=way.resident if resident is None else resident,

@@ -56,6 +56,17 @@ def test_the_table_has_devices_seconds_cost_interval_and_remedy(capsys):
     )
 
 
+@pytest.mark.parametrize(("shape", "steps"), [(["--inputs", "64", "--rows", "1797"], 56), (["--classes", "100"], 1500)])
+def test_the_shape_of_the_data_changes_each_answer(shape, steps, capsys):
+    assert main(["--json"]) == 0
+    usual = json.loads(capsys.readouterr().out)["answers"]
+    assert main([*shape, "--json"]) == 0
+    other = {(one["device"], one["way"]): one for one in json.loads(capsys.readouterr().out)["answers"]}
+    for one in usual:
+        per_step = other[one["device"], one["way"]]["seconds"] / steps
+        assert (per_step > one["seconds"] / 1500) == ("--classes" in shape)
+
+
 @pytest.mark.slow
 def test_a_calibrated_machine_answers_too(capsys):
     calibrated(1e-11)
@@ -128,6 +139,9 @@ def test_what_skips_zeros_answers_too(capsys, monkeypatch):
     assert (here["way"], said.err) == (one.label, "")
     expected = 1500 * (1e-5 + 2e-12 * Trial(Network(), 32).workload(one.runtime).flops)
     assert here["low_s"] < expected < here["high_s"]
+    assert main(["--rows", "24000", "--json"]) == 0
+    (other,) = (one for one in json.loads(capsys.readouterr().out)["answers"] if one["device"] == "this machine")
+    assert other["seconds"] > 1.5 * here["seconds"] / 2, "nobody knows how many zeros other data have"
 
 
 @pytest.mark.slow

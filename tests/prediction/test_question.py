@@ -15,6 +15,8 @@ from tests.prediction.invented import device
         ({"networks": True}, "networks: expected"),
         ({"batch_size": 0}, "batch size: expected 1"),
         ({"epochs": 0}, "epochs: expected 1"),
+        ({"rows": 0}, "rows: expected 1 to 1,000,000,000, got 0"),
+        ({"rows": 20}, r"batch size: expected 1 to 20 \(the number of training rows\), got 32"),
         ({"price_per_h": -1}, "price: expected 0 to 1,000 dollars an hour, got -1"),
         ({"price_per_h": float("nan")}, "price: expected 0 to 1,000 dollars an hour, got nan"),
     ],
@@ -26,6 +28,16 @@ def test_a_question_that_cannot_be_asked_is_refused(other, words):
 
 def test_steps_are_those_of_full_batches():
     assert Question(Network((128,)), 7, 2).steps == 2 * (48_000 // 7)
+
+
+@pytest.mark.parametrize(("inputs", "classes", "rows"), [(4, 3, 150), (784, 10, 60_000), (3_072, 100, 50_000)])
+def test_inputs_classes_and_rows_are_those_that_are_asked(inputs, classes, rows):
+    question = Question(Network((64,), inputs, classes), 32, 3, rows=rows)
+    step = question.workload(Way.STEP)
+    assert (question.steps, step.steps) == (3 * (rows // 32), rows // 32)
+    assert step.input_bytes == 4 * 32 * inputs
+    assert step.parameter_bytes == 4 * question.network.n_parameters
+    assert step.flops == question.network.step_flops(32)
 
 
 def test_one_network_at_a_time_on_images_that_are_there_unless_somebody_says_more():
