@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lib.experiments.advice import advise_here
-from lib.experiments.known_devices import known_devices
+from lib.experiments.advice import advise_here, all_devices
 from lib.experiments.live_calibration import LiveCalibrations, measure, ways
 from lib.formatting import part, seconds, sentence
 from lib.prediction.advise import Advice, Answer
-from lib.prediction.device import FILE, UnusableDevice, read_devices
+from lib.prediction.device import FILE, UnusableDevice
 from lib.prediction.question import Question
 from lib.spec import N_CLASSES, N_PIXELS, N_TRAIN, Network
 from lib.storage.store import Store
@@ -27,7 +26,9 @@ from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.queue import Request
 
-HERE, JUDGED, FIGURES = "steps measured here", "published figures and data sheets", "data sheets and assumptions"
+HERE, RECORDED = "steps measured here", "epochs recorded on it"
+JUDGED, FIGURES = "published figures and data sheets", "data sheets and assumptions"
+NOT_KNOWN = "not known: Apple's, integrated and consumer cards; `notebooks/your_gpu.py` measures yours in a minute"
 UNUSABLE, INTERRUPTED = 1, 130  # exit statuses; 2 is argparse's own
 
 
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         network = replace(Network.parse(options.hidden), n_inputs=options.inputs, n_classes=options.classes)
         question = Question(network, options.batch, options.epochs, options.networks, options.price, options.rows)
-        devices, live = known_devices(read_devices(options.devices)), LiveCalibrations(store)
+        devices, live = all_devices(options.devices), LiveCalibrations(store)
         if options.calibrate:
             _calibrate(live, store)
         advice = advise_here(question, devices, store, live)
@@ -115,7 +116,7 @@ def as_text(advice: Advice, parts: bool = False) -> str:
     ]
     helps = [f"what helps most: {advice.remedy}"] if advice.remedy else []
     helps += [f"beyond this machine: {advice.elsewhere}"] if advice.elsewhere else []
-    return "\n".join([*lines, *(sentence(text) for text in (*refused, *warned, *helps))])
+    return "\n".join([*lines, *(sentence(text) for text in (*refused, *warned, *advice.close, NOT_KNOWN, *helps))])
 
 
 def _in_parts(answer: Answer) -> str:
@@ -140,7 +141,9 @@ def _cells(answer: Answer) -> tuple[str, ...]:
 
 
 def _origin(answer: Answer) -> str:
-    return HERE if answer.here else JUDGED if answer.judged else FIGURES
+    if answer.here or answer.recorded:
+        return HERE if answer.here else RECORDED
+    return JUDGED if answer.judged else FIGURES
 
 
 def as_json(advice: Advice) -> str:
@@ -161,7 +164,14 @@ def as_json(advice: Advice) -> str:
         }
         for answer in advice.answers
     ]
-    found = {"answers": answers, "remedy": advice.remedy, "elsewhere": advice.elsewhere, "silent": advice.silent}
+    found = {
+        "answers": answers,
+        "remedy": advice.remedy,
+        "close": advice.close,
+        "elsewhere": advice.elsewhere,
+        "silent": advice.silent,
+        "not_known": NOT_KNOWN,
+    }
     return json.dumps(found, indent=1, ensure_ascii=False)
 
 

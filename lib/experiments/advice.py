@@ -2,14 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
-from lib.experiments.known_devices import known_devices
+from lib.experiments.calibration import WAYS, calibrations, raced_step_times
+from lib.experiments.known_devices import known_devices, recorded_devices
 from lib.experiments.live_calibration import LiveCalibrations, live_in
+from lib.experiments.published_figures import LIBRARIES
+from lib.experiments.recorded_machines import place, recorded_here
 from lib.experiments.what_would_help import offered
 from lib.formatting import listed
 from lib.prediction.advise import Advice, advise
-from lib.prediction.device import Device, read_devices
-from lib.prediction.question import Question
+from lib.prediction.device import FILE, Device, read_devices
+from lib.prediction.question import Calibrated, Question
 from lib.storage.records import Kind
 from lib.storage.store import Store
 
@@ -29,7 +34,7 @@ def advise_here(
 
     Args:
         question: What is to be trained; it raises ValueError itself for what cannot be.
-        devices: Known by their figures, by key; None: those of `recorded/devices.json`, with what libraries cost there.
+        devices: Known by their figures, by key; None: `all_devices`.
         store: Where this machine's measured steps lie; None: in the cache folder.
         live: Calibrations that are at hand already; None: those of the store.
 
@@ -50,8 +55,27 @@ def advise_here(
     live = live if live is not None else live_in(store.path)
     found = {one.trained: one.calibration for one in live.view().items if one.calibration is not None}
     here = offered(list(found), found, store.records(Kind.ANATOMY))
-    advice = advise(question, here, devices if devices is not None else known_devices(read_devices()))
+    advice = advise(question, here, devices if devices is not None else all_devices(), recorded())
     return replace(advice, silent=tuple(_silent(live)))
+
+
+def all_devices(path: Path = FILE) -> dict[str, Device]:
+    """The devices of a file and of the recorded machines, with what libraries cost there; raises UnusableDevice."""
+    return {**known_devices(read_devices(path)), **recorded_devices()}
+
+
+@cache
+def recorded() -> Mapping[str, Mapping[str, Calibrated]]:
+    """Ways to train on the recorded machines, by their names for people, of each processor and card: what the epochs
+    that were timed there say of their steps, where these are enough."""
+    found: dict[str, dict[str, Calibrated]] = {}
+    for machine in recorded_here().machines:
+        for trained, known in calibrations(raced_step_times(machine))[0].items():
+            runtime = trained.runtime
+            library, _ = LIBRARIES.get(runtime.backend, (runtime.process, None))
+            of = found.setdefault(place(machine, runtime.on_gpu), {})
+            of[trained.label] = Calibrated(known, WAYS[runtime.backend], library=library)
+    return found
 
 
 def _silent(live: LiveCalibrations) -> Iterator[str]:

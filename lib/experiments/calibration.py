@@ -11,9 +11,10 @@ import numpy as np
 from lib.backends.registry import BACKENDS, DEFAULT, PRECISIONS, Runtime
 from lib.data.mnist import share_not_zero
 from lib.data.mnist_arrays import DataError
+from lib.experiments.recorded_machines import Machine
 from lib.prediction.calibration import Calibration, NotCalibrated, Sample, calibrate
 from lib.prediction.workload import Way, Workload, fully_connected
-from lib.spec import MAX_EPOCHS, Network, Training
+from lib.spec import MAX_EPOCHS, N_TRAIN, Network, Training
 from lib.storage.current import current
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -236,6 +237,16 @@ def _step_times(ways: Sequence[Trained], records: Sequence[Record]) -> dict[tupl
         about[frozenset(record.subject.items() - {("first_call_s", record.subject.get("first_call_s"))})].append(record)
     found = {(one, trial): about.get(frozenset(one.subject(trial).items())) for one in ways for trial in trials(one)}
     return {key: StepTime.of(known) for key, known in found.items() if known}
+
+
+def raced_step_times(machine: Machine) -> dict[tuple[Trained, Trial], StepTime]:
+    """The step times that a recorded machine's whole epochs tell of, in float32."""
+    found = {}
+    for runtime in machine.runtimes:
+        for network, size in machine.cells if (trained := Trained(runtime)) in all_ways([runtime]) else ():
+            if (epoch := machine.epoch(runtime, size, network)) is not None:
+                found[trained, Trial(network, size)] = StepTime(epoch.middle / (N_TRAIN // size), 0.0)
+    return found
 
 
 def calibrations(

@@ -28,6 +28,8 @@ LIBRARIES = {
     "keras-tensorflow": ("Keras on TensorFlow", Way.STEP),
     "numpy": ("NumPy", Way.OPERATIONS),
     "jax-step": ("JAX", Way.STEP),
+    "torch": ("PyTorch", Way.OPERATIONS),
+    "torch-compiled": ("PyTorch, compiled", Way.STEP),
 }
 
 
@@ -83,7 +85,7 @@ def _epochs() -> list[list[PublishedFigure]]:
                     library,
                     CARD if device == "gpu" else PROCESSOR,
                     epoch_s,
-                    (_epoch(Network(), size, way),),
+                    (epoch_of(Network(), size, way),),
                 )
                 for size, epoch_s in by_size.items()
             ]
@@ -91,9 +93,11 @@ def _epochs() -> list[list[PublishedFigure]]:
     return columns
 
 
-def _epoch(network: Network, batch_size: int, way: Way, images: int = N_TRAIN) -> tuple[float, Workload]:
-    """An epoch's steps and one of them, whose images come from the host's memory."""
-    workload = replace(fully_connected(network, batch_size, way, resident=False), images=images)
+def epoch_of(
+    network: Network, batch_size: int, way: Way, images: int = N_TRAIN, resident: bool = False
+) -> tuple[float, Workload]:
+    """An epoch's steps and one of them; unless `resident`, its images come from the host's memory."""
+    workload = fully_connected(network, batch_size, way, resident=resident, images=images)
     return workload.steps, workload
 
 
@@ -102,7 +106,7 @@ def _experiments() -> list[list[PublishedFigure]]:
     work = {
         name: tuple(
             (EPOCHS * steps, workload)
-            for steps, workload in (_epoch(network, size, Way.STEP, IMAGES) for network, size in trainings)
+            for steps, workload in (epoch_of(network, size, Way.STEP, IMAGES) for network, size in trainings)
         )
         for name, trainings in EXPERIMENTS.items()
     }
@@ -160,7 +164,7 @@ def _operations() -> list[list[PublishedFigure]]:
 
 def _in_the_text() -> list[PublishedFigure]:
     """Figures that stand alone: none of them sets the model."""
-    keras, epoch = "keras-tensorflow", _epoch(Network(), 32, Way.STEP)
+    keras, epoch = "keras-tensorflow", epoch_of(Network(), 32, Way.STEP)
     step = fully_connected(Network(), 32, resident=True)
     product = replace(step, way=Way.OPERATIONS, operations=step.operations[:1])
     image = fully_connected(Network(), 1, Way.OPERATIONS, resident=True)

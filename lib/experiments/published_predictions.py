@@ -60,10 +60,12 @@ class Accuracy:
 
 def published_rows() -> list[Row]:
     """Every figure with its prediction, the worst errors first."""
-    devices, rows = known_devices(), []
-    for figure in published_figures():
+    devices, figures, rows = known_devices(), published_figures(), []
+    setting = {one.library for one in figures if one.sets}
+    for figure in figures:
         # A library none of whose figures set the model is predicted by the figures of the file alone.
-        device = devices.get(f"{figure.machine}/{figure.library}", devices[figure.machine])
+        key = f"{figure.machine}/{figure.library}" if figure.library in setting else figure.machine
+        device = devices.get(key, devices[figure.machine])
         found = figure.predicted(device)
         used = figure.sets or figure.widens
         ends = (found.step_s, found.low_s, found.high_s)

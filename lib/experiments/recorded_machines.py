@@ -441,5 +441,12 @@ def gpu_runtimes(machine: Machine) -> list[Runtime]:
 
 
 def named(machine: Machine) -> str:
-    """The machine's GPU, the last part of its name, and its last day of measurement: the label of its figures."""
-    return f"{machine.name.split(' · ')[-1]}, recorded {machine.dates[1]}"
+    """The machine's GPU and its last day of measurement: the label of its figures."""
+    return place(machine, True)
+
+
+def place(machine: Machine, on_gpu: bool) -> str:
+    """The machine's GPU, the last part of its name, or its processor, the first two; and its last day of
+    measurement."""
+    parts = machine.name.split(" · ")
+    return f"{parts[-1] if on_gpu else ', '.join(parts[:2])}, recorded {machine.dates[1]}"

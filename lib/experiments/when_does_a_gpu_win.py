@@ -80,6 +80,7 @@ PAID_BY: Mapping[str, tuple[str, bool]] = {
     "wait": ("wait_s", False),
     "transfer latency": ("transfer_latency_s", False),
     "transfer": ("transfer_bytes_per_s", True),
+    "example": ("example_s", False),
     "cache": ("cache_bytes_per_s", True),
     "memory": ("memory_bytes_per_s", True),
     "products": ("product_flops_per_s", True),

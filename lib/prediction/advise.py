@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from lib.formatting import times
+from lib.formatting import seconds, times
 from lib.prediction import remedies
 from lib.prediction.calibration import Calibration
 from lib.prediction.device import DRIVEN, Device, DoesNotFit
@@ -29,6 +30,9 @@ class Answer:
     dated: str = ""  # of the price; `YOUR_PRICE` where it is the question's own
     why_not: str = ""  # it cannot be trained there
     judged: bool = True  # there are figures that say how far off such a prediction is
+    recorded: bool = False  # predicted from epochs that were recorded on it
+    on_gpu: bool = False  # of a device that is not this machine
+    library: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,21 +46,31 @@ class Advice:
         elsewhere: What a device that is not this machine would gain; empty where this machine does not answer, or is
             predicted to be the quickest.
         silent: Why this machine, or ways to train on it, do not answer.
+        close: Of each library that answers on processors and on cards: which of its quickest two is quicker, or that it
+            is too close to call.
     """
 
     answers: tuple[Answer, ...]
     remedy: str
     elsewhere: str = ""
     silent: tuple[str, ...] = ()
+    close: tuple[str, ...] = ()
 
 
-def advise(question: Question, here: Mapping[str, Calibrated], devices: Mapping[str, Device]) -> Advice:
+def advise(
+    question: Question,
+    here: Mapping[str, Calibrated],
+    devices: Mapping[str, Device],
+    recorded: Mapping[str, Mapping[str, Calibrated]] = MappingProxyType({}),
+) -> Advice:
     """Which device and which way to train takes how long, and what it costs.
 
     Args:
         question: What is to be trained.
         here: Ways to train that were calibrated on this machine, by their name for people.
         devices: Devices that are known by their figures, by key, such as those of `lib.experiments.known_devices`.
+        recorded: Ways to train that were calibrated on other machines, by their name for people, by device. Those of
+            the devices answer where a step was timed near the question's, in place of the same by the device's figures.
 
     >>> from lib.prediction.device import read_devices
     >>> from lib.spec import Network
@@ -65,9 +79,16 @@ def advise(question: Question, here: Mapping[str, Calibrated], devices: Mapping[
     """
     if not question.of_mnist:
         here = {name: _dense(one) for name, one in here.items()}
-    answers = sorted(_answers(question, here, devices), key=_place)
+        recorded = {place: {name: _dense(one) for name, one in of.items()} for place, of in recorded.items()}
+    near = {place: {name: one for name, one in of.items() if _near(question, one)} for place, of in recorded.items()}
+    answers = sorted(_answers(question, here, devices, near), key=_place)
     able = [one for one in answers if not one.why_not]
-    return Advice(tuple(answers), _remedy(question, able, here, devices), _elsewhere(able))
+    remedy = _remedy(question, able, here, devices)
+    return Advice(tuple(answers), remedy, _elsewhere(able), close=tuple(_close(able)))
+
+
+def _near(question: Question, one: Calibrated) -> bool:
+    return isinstance(one.calibration, Calibration) and one.calibration.is_known(question.workload(one.way))
 
 
 def _dense(one: Calibrated) -> Calibrated:
@@ -80,7 +101,12 @@ def _place(answer: Answer) -> tuple[bool, bool, float]:
     return bool(answer.why_not), not answer.judged, answer.prediction.step_s
 
 
-def _answers(question: Question, here: Mapping[str, Calibrated], devices: Mapping[str, Device]) -> Iterator[Answer]:
+def _answers(
+    question: Question,
+    here: Mapping[str, Calibrated],
+    devices: Mapping[str, Device],
+    recorded: Mapping[str, Mapping[str, Calibrated]],
+) -> Iterator[Answer]:
     for name, one in here.items():
         if one.calibration is not None and (one.together == 1 or question.networks > 1):
             at_once = min(one.together, question.networks)
@@ -91,16 +117,23 @@ def _answers(question: Question, here: Mapping[str, Calibrated], devices: Mappin
                 continue
             found, per_h = _all(question, one.calibration, one.way, one.together), question.price_per_h
             yield Answer("this machine", name, True, found, *_priced(found, per_h, YOUR_PRICE))
+    for place, on_gpu in {one.name: one.on_gpu for one in devices.values()}.items():
+        for name, one in recorded.get(place, {}).items():
+            if one.calibration is not None:
+                found = _all(question, one.calibration, one.way, one.together)
+                yield Answer(place, name, False, found, recorded=True, on_gpu=on_gpu, library=one.library)
     for device in devices.values():
         price = device.figures.get("price_per_h")
-        for way in device.ways:
+        answered = {(one.way, one.library) for one in recorded.get(device.name, {}).values()}
+        for way in (way for way in device.ways if (way, device.library) not in answered):
             try:
                 found = _all(question, device, way, device.together)
             except DoesNotFit as error:
                 yield Answer(device.name, device.driven(way), False, NOTHING, why_not=str(error))
                 break
             priced = _priced(found, price.value if price else None, device.dated)
-            yield Answer(device.name, device.driven(way), False, found, *priced, judged=not device.warning)
+            about = {"judged": device.judged, "on_gpu": device.on_gpu, "library": device.library}
+            yield Answer(device.name, device.driven(way), False, found, *priced, **about)
 
 
 def _priced(found: Prediction, per_h: float | None, dated: str) -> tuple[float | None, str]:
@@ -140,7 +173,7 @@ def _remedy(
     best = next((one for one in answers if one.here), answers[0] if answers else None)
     if best is None:
         return ""
-    entries = [one for one in devices.values() if one.name == best.device and bool(one.warning) != best.judged]
+    entries = [one for one in devices.values() if one.name == best.device and one.judged == best.judged]
     ways = here if best.here else _ways(entries, question)
     alike = [one.way for one in answers if (one.device, one.here) == (best.device, best.here) and one.way in ways]
     there = reversed(alike)
@@ -161,10 +194,33 @@ def _elsewhere(answers: Sequence[Answer]) -> str:
         return ""
     ends_s = (there.prediction.step_s, there.prediction.high_s, there.prediction.low_s)
     gain, low, high = (times(here.prediction.step_s / end_s) for end_s in ends_s)
+    known, measured = "known by its figures alone", "; it was not measured"
+    if there.recorded:
+        known, measured = "by epochs that were recorded on it", ""
     return (
-        f"{there.device}, known by its figures alone, would be {gain} times as fast ({low} to {high}) as this machine"
-        f" at its quickest, trained by {there.way}; it was not measured"
+        f"{there.device}, {known}, would be {gain} times as fast ({low} to {high}) as this machine"
+        f" at its quickest, trained by {there.way}{measured}"
     )
+
+
+def _close(answers: Sequence[Answer]) -> Iterator[str]:
+    for library in dict.fromkeys(one.library for one in answers if one.library and not one.here):
+        of_it = [one for one in answers if one.library == library and one.judged]
+        of_it.sort(key=lambda one: not one.recorded)  # what was timed near the question says more than figures do
+        pair = [next((one for one in of_it if one.on_gpu is on_gpu), None) for on_gpu in (False, True)]
+        if None not in pair:
+            first, second = sorted(filter(None, pair), key=lambda one: one.prediction.step_s)
+            said = "quicker" if quicker(first.prediction, second.prediction) else "too close to call"
+            words = [f"{one.device} ({seconds(one.prediction.step_s)})" for one in (first, second)]
+            yield f"{library}, processor or card: {said}, {words[0]} against {words[1]}"
+
+
+def quicker(one: Prediction, other: Prediction) -> int:
+    """-1 where the one is quicker, 1 where the other is, 0 where their intervals leave that too close to call."""
+    first, second = sorted((one, other), key=lambda each: each.step_s)
+    apart = math.log(second.step_s / first.step_s)
+    unsure = math.hypot(math.log(first.high_s / first.step_s), math.log(second.step_s / second.low_s))
+    return 0 if apart <= unsure else -1 if first is one else 1
 
 
 def _ways(entries: Sequence[Device], question: Question) -> dict[str, Calibrated]:

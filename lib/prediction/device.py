@@ -71,6 +71,7 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
         "wait_s": Quantity("waiting for the device", "s", 0.0, 0.1),
         "transfer_latency_s": Quantity("beginning a transfer", "s", 0.0, 0.1),
         "transfer_bytes_per_s": Quantity("bringing data to the device", "B/s", 1e6, 1e13),
+        "example_s": Quantity("the host's work on an example", "s", 0.0, 0.01, required=False),
         "memory_bytes_per_s": Quantity("reading and writing memory", "B/s", 1e8, 1e14),
         "cache_bytes": Quantity("the cache", "B", 0.0, 1e10),
         "cache_bytes_per_s": Quantity("reading and writing what is in the cache", "B/s", 1e8, 1e15),
@@ -100,6 +101,9 @@ class Needs(Protocol):
 
     @property
     def steps(self) -> Any: ...
+
+    @property
+    def batch_size(self) -> Any: ...
 
     @property
     def input_bytes(self) -> Any: ...
@@ -139,6 +143,7 @@ class Device:
         together: Networks that one program takes, at most.
         widening: How many times further out than by its figures' ranges the ends of its seconds lie.
         warning: Why it may be further off than its ranges say.
+        judged: There are figures that say how far off such a prediction is.
     """
 
     name: str
@@ -151,6 +156,7 @@ class Device:
     together: int = 2**30
     widening: float = 1.0
     warning: str = ""
+    judged: bool = True
 
     def __post_init__(self) -> None:
         for name, quantity in QUANTITIES.items():
@@ -202,6 +208,7 @@ class Device:
             "wait": cost("wait_s"),
             "transfer latency": cost("transfer_latency_s"),
             "transfer": rate("transfer_bytes_per_s"),
+            "example": cost("example_s") if "example_s" in self.figures else 0.0,
             "cache": rate("cache_bytes_per_s"),
             "memory": rate("memory_bytes_per_s"),
             "products": rate("product_flops_per_s"),
@@ -256,6 +263,7 @@ class Device:
             "wait": float(needs.launches) if way is Way.WAITED else 0.0,
             "transfer latency": float(not needs.resident),
             "transfer": needs.input_bytes * float(not needs.resident),
+            "example": needs.batch_size * float(not needs.resident),
             "cache": moved * in_cache,
             "memory": moved * (1 - in_cache),
             "products": sum(flops / np.minimum(1.0, outputs / filled_by) for flops, outputs in needs.products),
@@ -271,6 +279,7 @@ PARTS: Mapping[str, str] = MappingProxyType(
         "wait": "waiting",
         "transfer latency": "beginning transfers",
         "transfer": "transfers",
+        "example": "preparing examples",
         "cache": "bytes from the cache",
         "memory": "bytes from memory",
         "products": "products",

@@ -5,8 +5,10 @@ import pytest
 from lib.backends.registry import ADAPTERS, Runtime, usable_runtimes
 from lib.experiments import live_calibration
 from lib.experiments.advice import advise_here
-from lib.experiments.calibration import Trial
+from lib.experiments.calibration import WAYS, Trial
+from lib.experiments.known_devices import recorded_devices
 from lib.experiments.live_calibration import LiveCalibrations, ways
+from lib.experiments.recorded_machines import place, recorded_here
 from lib.formatting import listed
 from lib.hardware.webgpu import SOFTWARE_ALLOWED, Adapter
 from lib.prediction.device import read_devices
@@ -28,7 +30,8 @@ def store(tmp_path, monkeypatch):
 
 def test_devices_that_are_known_answer_and_this_machine_says_why_it_does_not(store):
     advice = advise_here(QUESTION, store=store)
-    assert {one.device for one in advice.answers} == {one.name for one in read_devices().values()}
+    known = {one.name for one in read_devices().values()} | {one.name for one in recorded_devices().values()}
+    assert {one.device for one in advice.answers} == known
     assert [why for why in advice.silent if "is not calibrated" in why] == list(advice.silent)
 
 
@@ -68,3 +71,38 @@ def test_a_calibrated_webgpu_adapter_answers_and_a_software_one_only_where_it_is
     run(live, adapters)
     answered = {one.way for one in advise_here(QUESTION, {}, store, live).answers if one.here}
     assert answered == {one.label for one in adapters}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "hidden", "size"),
+    [
+        (Runtime("torch", "gpu"), (128,), 512),
+        (Runtime("jax-epoch", "gpu"), (256, 128, 64), 32),
+        (Runtime("numpy"), (128, 64), 32),
+        (Runtime("keras-tensorflow"), (128,), 128),
+    ],
+)
+def test_what_was_recorded_answers_near_it_and_sets_the_interval(runtime, hidden, size, store):
+    machine = next(one for one in recorded_here().machines if runtime in one.runtimes)
+    epoch = machine.epoch(runtime, size, Network(hidden))
+    answers = advise_here(Question(Network(hidden), size), store=store).answers
+    (found,) = (one for one in answers if (one.device, one.way) == (place(machine, runtime.on_gpu), runtime.label))
+    assert found.recorded
+    assert epoch is not None
+    assert found.prediction.low_s < epoch.middle < found.prediction.high_s
+    assert found.prediction.step_s == pytest.approx(epoch.middle, rel=0.5)
+    assert found.prediction.high_s < 3 * found.prediction.low_s, "an interval that answers something"
+    same = [one for one in answers if (one.device, one.library) == (found.device, found.library)]
+    assert [one for one in same if one.way.startswith(WAYS[runtime.backend])] == [], "it is said once"
+
+
+def test_far_from_what_was_recorded_the_device_s_figures_answer(store):
+    answers = advise_here(Question(Network((4096,) * 8), 4096), store=store).answers
+    assert not any(one.recorded for one in answers)
+    assert {one.device for one in answers} >= {one.name for one in recorded_devices().values()}
+
+
+def test_pytorch_and_jax_have_rows_on_the_recorded_card(store):
+    card = place(next(one for one in recorded_here().machines if one.has_gpu), True)
+    answers = advise_here(Question(Network((128,)), 64), store=store).answers
+    assert {"PyTorch", "PyTorch, compiled", "JAX"} <= {one.library for one in answers if one.device == card}

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.formatting import times
-from lib.prediction.advise import advise
+from lib.prediction.advise import advise, quicker
 from lib.prediction.calibration import Sample, calibrate
 from lib.prediction.device import DRIVEN, read_devices
-from lib.prediction.predict import predict
+from lib.prediction.predict import Prediction, predict
 from lib.prediction.question import Calibrated, Question
 from lib.prediction.workload import Way, fully_connected
 from lib.spec import Network
@@ -109,3 +109,16 @@ def test_this_machine_costs_what_the_question_says_and_known_devices_what_is_lis
 def test_every_preset_answers():
     names = {answer.device for answer in advise(Question(SMALL), {}, read_devices()).answers}
     assert names == {one.name for one in read_devices().values()}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ((1.0, 0.9, 1.1), (2.0, 1.8, 2.2), -1),
+        ((2.0, 1.8, 2.2), (1.0, 0.9, 1.1), 1),
+        ((1.0, 0.5, 2.0), (1.5, 0.8, 3.0), 0),
+        ((1.0, 1.0, 1.0), (1.0, 1.0, 1.0), 0),
+    ],
+)
+def test_what_the_intervals_leave_open_is_too_close_to_call(one, other, expected):
+    assert quicker(*(Prediction(*ends, {}) for ends in (one, other))) == expected
