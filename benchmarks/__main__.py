@@ -30,6 +30,7 @@ NAMES = (
     "drawn",
     "pages",
     "prediction",
+    "reports",
     "remedies",
     "surface",
     "memory",

@@ -1,0 +1,205 @@
+"""What others reported of small networks on a processor and on a card, each predicted by `advise`. Nothing is measured.
+
+A report names its layers, its batch size and both times. Its devices are none of those that are known: each is
+predicted by the line that a reader would take for it (`by`), and a library that is not known by PyTorch's, which runs
+operation by operation as most do. `winner` is `right`, `close` (the intervals leave it open) or `wrong`; `inside`: both
+times lie in their intervals. The misses come first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.report import LeftOut, Row, Target, row, show
+from lib.experiments.advice import all_devices
+from lib.formatting import seconds
+from lib.prediction.advise import Answer, advise, quicker
+from lib.prediction.device import Device
+from lib.prediction.question import Question
+from lib.spec import Network
+
+DESKTOP, SERVER, CARD = "i9-10885h", "c3-highcpu-22", "t4"
+MNIST = 60_000
+
+
+@dataclass(frozen=True)
+class Report:
+    """A network that somebody trained on a processor and on a card, and the seconds that both took.
+
+    Attributes:
+        name: Library, layers and batch size, for people.
+        question: What was trained.
+        cpu_s, gpu_s: As reported.
+        library: Whose line predicts it.
+        dated: ISO 8601; empty where the copy that was read has no date.
+        where: Its address.
+        how: How the figures follow from what is written there.
+        processor: Key of the device that predicts it.
+    """
+
+    name: str
+    question: Question
+    cpu_s: float
+    gpu_s: float
+    library: str
+    dated: str
+    where: str
+    how: str = field(default="", kw_only=True)
+    processor: str = field(default=DESKTOP, kw_only=True)
+
+
+def _mnist(hidden: Sequence[int], batch_size: int, epochs: int = 1, rows: int = MNIST, inputs: int = 784) -> Question:
+    return Question(Network(tuple(hidden), inputs), batch_size, epochs, rows=rows)
+
+
+_DINSMORE = (
+    "https://github.com/JackDinsmore/tpu-jtdinsmo/blob/3e4407317b0e2b84abde0b7e03607a03b38731b1/cpu-gpu-mnist.ipynb"
+)
+_HANYU = "https://github.com/helenehanyu/CS6220-HW1"
+_LIGHTNING = "PyTorch Lightning's ten epochs of its example's 55,000 images, on a GeForce RTX 2080 Ti"
+_VALIDATED = "five epochs, each followed by a validation on 10,000 images; the machine is not named"
+KERAS, TORCH = "keras-tensorflow", "torch"
+REPORTS = (
+    *(
+        Report(
+            f"Keras, 784→512→512→10 at batch size {size}",
+            _mnist((512, 512), size, 5),
+            cpu_s,
+            gpu_s,
+            KERAS,
+            "2019-06-14",
+            _DINSMORE,
+            how=_VALIDATED,
+        )
+        for size, cpu_s, gpu_s in ((1, 1605.2, 1237.8), (10, 250.3, 126.8), (100, 55.81, 14.53))
+    ),
+    Report(
+        "Keras, 784→750→150→50→50→10 at batch size 128",
+        _mnist((750, 150, 50, 50), 128, 10),
+        103.7,
+        29.5,
+        KERAS,
+        "",
+        "https://stackoverflow.com/questions/42097115",
+        how="ten epochs with dropout and Nadam, on a Core i7-6700K and a card that is not named",
+    ),
+    Report(
+        "PyTorch Lightning, 784→64→64→10 at batch size 4",
+        _mnist((64, 64), 4, 10, 55_000),
+        825.0,
+        805.0,
+        TORCH,
+        "2022-09-09",
+        _HANYU,
+        how=_LIGHTNING,
+    ),
+    Report(
+        "PyTorch Lightning, 144→64→64→10 at batch size 4",
+        _mnist((64, 64), 4, 10, 55_000, 144),
+        739.0,
+        812.0,
+        TORCH,
+        "2022-09-09",
+        _HANYU,
+        how=_LIGHTNING,
+    ),
+    Report(
+        "MXNet, 784→128→64→10 at batch size 100",
+        _mnist((128, 64), 100),
+        MNIST / 40e3,
+        MNIST / 103e3,
+        TORCH,
+        "2015-10-13",
+        "https://github.com/apache/mxnet/issues/283",
+        how="40 and 103 thousand images a second, by two Xeon E5-2680 and a GeForce GTX 980",
+        processor=SERVER,
+    ),
+    Report(
+        "PyTorch, 1000→512→10 at batch size 128",
+        Question(Network((512,), 1000), 128, 100, rows=64 * 128),
+        21.88,
+        15.94,
+        TORCH,
+        "2025-02-13",
+        "https://github.com/Harmxn02/Comparing-PyTorch-CPU-vs-CUDA",
+        how="100 epochs of 64 batches that are drawn anew, on a Ryzen 5 5600H and a GeForce RTX 3060 for laptops",
+    ),
+    Report(
+        "EDDL, 784→1024→1024→1024→10 at batch size 200",
+        _mnist((1024, 1024, 1024), 200),
+        12.19,
+        1.28,
+        TORCH,
+        "2021-02-17",
+        "https://github.com/deephealthproject/eddl/blob/master/docs/markdown/benchmarks.md",
+        how="medians of three epochs of 300 batches, on a Ryzen 7 2700X and a GeForce GTX 1070",
+    ),
+    Report(
+        "CNTK, 2→50→50→2 at batch size 25",
+        Question(Network((50, 50), 2, 2), 25, rows=10_000),
+        10_000 / 40e3,
+        10_000 / 35e3,
+        TORCH,
+        "2016-08-11",
+        "https://github.com/microsoft/CNTK/issues/751",
+        how="40 and 35 thousand samples a second, on a Core i7-6700K and a GeForce GTX 980 Ti; sizes by its file",
+    ),
+)
+
+
+def main() -> None:
+    devices = all_devices()
+    rows = sorted((judged(one, devices) for one in REPORTS), key=_best_last)
+    for one in REPORTS:
+        print(f"{one.name}: {one.how}; {one.dated or 'undated'}, {one.where}")
+    columns = ("name", "winner", "inside", "cpu", "gpu", "by")
+    show("reports", rows, columns, targets(rows), LeftOut())
+
+
+def judged(report: Report, devices: dict[str, Device]) -> Row:
+    """A row: what `advise` says of a report, beside what was reported."""
+    keys = [f"{place}/{report.library}" for place in (report.processor, CARD)]
+    advice = advise(report.question, {}, {key: devices[key] for key in keys})
+    cpu, gpu = (_answer(advice.answers, on_gpu) for on_gpu in (False, True))
+    named, was = quicker(cpu.prediction, gpu.prediction), -1 if report.cpu_s < report.gpu_s else 1
+    both = ((cpu, report.cpu_s), (gpu, report.gpu_s))
+    return row(
+        report.name,
+        [],
+        winner="close" if not named else "right" if named == was else "wrong",
+        inside=all(one.prediction.low_s <= reported_s <= one.prediction.high_s for one, reported_s in both),
+        cpu=_beside(*both[0]),
+        gpu=_beside(*both[1]),
+        by=f"{cpu.library} on {cpu.device} and on {gpu.device}",
+    )
+
+
+def _answer(answers: Sequence[Answer], on_gpu: bool) -> Answer:
+    """The quickest of a library's ways; Keras compiles its step, whatever else was published of it."""
+    return next(one for one in answers if one.on_gpu is on_gpu)
+
+
+def _beside(answer: Answer, reported_s: float) -> str:
+    found = answer.prediction
+    ends = f"{seconds(found.low_s)} to {seconds(found.high_s)}"
+    return f"{seconds(reported_s)}, predicted {seconds(found.step_s)} ({ends})"
+
+
+def _best_last(one: Row) -> tuple[bool, bool]:
+    return one["winner"] != "wrong", bool(one["inside"])
+
+
+def targets(rows: Sequence[Row]) -> list[Target]:
+    """That no winner is wrong, and that four in five are inside."""
+    share = [sum(bool(holds(one)) for one in rows) / len(rows) for holds in (_not_wrong, lambda one: one["inside"])]
+    return [
+        Target("winner right, or too close to call", share[0], 1.0, at_least=True),
+        Target("both times inside their intervals", share[1], 0.8, at_least=True),
+    ]
+
+
+def _not_wrong(one: Row) -> bool:
+    return one["winner"] != "wrong"
+
+
+if __name__ == "__main__":
+    main()
