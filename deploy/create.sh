@@ -20,7 +20,7 @@ check_project() {
   [ "$KIND" = l4 ] || return 0
   free=$(room GPUS_ALL_REGIONS "$quotas")
   [ "${free:-1}" -ge 1 ] ||
-    die "Expected quota for one GPU (GPUS_ALL_REGIONS) in project $PROJECT, got $free free; ask for it at https://console.cloud.google.com/iam-admin/quotas, or take --kind cpu."
+    die "Expected quota for one GPU (GPUS_ALL_REGIONS) in project $PROJECT, got $free free; ask for it at https://console.cloud.google.com/iam-admin/quotas (an account on a free trial gets none until it is upgraded), or take --kind cpu."
 }
 
 # region_has_room REGION: by the region's own quota for this kind; where it is not listed, creating will tell.
@@ -65,9 +65,11 @@ create_in() { # ZONE; 1 where the zone has none free
   flags=(--project="$PROJECT" --zone="$zone" --machine-type="$MACHINE_TYPE" "${KIND_FLAGS[@]}" --boot-disk-type=pd-balanced
     --image-family="$IMAGE_FAMILY" --image-project="$IMAGE_PROJECT"
     --termination-time="$ends" --instance-termination-action=DELETE --no-service-account --no-scopes
-    --shielded-vtpm --shielded-integrity-monitoring --metadata="$METADATA" --labels="$LABEL=$KIND" --tags="$NAME")
+    --network="$NETWORK" --shielded-vtpm --shielded-integrity-monitoring --metadata="$METADATA" --labels="$LABEL=$KIND" --tags="$NAME")
+  [ -z "$SUBNET" ] || flags+=(--subnet="$SUBNET")
   [ -z "$SPOT" ] || flags+=(--provisioning-model=SPOT)
   [ -n "$ADDRESS" ] || flags+=(--no-address)
+  [ -z "$SECURE_BOOT" ] || flags+=(--shielded-secure-boot)
   say "Trying $zone …"
   [ -n "$DRY" ] || MADE=", machine $NAME in $zone (perhaps: its creation was not confirmed)"
   if quiet gcloud compute instances create "$NAME" "${flags[@]}"; then
@@ -108,7 +110,7 @@ open_firewall() {
   local rules
   rules=$(list_rules "") || trouble "the list of firewall rules" "repeat when it answers"
   if ! grep -qx "$NAME-iap" <<<"$rules"; then
-    quiet gcloud compute firewall-rules create "$NAME-iap" --project="$PROJECT" --description="$MADE_BY" --allow=tcp:22 --source-ranges="$IAP_RANGE" --target-tags="$NAME" ||
+    quiet gcloud compute firewall-rules create "$NAME-iap" --project="$PROJECT" --network="$NETWORK" --description="$MADE_BY" --allow=tcp:22 --source-ranges="$IAP_RANGE" --target-tags="$NAME" ||
       trouble "a firewall rule for SSH through Google's proxy" "see that you may make one in project $PROJECT, and repeat"
     MADE="$MADE, firewall rule $NAME-iap"
   fi
@@ -117,7 +119,7 @@ open_firewall() {
     quiet gcloud compute firewall-rules delete "$NAME-direct" --project="$PROJECT" --quiet || trouble "firewall rule $NAME-direct to be removed" "repeat"
   fi
   [ -n "$EXPOSE_TO" ] || return 0
-  quiet gcloud compute firewall-rules create "$NAME-direct" --project="$PROJECT" --description="$MADE_BY" --allow="tcp:$REMOTE_PORT" --source-ranges="$EXPOSE_TO/32" --target-tags="$NAME" ||
+  quiet gcloud compute firewall-rules create "$NAME-direct" --project="$PROJECT" --network="$NETWORK" --description="$MADE_BY" --allow="tcp:$REMOTE_PORT" --source-ranges="$EXPOSE_TO/32" --target-tags="$NAME" ||
     trouble "a firewall rule for $EXPOSE_TO" "see that you may make one in project $PROJECT, and repeat"
   MADE="$MADE, firewall rule $NAME-direct"
 }
@@ -127,7 +129,7 @@ make_nat() {
   local region=${MACHINE_ZONE%-*} there
   there=$(list_routers "") || trouble "the list of routers" "repeat when it answers"
   if [ -z "$there" ]; then
-    quiet gcloud compute routers create "$NAME-router" --project="$PROJECT" --region="$region" --description="$MADE_BY" --network=default || trouble "a router for Cloud NAT" "repeat"
+    quiet gcloud compute routers create "$NAME-router" --project="$PROJECT" --region="$region" --description="$MADE_BY" --network="$NETWORK" || trouble "a router for Cloud NAT" "repeat"
     MADE="$MADE, router $NAME-router"
   fi
   there=$(ask "" gcloud compute routers nats list --project="$PROJECT" --region="$region" --router="$NAME-router" '--format=value(name)') ||

@@ -19,7 +19,8 @@ pytorch-2-9-cu129-ubuntu-2404-nvidia-580 deeplearning-platform-release
 ubuntu-accelerator-2404-amd64-with-nvidia-580 ubuntu-os-accelerator-images"
       QUOTA=NVIDIA_L4_GPUS SPOT_QUOTA=PREEMPTIBLE_NVIDIA_L4_GPUS QUOTA_NEEDED=1
       METADATA=enable-oslogin=TRUE,install-nvidia-driver=True # the second for images that install it at the first start
-      # A card cannot move to another host. No secure boot: it refuses a driver whose signature it does not know.
+      # A card cannot move to another host. No secure boot unless asked for: it refuses a driver whose signature it does
+      # not know.
       KIND_FLAGS=("--accelerator=type=nvidia-l4,count=1" --maintenance-policy=TERMINATE --boot-disk-size=100GB)
       ;;
     cpu)
@@ -29,7 +30,7 @@ ubuntu-accelerator-2404-amd64-with-nvidia-580 ubuntu-os-accelerator-images"
 debian-12 debian-cloud"
       QUOTA=C3_CPUS SPOT_QUOTA=PREEMPTIBLE_CPUS QUOTA_NEEDED=22
       METADATA=enable-oslogin=TRUE
-      KIND_FLAGS=(--boot-disk-size=30GB --shielded-secure-boot)
+      KIND_FLAGS=(--boot-disk-size=30GB) SECURE_BOOT=1
       ;;
   esac
 }

@@ -81,7 +81,7 @@ choose_requirements() {
     sleep 5
     waited=$((waited + 5))
   done
-  if has_driver; then REQUIREMENTS=$PROJECT/requirements-gpu.txt CARD=1; else REQUIREMENTS=$PROJECT/requirements.txt; fi
+  if has_driver; then check_driver && REQUIREMENTS=$PROJECT/requirements-gpu.txt CARD=1; else REQUIREMENTS=$PROJECT/requirements.txt; fi
 }
 
 install() { # FOLDER REQUIREMENTS
@@ -90,10 +90,21 @@ install() { # FOLDER REQUIREMENTS
   "$UV" pip install --quiet --python "$1/bin/python" -r "$2" || die "Expected all of ${2##*/} to be installed, uv stopped with the message above; call deploy/gcp create again."
 }
 
-# PyTorch compiles for a card by a C compiler with Python's headers; without them only “PyTorch, compiled” is missing.
-install_compiler() {
-  { sudo -n apt-get update && sudo -n apt-get install --yes g++ python3-dev; } >/dev/null 2>&1 ||
-    printf 'g++ and python3-dev could not be installed; without them PyTorch may not compile here.\n' >&2
+# PyTorch compiles for a card by a C compiler with Python's headers, and WebGPU finds it by Vulkan's loader; without them
+# only “PyTorch, compiled” and WebGPU are missing.
+install_packages() {
+  { sudo -n apt-get update && sudo -n apt-get install --yes g++ python3-dev libvulkan1; } >/dev/null 2>&1 ||
+    printf 'g++, python3-dev and libvulkan1 could not be installed; without them PyTorch may not compile here, and WebGPU finds no card.\n' >&2
+}
+
+# JAX and PyTorch in requirements-gpu.txt bring CUDA 13, whose least driver is this.
+LEAST_DRIVER=580
+check_driver() {
+  local driver
+  driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
+  case ${driver%%.*} in '' | *[!0-9]*) return 0 ;; esac # it does not say
+  [ "${driver%%.*}" -ge "$LEAST_DRIVER" ] ||
+    die "Expected an NVIDIA driver of version $LEAST_DRIVER or later, which CUDA 13 needs, got $driver; take an image that has one, as deploy/gcp and deploy/sky.yaml name, or install it there and repeat."
 }
 
 # Made once: who has opened the page keeps it open when this runs again.
@@ -139,7 +150,7 @@ choose_requirements
 install "$VENV" "$REQUIREMENTS"
 if [ -n "$CARD" ]; then # TensorFlow for it needs an older CUDA than the others: an environment of its own
   install "$VENV-cuda12" "$PROJECT/requirements-cuda12.txt"
-  install_compiler
+  install_packages
 fi
 make_password
 if unit_stands; then VERB=start; else VERB=restart; fi

@@ -65,6 +65,29 @@ def test_a_cpu_machine_takes_ubuntu_and_spot_is_an_option(cloud):
     assert not [line for line in cloud.rows("remote") if "cuda12" in line or "apt-get" in line]
 
 
+@pytest.mark.parametrize(
+    ("words", "network"), [((), "default"), (("--network", "mine", "--subnet", "my-part"), "mine")]
+)
+def test_all_that_is_made_belongs_to_one_network(cloud, words, network):
+    cloud("create", "--nat", *words)
+    for what in ("instances create", "firewall-rules create", "routers create"):
+        (made,) = cloud.calls(what)
+        assert f"--network={network}" in made
+    assert ("--subnet=my-part" in cloud.calls("instances create")[0]) == bool(words)
+
+
+@pytest.mark.parametrize(("words", "secure"), [(("--kind", "cpu"), 1), ((), 0), (("--secure-boot",), 1)])
+def test_secure_boot_is_on_without_a_card_and_where_it_is_asked_for(cloud, words, secure):
+    cloud("create", *words)
+    assert cloud.calls("instances create")[0].count("--shielded-secure-boot") == secure
+
+
+def test_the_packages_of_a_card_have_vulkan_s_loader(cloud):
+    cloud("create")
+    (installed,) = [line for line in cloud.rows("remote") if "apt-get" in line and "install" in line]
+    assert installed.split()[-3:] == ["g++", "python3-dev", "libvulkan1"]
+
+
 def test_the_project_is_copied_as_it_stands(cloud):
     (cloud.clone / "uncommitted.py").write_text("new = 1\n")
     (cloud.clone / "notebooks" / "claims.py").unlink()

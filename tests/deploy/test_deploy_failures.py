@@ -15,7 +15,7 @@ EXHAUSTED = "ZONE_RESOURCE_POOL_EXHAUSTED: The zone does not have enough resourc
 
 def test_without_quota_nothing_is_made(cloud):
     cloud.set("quotas", "CPUS_ALL_REGIONS,32.0,0.0\nGPUS_ALL_REGIONS,0.0,0.0\n")
-    one_sentence(cloud("create", fails=True), "GPUS_ALL_REGIONS", "0 free", "iam-admin/quotas")
+    one_sentence(cloud("create", fails=True), "GPUS_ALL_REGIONS", "0 free", "iam-admin/quotas", "free trial")
     assert not cloud.calls("instances create")
 
 
@@ -111,6 +111,21 @@ def test_ctrl_c_in_the_middle_says_what_exists(cloud):
 def test_a_card_without_a_driver_is_not_paid_for_in_silence(cloud):
     (cloud.state / "no-driver").touch()
     assert "Expected an NVIDIA driver" in cloud("create", fails=True)
+
+
+@pytest.mark.parametrize("driver", ["535.274.02", "570.86.15", "9.1"])
+def test_a_driver_that_is_too_old_for_cuda_13_is_said_before_anything_is_installed(cloud, driver):
+    cloud.set("driver", f"{driver}\n")
+    said = cloud("create", fails=True)
+    assert (
+        f"Expected an NVIDIA driver of version 580 or later, which CUDA 13 needs, got {driver}; take an image" in said
+    )
+    assert not [line for line in cloud.rows("remote") if "pip install" in line]
+
+
+def test_a_driver_that_does_not_tell_its_version_is_tried(cloud):
+    cloud.set("driver", "[N/A]\n")
+    assert "Ready" in cloud("create")
 
 
 @pytest.mark.parametrize("subcommand", ["create", "open", "record", "fetch"])

@@ -162,6 +162,8 @@ def test_the_sky_task_removes_itself_and_opens_no_port():
     assert task["resources"]["autostop"] == {"idle_minutes": 30, "down": True, "wait_for": "jobs_and_ssh"}
     assert "ports" not in task["resources"]
     assert task["workdir"] == "."
+    head = (DEPLOY / "sky.yaml").read_text()
+    assert "nvidia-580" in head, "whose driver CUDA 13 takes"
     for name in ("setup", "run"):
         subprocess.run(["bash", "-n"], input=task[name], text=True, check=True)
 
