@@ -44,7 +44,8 @@ esac
 """
 RECORDER = '#!/usr/bin/env bash\necho "${0##*/} $*" >>"$FAKE_DIR/remote"\n'
 DRIVER = (
-    '#!/usr/bin/env bash\necho nvidia-smi >>"$FAKE_DIR/remote"\ncase "$*" in *driver_version*) cat "$FAKE_DIR/driver" 2>/dev/null || echo 580.95.05; exit ;; esac\n'
+    '#!/usr/bin/env bash\necho nvidia-smi >>"$FAKE_DIR/remote"\ncase "$*" in *driver_version*)\n'
+    'cat "$FAKE_DIR/driver" 2>/dev/null || echo 580.95.05; exit ;; esac\n'
     '[ ! -e "$FAKE_DIR/no-driver" ] && echo "GPU 0: NVIDIA L4"\n'
 )
 
