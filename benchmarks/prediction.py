@@ -7,6 +7,10 @@ rounds of the one are quicker than all of the other.
 
 Further rows judge what the first steps said, each measured once: of all ways to train, and of those that a page
 calibrates unasked, which is its answer in about a minute.
+Half of these steps are off the grid that a calibration draws from: of widths and batch sizes such as 100, 300 and 700.
+`bias` is the median of predicted over measured, less one, without its size: above 0 where predictions are too long. Its
+row `whole epochs` holds the calibrations against epochs as they are trained, shuffling included: what the probes leave
+out shows there.
 `repeat_error` is how far the first round lies from the median of the others: what measuring itself leaves open.
 
 `one prediction` is how long it takes to count a step's operations and predict its seconds from a calibration.
@@ -22,28 +26,42 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import LeftOut, Row, Target, note, row, show
+from lib.backends.base import Epoch
+from lib.experiments.calibration import (
+    LEARNING_RATE,
+    TOGETHER,
+    Trained,
+    Trial,
+    calibrations,
+    drawn,
+    in_turns,
+    measure_trials,
+    trials,
+)
 from lib.experiments.calibration import ROUNDS as CALIBRATION_ROUNDS
-from lib.experiments.calibration import Trained, Trial, calibrations, drawn, in_turns, measure_trials, trials
 from lib.experiments.live_calibration import FIRST, unasked, ways
 from lib.experiments.published_predictions import accuracy, published_rows, table
 from lib.formatting import seconds
 from lib.prediction.calibration import Calibration
 from lib.prediction.predict import predict
+from lib.spec import Network, Training
 from lib.storage.store import Store
 from lib.sweeps.cost_model import StepTime
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
-from lib.workers.messages import TrainingFailed, WorkerDied
+from lib.workers.messages import Progress, TrainingFailed, WorkerDied
 from lib.workers.notes import Note
 from lib.workers.queue import Request
 
 SEED = 12  # 2 until 2026-11-24, whose misses were looked at when single images joined the calibration
-UNSEEN = 12  # trials of each way to train
+UNSEEN = 12  # trials of each way to train, and as many of widths and batch sizes off the grid as there are pairs
+OFF_GRID = (100, 300, 700)
+EPOCHS = 3  # of each whole training, of which the first is not counted
 ROUNDS = 5
 LONGEST_S = 0.001  # of one prediction
 UNASKED = f"unseen, calibrated unasked, by the first {FIRST} steps"
 
-PUBLISHED = ("n", "median_error", "p90_error", "winner_share", "covered_share")
+PUBLISHED = ("n", "median_error", "bias", "p90_error", "winner_share", "covered_share")
 WORST = 12  # are written out
 
 
@@ -58,7 +76,7 @@ def main() -> None:
     published = published_rows()
     print(table(published))
     of = accuracy(published)
-    rows.append(row("published", [], **{name: getattr(of, name) for name in PUBLISHED}))
+    rows.append(row("published", [], **{name: getattr(of, name, None) for name in PUBLISHED}))
     show("prediction", rows, ("name", *PUBLISHED, "repeat_error", "calibration_s", "median_s"), targets, left_out)
 
 
@@ -69,7 +87,7 @@ def _unseen(engine: Engine, folder: Path) -> tuple[list[Row], list[Target]]:
         note(why)
     if not found:
         raise RuntimeError("; ".join(why_not.values()))
-    unseen = {one: drawn(one, UNSEEN, SEED, without=trials(one)) for one in found}
+    unseen = {one: drawn(one, UNSEEN, SEED, without=trials(one)) + off_grid(one) for one in found}
     rounds = []
     for number in range(1, ROUNDS + 1):
         note(f"round {number} of {ROUNDS}")
@@ -85,8 +103,39 @@ def _unseen(engine: Engine, folder: Path) -> tuple[list[Row], list[Target]]:
         if first:
             early, *_ = judged(first, {key: s for key, s in steps_s.items() if key[0] in first}, _spent(soon))[0]
             rows.append(early | {"name": name})
+    if epochs_s := _whole_epochs(engine, found):
+        whole, *_ = judged(found, epochs_s, dict.fromkeys(found, 0.0))[0]
+        rows.append(whole | {"name": "whole epochs", "calibration_s": None})
     one = one_prediction(found, list(steps_s))
     return [*rows, one], [*targets, Target("one prediction", one["median_s"], LONGEST_S, "s")]  # type: ignore[arg-type]
+
+
+def off_grid(trained: Trained) -> list[Trial]:
+    """Steps of one to three layers whose widths and batch sizes no calibration draws."""
+    pairs = itertools.product(OFF_GRID, OFF_GRID)
+    networks = min(TOGETHER) if trained.together else 1
+    return [Trial(Network((width,) * (1 + n % 3)), size, networks) for n, (width, size) in enumerate(pairs)]
+
+
+def _whole_epochs(
+    engine: Engine, found: Mapping[Trained, Calibration]
+) -> dict[tuple[Trained, Trial], tuple[float, ...]]:
+    """Seconds of a step in each epoch but the first, of trainings as a reader starts them: one network at a time."""
+    steps_s: dict[tuple[Trained, Trial], tuple[float, ...]] = {}
+    for trained in (one for one in found if not one.together):
+        for trial in off_grid(trained)[:: len(OFF_GRID)]:
+            training = Training(trial.network, LEARNING_RATE, trial.batch_size, EPOCHS)
+            try:
+                events = [
+                    message.event
+                    for message in engine.run(trained.runtime, [training], Cancel())
+                    if isinstance(message, Progress) and isinstance(message.event, Epoch)
+                ]
+            except (TrainingFailed, WorkerDied) as error:
+                note(f"{trained.label}: {error}")
+                break
+            steps_s[trained, trial] = tuple(one.train_s / one.steps for one in events[1:])
+    return steps_s
 
 
 def one_prediction(found: Mapping[Trained, Calibration], steps: Sequence[tuple[Trained, Trial]]) -> Row:
@@ -155,7 +204,8 @@ def judged(
             apart_s = predicted[one].step_s - predicted[other].step_s
             winners.append(apart_s * (measured[one] - measured[other]) > 0)
     keys_of = {"unseen": (list(steps_s), sum(calibration_s.values()))}
-    keys_of |= {one.label: ([key for key in steps_s if key[0] == one], calibration_s[one]) for one in found}
+    of_each = {one: [key for key in steps_s if key[0] == one] for one in found}
+    keys_of |= {one.label: (keys, calibration_s[one]) for one, keys in of_each.items() if keys}
     rows = []
     for name, (keys, took_s) in keys_of.items():
         of = [errors[key] for key in keys]
@@ -166,6 +216,7 @@ def judged(
                 [],
                 n=len(keys),
                 median_error=float(np.median(of)),
+                bias=statistics.median(predicted[key].step_s / measured[key] - 1 for key in keys),
                 p90_error=float(np.percentile(of, 90)),
                 winner_share=statistics.fmean(winners) if whole and winners else None,
                 covered_share=statistics.fmean(inside[key] for key in keys),

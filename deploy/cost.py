@@ -17,13 +17,12 @@ RUNNING = ("PROVISIONING", "STAGING", "RUNNING")
 
 
 def price(kind: str, spot: bool) -> tuple[float, str]:
-    """Dollars an hour and what kind of price that is. A spot price that is not kept is bounded by that on demand."""
+    """Dollars an hour and what kind of price that is, with its date where it has one of its own."""
     kept = PRICES["prices"][kind]
     if not spot:
         return kept["on_demand"], "on demand"
-    if kept["spot"] is None:
-        return kept["on_demand"], "at most: no spot price is kept, this is that on demand"
-    return kept["spot"], "spot"
+    dated = kept.get("spot_as_of")
+    return kept["spot"], f"spot, as of {dated}" if dated else "spot"
 
 
 def price_sentence(kind: str, spot: bool) -> str:

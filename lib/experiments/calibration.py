@@ -60,7 +60,7 @@ USUAL_SAMPLES = 32
 OF_ONE_IMAGE = tuple(map(Network, ((), (256, 256), (1024, 1024), (64, 128, 64), (384, 96, 384, 96))))
 ROUNDS = 2  # in which all are measured: a machine's speed drifts, and what is measured at times apart drifts less
 IN_A_TURN = 6  # trials of a way to train, before it is the next one's turn
-PROBE_S = 0.12  # of steps in each, of which the quickest report counts: a program's memory is slow when it is new
+PROBE_S = 0.12  # of steps in each, of which the median report counts, without the first: new memory is slow
 LEARNING_RATE = 0.001
 
 

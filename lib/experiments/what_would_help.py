@@ -100,11 +100,10 @@ def _batches(runtime: Runtime, records: Sequence[Record]) -> Cost | str:
 def transfer_cost(runtime: Runtime, records: Sequence[Record]) -> Cost | None:
     """What a step of this runtime pays for taking its batch from the host's memory; None where that is not measured.
 
-    It is the difference of the quickest blocks, with a batch from there and with one on the device: a disturbance only
-    ever slows.
+    It is the difference of the median blocks, with a batch from there and with one on the device.
     """
     known = {
-        name: min(one.measurement.step_s) / float(one.subject["work"])
+        name: one.measurement.median_s / float(one.subject["work"])
         for name, one in _takings(runtime).found(records).items()
     }
     pairs = {size: [known.get(f"{where} {size}") for where in (FROM_HOST, RESIDENT)] for size in TAKEN}

@@ -18,7 +18,7 @@ from lib.storage.current import current
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.sweeps.events import Choosing, Picked
-from lib.sweeps.process_pool import Expected, PoolTask, is_warm, local_pool, pools_are_possible, quickest, run_tasks
+from lib.sweeps.process_pool import Expected, PoolTask, is_warm, local_pool, pools_are_possible, run_tasks, typical
 from lib.sweeps.strategies import POOLED, STRATEGIES, Limits, Part, parts, pool_groups
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
@@ -306,7 +306,7 @@ class StepTimes:
             first_call_s, reports = yield from self._begun(part)
         if not reports:
             return []
-        spent_s, steps = quickest(reports)
+        spent_s, steps = typical(reports)
         measured = watch.marked(Measurement((spent_s,), steps, Ended.CAP))
         subject = self._subject(program) | {"first_call_s": first_call_s}
         record = Record.of(Kind.STEP_TIME, subject, measured, versions(self.runtime))

@@ -257,29 +257,32 @@ def _probe(task: PoolTask, data: Data) -> float:
         reports.append(event)
         spent_s += event.train_s
     events.close()  # type: ignore[attr-defined]
-    seconds, steps = quickest(reports) if reports else (0.0, 1)
+    seconds, steps = typical(reports) if reports else (0.0, 1)
     return seconds / steps
 
 
-def quickest(reports: Sequence[Steps]) -> tuple[float, int]:
-    """Seconds and steps of the quickest report of a probe.
+def typical(reports: Sequence[Steps]) -> tuple[float, int]:
+    """Seconds and steps of a probe's report of median speed; of an even number the slower of the two in the middle.
 
-    The quickest, because a disturbance only ever slows a machine; and not the first, whose memory is not in the caches
-    yet.
+    Not the quickest, which is a step that a whole epoch has few of; and none of the first, whose memory is not in the
+    caches yet.
 
     Args:
         reports: At least one. Those that begin at the same step of the same epoch are networks of one stack, whose
             seconds add up.
 
     >>> losses = np.ones(100, np.float32)
-    >>> quickest([Steps(0, 0, losses, 0.5), Steps(0, 100, losses, 1.0), Steps(0, 100, losses, 1.0)])
+    >>> typical([Steps(0, 0, losses, 0.5), Steps(0, 100, losses, 1.0), Steps(0, 100, losses, 1.0)])
+    (2.0, 100)
+    >>> typical([Steps(0, 100 * n, losses, seconds) for n, seconds in enumerate((9.0, 1.0, 2.0, 3.0))])
     (2.0, 100)
     """
     whole: dict[tuple[int, int], tuple[float, int]] = {}
     for report in reports:
         whole[report.first] = (whole.get(report.first, (0.0, 0))[0] + report.train_s, len(report.losses))
     later = {first: report for first, report in whole.items() if first > (0, 0)} or whole
-    return min(later.values(), key=lambda report: report[0] / report[1])
+    by_speed = sorted(later.values(), key=lambda report: report[0] / report[1])
+    return by_speed[len(by_speed) // 2]
 
 
 def pools_are_possible(runtime: Runtime) -> bool:

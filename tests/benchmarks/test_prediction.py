@@ -5,12 +5,13 @@ from itertools import count
 import pytest
 
 from benchmarks import prediction
-from benchmarks.prediction import judged, one_prediction
+from benchmarks.prediction import judged, off_grid, one_prediction
+from lib.backends.base import Epoch
 from lib.backends.registry import Runtime
-from lib.experiments.calibration import Trained, calibrations, drawn, trials
+from lib.experiments.calibration import BATCH_SIZES, WIDTHS, Trained, calibrations, drawn, trials
 from lib.prediction.predict import predict
 from lib.sweeps.cost_model import StepTime
-from lib.workers.messages import TrainingFailed
+from lib.workers.messages import Progress, TrainingFailed
 
 pytestmark = pytest.mark.release
 
@@ -41,6 +42,37 @@ def test_errors_are_relative_to_what_was_measured():
     row = whole({key: [s / 2] * 3 for key, s in EXPECTED_S.items()})
     assert row["median_error"] == pytest.approx(1)
     assert row["p90_error"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("factor", "bias"), [(0.5, -0.5), (1.25, 0.25)])
+def test_a_bias_has_a_sign(factor, bias):
+    row = whole({key: [s / factor] * 3 for key, s in EXPECTED_S.items()})
+    assert row["bias"] == pytest.approx(bias)
+
+
+def test_steps_off_the_grid_are_none_that_a_calibration_draws():
+    for way in (WAYS[0], Trained(Runtime(), True)):
+        found = off_grid(way)
+        sizes = {(width, one.batch_size) for one in found for width in one.network.hidden}
+        assert sizes == {(width, size) for width in (100, 300, 700) for size in (100, 300, 700)}
+        assert not sizes & {(width, size) for width in WIDTHS for size in BATCH_SIZES}
+        assert {one.networks > 1 for one in found} == {way.together}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_whole_epochs_are_all_but_the_first_of_a_training(fails):
+    class Trains:
+        def run(self, runtime, trainings, cancel):
+            if fails and runtime.backend == "numpy":
+                raise TrainingFailed("there is not enough memory")
+            (training,) = trainings
+            for epoch in range(training.epochs):
+                steps = training.steps_per_epoch()
+                yield Progress(0, Epoch(epoch, steps, 0.1, 0.9, 1e-3 * steps * (9 if epoch == 0 else 1), 0.1, {}, None))
+
+    found = prediction._whole_epochs(Trains(), FOUND)  # type: ignore[arg-type]
+    assert {one for one, _ in found} == set(WAYS[:1] if fails else WAYS)
+    assert all(steps_s == pytest.approx((1e-3, 1e-3)) for steps_s in found.values())
 
 
 def test_the_wrong_winner_counts_and_pairs_that_cannot_be_told_apart_do_not():

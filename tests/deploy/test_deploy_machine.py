@@ -190,7 +190,7 @@ ENDS = "2026-11-21T13:00:00Z"  # an hour later
             ["(1 h 0 min)", "(in 1 h 0 min)", "$0.71 ($0.71"],
         ),
         (["m", "z", "RUNNING", "cpu", "SPOT", STARTED, "", ENDS], ["$0.14 ($0.143 per hour, spot"]),
-        (["m", "z", "RUNNING", "l4", "SPOT", "", STARTED, ENDS], ["$0.71 ($0.71 per hour, at most: no spot price"]),
+        (["m", "z", "RUNNING", "l4", "SPOT", "", STARTED, ENDS], ["$0.28 ($0.28 per hour, spot, as of 2025-03-06"]),
         (["m", "z", "RUNNING", "cpu", "STANDARD", STARTED, "", ""], ["NO time limit: delete it yourself"]),
         (
             ["m", "z", "TERMINATED", "l4", "SPOT", STARTED, "", ENDS],
@@ -210,7 +210,7 @@ def test_prices_are_dated_and_the_readme_quotes_them():
     readme = (DEPLOY / "README.md").read_text()
     for kind, price in prices["prices"].items():
         row = next(line for line in readme.splitlines() if line.startswith(f"| `{kind}`"))
-        spot = f"${price['spot']}" if price["spot"] else "not kept here"
+        spot = f"${price['spot']}"
         assert (
             row == f"| `{kind}`, {price['machine_type']} | ${price['on_demand']} | {spot} | about"
             f" ${prices['published'][kind]:.2f} |"
