@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from lib.backends.registry import Runtime, versions
-from lib.cli.advise import RECORDED, main
+from lib.cli.advise import NOT_KNOWN, RECORDED, main
 from lib.experiments import live_calibration
 from lib.experiments.calibration import ROUNDS, Trained, Trial, trials
+from lib.formatting import seconds, sentence
 from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -54,6 +55,18 @@ def test_the_table_has_devices_seconds_cost_interval_and_remedy(capsys):
     assert said.err == (
         "This machine is not calibrated, so it does not answer; `python -m lib.cli.advise --calibrate` does that.\n"
     )
+
+
+def test_what_is_not_known_is_said_and_for_each_library_whether_a_processor_or_a_card_is_quicker(capsys):
+    assert main(["--hidden", "128"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sentence(NOT_KNOWN) in lines
+    said = {line.partition(",")[0]: line for line in lines if "processor or card: " in line}
+    assert {"Keras on TensorFlow", "JAX", "PyTorch"} <= set(said)
+    assert all("quicker, " in line or "too close to call, " in line for line in said.values())
+    (twice,) = [line for line in lines if "published of it twice" in line]
+    assert seconds(4.4) in twice
+    assert seconds(11.31) in twice
 
 
 @pytest.mark.parametrize(("shape", "steps"), [(["--inputs", "64", "--rows", "1797"], 56), (["--classes", "100"], 1500)])
