@@ -88,6 +88,21 @@ def test_what_a_notebook_imports_is_there(notebook):
     assert missing == []
 
 
+@pytest.mark.parametrize(
+    "module", [*ROOT.glob("lib/pages/*.py"), *ROOT.glob("notebooks/*.py")], ids=lambda one: one.stem
+)
+def test_what_is_put_into_a_label_is_text(module):
+    """marimo's labels are Markdown, which passes HTML."""
+    put = [
+        ast.unparse(part.value)
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.keyword) and node.arg == "label" and isinstance(node.value, ast.JoinedStr)
+        for part in node.value.values
+        if isinstance(part, ast.FormattedValue)
+    ]
+    assert [one for one in put if not one.startswith("as_markdown(")] == []
+
+
 @pytest.mark.slow
 def test_the_picture_is_of_today_s_imports():
     assert PAGE.read_text() == drawn(), "run `python -m docs.draw_architecture`"

@@ -6,6 +6,7 @@ sends the seconds of each block. Here they are checked, for anybody may send any
 """
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
@@ -174,12 +175,20 @@ _ROWS: Mapping[str, type] = {
 
 
 def opened(message: Mapping[str, Any]) -> Opened:
-    """Who has opened the page.
+    """Who has opened the page. Signs that no name has are left out of its names.
 
     Raises:
         ValueError: The message is not sound.
     """
-    return _converted({name: value for name, value in message.items() if name != "is"}, Opened)
+    named = {name: _plain(message[name]) for name in ("browser", "platform", "adapter") if name in message}
+    return _converted({name: value for name, value in message.items() if name != "is"} | named, Opened)
+
+
+def _plain(value: Any) -> Any:
+    """Names of a browser's choosing in letters, digits and the few signs that names have: kept, everybody sees them."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return " ".join(re.sub(r"[^\w .,()+/@-]+", " ", value).split()) if isinstance(value, str) else value
 
 
 def rows(message: Mapping[str, Any]) -> list[Row]:

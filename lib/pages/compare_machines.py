@@ -28,7 +28,7 @@ from lib.storage.store import Store
 from lib.views import compare_machines as view
 from lib.views import compare_machines_charts
 from lib.views.chart import Chart
-from lib.views.markup import on_demand
+from lib.views.markup import as_markdown, on_demand
 
 MAX_FILE_BYTES = 20 * 2**20
 MAX_PRICE_PER_H = 1000
@@ -131,7 +131,7 @@ def panel(address: Address, collection: Collection, remembered: Remembered) -> m
             MAX_PRICE_PER_H,
             step=0.001,
             value=_price(remembered.prices.get(one.name, one.price_per_h)),
-            label=f"$ per hour: {labels[one.name]}",
+            label=f"$ per hour: {as_markdown(labels[one.name])}",
         )
         for one in collection.machines
     }

@@ -82,7 +82,7 @@ def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
         priced = f"{price:g} ({html.escape(dated)})" if price else "–"
         share = "not told" if machine.is_published else f"{machine.disturbed:.0%}"
         name, source = html.escape(machine.name), html.escape(machine.source)
-        rows.append([name, marked(machine), source, str(len(machine.runtimes)), share, priced])
+        rows.append([name, html.escape(marked(machine)), source, str(len(machine.runtimes)), share, priced])
     failed = [
         f"<li>{html.escape(machine.name)}: {html.escape(str(one.subject.get('task', '')))}:"
         f" {html.escape('; '.join(one.warnings))}</li>"

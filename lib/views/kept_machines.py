@@ -148,7 +148,7 @@ def contests_table(contests: Sequence[Contest], yours: str = "") -> str:
         row = [html.escape(label(one.machine, yours))]
         for best in (one.gpu, one.cpu):
             row += [_epoch(best), html.escape(best.runtime.label)] if best is not None else ["–", ""]
-        rows.append([*row, interval(one), marked(one.machine)])
+        rows.append([*row, interval(one), html.escape(marked(one.machine))])
     head = ["machine", "an epoch on its GPU", "by", "on its processor", "by", "ratio", "figures"]
     return table(head, rows, "compare")
 

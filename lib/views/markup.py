@@ -1,6 +1,7 @@
-"""HTML that the views share: tables, and text with code and links in it."""
+"""HTML and Markdown that the views share: tables, text with code and links in it, and text of unknown origin."""
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 
 from lib.experiments.published import ADDRESSES
@@ -42,6 +43,15 @@ def inline(text: str) -> str:
     for title, address in ADDRESSES.items():
         marked = marked.replace(title, f'<a href="{address}" target="_blank" rel="noopener noreferrer">{title}</a>')
     return marked
+
+
+def as_markdown(text: str) -> str:
+    """Text of unknown origin for a label of marimo's or `mo.md`, which pass HTML and read formulas: shown as it is.
+
+    >>> as_markdown("$10k <b>")
+    '&#36;10k &#60;b&#62;'
+    """
+    return re.sub(r"[^\w ]|_", lambda found: f"&#{ord(found.group())};", " ".join(text.split()))
 
 
 def quiet(sentence: str) -> str:

@@ -6,7 +6,7 @@ import html
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -227,6 +227,10 @@ def _place(index: int, size: tuple[int, int]) -> str:
 def as_svg(figure: Figure, name: str, text: ChartText) -> str:
     """HTML: the figure in the page's own text colour, light or dark, read by screen readers as its text, and its values
     as text below it."""
+    from matplotlib.text import Text
+
+    for written in figure.findobj(Text):
+        cast("Text", written).set_parse_math(False)  # names of classes are whatever somebody brings: `$0_$50`
     drawn = io.StringIO()
     figure.savefig(drawn, format="svg")
     svg = "<svg" + drawn.getvalue().partition("<svg")[2].replace(_INK, "currentColor")

@@ -280,3 +280,21 @@ def test_a_software_adapter_is_kept_as_one():
     one = replace(found(0.001), who=replace(WHO, adapter=BrowserAdapter("google", "swiftshader", fallback=True)))
     assert [record.subject["device"] for record in your_gpu.records(one)] == [SOFTWARE]
     assert your_gpu.records(Found(WHO, JOB, 512)) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ('<img src="/?class=T">', "img src / class T"),
+        ("$x$ `y` [z](w)", "x y z (w)"),
+        ("AMD Radeon™ RX 7900 (RADV, 1.3+)\n", "AMD Radeon RX 7900 (RADV, 1.3+)"),
+        ("a · b · no GPU\u202e", "a b no GPU"),
+    ],
+)
+def test_the_name_of_a_machine_that_everybody_sees_has_the_signs_of_names(said, kept):
+    who = your_gpu.opened(
+        {"browser": said, "platform": said, "cores": 8, "secure": True, "offered": True, "host": "[::1]"}
+        | {"clock_s": 1e-4, "adapter": {"vendor": said}, "failed": []}
+    )
+    assert your_gpu.machine_of(who)[1] == f"{kept}, {kept} · 8 cores · {kept}"
+    assert who.host == "[::1]"

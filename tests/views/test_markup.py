@@ -1,7 +1,13 @@
 """HTML that the views share: what it holds and what it escapes."""
 
+import html
+import re
+
+import marimo as mo
+import pytest
+
 from lib.experiments.published import ADDRESSES
-from lib.views.markup import inline, on_demand, table
+from lib.views.markup import as_markdown, inline, on_demand, table
 
 
 def test_a_row_of_one_cell_is_a_heading_across_the_table():
@@ -20,3 +26,27 @@ def test_text_is_escaped_code_is_set_as_such_and_articles_are_links():
 
 def test_what_is_on_demand_is_closed():
     assert on_demand("more", "<p>text</p>").startswith('<details class="lab-details"><summary>more</summary>')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<div style="position:fixed;inset:0">',
+        '<img src="/?class=TOKEN">',
+        "[here](javascript:alert) ![](/x.png)",
+        "$10k-$20k, $0_$50, \\(x\\)",
+        "*a* _b_ `c` ~~d~~ ==e== ^f^",
+        "# 1. - | a | > b",
+        "https://evil.example www.evil.example me@evil.example",
+        "::lucide:skull:: :smile: &lt;b&gt; &#60;",
+        "/// details | x",
+        "AMD Ryzen™ 7 · 8 cores · Größe",
+    ],
+)
+def test_text_of_unknown_origin_is_shown_as_it_is(text):
+    """In Markdown: what a reader sees are its letters, in no other element than any text's."""
+    shown = [mo.md(as_markdown(one)).text for one in (text, "plain")]
+    tags, usual = (re.findall("<[^>]*>", one) for one in shown)
+    assert tags == usual
+    assert html.unescape(re.sub("<[^>]*>", "", shown[0])) == text
+    assert '"' not in as_markdown(text)

@@ -81,3 +81,16 @@ def test_weights_are_told_by_where_they_look():
     many = np.random.default_rng(0).normal(size=(6, 100)).astype(np.float32)
     told = network_inside.weights_text([(many, np.zeros(100, np.float32))], (2, 3))
     assert told.content.startswith("The 32 with the largest weights of 100 units")
+
+
+@pytest.mark.parametrize("names", [("$0_$50", "$10k-$20k"), ("\\(a^b_c$", "$x_{1}$ <b>")])
+def test_names_of_classes_are_no_formulas(names):
+    """Of prices one is read as a formula, and another cannot be."""
+    confusion, images = np.array([[5, 2], [1, 5]]), np.zeros((1, 8, 8), np.uint8)
+    inside = network_inside.Inside(confusion, ((0, 1, 0.9),))
+    drawn = [
+        network_inside.confusion_figure(inside, names),
+        network_inside.wrong_figure(inside, images, np.array([0]), names),
+    ]
+    for figure in drawn:
+        assert f"<!-- {names[0]}" in network_inside.as_svg(figure, "Which", network_inside.ChartText("", ""))
