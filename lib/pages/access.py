@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -178,7 +178,7 @@ class Door:
         if scope["type"] not in ("http", "websocket") or scope["path"] in (HEALTH, ICON):
             await self._app(scope, receive, send)
             return
-        known = self._keys.card(HTTPConnection(scope).cookies.get(self._cookie))
+        known = self._keys.card(_cookie(scope, self._cookie))
         if scope["type"] == "websocket":
             card = known or (None if self._keys.closed else Card("pupil", ""))
             if card is None:
@@ -278,6 +278,13 @@ class Door:
         secure = "; Secure" if self._secure else ""
         signed = self._keys.cookie(card)
         return f"{self._cookie}={signed}; Path=/; Max-Age={CARD_S}; HttpOnly; SameSite=Lax{secure}"
+
+
+def _cookie(scope: Scope, name: str) -> str | None:
+    """The value of a cookie. Python before 3.11.10 reads quoted ones in a time that grows with the square of their
+    length, and ours has no quotes."""
+    pairs = (pair.strip().partition("=") for pair in Headers(scope=scope).get("cookie", "").split(";"))
+    return next((value for found, _, value in pairs if found == name), None)
 
 
 def _with_meta(scope: Scope, card: Card) -> Scope:

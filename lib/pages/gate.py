@@ -20,6 +20,9 @@ from lib.pages.uploads import Uploads
 
 # The WebSocket's first line holds the page's settings, written anew, and must be shorter than 8,192 bytes.
 MAX_SETTINGS_BYTES = 8_000
+# Of a request's address and headers together: settings, once more in the referrer, and other servers' cookies. What is
+# longer is not even read, since reading can take a time that grows with the square of the length.
+MAX_HEAD_BYTES = 32 << 10
 # No other page may show one of ours in a frame, whose buttons it could cover.
 NOT_FRAMED = "frame-ancestors 'self'"
 # Everything comes from this server. marimo's page holds scripts and styles inline, Vega compiles its expressions, and
@@ -81,6 +84,15 @@ class Gate:
 
     def _answer(self, scope: Scope) -> Response | None:
         """What is answered in marimo's place."""
+        said = [scope["path"].encode(), *(part for header in scope["headers"] for part in header)]
+        if (length := len(scope["query_string"])) > MAX_SETTINGS_BYTES:
+            return _too_long(scope["path"][:MAX_HEAD_BYTES], length)
+        if (length := sum(map(len, said))) > MAX_HEAD_BYTES:
+            return PlainTextResponse(
+                f"Expected a path and headers of at most {MAX_HEAD_BYTES:,} bytes, got {length:,}; delete this site's"
+                " cookies.",
+                431,
+            )
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not self._is_ours(host):

@@ -20,11 +20,13 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from starlette.responses import PlainTextResponse
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from benchmarks.browser import free_port
 from lib.pages import gate, server
+from lib.pages.access import Door, Keys
 from lib.pages.notebooks import NOTEBOOKS, SERVED, link, navigation
 from tests.conftest import ROOT
 
@@ -153,6 +155,56 @@ def test_an_address_that_is_too_long_is_said_on_the_page(base, query):
     assert "This address is too long" in page
     assert f"Expected at most {LONG:,} bytes" in page
     assert '<a href="/traps/">' in page
+
+
+def head(path: str = "/", query: bytes = b"", **headers: str) -> dict:
+    """What a server is asked, with headers of the browser's choosing."""
+    said = [(b"host", b"localhost"), *((name.encode(), value.encode()) for name, value in headers.items())]
+    return {"type": "http", "method": "GET", "path": path, "query_string": query, "headers": said, "client": ("::1", 1)}
+
+
+def quick_status(app, scope: dict, limit_s: float = 0.05) -> int:
+    """The status of the answer, which must not take longer."""
+    said: list[dict] = []
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        said.append(message)
+
+    began = time.perf_counter()
+    asyncio.run(app(scope, receive, send))
+    assert time.perf_counter() - began < limit_s, "nobody else is answered meanwhile"
+    return said[0]["status"]
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        head("/traps/", b"a&" * 490_000),
+        head("/traps/", b"%41=%42&" * 120_000),
+        head("/enter", b"next=" + b"%2F" * 300_000),
+        head("/" + "a/" * 450_000),
+        head(cookie="class-1=" + "a;" * 450_000),
+        head(cookie='class-1="' + "\\0" * 450_000 + '"'),
+        head(referer="http://localhost/" + "?" * 900_000),
+        head(origin="http://" + "[" * 900_000),
+        head(**{f"x-{n}": "a" * 100 for n in range(9_000)}),
+    ],
+    ids=lambda scope: f"{scope['path'][:8]} {len(scope['query_string'])} {len(scope['headers'])}",
+)
+def test_what_is_too_long_is_refused_before_it_is_read(scope):
+    async def read(*_) -> None:
+        raise AssertionError("expected a refusal")
+
+    assert quick_status(gate.Gate(read, {}), scope) in (414, 431)
+
+
+def test_a_head_of_the_longest_length_is_read_in_no_time():
+    door = Door(PlainTextResponse("in"), Keys(b"s" * 32, "correct horse"), "class-1")
+    for cookie in ('class-1="' + "\\0" * 15_000 + '"', "a;" * 15_000, "class-1=" + "." * 30_000):
+        assert quick_status(gate.Gate(door, {}), head("/traps/", cookie=cookie)) == 401
 
 
 def test_the_longest_address_that_is_served_opens_its_websocket(base):
