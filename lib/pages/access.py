@@ -13,11 +13,12 @@ import os
 import secrets
 import time
 from base64 import urlsafe_b64encode
-from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qsl, quote, urlencode
+from weakref import WeakValueDictionary
 
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.datastructures import Headers, MutableHeaders
@@ -25,7 +26,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lib.cache_folder import replaced
 from lib.pages.plain_page import plain_page
+from lib.pages.uploads import declared_bytes
 
 Role = Literal["teacher", "pupil"]
 DOOR, HEALTH, ICON = "/enter", "/healthz", "/favicon.ico"  # for everybody
@@ -33,9 +36,9 @@ LINKS: dict[str, Role] = {"class": "pupil", "teacher": "teacher"}  # the paramet
 CARD_S = 12 * 3600  # a day at school
 MIN_PASSWORD = 8
 MAX_FORM_BYTES = 4_096
-# A wrong password is answered late, the later the more there were from the same address within `FORGET_S`; as the
-# right one is answered at once, at most `AT_ONCE` guesses of an address may be waiting for their answer.
-FIRST_WAIT_S, LONGEST_WAIT_S, FORGET_S, AT_ONCE = 0.25, 8.0, 60.0, 8
+AFTER_WRONG_S = 0.125  # until the next password is looked at, whoever sent it
+# Not for the pages: they are told who looks, and marimo's other name of a session could be anybody's.
+_KEPT_BACK = ("cookie", "marimo-stable-session-id")
 
 
 def password_of(file: Path) -> str:
@@ -59,18 +62,17 @@ def password_of(file: Path) -> str:
 def kept_secret(file: Path) -> bytes:
     """The server's secret, made at the first call; with it links and cookies survive a restart.
 
-    Only the owner can read the file. Where it cannot be kept, the secret is a new one at every start.
+    Only the owner can read the file; a damaged one is replaced. Where it cannot be kept, the secret is a new one at
+    every start.
     """
-    try:
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
-            new.write(secrets.token_bytes(32))
-    except OSError:  # it is there already, or cannot be
-        pass
-    try:
-        kept = file.read_bytes()
-    except OSError:
-        kept = b""
-    return kept if len(kept) == 32 else secrets.token_bytes(32)
+    for _ in range(2):
+        with suppress(OSError):
+            if len(kept := file.read_bytes()) == 32:
+                return kept
+        with suppress(OSError), replaced(file) as temporary:
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
+                new.write(secrets.token_bytes(32))
+    return secrets.token_bytes(32)
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,10 @@ class Keys:
         known, said = (hashlib.sha256(one.encode()).digest() for one in (self.password, password))
         return hmac.compare_digest(known, said) and bool(self.password)
 
+    def session(self, card: Card, said: str) -> str:
+        """The name by which marimo knows what a browser calls by this name: another browser's leads to none."""
+        return f"s_{self._derived(f'session of {card.viewer}: {said}').hex()[:32]}"
+
     def cookie(self, card: Card) -> str:
         """The signed card."""
         return self._signer.dumps(asdict(card))
@@ -134,30 +140,26 @@ class Keys:
         return hmac.digest(self.secret, purpose.encode(), "sha256")
 
 
-class Patience:
-    """How late a wrong password is answered, by where it came from."""
+class Turns:
+    """Passwords are looked at one after another, so that guesses are slow in all; a school has one address.
+
+    Addresses take turns. Those of one address come in the order in which they were sent; none is refused unseen.
+    """
 
     def __init__(self) -> None:
-        self._wrong: dict[str, tuple[int, float]] = {}  # how many there were, and when the last one was
-        self._waiting: Counter[str] = Counter()
+        self._next_s, self._turn = 0.0, asyncio.Lock()
+        self._of: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # as long as somebody waits
 
-    def is_short(self, origin: str) -> bool:
-        """Whether so many guesses of this address are waiting that another one is not even looked at."""
-        return self._waiting[origin] >= AT_ONCE
-
-    async def wrong(self, origin: str) -> None:
-        """Let one more wrong guess wait for its answer."""
-        now = time.monotonic()
-        self._wrong = {one: (n, last) for one, (n, last) in self._wrong.items() if now - last < FORGET_S}
-        before, _ = self._wrong.get(origin, (0, now))
-        self._wrong[origin] = before + 1, now
-        self._waiting[origin] += 1
-        try:
-            await asyncio.sleep(min(FIRST_WAIT_S * 2 ** min(before, 10), LONGEST_WAIT_S))
-        finally:
-            self._waiting[origin] -= 1
-            if not self._waiting[origin]:
-                del self._waiting[origin]
+    async def fits(self, keys: Keys, password: str, request: Request) -> bool:
+        """Wait for a turn; whether this is the password. Who has hung up meanwhile takes no turn."""
+        own = self._of.setdefault(request.client.host if request.client else "", asyncio.Lock())
+        async with own, self._turn:
+            if await request.is_disconnected():
+                return False
+            await asyncio.sleep(max(0.0, self._next_s - time.monotonic()))
+            fits = keys.fits(password)
+            self._next_s = time.monotonic() + AFTER_WRONG_S * (not fits)
+            return fits
 
 
 class Door:
@@ -172,7 +174,7 @@ class Door:
 
     def __init__(self, app: ASGIApp, keys: Keys, cookie: str, secure: bool = False) -> None:
         self._app, self._keys, self._cookie, self._secure = app, keys, cookie, secure
-        self._patience = Patience()
+        self._turns = Turns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket") or scope["path"] in (HEALTH, ICON):
@@ -184,22 +186,38 @@ class Door:
             if card is None:
                 await send({"type": "websocket.close", "code": 1008})  # not accepted: the browser gets status 403
             else:
-                await self._app(_with_meta(scope, card), receive, send)
+                await self._app(self._let_in(scope, card), receive, send)
             return
         answer = await self._answer(Request(scope, receive), known)
         if answer is not None:
             await answer(scope, receive, send)
         elif known is not None:
-            await self._app(_with_meta(scope, known), receive, send)
+            await self._app(self._let_in(scope, known), receive, send)
         else:  # an open server's new guest
             new = Card("pupil", secrets.token_hex(8))
-            await self._app(_with_meta(scope, Card("pupil", "")), receive, self._giving(new, send))
+            await self._app(self._let_in(scope, Card("pupil", "")), receive, self._giving(new, send))
+
+    def _let_in(self, scope: Scope, card: Card) -> Scope:
+        """What the pages are asked: with who asks, and under names of sessions that only this browser reaches."""
+
+        def own(name: str, said: str) -> str:
+            return self._keys.session(card, said) if name in ("marimo-session-id", "session_id") else said
+
+        said = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        headers = [
+            (name.encode(), own(name, value).encode("latin-1")) for name, value in said if name not in _KEPT_BACK
+        ]
+        settings, query = parse_qsl(scope["query_string"].decode("latin-1"), True), scope["query_string"]
+        if any(name == "session_id" for name, _ in settings):
+            query = urlencode([(name, own(name, value)) for name, value in settings]).encode()
+        meta = {"role": card.role, "viewer": card.viewer}
+        return {**scope, "headers": headers, "query_string": query, "meta": meta}
 
     async def _answer(self, request: Request, known: Card | None) -> Response | None:
         """What is answered at the door; None for who may go on."""
         settings = parse_qsl(request.url.query, keep_blank_values=True)
         if link := next((name for name, _ in settings if name in LINKS), None):
-            return self._follow(request.url.path, link, settings, known)
+            return self._follow(request, link, settings, known)
         if request.url.path == DOOR:
             return await self._enter(request, known)
         if known is not None or not self._keys.closed:
@@ -209,8 +227,10 @@ class Door:
             return RedirectResponse(f"{DOOR}?next={quote(here, safe='/')}", 303)
         return PlainTextResponse("Expected somebody who has entered, got nobody; open the page and enter.", 401)
 
-    def _follow(self, path: str, link: str, settings: list[tuple[str, str]], known: Card | None) -> Response:
-        """A link with a token: the token leaves the address, the settings stay."""
+    def _follow(self, request: Request, link: str, settings: list[tuple[str, str]], known: Card | None) -> Response:
+        """A link with a token: the token leaves the address, the settings stay. A page cannot follow it for its reader,
+        and no teacher becomes a pupil unasked."""
+        path = request.url.path
         role = self._keys.role_of(link, dict(settings)[link])
         if role is None:
             return plain_page(
@@ -220,7 +240,18 @@ class Door:
                 403,
             )
         rest = urlencode([(name, value) for name, value in settings if name not in LINKS])
-        return self._admitted(_local(f"{path}?{rest}" if rest else path), role, known)
+        aim = _local(f"{path}?{rest}" if rest else path)
+        if request.headers.get("sec-fetch-dest", "document") != "document":
+            return PlainTextResponse("Expected somebody who follows this link, got a page; open it in a tab.", 403)
+        if known is not None and (known.role, role) == ("teacher", "pupil") and request.method != "POST":
+            itself = html.escape(_local(f"{path}?{request.url.query}"))
+            return plain_page(
+                "You are the teacher here",
+                "<h1>You are the teacher here</h1><p>This link makes you a pupil."
+                f' <a href="{html.escape(aim)}">Stay the teacher</a>, or:</p>'
+                f'<form method="post" action="{itself}"><button>Become a pupil</button></form>',
+            )
+        return self._admitted(aim, role, known)
 
     def _or_password(self) -> str:
         return f', or <a href="{DOOR}">enter with the password</a>' if self._keys.password else ""
@@ -232,14 +263,11 @@ class Door:
             return RedirectResponse(aim, 303) if known or not self._keys.closed else self._door(aim)
         form = await _form(request)
         if form is None:
-            return PlainTextResponse(f"Expected a form of at most {MAX_FORM_BYTES:,} bytes, got a longer one.", 413)
-        aim, origin = _local(form.get("next", "/")), request.client.host if request.client else ""
-        if self._patience.is_short(origin):
-            problem = f"Too many passwords were tried from here. Try again in {LONGEST_WAIT_S:.0f} seconds."
-            return self._door(aim, problem, 429)
-        if self._keys.fits(form.get("password", "")):
-            return self._admitted(aim, "pupil", known)
-        await self._patience.wrong(origin)
+            refusal = f"Expected a form of at most {MAX_FORM_BYTES:,} bytes, got a longer one."
+            return PlainTextResponse(refusal, 413, {"Connection": "close"})
+        aim = _local(form.get("next", "/"))
+        if await self._turns.fits(self._keys, form.get("password", ""), request):
+            return self._admitted(aim, known.role if known else "pupil", known)
         return self._door(aim, "This is not the password. Try again, or ask your teacher for it.", 403)
 
     def _door(self, aim: str, problem: str = "", status: int = 200) -> Response:
@@ -287,10 +315,6 @@ def _cookie(scope: Scope, name: str) -> str | None:
     return next((value for found, _, value in pairs if found == name), None)
 
 
-def _with_meta(scope: Scope, card: Card) -> Scope:
-    return {**scope, "meta": {"role": card.role, "viewer": card.viewer}}
-
-
 def _local(aim: str) -> str:
     """A path of this server; the front page's in place of what may lead elsewhere."""
     leads_away = not aim.startswith("/") or aim.startswith(("//", "/\\")) or not aim.isprintable()
@@ -298,7 +322,9 @@ def _local(aim: str) -> str:
 
 
 async def _form(request: Request) -> dict[str, str] | None:
-    """The fields of a form; None where it is too long."""
+    """The fields of a form; None where it is too long, or says so."""
+    if declared_bytes(request.scope) > MAX_FORM_BYTES:
+        return None
     sent = b""
     async for part in request.stream():
         sent += part

@@ -8,9 +8,11 @@ import html
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -76,7 +78,8 @@ class Gate:
             return
         answer = self._answer(scope)
         if answer is None:
-            await self._app(scope, receive, self._with_headers(scope, send))
+            with suppress(ClientDisconnect):  # whoever hangs up while sending is told nothing
+                await self._app(scope, receive, self._with_headers(scope, send))
         elif scope["type"] == "http":
             await answer(scope, receive, self._with_headers(scope, send))
         else:

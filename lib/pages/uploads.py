@@ -51,7 +51,7 @@ class Uploads:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = _Body(_declared_bytes(scope), receive, send, self.reserve)
+        body = _Body(declared_bytes(scope), receive, send, self.reserve)
         try:
             if body.refusal is None:
                 await self._app(scope, body.receive, body.send)
@@ -158,7 +158,8 @@ class _Body:
         return JSONResponse({"detail": sentence}, status, {**(headers or {}), **hangs_up})
 
 
-def _declared_bytes(scope: Scope) -> int:
+def declared_bytes(scope: Scope) -> int:
+    """How long a request says that its body is; 0 where it does not say."""
     said = Headers(scope=scope).get("content-length", "")
     return int(said) if said.isdecimal() else 0
 
