@@ -3,7 +3,9 @@
 import asyncio
 import ctypes
 import gc
+import html
 import ipaddress
+import json
 import runpy
 import secrets
 import sys
@@ -13,18 +15,19 @@ import webbrowser
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib import ROOT
 from lib.cache_folder import CacheUnwritable, cache_dir
@@ -103,12 +106,14 @@ class Tidy:
 
     Args:
         app: Gets all requests.
-        after_s: Seconds from the end of a WebSocket; five times as long after, memory is freed once more.
+        after_s: Seconds from the end of a WebSocket, or up to five times as long while others end; five times as long
+            after, memory is freed once more.
     """
 
     def __init__(self, app: ASGIApp, after_s: float) -> None:
         self._app, self._after_s = app, after_s
         self._due: list[asyncio.TimerHandle] = []
+        self._latest_s = 0.0  # on the loop's clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -117,12 +122,47 @@ class Tidy:
             if scope["type"] == "websocket":
                 for due in self._due:  # several that leave are cleared away together
                     due.cancel()
-                loop = asyncio.get_running_loop()
+                loop, once_more_s = asyncio.get_running_loop(), 5 * self._after_s
+                if (now_s := loop.time()) >= self._latest_s:
+                    self._latest_s = now_s + once_more_s
                 self._due = [
-                    loop.call_later(wait_s, loop.run_in_executor, None, _give_back_memory)
+                    loop.call_at(at_s, loop.run_in_executor, None, _give_back_memory)
                     # And once more, for threads that were still drawing.
-                    for wait_s in (self._after_s, 5 * self._after_s)
+                    for at_s in (min(now_s + self._after_s, self._latest_s), now_s + once_more_s)
                 ]
+
+
+class HideFolder:
+    """ASGI middleware: leaves out of marimo's page, which every reader gets, in which folder the project is.
+
+    Args:
+        app: Answers with pages of one part.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, folder = app, str(ROOT)
+        self._written = {one.encode() for one in (folder, json.dumps(folder)[1:-1], quote(folder), html.escape(folder))}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        page: Message | None = None  # its beginning, until its length is known
+
+        async def sending(message: Message) -> None:
+            nonlocal page
+            if message["type"] == "http.response.start" and _is_html(message):
+                page = message
+                return
+            if page is not None:
+                body = reduce(lambda body, one: body.replace(one, b""), self._written, message["body"])
+                MutableHeaders(scope=page)["Content-Length"] = str(len(body))
+                await send(page)
+                page, message = None, {**message, "body": body}
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+
+def _is_html(start: Message) -> bool:
+    return Headers(raw=start["headers"]).get("content-type", "").startswith("text/html")
 
 
 def _give_back_memory() -> None:
@@ -138,7 +178,9 @@ def notebook_site(capacity: Capacity) -> Starlette:
     # The scripts of all pages have one address, so that a browser fetches them once.
     builder = marimo.create_asgi_app(quiet=True, skew_protection=True, session_ttl=SESSION_TTL_S, asset_url="")
     for notebook in NOTEBOOKS:
-        builder = builder.with_app(path=notebook.path.rstrip("/"), root=str(ROOT / notebook.file))
+        builder = builder.with_app(
+            path=notebook.path.rstrip("/"), root=str(ROOT / notebook.file), middleware=[HideFolder]
+        )
     site = cast(Starlette, builder.build())
     began = time.monotonic()
 
