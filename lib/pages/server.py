@@ -152,10 +152,12 @@ class HideFolder:
                 page = message
                 return
             if page is not None:
-                body = reduce(lambda body, one: body.replace(one, b""), self._written, message["body"])
-                MutableHeaders(scope=page)["Content-Length"] = str(len(body))
+                if not message.get("more_body", False):
+                    body = reduce(lambda body, one: body.replace(one, b""), self._written, message.get("body", b""))
+                    MutableHeaders(scope=page)["Content-Length"] = str(len(body))
+                    message = {**message, "body": body}
                 await send(page)
-                page, message = None, {**message, "body": body}
+                page = None
             await send(message)
 
         await self._app(scope, receive, sending)
