@@ -9,12 +9,14 @@ import stat
 import threading
 import time
 from contextlib import contextmanager
+from typing import cast
 from urllib.parse import urlencode
 
 import pytest
 import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -422,7 +424,9 @@ def serving_a_notebook(folder, keys):
     site = marimo.create_asgi_app(quiet=True, skew_protection=True).with_app(path="/who", root=str(file)).build()
     port = free_port()
     config = uvicorn.Config(Door(site, keys, "class-1"), port=port, log_level="error")
-    server = _Server(config, site, {}, "")  # it ends marimo's sessions, which else would keep this process alive
+    server = _Server(
+        config, cast(Starlette, site), {}, ""
+    )  # it ends marimo's sessions, which else would keep this process alive
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
