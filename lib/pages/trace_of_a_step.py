@@ -15,7 +15,7 @@ from lib.pages.dropped_files import file_fields, files_of, stacked
 from lib.pages.stage import Stage, button, stop_button
 from lib.pages.streaming import paint_while_it_runs, painted, refuse
 from lib.pages.url_state import Address, Setting
-from lib.profiling.traces.explanation import waited_for
+from lib.profiling.traces.explanation import no_share, waited_for
 from lib.profiling.traces.form import Trace, as_chrome_json
 from lib.spec import BATCH_SIZES, Network
 from lib.storage.records import Kind
@@ -144,7 +144,11 @@ def _figures(trace: Trace, part: tuple[float, float]) -> str:
         view.legend()
         + layout.figure("who was waited for, and what each thread did; Shift and the wheel zoom, dragging moves", chart)
         + layout.quiet(view.not_drawn(trace, *part))
-        + layout.figure("overhead against arithmetic", view.part_and_whole_chart(trace, *part))
+        + (
+            ""
+            if no_share(trace)
+            else layout.figure("overhead against arithmetic", view.part_and_whole_chart(trace, *part))
+        )
     )
 
 
@@ -301,7 +305,7 @@ def compare(panel: mo.ui.dictionary, brought: tuple[Trace, ...], live: Trace | N
     if before is None or after is None:
         return layout.page(fields, layout.note("Choose two traces.").text)
     figure = ""
-    if len(before.rows) and len(after.rows):
+    if all(len(trace.rows) and not no_share(trace) for trace in (before, after)):
         bars = {label: waited_for(trace, *trace.span_ns) for label, trace in (("first", before), ("second", after))}
         figure = view.legend() + layout.figure("where the time went, a bar for each trace", view.shares_chart(bars))
     told = layout.sentence(view.comparison_sentence(before, after))

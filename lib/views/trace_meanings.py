@@ -3,8 +3,9 @@
 import re
 from functools import lru_cache
 
+from lib.profiling.traces.explanation import no_share
 from lib.profiling.traces.form import Trace
-from lib.profiling.traces.kinds import DISPATCH, KERNEL, LAUNCH, PYTHON, TRANSFER, WAIT
+from lib.profiling.traces.kinds import COMMUNICATION, DISPATCH, KERNEL, LAUNCH, PROFILER, PYTHON, TRANSFER, WAIT
 
 # How a compiled program is called: by JAX, by TensorFlow through XLA, by torch.compile.
 _COMPILED = re.compile(r"^PjitFunction|^_?Xla(Launch|Run|CompileOnDemand)|Torch-Compiled Region|CompiledFxGraph")
@@ -60,7 +61,6 @@ _MEANS = tuple(
             "is a loop or branch of a compiled program; what runs inside has rows of its own",
         ),
         (r"^\[iter=", "is one turn of such a loop; what runs inside has rows of its own"),
-        (r"^Activity Buffer", "is the profiler's own: it asks for memory for its rows"),
         (r"CollectGarbage", "lets go of Python objects that a device no longer needs"),
         (r"dot_general|MatMul|aten::(add)?b?mm|gemm|cublas", "is a matrix product: the arithmetic that a step is for"),
         (
@@ -102,6 +102,8 @@ _BY_KIND = {
     DISPATCH: "is the library finding out what to run, and no arithmetic",
     PYTHON: "is the Python program",
     WAIT: "waits for something else",
+    COMMUNICATION: "exchanges numbers with other devices or machines",
+    PROFILER: "is the profiler's own",
 }
 
 
@@ -148,7 +150,7 @@ def hidden(trace: Trace) -> list[str]:
             "Timestamps are written between passes, so each operation is in a pass of its own here: a training puts all"
             " that it submits at once into one. What runs inside an operation, or a kernel of many steps, is one row."
         )
-    if trace.made_by.startswith("PyTorch") and not trace.has_device:
+    if trace.made_by.startswith("PyTorch") and not trace.has_device and not no_share(trace):
         said.append(
             "On a processor PyTorch's arithmetic runs inside its calls: the time that such a call needs to begin counts"
             " as arithmetic here, so overhead is larger than shown."
@@ -157,7 +159,7 @@ def hidden(trace: Trace) -> list[str]:
         said.append("A report of sums: it has no starts, so there are no lanes and no gaps to draw.")
     if len(trace.rows) and trace.n_rows > len(trace.rows):
         said.append(
-            f"Drawn are {len(trace.rows):,} of {trace.n_rows:,} rows, from the middle of the profile; the table counts"
-            " all of them."
+            f"Drawn are {len(trace.rows):,} of {trace.n_rows:,} rows: without those inside others of their kind, and of"
+            " the steps or a stretch in the middle; the table counts all of them."
         )
     return said

@@ -9,6 +9,7 @@ import numpy as np
 from lib.experiments import published
 from lib.formatting import listed, seconds
 from lib.profiling.traces.explanation import (
+    NO_WORK,
     NOBODY,
     STATES,
     Change,
@@ -17,11 +18,23 @@ from lib.profiling.traces.explanation import (
     dearest,
     gaps,
     inside,
+    no_share,
     waited_for,
     window,
 )
-from lib.profiling.traces.form import Call, Trace
-from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, OTHER, PYTHON, TRANSFER, WAIT
+from lib.profiling.traces.form import REST, Call, Trace
+from lib.profiling.traces.kinds import (
+    COMMUNICATION,
+    DISPATCH,
+    KERNEL,
+    KINDS,
+    LAUNCH,
+    OTHER,
+    PROFILER,
+    PYTHON,
+    TRANSFER,
+    WAIT,
+)
 from lib.timing.comparison import Verdict, without_spread
 from lib.views.chart import ROW_COLOR, Chart, names_y, styled
 from lib.views.markup import on_demand, table
@@ -36,8 +49,10 @@ COLORS: Mapping[str, str] = {
     NOBODY: "#7d8590",
     WAIT: "#7d8590",
     OTHER: "#7d8590",
+    PROFILER: "#7d8590",
+    COMMUNICATION: "#16879a",
 }
-WORDS: Mapping[str, str] = {KERNEL: "arithmetic", LAUNCH: "launch", DISPATCH: "dispatch", PYTHON: "Python"}
+WORDS: Mapping[str, str] = {KERNEL: "arithmetic", PYTHON: "Python", OTHER: "not known", PROFILER: "the profiler itself"}
 WAITED = "waited for"  # the lane above all others
 MAX_LANES, MAX_DEPTH = 8, 3  # that are drawn
 MAX_MARKS, MAX_WAITS = 900, 400
@@ -53,7 +68,8 @@ def word(kind: str) -> str:
 
 def legend() -> str:
     """HTML: what the colours of all charts here mean."""
-    shown = [(COLORS[state], "waiting, or nobody knows" if state == NOBODY else word(state)) for state in STATES]
+    rest = "waiting, the profiler itself, or nobody knows"
+    shown = [(COLORS[state], rest if state == NOBODY else word(state)) for state in STATES if state != PROFILER]
     entries = "".join(
         f'<span class="compare-key"><i style="border-top: 9px solid {color}"></i>{html.escape(text)}</span>'
         for color, text in shown
@@ -179,7 +195,7 @@ def _mark(row: str, from_ns: int, to_ns: int, kind: str, what: str, began_ns: in
 
 def _wait(row: str, from_ns: int, to_ns: int, state: int, began_ns: int, opacity: float = 1.0) -> dict:
     name = STATES[state]
-    says = "arithmetic runs" if name == KERNEL else f"waited for: {word(name)}"
+    says = {KERNEL: "arithmetic runs", PROFILER: "the profiler itself"}.get(name, f"waited for: {word(name)}")
     return _mark(row, from_ns, to_ns, name, f"{says}, {seconds((to_ns - from_ns) * 1e-9)}", began_ns, opacity)
 
 
@@ -198,7 +214,7 @@ def shares_chart(traces: Mapping[str, Stretches]) -> Chart:
     for label, parts in traces.items():
         known = parts.seconds
         whole_s, at = sum(known.values()) or 1.0, 0.0
-        for state in STATES:
+        for state in known:
             share = known[state] / whole_s
             what = f"{word(state)}: {share:.1%}, {seconds(known[state])}"
             rows.append({"row": label, "from": at, "to": at + share, "color": COLORS[state], "what": what})
@@ -243,14 +259,31 @@ def sentence(trace: Trace, low: float, high: float) -> str:
             f"{sum(call.count for call in trace.calls):,} calls, {seconds(total_s)} in all; {worst.name} alone takes"
             f" {worst.total_ns / max(1, sum(call.total_ns for call in trace.calls)):.0%}."
         )
-    known = waited_for(trace, *window(trace, low, high)).seconds
-    whole_s = sum(known.values()) or 1.0
-    others = sorted((s for s in STATES if s not in (KERNEL, NOBODY) and known[s]), key=lambda s: -known[s])
+    if why := no_share(trace):
+        return f"{why} {_profiler_itself(trace)}".strip()
+    parts = waited_for(trace, *window(trace, low, high))
+    known = parts.seconds
+    whole_s = sum(known.values())
+    if not whole_s and parts.profiler_s:
+        return f"In this part, only the profiler itself runs. {_profiler_itself(trace)}"
+    whole_s = whole_s or 1.0
+    others = sorted((s for s in known if s not in (KERNEL, NOBODY) and known[s]), key=lambda s: -known[s])
     told = [f"{word(state)} {_share(known[state] / whole_s)}" for state in others[:3]]
     said = f"In these {seconds(whole_s)} arithmetic runs {_share(known[KERNEL] / whole_s)} of the time"
     said += f"; the rest waits, for {', '.join(told)}" if told else ""
     said += f"; for {_share(known[NOBODY] / whole_s)} nobody knows who is waited for." if known[NOBODY] else "."
-    return f"{said} {_cost_of_profiling(trace)}".strip()
+    left_out = parts.profiler_s / (whole_s + parts.profiler_s)
+    return " ".join([said, *filter(None, [_profiler_itself(trace, left_out), _cost_of_profiling(trace)])])
+
+
+def _profiler_itself(trace: Trace, left_out: float = 0.0) -> str:
+    """Which rows are the profiler's own, and what share of a part's time is left out for them."""
+    own = dict.fromkeys(call.name for call in trace.calls if call.kind == PROFILER and call.name != REST)
+    if not own:
+        return ""
+    names = listed([f"“{name}”" for name in list(own)[:3]])
+    time_of_it = f", {_share(left_out)} of this part's time" if left_out >= 0.005 else ""
+    return f"Rows of the profiler itself, such as {names}, are left out of all shares{time_of_it}."
 
 
 def _share(share: float) -> str:
@@ -325,7 +358,7 @@ def published_table() -> str:
 
 def dearest_list(trace: Trace) -> str:
     """HTML: the ten calls that took most time of their own, each explained in a sentence."""
-    whole_ns = sum(call.self_ns for call in trace.calls if call.kind != WAIT) or 1
+    whole_ns = sum(call.self_ns for call in trace.calls if call.kind not in NO_WORK) or 1
     items = "".join(f"<li>{_explained(call, whole_ns)}</li>" for call in dearest(trace))
     return f'<ol class="trace-dearest">{items}</ol>'
 
@@ -392,6 +425,9 @@ def comparison_sentence(before: Trace, after: Trace) -> str:
     """What became shorter from the first trace to the second, by kind; two single profiles have no spread."""
     if not len(before.rows) or not len(after.rows):
         return "One of the two is a report of sums, so only its calls can be compared."
+    for which, trace in (("first", before), ("second", after)):
+        if why := no_share(trace):
+            return f"Of the {which}, no share can be compared. {why}"
     unit, per = _per_step(before, after)
     known = [
         {state: s / by for state, s in waited_for(trace, *trace.span_ns).seconds.items()}
@@ -409,7 +445,7 @@ def comparison_sentence(before: Trace, after: Trace) -> str:
         Verdict.FASTER: f"{unit} of the second takes {seconds(second_s)} instead of {seconds(first_s)}",
         Verdict.SLOWER: f"{unit} of the second takes {seconds(second_s)}, longer than the first's {seconds(first_s)}",
     }.get(verdict, f"{unit} takes about as long in both: {seconds(first_s)} and {seconds(second_s)}")
-    moved = sorted(STATES, key=lambda state: known[1][state] - known[0][state])
+    moved = sorted(known[0], key=lambda state: known[1][state] - known[0][state])
     shorter, longer = moved[0], moved[-1]
     told = []
     if known[1][shorter] < known[0][shorter]:

@@ -14,7 +14,7 @@ from lib.experiments.trace_of_a_step import shipped
 from lib.profiling.traces import nsight_csv, nsight_sqlite
 from lib.profiling.traces.explanation import waited_for
 from lib.profiling.traces.form import Collector
-from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PYTHON
+from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PROFILER, PYTHON
 from lib.views import trace_of_a_step as view
 from lib.views.trace_meanings import hidden
 from tests.profiling.traces.files import API_SUM, nsight
@@ -54,6 +54,37 @@ def test_the_sentence_says_what_the_rows_say():
         "In these 1\u202fμs arithmetic runs 25% of the time; the rest waits, for dispatch 75%."
     )
     assert view.sentence(QUARTER, 0.5, 0.75).endswith("arithmetic runs 100% of the time.")
+
+
+def test_where_no_share_can_be_told_it_is_said_why_instead():
+    card = [("thread", "host", LAUNCH, "cudaLaunchKernel", 0, 5), ("thread", "host", DISPATCH, "aten::mm", 5, 500)]
+    missing, python = trace_of(card), trace_of([("main", "python", PYTHON, "main", 0, 9)])
+    for trace, begins in (
+        (missing, "The GPU's rows are missing from this file"),
+        (python, "Its rows are functions of"),
+    ):
+        said = view.sentence(trace, 0.0, 1.0)
+        assert said.startswith(begins)
+        assert "arithmetic runs 0%" not in said
+        for both in ((trace, QUARTER), (QUARTER, trace)):
+            assert "no share can be compared" in view.comparison_sentence(*both)
+    assert "arithmetic runs" not in " ".join(hidden(replace(missing, made_by="PyTorch's profiler")))
+    with_card = trace_of([*card, ("stream", "device", KERNEL, "gemm", 505, 505)])
+    assert "arithmetic runs 50% of the time" in view.sentence(with_card, 0.0, 1.0)
+
+
+def test_the_profiler_s_own_rows_are_named_and_count_in_no_share():
+    rows = [("main", "host", PROFILER, "start_trace", 0, 3000), ("main", "host", PYTHON, "walk", 100, 2000)]
+    trace = trace_of(
+        [*rows, ("main", "host", DISPATCH, "call", 3000, 750), ("worker", "host", KERNEL, "gemm", 3750, 250)]
+    )
+    said = view.sentence(trace, 0.0, 1.0)
+    assert said.startswith("In these 1\u202fμs arithmetic runs 25% of the time; the rest waits, for dispatch 75%.")
+    assert "“start_trace”, are left out of all shares, 75% of this part's time" in said
+    assert "only the profiler itself" in view.sentence(trace, 0.0, 0.5)
+    assert "start_trace" not in view.dearest_list(trace)
+    bars = marks(view.shares_chart({"one": waited_for(trace, *trace.span_ns)}))
+    assert bars[-1]["to"] == pytest.approx(1.0)
 
 
 def test_what_the_profiler_costs_is_told_where_it_was_measured():

@@ -1,9 +1,10 @@
 """What a trace says: who was waited for at each moment, and what the dearest calls do. Pure: rows in, numbers out.
 
 Arithmetic has precedence over everything that runs beside it: at a moment at which a kernel runs, nobody is waited for.
-At any other, it is the first of transfer, launch, dispatch and Python that has a row. Between two rows of its thread
-the Python program is waited for, but only from the last row on that another thread begins meanwhile: until then there
-was work left that Python had handed over already. Everything else is known by nobody.
+At any other, it is the first of communication, transfer, the profiler itself, launch, dispatch and Python that has a
+row; the profiler's own time counts in no share. Between two rows of its thread the Python program is waited for, but
+only from the last row on that another thread begins meanwhile: until then there was work left that Python had handed
+over already. Everything else is known by nobody.
 """
 
 from dataclasses import dataclass
@@ -11,10 +12,47 @@ from dataclasses import dataclass
 import numpy as np
 
 from lib.profiling.traces.form import REST, Call, Rows, Trace
-from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PYTHON, TRANSFER, WAIT
+from lib.profiling.traces.kinds import (
+    COMMUNICATION,
+    DISPATCH,
+    KERNEL,
+    KINDS,
+    LAUNCH,
+    OTHER,
+    PROFILER,
+    PYTHON,
+    TRANSFER,
+    WAIT,
+    launches,
+)
 
 NOBODY = "nobody knows"
-STATES = (KERNEL, TRANSFER, LAUNCH, DISPATCH, PYTHON, NOBODY)  # in order of their precedence
+# In order of their precedence.
+STATES = (KERNEL, COMMUNICATION, TRANSFER, PROFILER, LAUNCH, DISPATCH, PYTHON, NOBODY)
+NO_WORK = (WAIT, PROFILER)  # kinds of rows that are no work of the program's
+MOSTLY = 0.5  # of the time that has rows: where more of it is not known, no share is told
+# Why a card's rows are missing and what helps, by who made the trace; the first that it begins with.
+_MISSING = (
+    (
+        "PyTorch",
+        "PyTorch gets them from CUPTI, which gives none where it is held by another profiler, where it does not fit the"
+        " driver, and often on WSL (github.com/pytorch/kineto/issues/762): profile with ProfilerActivity.CUDA, on Linux"
+        " itself, or with nsys profile --trace=cuda",
+    ),
+    (
+        "ONNX Runtime",
+        "it writes them where it was built with --enable_cuda_profiling and finds CUPTI: use such a build, or nsys"
+        " profile --trace=cuda",
+    ),
+    ("nsys stats", "add --report cuda_gpu_trace"),
+    ("Nsight", "export a profile that was recorded with --trace=cuda, on Linux itself rather than on WSL"),
+    ("WebGPU", "this page's profile has them where the adapter has timestamps"),
+    (
+        "",
+        "the profiler found no CUPTI, was not allowed to use it, or ran on WSL: look for CUPTI in what it printed, or"
+        " use nsys profile --trace=cuda",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -32,9 +70,16 @@ class Stretches:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds of each state."""
-        lengths = np.diff(self.edges_ns)
-        return {name: float(lengths[self.state == number].sum()) * 1e-9 for number, name in enumerate(STATES)}
+        """Seconds of each state, but for the profiler itself."""
+        return {name: self._of(name) for name in STATES if name != PROFILER}
+
+    @property
+    def profiler_s(self) -> float:
+        """Seconds at which nothing else ran than the profiler, and what it holds up."""
+        return self._of(PROFILER)
+
+    def _of(self, state: str) -> float:
+        return float(np.diff(self.edges_ns)[self.state == STATES.index(state)].sum()) * 1e-9
 
 
 def window(trace: Trace, low: float, high: float) -> tuple[int, int]:
@@ -66,10 +111,39 @@ def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
     for thread in [number for number, lane in enumerate(trace.lanes) if lane.role == "python"]:
         free_from, free_to = (np.clip(end, began_ns, ended_ns) for end in _left_to_python(trace.rows, thread))
         state[_covered(edges, free_from, free_to, free_from < free_to)] = STATES.index(PYTHON)
-    for name in (PYTHON, DISPATCH, LAUNCH, TRANSFER, KERNEL):
+    for name in reversed(STATES[:-1]):
         state[_covered(edges, starts, ends, rows.kind == KINDS.index(name))] = STATES.index(name)
     changes = np.flatnonzero(np.diff(state)) + 1
     return Stretches(edges[np.concatenate([[0], changes, [len(state)]])], state[np.concatenate([[0], changes])])
+
+
+def no_share(trace: Trace) -> str:
+    """Why nobody can tell what share of the time arithmetic runs, in a sentence; empty where it can be told."""
+    launched = sum(call.count for call in trace.calls if call.kind == LAUNCH and launches(call.name))
+    if launched and not trace.has_device:
+        why = next(words for begins, words in _MISSING if trace.made_by.startswith(begins))
+        captured = any("BeginCapture" in call.name for call in trace.calls)
+        graph = " It records CUDA graphs: what is only recorded runs later." if captured else ""
+        return f"The GPU's rows are missing from this file: it has {launched:,} launches, but no kernel; {why}.{graph}"
+    rows = trace.rows
+    edges = np.unique(np.concatenate([rows.start_ns, rows.end_ns]))
+    lengths, unknown = np.diff(edges), rows.kind == KINDS.index(OTHER)
+    known = _covered(edges, rows.start_ns, rows.end_ns, ~unknown)
+    unknown_s = float(lengths[_covered(edges, rows.start_ns, rows.end_ns, unknown) & ~known].sum()) * 1e-9
+    any_s = unknown_s + float(lengths[known].sum()) * 1e-9
+    if unknown_s > MOSTLY * any_s:
+        return (
+            f"What {unknown_s / any_s:.0%} of this trace's busy time is spent on is not known from its rows' names and"
+            " categories, so no share is told."
+        )
+    if not trace.has_device and not any(call.kind in (KERNEL, COMMUNICATION) for call in trace.calls):
+        python = {call.kind for call in trace.calls} <= {PYTHON, WAIT, PROFILER}
+        what = "Its rows are functions of Python" if python else "No row of this file is known to be arithmetic"
+        return (
+            f"{what}, so it does not tell when arithmetic runs; record a step with the profiler of the library that"
+            " trains, such as torch.profiler or jax.profiler."
+        )
+    return ""
 
 
 def _left_to_python(rows: Rows, thread: int) -> tuple[np.ndarray, np.ndarray]:
@@ -110,8 +184,8 @@ def gaps(trace: Trace, lane: int, parts: Stretches) -> list[tuple[int, int, int]
 
 
 def dearest(trace: Trace, count: int = 10) -> list[Call]:
-    """The calls that took most time of their own, without what ran inside them; waiting is nobody's work."""
-    named = [call for call in trace.calls if call.kind != WAIT and call.name != REST]
+    """The calls that took most time of their own, without what ran inside them."""
+    named = [call for call in trace.calls if call.kind not in NO_WORK and call.name != REST]
     return sorted(named, key=lambda call: (-call.self_ns, call.name))[:count]
 
 
@@ -145,6 +219,6 @@ def changes(before: Trace, after: Trace, per: tuple[float, float] = (1.0, 1.0), 
         for call in trace.calls:
             key = (call.name, call.kind)
             owns[-1][key] = owns[-1].get(key, 0.0) + call.self_s / by
-    keys = [key for key in dict.fromkeys([*owns[0], *owns[1]]) if key[1] != WAIT]
+    keys = [key for key in dict.fromkeys([*owns[0], *owns[1]]) if key[1] not in NO_WORK]
     found = [Change(name, kind, owns[0].get((name, kind)), owns[1].get((name, kind))) for name, kind in keys]
     return sorted(found, key=lambda change: (-abs(change.saved_s), change.name))[:count]

@@ -5,8 +5,9 @@ of all rows, added up by name, and the rows themselves of one stretch of time, f
 """
 
 import json
+import re
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, TRANSFER, computes
+from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, OTHER, computes, device_kind, launches
 
 FORMAT = "less-overhead trace"
 ROLES = ("python", "host", "device")  # of a lane: the thread of the Python program, another thread, a queue of a device
@@ -177,6 +178,8 @@ class Collector:
         self._columns = [array("q") for _ in COLUMNS]
         self._names: dict[str, int] = {}
         self._lanes: dict[object, int] = {}
+        self._kinds: dict[int, Callable[[str], str]] = {}  # of rows that were taken as `other`, by lane
+        self._steps: list[tuple[int, int]] = []
         self._streams: set[int] = set()
         self._left_out: set[int] = set()
         self.lanes: list[Lane] = []
@@ -198,6 +201,10 @@ class Collector:
         """The keys of all lanes, in the order in which they were made."""
         return list(self._lanes)
 
+    def has_name(self, words: re.Pattern) -> bool:
+        """Whether a row so far has a name in which these words are found."""
+        return any(words.search(name) for name in self._names)
+
     def busiest(self, keys: Iterable[Any]) -> Any:
         """The key whose lane has most rows; None of none."""
         counts = np.bincount(np.frombuffer(self._columns[0], np.int64), minlength=len(self.lanes)) if len(self) else []
@@ -207,6 +214,15 @@ class Collector:
     def only_arithmetic(self, key: object) -> None:
         """Tell that all rows of a lane are arithmetic but those that move bytes: it is a stream of a card."""
         self._streams.add(self.lane(key))
+
+    def untold(self, key: object, kind: Callable[[str], str]) -> None:
+        """Tell the kind, by the name, of those rows of a lane that were taken as `other`."""
+        self._kinds[self.lane(key)] = kind
+
+    def step(self, start_ns: int, duration_ns: int) -> None:
+        """Tell when a step that the program marked ran: shares are of the time from the first to the last of them."""
+        if 0 < duration_ns < MAX_NS and -MAX_NS < start_ns < MAX_NS:
+            self._steps.append((start_ns, start_ns + duration_ns))
 
     def leave_out(self, key: object) -> None:
         """Leave out all rows of a lane, because it repeats those of others."""
@@ -240,11 +256,19 @@ class Collector:
             for column, of in zip(self._columns, COLUMNS.values(), strict=True)
         ]
         rows = Rows(*arrays)
-        on_stream = np.isin(rows.lane, list(self._streams)) & (rows.kind != _NUMBERS[TRANSFER])
-        rows.kind[on_stream] = _NUMBERS[KERNEL]
+        for kind in set(self._kinds.values()):
+            of = np.isin(rows.lane, [lane for lane, other in self._kinds.items() if other is kind])
+            self._told(rows, of & (rows.kind == _NUMBERS[OTHER]), kind)
+        self._told(rows, np.isin(rows.lane, list(self._streams)), device_kind)
         if self._left_out:
             rows = rows.chosen(~np.isin(rows.lane, list(self._left_out)))
         return rows.chosen(np.argsort(rows.start_ns, kind="stable"))
+
+    def _told(self, rows: Rows, which: np.ndarray, kind: Callable[[str], str]) -> None:
+        """Set the kinds of rows by their names."""
+        if which.any():
+            by_name = np.array([_NUMBERS[kind(name)] for name in self._names], np.int8)
+            rows.kind[which] = by_name[rows.name[which]]
 
     def trace(self, title: str, made_by: str, calls_compute: bool = False, **about: Any) -> Trace:
         """The trace of all rows that were taken.
@@ -252,20 +276,67 @@ class Collector:
         Args:
             title: Of the trace.
             made_by: Which profiler wrote it.
-            calls_compute: Whether the calls themselves do the arithmetic, as PyTorch's do on a processor. One counts as
-                arithmetic where most of its time is not that of others which do.
+            calls_compute: Whether the calls themselves do the arithmetic, as PyTorch's do on a processor: unless some
+                hand it to a device. One counts as arithmetic where most of its time is not that of others which do.
             about: What else is known of it.
         """
         rows, names = self.rows(), tuple(self._names)
-        if calls_compute:
+        if calls_compute and not _hands_over(rows, names):
             maybe = np.array([computes(name) for name in names], bool)[rows.name] & (rows.kind == _NUMBERS[DISPATCH])
             own_ns = nested(rows.chosen(maybe))[0]
             rows.kind[np.flatnonzero(maybe)[2 * own_ns >= rows.duration_ns[maybe]]] = _NUMBERS[KERNEL]
-        own_ns, _ = nested(rows)
-        first = max(0, (len(rows) - MAX_KEPT) // 2)
-        calls = _calls(rows, own_ns, names)
-        kept = rows.chosen(slice(first, first + MAX_KEPT))
-        return trimmed(Trace(title, made_by, tuple(self.lanes), names, kept, calls, len(rows), about=about))
+        calls = _calls(rows, nested(rows)[0], names)
+        devices = [number for number in np.unique(rows.lane).tolist() if self.lanes[number].role == "device"]
+        kept, notes = rows, ()
+        if self._steps:
+            starts_ns, ends_ns = zip(*self._steps, strict=True)
+            within = _clipped(rows, min(starts_ns), max(ends_ns))
+            if len(within):
+                kept = within
+                many = "step that it marks" if len(self._steps) == 1 else f"{len(self._steps):,} steps that it marks"
+                notes = (f"shares are of the time of the {many}",)
+        made = Trace(title, made_by, tuple(self.lanes), names, _middle(kept), calls, len(rows), notes, about)
+        return trimmed(made, devices)
+
+
+def _clipped(rows: Rows, began_ns: int, ended_ns: int) -> Rows:
+    """The parts of rows that lie in a stretch of time."""
+    rows = rows.chosen((rows.start_ns < ended_ns) & (rows.end_ns > began_ns))
+    starts_ns = np.maximum(rows.start_ns, began_ns)
+    return replace(rows, start_ns=starts_ns, duration_ns=np.minimum(rows.end_ns, ended_ns) - starts_ns)
+
+
+def _middle(rows: Rows) -> Rows:
+    """All rows, or about `MAX_KEPT`: without those that no share needs, and of a stretch of time in the middle."""
+    if len(rows) > MAX_KEPT:
+        rows = rows.chosen(~_within_their_kind(rows))
+    if len(rows) <= MAX_KEPT:
+        return rows
+    first = (len(rows) - MAX_KEPT) // 2
+    began_ns = int(rows.start_ns[first])
+    goes_on = np.flatnonzero(rows.end_ns[:first] > began_ns)
+    goes_on = np.sort(goes_on[np.argsort(-rows.duration_ns[goes_on], kind="stable")][: MAX_KEPT // 10])
+    last = first + MAX_KEPT - len(goes_on)
+    within = rows.chosen(np.concatenate([goes_on, np.arange(first, last)]))
+    ended_ns = int(rows.start_ns[last])  # there is a row behind the last: more than half of those before it are kept
+    kept = _clipped(within, began_ns, max(ended_ns, began_ns + 1))
+    return kept.chosen(np.argsort(kept.start_ns, kind="stable"))
+
+
+def _within_their_kind(rows: Rows) -> np.ndarray:
+    """Whether a row lies within an earlier one of its lane and kind, such as a function that another calls; (rows,)."""
+    within = np.zeros(len(rows), bool)
+    group = rows.lane.astype(np.int64) * len(KINDS) + rows.kind
+    order = np.argsort(group, kind="stable")  # each group in order of its starts
+    for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        ends = rows.end_ns[members]
+        within[members[1:]] = ends[1:] <= np.maximum.accumulate(ends)[:-1]
+    return within
+
+
+def _hands_over(rows: Rows, names: Sequence[str]) -> bool:
+    launched: list[int] = np.unique(rows.name[rows.kind == _NUMBERS[LAUNCH]]).tolist()
+    return any(launches(names[number]) for number in launched)
 
 
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
@@ -303,10 +374,11 @@ def most(calls: Iterable[Call]) -> tuple[Call, ...]:
     return tuple(kept)
 
 
-def trimmed(trace: Trace) -> Trace:
-    """The trace without names and lanes that none of its rows has; its time begins at 0."""
+def trimmed(trace: Trace, devices: Sequence[int] = ()) -> Trace:
+    """The trace without names and lanes that none of its rows has, but for these lanes; its time begins at 0."""
     names, name = np.unique(trace.rows.name, return_inverse=True)
-    lanes, lane = np.unique(trace.rows.lane, return_inverse=True)
+    lanes = np.union1d(trace.rows.lane, np.array(devices, np.int32)).astype(np.int32)
+    lane = np.searchsorted(lanes, trace.rows.lane)
     began_ns = trace.span_ns[0]
     return replace(
         trace,
@@ -388,7 +460,9 @@ def parsed(text: str | bytes) -> Trace:
     try:
         found: Any = msgspec.json.decode(text, type=_Written)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Refused(f"it begins as a trace that this page saved, but then: {error}; save it again") from None
+        raise Refused(
+            f"it begins as a trace that this page saved, but then: {error}; copy the whole file as it was saved"
+        ) from None
     columns = list(zip(*found.rows, strict=True)) or [()] * len(COLUMNS)
     rows = Rows(*(np.array(column, of) for column, of in zip(columns, COLUMNS.values(), strict=True)))
     sizes = {"lane": len(found.lanes), "name": len(found.names)}

@@ -4,6 +4,7 @@ A report of sums (`cuda_api_sum`) has no starts: it explains, but there is nothi
 (`cuda_api_trace`, `cuda_gpu_trace`) has both. Several reports may follow each other in one file.
 """
 
+import codecs
 import csv
 import re
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lib.profiling.traces.form import Call, Collector, Refused, Trace, most, shortened
-from lib.profiling.traces.kinds import KERNEL, TRANSFER, cuda_kind
+from lib.profiling.traces.kinds import cuda_kind, device_kind
 
 MAX_LINE = 1 << 20  # characters
 _UNIT = re.compile(r"\((ns|us|μs|ms|s|sec)\)")
@@ -40,14 +41,19 @@ def read(path: Path, title: str) -> Trace:
         else:
             _row(fields, head, units, found)
     if not sums and not len(found):
-        raise Refused("it is text, but no report of nsys stats; make one with: nsys stats --format csv FILE")
+        raise Refused(
+            "it is text, but no report of nsys stats and no JSON; make such a report with nsys stats --format csv FILE,"
+            " or profile with torch.profiler or jax.profiler"
+        )
     drawn = found.trace(title, "nsys stats")
     calls = most(sums) if sums else drawn.calls
     return replace(drawn, calls=calls, n_rows=max(drawn.n_rows, sum(call.count for call in sums)))
 
 
 def _lines(path: Path) -> Iterator[list[str]]:
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with path.open("rb") as file:
+        wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # as PowerShell writes what is printed
+    with path.open(encoding="utf-16" if wide else "utf-8-sig", errors="replace", newline="") as file:
         while line := file.readline(MAX_LINE):
             if len(line) >= MAX_LINE:
                 raise Refused("a line of it is longer than a mebibyte; it is no report of nsys stats")
@@ -79,7 +85,7 @@ def _sum(fields: list[str], head: Mapping[str, int], units: list[float]) -> Call
     if count is None or total_ns is None or count < 0 or total_ns < 0:
         return None
     total_ns = round(total_ns * units[total])
-    kind = cuda_kind(name) if "num calls" in head else _on_device(name)
+    kind = cuda_kind(name) if "num calls" in head else device_kind(name)
     return Call(name, kind, round(count), total_ns, total_ns)
 
 
@@ -97,12 +103,8 @@ def _row(fields: list[str], head: Mapping[str, int], units: list[float], found: 
     if stream is not None:
         device = fields[head["device"]] if "device" in head else "device"
         lane = found.lane(("stream", device, fields[stream]), f"{device}, stream {fields[stream]}", "device")
-        kind = _on_device(name)
+        kind = device_kind(name)
     else:
         thread = fields[head["tid"]] if "tid" in head else "host"
         lane, kind = found.lane(("thread", thread), f"thread {thread}"), cuda_kind(name)
     found.add(lane, name, kind, round(began * units[start]), round(lasted * units[length]), round(correlation or 0))
-
-
-def _on_device(name: str) -> str:
-    return TRANSFER if "memcpy" in name.lower() or "memset" in name.lower() else KERNEL

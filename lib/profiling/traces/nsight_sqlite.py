@@ -16,7 +16,7 @@ from urllib.request import pathname2url
 import numpy as np
 
 from lib.profiling.traces.form import MAX_KEPT, MAX_NS, Call, Collector, Refused, Trace, most
-from lib.profiling.traces.kinds import KERNEL, TRANSFER, cuda_kind
+from lib.profiling.traces.kinds import cuda_kind, device_kind
 
 MAX_READ_S = 60.0
 _LOOK = 100_000  # of SQLite's instructions between two looks at the clock
@@ -35,18 +35,22 @@ class Table:
     by: str
     lane: str
     role: str
-    kind: str = ""  # empty: by the name
+
+    def kind(self, name: str) -> str:
+        """The kind of a call of this name."""
+        return device_kind(name) if self.role == "device" else cuda_kind(name)
 
 
 _STREAM = "'device ' || deviceId || ', stream ' || streamId"
 _THREAD = "'thread ' || (globalTid & 16777215)"
 TABLES = (
     Table("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId", _THREAD, "host"),
-    Table("CUPTI_ACTIVITY_KIND_KERNEL", "shortName", _STREAM, "device", KERNEL),
-    Table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "'a whole CUDA graph'", _STREAM, "device", KERNEL),
-    Table("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", _STREAM, "device", TRANSFER),
-    Table("CUPTI_ACTIVITY_KIND_MEMSET", "'Memset'", _STREAM, "device", TRANSFER),
+    Table("CUPTI_ACTIVITY_KIND_KERNEL", "shortName", _STREAM, "device"),
+    Table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "'a whole CUDA graph'", _STREAM, "device"),
+    Table("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", _STREAM, "device"),
+    Table("CUPTI_ACTIVITY_KIND_MEMSET", "'Memset'", _STREAM, "device"),
 )
+_AGAIN = "copy the whole file once no program writes to it, or make it from the .nsys-rep"
 # Numbers alone: SQLite orders text and blobs after them.
 _SOUND = f'start >= 0 AND start < "end" AND "end" <= {MAX_NS}'
 
@@ -87,9 +91,9 @@ def _damage_told() -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if "interrupted" in str(error):
             raise Refused(f"reading it took more than {MAX_READ_S:.0f} s; export a shorter range") from None
-        raise Refused(f"it is an SQLite file that cannot be read ({error}); export it again") from None
+        raise Refused(f"it is an SQLite file that cannot be read ({error}); {_AGAIN}") from None
     except (sqlite3.DatabaseError, OverflowError) as error:
-        raise Refused(f"it is an SQLite file, but damaged or cut off ({error}); export it again") from None
+        raise Refused(f"it is an SQLite file, but damaged or cut off ({error}); {_AGAIN}") from None
 
 
 def _tables(database: sqlite3.Connection) -> list[Table]:
@@ -123,7 +127,7 @@ def _calls(database: sqlite3.Connection, table: Table) -> Iterator[Call]:
         low = high
     for by, (count, total_ns) in totals.items():
         name = _name(database, table, by)
-        yield Call(name, table.kind or cuda_kind(name), count, total_ns, total_ns)
+        yield Call(name, table.kind(name), count, total_ns, total_ns)
 
 
 def _name(database: sqlite3.Connection, table: Table, by: object) -> str:
@@ -151,9 +155,15 @@ def _rows(database: sqlite3.Connection, counts: dict[Table, int]) -> Collector:
                 (low, high),
             ):
                 name, number = named(by), found.lane((table.role, lane), str(lane), table.role)
-                kind = table.kind or cuda_kind(name)
                 start, end = round(start), round(end)
-                found.add(number, name, kind, start, end - start, correlation if isinstance(correlation, int) else 0)
+                found.add(
+                    number,
+                    name,
+                    table.kind(name),
+                    start,
+                    end - start,
+                    correlation if isinstance(correlation, int) else 0,
+                )
         length = high - low + 1
         low, high = max(0, low - 10 * length), min(MAX_NS, high + 10 * length)
     return found

@@ -1,12 +1,15 @@
 """Traces as JAX's and TensorFlow's profilers write them: an XSpace in a file `.xplane.pb`."""
 
+import re
 from pathlib import Path
 
 from lib.profiling.traces.form import Collector, Refused, Trace
-from lib.profiling.traces.kinds import KERNEL, TRANSFER, kind_of
+from lib.profiling.traces.kinds import device_kind, kind_of
 
 MAX_BYTES = 256 << 20  # the library's parser holds the whole file, several times over
 _DROPPED = ("ThreadpoolListener::", "end: ")  # marks of the profiler itself
+# Whose profiler it is, told by its calls: TensorFlow's has the same planes.
+JAX = re.compile(r"^(PjRt|PJRT_|Pjit|Py(Client|Array|LoadedExecutable)|\$(pjit|api)\.py|jit_|jit\()")
 
 
 def read(path: Path, title: str) -> Trace:
@@ -22,17 +25,20 @@ def read(path: Path, title: str) -> Trace:
     try:
         planes = list(ProfileData.from_file(str(path)).planes)
     except (RuntimeError, ValueError):
-        raise Refused("it begins like an .xplane.pb but is cut off or damaged; save it again") from None
-    found, made_by = Collector(), "TensorFlow's profiler"
+        raise Refused(
+            "it begins like an .xplane.pb but is cut off or damaged; stop the profiler before the program ends, and"
+            " copy the whole file as it is"
+        ) from None
+    found = Collector()
     for plane in planes:
-        made_by = "JAX's profiler" if "jax_version" in dict(plane.stats) else made_by
         if plane.name == "/host:CPU":
             _host(plane, found)
-        elif plane.name.startswith("/device:GPU"):
+        elif plane.name.startswith("/device:"):
             _device(plane, found)
     if not len(found):
         raise Refused("it has no row of a processor or a graphics card; record a step while the profiler runs")
-    return found.trace(title, made_by)
+    is_jax = any("jax_version" in dict(plane.stats) for plane in planes) or found.has_name(JAX)
+    return found.trace(title, "JAX's profiler" if is_jax else "TensorFlow's profiler")
 
 
 def _host(plane, found: Collector) -> None:
@@ -48,21 +54,23 @@ def _host(plane, found: Collector) -> None:
             stats = dict(event.stats)
             lane, kind = found.lane(key, f"{thread} {numbers[thread]}"), kind_of(event.name, "hlo_op" in stats)
             found.add(lane, event.name, kind, round(event.start_ns), round(event.duration_ns), _correlation(stats))
+            if "step_num" in stats:
+                found.step(round(event.start_ns), round(event.duration_ns))
         python += [key] if thread == "python" else []
     if (busiest := found.busiest(python)) is not None:
         found.rename(busiest, "python", "python")
 
 
 def _device(plane, found: Collector) -> None:
+    shown = ("XLA Ops", "Async XLA Ops") if "TPU" in plane.name else ("Stream",)
     for index, line in enumerate(plane.lines):
-        if not line.name.startswith("Stream"):
-            continue  # the other lines repeat the streams' rows by program, step and name scope
+        if not line.name.startswith(shown):
+            continue  # the other lines repeat these rows by program, step and name scope
         lane = found.lane((plane.name, index), f"{plane.name.removeprefix('/device:')} {line.name}", "device")
         for event in line.events:
-            is_copy = "emcpy" in event.name or "emset" in event.name
-            kind = TRANSFER if is_copy else KERNEL
             start_ns, duration_ns = round(event.start_ns), round(event.duration_ns)
-            found.add(lane, event.name, kind, start_ns, duration_ns, _correlation(dict(event.stats)))
+            correlation = _correlation(dict(event.stats))
+            found.add(lane, event.name, device_kind(event.name), start_ns, duration_ns, correlation)
 
 
 def _correlation(stats: dict) -> int:

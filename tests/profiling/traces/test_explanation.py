@@ -14,7 +14,17 @@ from lib.profiling.traces.explanation import (
     window,
 )
 from lib.profiling.traces.form import Collector
-from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PYTHON, TRANSFER, WAIT
+from lib.profiling.traces.kinds import (
+    COMMUNICATION,
+    DISPATCH,
+    KERNEL,
+    KINDS,
+    LAUNCH,
+    PROFILER,
+    PYTHON,
+    TRANSFER,
+    WAIT,
+)
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from(KINDS), st.integers(0, 40), st.integers(1, 20)),
@@ -43,7 +53,7 @@ def state_at(trace, moment):
         )
     )
     running = {KINDS[kind] for _, kind, start, end in rows if start <= moment < end}
-    for kind in (KERNEL, TRANSFER, LAUNCH, DISPATCH, PYTHON):
+    for kind in (KERNEL, COMMUNICATION, TRANSFER, PROFILER, LAUNCH, DISPATCH, PYTHON):
         if kind in running:
             return kind
     own = [(s, e) for lane, _, s, e in rows if trace.lanes[lane].role == "python"]
@@ -64,7 +74,7 @@ def test_each_moment_has_the_state_of_the_definition(rows, low, high):
     for index in range(len(parts)):
         for moment in range(int(parts.edges_ns[index]), int(parts.edges_ns[index + 1])):
             assert STATES[parts.state[index]] == state_at(trace, moment)
-    assert sum(parts.seconds.values()) == pytest.approx((ended - began) * 1e-9)
+    assert sum(parts.seconds.values()) + parts.profiler_s == pytest.approx((ended - began) * 1e-9)
     assert all(a != b for a, b in zip(parts.state[:-1], parts.state[1:], strict=True))
 
 

@@ -121,7 +121,7 @@ def test_a_saved_trace_that_somebody_changed_is_refused(change, why):
 
 
 def test_a_saved_trace_that_is_cut_off_is_refused():
-    with pytest.raises(Refused, match="save it again"):
+    with pytest.raises(Refused, match="copy the whole file"):
         parsed(json.dumps(TRACE)[:-20])
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.profiling.traces.kinds import computes, cuda_kind, kind_of
+from lib.profiling.traces.kinds import computes, cuda_kind, device_kind, kind_of, launches
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,16 @@ from lib.profiling.traces.kinds import computes, cuda_kind, kind_of
         ("cudaMemcpyAsync", False, "transfer"),
         ("cudaStreamSynchronize", False, "wait"),
         ("custom", False, "dispatch"),
+        ("$profiler.py:101 start_trace", False, "profiler"),
+        ("$profiler_v2.py:60 start", False, "profiler"),
+        ("$profiler.py:355 wrapper", False, "python"),
+        ("torch/profiler/profiler.py(811): step", False, "profiler"),
+        ("Command Buffer Full", False, "profiler"),
+        ("Activity Buffer Request", False, "profiler"),
+        ("Lazy Function Loading", False, "profiler"),
+        ("gloo:all_reduce", False, "communication"),
+        ("NCCL_ALLREDUCE", False, "communication"),
+        ("all-reduce.3", True, "communication"),
     ],
 )
 def test_a_name_has_its_kind(name, operation, kind):
@@ -53,3 +63,26 @@ def test_cuda_s_calls_are_of_the_article_s_kinds(name, kind):
 )
 def test_what_only_makes_or_renames_a_tensor_computes_nothing(name, answer):
     assert computes(name) is answer
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "communication"),
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(RankData*)", "communication"),
+        ("void at::native::reduce_kernel<512, 1>", "kernel"),
+        ("Memcpy HtoD (Pageable -> Device)", "transfer"),
+        ("__amd_rocclr_copyBuffer.kd", "transfer"),
+    ],
+)
+def test_what_runs_on_a_device_is_arithmetic_unless_it_moves_bytes_or_tells_other_devices(name, kind):
+    assert device_kind(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [("cudaLaunchKernel", True), ("hipExtModuleLaunchKernel", True), ("cudaGraphLaunch", True), ("queue.submit", True)]
+    + [("cudaEventRecord", False), ("cuCtxSetCurrent", False), ("cudaLaunchHostFunc", False), ("cudaMalloc", False)],
+)
+def test_what_puts_work_into_a_card_s_queue_is_told_from_what_prepares_it(name, answer):
+    assert launches(name) is answer

@@ -5,6 +5,7 @@ import sqlite3
 import pytest
 
 from lib.profiling.traces import nsight_sqlite
+from lib.profiling.traces.explanation import no_share
 from lib.profiling.traces.form import MAX_KEPT, Refused
 from tests.profiling.traces.files import nsight
 
@@ -32,6 +33,18 @@ def test_calls_are_added_up_and_rows_drawn(export):
         "device 0, stream 7": "device",
     }
     assert trace.n_rows == len(trace.rows) == 7 * STEPS
+
+
+def test_an_export_without_the_card_s_rows_says_so_and_communication_is_told(export):
+    assert not no_share(nsight_sqlite.read(export, "profile"))
+    with sqlite3.connect(export) as database:
+        database.execute("UPDATE StringIds SET value = 'ncclDevKernel_AllReduce_Sum_f32' WHERE value = 'gemm'")
+    calls = {call.name: call.kind for call in nsight_sqlite.read(export, "profile").calls}
+    assert calls["ncclDevKernel_AllReduce_Sum_f32"] == "communication"
+    with sqlite3.connect(export) as database:
+        for table in ("KERNEL", "MEMCPY"):
+            database.execute(f"DROP TABLE CUPTI_ACTIVITY_KIND_{table}")
+    assert no_share(nsight_sqlite.read(export, "profile")).startswith("The GPU's rows are missing")
 
 
 def test_of_a_long_profile_the_middle_is_drawn_and_all_is_counted(tmp_path):

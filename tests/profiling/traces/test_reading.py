@@ -46,11 +46,24 @@ NO_TRACES = {  # by names: a test is told by its parameters, and packed bytes ho
     "binary": (b"\x00\x01\x02" * 50, "a binary file of another kind"),
     "text": (b"hello", "no report of nsys stats"),
     "string": (b'"a string"', "no report of nsys stats"),
-    "gzipped text": (gzip.compress(b"hello"), "it is gzipped, and what it holds is no JSON"),
+    "gzipped text": (gzip.compress(b"hello"), "it is gzipped, and of what it holds|no JSON"),
     "gzipped database": (
         gzip.compress(b"SQLite format 3\0" + bytes(4096)),
         "it is gzipped, and what it holds is no JSON",
     ),
+    "nsys-rep": (b"NVIDIA Tegra Profiler Report 1..\n\x0bLocal (CLI)", "nsys export --type=sqlite"),
+    "qdstrm": (b"QDSS\0\1", "open it in Nsight Systems"),
+    "perfetto": (b"\x0a\x61\x32\x5a\x10\x06\x0a\x0a\x08\x06\x10\xc4\xd8\xf0\xd7\xb7\xc9\x01", "traceconv json"),
+    "perfetto of a process tree": (b"\x0a\x08\x12\x06\x0a\x04\x08\x01\x10\x00\xd7\xb7", "traceconv json"),
+    "speedscope": (b'{"$schema": "https://www.speedscope.app/file-format-schema.json"}', "functions of Python alone"),
+    "rocprofv3": (b'{"rocprofiler-sdk-tool":[]}', "a result of rocprofv3"),
+    "taken for text": (("\n\ufffd\ufffd\0" * 9).encode(), "taken it for text"),
+    "tar": (bytes(257) + b"ustar\0", "an archive of files"),
+    "gzipped tar": (gzip.compress(bytes(257) + b"ustar\0"), "an archive of files"),
+    "gzipped report": (gzip.compress(b"NVIDIA Tegra Profiler Report"), "nsys export --type=sqlite"),
+    "begun only": (b'[{"ph":"B","pid":1,"tid":1,"name":"a","ts":1}]', "events that begin, but none that ends"),
+    "counters": (b'[{"ph":"C","pid":1,"name":"a","ts":1,"args":{"x":1}}]', "only counters"),
+    "a list of numbers": (b"[1, 2]", "something else than trace events"),
     "nested": (gzip.compress(b'{"traceEvents": [' + b"[" * 500_000), "nested too deeply"),
 }
 
@@ -59,8 +72,17 @@ NO_TRACES = {  # by names: a test is told by its parameters, and packed bytes ho
 def test_what_is_no_trace_is_refused_by_what_it_looks_like(tmp_path, content, why):
     path = tmp_path / "trace.json"
     path.write_bytes(content)
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(Refused, match=why) as refused:
         reading.read(path, "trace.json")
+    assert "again" not in str(refused.value), "the same file again would be refused again"
+
+
+def test_a_report_that_powershell_wrote_is_read(tmp_path):
+    path = tmp_path / "report.csv"
+    path.write_bytes(API_SUM.encode("utf-16"))
+    plain = tmp_path / "plain.csv"
+    plain.write_text(API_SUM)
+    assert reading.read(path, "a").calls == reading.read(plain, "a").calls
 
 
 @given(

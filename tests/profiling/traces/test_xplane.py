@@ -4,6 +4,7 @@ import jax
 import pytest
 
 from lib.profiling.traces import xplane
+from lib.profiling.traces.explanation import waited_for
 from lib.profiling.traces.form import Refused
 from tests.profiling.traces.files import xspace
 
@@ -62,6 +63,49 @@ def test_the_streams_of_a_card_are_read_and_what_repeats_them_is_not(tmp_path):
         "GPU:0 Stream #13(Compute)": "device",
     }
     assert sorted(trace.rows.correlation.tolist()) == [0, 0, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("call", "made_by"),
+    [
+        ("PjitFunction(step)", "JAX's profiler"),
+        ("PjRtStreamExecutorLoadedExecutable::Execute", "JAX's profiler"),
+        ("EagerLocalExecute: MatMul", "TensorFlow's profiler"),
+    ],
+)
+def test_whose_profiler_it_was_is_told_by_its_calls(tmp_path, call, made_by):
+    path = tmp_path / "host.xplane.pb"
+    path.write_bytes(xspace({"/host:CPU": {"python/1": [(call, 0, 900, {})]}}))
+    assert xplane.read(path, "host").made_by == made_by
+
+
+def test_the_profiler_s_own_rows_and_what_is_outside_the_steps_count_in_no_share(tmp_path):
+    def made(host):
+        path = tmp_path / "profiled.xplane.pb"
+        stream = {"Stream #13(Compute)": [("gemm_fusion", 900, 50, {}), ("ncclDevKernel_AllReduce", 950, 20, {})]}
+        path.write_bytes(xspace({"/host:CPU": {"python/1": host}, "/device:GPU:0": stream}))
+        trace = xplane.read(path, "profiled")
+        return {state: round(s * 1e9) for state, s in waited_for(trace, *trace.span_ns).seconds.items() if s}
+
+    own = [("$profiler.py:101 start_trace", 0, 800, {}), ("$traceback.py:3 walk", 100, 500, {})]
+    step = [("PjitFunction(step)", 820, 180, {})]
+    after = [("$profiler.py:213 stop_trace", 1000, 9000, {})]
+    assert made([*own, *step, *after]) == {"kernel": 50, "communication": 20, "dispatch": 110, "python": 20}
+    marked = [("train", 850, 130, {"step_num": 7})]
+    assert made([*own, *step, *marked, *after]) == {"kernel": 50, "communication": 20, "dispatch": 60}
+
+
+def test_a_tpu_s_operations_are_its_arithmetic(tmp_path):
+    path = tmp_path / "tpu.xplane.pb"
+    lines = {
+        "Steps": [("1", 0, 90, {})],
+        "XLA Modules": [("jit_step", 0, 80, {})],
+        "XLA Ops": [("fusion.1", 0, 70, {})],
+    }
+    path.write_bytes(xspace({"/device:TPU:0": lines}))
+    trace = xplane.read(path, "tpu")
+    assert [(call.name, call.kind) for call in trace.calls] == [("fusion.1", "kernel")]
+    assert trace.has_device
 
 
 @pytest.mark.parametrize(("share", "why"), [(0.5, "cut off or damaged"), (0.98, "cut off or damaged")])
