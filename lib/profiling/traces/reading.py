@@ -81,7 +81,8 @@ def reader_of(head: bytes) -> _Reader:
     if head.startswith(b"SQLite format 3\0"):
         return nsight_sqlite.read
     if head.startswith(b"\x1f\x8b"):
-        return chrome.read if _is_text_of_json(_unpacked(head)) else _packed
+        inner = _unpacked(head)
+        return _reader_of_json(inner) if _is_text_of_json(inner) else _packed
     looks = next(((words, helps) for begins, words, helps in _FOREIGN if head.startswith(begins)), None)
     if looks is not None:
         raise Refused(f"it looks like {looks[0]}; {looks[1] or _EXPECTED}")
@@ -90,10 +91,7 @@ def reader_of(head: bytes) -> _Reader:
     if _is_text_of_json(head):
         if f'"format":"{FORMAT}"'.encode() in head[:100]:
             return _saved
-        known = next(((words, helps) for has, words, helps in _JSON if re.search(has, head, re.DOTALL)), None)
-        if known is not None and chrome.EVENTS.encode() not in head:
-            raise Refused(f"it is JSON, but {known[0]}; {known[1] or chrome.BY_PROFILERS}")
-        return chrome.read
+        return _reader_of_json(head)
     if (head.count(_REPLACED) >= 8 and b"\0" in head) or head.startswith(b"\x1f" + _REPLACED):
         raise Refused(
             "a program has taken it for text and replaced bytes of it, which are lost; copy or download it as a binary"
@@ -109,6 +107,13 @@ def reader_of(head: bytes) -> _Reader:
     if b"\0" not in head or head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return nsight_csv.read
     raise Refused(f"it is a binary file of another kind; {_EXPECTED}")
+
+
+def _reader_of_json(head: bytes) -> _Reader:
+    known = next(((words, helps) for has, words, helps in _JSON if re.search(has, head, re.DOTALL)), None)
+    if known is not None and chrome.EVENTS.encode() not in head:
+        raise Refused(f"it is JSON, but {known[0]}; {known[1] or chrome.BY_PROFILERS}")
+    return chrome.read
 
 
 def _is_text_of_json(head: bytes) -> bool:

@@ -56,6 +56,7 @@ NO_TRACES = {  # by names: a test is told by its parameters, and packed bytes ho
     "perfetto": (b"\x0a\x61\x32\x5a\x10\x06\x0a\x0a\x08\x06\x10\xc4\xd8\xf0\xd7\xb7\xc9\x01", "traceconv json"),
     "perfetto of a process tree": (b"\x0a\x08\x12\x06\x0a\x04\x08\x01\x10\x00\xd7\xb7", "traceconv json"),
     "speedscope": (b'{"$schema": "https://www.speedscope.app/file-format-schema.json"}', "functions of Python alone"),
+    "gzipped rocprofv3": (gzip.compress(b'{"rocprofiler-sdk-tool":[]}'), "a result of rocprofv3"),
     "rocprofv3": (b'{"rocprofiler-sdk-tool":[]}', "a result of rocprofv3"),
     "taken for text": (("\n\ufffd\ufffd\0" * 9).encode(), "taken it for text"),
     "tar": (bytes(257) + b"ustar\0", "an archive of files"),
