@@ -32,6 +32,7 @@ from lib.workers.reader import Unreadable, read
 def bring(
     files: Sequence[tuple[str, bytes | Path]],
     built_in: str,
+    label: str,
     cancel: Cancel,
     request: Request | None = None,
     niceness: int = 0,
@@ -41,6 +42,7 @@ def bring(
     Args:
         files: Name, and content or path, of each file.
         built_in: Name of scikit-learn's set, where there are no files.
+        label: The column of labels of a table; empty to have it guessed.
         cancel: Ends the reading.
         request: For whom; None: a viewer of its own.
         niceness: Of the process, above this one's.
@@ -61,6 +63,7 @@ def bring(
                 "lib.data.own.reading",
                 named,
                 built_in,
+                label,
                 cancel=cancel,
                 request=request,
                 niceness=niceness,

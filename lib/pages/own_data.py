@@ -24,7 +24,7 @@ from lib.pages.dropped_files import file_fields, files_of, stacked
 from lib.pages.stage import Stage
 from lib.pages.streaming import OFFERED, Unseen, paint_while_it_runs, painted
 from lib.pages.url_state import Address, Refused, Setting
-from lib.spec import MNIST
+from lib.spec import MAX_TEXT, MNIST
 from lib.storage.store import Store
 from lib.views import network_inside
 from lib.views import own_data as view
@@ -60,22 +60,33 @@ def _setting() -> Setting[str]:
 def _controls() -> Controls:
     labels = {name: label for label, name in SETS.items()}
     return Controls(
-        Control(_setting(), lambda value: mo.ui.dropdown(SETS, value=labels[value], label="Train on", full_width=True))
+        Control(_setting(), lambda value: mo.ui.dropdown(SETS, value=labels[value], label="Train on", full_width=True)),
+        Control(
+            url_state.text("data.label", "", str),
+            lambda value: mo.ui.text(
+                value=value,
+                label="Column of labels (empty: guessed)",
+                full_width=True,
+                max_length=MAX_TEXT,
+            ),
+        ),
     )
 
 
 def settings() -> dict[str, Setting]:
-    """What the address may say of the data: a set of scikit-learn's, never a dropped file."""
+    """What the address may say of the data: a set of scikit-learn's, a table's labels, never a dropped file."""
     return _controls().settings
 
 
 def panel(address: Address) -> mo.ui.dictionary:
-    """The sets to choose from, the field for files, and in the editor one for a path."""
-    fields = _controls().elements(address) | file_fields(
-        "Or drop your own: CSV with a header and a label column; .npz with x and y; IDX files"
-    )
+    """The sets to choose from, a field for files, in the editor one for a path, and one for labels."""
+    controls = _controls().elements(address)
+    files = file_fields("Or drop your own: CSV with a label column; .npz with x and y; IDX files; also packed")
     save = address.save("data")
-    return mo.ui.dictionary(fields, on_change=lambda values: save({"set": values["set"]}))
+    return mo.ui.dictionary(
+        {"set": controls["set"], **files, "label": controls["label"]},
+        on_change=lambda values: save({name: values[name] for name in controls}),
+    )
 
 
 def at_first(address: Address) -> str | None:
@@ -135,9 +146,10 @@ def read(stage: Stage, fields: mo.ui.dictionary, chosen: Chosen, done: Callable[
         if had_some:
             done(None)
         return None
-    asked = (built_in, tuple((name, hash(content)) for name, content in files))
+    label = str(values["label"]).strip() if files else ""
+    asked = (built_in, label, tuple((name, hash(content)) for name, content in files))
     request = Request(stage.viewer, Urgency.NOW)
-    running = stage.begin_if_new(asked, 0, request, lambda _: ((), partial(_bring, files, built_in)))
+    running = stage.begin_if_new(asked, 0, request, lambda _: ((), partial(_bring, files, built_in, label)))
     paint_while_it_runs(stage, running, partial(_paint, running, shown, done, []))
     return _found(running) if not stage.streams else None
 
@@ -145,12 +157,13 @@ def read(stage: Stage, fields: mo.ui.dictionary, chosen: Chosen, done: Callable[
 def _bring(
     files: Sequence[tuple[str, bytes | Path]],
     built_in: str,
+    label: str,
     engine: Engine,
     _store: Store,
     cancel: Cancel,
     request: Request,
 ) -> Iterator[Prepared | Note]:
-    yield from experiment.bring(files, built_in, cancel, request, engine.niceness)
+    yield from experiment.bring(files, built_in, label, cancel, request, engine.niceness)
 
 
 def _found(running: BackgroundTask) -> Prepared | None:

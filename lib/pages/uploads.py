@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 # Of the files that are dropped at once, which the page holds in memory; a larger one is named by its path.
-MAX_DROPPED_BYTES = 64 << 20
+MAX_DROPPED_BYTES = 96 << 20
 # They come in base64, four letters for three bytes, and in JSON with their names. deploy/nginx.conf knows it, too.
 MAX_BODY_BYTES = MAX_DROPPED_BYTES // 3 * 4 + (4 << 20)
 # A shorter body is let in whatever else is under way, so that no file is in the way of somebody's slider.
@@ -135,7 +135,8 @@ class _Body:
         return self._answer(
             413,
             f"Expected files of at most {MAX_DROPPED_BYTES >> 20} MiB together, got"
-            f" {'' if self._declared_bytes else 'more than '}{_file_mib(self._known_bytes):,.0f} MiB; bring less.",
+            f" {'' if self._declared_bytes else 'more than '}{_file_mib(self._known_bytes):,.0f} MiB; bring less, or"
+            " pack it.",
         )
 
     def _without_room(self) -> Response | None:

@@ -101,7 +101,7 @@ def test_the_key_depends_on_the_data(made):
 
 
 def brought(*files, built_in="", cancel=None):
-    return [one for one in experiment.bring(files, built_in, cancel or Cancel()) if isinstance(one, Prepared)]
+    return [one for one in experiment.bring(files, built_in, "", cancel or Cancel()) if isinstance(one, Prepared)]
 
 
 @pytest.mark.slow

@@ -156,7 +156,7 @@ def test_whoever_comes_without_tls_is_sent_to_it(proxied):
     connection.close()
 
 
-@pytest.mark.parametrize("n_bytes", [MAX_BODY_BYTES - 1, MAX_BODY_BYTES + 1, 95 << 20])
+@pytest.mark.parametrize("n_bytes", [MAX_BODY_BYTES - 1, MAX_BODY_BYTES + 1, 140 << 20])
 def test_the_largest_file_comes_through_and_a_larger_one_is_told_so(proxied, n_bytes):
     """In base64, as a page sends it; between the two limits the server says so, beyond nginx."""
     cookie = entered(proxied)
@@ -170,7 +170,7 @@ def test_the_largest_file_comes_through_and_a_larger_one_is_told_so(proxied, n_b
         assert (status, "Invalid session" in text) == (500, True), "marimo has read it"
     else:
         assert status == 413
-        assert json.loads(text)["detail"].startswith("Expected files of at most 64 MiB together, got ")
+        assert json.loads(text)["detail"].startswith("Expected files of at most 96 MiB together, got ")
 
 
 def test_health_is_told_and_no_more(proxied):

@@ -93,7 +93,7 @@ NOTICED = """() => {
 def test_files_that_are_too_large_are_refused_in_a_sentence(browser, server, tmp_path):
     """One by the page itself; several that are too large together by the server, whose sentence the page shows."""
     one, two = tmp_path / "one.csv", tmp_path / "two.csv"
-    for path, size_mib in ((one, 65), (two, 40)):
+    for path, size_mib in ((one, 97), (two, 60)):
         with path.open("wb") as file:
             file.truncate(size_mib << 20)
     page = browser.new_page()  # its console says of the second that it was refused
@@ -103,8 +103,13 @@ def test_files_that_are_too_large_are_refused_in_a_sentence(browser, server, tmp
         page.evaluate(NOTICED)
         noticed = "words => window.noticed.some(one => one.includes(words))"
         page.locator("input[type=file]").first.set_input_files(str(one))
-        wait_until(page, noticed, "one.csv (File is larger than 67108864 bytes)", 120_000)
+        wait_until(page, noticed, "one.csv (File is larger than 100663296 bytes)", 120_000)
         page.locator("input[type=file]").first.set_input_files([str(two), str(two)])
-        wait_until(page, noticed, "Expected files of at most 64 MiB together, got 80 MiB; bring less.", 120_000)
+        wait_until(
+            page,
+            noticed,
+            "Expected files of at most 96 MiB together, got 120 MiB; bring less, or pack it.",
+            120_000,
+        )
     finally:
         page.close()

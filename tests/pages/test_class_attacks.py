@@ -262,7 +262,10 @@ def test_a_body_of_two_gigabytes_is_refused_before_it_is_sent(site, tab, bystand
             with suppress(ConnectionError):
                 for _ in range(64):  # it is refused meanwhile
                     connection.send(bytes(1 << 20))
-            assert told(connection) == (413, "Expected files of at most 64 MiB together, got 1,536 MiB; bring less.")
+            assert told(connection) == (
+                413,
+                "Expected files of at most 96 MiB together, got 1,536 MiB; bring less, or pack it.",
+            )
     assert usage.peak_mb < SERVER_MB
 
 
@@ -275,7 +278,7 @@ def test_two_gigabytes_of_which_nobody_said_how_many_come_are_cut_off(site, tab,
                     connection.send(b"%x\r\n%b\r\n" % (len(part), part))
                     sent_bytes += len(part)
             status, said = told(connection)
-    assert (status, "Expected files of at most 64 MiB together, got more than" in said) == (413, True)
+    assert (status, "Expected files of at most 96 MiB together, got more than" in said) == (413, True)
     assert sent_bytes < MAX_BODY_BYTES + (32 << 20), "the kernel's buffers hold some more"
     assert usage.peak_mb < SERVER_MB
 

@@ -66,6 +66,40 @@ def test_an_address_names_a_set_and_never_a_file(said, problem):
     assert page.at_first(address) is None
 
 
+@pytest.mark.slow
+def test_a_link_restores_the_column_of_labels_and_another_is_read_anew(stage):
+    address = Address(arguments={"data.label": "colour"})
+    address.check(page.settings())
+    assert address.problems == []
+    panel = page.panel(address)
+    assert (panel.value["set"], panel.value["label"]) == ("mnist", "colour")
+    rows = "".join(f"{n / 7},{n % 3},{'rb'[n % 2]},{'xyz'[n % 3]}\n" for n in range(30))
+    content = f"size,parts,colour,kind\n{rows}".encode()
+    values = {"set": "mnist", "files": [SimpleNamespace(name="a.csv", contents=content)]}
+
+    chosen = page.Chosen()
+    chosen.of({"set": "mnist", "files": []})
+
+    def read(label):
+        return page.read(stage, SimpleNamespace(value=values | {"label": label}, elements={}), chosen, id)
+
+    assert read("nowhere") is None
+    assert "expected “nowhere” among the columns of “a.csv”, got size, parts, colour, kind;" in stage.shown[-1]
+    assert read("colour") is None
+    assert "numbers in column “kind”, got “x” in row 1" in stage.shown[-1]
+    content = content.replace(b"x\n", b"1\n").replace(b"y\n", b"2\n").replace(b"z\n", b"4\n")
+    values["files"] = [SimpleNamespace(name="a.csv", contents=content)]
+    assert (found := read("colour")) is not None
+    assert found.about.classes == ("b", "r")
+
+
+@pytest.mark.parametrize("label", ["x" * 201, "y" * 5000])
+def test_a_column_of_labels_is_a_short_text(label):
+    address = Address(arguments={"data.label": label})
+    address.check(page.settings())
+    assert "expected at most 200 characters" in address.problems[0]
+
+
 def test_the_field_that_changed_last_counts():
     chosen, dropped = page.Chosen(), [SimpleNamespace(name="a.csv", contents=b"1")]
     assert chosen.of({"set": "mnist", "files": []}) == ((), "mnist")

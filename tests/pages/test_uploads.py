@@ -83,14 +83,17 @@ def test_a_body_that_says_it_is_too_long_is_not_read():
     together(sender := Sender(2 << 30))
     status, said = sender.answer
     assert (status, sender.asked_bytes) == (413, 0)
-    assert json.loads(said)["detail"] == "Expected files of at most 64 MiB together, got 1,536 MiB; bring less."
+    assert (
+        json.loads(said)["detail"]
+        == "Expected files of at most 96 MiB together, got 1,536 MiB; bring less, or pack it."
+    )
 
 
 def test_a_body_that_does_not_say_how_long_it_is_is_read_up_to_the_limit():
     together(sender := Sender(2 << 30, declares=False))
     status, said = sender.answer
     assert status == 413
-    assert "got more than 6" in said
+    assert "got more than 1" in said
     assert MAX_BODY_BYTES < sender.asked_bytes <= MAX_BODY_BYTES + len(CHUNK)
     assert sender.headers["connection"] == "close"
 
@@ -118,7 +121,7 @@ def test_more_at_once_than_there_is_memory_for_are_told_to_come_again():
     assert all(one.answer == (200, "100 read") for one in sliders)
     assert many[-1].asked_bytes == MAX_BODY_BYTES, "browsers read no answer before they have sent everything"
     assert many[-1].headers["retry-after"] == str(uploads.RETRY_S)
-    assert "the server has memory now, got one of 67 MiB" in json.loads(many[-1].answer[1])["detail"]
+    assert "the server has memory now, got one of 99 MiB" in json.loads(many[-1].answer[1])["detail"]
 
 
 def test_bodies_that_do_not_say_how_long_they_are_are_stopped_where_the_memory_ends():

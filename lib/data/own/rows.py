@@ -1,8 +1,10 @@
 """Rows and labels as a format's reader found them; and how they are checked, scaled, divided and saved."""
 
+import math
 import re
+import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +17,13 @@ MIN_ROWS = 10
 SEED = 0  # of the shuffling
 PART = 5  # one row in so many is validation, and where the source has no test rows, one in so many is test
 MAX_NAME = 60  # characters of a name that is shown
+PIXEL = re.compile(r"(pixel|pix|px)[\s_.]*\d+([\s_.x]+\d+)?|\d+x\d+", re.IGNORECASE)  # names of a picture's columns
+MIN_PIXELS = 64  # of an image whose columns have other names
+ALIKE = 1e-6  # of a number, what is its rounding
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_COUNTS_BY_NAME = re.compile(
+    r"(.*[\W_])?(id|index|idx|row|row_?(names?|number|num|id)|nr|no|#)\.?|[a-z]+I[dD]|unnamed(: | column )\d+"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,22 +44,27 @@ class Rows:
 def prepare(name: str, rows: Rows) -> Prepared:
     """Check, shuffle, scale to [0, 1] and divide rows, and save them.
 
-    Inputs of images are scaled alike, those of a table each by its smallest and largest training value.
+    Inputs of images are scaled alike, those of a table each by its smallest and largest training value. Row numbers,
+    and inputs of a table that hardly differ, are left out, and a note says so.
 
     Raises:
         DataError: They cannot be trained on; the text is a sentence that says why.
         OSError: They cannot be saved.
     """
-    x = rows.x.reshape(len(rows.x), -1) if len(rows.x) else rows.x.reshape(0, 1)
-    _check_sizes(x, rows)
-    classes, y = classes_of(rows.labels)
+    _check_sizes(_flat(rows.x), rows)
+    labels, merged = _as_seen(rows.labels)
+    classes, y = classes_of(labels)
+    rows, counting = _without_row_numbers(rows)
+    rows, is_image = _as_images(rows)
+    x = _flat(rows.x)
     _check_finite(x, rows.columns)
     n_test = rows.n_test or max(1, len(x) // PART)
     n_validation = max(1, (len(x) - n_test) // PART)
     n_train = len(x) - n_test - n_validation
     order = _order(len(x), rows.n_test)
     x, y = x[order], y[order]
-    scaled, notes = _scaled(x, x[:n_train], is_image=rows.x.ndim > 2)
+    x, same = (x, ()) if is_image else _that_differ(x, n_train, rows.columns)
+    scaled = _scaled(x, x[:n_train], is_image)
     of_train, of_validation = y[:n_train], y[n_train : n_train + n_validation]
     said = (
         "training rows shuffled with seed 0; test rows are the source's own" if rows.n_test else "shuffled with seed 0"
@@ -66,7 +79,7 @@ def prepare(name: str, rows: Rows) -> Prepared:
         float(np.mean(of_validation == np.bincount(of_train).argmax())),
         said,
         (rows.x.shape[1], rows.x.shape[2]) if rows.x.ndim == 3 else None,
-        (*rows.notes, *notes),
+        (*rows.notes, *merged, *counting, *same),
         float(np.mean(scaled[:n_train] == 0)),
     )
     return prepared.save(about, scaled, y)
@@ -149,19 +162,111 @@ def _order(n: int, n_test: int) -> np.ndarray:
     return np.concatenate([shuffled, np.arange(n - n_test, n)])
 
 
-def _scaled(x: np.ndarray, of_train: np.ndarray, is_image: bool) -> tuple[np.ndarray, tuple[str, ...]]:
+def _scaled(x: np.ndarray, of_train: np.ndarray, is_image: bool) -> np.ndarray:
     """Rows in [0, 1] as float32, or as bytes where they were bytes; values beyond those in training are cut off."""
     if x.dtype == np.uint8:
-        return np.ascontiguousarray(x), ()
+        return np.ascontiguousarray(x)
     axis = None if is_image else 0
     low, high = of_train.min(axis=axis).astype(np.float64), of_train.max(axis=axis).astype(np.float64)
-    constant = int(np.sum(high == low))
-    if constant == np.size(high):
-        raise DataError("expected inputs that differ between rows, got only constant ones; bring others")
-    notes = (f"{constant:,} of {x.shape[1]:,} inputs are constant and teach nothing",) if constant else ()
+    if np.all(high == low):
+        raise DataError(_ONLY_CONSTANT)
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = (x - low) / np.where(high == low, 1.0, high - low)
     scaled = np.clip(np.where(high == low, 0.0, scaled), 0.0, 1.0).astype(np.float32)
     if not np.isfinite(scaled).all():
         raise DataError("expected numbers whose differences can be calculated, got some near the largest there are")
-    return scaled, notes
+    return scaled
+
+
+def _flat(x: np.ndarray) -> np.ndarray:
+    return x.reshape(len(x), -1) if len(x) else x.reshape(0, 1)
+
+
+def _without(rows: Rows, left_out: Sequence[int]) -> Rows:
+    columns = [name for place, name in enumerate(rows.columns) if place not in left_out]
+    return replace(rows, x=np.delete(rows.x, left_out, axis=1), columns=columns)
+
+
+def _named(columns: Sequence[str], places: Sequence[int]) -> str:
+    """The first of some inputs, in words."""
+    shown = [f"“{shortened(columns[place])}”" if columns else f"input {place + 1}" for place in places[:5]]
+    return ", ".join(shown) + (f" and {len(places) - 5:,} more" if len(places) > 5 else "")
+
+
+def _without_row_numbers(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
+    """The rows without inputs that count them: sorted by class, a row's number would tell its class."""
+    if rows.x.ndim != 2:
+        return rows, ()
+    of_train = rows.x[: len(rows.x) - rows.n_test]
+    found = [
+        place
+        for place in range(rows.x.shape[1])
+        if _counts_rows(of_train[:, place], rows.columns[place] if rows.columns else "")
+    ]
+    if not found:
+        return rows, ()
+    if len(found) == rows.x.shape[1]:
+        raise DataError(f"expected inputs, got only numbers of rows ({_named(rows.columns, found)}); bring others")
+    return _without(rows, found), (f"left out, as numbers of rows teach nothing: {_named(rows.columns, found)}",)
+
+
+def _counts_rows(column: np.ndarray, name: str) -> bool:
+    """Whether whole numbers, all different, rise or fall row by row, leave none out, or are called a number of rows."""
+    head = column[:MIN_ROWS]
+    if len(np.unique(head)) < len(head) or not np.isfinite(column).all() or (column != np.floor(column)).any():
+        return False
+    steps = np.diff(column.astype(np.float64))
+    if (steps > 0).all() or (steps < 0).all():
+        return True
+    is_called_so = any(_COUNTS_BY_NAME.fullmatch(said) for said in (name.strip(), name.strip().lower()))
+    has_no_gap = column.max() - column.min() + 1 == len(column)
+    return (is_called_so or has_no_gap) and len(np.unique(column)) == len(column)
+
+
+def _as_images(rows: Rows) -> tuple[Rows, bool]:
+    """Rows of pixels as images, and whether they are some: by their columns' names, or a square of whole numbers."""
+    n_inputs = _flat(rows.x).shape[1]
+    if rows.x.ndim > 2:
+        return rows, True
+    side, x = math.isqrt(n_inputs), rows.x
+    is_bytes = x.dtype == np.uint8 or all(
+        column.min() >= 0 and column.max() <= 255 and (column == np.floor(column)).all() for column in x.T
+    )
+    is_named = bool(rows.columns) and all(PIXEL.fullmatch(name.strip()) for name in rows.columns)
+    if not is_named and not (is_bytes and n_inputs >= MIN_PIXELS and side * side == n_inputs):
+        return rows, False
+    if is_bytes and x.max() > 127:  # else their scale ends below 255
+        x = x.astype(np.uint8)
+    return replace(rows, x=x.reshape(len(x), side, side) if side * side == n_inputs else x), True
+
+
+_ONLY_CONSTANT = "expected inputs that differ between rows, got only constant ones; bring others"
+
+
+def _that_differ(x: np.ndarray, n_train: int, columns: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The inputs that differ, beyond rounding, in more than a hundredth of the training rows."""
+    usual = np.median(x[:n_train], axis=0)
+    with np.errstate(over="ignore"):
+        n_differ = (np.abs(x[:n_train] - usual) > ALIKE * np.abs(usual)).sum(axis=0)
+    same = np.flatnonzero(n_differ <= n_train // 100)
+    if not len(same):
+        return x, ()
+    if len(same) == x.shape[1]:
+        raise DataError(_ONLY_CONSTANT)
+    note = "left out, as they are the same in all or nearly all training rows"
+    return np.delete(x, same, axis=1), (f"{note}: {_named(columns, same.tolist())}",)
+
+
+def _as_seen(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Texts without what nobody sees: blanks around and between, signs without width, ways to write an accent."""
+    if labels.dtype.kind not in "OUS":
+        return labels, ()
+    seen = {text: _seen(str(text)) for text in dict.fromkeys(labels.tolist())}
+    n_merged = len(seen) - len({*seen.values()})
+    note = f"labels that only blanks or invisible signs tell apart count as one class ({n_merged:,} were)"
+    return np.array([seen[text] for text in labels.tolist()], object), (note,) if n_merged else ()
+
+
+def _seen(text: str) -> str:
+    shown = "".join(sign for sign in unicodedata.normalize("NFC", text) if unicodedata.category(sign) != "Cf")
+    return " ".join(shown.split())

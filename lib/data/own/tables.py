@@ -1,167 +1,390 @@
-"""Tables: CSV with a column of labels, `.npz` with arrays, and the sets that come with scikit-learn."""
+"""Tables as text, and the sets that come with scikit-learn.
 
-import zipfile
-from collections.abc import Mapping
-from pathlib import Path
+How a table is laid out is told by its first lines: separator, lines before the header, whether there is one, decimal
+commas. pandas reads the rest.
+"""
+
+import codecs
+import csv
+import io
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
 
 import numpy as np
 
-from lib.data.mnist_arrays import DAMAGED, DataError
+from lib.data.mnist_arrays import DataError
 from lib.data.own.prepared import MAX_NUMBERS
-from lib.data.own.rows import Rows, shortened
+from lib.data.own.rows import MIN_ROWS, PIXEL, Rows, shortened
+from lib.spec import MAX_CLASSES
 
-LABELS = ("label", "class", "target", "species", "digit", "y")  # names of a column of labels, the surest first
-MISSING = ("", "NaN", "nan", "NA", "N/A", "null", "NULL", "None", "?")  # numbers that are not there
-MAX_UNPACKED_BYTES = 512 << 20
+SURE = ("label", "labels", "class", "target")  # names of a column of labels, whatever is in it
+LIKELY = ("species", "diagnosis", "outcome", "category", "survived", "digit")  # where it can be one
+FEW_CLASSES = 20  # a column of more numbers is rather an input
+MISSING = ("", "NaN", "nan", "NA", "N/A", "n/a", "#N/A", "<NA>", "null", "NULL", "None", "?")  # numbers not there
 SETS = {"digits": "load_digits", "iris": "load_iris", "wine": "load_wine", "breast_cancer": "load_breast_cancer"}
-_PAIRS = (("x", "y"), ("images", "labels"), ("data", "target"))
+_SEPARATORS = ("\t", ";", "|", ",", " ")  # the surest first; the blank stands for any number of them
+_SAMPLE_BYTES, _SAMPLE_RECORDS = 1 << 20, 60
+_BOMS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_NUMBER = re.compile(r"[+-]?(\d[\d.,]*|[.,]\d+)([eE][+-]?\d+)?")
+_DECIMAL_COMMA = re.compile(r"[+-]?[\d.]*,\d+([eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+_UNNAMED = re.compile(r"unnamed column \d+|Unnamed: \d+")
+_SVMLIGHT = re.compile(rb"\s*[+-]?[\d.]+([ \t]+\d+:[-+.\deE]+)+[ \t]*(#.*)?[\r\n]")
+_ATTRIBUTE = re.compile(r"@attribute\s+('[^']*'|\"[^\"]*\"|\S+)", re.IGNORECASE)
 
 
-def read_csv(path: Path) -> Rows:
-    """A table of numbers with a header, and a column of labels: one of `LABELS`, else the last.
+def encoding_of(file: IO[bytes]) -> str:
+    """UTF-8 where all of it is that, UTF-16 where it says or looks so, else what Windows takes in western Europe."""
+    file.seek(0)
+    head = file.read(4096)
+    for bom, name in _BOMS.items():
+        if head.startswith(bom):
+            return name
+    for place, name in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if len(head) > 3 and head[place::2].count(0) > len(head) / 4 and not head[1 - place :: 2].count(0):
+            return name
+    file.seek(0)
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for part in iter(lambda: file.read(1 << 20), b""):
+            decoder.decode(part)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How a table is written: `skipped` lines come before its first row."""
+
+    names: tuple[str, ...]
+    separator: str
+    skipped: int
+    decimal: str = "."
+    thousands: str | None = None
+    quote: str = '"'
+    comment: str | None = None
+
+
+def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Rows:
+    """A table of numbers and a column of labels; where there are several tables, the one to test on has “test” in its
+    name.
+
+    Args:
+        files: Name and content of each.
+        label: The name of the column of labels; empty to have it guessed.
 
     Raises:
         DataError: It is something else; the text says what.
     """
     import pandas as pd
 
+    (name, file), others = _to_train_on(files)
+    file.seek(0)
+    if not others and _SVMLIGHT.match(file.read(4096)):
+        return _svmlight(file)
+    table = _Table(name, file)
+    chosen, is_guess = table.label(label)
+    ask = "; if another holds them, write its name into “Column of labels”" if is_guess else ""
+    frames, notes = [table.with_labels(chosen)], [f"labels from column “{shortened(chosen)}”{ask}", *table.notes]
+    n_test = 0
+    for name, file in others:
+        other = _Table(name, file)
+        missing = [one for one in table.frame.columns if one not in other.frame.columns]
+        if missing or n_test or "test" not in name.lower():
+            why = f"it has no column “{shortened(missing[0])}”" if missing else "it is a table more"
+            notes.append(f"“{shortened(name)}” is left out: {why}")
+        else:
+            frames.append(other.with_labels(chosen)[table.frame.columns])
+            n_test = len(frames[-1])
+    frame: Any = pd.concat(frames) if len(frames) > 1 else frames[0]
+    inputs = [one for one in frame.columns if one != chosen]
+    texts = [one for one in inputs if frame[one].dtype.kind not in "iufb"]
+    naming = [one for one in texts if 2 * frame[one].nunique() > len(frame)]
+    for one in texts:
+        if one not in naming:
+            _refuse_text(frame[one])
+    if naming:
+        notes.append(f"left out, as texts that hardly repeat: {', '.join(f'“{shortened(one)}”' for one in naming[:5])}")
+    inputs = [one for one in inputs if one not in naming]
+    labels = frame[chosen].to_numpy(object)
+    x = np.empty((len(frame), len(inputs)), np.float64)
+    for place, one in enumerate(inputs):  # column by column: pandas would copy the table twice
+        x[:, place] = frame[one]
+    return Rows(x, labels, n_test, columns=inputs, notes=tuple(notes))
+
+
+def _svmlight(file: IO[bytes]) -> Rows:
+    """Rows as LIBSVM has them, the numbers that are not zero with their places."""
+    import sklearn.datasets
+
+    file.seek(0)
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            first = file.readline(1 << 20)
-        separator = max(",;\t", key=first.count)
-        names = list(pd.read_csv(path, sep=separator, nrows=0, encoding="utf-8-sig").columns)
-        _check_header(names)
-        lower = [name.strip().lower() for name in names]
-        label = names[next((lower.index(one) for one in LABELS if one in lower), len(names) - 1)]
-        inputs = [name for name in names if name != label]
-        frame = pd.read_csv(
-            path,
-            sep=separator,
-            dtype={label: str},
-            keep_default_na=False,
-            na_values={name: list(MISSING) for name in inputs},
-            encoding="utf-8-sig",
-            index_col=False,
-            low_memory=False,
-        )
-    except UnicodeDecodeError as error:
-        raise DataError("expected text in UTF-8, got other bytes; save the table as CSV again") from error
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        said = shortened(str(error).strip().split("\n")[0])
+        x, labels = sklearn.datasets.load_svmlight_file(file)[:2]
+    except ValueError as error:
+        raise DataError(f"expected rows as LIBSVM writes them, got a broken one ({shortened(str(error))})") from error
+    if math.prod(x.shape) > MAX_NUMBERS:
+        raise DataError(f"expected at most {MAX_NUMBERS:,} numbers, got {x.shape[0]:,} × {x.shape[1]:,}; bring fewer")
+    return Rows(x.toarray(), np.asarray(labels))
+
+
+def _to_train_on(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[tuple[str, IO[bytes]], list[tuple[str, IO[bytes]]]]:
+    for is_it in (lambda _: True, lambda name: "test" not in name, lambda name: "train" in name):
+        found = [one for one in files if is_it(one[0].lower())]
+        if len(found) == 1:
+            return found[0], [one for one in files if one is not found[0]]
+    names = ", ".join(shortened(name) for name, _ in files[:6])
+    raise DataError(
+        f"expected one table, or two with “train” and “test” in their names, got {len(files)} ({names}); bring the one"
+        " to train on alone"
+    )
+
+
+class _Table:
+    """A table as pandas reads it, with every column of a kind; labels are read again, as texts."""
+
+    def __init__(self, name: str, file: IO[bytes]) -> None:
+        self._shown, self._file = f"“{shortened(name)}”", file
+        self._encoding = encoding_of(file)
+        file.seek(0)
+        sample = file.read(_SAMPLE_BYTES)
+        text = codecs.getincrementaldecoder(self._encoding)("replace").decode(sample, final=len(sample) < _SAMPLE_BYTES)
+        lines = re.split(r"\r\n|\n|\r", text)
+        self._layout = _layout(lines if len(sample) < _SAMPLE_BYTES else lines[:-1])
+        self.notes = ()
+        if self._encoding == "cp1252":
+            self.notes = ("it is not UTF-8, so Windows-1252 was assumed; if names look wrong, save it as UTF-8",)
+        frame = self._read(na_values=list(MISSING))
+        empty = [one for one in frame.columns if _UNNAMED.fullmatch(one) and frame[one].isna().all()]
+        self._filled = frame.notna().any(axis=1).to_numpy()
+        frame = frame.drop(columns=empty)
+        self.frame: Any = frame if self._filled.all() else frame[self._filled]
+
+    def _read(self, **options) -> Any:
+        import pandas as pd
+
+        layout = self._layout
+        self._file.seek(0)
+        try:
+            with warnings.catch_warnings(action="ignore", category=pd.errors.DtypeWarning):  # of columns with texts
+                return pd.read_csv(
+                    self._file,  # type: ignore[arg-type]
+                    sep=r"\s+" if layout.separator == " " else layout.separator,
+                    header=None,
+                    names=list(layout.names),
+                    skiprows=layout.skipped,
+                    index_col=False,
+                    skipinitialspace=True,
+                    keep_default_na=False,
+                    decimal=layout.decimal,
+                    thousands=layout.thousands,
+                    quotechar=layout.quote,
+                    comment=layout.comment,
+                    encoding=self._encoding,
+                    encoding_errors="replace",
+                    **options,
+                )
+        except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
+            said = shortened(str(error).strip().split("\n")[0])
+            raise DataError(
+                f"expected a table with as many values in each row as columns, got a broken one ({said})"
+            ) from error
+
+    def label(self, wanted: str) -> tuple[str, bool]:
+        """The column of labels, and whether it is a guess."""
+        columns = list(self.frame.columns)
+        listed = ", ".join(map(shortened, columns[:8])) + (", …" if len(columns) > 8 else "")
+        by_name = {name.strip().lower(): name for name in reversed(columns)}
+        if wanted:
+            if wanted.strip().lower() in by_name:
+                return by_name[wanted.strip().lower()], False
+            raise DataError(
+                f"expected “{shortened(wanted)}” among the columns of {self._shown}, got {listed}; correct the"
+                " column of labels, or leave it empty"
+            )
+        for name in SURE:
+            if name in by_name:
+                return by_name[name], False
+        if len(self.frame) < MIN_ROWS:
+            raise DataError(f"expected at least {MIN_ROWS} rows, got {len(self.frame)}; bring more")
+        ranks = {name: rank for name in columns if (rank := self._rank(name)) is not None}
+        if ranks:
+            return min(ranks, key=ranks.__getitem__), True
         raise DataError(
-            f"expected a table with as many values in each row as columns, got a broken one ({said})"
-        ) from error
-    for name in inputs:
-        if frame[name].dtype.kind not in "iufb":
-            _refuse_text(frame[name])
-    x = frame[inputs].to_numpy(np.float64)
-    return Rows(x, frame[label].to_numpy(object), columns=inputs, notes=(f"labels from column “{shortened(label)}”",))
+            f"expected a column of labels (whole numbers or texts, 2 to {MAX_CLASSES} classes), got none among"
+            f" {listed}; write its name into “Column of labels”, or bring the rows that have labels"
+        )
+
+    def _rank(self, name: str) -> tuple | None:
+        """How unlike labels a column is, compared with others; None where it cannot be labels."""
+        column, columns = self.frame[name], list(self.frame.columns)
+        is_number = column.dtype.kind in "iuf"
+        if PIXEL.fullmatch(name.strip()) or column.isna().any():
+            return None
+        if is_number and not (column == np.floor(column)).all():
+            return None
+        n_classes = column.nunique()
+        if not 2 <= n_classes <= min(MAX_CLASSES, len(column) // 2):
+            return None
+        said = name.strip().lower()
+        is_last, is_first = name == columns[-1], name == columns[0]
+        return (
+            said not in LIKELY,
+            is_number,
+            said != "y",
+            n_classes > FEW_CLASSES,
+            not (is_first or is_last),
+            n_classes,
+            is_first,
+        )
+
+    def with_labels(self, label: str) -> Any:
+        """The table, with its labels as the texts that they are written as."""
+        if self.frame[label].dtype.kind in "iu":
+            return self.frame.assign(**{label: self.frame[label].astype(str)})
+        texts = self._read(usecols=[label], dtype=str)[label]
+        return self.frame.assign(**{label: texts[self._filled]})
 
 
-def _check_header(names: list[str]) -> None:
-    if len(names) < 2:
+def _layout(lines: list[str]) -> _Layout:
+    """How a table is written that begins with these lines."""
+    start = next((number for number, line in enumerate(lines) if line.strip().lower() == "@data"), None)
+    if start is not None:  # ARFF, as Weka and OpenML write it
+        names = [found[1].strip("'\"") for line in lines[:start] if (found := _ATTRIBUTE.match(line.strip()))]
+        return _Layout(_distinct(names), ",", start + 1, quote="'", comment="%")
+    separator = next((found[1] for line in lines[:1] if (found := re.fullmatch(r'"?sep=(.)"?', line))), None)
+    if separator is not None:
+        lines = ["", *lines[1:]]
+    bare = [re.sub(r"^[#%]\s*", "", line) for line in lines]
+    separator, records = _records(bare, separator)
+    width = _usual_width(records)
+    if width < 2:
         raise DataError(
             "expected a column of labels and at least one of numbers, got one column; separate them by commas"
         )
-    numbers = [name for name in names if _is_number(name)]
-    counted = [{str(place + start) for place in range(len(numbers))} for start in (0, 1)]
-    if numbers and set(numbers) not in counted:
-        raise DataError(
-            f"expected the names of the columns in the first line, got the number {shortened(numbers[0])}; add such a"
-            " line, as in “width,height,label”"
-        )
+    place = next(place for place in range(len(records)) if _may_be_first(records, place, width))
+    end, first = records[place]
+    rows = [fields for _, fields in records[place + 1 :] if len(fields) == width]
+    decimal, thousands = _numbers_written([first, *rows], separator)
+    if _is_row(first, rows):
+        before = records[place - 1][0] if place else 0
+        return _Layout(tuple(f"column {n}" for n in range(1, width + 1)), separator, before, decimal, thousands)
+    if sum(any(map(_is_number, fields)) for fields in rows) > len(rows) / 2:  # more lines of names, as of units
+        while place + 2 < len(records) and not any(map(_is_number, records[place + 1][1])):
+            place += 1
+            end = records[place][0]
+    if len(first) < width:  # a column of row names, as R writes it; or a separator at the end of each row
+        ends_empty = all(not fields[-1].strip() for fields in rows)
+        first = [*first, ""] if ends_empty else ["", *first]
+    return _Layout(_distinct(first), separator, end, decimal, thousands)
+
+
+def _records(lines: list[str], separator: str | None) -> tuple[str, list[tuple[int, list[str]]]]:
+    """The separator of most lines, and each record with the number of lines up to its end."""
+    found = {one: list(_split(lines, one)) for one in ([separator] if separator else _SEPARATORS)}
+    if separator is None:
+        for one, records in found.items():
+            width = _usual_width(records)
+            if width > 1 and 2 * sum(len(fields) == width for _, fields in records) >= len(records):
+                return one, records
+    separator = separator or max(found, key=lambda one: _usual_width(found[one]))
+    return separator, found[separator]
+
+
+def _split(lines: list[str], separator: str) -> Iterator[tuple[int, list[str]]]:
+    shown = [" ".join(line.split()) for line in lines] if separator == " " else lines
+    reader = csv.reader(io.StringIO("\n".join(shown), newline=""), delimiter=separator, skipinitialspace=True)
+    n_records = 0
+    try:
+        for fields in reader:
+            if any(field.strip() for field in fields):
+                yield reader.line_num, fields
+                n_records += 1
+            if n_records == _SAMPLE_RECORDS:
+                return
+    except csv.Error:
+        return
+
+
+def _usual_width(records: list[tuple[int, list[str]]]) -> int:
+    """Of the later half: before the table there may be other lines."""
+    widths = Counter(len(fields) for _, fields in records[len(records) // 2 :])
+    return max(widths, key=lambda width: (widths[width], width), default=0)
+
+
+def _may_be_first(records: list[tuple[int, list[str]]], place: int, width: int) -> bool:
+    """Whether a record can be the header or the first row, and not a title above them."""
+    fields = records[place][1]
+    if place + 1 == len(records):
+        return True
+    if len(fields) == width:
+        return sum(bool(field.strip()) for field in fields) >= min(2, width - 1)
+    following = records[place + 1][1]
+    return 2 <= len(fields) == width - 1 and len(following) == width and any(map(_is_number, following))
 
 
 def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
+    return _NUMBER.fullmatch(text.strip()) is not None
+
+
+def _is_row(first: list[str], rows: list[list[str]]) -> bool:
+    """Whether the first line holds values, no names: numbers where numbers follow, and texts that come again."""
+    numbers = [text for text in first if _is_number(text)]
+    if not numbers or not rows or any(numbers == [str(n + s) for n in range(len(numbers))] for s in (0, 1)):
         return False
-    return True
+    texts = [place for place, text in enumerate(first) if text.strip() not in MISSING and not _is_number(text)]
+    comes_again = False
+    for place in texts:
+        below = [fields[place] for fields in rows if fields[place].strip() not in MISSING]
+        comes_again |= first[place] in below
+        if first[place] not in below and 2 * len({*below}) <= len(below):
+            return False
+    return comes_again or not texts
 
 
-def _refuse_text(column) -> None:
+def _numbers_written(rows: list[list[str]], separator: str) -> tuple[str, str | None]:
+    """The decimal sign and what separates thousands."""
+    found = [field.strip() for fields in rows for field in fields if "," in field and _is_number(field)]
+    commas = [field for field in found if _DECIMAL_COMMA.fullmatch(field) or _THOUSANDS.fullmatch(field)]
+    if not commas:
+        return ".", None
+    if all(map(_THOUSANDS.fullmatch, commas)) and separator == ",":
+        return ".", ","
+    return ",", "." if any("." in field for field in commas) else None
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of columns, each once; those without get one."""
+    made: list[str] = []
+    for place, name in enumerate(names):
+        shown = name.strip() or f"unnamed column {place + 1}"
+        while shown in made:
+            shown += " again"
+        made.append(shown)
+    return tuple(made)
+
+
+def _refuse_text(column: Any) -> None:
     import pandas as pd
 
-    texts = pd.to_numeric(column, errors="coerce").isna() & column.notna()
-    row = int(np.flatnonzero(texts.to_numpy())[0]) if texts.any() else 0
+    texts = (pd.to_numeric(column, errors="coerce").isna() & column.notna()).to_numpy()
+    row = int(np.flatnonzero(texts)[0]) if texts.any() else 0
+    remedy = "correct this value" if texts.sum() == 1 else "leave the column out, or write numbers for it"
     raise DataError(
         f"expected numbers in column “{shortened(str(column.name))}”, got “{shortened(str(column.iloc[row]))}” in row"
-        f" {row + 1}; leave the column out, or write numbers for it"
+        f" {row + 1}; {remedy}; if it holds the labels, name it as the column of labels"
     )
-
-
-def read_npz(path: Path) -> Rows:
-    """Arrays `x` and `y`, or `x_train`, `y_train` and, where there are any, `x_test` and `y_test`; pickles are refused.
-
-    Raises:
-        DataError: It is something else; the text says what.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            unpacked_bytes = sum(one.file_size for one in archive.infolist())
-        if unpacked_bytes > MAX_UNPACKED_BYTES:
-            raise DataError(
-                f"expected at most {MAX_UNPACKED_BYTES >> 20} MiB of arrays, got {unpacked_bytes >> 20:,} MiB"
-            )
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            names = {name.lower(): name for name in archive.files}
-            wanted = _names_in(names)
-            # NumPy returns a member that is not an array as bytes, which `_rows_of` refuses as an array without axes.
-            found = {name: np.asarray(archive[names[name]]) for name in wanted}
-    except DataError:
-        raise
-    except (*DAMAGED, RuntimeError, SyntaxError, MemoryError) as error:
-        if "pickle" in str(error).lower():
-            raise DataError("expected arrays of numbers, got pickled objects, which are never loaded") from error
-        raise DataError(f"expected an .npz file of NumPy, got a damaged one ({shortened(str(error))})") from error
-    return _rows_of(found)
-
-
-def _names_in(names: Mapping[str, str]) -> list[str]:
-    for x, y in _PAIRS:
-        if {f"{x}_train", f"{y}_train"} <= names.keys():
-            test = [f"{x}_test", f"{y}_test"]
-            return [f"{x}_train", f"{y}_train", *(test if set(test) <= names.keys() else [])]
-        if {x, y} <= names.keys():
-            return [x, y]
-    got = ", ".join(map(shortened, list(names)[:6])) or "none"
-    raise DataError(
-        f"expected the arrays x and y, or x_train, y_train, x_test and y_test, got {got}; save the arrays under"
-        " these names"
-    )
-
-
-def _rows_of(found: Mapping[str, np.ndarray]) -> Rows:
-    parts = list(found.items())
-    for (x_name, x), (y_name, y) in zip(parts[::2], parts[1::2], strict=True):
-        if x.dtype.kind not in "biuf" or not 2 <= x.ndim <= 4:
-            raise DataError(f"expected numbers in {x_name}, of 2 to 4 axes, got {x.dtype} with {x.ndim}")
-        if y.ndim == 0 or y.size != len(y) or y.dtype.kind not in "biufUS":
-            raise DataError(
-                f"expected one label a row in {y_name}, got {y.dtype} of shape {y.shape}; give class numbers"
-            )
-        if len(x) != len(y):
-            raise DataError(
-                f"expected a label for each row, got {len(y):,} labels for {len(x):,} rows ({y_name}, {x_name})"
-            )
-        if x.size > MAX_NUMBERS:
-            raise DataError(f"expected at most {MAX_NUMBERS:,} numbers in {x_name}, got {x.size:,}; bring fewer rows")
-    xs, ys = [x for _, x in parts[::2]], [_as_labels(y.reshape(-1)) for _, y in parts[1::2]]
-    if len(xs) > 1 and xs[0].shape[1:] != xs[1].shape[1:]:
-        raise DataError(f"expected training and test rows of one size, got {xs[0].shape[1:]} and {xs[1].shape[1:]}")
-    n_test = len(xs[1]) if len(xs) > 1 else 0
-    x = np.concatenate(xs)
-    x = x.astype(np.float64) if x.dtype.kind in "biu" and x.dtype != np.uint8 else x
-    return Rows(x, np.concatenate(ys), n_test)
-
-
-def _as_labels(y: np.ndarray) -> np.ndarray:
-    if y.dtype.kind == "S":
-        return np.char.decode(y, "utf-8", "replace")
-    return y.astype(np.int64) if y.dtype.kind == "b" else y
 
 
 def scikit_learn(name: str) -> Rows:
