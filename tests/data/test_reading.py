@@ -5,6 +5,7 @@ import gzip
 import io
 import lzma
 import struct
+import tarfile
 import zipfile
 
 import numpy as np
@@ -202,6 +203,10 @@ def refused(*paths):
         ("a,b,label\n" + "1,2,x\n1,2,y\n" * 9, "inputs that differ between rows, got only constant ones"),
         ("a,b,label\n" + "1,2,x\n2,3,y\n" * 9 + "1,2,3,4,5\n", "as many values in each row as columns"),
         ("label\n" + "x\ny\n" * 9, "got one column"),
+        ("a,b,kind\n" + "1,2,x\n2,3,y\n" * 9 + "Total,5,\n", "got “Total” in row 19; correct this value"),
+        ("a,kind\n" + "".join(f"{n}%,{'xy'[n % 2]}\n" for n in range(20)), "numbers in column “a”, got “0%” in row 1"),
+        ("a,kind\n" + "".join(f"${n}.50,{'xy'[n % 2]}\n" for n in range(20)), "got “$0.50” in row 1"),
+        ("name,kind\n" + "".join(f"n{n},{'xy'[n % 2]}\n" for n in range(20)), "numbers beside the labels, got none"),
         ("<html><body>", "a page of HTML or XML"),
         ('{"a": 1}', "JSON"),
     ],
@@ -478,6 +483,7 @@ def test_a_test_file_of_pixels_without_labels_is_told_so(tmp_path):
         ({"kind": [1, 2, 3], "ash": RNG.random(30), "hue": RNG.integers(200, 900, 30)}, "kind"),
         ({"name": [f"n{n}" for n in range(30)], "legs": [2, 4, 6], "wide": RNG.random(30), "type": ["a", "b"]}, "type"),
         ({"length": RNG.random(30), "quality": [3, 4, 5], "y": [0, 1]}, "y"),
+        ({"smoker": [True, False], "weight": RNG.random(30), "region": ["NA", "EU", "AS"]}, "region"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -544,6 +550,8 @@ ARFF = (
         (written(rows=[("c", "c", "d"), ("", "", "class"), *ROWS]).replace(",", "\t").encode(), "orange.tab"),
         (ARFF.encode(), "weka.arff"),
         ("\r\n".join(f'"{a}","{b}",{c}'.replace(".", ",") for a, b, c in ROWS).encode(), "sheets.csv"),
+        (written("  ", ",", header=None).encode(), "table.dat"),
+        (('"length\n(cm)",width,species\n' + written(header=None)).encode(), "table.csv"),
         (gzip.compress(written().encode()), "table.csv.gz"),
         (bz2.compress(written().encode()), "table.csv.bz2"),
         (lzma.compress(written().encode()), "table.csv.xz"),
@@ -551,7 +559,19 @@ ARFF = (
     ids=[
         *("excel ansi", "excel utf-8", "excel unicode text", "utf-16 without mark", "excel sep=", "spreadsheet titles"),
         *("titles", "excel macintosh", "bars", "blanks after commas", "blanks", "uci", "numpy", "trailing commas"),
-        *("r write.csv", "r write.table", "units", "orange", "weka", "google sheets", "gzip", "bzip2", "xz"),
+        *(
+            "r write.csv",
+            "r write.table",
+            "units",
+            "orange",
+            "weka",
+            "google sheets",
+            "decimal commas and blanks",
+            "two lines in a name",
+            "gzip",
+            "bzip2",
+            "xz",
+        ),
     ],
 )
 def test_a_table_reads_as_another_tool_writes_it(tmp_path, content, name):
@@ -712,6 +732,10 @@ def test_a_table_to_test_on_beside_the_one_to_train_on(tmp_path):
 
 
 def test_archives_that_cannot_be_read(tmp_path):
+    (tmp_path / "table.csv").write_text(written())
+    with tarfile.open(tmp_path / "data.tgz", "w:gz") as archive:
+        archive.add(tmp_path / "table.csv", "table.csv")
+    assert "a tar archive: unpack it, or pack it as ZIP" in refused(tmp_path / "data.tgz")
     path = zipped(tmp_path / "data.zip", **{"table.csv": written()})
     content = bytearray(path.read_bytes())
     content[60:70] = bytes(10)

@@ -135,6 +135,8 @@ def _rows_in(files: list[tuple[str, IO[bytes]]], label: str) -> Rows:
         looks = next((words for begins, words in _FOREIGN if head.lstrip().startswith(begins)), None)
         if looks is not None:
             raise DataError(f"“{shortened(name)}” looks like {looks}; {EXPECTED}")
+        if head[257:262] == b"ustar":
+            raise DataError(f"“{shortened(name)}” looks like a tar archive: unpack it, or pack it as ZIP; {EXPECTED}")
         if b"\0" in head and not tables.encoding_of(file).startswith(("utf-16", "utf-32")):
             raise DataError(f"“{shortened(name)}” is a binary file of another kind; {EXPECTED}")
     return tables.read_tables(files, label)

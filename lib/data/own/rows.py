@@ -98,6 +98,8 @@ def _check_sizes(x: np.ndarray, rows: Rows) -> None:
         raise DataError(f"expected at least {MIN_ROWS} rows, got {len(x)}; bring more")
     if len(x) - rows.n_test < MIN_ROWS:
         raise DataError(f"expected at least {MIN_ROWS} training rows, got {len(x) - rows.n_test}; bring more")
+    if not x.shape[1]:
+        raise DataError("expected numbers beside the labels, got none; bring a table with columns of numbers")
     if not 1 <= x.shape[1] <= MAX_INPUTS:
         raise DataError(f"expected 1 to {MAX_INPUTS:,} inputs a row, got {x.shape[1]:,}; leave some out")
     if x.size > MAX_NUMBERS:
@@ -219,7 +221,7 @@ def _counts_rows(column: np.ndarray, name: str) -> bool:
     if (steps > 0).all() or (steps < 0).all():
         return True
     is_called_so = any(_COUNTS_BY_NAME.fullmatch(said) for said in (name.strip(), name.strip().lower()))
-    has_no_gap = column.max() - column.min() + 1 == len(column)
+    has_no_gap = float(column.max()) - float(column.min()) + 1 == len(column)
     return (is_called_so or has_no_gap) and len(np.unique(column)) == len(column)
 
 

@@ -38,6 +38,8 @@ _BOMS = {
 _NUMBER = re.compile(r"[+-]?(\d[\d.,]*|[.,]\d+)([eE][+-]?\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?[\d.]*,\d+([eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+_TWO_NUMBERS = re.compile(r"\d+ +[+-]?\d")
+_WITH_UNIT = re.compile(r"\W{0,3}\d[\d.,]*\s?[^\d\s]{0,4}")  # such as 12 % and $1.5
 _UNNAMED = re.compile(r"unnamed column \d+|Unnamed: \d+")
 _SVMLIGHT = re.compile(rb"\s*[+-]?[\d.]+([ \t]+\d+:[-+.\deE]+)+[ \t]*(#.*)?[\r\n]")
 _ATTRIBUTE = re.compile(r"@attribute\s+('[^']*'|\"[^\"]*\"|\S+)", re.IGNORECASE)
@@ -66,7 +68,7 @@ def encoding_of(file: IO[bytes]) -> str:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How a table is written: `skipped` lines come before its first row."""
+    """How a table is written: `skipped` records and empty lines come before its first row."""
 
     names: tuple[str, ...]
     separator: str
@@ -111,7 +113,7 @@ def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Rows
     frame: Any = pd.concat(frames) if len(frames) > 1 else frames[0]
     inputs = [one for one in frame.columns if one != chosen]
     texts = [one for one in inputs if frame[one].dtype.kind not in "iufb"]
-    naming = [one for one in texts if 2 * frame[one].nunique() > len(frame)]
+    naming = [one for one in texts if 2 * frame[one].nunique() > len(frame) and not _means_numbers(frame[one])]
     for one in texts:
         if one not in naming:
             _refuse_text(frame[one])
@@ -229,13 +231,12 @@ class _Table:
     def _rank(self, name: str) -> tuple | None:
         """How unlike labels a column is, compared with others; None where it cannot be labels."""
         column, columns = self.frame[name], list(self.frame.columns)
-        is_number = column.dtype.kind in "iuf"
-        if PIXEL.fullmatch(name.strip()) or column.isna().any():
-            return None
-        if is_number and not (column == np.floor(column)).all():
+        given = column.dropna()
+        is_number = column.dtype.kind in "iufb"
+        if PIXEL.fullmatch(name.strip()) or (column.dtype.kind == "f" and (given != np.floor(given)).any()):
             return None
         n_classes = column.nunique()
-        if not 2 <= n_classes <= min(MAX_CLASSES, len(column) // 2):
+        if not 2 <= n_classes <= min(MAX_CLASSES, len(given) // 2):
             return None
         said = name.strip().lower()
         is_last, is_first = name == columns[-1], name == columns[0]
@@ -291,11 +292,13 @@ def _layout(lines: list[str]) -> _Layout:
 
 
 def _records(lines: list[str], separator: str | None) -> tuple[str, list[tuple[int, list[str]]]]:
-    """The separator of most lines, and each record with the number of lines up to its end."""
+    """The separator of most lines, and each record with the number of records and empty lines up to its end."""
     found = {one: list(_split(lines, one)) for one in ([separator] if separator else _SEPARATORS)}
     if separator is None:
         for one, records in found.items():
             width = _usual_width(records)
+            if one == "," and 2 * sum(any(map(_TWO_NUMBERS.match, fields)) for _, fields in records) > len(records):
+                continue  # they are decimal commas, between blanks
             if width > 1 and 2 * sum(len(fields) == width for _, fields in records) >= len(records):
                 return one, records
     separator = separator or max(found, key=lambda one: _usual_width(found[one]))
@@ -307,9 +310,9 @@ def _split(lines: list[str], separator: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(io.StringIO("\n".join(shown), newline=""), delimiter=separator, skipinitialspace=True)
     n_records = 0
     try:
-        for fields in reader:
+        for place, fields in enumerate(reader, 1):
             if any(field.strip() for field in fields):
-                yield reader.line_num, fields
+                yield place, fields  # as pandas counts the lines that it skips
                 n_records += 1
             if n_records == _SAMPLE_RECORDS:
                 return
@@ -373,6 +376,11 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
             shown += " again"
         made.append(shown)
     return tuple(made)
+
+
+def _means_numbers(column: Any) -> bool:
+    """Whether most texts of a column are numbers, if with a unit, beside which others are mistakes."""
+    return 2 * sum(_WITH_UNIT.fullmatch(str(one).strip()) is not None for one in column) > len(column)
 
 
 def _refuse_text(column: Any) -> None:
