@@ -218,8 +218,9 @@ def test_a_csv_table_that_cannot_be_used(tmp_path, text, says):
 
 def test_other_bytes_than_text_are_no_table(tmp_path):
     path = tmp_path / "table.csv"
-    path.write_bytes(b"\x01\x02\0\0abc")
-    assert "binary file of another kind" in refused(path)
+    for content in (b"\x01\x02\0\0abc", b"\1\0" * 99, b"\0\x1f" * 99):
+        path.write_bytes(content)
+        assert "binary file of another kind" in refused(path)
     path.write_bytes(b"\x89PNG\r\n")
     assert "looks like a picture; expected a CSV table, an .npz of NumPy or IDX files" in refused(path)
 

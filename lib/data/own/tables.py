@@ -53,7 +53,8 @@ def encoding_of(file: IO[bytes]) -> str:
         if head.startswith(bom):
             return name
     for place, name in ((1, "utf-16-le"), (0, "utf-16-be")):
-        if len(head) > 3 and head[place::2].count(0) > len(head) / 4 and not head[1 - place :: 2].count(0):
+        shown = head[1 - place :: 2]
+        if head[place::2].count(0) > len(head) / 4 and not any(one < 32 and one not in b"\t\n\r" for one in shown):
             return name
     file.seek(0)
     decoder = codecs.getincrementaldecoder("utf-8")()
