@@ -203,6 +203,7 @@ def refused(*paths):
         ("a,b,label\n" + "1,2,x\n1,2,y\n" * 9, "inputs that differ between rows, got only constant ones"),
         ("a,b,label\n" + "1,2,x\n2,3,y\n" * 9 + "1,2,3,4,5\n", "as many values in each row as columns"),
         ("label\n" + "x\ny\n" * 9, "got one column"),
+        ("it was a dark and stormy night\n" * 30, "got one column"),
         ("a,b,kind\n" + "1,2,x\n2,3,y\n" * 9 + "Total,5,\n", "got “Total” in row 19; correct this value"),
         ("a,kind\n" + "".join(f"{n}%,{'xy'[n % 2]}\n" for n in range(20)), "numbers in column “a”, got “0%” in row 1"),
         ("a,kind\n" + "".join(f"${n}.50,{'xy'[n % 2]}\n" for n in range(20)), "got “$0.50” in row 1"),

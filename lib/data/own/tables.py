@@ -300,9 +300,11 @@ def _records(lines: list[str], separator: str | None) -> tuple[str, list[tuple[i
             width = _usual_width(records)
             if one == "," and 2 * sum(any(map(_TWO_NUMBERS.match, fields)) for _, fields in records) > len(records):
                 continue  # they are decimal commas, between blanks
+            if one == " " and 2 * sum(any(map(_is_number, fields)) for _, fields in records) < len(records):
+                continue  # it is prose
             if width > 1 and 2 * sum(len(fields) == width for _, fields in records) >= len(records):
                 return one, records
-    separator = separator or max(found, key=lambda one: _usual_width(found[one]))
+    separator = separator or max(_SEPARATORS[:-1], key=lambda one: _usual_width(found[one]))
     return separator, found[separator]
 
 
