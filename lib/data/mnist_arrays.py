@@ -5,7 +5,6 @@ The arrays are verified, not the files: public copies hold the same arrays in di
 
 import hashlib
 import logging
-import lzma
 import zipfile
 import zlib
 from pathlib import Path

@@ -88,7 +88,7 @@ def test_data_and_traces_wait_in_one_queue_and_can_be_cancelled_there(processes,
     before, cancel = reader._queue.join(Request()), Cancel()
     reader._queue.take(before)
     files = [("dropped", b"1,2")]
-    brought = own_data.bring(files, "", cancel) if kind == "data" else trace_of_a_step.read_files(files, cancel)
+    brought = own_data.bring(files, "", "", cancel) if kind == "data" else trace_of_a_step.read_files(files, cancel)
     assert next(brought) == Note("1 before this: files are read one at a time", State.WAITING)
     cancel.set()
     assert list(brought) == []
