@@ -49,7 +49,9 @@ def article_question():
 
     Three experiments of three epochs each, as the second article trained them. Published figures are the article's,
     whole and without a spread. Ours are put together from measured parts: for each training its first call, three
-    epochs and an evaluation after each, with the quartiles of the epochs in brackets.
+    epochs and an evaluation after each, with the quartiles of the epochs in brackets. First calls, which compile, are
+    also a column of their own: a second run in the same process does without them. Beside the article's own backend
+    stands the one that takes the least for all three together.
     """)
     return
 

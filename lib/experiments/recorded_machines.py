@@ -183,6 +183,15 @@ class Machine:
             return exactly(known) if known is not None else None
         return total_of([self._training(runtime, size, network) for network, size in EXPERIMENTS[name]])
 
+    def experiments(self, runtime: Runtime) -> Seconds | None:
+        """Seconds of all of the second article's experiments; None where one of them is not known."""
+        return total_of([self.experiment(name, runtime) for name in EXPERIMENTS])
+
+    def first_calls_s(self, runtime: Runtime) -> float:
+        """Of `experiments`, the first calls of all trainings; 0 for a published machine, whose pages do not tell."""
+        cells = [cell for trainings in EXPERIMENTS.values() for cell in trainings]
+        return sum(self.beside(runtime, size, "first_call_s", network) for network, size in cells)
+
     def _training(self, runtime: Runtime, batch_size: int, network: Network) -> Seconds | None:
         epoch = self.epoch(runtime, batch_size, network)
         first_call_s, evaluation_s = (

@@ -8,7 +8,7 @@ import pandas as pd
 from lib.backends.registry import Runtime
 from lib.experiments.backend_race import BATCH_SIZES
 from lib.experiments.compare_machines import ARTICLE_RUNTIME, TITLES, Best, Judged, best_runtime, to_target
-from lib.experiments.recorded_machines import EXPERIMENTS, Machine, Seconds, total_of
+from lib.experiments.recorded_machines import EXPERIMENTS, Machine, Seconds
 from lib.experiments.time_to_accuracy import Learned
 from lib.formatting import listed, seconds
 from lib.hardware.machine import NO_GPU, ONLY_BY_WEBGPU
@@ -111,13 +111,15 @@ def article_table(machines: Sequence[Machine], prices: Prices) -> str:
             known = [machine.experiment(name, runtime) for name in EXPERIMENTS]
             if not any(known):
                 continue
-            total = total_of(known)
+            total, first_s = machine.experiments(runtime), machine.first_calls_s(runtime)
             cost = Best(machine, runtime, total).cost(prices) if total else None
             row_css.append("race-published" if machine.is_published else "")
             times_s = [interval(one) if one else "–" for one in (*known, total)]
             label = ("published: " if machine.is_published else "") + short[machine.name]
-            rows.append([html.escape(label), html.escape(runtime.label), *times_s, thousand(cost)])
-    return table(["machine", "trained by", *TITLES.values(), "all three", "1,000 times cost"], rows, "compare", row_css)
+            first = seconds(first_s) if total and first_s else "–"
+            rows.append([html.escape(label), html.escape(runtime.label), *times_s, first, thousand(cost)])
+    heads = ["machine", "trained by", *TITLES.values(), "all three", "of it first calls", "1,000 times cost"]
+    return table(heads, rows, "compare", row_css)
 
 
 def figures(machines: Sequence[Machine], prices: Prices, learned: Learned, target: float) -> pd.DataFrame:
@@ -160,20 +162,11 @@ def _columns(name: str, one: Seconds | None, price_per_h: float | None) -> dict[
 
 
 def _runtimes_of_the_article(machine: Machine) -> list[Runtime]:
-    """Its own runtime on each device that the machine has, and on each the quickest."""
+    """Its own runtime on each device that the machine has, and on each the quickest in all three experiments."""
     devices = list(dict.fromkeys(runtime.device for runtime in machine.runtimes))
     article = [runtime for runtime in machine.runtimes if runtime.backend == ARTICLE_RUNTIME]
-    quickest = [runtime for device in devices if (runtime := _quickest_runtime(machine, device)) is not None]
-    return list(dict.fromkeys([*article, *quickest]))
-
-
-def _quickest_runtime(machine: Machine, device: str) -> Runtime | None:
-    """In the last of the article's experiments that this machine has figures for."""
-    bests = (
-        best_runtime(machine, lambda m, runtime, name=name: m.experiment(name, runtime), device)
-        for name in reversed(list(EXPERIMENTS))
-    )
-    return next((best.runtime for best in bests if best is not None), None)
+    bests = [best_runtime(machine, Machine.experiments, device) for device in devices]
+    return list(dict.fromkeys([*article, *(best.runtime for best in bests if best is not None)]))
 
 
 def article_sentence(machines: Sequence[Machine]) -> str:

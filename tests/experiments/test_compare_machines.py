@@ -2,17 +2,20 @@
 the rows."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from lib.backends.registry import Runtime
+from lib.backends.registry import DEVICES, Runtime
 from lib.experiments import compare_machines
-from lib.experiments.recorded_machines import Seconds, collect, published_machines, spread
+from lib.experiments.recorded_machines import Machine, Seconds, collect, published_machines, recorded_here, spread
+from lib.storage.records import Kind
 from lib.views import compare_machines as view
 from lib.views import compare_machines_charts
-from tests.machines import CARD, PROCESSOR, write
+from tests.machines import CARD, PROCESSOR, records, write
 
 GPU, CPU, KERAS = Runtime("jax-epoch", "gpu"), Runtime("jax-epoch"), Runtime("keras-tensorflow")
+TORCH = Runtime("torch", "gpu")
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +109,49 @@ def test_the_articles_table_has_the_published_machines_and_ours(machines):
     sentence = view.article_sentence([*machines, *published_machines()])
     assert "On Colossus · 4 cores the learning-rate experiment takes" in sentence
     assert "The article's machines took 63.0\u202fs and 28.0\u202fs" in sentence
+
+
+def slower_in(record, label, factor):
+    """The record of a race, with epochs `factor` times as long where it is of this network."""
+    if record.kind != Kind.RACE or record.subject["hidden"] != label:
+        return record
+    return replace(record, block_s=tuple(factor * s for s in record.block_s))
+
+
+def test_the_quickest_beside_the_article_is_so_in_all_experiments_together():
+    """JAX takes half as long as PyTorch but for one network of the last experiment, where it takes three times that."""
+    made = [
+        slower_in(record, "256→128→64", 6.0) if record.says("backend") == GPU.backend else record
+        for record in records(CARD, 0.2, [GPU, TORCH])
+    ]
+    machine = Machine(CARD, "card.json", tuple(made))
+    torch, jax = (machine.experiment("depth", runtime) for runtime in (TORCH, GPU))
+    assert torch is not None
+    assert jax is not None
+    assert torch.middle < jax.middle
+    table = view.article_table([machine], {})
+    assert GPU.label in table
+    assert TORCH.label not in table
+
+
+@pytest.mark.slow
+def test_no_recorded_machine_is_shown_by_a_slower_backend_than_it_has():
+    """Each recorded device's row is of the least sum, whatever the last experiment says."""
+    for machine in recorded_here().machines:
+        shown = view.article_table([machine], {})
+        for device in DEVICES:
+            sums = {r: s.middle for r in machine.runtimes if r.device == device and (s := machine.experiments(r))}
+            if sums:
+                assert f">{min(sums, key=lambda runtime: sums[runtime]).label}<" in shown
+
+
+def test_first_calls_are_a_column_of_their_own(machines):
+    """Eleven trainings of 0.5 s; a published machine does not tell them."""
+    assert machines[0].first_calls_s(GPU) == pytest.approx(11 * 0.5)
+    table = view.article_table([machines[0], *published_machines()], {})
+    assert "<th>of it first calls</th>" in table
+    assert "5.5\u202fs" in table
+    assert all(machine.first_calls_s(Runtime("keras-tensorflow", "gpu")) == 0 for machine in published_machines())
 
 
 def test_charts_hold_all_machines_and_their_quartiles(machines, learned):
