@@ -147,6 +147,12 @@ class DataSet:
         """What its rows are called in a sentence."""
         return "rows" if self.digest else "images"
 
+    def gap_by_chance(self, accuracy: float, other: float) -> float:
+        """How far two validation accuracies, 0 to 1, may be apart by chance: two standard errors of their difference,
+        both taken as shares of this many rows (binomial, at their mean)."""
+        share = (accuracy + other) / 2
+        return 2 * (2 * share * (1 - share) / self.n_validation) ** 0.5
+
 
 MNIST = DataSet()
 

@@ -138,3 +138,16 @@ def test_a_training_on_other_data_says_so():
 def test_a_network_refuses_ends_out_of_its_limits(inputs, classes):
     with pytest.raises(ValueError, match=r"(inputs|classes) of a network: expected"):
         Network((8,), inputs, classes)
+
+
+@pytest.mark.parametrize(("n", "accuracy", "points"), [(12_000, 0.95, 0.56), (12_000, 0.5, 1.29), (30, 0.9, 15.5)])
+def test_the_gap_by_chance_is_two_standard_errors_of_the_difference_of_two_shares(n, accuracy, points):
+    assert 100 * DataSet("f", 4 * n, n).gap_by_chance(accuracy, accuracy) == pytest.approx(points, rel=0.01)
+
+
+def test_by_chance_two_equal_networks_are_seldom_further_apart():
+    """Each answers each of 400 rows rightly at 80 %, by lot: 95 in 100 pairs are within the gap."""
+    rng = np.random.default_rng(0)
+    shares = rng.binomial(400, 0.8, (20_000, 2)) / 400
+    gap = DataSet("f", 1600, 400).gap_by_chance(0.8, 0.8)
+    assert 0.94 < np.mean(np.abs(shares[:, 0] - shares[:, 1]) <= gap) < 0.97

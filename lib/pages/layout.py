@@ -18,7 +18,7 @@ from lib.experiments.predict_first import Guess
 from lib.experiments.results import Results
 from lib.hardware.webgpu import NO_GPU, SOFTWARE
 from lib.pages.notebooks import is_static
-from lib.spec import MNIST, DataSet
+from lib.spec import MNIST
 from lib.storage.records import Record
 from lib.timing.disturbance import disturbances
 from lib.views import markup, mnist_training_sentences, predict_first
@@ -370,15 +370,19 @@ def _details(experiment: Experiment, results: Results) -> str:
         "Seconds are wall time of the training alone, on a monotonic clock, with the device waited for at the end of"
         " each chunk; evaluation, compilation (“first call”) and waiting are left out. An epoch's seconds are the"
         " median and quartiles of all but the first. One training runs at a time on this machine. Accuracy is on the"
-        f" {experiment.data.n_validation:,} validation {experiment.data.rows}, with one seed: gaps below"
-        f" {_can_be_chance(experiment.data)} can be chance."
+        f" {experiment.data.n_validation:,} validation {experiment.data.rows}, with one seed{_by_chance(results)}."
     ) + _how_swept(results)
     return on_demand("Table", shown) + on_demand("How this was measured", f"<p>{how}</p>")
 
 
-def _can_be_chance(data: DataSet) -> str:
-    """How much two accuracies on these validation rows differ by chance, at most about: two standard errors at 50 %."""
-    return "half a point" if data == MNIST else f"{100 / data.n_validation**0.5:.1f} points"
+def _by_chance(results: Results) -> str:
+    """Which gaps of accuracies can be chance, at the best of the run; empty where there is none yet."""
+    best = results.best()
+    if best is None:
+        return ""
+    accuracy = results.lines[results.items.index(best)].accuracy or 0
+    gap = best.training.data.gap_by_chance(accuracy, accuracy)
+    return f": near the best, {formatting.percent(accuracy)}, gaps up to {100 * gap:.1f} points can be chance"
 
 
 def _how_swept(results: Results) -> str:

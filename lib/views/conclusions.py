@@ -80,10 +80,11 @@ def _tell_depths(done: Sequence[tuple[str, Trained]], _target: float) -> str:
         f" {best[1].training.network.n_parameters:,} parameters in {seconds(best[1].train_s)}."
     )
     if quickest[0] != best[0]:
-        gap = 100 * ((best[1].accuracy or 0) - (quickest[1].accuracy or 0))
+        ends = best[1].accuracy or 0, quickest[1].accuracy or 0
+        gap, by_chance = ends[0] - ends[1], best[1].training.data.gap_by_chance(*ends)
         text += (
-            f" {quickest[0]} was {best[1].train_s / quickest[1].train_s:.1f} times faster and {gap:.1f} points behind"
-            + ("; one seed cannot tell such a gap from chance." if gap < 0.5 else ".")
+            f" {quickest[0]} was {best[1].train_s / quickest[1].train_s:.1f} times faster and {100 * gap:.1f} points"
+            " behind" + ("; one seed cannot tell such a gap from chance." if gap <= by_chance else ".")
         )
     diverged = [label for label, line in done if line.diverged_step is not None]
     return text + (f" {listed(diverged)} diverged." if diverged else "")

@@ -17,7 +17,6 @@ HIDDEN = (
     f" press “{LET_GO}”."
 )
 WAITS = "The pinned run begins when the class goes on."
-CHANCE = 0.005  # a gap of accuracies that one seed cannot tell from chance
 
 
 def with_same_axes(one: Chart, other: Chart) -> tuple[Chart, Chart]:
@@ -76,9 +75,11 @@ def difference(pinned: Pair, now: Pair) -> str:
     ]
     if len(told) < 2 or best[0] is None or best[1] is None:
         return text[:1].upper() + text[1:]
-    gap = (best[1][1].accuracy or 0) - (best[0][1].accuracy or 0)
+    lines = [line for _, line in filter(None, best)]
+    was, here = (line.accuracy or 0 for line in lines)
+    gap = here - was
     more = f"{100 * abs(gap):.1f} points {'more' if gap > 0 else 'less'} than the pinned"
-    if abs(gap) < CHANCE:
+    if abs(gap) <= max(line.item.training.data.gap_by_chance(was, here) for line in lines):
         more += "; one seed cannot tell such a gap from chance"
     return f"{text[:1].upper()}{text[1:]} Best pinned: {told[0]}. Best now: {told[1]}, {more}."
 

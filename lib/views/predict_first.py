@@ -19,7 +19,6 @@ LEAD = "Before you see it: what do you expect?"
 SKIP, SKIP_MEANS = "Show me without guessing", "The result of this section, now and for other settings"
 PAUSED = "your teacher has paused: no new run begins. This one begins when the class goes on"
 SHOWN = "Guesses of the class"
-CHANCE_POINTS = 0.5  # one seed cannot tell a smaller gap of accuracies from chance
 _NEAR = 1.25  # a guessed factor at most this many times off is called close
 _ASKED = {
     ("learning-rate", BEST): "Which learning rate will be the most accurate?",
@@ -83,8 +82,9 @@ def _tell_accuracy(lines: Sequence[_Line], yours: _Line, _target: float) -> str:
         return f"You said {yours.label}, and {yours.label} was best."
     if yours.failure:
         return f"You said {yours.label}, which {yours.failure}; {best.label} was best."
-    points = 100 * ((best.line.accuracy or 0) - (yours.line.accuracy or 0))
-    if points < CHANCE_POINTS:
+    ends = best.line.accuracy or 0, yours.line.accuracy or 0
+    points = 100 * (ends[0] - ends[1])
+    if points <= 100 * best.line.item.training.data.gap_by_chance(*ends):
         return (
             f"You said {yours.label}; {best.label} was {points:.1f} points ahead, which one seed cannot tell from"
             " chance: you may well be right."

@@ -1,12 +1,14 @@
 """What a run has shown so far: its states, its rows, and what a restart voids."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.experiments import mnist_training
 from lib.experiments.results import Results
-from lib.spec import Training
+from lib.spec import DataSet, Training
 from lib.storage.records import Curve
 from lib.sweeps.events import Continued, Finished, Void
 from lib.views import mnist_training_sentences
@@ -22,6 +24,13 @@ def test_a_restart_voids_what_was_streamed():
     results.add(Progress(other, Steps(0, 0, np.ones(2, np.float32), 0.1)))
     results.add(Void((one,)))
     assert [line.n_steps for line in results.lines] == [0, 2]
+
+
+def on_rows(experiment, n):
+    """The experiment on data of a reader's with so many validation rows."""
+    data = DataSet("f" * 32, 4 * n, n)
+    items = tuple(replace(item, training=replace(item.training, data=data)) for item in experiment.items)
+    return replace(experiment, items=items)
 
 
 def filled(experiment, accuracies, epoch_s=0.1, diverged=()):

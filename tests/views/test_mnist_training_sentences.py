@@ -2,7 +2,7 @@
 
 from lib.experiments import mnist_training
 from lib.views import mnist_training_sentences
-from tests.experiments.test_results import filled
+from tests.experiments.test_results import filled, on_rows
 
 
 def test_sentences_say_what_the_rows_show():
@@ -23,6 +23,9 @@ def test_sentences_say_what_the_rows_show():
     assert "None reached 90.0\u202f% (0.03 points short)" in nearly, "it would read as if it had"
     depths = mnist_training.depth(("128", "256"), epochs=3, rate=0.1, batch_size=32)
     assert "one seed cannot tell" in mnist_training_sentences.sentence(depths, filled(depths, (0.965, 0.967)))
+    assert "one seed cannot tell" not in mnist_training_sentences.sentence(depths, filled(depths, (0.95, 0.965)))
+    few = on_rows(depths, 300)
+    assert "one seed cannot tell" in mnist_training_sentences.sentence(few, filled(few, (0.95, 0.965)))
     chosen = mnist_training.learning_rate((0.01, 0.1), epochs=1, batch_size=32, hidden="128", backend="numpy")
     text = mnist_training_sentences.sentence(chosen, filled(chosen, (0.9, 0.95, 0.9, 0.95)))
     assert "NumPy took" in text

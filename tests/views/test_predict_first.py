@@ -7,10 +7,11 @@ import pytest
 from lib.experiments import mnist_training
 from lib.experiments.predict_first import Guess, questions
 from lib.experiments.results import Results
+from lib.pages import layout
 from lib.views import mnist_training as charts_view
 from lib.views import predict_first as view
 from lib.workers.notes import State
-from tests.experiments.test_results import filled
+from tests.experiments.test_results import filled, on_rows
 
 RATES = mnist_training.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
 SIZES = mnist_training.batch_size((1, 32), epochs=3, rate=0.01, hidden="128")
@@ -56,6 +57,20 @@ EACH = [RATES, SIZES, DEPTHS, BACKENDS]
 )
 def test_a_guess_is_told_exactly(experiment, accuracies, diverged, guess, wanted):
     assert view.sentence(experiment, filled(experiment, accuracies, diverged=diverged), 0.9, guess) == wanted
+
+
+@pytest.mark.parametrize(("n", "may_be_chance"), [(12_000, False), (300, True)])
+def test_whether_a_gap_may_be_chance_depends_on_the_number_of_validation_rows(n, may_be_chance):
+    depths = on_rows(DEPTHS, n)
+    told = view.sentence(depths, filled(depths, (0.95, 0.965)), 0.9, Guess("128"))
+    assert ("may well be right" in told) is may_be_chance
+
+
+@pytest.mark.parametrize(("n", "points"), [(12_000, "0.5 points"), (400, "2.8 points")])
+def test_the_page_says_how_far_apart_is_chance_near_the_best(n, points):
+    depths = on_rows(DEPTHS, n)
+    told = layout._details(depths, filled(depths, (0.9, 0.96)))
+    assert f"near the best, 96.0\u202f%, gaps up to {points} can be chance" in told
 
 
 @pytest.mark.parametrize(
