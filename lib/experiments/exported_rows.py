@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+import numpy as np
 import pandas as pd
 
 from lib.data.mnist import Facts
+from lib.experiments.mnist_training import settings_of
 from lib.experiments.results import Line, Results
-from lib.formatting import format_rate
+from lib.formatting import format_rate, percent, seconds
 from lib.hardware.machine import this_machine
 from lib.spec import MNIST, Training
 from lib.storage.records import Curve
@@ -50,12 +52,32 @@ class Takeaway:
         return any(line.item.training.data != MNIST for line in self.lines)
 
     def best_first(self) -> list[int]:
-        """Places of the finished lines: those that did not diverge first, the most accurate of all before."""
-        finished = [place for place, line in enumerate(self.lines) if line.curve is not None]
-        return sorted(
-            finished,
-            key=lambda place: (self.lines[place].diverged_step is not None, -(self.lines[place].accuracy or 0.0)),
-        )
+        """Places of the finished lines: what did not diverge first, then by accuracy; one training by several runtimes,
+        whose accuracies differ by rounding alone, by the seconds of its epochs."""
+        finished = {place: line for place, line in enumerate(self.lines) if line.curve is not None}
+        reached: dict[Training, float] = {}
+        for line in finished.values():
+            reached[line.item.training] = max(line.accuracy or 0.0, reached.get(line.item.training, 0.0))
+
+        def order(place: int) -> tuple[bool, float, float]:
+            line = finished[place]
+            return line.diverged_step is not None, -reached[line.item.training], float(np.median(line.epoch_s))
+
+        return sorted(finished, key=order)
+
+    def described(self, place: int) -> str:
+        """A finished line's label, with what it came to."""
+        line = self.lines[place]
+        end = "diverged" if line.diverged_step is not None else percent(line.accuracy or 0.0)
+        return f"{self.labels[place]}: {end}, {seconds(float(np.median(line.epoch_s)))} an epoch"
+
+    @property
+    def settings(self) -> str:
+        """What was trained, in a sentence; empty without a line."""
+        if not self.lines:
+            return ""
+        found = settings_of([line.item for line in self.lines])
+        return f"{'; '.join(f'{name} {value}' for name, value in found)}."
 
 
 def takeaway(about: str, results: Results, data: Facts | None, sentence: str) -> Takeaway:

@@ -3,8 +3,9 @@
 Knows nothing of marimo: the notebook, the script and the benchmarks all use these functions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime, all_runtimes, unavailable
 from lib.experiments.axes import batch_sizes_of, networks_of
@@ -12,6 +13,8 @@ from lib.formatting import format_rate
 from lib.spec import DataSet, Network, Training
 from lib.workers.messages import Item
 from lib.sweeps.strategies import AUTO
+
+MOST_NAMED = 16  # a search has hundreds of networks
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,29 @@ def backends(*, batch_size: int, epochs: int, rate: float, hidden: str) -> Exper
 def missing_backends() -> list[tuple[Runtime, str, str]]:
     """The runtimes that cannot run here, each with the reason and the remedy."""
     return [(runtime, gap.reason, gap.remedy) for runtime in all_runtimes() if (gap := unavailable(runtime))]
+
+
+def settings_of(items: Sequence[Item]) -> list[tuple[str, str]]:
+    """What is trained: each quantity with its value, or from the least to the greatest."""
+    trainings = [item.training for item in items]
+    return [
+        ("learning rate", _range([one.learning_rate for one in trainings], format_rate)),
+        ("batch size", _range([one.batch_size for one in trainings], "{:,}".format)),
+        ("epochs", _range([one.epochs for one in trainings], str)),
+        ("hidden layers", _each(one.network.label for one in trainings)),
+        ("trained by", _each(item.runtime.label for item in items)),
+        ("number of trainings", f"{len(items):,}"),
+    ]
+
+
+def _range(found: Sequence[Any], written: Callable[[Any], str]) -> str:
+    low, high = min(found), max(found)
+    return written(low) if low == high else f"{written(low)} to {written(high)}"
+
+
+def _each(names: Iterable[str]) -> str:
+    different = list(dict.fromkeys(names))
+    return " / ".join(different) if len(different) <= MOST_NAMED else f"{len(different):,} different"
 
 
 def _experiment(

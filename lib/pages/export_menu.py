@@ -63,7 +63,7 @@ class ExportMenu:
         self.widget.send(
             {
                 "is": "choices",
-                "lines": [[place, shown.labels[place]] for place in best],
+                "lines": [[place, shown.described(place)] for place in best],
                 "libraries": {key: library.label for key, library in LIBRARIES.items() if not library.missing},
                 "rows": list(shown.rows),
                 "parquet": can_write_parquet(),
@@ -94,7 +94,7 @@ class ExportMenu:
     def _picture(self, shown: Takeaway, asked: Mapping) -> None:
         source = (
             f"“Why is my GPU slower?”, {date.today().isoformat()}. {this_machine().line}."
-            f" Data: {shown.data.source if shown.data else 'unknown'}."
+            f" Data: {shown.data.source if shown.data else 'unknown'}. {shown.settings[:1].upper()}{shown.settings[1:]}"
         )
         self.widget.send(
             {

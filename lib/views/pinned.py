@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from lib.experiments.mnist_training import Experiment
+from lib.experiments.mnist_training import Experiment, settings_of
 from lib.experiments.results import Line, Results
-from lib.formatting import format_rate, listed, percent, seconds
+from lib.formatting import listed, percent, seconds
 from lib.views.chart import Chart
 from lib.workers.messages import Item
 
@@ -65,7 +65,7 @@ def difference(pinned: Pair, now: Pair) -> str:
         return f"This run is pinned: it stays beside the next one. Move a control, or press “{LET_GO}”."
     settings = [
         f"{name} {was} pinned, {here} now"
-        for (name, was), (_, here) in zip(_settings(pinned[0]), _settings(now[0]), strict=True)
+        for (name, was), (_, here) in zip(*(settings_of(_compared(one)) for one, _ in (pinned, now)), strict=True)
         if was != here
     ]
     text = f"{listed(settings)}." if settings else "Other trainings between the same ends."
@@ -84,23 +84,8 @@ def difference(pinned: Pair, now: Pair) -> str:
     return f"{text[:1].upper()}{text[1:]} Best pinned: {told[0]}. Best now: {told[1]}, {more}."
 
 
-def _settings(experiment: Experiment) -> list[tuple[str, str]]:
-    """What is trained, each quantity with its value, or from the least to the greatest."""
-    items = [experiment.items[index] for index in experiment.compared]
-    return [
-        ("learning rate", _range(items, lambda item: item.training.learning_rate, format_rate)),
-        ("batch size", _range(items, lambda item: item.training.batch_size, "{:,}".format)),
-        ("epochs", _range(items, lambda item: item.training.epochs, str)),
-        ("hidden layers", " / ".join(dict.fromkeys(item.training.network.label for item in items))),
-        ("trained by", " / ".join(dict.fromkeys(item.runtime.label for item in items))),
-        ("number of trainings", str(len(items))),
-    ]
-
-
-def _range(items: list[Item], value: Any, written: Any) -> str:
-    found = [value(item) for item in items]
-    low, high = min(found), max(found)
-    return written(low) if low == high else f"{written(low)} to {written(high)}"
+def _compared(experiment: Experiment) -> list[Item]:
+    return [experiment.items[index] for index in experiment.compared]
 
 
 def _best(results: Results) -> tuple[str, Line] | None:

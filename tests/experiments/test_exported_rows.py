@@ -1,6 +1,7 @@
 """What can be taken away: rows that say what they are of, in files that can be read again."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from lib.data.mnist import Facts
 from lib.experiments import exported_rows
 from lib.experiments.exported_rows import as_csv, as_parquet, can_write_parquet, takeaway, takeaway_of_search
 from lib.experiments.results import Results
+from lib.formatting import seconds
 from lib.spec import Network, Training
 from lib.storage.records import Curve
 from lib.sweeps.events import Finished
@@ -36,6 +38,20 @@ def results() -> Results:
 
 def test_the_best_is_first_and_what_diverged_last(results):
     assert takeaway("learning rate", results, FACTS, "").best_first() == [1, 0, 2]
+
+
+@pytest.mark.parametrize("epoch_s", [(0.3, 0.1, 0.2), (0.1, 0.3, 0.2)])
+def test_one_training_by_several_runtimes_is_ordered_by_its_seconds(epoch_s):
+    """The slowest is not offered as the best because rounding gave it two images more."""
+    training = Training(Network((8,)), 0.1, 4096, 2)
+    items = [Item(training, Runtime(key)) for key in ("numpy", "jax-epoch", "jax-step")]
+    found = Results(items, [item.runtime.label for item in items])
+    for item, train_s, accuracy in zip(items, epoch_s, (0.9, 0.9002, 0.9004), strict=True):
+        epochs = tuple(replace(epoch, train_s=train_s) for epoch in curve(accuracy).epochs)
+        found.add(Finished(item, replace(curve(accuracy), epochs=epochs), cached=False))
+    one = takeaway("backend", found, FACTS, "")
+    assert [epoch_s[place] for place in one.best_first()] == sorted(epoch_s)
+    assert one.described(0).startswith(f"NumPy: 90.0\u202f%, {seconds(epoch_s[0])} an epoch")
 
 
 def test_what_is_not_finished_is_not_offered():

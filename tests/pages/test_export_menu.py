@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.data.mnist import Facts
-from lib.experiments.exported_rows import takeaway
+from lib.experiments.exported_rows import takeaway, takeaway_of_search
 from lib.experiments.exported_script import LIBRARIES
 from lib.experiments.results import Results
 from lib.pages.export_menu import MAX_OFFERED, ExportMenu
-from lib.spec import DataSet
+from lib.spec import DataSet, Network, Training
 from lib.sweeps.events import Finished
 from tests.experiments.test_exported_rows import FACTS, ITEMS, curve
 
@@ -54,7 +54,10 @@ def test_nothing_is_made_before_somebody_asks():
 
 def test_it_offers_the_finished_trainings_the_best_first_and_what_is_installed():
     ((choices, _),) = Menu(shown).ask({"ask": "open"})
-    assert choices["lines"] == [[1, "0.5"], [0, "0.1"]]
+    assert choices["lines"] == [
+        [1, "0.5: 90.0\u202f%, 200\u202fms an epoch"],
+        [0, "0.1: 80.0\u202f%, 200\u202fms an epoch"],
+    ]
     assert set(choices["libraries"]) == {key for key, library in LIBRARIES.items() if not library.missing}
     absent = [library.label for library in LIBRARIES.values() if library.missing]
     assert all(any(label in note for note in choices["notes"]) for label in absent)
@@ -78,6 +81,16 @@ def test_a_picture_gets_its_sentence_and_its_source():
     assert "MNIST" in picture["source"]
 
 
+def test_a_picture_says_what_was_trained():
+    """Whoever gets it has no controls beside it; also of a search, whose networks are too many to be named."""
+    ((picture, _),) = Menu(shown).ask({"ask": "picture", "form": "svg"})
+    wanted = "Learning rate 0.1 to 10; batch size 4,096; epochs 2; hidden layers 8; trained by NumPy"
+    assert wanted in picture["source"]
+    found = {Training(Network((width,)), 0.1, 4096, 2): curve(0.9) for width in range(8, 40)}
+    ((picture, _),) = Menu(lambda: takeaway_of_search(found, FACTS)).ask({"ask": "picture", "form": "svg"})
+    assert "batch size 4,096; epochs 2; hidden layers 32 different; trained by" in picture["source"]
+
+
 @pytest.mark.parametrize(
     "asked",
     [
@@ -99,7 +112,7 @@ def test_of_data_that_somebody_brought_and_that_are_gone_a_script_is_refused_and
     items = [replace(item, training=replace(item.training, data=pets)) for item in ITEMS]
     menu = Menu(lambda: shown(items, Facts("MNIST", "f" * 32)))
     ((choices, _),) = menu.ask({"ask": "open"})
-    assert choices["lines"] == [[1, "0.5"], [0, "0.1"]]
+    assert [place for place, _ in choices["lines"]] == [1, 0]
     assert any("comes in a ZIP" in note for note in choices["notes"])
     ((sorry, _),) = menu.ask({"ask": "script", "line": 1, "library": "numpy"})
     assert "bring them again" in sorry["sentence"]

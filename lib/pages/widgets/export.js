@@ -149,8 +149,7 @@ function render({ model, el }) {
     return element("div", { class: "lab-buttons", role: "group", "aria-label": label }, ...made);
   };
   function offer({ lines, libraries, rows, parquet, notes }) {
-    const labelled = lines.map(([place, label], index) => [place, index ? label : `${label} (best)`]);
-    const line = choose("Python file that trains", labelled), kind = choose("Rows of", rows.map((name) => [name, name]));
+    const line = choose("Python file that trains", lines), kind = choose("Rows of", rows.map((name) => [name, name]));
     const forms = { csv: "CSV", ...(parquet ? { parquet: "Parquet" } : {}) };
     const script = buttons("Python file, with", libraries, (library) => ({ ask: "script", line: Number(line.select.value), library }));
     box.replaceChildren(
