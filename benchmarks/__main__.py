@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import psutil
 
+from benchmarks.report import outdated
 from lib.hardware.machine import this_machine
 
 BUSY_PERCENT = 15.0  # of all cores, over two seconds before a benchmark
@@ -66,6 +67,8 @@ def main(arguments: Sequence[str]) -> int:
             traceback.print_exc()
             failed = True
         print(f"({name}: {time.monotonic() - began:.0f} s)", flush=True)
+    for one in outdated(NAMES):
+        print(one)
     return 1 if failed else 0
 
 

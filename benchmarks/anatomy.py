@@ -27,13 +27,8 @@ def main() -> None:
     ratios = [float(row["ratio"]) for row in rows if "ratio" in row]  # pyright: ignore[reportArgumentType]
     within = sum(abs(ratio - 1) <= EXPLAINED for ratio in ratios)
     columns = ("backend", "batch_size", "line", "step_s", "ratio", *(part.name for part in PARTS))
-    show(
-        "anatomy",
-        rows,
-        columns,
-        [Target(f"splits within {EXPLAINED:.0%} of the measured step", within, len(ratios) + len(left_out), "", True)],
-        left_out,
-    )
+    what, n = f"splits within {EXPLAINED:.0%} of the measured step", len(ratios) + len(left_out)
+    show("anatomy", rows, columns, [Target.counted(what, within, n, "", True)], left_out)
 
 
 def _rows(engine: Engine, runtime: Runtime, batch_size: int) -> list[Row]:

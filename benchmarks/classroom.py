@@ -33,7 +33,7 @@ import psutil
 from benchmarks.browser import POLL_MS, browser, class_server, fresh_cache, looking, page_of, visitor
 from benchmarks.client import FINISHED, Frame, Full, Lost, Viewer
 from benchmarks.interaction import EPOCHS, press
-from benchmarks.report import LeftOut, Row, Target, note, row, show
+from benchmarks.report import LeftOut, Row, Target, note, row, seconds_of, show
 from benchmarks.viewers import AFTER_S, BUSY_SHARE, CELL, Usage, numbers_of_viewers, p95
 from lib.experiments.axes import rates_between
 from lib.experiments.precomputation import Group, train
@@ -349,17 +349,18 @@ def _row(name: str, viewers: int, came: Came) -> Row:
 
 
 def _targets(viewers: int, rows: Sequence[Row]) -> list[Target]:
-    stored, live, seen, _, server = [cast(dict[str, float], one) for one in rows]
-    everything = [one["lost"] for one in (stored, live, seen)]
+    stored, live, seen, _, server = rows
+    everything = [cast(int, one["lost"]) for one in (stored, live, seen)]
+    of = f"{viewers} viewers:"
     # Of a class that has no room, whoever found none shares the two cores with those who measure.
     soon = [
-        Target(f"{viewers} viewers: moved to what is stored", stored["median_s"], 0.3, "s"),
-        Target(f"{viewers} viewers: moved to what is stored, 95th percentile", stored["p95_s"], 1.0, "s"),
+        Target.of(f"{of} moved to what is stored", seconds_of(stored), 0.3, "s"),
+        Target.of(f"{of} moved to what is stored, 95th percentile", seconds_of(stored), 1.0, "s", share=0.95),
     ]
     return [
         *(soon if viewers <= MAX_VIEWERS else []),
-        Target(f"{viewers} viewers: lost", sum(everything), 0),
-        Target(f"{viewers} viewers: the server's memory at most", server["peak_mb"], 1536, "MB"),
-        Target(f"{viewers} viewers: what it grows by in the second half", server["growth_mb"], 50, "MB"),
-        Target(f"{viewers} viewers: runs that go on after all have gone", server["runs_left"], 0),
+        Target.counted(f"{of} lost", sum(everything), 0),
+        Target(f"{of} the server's memory at most", cast(float, server["peak_mb"]), 1536, "MB"),
+        Target(f"{of} what it grows by in the second half", cast(float, server["growth_mb"]), 50, "MB"),
+        Target.counted(f"{of} runs that go on after all have gone", cast(int, server["runs_left"]), 0),
     ]

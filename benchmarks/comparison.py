@@ -50,9 +50,9 @@ def main() -> None:
         )
     equal, five, ten = rows
     targets = [
-        Target("equal steps called faster or slower", (equal["faster"] + equal["slower"]) / N, 0.05),
-        Target("5 % more work found", five["slower"] / N, 0.9, at_least=True),
-        Target("10 % more work found", ten["slower"] / N, 0.99, at_least=True),
-        Target("more work called faster", five["faster"] + ten["faster"], 0),
+        Target.share("equal steps called faster or slower", equal["faster"] + equal["slower"], N, 0.05),
+        Target.share("5 % more work found", five["slower"], N, 0.9, at_least=True),
+        Target.share("10 % more work found", ten["slower"], N, 0.99, at_least=True),
+        Target.counted("more work called faster", five["faster"] + ten["faster"], 0),
     ]
     show("comparison", rows, ("name", "n", "faster", "slower", "same", "unclear", "ratio", "pairs"), targets)

@@ -7,12 +7,15 @@ products in float32, for rows in bfloat16, too.
 
 import time
 from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from benchmarks.ceiling import Ceiling, ceiling
-from benchmarks.report import LeftOut, Row, Target, note, row, show
+from benchmarks.report import LeftOut, Row, Target, note, row, seconds_of, show
 from lib.backends.base import Epoch, Steps
 from lib.backends.registry import BACKENDS, PRECISIONS, Runtime, usable_runtimes
 from lib.spec import N_TRAIN, Network, Training
+from lib.timing.comparison import Comparison, compared
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import Progress
@@ -133,27 +136,35 @@ def _row(runtime: Runtime, batch_size: int, seconds: dict, accuracies: dict, pro
 def _targets(rows: list[Row]) -> list[Target]:
     found = {(r["backend"], r["batch_size"]): r for r in rows if r["precision"] == PRECISIONS[0]}
 
-    def figure(backend: str, size: int, name: str, unit: float = 1.0) -> float | None:
+    def over(backend: str, size: int, divisor: Callable[[Row], float]) -> list[float]:
         one = found.get((backend, size))
-        return None if one is None else float(one[name]) / unit  # pyright: ignore[reportArgumentType]
+        return [] if one is None else [s / divisor(one) for s in seconds_of(one)]
 
-    def times_faster(size: int) -> float | None:
-        compiled_s, without_zeros_s = (figure(key, size, "median_s") for key in ("jax-epoch", "numba"))
-        return compiled_s / without_zeros_s if compiled_s and without_zeros_s else None
+    def times_faster(size: int) -> Comparison | None:
+        both = [seconds_of(found.get((key, size))) for key in ("jax-epoch", "numba")]
+        return compared(*both, paired=False) if all(both) else None
 
     return [
         *(
-            Target(f"jax-epoch, batch size {size}, times the floor", figure("jax-epoch", size, "ratio_to_floor"), limit)
+            Target.of(f"jax-epoch, batch size {size}, times the floor", over("jax-epoch", size, _floor_s), limit)
             for size, limit in FLOOR_RATIO_LIMITS.items()
         ),
-        _step("jax-epoch", figure("jax-epoch", 1, "step_s", unit=1e-6), SMALLEST_STEP_LIMIT_S),
+        _step("jax-epoch", over("jax-epoch", 1, _steps), SMALLEST_STEP_LIMIT_S),
         *(
-            Target(f"batch size {size}, jax-epoch over numba", times_faster(size), limit, "×", True)
+            Target.ratio(f"batch size {size}, jax-epoch over numba", times_faster(size), limit, "×", True)
             for size, limit in WITHOUT_ZEROS_TIMES_FASTER.items()
         ),
-        _step("numba", figure("numba", 1, "step_s", unit=1e-6), WITHOUT_ZEROS_STEP_LIMIT_S),
+        _step("numba", over("numba", 1, _steps), WITHOUT_ZEROS_STEP_LIMIT_S),
     ]
 
 
-def _step(backend: str, step_us: float | None, limit_s: float) -> Target:
-    return Target(f"{backend}, batch size 1, a step", step_us, 1e6 * limit_s, "μs")
+def _floor_s(row: Row) -> float:
+    return cast(float, row["floor_s"])
+
+
+def _steps(row: Row) -> float:
+    return N_TRAIN // cast(int, row["batch_size"])
+
+
+def _step(backend: str, steps_s: Sequence[float], limit_s: float) -> Target:
+    return Target.of(f"{backend}, batch size 1, a step", [1e6 * s for s in steps_s], 1e6 * limit_s, "μs")

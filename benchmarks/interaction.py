@@ -32,7 +32,7 @@ from benchmarks.browser import (
     visitor,
     wait_until_all_over,
 )
-from benchmarks.report import LeftOut, Row, Target, note, row, show
+from benchmarks.report import LeftOut, Target, note, row, show
 
 PRESSES = 20
 STARTS = 5
@@ -66,11 +66,7 @@ def main() -> None:
 
 def _report(seconds: dict[str, list[float]], left_out: LeftOut) -> None:
     rows = [row(name, values, "jax-epoch", 32, worst_s=max(values)) for name, values in seconds.items() if values]
-    medians: dict[object, Row] = {r["name"]: r for r in rows}
-    targets = [
-        Target(WORDS[name], medians[name]["median_s"] if name in medians else None, limit, "s")  # pyright: ignore[reportArgumentType]
-        for name, limit in LIMITS_S.items()
-    ]
+    targets = [Target.of(WORDS[name], seconds.get(name, []), limit, "s") for name, limit in LIMITS_S.items()]
     show("interaction", rows, ("name", "median_s", "q1_s", "q3_s", "n", "worst_s"), targets, left_out)
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import psutil
@@ -223,20 +223,16 @@ def targets(rows: Sequence[Row]) -> list[Target]:
     """What the design promises, against the peer that comes nearest."""
     found = []
     for batch_size, limit in BEST_TARGETS.items():
-        ratio, peer = min(
-            (
-                (r["ratio"], r["label"])
-                for r in rows
-                if r["batch_size"] == batch_size and not r["ours"] and r.get("ratio")
-            ),
-            default=(None, "none measured"),
-        )
-        found.append(Target(f"batch size {batch_size}, our best over the best peer ({peer})", ratio, limit, "×", True))  # pyright: ignore[reportArgumentType]
-    keras = next(
-        (r["ratio"] for r in rows if (r["peer"], r["batch_size"]) == ("keras-tensorflow", 32) and "ratio" in r), None
-    )
-    found.append(Target("batch size 32, our best over Keras on TensorFlow", keras, KERAS_TARGET, "×", True))  # pyright: ignore[reportArgumentType]
-    return found
+        others = [r for r in rows if r["batch_size"] == batch_size and not r["ours"] and "ratio" in r]
+        nearest = min(others, key=lambda r: cast(float, r["ratio"]), default=None)
+        label = "none measured" if nearest is None else nearest["label"]
+        found.append(_over(f"batch size {batch_size}, our best over the best peer ({label})", nearest, limit))
+    keras = (r for r in rows if (r["peer"], r["batch_size"]) == ("keras-tensorflow", 32) and "ratio" in r)
+    return [*found, _over("batch size 32, our best over Keras on TensorFlow", next(keras, None), KERAS_TARGET)]
+
+
+def _over(what: str, peer: Row | None, limit: float) -> Target:
+    return Target.in_row(what, peer, ("ratio", "ratio_low", "ratio_high"), limit, "×", True)
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:

@@ -8,7 +8,6 @@ not choose, but trains one after another.
 
 import math
 import random
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -73,12 +72,13 @@ def main() -> None:
     regrets, inside = ([float(r[name]) for r in rows] for name in ("regret", "regret_inside"))  # type: ignore[arg-type]
     about = ("number", "networks", "shapes", "picked", "best", "regret", "picked_inside", "regret_inside", "choosing_s")
     columns = (*about, *(f"{strategy}_s" for strategy in STRATEGIES))
+    longest_s = max((float(r["choosing_s"]) for r in rows), default=None)  # type: ignore[arg-type]
     targets = [
-        Target("median regret", statistics.median(regrets) if regrets else None, 1.1),
-        Target("worst regret", max(regrets, default=None), 1.5),
-        Target("median regret without processes", statistics.median(inside) if inside else None, 1.1),
-        Target("worst regret without processes", max(inside, default=None), 1.5),
-        Target("choosing, at most", max((float(r["choosing_s"]) for r in rows), default=None), 1.0, "s"),  # type: ignore[arg-type]
+        Target.of("median regret", regrets, 1.1),
+        Target.counted("worst regret of these sweeps", max(regrets, default=None), 1.5),
+        Target.of("median regret without processes", inside, 1.1),
+        Target.counted("worst regret of these sweeps without processes", max(inside, default=None), 1.5),
+        Target.counted("choosing, the longest of these", longest_s, 1.0, "s"),
     ]
     show("regret", rows, columns, targets, left_out)
 

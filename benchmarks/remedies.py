@@ -12,6 +12,7 @@ import shutil
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -46,8 +47,8 @@ def main() -> None:
             rows = judged(list(_misses(engine, FOLDER)))
     finally:
         engine.close()
-    whole = next((float(one["median_miss"]) for one in rows if one["remedy"] == "all"), None)  # type: ignore[arg-type]
-    targets = [Target("median miss of a remedy's step", whole, 0.1)]
+    whole = next((cast(list[float], one["misses"]) for one in rows if one["remedy"] == "all"), [])
+    targets = [Target.of("median miss of a remedy's step", whole, 0.1)]
     show("remedies", rows, ("remedy", "n", "median_miss", "p90_miss", "covered_share"), targets, left_out)
     if rows:
         shutil.rmtree(FOLDER)
@@ -146,6 +147,7 @@ def judged(measured: Sequence[tuple[str, Setup, float, str]]) -> list[Row]:
                     [],
                     remedy=name,
                     n=len(misses),
+                    misses=misses,
                     median_miss=float(np.median(misses)),
                     p90_miss=float(np.percentile(misses, 90)),
                     covered_share=covered,

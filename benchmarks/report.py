@@ -14,49 +14,122 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import psutil
 
+from lib.backends.fingerprint import benchmark_digest
 from lib.backends.registry import Runtime, versions
 from lib.data.mnist import load_test
 from lib.hardware.machine import this_machine
+from lib.timing.comparison import Comparison, Estimate, between, quantile_interval
 
 OUT = Path(__file__).resolve().parent / "out"
 RESULTS = OUT.parent / "RESULTS.md"
 _HEAD = """# Results
 
 Written by `make bench`, a section for each benchmark, by its last run. Medians, with quartiles (q1, q3) where there are
-several. Compare ratios within a run: a machine that is shared with others drifts by a factor of two.
+several. Compare ratios within a run: a machine that is shared with others drifts by a factor of two. A target is met or
+missed where the whole of its 95 % interval is; else, as for what was measured once, it is unclear. `make bench` says
+which sections are of other code than is here.
 
 """
 
+CODE = "code"  # the digest of what is measured stands behind it
 Row = dict[str, object]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A promise of the design: `figure` is to be at most `limit` (at least, where `at_least`). None: not measured."""
+    """A promise of the design: `figure` is to be at most `limit` (at least, where `at_least`). None: not measured.
+
+    It is met or missed only where all of `interval` says so, which encloses the true figure in 95 of 100 cases; of what
+    was measured once nothing is known of that (None), and it is unclear.
+    """
 
     what: str
     figure: float | None
     limit: float
     unit: str = ""
     at_least: bool = False
+    interval: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, what: str, values: Sequence[float], *limit, share: float = 0.5, **options) -> "Target":
+        """The median of independent values, or another quantile of them. Of fewer than six, the interval of the median
+        is that of their geometric mean (`lib.timing.comparison.between`)."""
+        if not values:
+            return cls(what, None, *limit, **options)
+        figure, interval = float(np.quantile(values, share)), quantile_interval(values, share)
+        if len(values) < 6 and share == 0.5:
+            found = between(Estimate.of(values), Estimate(1.0, 0.0, len(values)))
+            interval = found.low, found.high
+        return cls(what, figure, *limit, **options, interval=interval if len(values) > 1 else None)
+
+    @classmethod
+    def ratio(cls, what: str, found: Comparison | None, *limit, **options) -> "Target":
+        """A ratio of two times; None: not measured."""
+        if found is None:
+            return cls(what, None, *limit, **options)
+        return cls(what, found.ratio, *limit, **options, interval=(found.low, found.high) if found.n > 1 else None)
+
+    @classmethod
+    def in_row(cls, what: str, row: Row | None, names: Sequence[str], *limit, **options) -> "Target":
+        """A figure of a row and the ends of its interval, by the names of their columns. None: not measured."""
+        if row is None:
+            return cls(what, None, *limit, **options)
+        figure, low, high = (cast(float, row[name]) for name in names)
+        return cls(what, figure, *limit, **options, interval=(low, high))
+
+    @classmethod
+    def share(cls, what: str, of: int, n: int, *limit, **options) -> "Target":
+        """So many of `n`; the interval is Clopper and Pearson's. None of none: not measured."""
+        if not n:
+            return cls(what, None, *limit, **options)
+        from scipy.stats import binomtest  # takes a second to import
+
+        found = binomtest(of, n).proportion_ci(0.95, "exact")
+        return cls(what, of / n, *limit, **options, interval=(found.low, found.high))
+
+    @classmethod
+    def counted(cls, what: str, figure: float | None, *limit, **options) -> "Target":
+        """What is counted has no spread: of this run it is known."""
+        return cls(what, figure, *limit, **options, interval=None if figure is None else (figure, figure))
+
+    @property
+    def word(self) -> str:
+        """Met, MISSED, unclear or not measured."""
+        if self.figure is None:
+            return "not measured"
+        if self.interval is None:
+            return "unclear"
+        least, most = self.interval
+        if (least >= self.limit) if self.at_least else (most <= self.limit):
+            return "met"
+        return "MISSED" if ((most < self.limit) if self.at_least else (least > self.limit)) else "unclear"
 
     def __str__(self) -> str:
         sign = "≥" if self.at_least else "≤"
         unit = f" {self.unit}" if self.unit else ""
         if self.figure is None:
-            return f"  not measured  {self.what}: {sign} {self.limit:g}{unit}"
-        met = self.figure >= self.limit if self.at_least else self.figure <= self.limit
-        return (
-            f"  {'met   ' if met else 'MISSED'}  {self.what}: {self.figure:.3g}{unit} (target"
-            f" {sign} {self.limit:g}{unit})"
-        )
+            return f"  {self.word}  {self.what}: {sign} {self.limit:g}{unit}"
+        spread = ""
+        if self.interval is None:
+            spread = "once; "
+        elif self.interval[0] < self.interval[1]:
+            spread = f"{_told_apart(self.interval[0], self.limit)} to {_told_apart(self.interval[1], self.limit)}; "
+        figure = _told_apart(self.figure, self.limit)
+        return f"  {self.word:<7}  {self.what}: {figure}{unit} ({spread}target {sign} {self.limit:g}{unit})"
+
+
+def _told_apart(value: float, limit: float) -> str:
+    """Three digits, or as many as it takes to see that the value is not the limit."""
+    return next((text for n in range(3, 12) if float(text := f"{value:.{n}g}") != limit or value == limit), f"{value}")
 
 
 def row(name: str, seconds: Sequence[float], backend: str | None = None, batch_size: int | None = None, **more) -> Row:
-    """A row with the median and quartiles of `seconds`; quartiles need two values, the median one."""
+    """A row with the median and quartiles of `seconds`, and all of them; quartiles need two values, the median one."""
     median_s = statistics.median(seconds) if seconds else None
     q1_s = q3_s = None
     if len(seconds) > 1:
@@ -69,7 +142,13 @@ def row(name: str, seconds: Sequence[float], backend: str | None = None, batch_s
         "q1_s": q1_s,
         "q3_s": q3_s,
         "n": len(seconds) or None,
+        "seconds": list(seconds),
     } | more
+
+
+def seconds_of(row: Row | None) -> list[float]:
+    """The seconds that a row was made of; none where there is no row."""
+    return [] if row is None else cast(list[float], row["seconds"])
 
 
 class LeftOut(list[str]):
@@ -109,9 +188,41 @@ def show(
 
 def publish(name: str, section: str) -> None:
     """Put a benchmark's section into the page of results, in place of its last one."""
-    known = RESULTS.read_text().split("\n## ")[1:] if RESULTS.exists() else []
-    sections = {text.split("\n", 1)[0]: text.strip() for text in known} | {name: f"{name}\n\n{section}".strip()}
+    sections = _sections() | {name: f"{name}\n\n{section}".strip()}
     RESULTS.write_text(_HEAD + "\n\n".join(f"## {sections[key]}" for key in sorted(sections)) + "\n")
+
+
+def _sections() -> dict[str, str]:
+    """The sections of the page of results, by benchmark."""
+    known = RESULTS.read_text().split("\n## ")[1:] if RESULTS.exists() else []
+    return {text.split("\n", 1)[0]: text.strip() for text in known}
+
+
+def outdated(names: Sequence[str]) -> list[str]:
+    """A sentence for each of these benchmarks whose section is missing, or is not of the code that is here."""
+    sections = _sections()
+    found = []
+    for name in names:
+        said = re.search(rf"{CODE} (\w{{16}}), commit (.+)\.\n", sections.get(name, ""))
+        if name not in sections:
+            found.append(f"{name} has no section")
+        elif said is None:
+            found.append(f"{name} does not say of which code it is")
+        elif said[1] != benchmark_digest(name):
+            found.append(f"{name} is of commit {said[2]}, and what it measures has changed since")
+    return [f"{RESULTS.name}: {one}; run `make bench BENCH={one.split()[0]}`." for one in found]
+
+
+def _commit() -> str:
+    """The commit that is checked out, and whether files of it have changed; where git cannot tell, `unknown`."""
+    git = ["git", "-C", str(OUT.parent)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=True)
+        compared_with = ["HEAD", "--", ".", "../lib", f":!{RESULTS.name}"]
+        changed = subprocess.run([*git, "diff", "--quiet", *compared_with], check=False)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit.stdout.strip() + (" with changes" if changed.returncode else "")
 
 
 def _section(
@@ -125,7 +236,10 @@ def _section(
     """Lines of Markdown: what was measured, on what and when, the table, the targets."""
     module = sys.modules.get(f"benchmarks.{name}")
     yield from [line for line in ((module and module.__doc__) or "").split("\n")[:1] if line]
-    yield f"\n{common['measured_at']} on {common['machine']}; {common['data']}; {common['versions']}.\n"
+    yield (
+        f"\n{common['measured_at']} on {common['machine']}; {common['data']}; {common['versions']};"
+        f" {CODE} {benchmark_digest(name)}, commit {_commit()}.\n"
+    )
     yield f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}"
     yield from (f"| {' | '.join(line)} |" for line in cells)
     yield ""

@@ -128,9 +128,8 @@ def _presses(page: Page, section: int, slider: int, keys: Sequence[str]) -> list
 
 def _report(seconds: dict[str, list[float]], left_out: LeftOut) -> None:
     rows: list[Row] = [row(name, values, worst_s=max(values)) for name, values in seconds.items() if values]
-    medians = {one["name"]: one["median_s"] for one in rows}
     targets = [
-        Target(words + kind, medians.get(name + kind), REDRAWN_S, "s")  # pyright: ignore[reportArgumentType]
+        Target.of(words + kind, seconds.get(name + kind, []), REDRAWN_S, "s")
         for kind in ("", CALIBRATED)
         for name, words in WORDS.items()
     ]

@@ -6,6 +6,7 @@ whole.
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ import numpy as np
 import psutil
 
 from benchmarks.article_sweep import EPOCHS, RATES
-from benchmarks.report import LeftOut, Row, Target, note, row, show
+from benchmarks.report import LeftOut, Row, Target, note, row, seconds_of, show
 from lib.backends.registry import Runtime, unavailable
 from lib.backends.stacked.packing import Shape
 from lib.experiments.published import ARTICLE_ARCHITECTURES
@@ -30,6 +31,7 @@ from lib.storage.store import Store
 from lib.sweeps.events import Finished
 from lib.sweeps.strategies import quickest_runtime
 from lib.sweeps.sweep import Options, updates
+from lib.timing.comparison import Comparison, compared
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, MachineLock
 from lib.workers.messages import Item
@@ -242,11 +244,12 @@ def _asked(runtime: Runtime) -> str:
 
 
 def _targets(article: Sequence[Row], by_count: Sequence[Row], padded: Sequence[Row]) -> list[Target]:
-    theirs = {str(r["method"]): float(r["median_s"]) for r in article}  # type: ignore[arg-type]
-    auto_s_by = {r["backend"]: float(r["median_s"]) for r in article if r["method"] == "auto"}  # type: ignore[arg-type]
+    theirs = {str(r["method"]): seconds_of(r) for r in article}
+    auto_s_by = {r["backend"]: seconds_of(r) for r in article if r["method"] == "auto"}
 
-    def times(other: str, ours: Runtime) -> float | None:
-        return theirs[other] / auto_s_by[ours.backend] if other in theirs and ours.backend in auto_s_by else None
+    def times(other: str, ours: Runtime) -> Comparison | None:
+        both = theirs.get(other, []), auto_s_by.get(ours.backend, [])
+        return compared(*both, paired=False) if all(both) else None
 
     def per_s(ours: Runtime) -> float | None:
         of_64 = [r for r in by_count if r["networks"] == AT_64 and r["backend"] == ours.backend]
@@ -256,11 +259,11 @@ def _targets(article: Sequence[Row], by_count: Sequence[Row], padded: Sequence[R
     allowed = Shape.of([Network((128,))]).place_bytes(32) / 1e6
     each = (float(r["extra_mb_each"]) for r in by_count if r["networks"] == COUNTS[-1])  # type: ignore[arg-type]
     most = max(each, default=None)
-    of_padded = {str(r["method"]): float(r["median_s"]) for r in padded}  # type: ignore[arg-type]
-    auto_s, best_s = of_padded.pop("auto", None), min(of_padded.values(), default=None)
+    of_padded = {str(r["method"]): seconds_of(r) for r in padded}
+    auto_s, best_s = of_padded.pop("auto", []), min(of_padded.values(), key=statistics.median, default=[])
     return [
         *(
-            Target(f"auto, {_asked(ours)}, beside Keras {words}", times(other, ours), limit, "×", True)
+            Target.ratio(f"auto, {_asked(ours)}, beside Keras {words}", times(other, ours), limit, "×", True)
             for ours in (JAX, NUMBA)
             for other, words, limit in (
                 ("keras-sequential", "one after another", 30),
@@ -275,7 +278,9 @@ def _targets(article: Sequence[Row], by_count: Sequence[Row], padded: Sequence[R
             True,
         ),
         Target(f"memory of each of {COUNTS[-1]} networks more", most, allowed, "MB"),
-        Target(
-            "four architectures: what auto picked beside the best", auto_s / best_s if auto_s and best_s else None, 1.5
+        Target.ratio(
+            "four architectures: what auto picked beside the best",
+            compared(auto_s, best_s, paired=False) if auto_s and best_s else None,
+            1.5,
         ),
     ]

@@ -41,8 +41,8 @@ def main() -> None:
     columns = ("name", "adapter", "batch_size", "backend", "median_s", "q1_s", "q3_s", "than one wait an operation")
     dispatches, sent = _dispatches(), _bytes_a_step(found[0].kind, _few(whole, found[0].kind, 32))
     targets = [
-        Target("dispatches of a step with one hidden layer", dispatches, MOST_DISPATCHES),
-        Target("bytes sent a step, images on the device", sent, MOST_BYTES),
+        Target.counted("dispatches of a step with one hidden layer", dispatches, MOST_DISPATCHES),
+        Target.counted("bytes sent a step, images on the device", sent, MOST_BYTES),
     ]
     all_columns = (*columns, "first_call_s", *webgpu_page.COLUMNS)
     show("webgpu", rows + page, all_columns, targets + page_targets, left_out)

@@ -5,7 +5,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType
@@ -15,6 +15,9 @@ from lib.backends.registry import BACKENDS
 
 # Entry points of the processes that train or measure: an engine's worker, a pool's. The rest follows from imports.
 ENTRIES = ("lib.workers.worker", "lib.sweeps.process_pool")
+
+PACKAGES = ("lib",)
+NOT_MEASURED = "benchmarks.report"  # how rows are written changes none of them
 
 State = tuple[int, int]  # of a file or folder: time of its last change, size
 LOOK_EVERY_S = 0.1
@@ -55,6 +58,11 @@ def package_digest(package: str) -> str:
     return _digest({path: path.read_bytes() for path in ROOT.joinpath(*package.split(".")).glob("*.py")})
 
 
+def benchmark_digest(name: str) -> str:
+    """The same of a benchmark: of its module, of what trains and measures, and of what its texts name to be started."""
+    return _read([*ENTRIES, f"benchmarks.{name}"], (*PACKAGES, "benchmarks"))[1]
+
+
 def _state(path: Path) -> State | None:
     try:
         found = os.stat(path)
@@ -63,19 +71,19 @@ def _state(path: Path) -> State | None:
     return found.st_mtime_ns, found.st_size
 
 
-def _read() -> tuple[dict[Path, State], str]:
+def _read(entries: Sequence[str] = ENTRIES, packages: Sequence[str] = PACKAGES) -> tuple[dict[Path, State], str]:
     """File states and digest of all modules that the entries import, directly or not, at the top or in a function."""
     states: dict[Path, State | None] = {}
     contents: dict[Path, bytes] = {}
-    waiting: list[str] = list(ENTRIES)
+    waiting = list(entries)
     while waiting:
-        for path in _files_of(waiting.pop()):
+        for path in _files_of(waiting.pop(), packages):
             if path not in contents:
                 states[path] = _state(path)  # before it is read, so that a change meanwhile is noticed
                 states.setdefault(path.parent, _state(path.parent))  # a new module may appear in it
                 contents[path] = path.read_bytes()
                 with suppress(SyntaxError):  # half-edited, or a kernel; the change is in its content anyway
-                    waiting += _imports(compile(contents[path], path, "exec"))
+                    waiting += _imports(compile(contents[path], path, "exec"), packages)
     return {path: state for path, state in states.items() if state is not None}, _digest(contents)
 
 
@@ -86,11 +94,11 @@ def _digest(contents: Mapping[Path, bytes]) -> str:
     return total.hexdigest()[:16]
 
 
-def _files_of(module: str) -> list[Path]:
+def _files_of(module: str, packages: Sequence[str]) -> list[Path]:
     """A module's file, its parent packages', which are imported first, and the kernels that lie in these; none if
-    outside `lib`."""
+    outside these packages, or in `NOT_MEASURED`."""
     names = module.split(".")
-    if names[0] != "lib":
+    if names[0] not in packages or module.startswith(NOT_MEASURED):
         return []
     places = [ROOT.joinpath(*names[:depth]) for depth in range(1, len(names) + 1)]
     files = [*(place / "__init__.py" for place in places), places[-1].with_suffix(".py")]
@@ -98,13 +106,13 @@ def _files_of(module: str) -> list[Path]:
     return [file for file in files if file.is_file()] + kernels
 
 
-def _imports(code: CodeType) -> Iterator[str]:
+def _imports(code: CodeType, packages: Sequence[str]) -> Iterator[str]:
     """Names of everything that a module imports, anywhere in it; a name imported from a package may be a module.
 
     They are read from bytecode, because in Python 3.11 threads that build syntax trees at the same time interfere.
     """
     package = ""
-    imports = any(name.split(".")[0] == "lib" for name in code.co_names)
+    imports = any(name.split(".")[0] in packages for name in code.co_names)
     for step in dis.get_instructions(code) if imports else ():
         if step.opname == "IMPORT_NAME":
             yield (package := step.argval)
@@ -112,7 +120,9 @@ def _imports(code: CodeType) -> Iterator[str]:
             yield f"{package}.{step.argval}"
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _imports(constant)
+            yield from _imports(constant, packages)
         elif isinstance(constant, str) and constant.startswith("lib.") and constant.endswith("."):
             # f"lib.profiling.{…}": the part that is filled in at run time is a backend's module.
             yield from (constant + backend.module for backend in BACKENDS.values())
+        elif isinstance(constant, str) and constant.startswith("benchmarks."):
+            yield constant  # what a benchmark starts as a process of its own

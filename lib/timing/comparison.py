@@ -188,25 +188,40 @@ def between(first: Estimate, second: Estimate) -> Comparison:
     return Comparison(ratio, least / factor, most * factor, n, False)
 
 
-def median_interval(values: Sequence[float] | np.ndarray, coverage: float = 0.95) -> tuple[float, float]:
-    """A confidence interval of the median from order statistics, without assumptions about the distribution.
-
-    The k-th smallest and k-th largest of n values enclose the median with probability 1 − 2·P(Binomial(n, ½) < k): the
-    sign test inverted, as in any textbook of nonparametric statistics. Too few values for the coverage (fewer than six
-    for 95 %) give (0, inf).
+def median_interval(values: Sequence[float] | np.ndarray, coverage: float = COVERAGE) -> tuple[float, float]:
+    """A confidence interval of the median: see `quantile_interval`. Fewer than six values for 95 % give (0, inf).
 
     >>> median_interval([1, 2, 3, 4, 5, 6, 7, 8, 9])
     (2.0, 8.0)
     """
+    return quantile_interval(values, 0.5, coverage)
+
+
+def quantile_interval(
+    values: Sequence[float] | np.ndarray, share: float, coverage: float = COVERAGE
+) -> tuple[float, float]:
+    """A confidence interval of a quantile from order statistics, without assumptions about the distribution.
+
+    The k-th smallest of n values is above the quantile with probability P(Binomial(n, share) < k): the sign test
+    inverted, as in any textbook of nonparametric statistics. An end for which the values are too few is 0 or inf.
+
+    >>> quantile_interval(list(range(100)), 0.95)
+    (89.0, 99.0)
+    """
     ordered = np.sort(np.asarray(values, dtype=float))
-    n = len(ordered)
-    k, below = 0, 0.0
-    while k < n // 2 and 2 * (below + math.comb(n, k) / 2**n) <= 1 - coverage:
-        below += math.comb(n, k) / 2**n
-        k += 1
-    if k == 0:
-        return 0.0, math.inf
-    return float(ordered[k - 1]), float(ordered[n - k])
+    n, tail = len(ordered), (1 - coverage) / 2
+    logs = [
+        math.lgamma(n + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(n - k + 1)
+        + k * math.log(share)
+        + (n - k) * math.log(1 - share)
+        for k in range(n)
+    ]
+    below = np.cumsum(np.exp(logs))  # P(Binomial(n, share) <= k)
+    low = int(np.searchsorted(below, tail, side="right"))
+    high = int(np.searchsorted(below, 1 - tail))
+    return float(ordered[low - 1]) if low else 0.0, float(ordered[high]) if high < n else math.inf
 
 
 def _paired(first: np.ndarray, second: np.ndarray, looks: int = 1) -> Comparison:

@@ -55,7 +55,7 @@ def test_what_fails_is_told_and_what_follows_is_done(capsys):
 
 
 def test_a_run_replaces_its_own_section_of_the_results_and_no_other():
-    target = report.Target("it", 2.0, 1.0, "s")
+    target = report.Target.counted("it", 2.0, 1.0, "s")
     for name, figure in (("some", 1.0), ("other", 5.0), ("some", 2.5)):
         report.show(name, [report.row(name, [figure])], ("name", "median_s"), [target], ["a row: no browser"])
     text = report.RESULTS.read_text()

@@ -1,0 +1,104 @@
+"""A target is judged by its interval: met or missed only where all of that says so."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from benchmarks import report
+from benchmarks.report import Target, row, seconds_of
+from lib import ROOT
+from lib.backends import fingerprint
+from lib.timing.comparison import compared, quantile_interval
+
+
+@pytest.mark.parametrize(
+    ("figure", "interval", "at_most", "at_least"),
+    [
+        (1.0, (0.9, 1.1), "met", "MISSED"),
+        (1.9, (1.5, 2.3), "unclear", "unclear"),
+        (3.0, (2.5, 3.5), "MISSED", "met"),
+        (1.0, None, "unclear", "unclear"),
+        (1.0, (0.0, math.inf), "unclear", "unclear"),
+        (2.0, (2.0, 2.0), "met", "met"),
+        (None, None, "not measured", "not measured"),
+    ],
+)
+def test_a_target_is_judged_by_the_whole_interval(figure, interval, at_most, at_least):
+    assert Target("it", figure, 2.0, interval=interval).word == at_most
+    assert Target("it", figure, 2.0, at_least=True, interval=interval).word == at_least
+
+
+def test_what_was_timed_once_is_neither_met_nor_missed():
+    assert Target.of("it", [3.07], 3, "×", at_least=True).word == "unclear"
+    assert "3.07 × (once; target ≥ 3 ×)" in str(Target.of("it", [3.07], 3, "×", at_least=True))
+    assert Target.ratio("it", compared([71.0], [1.0, 1.1], paired=False), 30, at_least=True).word == "unclear"
+    assert Target.of("it", [], 3).word == "not measured"
+
+
+def test_few_times_decide_what_they_leave_no_doubt_about():
+    assert Target.of("far below", [7.7, 7.8, 7.9], 20, "s").word == "met"
+    assert Target.of("near", [18.0, 19.0, 22.0], 20, "s").word == "unclear"
+    assert Target.of("above", [30.0, 31.0], 20, "s").word == "MISSED"
+
+
+def test_a_share_of_few_is_unclear_where_that_of_many_is_met():
+    assert Target.share("it", 19, 20, 0.9, at_least=True).word == "unclear"
+    assert Target.share("it", 950, 1000, 0.9, at_least=True).word == "met"
+    assert Target.share("none", 0, 0, 0.9).word == "not measured"
+
+
+def test_a_count_needs_no_second_run():
+    assert Target.counted("lost", 0, 0).word == "met"
+    assert Target.counted("lost", 1, 0).word == "MISSED"
+
+
+@pytest.mark.parametrize(("figure", "shown"), [(1.502, "1.502"), (1.4996, "1.4996"), (1.5, "1.5"), (1.7, "1.7")])
+def test_a_figure_is_not_written_like_the_limit_that_it_is_not(figure, shown):
+    assert f": {shown} (target ≤ 1.5)" in str(Target.counted("it", figure, 1.5))
+
+
+def test_the_interval_of_a_quantile_holds_it_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    for share, true in ((0.5, math.log(2)), (0.9, math.log(10))):
+        found = [quantile_interval(rng.exponential(size=120), share) for _ in range(500)]
+        assert 0.93 < np.mean([low <= true <= high for low, high in found]) <= 0.99
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "RESULTS.md")
+    monkeypatch.setattr(report, "OUT", tmp_path)
+    return tmp_path / "RESULTS.md"
+
+
+def test_a_section_says_of_which_code_it_is_and_a_changed_one_is_told(monkeypatch, results):
+    report.publish("epochs", "as written before sections said so")
+    for name in ("comparison", "memory"):
+        report.show(name, [], (), [])
+    assert re.search(r"code \w{16}, commit \w+", results.read_text())
+    said = [one.split(": ")[1].split(";")[0] for one in report.outdated(["comparison", "memory", "epochs", "regret"])]
+    assert said == ["epochs does not say of which code it is", "regret has no section"]
+    digest = report.benchmark_digest
+    monkeypatch.setattr(report, "benchmark_digest", lambda name: "f" * 16 if name == "memory" else digest(name))
+    (changed,) = report.outdated(["comparison", "memory"])
+    assert re.fullmatch(
+        r"RESULTS.md: memory is of commit .+, and what it measures has changed since; run `make bench BENCH=memory`.",
+        changed,
+    )
+
+
+def test_the_measured_code_is_what_a_benchmark_imports_starts_and_trains_with():
+    packages, names = ("lib", "benchmarks"), ("comparison", "peers", "sweeps")
+    read = {name: set(fingerprint._read([f"benchmarks.{name}"], packages)[0]) for name in names}
+    assert ROOT / "lib/timing/comparison.py" in read["comparison"]
+    assert ROOT / "benchmarks/peer/with_flax.py" in read["peers"], "imported by name in a process of its own"
+    assert ROOT / "benchmarks/article_sweep.py" in read["sweeps"], "started by name"
+    assert not any(ROOT / "benchmarks/report.py" in paths for paths in read.values())
+    assert not [path for path in fingerprint._read()[0] if "benchmarks" in path.parts], "no key of the store knows them"
+
+
+def test_a_row_keeps_the_times_that_it_was_made_of():
+    assert seconds_of(row("it", [1.0, 3.0, 2.0])) == [1.0, 3.0, 2.0]
+    assert seconds_of(None) == []
