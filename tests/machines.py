@@ -18,7 +18,14 @@ from lib.timing.measurement import Ended, Measurement
 
 CARD, PROCESSOR = "Eniac · 8 cores · 16 GiB · Imaginary 9000", "Colossus · 4 cores · AVX2 · 8 GiB · no GPU"
 SIZES = (1, 32, 256, 512, 4096)
-PARTS = ("step", "busy", "returns", "transfer", "many", "many-tiny", "python", "call")
+# Seconds of the experiments on a step, whose parts add up.
+PARTS = dict(
+    zip(
+        ("step", "busy", "returns", "transfer", "many", "many-tiny", "python", "call"),
+        (1e-4, 1e-4, 1e-5, 1e-5, 7e-5, 1e-5, 1e-5, 8e-5),
+        strict=True,
+    )
+)
 
 
 def records(line: str, epoch_s: float, runtimes: list[Runtime], warnings: tuple[str, ...] = ()) -> list[Record]:
@@ -46,7 +53,7 @@ def records(line: str, epoch_s: float, runtimes: list[Runtime], warnings: tuple[
             }
             for times in (0.95, 1.0, 1.05):  # three repetitions
                 add(Kind.RACE, subject, (times * seconds,), runtime)
-        for part in PARTS:
+        for part, part_s in PARTS.items():
             subject = {
                 "examination": "parts",
                 "by": runtime.backend,
@@ -56,7 +63,7 @@ def records(line: str, epoch_s: float, runtimes: list[Runtime], warnings: tuple[
                 "name": part,
                 "work": 1.0,
             }
-            add(Kind.ANATOMY, subject, (1e-4, 1e-4, 1e-4), runtime)
+            add(Kind.ANATOMY, subject, (part_s,) * 3, runtime)
         for count in (1, 8):
             for strategy in ("sequential", "vmap"):
                 subject = {

@@ -331,7 +331,7 @@ def _overhead_a_step(known: Known) -> Judgement:
     own_s, one = 63 / 22_500, known.splits.get(Runtime("keras-tensorflow"))
     beside = (
         "–"
-        if one is None
+        if one is None or not one.adds_up
         else f"{seconds(one.step_s - one.parts_s['arithmetic'])} beside the arithmetic (Keras on the CPU here)"
     )
     return corrected(
@@ -413,7 +413,9 @@ def _dense_products_are_a_floor(_known: Known, epoch_s: Quartiles, flops_per_s: 
 
 @_needs("the parts of Keras' step", lambda known: known.splits.get(Runtime("keras-tensorflow")))
 def _no_overhead_on_cpu(_known: Known, one: Split) -> Judgement:
-    share = one.share("arithmetic")
+    if (share := one.share("arithmetic")) is None:
+        why = "The parts of its step do not add up to it here: measure again, on a quiet machine."
+        return decided(None, "–", why)
     return decided(
         share >= ALL_COMPUTE,
         f"{share:.0%} of a step of `fit` is arithmetic",

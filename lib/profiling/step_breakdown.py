@@ -90,9 +90,9 @@ class Split:
         """The longer of step and parts: as far as a bar reaches."""
         return max(self.step_s, sum(self.parts_s.values()))
 
-    def share(self, part: str) -> float:
-        """The part's share of the whole bar, 0 to 1."""
-        return self.parts_s[part] / self.drawn_s
+    def share(self, part: str) -> float | None:
+        """The part's share of the whole bar, 0 to 1; None where the parts do not add up to the step."""
+        return self.parts_s[part] / self.drawn_s if self.adds_up else None
 
 
 def split(backend: str, found: Mapping[str, float]) -> Split | None:

@@ -127,7 +127,13 @@ def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> 
     """
     labels = [runtime.label for runtime in runtimes]
     rows = [
-        {"label": runtime.label, "part": name, "us": 1e6 * value, "share": value / one.drawn_s, "order": number}
+        {
+            "label": runtime.label,
+            "part": name,
+            "us": 1e6 * value,
+            "share": f"{value / one.drawn_s:.0%}" if one.adds_up else "none: the parts do not add up",
+            "order": number,
+        }
         for runtime, one in known.items()
         for number, (name, value) in enumerate(stack(one).items())
     ]
@@ -141,7 +147,7 @@ def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> 
         "label:N",
         "part:N",
         alt.Tooltip("us:Q", format=".4~g", title="μs per step"),
-        alt.Tooltip("share:Q", format=".0%"),
+        "share:N",
     ]
     bars = (
         alt.Chart(pd.DataFrame(rows, columns=["label", "part", "us", "share", "order"]))
@@ -174,6 +180,12 @@ def parts_color() -> alt.Color:
     return alt.Color("part:N", scale=colors, sort=names, legend=alt.Legend(orient="top", title=None, columns=2))
 
 
+def arithmetic_share(one: Split) -> str:
+    """How much of a step is arithmetic, in words; the seconds that do not add up are no shares."""
+    share = one.share("arithmetic")
+    return "its parts do not add up" if share is None else f"{share:.0%} of it arithmetic"
+
+
 def stack(one: Split) -> dict[str, float]:
     """What is drawn of a step: seconds of its parts, and the unexplained rest, which is at least 0."""
     return {**one.parts_s, UNEXPLAINED: max(0.0, one.unexplained_s)}
@@ -191,8 +203,8 @@ def sentence(known: Mapping[Runtime, Split], batch_size: int) -> str:
         largest = max((part.name for part in PARTS if part.name != "arithmetic"), key=lambda name: one.parts_s[name])
         said.append(
             f"A step on {batch_size:,} image{'s' if batch_size > 1 else ''} takes"
-            f" {seconds(one.step_s)} by “{runtime.label}”: {one.share('arithmetic'):.0%} of it arithmetic,"
-            f" {one.share(largest):.0%} {largest}."
+            f" {seconds(one.step_s)} by “{runtime.label}”: {arithmetic_share(one)}"
+            + (f", {share:.0%} {largest}." if (share := one.share(largest)) is not None else ".")
         )
     off = [f"“{runtime.label}”" for runtime, one in known.items() if not one.adds_up]
     if off:

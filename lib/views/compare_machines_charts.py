@@ -11,7 +11,7 @@ from lib.experiments.backend_race import BATCH_SIZES
 from lib.experiments.compare_machines import best_runtime, to_target
 from lib.experiments.recorded_machines import Machine
 from lib.experiments.time_to_accuracy import Learned
-from lib.formatting import seconds
+from lib.formatting import listed, seconds
 from lib.sweeps.strategies import STRATEGIES
 from lib.views.anatomy_of_a_step import parts_color, stack
 from lib.views.chart import ROW_COLOR, Chart, decades, log_scale, names_y, nice_above, ordered_palette, styled
@@ -148,12 +148,15 @@ def step_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
     """Where the time of a step on 32 images goes, as shares: a chart per machine, a bar per runtime.
 
     Returns:
-        Caption and chart of each machine whose steps were taken apart.
+        Caption and chart of each machine whose steps were taken apart; the caption names those whose parts do not add
+        up, which have no shares.
     """
     short = names(machines)
     found = []
     for machine in machines:
-        splits = {} if machine.is_published else {r: one for r in machine.runtimes if (one := machine.split(r))}
+        known = {} if machine.is_published else {r: one for r in machine.runtimes if (one := machine.split(r))}
+        splits = {runtime: one for runtime, one in known.items() if one.adds_up}
+        off = [runtime.label for runtime in known if runtime not in splits]
         rows = [
             {
                 "label": runtime.label,
@@ -168,7 +171,8 @@ def step_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
         ]
         if rows:
             chart = _step_chart(rows, [runtime.label for runtime in splits])
-            found.append((f"{short[machine.name]} ({marked(machine)})", chart))
+            left_out = f"; without {listed(off)}: parts that do not add up to the step" if off else ""
+            found.append((f"{short[machine.name]} ({marked(machine)}){left_out}", chart))
     return found
 
 

@@ -7,6 +7,7 @@ from lib.experiments.kept_machines import gpus_elsewhere
 from lib.experiments.recorded_machines import Machine, gpu_runtimes, named, recorded_gpus
 from lib.formatting import listed, seconds
 from lib.hardware.nvidia_smi import nvidia_driver_answers
+from lib.views.anatomy_of_a_step import arithmetic_share
 
 NONE_YET = (
     "No graphics card has been recorded yet: `python -m lib.cli.record FILE.json` on a machine with one, and its file"
@@ -33,7 +34,7 @@ def step_note() -> str:
 
     def of(machine: Machine) -> str:
         shares = [
-            f"{seconds(one.step_s)} by {runtime.short_label} ({one.share('arithmetic'):.0%} of it arithmetic)"
+            f"{seconds(one.step_s)} by {runtime.short_label} ({arithmetic_share(one)})"
             for runtime in gpu_runtimes(machine)
             if (one := machine.split(runtime)) is not None
         ]

@@ -178,6 +178,21 @@ def test_charts_hold_all_machines_and_their_quartiles(machines, learned):
         assert json.dumps(chart.spec).count("Colossus") > 0
 
 
+@pytest.mark.parametrize("step_s", [5e-5, 7e-5])
+def test_parts_that_do_not_add_up_are_shown_as_no_shares(step_s):
+    made = records(CARD, 0.2, [GPU, TORCH])
+    off = [
+        replace(record, block_s=(step_s,) * 3)
+        if record.kind == Kind.ANATOMY and (record.says("by"), record.says("name")) == (GPU.backend, "step")
+        else record
+        for record in made
+    ]
+    ((caption, chart),) = compare_machines_charts.step_charts([Machine(CARD, "card.json", tuple(off))])
+    assert caption.endswith(f"; without {GPU.label}: parts that do not add up to the step")
+    drawn = {row["label"] for rows in chart.spec["datasets"].values() for row in rows}
+    assert drawn == {TORCH.label}
+
+
 def test_names_tell_machines_apart(machines):
     twice = [*machines, *machines]
     assert view.names(machines) == {CARD: "Eniac · 8 cores · Imaginary 9000", PROCESSOR: "Colossus · 4 cores"}

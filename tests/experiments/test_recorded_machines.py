@@ -197,7 +197,7 @@ def test_recorded_cards_stand_in_with_machine_and_date(with_card):
         "Imaginary 9000, recorded 2026-11-01: an epoch at batch size 32 takes 200"
     )
     assert " by JAX, one call an epoch; " in recorded_gpus.epoch_note(32)
-    assert "of it arithmetic)" in recorded_gpus.step_note()
+    assert "(60% of it arithmetic)" in recorded_gpus.step_note()
     assert (
         recorded_gpus.models_note()
         == "Imaginary 9000, recorded 2026-11-01: an epoch of each network takes 10\u202fms alone and 1.2\u202fms with 8"
