@@ -7,12 +7,13 @@ neither decides is open. Two times are compared as everywhere: see `lib.timing.c
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import Enum
 
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
-from lib.experiments.backend_race import Cell, Standing, plan, race, records_and_notes, records_of, standings
+from lib.experiments.backend_race import SESSION, Cell, Standing, plan, race, records_and_notes, records_of, standings
 from lib.experiments.peak_rates import best_rate, measure_ceilings
 from lib.formatting import justified, seconds
 from lib.hardware.machine import machine_id
@@ -23,7 +24,7 @@ from lib.spec import N_TRAIN, N_VALIDATION, Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing import comparison
-from lib.timing.comparison import Comparison, compared, without_spread
+from lib.timing.comparison import Comparison, without_spread
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note
@@ -31,6 +32,7 @@ from lib.workers.queue import Request
 
 NETWORK = Network((128,))
 BATCH_SIZE = 32
+SWEEP_STEPS = N_TRAIN // BATCH_SIZE * 3 * 4  # of the second article's sweep: four models, three epochs each
 ALL_COMPUTE = 0.85  # share of a step from which it counts as nothing but arithmetic
 OCCUPANCY = ("occupancy/utilisation", "occupancy/warps")  # what a monitor shows, and what the chip counts
 CELLS = tuple(
@@ -47,6 +49,16 @@ CELLS = tuple(
 WITHOUT_CUDA = tuple(Cell(Runtime("webgpu-chunk", kind), BATCH_SIZE) for kind in ("discrete", "integrated"))
 RATES_OF = (Runtime("numpy"), Runtime(DEFAULT))  # whose quickest product counts
 GPU_CELLS = (*(Cell(Runtime("keras-tensorflow", "gpu"), size) for size in (32, 4096)), *WITHOUT_CUDA)
+
+
+# Cells whose times a verdict compares.
+COMPARED = (
+    (GPU_CELLS[0], CELLS[0]),
+    (Cell(Runtime("numpy"), 128), Cell(Runtime("numpy"), 32)),
+    (Cell(Runtime("numpy"), 4096), Cell(Runtime("numpy"), 2048)),
+    *((Cell(Runtime("keras-tensorflow"), size), Cell(Runtime("jax-step"), 4096)) for size in (32, 4096)),
+    *((cell, Cell(Runtime(DEFAULT), BATCH_SIZE)) for cell in WITHOUT_CUDA),
+)
 
 
 class ClaimStatus(Enum):
@@ -95,9 +107,9 @@ class Known:
         return None if standing is None else standing.quartiles_s
 
     def beside(self, first: Cell, second: Cell) -> Comparison | None:
-        """How many times as long the first takes as the second, by their repetitions; None where one is missing."""
+        """How many times as long the first takes as the second (`Standing.beside`); None where one is missing."""
         one, two = self.cells.get(first), self.cells.get(second)
-        return None if one is None or two is None else compared(one.repetition_s, two.repetition_s, paired=False)
+        return None if one is None or two is None else one.beside(two)
 
 
 Judge = Callable[[Known], Judgement]
@@ -153,10 +165,17 @@ def anatomy_tasks(runtimes: Sequence[Runtime]) -> list[AnatomyTask]:
 def cells_to_measure(records: list[Record]) -> list[Cell]:
     """The missing repetitions of the cells that a claim rests on and that can be measured here.
 
-    Each cell gets as many repetitions as in the race: two cells are compared by what varies between repetitions.
+    Each cell gets as many repetitions as in the race: two cells are compared by what varies between repetitions. Two
+    that are compared and have none of one session are both measured again, in turns.
     """
     cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.runtime) is None]
-    return plan(cells, [record for record in records if record.kind == Kind.RACE])
+    race = [record for record in records if record.kind == Kind.RACE]
+    here = Known(standings(cells, race))
+    pairs = [pair for pair in COMPARED if set(pair) <= set(cells)]
+    apart = {cell for pair in pairs if (ratio := here.beside(*pair)) is None or ratio.n < 2 for cell in pair}
+    since = (datetime.now(UTC) - SESSION).isoformat()
+    usable = [one for one in race if one.measured_at >= since or not any(one.is_about(c.subject) for c in apart)]
+    return plan(cells, usable)
 
 
 def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Record | Note]:
@@ -241,7 +260,10 @@ def _needs(what: str, *figures: Callable[[Known], object]) -> Callable[[Callable
     return decorated
 
 
-_UNCLEAR = "The repetitions of the two leave open which takes longer: measure again, on a quiet machine."
+_UNCLEAR = (
+    "The repetitions of the two that were made in one session leave open which takes longer: measure again, on a quiet"
+    " machine."
+)
 
 
 @_needs("the race at batch size 32", lambda known: known.epoch_s(_of("keras-tensorflow", 32)))
@@ -279,7 +301,8 @@ def _numpy_takes_longer(size: int, other: int, why: str) -> Judge:
         lambda known: known.beside(_of("numpy", size), _of("numpy", other)),
     )
     def judged(_known: Known, ratio: Comparison) -> Judgement:
-        figure = f"{size:,} takes {ratio.ratio:.2f} times as long as {other:,} ({ratio.low:.2f} to {ratio.high:.2f})"
+        known = f" ({ratio.low:.2f} to {ratio.high:.2f})" if ratio.n > 1 else ""
+        figure = f"{size:,} takes {ratio.ratio:.2f} times as long as {other:,}{known}"
         return decided(is_longer(ratio), figure, why, _UNCLEAR)
 
     return judged
@@ -328,7 +351,7 @@ def _capacity(_known: Known) -> Judgement:
 
 
 def _overhead_a_step(known: Known) -> Judgement:
-    own_s, one = 63 / 22_500, known.splits.get(Runtime("keras-tensorflow"))
+    own_s, one = published.EXPERIMENT_S["learning-rate"][0] / SWEEP_STEPS, known.splits.get(Runtime("keras-tensorflow"))
     beside = (
         "–"
         if one is None or not one.adds_up
@@ -336,7 +359,7 @@ def _overhead_a_step(known: Known) -> Judgement:
     )
     return corrected(
         beside,
-        f"Their own sweep says otherwise: 63 s over 22,500 steps are {seconds(own_s)} per step,"
+        f"Their own sweep says otherwise: 63 s over {SWEEP_STEPS:,} steps are {seconds(own_s)} per step,"
         f" {own_s / 210e-6:.0f} times as much.",
     )
 
@@ -515,7 +538,7 @@ CLAIMS = (
         "The sweep of four models makes 22,500 steps.",
         B,
         lambda _: corrected(
-            f"{N_TRAIN // 32 * 3 * 4:,} training steps",
+            f"{SWEEP_STEPS:,} training steps",
             "A fifth of the 60,000 images is held back for validation, so an epoch has 1,500 training steps, not"
             " 1,875.",
         ),

@@ -1,6 +1,8 @@
 """Claims are judged by figures: each verdict can go either way where it rests on a measurement."""
 
 import re
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from lib.profiling.step_breakdown import Split
 from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
+from lib.timing.comparison import Verdict
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.notes import Note
@@ -180,7 +183,7 @@ def test_corrections_are_the_arithmetic():
     assert judged("22,500 steps", Known()).measured == "18,000 training steps"
     assert judged("1,500 training steps", Known()).measured == "1,500 + 375 = 1,875 batches"
     assert judged("multiply-adds", Known()).measured == "3.2 million"
-    assert "2.8\u202fms per step, 13 times" in judged("210 μs", Known()).why
+    assert "63 s over 18,000 steps are 3.5\u202fms per step, 17 times as much" in judged("210 μs", Known()).why
     assert "says 17" in judged("45 times", Known()).why
     assert "a factor of 2.6" in judged("11.31", Known()).why
 
@@ -273,3 +276,44 @@ def test_what_a_library_takes_in_another_precision_is_not_taken_for_its_own():
     ]
     found = known(runtimes, records).operations
     assert {library: of[ALL] for library, of in found.items()} == {"jax": 1.0, "jax, bfloat16": 2.0}
+
+
+def on_days(cell, days, seconds=1.0):
+    """A standing with a repetition on each of these days, each a little longer than the one before."""
+    times = tuple(seconds * (1 + 0.001 * number) for number in range(len(days)))
+    return Standing(cell, times, times, False, (), "", repeated_at=tuple(f"2026-11-{day}:00+00:00" for day in days))
+
+
+@pytest.mark.parametrize(
+    ("days", "others", "verdict"),
+    [
+        (["20T10:00", "20T10:10", "20T10:20"], ["20T10:05", "20T10:15", "20T10:25"], Verdict.SLOWER),
+        (["20T10:00", "20T10:10", "20T10:20"], ["21T10:05", "21T10:15", "21T10:25"], Verdict.UNCLEAR),
+        (["20T10:00", "20T10:10", "23T10:20"], ["23T10:05", "23T10:15", "23T10:25"], Verdict.UNCLEAR),
+        (["20T10:00", "23T10:10", "23T10:20"], ["23T10:05", "23T10:15", "23T10:25"], Verdict.SLOWER),
+    ],
+)
+def test_times_of_different_days_decide_nothing(days, others, verdict):
+    one, two = Cell(Runtime("numpy"), 128), Cell(Runtime("numpy"), 32)
+    here = Known({one: on_days(one, days, 1.2), two: on_days(two, others)})
+    ratio = here.beside(one, two)
+    assert ratio is not None
+    assert ratio.verdict is verdict
+    told = judged("NumPy takes longer at batch size 128", here)
+    assert told.verdict is (ClaimStatus.HOLDS if verdict is Verdict.SLOWER else ClaimStatus.OPEN)
+    assert "inf" not in told.measured
+
+
+def test_two_cells_of_different_days_are_both_measured_again():
+    days = ("2026-11-20T10:00:00+00:00", "2026-11-21T10:00:00+00:00")
+    records = [
+        replace(
+            Record.of(Kind.RACE, cell.subject, Measurement((1.0,), 1, Ended.CAP), versions(cell.runtime)),
+            measured_at=day if cell.batch_size == 128 else days[0],
+        )
+        for day in days[1:]
+        for cell in CELLS
+        for _ in range(ROUNDS)
+    ]
+    again = [cell for cell in cells_to_measure(records) if cell.runtime == Runtime("numpy")]
+    assert Counter(cell.batch_size for cell in again) == {128: ROUNDS, 32: ROUNDS}
