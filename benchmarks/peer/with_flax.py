@@ -1,4 +1,8 @@
-"""Flax with Optax, in the form of Flax' own MNIST tutorial: an NNX module, its optimiser, metrics, one jitted step."""
+"""Flax with Optax, in the form of Flax' own MNIST tutorial: an NNX module, its optimiser, one jitted step.
+
+With what its guide to performance adds, `nnx.cached_partial`, which looks at the module once instead of at each step;
+and without the tutorial's metrics, which nobody else computes.
+"""
 
 # pyright: reportMissingImports=false, reportOptionalMemberAccess=false, reportOptionalSubscript=false
 # pyright: reportArgumentType=false
@@ -31,17 +35,13 @@ class Perceptron(nnx.Module):
         return last(x)  # (batch, 10)
 
 
-def loss_of(model: Perceptron, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
-    logits = model(images)
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean(), logits
+def loss_of(model: Perceptron, images: jax.Array, labels: jax.Array) -> jax.Array:
+    return optax.softmax_cross_entropy_with_integer_labels(model(images), labels).mean()
 
 
 @nnx.jit
-def train_step(
-    model: Perceptron, optimizer: nnx.Optimizer, metrics: nnx.MultiMetric, images: jax.Array, labels: jax.Array
-) -> jax.Array:
-    (loss, logits), gradients = nnx.value_and_grad(loss_of, has_aux=True)(model, images, labels)
-    metrics.update(loss=loss, logits=logits, labels=labels)
+def train_step(model: Perceptron, optimizer: nnx.Optimizer, images: jax.Array, labels: jax.Array) -> jax.Array:
+    loss, gradients = nnx.value_and_grad(loss_of)(model, images, labels)
     optimizer.update(model, gradients)
     return loss
 
@@ -54,12 +54,11 @@ def train(training: Training, data: Data) -> Iterator[Event]:
         layer.kernel.set_value(jnp.array(weights))
         layer.bias.set_value(jnp.array(biases))
     optimizer = nnx.Optimizer(model, optax.sgd(training.learning_rate), wrt=nnx.Param)
-    metrics = nnx.MultiMetric(accuracy=nnx.metrics.Accuracy(), loss=nnx.metrics.Average("loss"))
-    size = training.batch_size
+    cached_step, size = nnx.cached_partial(train_step, model, optimizer), training.batch_size
 
     def step(start: int) -> jax.Array:
         stop = start + size
-        return train_step(model, optimizer, metrics, data.x_train[start:stop], data.y_train[start:stop])
+        return cached_step(data.x_train[start:stop], data.y_train[start:stop])
 
     def parameters() -> Parameters:
         return [tuple(jax.device_get((layer.kernel[...], layer.bias[...]))) for layer in model.layers]

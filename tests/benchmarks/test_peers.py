@@ -218,6 +218,31 @@ def test_a_peer_trains_as_numpy_does(key, small_data):
     assert len(steps) == 40
 
 
+@pytest.mark.parametrize("key", ["keras-jax", "keras-jax-quickest", "keras-tensorflow-quickest"])
+def test_both_forms_of_keras_train_as_numpy_does(key):
+    """In a process of its own, as Keras has one library at a time; 22 steps are no multiple of what a call makes."""
+    training = {"hidden": [8], "learning_rate": 0.1, "batch_size": 2048, "epochs": 3, "seed": 0}
+    found = {}
+    for name in ("numpy", key):
+        process = PeerProcess(PEERS[name])
+        try:
+            process.answer(120)
+            answers = [process.ask({"do": "start"} | training, 240), process.ask({"do": "go"}, 120)]
+        finally:
+            process.close()
+        found[name] = answers
+    for ours, theirs in zip(found["numpy"], found[key], strict=True):
+        assert (ours["epoch"], ours["steps"]) == (theirs["epoch"], theirs["steps"])
+        assert theirs["accuracy"] == pytest.approx(ours["accuracy"], abs=0.002)
+    np.testing.assert_allclose(found[key][0]["losses"], found["numpy"][0]["losses"], atol=1e-4)
+
+
+def test_every_keras_that_takes_part_does_so_in_both_forms():
+    plain = {key for key in PEERS if key.startswith("keras-") and not key.endswith("-quickest")}
+    assert {f"{key}-quickest" for key in plain} == {key for key in PEERS if key.endswith("-quickest")}
+    assert len(plain) == 3
+
+
 def _seen(events):
     """All losses in order, and each epoch's accuracy."""
     found = list(events)
