@@ -33,6 +33,7 @@ from lib.timing.measurement import Ended, Measurement
 
 FOLDER = published.FILE.parent
 NO_EXPORTS = (published.FILE.name, DEVICES.name)
+WIDE = 1.3  # third quartile over first
 EPOCHS = 3  # of each training in the second article's experiments
 NETWORK = Network((128,))
 # The trainings of each experiment: network and batch size.
@@ -53,6 +54,11 @@ class Seconds:
     n: int = 0
     # What it is compared with others by: its repetitions, whose spread the quartiles of all times do not show.
     estimate: Estimate = field(default=Estimate(0.0), compare=False)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the quartiles are so far apart that something else was at work: `WIDE` times."""
+        return self.high > WIDE * self.low
 
     def times(self, factor: float) -> "Seconds":
         """The time multiplied by a factor."""
@@ -126,9 +132,9 @@ class Machine:
 
     @property
     def disturbed(self) -> float:
-        """The share of its measurements that something disturbed, 0 to 1."""
+        """The share of its measurements that something disturbed, 0 to 1: by what was seen, or by their own spread."""
         times = [record for record in self.records if record.block_s]
-        return sum(bool(record.warnings) for record in times) / len(times) if times else 0.0
+        return sum(bool(record.warnings) or _is_wide(record) for record in times) / len(times) if times else 0.0
 
     @cached_property
     def _repetitions(self) -> dict[tuple[Runtime, Network, int], list[Record]]:
@@ -241,6 +247,11 @@ class Machine:
             for record in self.records
             if record.kind == Kind.MODELS and record.subject["device"] == device
         }
+
+
+def _is_wide(record: Record) -> bool:
+    found = spread([record.block_s])
+    return found is not None and found.is_wide
 
 
 def _cell(record: Record) -> tuple[Runtime, Network, int]:

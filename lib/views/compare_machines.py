@@ -15,14 +15,16 @@ from lib.hardware.machine import NO_GPU, ONLY_BY_WEBGPU
 from lib.timing.comparison import Verdict, between
 from lib.views.markup import table
 
+WIDE_WORDS = "; wide: the host was busy, or its clock changed"
 Prices = Mapping[str, float]
 
 
 def interval(one: Seconds) -> str:
-    """A time with its quartiles in words; a published time has none, and one that was timed once says so."""
+    """A time with its quartiles in words, and a warning where they are far apart; a published time has none, and one
+    that was timed once says so."""
     if one.n <= 1:
         return seconds(one.middle) + (", once" if one.n else "")
-    return f"{seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)})"
+    return f"{seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)}{WIDE_WORDS if one.is_wide else ''})"
 
 
 def dollars(value: float) -> str:

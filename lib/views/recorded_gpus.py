@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 from lib.experiments.input_pipeline import recorded_figures
 from lib.experiments.kept_machines import gpus_elsewhere
-from lib.experiments.recorded_machines import Machine, gpu_runtimes, named, recorded_gpus
+from lib.experiments.recorded_machines import WIDE, Machine, gpu_runtimes, named, recorded_gpus
 from lib.formatting import listed, seconds
 from lib.hardware.nvidia_smi import nvidia_driver_answers
 from lib.views.anatomy_of_a_step import arithmetic_share
+from lib.views.compare_machines import interval
 
 NONE_YET = (
     "No graphics card has been recorded yet: `python -m lib.cli.record FILE.json` on a machine with one, and its file"
@@ -20,7 +21,7 @@ def epoch_note(batch_size: int) -> str:
 
     def of(machine: Machine) -> str:
         times = [
-            f"{seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)}) by {runtime.short_label}"
+            f"{interval(one)} by {runtime.short_label}"
             for runtime in gpu_runtimes(machine)
             if (one := machine.epoch(runtime, batch_size)) is not None
         ]
@@ -68,7 +69,9 @@ def feeds_note() -> str:
             alike = [one for one in found if (one.pipeline.preprocessing_ms, one.pipeline.batch_size) == (ms, size)]
             ends = dict.fromkeys(choose(alike, key=lambda one: one.share[0]) for choose in (min, max))
             waits = listed([f"{one.share[0]:.0%} of the time for “{one.pipeline.label}”" for one in ends])
-            said.append(f"with {ms:g} ms of preprocessing an image, a step on {size:,} images waits {waits}")
+            took_s = max(one.preprocessing.median_s for one in alike)
+            slow = f" (it took up to {seconds(took_s)}: the host was busy)" if ms and took_s > WIDE * ms / 1e3 else ""
+            said.append(f"with {ms:g} ms of preprocessing an image{slow}, a step on {size:,} images waits {waits}")
         return f"{'; '.join(said)}." if said else ""
 
     return _note(of)

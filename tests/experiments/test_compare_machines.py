@@ -200,8 +200,21 @@ def test_names_tell_machines_apart(machines):
 
 
 def test_an_interval_has_no_more_digits_than_it_justifies():
-    assert view.interval(Seconds(0.9, 1.0, 1.2, 3)) == "1.0\u202fs (900\u202fms – 1.2\u202fs)"
+    assert view.interval(Seconds(0.95, 1.0, 1.2, 3)) == "1.0\u202fs (950\u202fms – 1.2\u202fs)"
     assert view.interval(Seconds(63.0, 63.0, 63.0)) == "63.0\u202fs"
+
+
+@pytest.mark.parametrize(("blocks", "is_wide"), [((1.0, 1.02, 1.05), False), ((1.0, 1.4, 2.0), True)])
+def test_a_wide_spread_is_warned_of_though_nothing_was_seen_to_disturb(blocks, is_wide):
+    """In a table, in a sentence, and among the machine's disturbed measurements; on the card and on a processor."""
+    for line, runtime in ((CARD, GPU), (PROCESSOR, CPU)):
+        made = [replace(one, block_s=blocks) if one.kind == Kind.RACE else one for one in records(line, 1.0, [runtime])]
+        machine = Machine(line, "card.json", tuple(made))
+        epoch = machine.epoch(runtime, 32)
+        assert epoch is not None
+        assert ("wide: the host was busy" in view.interval(epoch)) is is_wide
+        assert (machine.disturbed > 0) is is_wide
+        assert ("wide: the host was busy" in view.article_table([machine], {})) is is_wide
 
 
 def test_every_figure_is_a_row_with_its_cost(machines, learned):
