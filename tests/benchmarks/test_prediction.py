@@ -6,12 +6,12 @@ import pytest
 
 from benchmarks import prediction
 from benchmarks.prediction import judged, off_grid, one_prediction
-from lib.backends.base import Epoch
+from lib.backends.base import Epoch, no_parameters
 from lib.backends.registry import Runtime
 from lib.experiments.calibration import BATCH_SIZES, WIDTHS, Trained, calibrations, drawn, trials
 from lib.prediction.predict import predict
 from lib.sweeps.cost_model import StepTime
-from lib.workers.messages import Progress, TrainingFailed
+from lib.workers.messages import Item, Progress, TrainingFailed
 
 pytestmark = pytest.mark.release
 
@@ -66,9 +66,10 @@ def test_whole_epochs_are_all_but_the_first_of_a_training(fails):
             if fails and runtime.backend == "numpy":
                 raise TrainingFailed("there is not enough memory")
             (training,) = trainings
+            steps, item = training.steps_per_epoch(), Item(training, runtime)
             for epoch in range(training.epochs):
-                steps = training.steps_per_epoch()
-                yield Progress(0, Epoch(epoch, steps, 0.1, 0.9, 1e-3 * steps * (9 if epoch == 0 else 1), 0.1, {}, None))
+                train_s = 1e-3 * steps * (9 if epoch == 0 else 1)
+                yield Progress(item, Epoch(epoch, steps, 0.1, 0.9, train_s, 0.1, no_parameters))
 
     found = prediction._whole_epochs(Trains(), FOUND)  # type: ignore[arg-type]
     assert {one for one, _ in found} == set(WAYS[:1] if fails else WAYS)

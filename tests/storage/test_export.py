@@ -1,9 +1,11 @@
 """Measurements survive their writers; exports are portable, stable, and refused by name where they are not ours."""
 
+import errno
 import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -49,6 +51,21 @@ def test_a_measurement_comes_back_whole(store):
     assert record.machine_line
     assert record.measured_at
     assert len(store.records()) == 2
+
+
+def test_an_export_that_breaks_off_leaves_the_one_before(store, tmp_path, monkeypatch):
+    def full(path, text):
+        path.write_bytes(text[: len(text) // 2].encode())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = tmp_path / "a.json"
+    export_to(file, filled(store))
+    before = file.read_text()
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        export_to(file, filled(store))
+    assert file.read_text() == before
+    assert not list(tmp_path.glob("*.writing"))
 
 
 def test_export_and_import_give_the_same_rows_once(store, tmp_path):

@@ -8,14 +8,15 @@ import pytest
 from lib.backends.base import Steps
 from lib.backends.registry import Runtime
 from lib.spec import Network, Training
-from lib.storage.records import Kind
+from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.sweeps import cost_model
-from lib.sweeps.cost_model import StepTimes, candidates, expected_s, makespan, nominal_s
+from lib.sweeps.cost_model import StepTime, StepTimes, candidates, expected_s, makespan, nominal_s
 from lib.sweeps.events import Finished, Picked
 from lib.sweeps.strategies import Limits, Part
 from lib.sweeps.sweep import Options, updates
 from lib.timing.disturbance import Watch
+from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.messages import Item, Progress
 from lib.workers.queue import Request
@@ -35,7 +36,7 @@ def test_candidates_are_those_that_differ():
 
 
 def test_expectation_is_arithmetic_on_step_times():
-    from lib.sweeps.cost_model import COMPILED_S, StepTime, evaluation_flops, step_flops
+    from lib.sweeps.cost_model import COMPILED_S, evaluation_flops, step_flops
 
     trainings = tuple(Training(learning_rate=rate, epochs=2) for rate in (0.1, 0.2))
     step_time = StepTime(100e-6, 0.5)
@@ -64,6 +65,18 @@ def test_epochs_that_are_shorter_than_a_probe_are_told_from_the_networks_of_a_st
         step_times = StepTimes(ShortEpochs(), None, Runtime(), Cancel(), Request())  # type: ignore[arg-type]
         _, found = collected(step_times.of([part]))
         assert found[part].step_s == pytest.approx(step_s)
+
+
+def test_a_step_time_is_of_what_nothing_disturbed_where_there_is_such():
+    def took(step_s, *warnings):
+        measured = Measurement((step_s,), 1, Ended.CAP, warnings=warnings)
+        return Record.of(Kind.STEP_TIME, {"first_call_s": 0.5}, measured)
+
+    records = [took(2.0), took(9.0, "busy"), took(4.0), took(7.0, "busy")]
+    found = StepTime.of(records)
+    assert (found.step_s, found.low_s, found.high_s, found.disturbed, found.times) == (3.0, 2.0, 4.0, (), 4)
+    found = StepTime.of(records[1::2])
+    assert (found.step_s, found.disturbed) == (8.0, ("busy",)), "better than nothing"
 
 
 @pytest.mark.release
