@@ -302,6 +302,7 @@ def copied() -> Iterator[Path]:
     """A copy of the files that git knows, with the environment that the tests run in."""
     known = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
+        Path(folder).chmod(0o755)  # some tests are another user
         tree = Path(folder) / "tree"
         for name in filter(None, known.decode().split("\0")):
             if (ROOT / name).is_file():
