@@ -13,16 +13,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 PRICES = json.loads((Path(__file__).parent / "prices.json").read_text(encoding="utf-8"))
+DEVICES = Path(__file__).parent.parent / "recorded" / "devices.json"  # their prices on demand
 RUNNING = ("PROVISIONING", "STAGING", "RUNNING")
 
 
 def price(kind: str, spot: bool) -> tuple[float, str]:
-    """Dollars an hour and what kind of price that is, with its date where it has one of its own."""
+    """Dollars an hour, and what kind of price that is."""
     kept = PRICES["prices"][kind]
-    if not spot:
-        return kept["on_demand"], "on demand"
-    dated = kept.get("spot_as_of")
-    return kept["spot"], f"spot, as of {dated}" if dated else "spot"
+    if spot:
+        return kept["spot"], "spot"
+    devices = json.loads(DEVICES.read_text(encoding="utf-8"))["devices"]
+    (figures,) = (one["figures"] for one in devices if one["key"] == kept["device"])
+    return figures["price_per_h"]["value"], "on demand"
 
 
 def price_sentence(kind: str, spot: bool) -> str:

@@ -176,5 +176,5 @@ keep_copy() {
   printf '  %s\n' "${to#"$ROOT"/}"
 }
 
-# What a machine costs, by deploy/prices.json; without a python3 here it is only not said.
+# What a machine costs, by deploy/cost.py; without a python3 here it is only not said.
 price() { [ -n "$DRY" ] || python3 -S "$HERE/cost.py" price "$KIND" ${SPOT:+--spot} 2>/dev/null || true; }

@@ -59,8 +59,10 @@ def make_clone(folder: Path) -> Path:
     """A small git clone with all that deploy/ copies or reads. Made once; each test takes a copy."""
     folder.mkdir()
     shutil.copytree(DEPLOY, folder / "deploy", ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "notebooks").mkdir()
+    for name in ("notebooks", "recorded"):
+        (folder / name).mkdir()
     (folder / "notebooks" / "claims.py").write_text("# claims\n")
+    shutil.copy(ROOT / "recorded" / "devices.json", folder / "recorded")
     for name in COPIED:
         shutil.copy(ROOT / name, folder / name)
     subprocess.run(["git", "init", "--quiet", "--template="], cwd=folder, check=True)

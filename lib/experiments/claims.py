@@ -561,8 +561,8 @@ CLAIMS = (
         B,
         lambda _: decided(
             None,
-            "$0.936 per hour, listed in 2026",
-            "A price list of 2026 has $0.936 on demand in us-central1. What it was when the article was written can be"
+            "$0.936 per hour, listed on 2025-03-06",
+            "That list has $0.936 on demand in us-central1. What it was when the article was written can be"
             " neither measured nor calculated: each cost here carries its price's date.",
         ),
     ),

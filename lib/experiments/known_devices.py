@@ -39,7 +39,7 @@ TOGETHER = ("jax-step",)  # libraries of which a figure with many networks in on
 HELD = ("torch", "torch-compiled")  # backends whose recorded epochs found the images on the device
 MEASURED = (Origin.MEASURED, Origin.RECORDED)  # figures that no fit takes the place of
 COVERAGE = 0.9  # of the figures that set the model, in the ranges of a device that no library's costs are fitted on
-GEOMETRY = {False: "c3-highcpu-22", True: "h100-pcie"}  # of recorded processors and cards, but for their product rate
+GEOMETRY = {False: "c3-highcpu-22", True: "h100-sxm"}  # of recorded processors and cards, but for their product rate
 PRESET_CORES = 11  # of the processor among them
 NOT_JUDGED = "no published figure is of a step that is run in this way, and nothing judges it"
 

@@ -75,7 +75,7 @@ def advise(
     >>> from lib.prediction.device import read_devices
     >>> from lib.spec import Network
     >>> advise(Question(Network((128,)), 4096, 20), {}, read_devices()).answers[0].device
-    'H100 PCIe'
+    'H100 SXM'
     """
     if not question.of_mnist:
         here = {name: _dense(one) for name, one in here.items()}

@@ -50,7 +50,7 @@ def test_the_table_has_devices_seconds_cost_interval_and_remedy(capsys):
     said = capsys.readouterr()
     head, *rows = said.out.splitlines()
     assert head.split()[:2] == ["device", "trained"]
-    assert any(row.startswith("L4") and "(2026)" in row and " to " in row for row in rows)
+    assert any(row.startswith("L4") and "(2025-03-06)" in row and " to " in row for row in rows)
     assert rows[-1].startswith("What helps most")
     assert said.err == (
         "This machine is not calibrated, so it does not answer; `python -m lib.cli.advise --calibrate` does that.\n"

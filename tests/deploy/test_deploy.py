@@ -113,6 +113,7 @@ def test_a_notebook_edited_there_survives_a_second_create_and_is_fetched(made):
     assert sorted(str(file.relative_to(fetched)) for file in fetched.rglob("*") if file.is_file()) == [
         "notebooks/claims.py",
         "notebooks/mine.py",
+        "recorded/devices.json",
         "results.json",
     ]
 
@@ -161,6 +162,7 @@ def test_record_runs_the_battery_and_brings_it_here_and_a_fetch_writes_over_noth
     made("fetch")
     assert recorded.read_text() == "edited here"
     assert sorted(file.name for file in recorded.parent.iterdir()) == [
+        "devices.json",
         "less-overhead-l4.2.json",
         "less-overhead-l4.json",
     ]

@@ -10,12 +10,13 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
+from deploy import cost
 from deploy.cost import status_sentence
 from lib.cli import launch
 from lib.pages import server
@@ -189,8 +190,11 @@ ENDS = "2026-11-21T13:00:00Z"  # an hour later
             ["m", "z", "RUNNING", "l4", "STANDARD", STARTED, "", ENDS],
             ["(1 h 0 min)", "(in 1 h 0 min)", "$0.71 ($0.71"],
         ),
-        (["m", "z", "RUNNING", "cpu", "SPOT", STARTED, "", ENDS], ["$0.14 ($0.143 per hour, spot"]),
-        (["m", "z", "RUNNING", "l4", "SPOT", "", STARTED, ENDS], ["$0.28 ($0.28 per hour, spot, as of 2025-03-06"]),
+        (["m", "z", "RUNNING", "cpu", "SPOT", STARTED, "", ENDS], ["$0.17 ($0.168 per hour, spot"]),
+        (
+            ["m", "z", "RUNNING", "l4", "SPOT", "", STARTED, ENDS],
+            ["per hour, spot, us-central1, 2025-03-06"],
+        ),
         (["m", "z", "RUNNING", "cpu", "STANDARD", STARTED, "", ""], ["NO time limit: delete it yourself"]),
         (
             ["m", "z", "TERMINATED", "l4", "SPOT", STARTED, "", ENDS],
@@ -205,13 +209,13 @@ def test_status_tells_time_and_cost(row, expected):
 
 def test_prices_are_dated_and_the_readme_quotes_them():
     prices = json.loads((DEPLOY / "prices.json").read_text())
-    assert prices["as_of"].startswith("20")
+    date.fromisoformat(prices["as_of"])
     assert prices["source"]
     readme = (DEPLOY / "README.md").read_text()
     for kind, price in prices["prices"].items():
         row = next(line for line in readme.splitlines() if line.startswith(f"| `{kind}`"))
-        spot = f"${price['spot']}"
+        on_demand, spot = (cost.price(kind, spot)[0] for spot in (False, True))
         assert (
-            row == f"| `{kind}`, {price['machine_type']} | ${price['on_demand']} | {spot} | about"
+            row == f"| `{kind}`, {price['machine_type']} | ${on_demand} | ${spot} | about"
             f" ${prices['published'][kind]:.2f} |"
         )

@@ -110,11 +110,11 @@ def test_the_table_shows_every_figure_with_its_error_the_worst_first():
 def test_the_steps_of_a_recorded_card_lie_in_its_data_sheet_s_ranges():
     """As one graph an epoch, of which no published figure speaks: nothing that this H100 measured sets the model."""
     (machine,) = [one for one in recorded_here().machines if "H100" in one.name]
-    device = known_devices.known_devices()["h100-pcie"]
+    device = known_devices.known_devices()["h100-sxm"]
     for size in BATCH_SIZES:
         epoch = machine.epoch(Runtime(DEFAULT, "gpu"), size)
         assert epoch is not None
         step_s = epoch.middle / (N_TRAIN // size)
         found = predict(fully_connected(NETWORK, size, Way.GRAPH), device)
         assert found.low_s < step_s < found.high_s
-        assert 0.9 < step_s / found.step_s < 2.5, "a card does not reach its data sheet"
+        assert 1 < step_s / found.step_s < 2.7, "a card does not reach its data sheet"

@@ -1,6 +1,7 @@
 """What a device costs: a file that is read whole or refused by name, and figures that cannot be meant."""
 
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from lib.prediction.device import (
 from lib.prediction.workload import resnet18
 from tests.prediction.invented import device, figure, workload
 
-KEYS = ("quadro-rtx-5000", "l4", "a100-pcie-40gb", "t4", "h100-pcie", "i9-10885h", "c3-highcpu-22")
+KEYS = ("quadro-rtx-5000", "l4", "a100-pcie-40gb", "t4", "h100-pcie", "h100-sxm", "i9-10885h", "c3-highcpu-22")
 
 
 def test_every_preset_is_read_with_a_source_for_each_figure():
@@ -27,7 +28,8 @@ def test_every_preset_is_read_with_a_source_for_each_figure():
         assert all(len(each.source) > 10 for each in one.figures.values())
         assert one.remarks
         assert bool(one.dated) == ("price_per_h" in one.figures), "a price is dated"
-    assert {key for key, one in devices.items() if one.on_gpu} == set(KEYS[:5])
+        assert not one.dated or date.fromisoformat(one.dated), "to the day"
+    assert {key for key, one in devices.items() if one.on_gpu} == set(KEYS[:6])
 
 
 def test_presets_say_no_machine_was_measured_and_assume_widely():
@@ -46,6 +48,7 @@ def test_presets_say_no_machine_was_measured_and_assume_widely():
         ("a100-pcie-40gb", 6912 * 2 * 1.41e9, 5120 / 8 * 2.43e9),
         ("t4", 2560 * 2 * 1.59e9, 256 / 8 * 10e9),
         ("h100-pcie", 14592 * 2 * 1.755e9, 5120 / 8 * 3.2e9),
+        ("h100-sxm", 16896 * 2 * 1.98e9, 5120 / 8 * 5.2e9),
     ],
 )
 def test_peaks_are_cores_times_clock_and_bus_times_rate(key, flops_per_s, memory_bytes_per_s):

@@ -90,7 +90,7 @@ def test_who_holds_it_is_named_and_gives_way_to_who_asks(holding, own_folder):
     [
         ("edit", "mnist_training.py", "the page “mnist training” in another tab, since"),
         ("edit", "traps.py", "the page “traps” in another tab, since"),
-        ("", "record.py", f"record.py (process {os.getpid()}), since"),
+        ("", "record.py", "record.py (process {pid}), since"),
     ],
 )
 def test_who_waits_reads_what_for_and_how_to_end_it(served, program, words, monkeypatch):
@@ -103,7 +103,7 @@ def test_who_waits_reads_what_for_and_how_to_end_it(served, program, words, monk
     results = Results((), ())
     results.state, results.place, results.holder = State.WAITING, None, holder
     for told in (note.text if note else "", progress_text(results)):
-        assert told.startswith(words)
+        assert told.startswith(words.format(pid=os.getpid()))
         assert ("is measuring; to end it, close that tab" if served else "to end it, end that program") in told
 
 
