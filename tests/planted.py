@@ -133,8 +133,8 @@ FAULTS = (
     Fault(
         "one-sided-median-interval",
         "lib/timing/comparison.py",
-        "    while k < n // 2 and 2 * (below + math.comb(n, k) / 2**n) <= 1 - coverage:",
-        "    while k < n // 2 and below + math.comb(n, k) / 2**n <= 1 - coverage:",
+        "    n, tail = len(ordered), (1 - coverage) / 2",
+        "    n, tail = len(ordered), 1 - coverage",
         "Intervals called 95 % hold only 90 %, so “faster” is said twice as often by chance.",
     ),
     Fault(
@@ -216,9 +216,9 @@ FAULTS = (
     Fault(
         "worst-line-called-best",
         "lib/experiments/exported_rows.py",
-        "-(self.lines[place].accuracy or 0.0)),",
-        "self.lines[place].accuracy or 0.0),",
-        "The menu “Export” offers the least accurate training as “(best)”, and leaves the best of many out.",
+        "line.diverged_step is not None, -reached[line.item.training], float",
+        "line.diverged_step is not None, reached[line.item.training], float",
+        "The menu “Export” offers the least accurate training first, and leaves the best of many out.",
     ),
     Fault(
         "kept-machine-unescaped",
