@@ -65,6 +65,8 @@ class Backend(Trainer):
     side_by_side: bool = True
     # Whether several train in one process, a core each: their compiled code leaves Python's lock to others.
     parallel: bool = False
+    # Whether the images stay on the device; else the host sends it each batch.
+    holds_images: bool = False
 
     def offered(self, device: str) -> tuple[str, ...]:
         """The precisions in which it can train on such a device, where that has them."""
@@ -92,6 +94,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 DEVICES,
                 PRECISIONS,
                 precisions_on_cpu=("float32", "bfloat16"),
+                holds_images=True,
             ),
             Backend(
                 "jax-step",
@@ -151,6 +154,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("torch",),
                 "make torch",
                 DEVICES,
+                holds_images=True,
             ),
             Backend(
                 "torch-compiled",
@@ -164,6 +168,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 DEVICES,
                 programs=COMPILERS,
                 taken_apart=False,
+                holds_images=True,
             ),
             Backend(
                 "cupy",
@@ -176,6 +181,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 "make cupy",
                 ("gpu",),
                 taken_apart=False,
+                holds_images=True,
             ),
             Backend(
                 "cupy-image",
@@ -189,6 +195,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("gpu",),
                 whole_epochs=False,
                 taken_apart=False,
+                holds_images=True,
             ),
             Backend(
                 "keras-jax",
@@ -241,6 +248,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("wgpu",),
                 "pip install wgpu",
                 ADAPTERS,
+                holds_images=True,
             ),
             Backend(
                 "webgpu-step",
@@ -252,6 +260,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("wgpu",),
                 "pip install wgpu",
                 ADAPTERS,
+                holds_images=True,
             ),
             Backend(
                 "webgpu-chunk",
@@ -263,6 +272,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("wgpu",),
                 "pip install wgpu",
                 ADAPTERS,
+                holds_images=True,
             ),
             Backend(
                 "webgpu-kernel",
@@ -274,6 +284,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 ("wgpu",),
                 "pip install wgpu",
                 ADAPTERS,
+                holds_images=True,
             ),
         )
     }

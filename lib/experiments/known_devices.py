@@ -23,7 +23,7 @@ from functools import cache
 import numpy as np
 from scipy.optimize import nnls
 
-from lib.backends.registry import PRECISIONS
+from lib.backends.registry import BACKENDS, PRECISIONS
 from lib.experiments.published_figures import LIBRARIES, REPEATED, PublishedFigure, epoch_of, published_figures
 from lib.experiments.recorded_machines import Machine, place, recorded_here
 from lib.formatting import seconds
@@ -36,7 +36,6 @@ FITTED: Mapping[str, str] = {"call": "host_call_s", "dispatch": "dispatch_s", "e
 # The way of running a step whose host a part is the cost of.
 DRIVES: Mapping[str, Way] = {"dispatch": Way.OPERATIONS, "call": Way.STEP}
 TOGETHER = ("jax-step",)  # libraries of which a figure with many networks in one program was published, too
-HELD = ("torch", "torch-compiled")  # backends whose recorded epochs found the images on the device
 MEASURED = (Origin.MEASURED, Origin.RECORDED)  # figures that no fit takes the place of
 COVERAGE = 0.9  # of the figures that set the model, in the ranges of a device that no library's costs are fitted on
 GEOMETRY = {False: "c3-highcpu-22", True: "h100-sxm"}  # of recorded processors and cards, but for their product rate
@@ -139,7 +138,7 @@ def _recorded_epochs(machine: Machine, key: str, on_gpu: bool) -> Iterator[Publi
         for network, size in sorted(machine.cells):
             if (epoch := machine.epoch(runtime, size, network)) is not None:
                 name = f"{label} on {machine.name}, {network.label} at batch size {size}"
-                work = epoch_of(network, size, way, resident=runtime.backend in HELD)
+                work = epoch_of(network, size, way, resident=BACKENDS[runtime.backend].holds_images)
                 yield PublishedFigure(name, name, runtime.backend, key, epoch.middle, (work,), sets=True)
 
 

@@ -93,18 +93,25 @@ def table(
             level = _level(values[cell], values.values()) if cell in values else None
             shown_cell = _cell(cell, figures.get(cell), known.get(cell), running, (failed or {}).get(cell))
             cells.append(shown_cell | {"level": level, "best": cell in best})
-        rows.append({"label": runtime.label, "published": False, "cells": cells})
+        rows.append({"label": _label(runtime), "published": False, "cells": cells})
     if shown.view == "seconds":
         for machine in gpus_elsewhere():
             for runtime in gpu_runtimes(machine):
                 if any(machine.epoch(runtime, size) for size in batch_sizes):
                     cells = [_recorded_cell(machine, runtime, size) for size in batch_sizes]
-                    rows.append({"label": f"{named(machine)}: {runtime.label}", "published": True, "cells": cells})
+                    rows.append({"label": f"{named(machine)}: {_label(runtime)}", "published": True, "cells": cells})
         for (backend, device), by_size in published.EPOCH_S.items():
             cells = [_published_cell(by_size.get(size)) for size in batch_sizes]
             rows.append({"label": f"published: {_PUBLISHED[backend, device]}", "published": True, "cells": cells})
     scale = _scale(figures, values, shown)
     return {"corner": "batch size", "columns": [f"{size:,}" for size in batch_sizes], "rows": rows, "scale": scale}
+
+
+def _label(runtime: Runtime) -> str:
+    """A runtime's name; on a card also where its batches come from, as backends differ in that and are compared."""
+    backend = BACKENDS.get(runtime.backend)
+    feeds = backend is not None and runtime.device != "cpu" and not backend.holds_images
+    return f"{runtime.label}, each batch from the host" if feeds else runtime.label
 
 
 def _figures(known: Mapping[Cell, Standing], shown: Shown) -> tuple[dict[Cell, "Figure"], dict[Cell, float]]:
