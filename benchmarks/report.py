@@ -84,7 +84,7 @@ class Target:
 
     @classmethod
     def share(cls, what: str, of: int, n: int, *limit, **options) -> "Target":
-        """So many of `n`; the interval is Clopper and Pearson's. None of none: not measured."""
+        """A share: `of` out of `n`, with the Clopper–Pearson interval; with `n` 0 it is not measured."""
         if not n:
             return cls(what, None, *limit, **options)
         from scipy.stats import binomtest  # takes a second to import

@@ -23,7 +23,7 @@ MNIST = 60_000
 
 @dataclass(frozen=True)
 class Report:
-    """A network that somebody trained on a processor and on a card, and the seconds that both took.
+    """A network that somebody trained on a CPU and on a GPU, with the seconds each took.
 
     Attributes:
         name: Library, layers and batch size, for people.
@@ -121,7 +121,7 @@ REPORTS = (
         TORCH,
         "2025-02-13",
         "https://github.com/Harmxn02/Comparing-PyTorch-CPU-vs-CUDA",
-        how="100 epochs of 64 batches that are drawn anew, on a Ryzen 5 5600H and a GeForce RTX 3060 for laptops",
+        how="100 epochs of 64 batches of fresh random data, on a Ryzen 5 5600H and a GeForce RTX 3060 for laptops",
     ),
     Report(
         "EDDL, 784→1024→1024→1024→10 at batch size 200",

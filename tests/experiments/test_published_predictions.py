@@ -14,6 +14,7 @@ from lib.experiments.recorded_machines import recorded_here
 from lib.prediction.predict import predict
 from lib.prediction.workload import Way, fully_connected
 from lib.spec import N_TRAIN
+from tests.conftest import ROOT
 
 
 def test_no_published_time_is_left_out():
@@ -111,10 +112,14 @@ def test_the_steps_of_a_recorded_card_lie_in_its_data_sheet_s_ranges():
     """As one graph an epoch, of which no published figure speaks: nothing that this H100 measured sets the model."""
     (machine,) = [one for one in recorded_here().machines if "H100" in one.name]
     device = known_devices.known_devices()["h100-sxm"]
+    ratios = []
     for size in BATCH_SIZES:
         epoch = machine.epoch(Runtime(DEFAULT, "gpu"), size)
         assert epoch is not None
         step_s = epoch.middle / (N_TRAIN // size)
         found = predict(fully_connected(NETWORK, size, Way.GRAPH), device)
         assert found.low_s < step_s < found.high_s
-        assert 1 < step_s / found.step_s < 2.7, "a card does not reach its data sheet"
+        ratios.append(step_s / found.step_s)
+    assert min(ratios) > 1, "a card does not reach its data sheet"
+    told = (ROOT / "docs" / "predicting.md").read_text()
+    assert f"So all but the first take {min(ratios[1:]):.1f} to {max(ratios[1:]):.1f} times what a data" in told

@@ -1,4 +1,4 @@
-"""`.npz` files of NumPy: which of their arrays are rows and which are labels is told by names, else by shapes."""
+"""NumPy's `.npz` files: names tell rows from labels; where they do not, shapes do."""
 
 import re
 import zipfile
@@ -44,7 +44,7 @@ def read_npz(file: IO[bytes]) -> Rows:
             found = {name: np.asarray(archive[name]) for name in _wanted(archive.files)}
     except DataError:
         raise
-    except (*DAMAGED, NotImplementedError, RuntimeError, SyntaxError, MemoryError) as error:
+    except (*DAMAGED, RuntimeError, SyntaxError, MemoryError) as error:
         if "pickle" in str(error).lower():
             raise DataError(
                 "expected arrays of numbers, got pickled objects, which are never loaded; save texts as"

@@ -1,7 +1,7 @@
 """Tables as text, and the sets that come with scikit-learn.
 
-How a table is laid out is told by its first lines: separator, lines before the header, whether there is one, decimal
-commas. pandas reads the rest.
+The first lines show the layout: the separator, any lines above the header, whether there is a header, decimal commas.
+pandas reads the rest.
 """
 
 import codecs
