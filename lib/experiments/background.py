@@ -25,8 +25,8 @@ def in_background(
 
     Args:
         work: Without arguments; it ends early when `cancel` is set.
-        end: Called in the thread, with `DONE`, `STOPPED` or `FAILED`, and a sentence where it failed, else an empty
-            text.
+        end: Called in the thread, with `DONE`, `STOPPED` or `FAILED`, and a sentence where it failed or somebody else
+            stopped it, else an empty text.
         cancel: Where it is set when the work returns, the work was stopped.
         name: Of the thread.
 
@@ -37,7 +37,7 @@ def in_background(
     def run() -> None:
         try:
             work()
-            end(State.STOPPED if cancel.is_set() else State.DONE, "")
+            end(State.STOPPED if cancel.is_set() else State.DONE, cancel.why)
         except (WorkerDied, TrainingFailed, MemoryError, OSError) as error:
             end(State.FAILED, str(error))
         except Exception as error:

@@ -192,7 +192,7 @@ class Results(Watched):
 
         Args:
             state: `DONE`, `STOPPED` or `FAILED`.
-            failure: A sentence, where it failed.
+            failure: A sentence, where it failed or somebody else stopped it.
         """
         with self.changed:
             for line in self.lines:

@@ -27,7 +27,7 @@ from lib.views.markup import on_demand, quiet
 from lib.views.mnist_training import charts
 from lib.views.pinned import difference, with_same_axes
 from lib.views.predict_first import marked
-from lib.workers.machine_lock import PATIENCE_S
+from lib.workers.machine_lock import END_IT, PATIENCE_S
 from lib.workers.notes import State
 
 
@@ -261,7 +261,9 @@ def state_line(state: State, done: float, total: float, words: str, problem: str
     kind = state.lower().replace(" ", "-")
     share = done / total if total else 1.0
     bar = f'<progress max="1" value="{share:.3f}" aria-label="progress"></progress>' if state.under_way else ""
-    line = f'<div class="lab-state lab-{kind}"><b>{state}</b><span>{html.escape(words) or "&nbsp;"}</span>{bar}</div>'
+    end_it = f'<button type="button" class="lab-button lab-end">{END_IT.strip("“”")}</button>'  # heard by `WholePage`
+    said = html.escape(words).replace(END_IT, end_it)
+    line = f'<div class="lab-state lab-{kind}"><b>{state}</b><span>{said or "&nbsp;"}</span>{bar}</div>'
     return line + (f'<p class="lab-problem" role="alert">{html.escape(problem)}</p>' if problem else "")
 
 

@@ -20,7 +20,8 @@ def sentence(experiment: Experiment, results: Results, target: float = 0.95) -> 
         return results.failure
     done = [(results.labels[i], results.lines[i]) for i in experiment.compared if results.lines[i].curve is not None]
     if results.state is State.STOPPED:
-        return f"Stopped: {len(done)} of {experiment.n_compared} trainings were finished and are saved."
+        said = f"Stopped: {len(done)} of {experiment.n_compared} trainings were finished and are saved."
+        return f"{said} {results.failure}".strip()
     if not results.over or not done:
         return ""
     return f"{conclusion(experiment.name, done, target)} {_tell_wait(experiment, results)}".strip()

@@ -6,16 +6,21 @@ from contextlib import contextmanager
 
 
 class Cancel(threading.Event):
-    """An event that calls functions when it is set, so that nobody has to poll it."""
+    """An event that calls functions when it is set, so that nobody has to poll it.
+
+    `why` is a sentence for the person where somebody else set it, else empty.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._calls: list[Callable[[], object]] = []
+        self.why = ""
         self._guard = threading.RLock()  # a signal's handler may set it, in whatever its thread is at
 
-    def set(self) -> None:
+    def set(self, why: str = "") -> None:
         """Set the event, and call what was registered by `calling`. From any thread, any number of times."""
         with self._guard:
+            self.why = self.why if self.is_set() else why
             super().set()
             calls = list(self._calls)
         for call in calls:

@@ -57,6 +57,7 @@ IDLE_S = 600.0
 CANCEL_ANSWER_S = 2.0
 START_LIMIT_S = 360.0  # a first download of the data is part of it
 HUNG_S = 10.0  # a busy worker that sends nothing and hardly computes for so long has hung
+ENDED = "Another page, which waited for it, ended this run: start it again with this section's button."
 LOOK_S = 1.0  # from its last message to the first look at its processor time
 HUNG_CPU_S = 0.1  # … less than so much processor time: its idle threads look whether the parent is still there
 
@@ -186,6 +187,7 @@ class Engine:
         self._queue = Queue()
         self._ids = itertools.count(1)
         self._machine = MachineLock()
+        self._cancels: dict[Ticket, Cancel] = {}  # of all who have asked for a turn
         self.flights: Flights = Flights()
         self._finalizer = weakref.finalize(self, _close_all, self._workers)
 
@@ -323,6 +325,7 @@ class Engine:
         finally:
             self._give_back(ticket)
             self._queue.leave(ticket)
+            self._cancels.pop(ticket, None)
 
     def _perform(self, job: Job, cancel: Cancel, request: AnyRequest | Turn | None) -> Iterator[Message]:
         with nullcontext(request) if isinstance(request, Turn) else self.turn(request) as turn:
@@ -342,9 +345,7 @@ class Engine:
                     yield Restarted(why)
                 # A start takes seconds. Other viewers go first meanwhile; a little noise in a time is better than that
                 # wait.
-                yield from self._until_ready(
-                    worker, lambda: cancel.is_set() or self._queue.must_give_way(ticket, quantum_s=0)
-                )
+                yield from self._until_ready(worker, lambda: self._must_give_way(ticket, 0.0) or cancel.is_set())
                 if worker.about is not None and not cancel.is_set():
                     facts = _facts_of_own(job.data) if job.data.digest else worker.about.data
                     yield Ready(facts, worker.about.card)
@@ -374,6 +375,7 @@ class Engine:
             self._queue.give_back(ticket)
 
     def _wait(self, ticket: Ticket, cancel: Cancel) -> Iterator[Message]:
+        self._cancels[ticket] = cancel
         while not cancel.is_set() and (place := self._queue.take(ticket)):
             yield Waiting(place)
             self._queue.wait(ticket, place, cancel)
@@ -473,8 +475,13 @@ class Engine:
         warnings = (*measured.measurement.warnings, self._machine.beside.disturbs)
         return replace(measured, measurement=replace(measured.measurement, warnings=warnings))
 
-    def _must_give_way(self, ticket: Ticket) -> bool:
-        return self._queue.must_give_way(ticket) or (self._queue.held_s() > QUANTUM_S and self._machine.wanted())
+    def _must_give_way(self, ticket: Ticket, quantum_s: float = QUANTUM_S) -> bool:
+        if self._machine.is_to_end():
+            for cancel in list(self._cancels.values()):
+                cancel.set(ENDED)
+        if self._queue.must_give_way(ticket, quantum_s):
+            return True
+        return self._queue.held_s() > QUANTUM_S and self._machine.wanted()
 
     def _abandon(self, worker: _Worker, job: Job) -> None:
         limit = time.monotonic() + CANCEL_ANSWER_S

@@ -2,7 +2,8 @@
 
 A program that holds the turn says so in a file beside the lock: which program, and since when. It gives the turn back
 when another asks for it. One that does not, because it sleeps in a debugger, holds nobody up for longer than
-`PATIENCE_S`: others then go on beside it, and their times are marked.
+`PATIENCE_S`: others then go on beside it, and their times are marked. A page of the editor also ends its runs when
+another page asks for that.
 """
 
 import json
@@ -22,6 +23,7 @@ SERVED = "MNIST_NOTEBOOKS_SERVED"  # environment variable: how the notebooks are
 POLL_S = 0.02
 ASKED_S = 3.0  # a program counts as one that waits for so long after it asked
 PATIENCE_S = 60.0
+END_IT = "“End it”"  # in words for whoever waits: there a page shows a button
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,13 @@ class Holder:
     pid: int
     since: float  # seconds since 1970
     is_page: bool = False  # of the editor
+    heeds: bool = False  # ends its runs when another page asks for it, as pages of older versions do not
 
     @classmethod
     def me(cls) -> "Holder":
         """This program, from now on."""
-        is_page = os.environ.get(SERVED) == "edit"
-        return cls(Path(sys.argv[0]).name or "python", os.getpid(), time.time(), is_page)
+        is_page = _in_editor()
+        return cls(Path(sys.argv[0]).name or "python", os.getpid(), time.time(), is_page, heeds=is_page)
 
     def __str__(self) -> str:
         since = f"since {datetime.fromtimestamp(self.since):%H:%M:%S}"
@@ -48,13 +51,20 @@ class Holder:
     @property
     def waited_for(self) -> str:
         """In words for whoever waits: what measures, and how to end it."""
-        how = "close that tab" if self.is_page else "end that program"
+        if self.heeds and _in_editor():
+            how = f"press {END_IT}"
+        else:
+            how = "close that tab" if self.is_page else "end that program"
         return f"{self} is measuring; to end it, {how}"
 
     @property
     def disturbs(self) -> str:
         """The warning on times that are taken beside it."""
         return f"timed beside another measurement, by {self}, which did not give way: end it, and measure again"
+
+
+def _in_editor() -> bool:
+    return os.environ.get(SERVED) == "edit"
 
 
 def folder() -> Path:
@@ -80,6 +90,7 @@ class MachineLock:
         self._folder = folder()
         self._lock = FileLock(self._folder / "timing.lock", thread_local=False)
         self._holder, self._waiting = self._folder / "holder.json", self._folder / "waiting"
+        self._to_end = self._folder / f"end-{os.getpid()}"
         self._asked: tuple[Holder | None, float, float] | None = None  # which holder, since when, and when last
         self._overtaken: Holder | None = None  # whom it lost its patience with
         self.beside: Holder | None = None  # who holds it, where this program runs beside it
@@ -107,6 +118,7 @@ class MachineLock:
             return self._ask()
         except OSError:
             return True
+        self.is_to_end()  # a request that came too late for the turn before
         with suppress(OSError):
             self._holder.write_text(json.dumps(asdict(Holder.me())))
         return True
@@ -130,6 +142,21 @@ class MachineLock:
             return Holder(**json.loads(self._holder.read_text()))
         except (OSError, ValueError, TypeError):
             return None
+
+    def is_to_end(self) -> bool:
+        """Whether another page has asked that this program's runs end; a request is told once."""
+        try:
+            self._to_end.unlink()
+        except OSError:
+            return False
+        return True
+
+    def end_holder(self) -> None:
+        """Ask the page that holds the turn to end its runs; only pages of the editor may, and only they do so."""
+        holder = self.holder()
+        if _in_editor() and holder is not None and holder.heeds:
+            with suppress(OSError):
+                (self._folder / f"end-{holder.pid}").touch()
 
     def wanted(self) -> bool:
         """Whether another program has asked for the turn within the last `ASKED_S`."""

@@ -1,18 +1,22 @@
 """The turn between the programs of a machine: one at a time, who holds it is named, and one that sleeps stops nobody
 for ever."""
 
+import dataclasses
 import json
 import os
 import signal
 import stat
 import subprocess
 import sys
+import time
 
 import pytest
 
 from lib.experiments.results import Results
-from lib.pages.layout import progress_text
+from lib.pages.layout import progress_text, state_of
+from lib.pages.widgets import WholePage
 from lib.workers import machine_lock
+from lib.workers.engine import ENDED
 from lib.workers.machine_lock import MachineLock
 from lib.workers.messages import Waiting
 from lib.workers.notes import State, note_of
@@ -104,7 +108,90 @@ def test_who_waits_reads_what_for_and_how_to_end_it(served, program, words, monk
     results.state, results.place, results.holder = State.WAITING, None, holder
     for told in (note.text if note else "", progress_text(results)):
         assert told.startswith(words.format(pid=os.getpid()))
-        assert ("is measuring; to end it, close that tab" if served else "to end it, end that program") in told
+        assert ("is measuring; to end it, press “End it”" if served else "to end it, end that program") in told
+    assert ('class="lab-button lab-end">End it</button>; this starts' in state_of(results)) is bool(served)
+    results.holder = dataclasses.replace(holder, heeds=False)
+    assert "lab-end" not in state_of(results), "a page of an older version is only explained"
+    assert ("close that tab" in state_of(results)) is bool(served)
+    monkeypatch.setenv(machine_lock.SERVED, "run")
+    results.holder = holder
+    assert "lab-end" not in state_of(results), "in front of a class nobody has the button"
+
+
+RUN = """
+import time
+from lib.backends.registry import Runtime
+from lib.experiments import mnist_training
+from lib.experiments.background import BackgroundTask
+from lib.experiments.runs import join
+from lib.spec import Training
+from lib.views.mnist_training_sentences import sentence
+from lib.workers import engine
+from lib.workers.cancel import Cancel
+from lib.workers.queue import Request
+from tests import stub_worker
+
+engine.Process = stub_worker.start
+page, cancel = engine.Engine(), Cancel()
+long = [Training(batch_size=1, epochs=100, seed=seed) for seed in range(2)]
+experiment = mnist_training.batch_size((1, 2), epochs=100, rate=0.01, hidden="8")
+first = join(experiment, page, None, Request())
+while not first.results.worth_showing:
+    time.sleep(0.02)
+second = BackgroundTask(lambda: page.run(Runtime("numpy"), long, cancel), cancel)
+print("held", flush=True)
+first.wait_for_end()
+second.wait_for_end()
+print(first.results.state, sentence(experiment, first.results), flush=True)
+print(second.state, second.view().problem, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_a_page_ends_all_its_runs_when_another_page_asks_for_it_and_says_so(monkeypatch, own_folder):
+    monkeypatch.setenv(machine_lock.SERVED, "edit")
+    other = subprocess.Popen([sys.executable, "-c", RUN], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        widget = WholePage()
+        monkeypatch.setenv(machine_lock.SERVED, "run")
+        widget._handle_custom_msg({"end": True}, [])
+        assert not list(own_folder.rglob("end-*")), "a class ends nobody's run"
+        monkeypatch.setenv(machine_lock.SERVED, "edit")
+        began = time.monotonic()
+        widget._handle_custom_msg({"end": True}, [])
+        said = [other.stdout.readline() for _ in range(2)]
+        assert time.monotonic() - began < 5
+        assert all(line.startswith("Stopped ") and line.endswith(f" {ENDED}\n") for line in said), said
+        assert MachineLock().take(), "it is free"
+        assert not list(own_folder.rglob("end-*"))
+    finally:
+        other.kill()
+        other.communicate()
+
+
+def test_a_request_to_end_is_for_one_turn_and_one_that_is_dead_stops_nobody(holding, monkeypatch):
+    monkeypatch.setenv(machine_lock.SERVED, "edit")
+    other, ours = holding(), MachineLock()
+    assert not ours.take()
+    ours.end_holder()
+    assert (ours._folder / f"end-{other.pid}").exists()
+    other.kill()
+    other.wait()
+    assert ours.take(), "whether it has heeded or not"
+    ours.end_holder()
+    ours.release()
+    assert ours.take()
+    assert not ours.is_to_end(), "what was asked in an earlier turn"
+    MachineLock().end_holder()
+    assert (ours.is_to_end(), ours.is_to_end()) == (True, False)
+    ours._holder.write_text(json.dumps({"program": "traps.py", "pid": other.pid, "since": 0.0, "is_page": True}))
+    (ours._folder / f"end-{other.pid}").unlink()
+    MachineLock().end_holder()
+    assert not (ours._folder / f"end-{other.pid}").exists(), "one of an older version would not hear it"
+    ours.release()
 
 
 @pytest.mark.slow

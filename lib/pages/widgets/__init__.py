@@ -15,6 +15,7 @@ import numpy as np
 import traitlets
 
 from lib.backends.base import Parameters
+from lib.workers.machine_lock import MachineLock
 
 MAX_PARAMETERS = 1_000_000  # 4 MB of weights travel to the page; a larger network would make it wait
 TOO_LARGE = (
@@ -68,9 +69,14 @@ class CopyLink(anywidget.AnyWidget):
 
 
 class WholePage(anywidget.AnyWidget):
-    """Once a page: draws its charts, and names and describes marimo's controls for screen readers."""
+    """Once a page: draws its charts, names and describes marimo's controls for screen readers, and hears the button of
+    a state line that ends what the page waits for."""
 
     _esm = _together("csv.js", "charts.js", "names.js", "whole_page.js")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_msg(lambda *_: MachineLock().end_holder())
 
 
 class Present(anywidget.AnyWidget):

@@ -1,8 +1,12 @@
-// What the whole page needs, once: its charts are drawn, and its controls are named.
-function render() {
-  if (window.wholePage) return; // the title's cell may be drawn again
+// What the whole page needs, once: its charts are drawn, its controls are named, and one button is heard.
+function render({ model }) {
+  window.wholePageModel = model; // the title's cell may be drawn again
+  if (window.wholePage) return;
   window.wholePage = true;
   drawCharts();
   nameControls();
+  document.addEventListener("click", (event) => {
+    if (event.composedPath().some((one) => one.classList?.contains("lab-end"))) window.wholePageModel.send({ end: true });
+  });
 }
 export default { render };
