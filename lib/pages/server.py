@@ -41,12 +41,16 @@ from lib.pages.notebooks import FIRST, NOTEBOOKS, Notebook
 from lib.pages.places import MAX_VIEWERS, Capacity, LimitViewers
 from lib.pages.plain_page import ICON_SVG
 from lib.workers.engine import shared_engine
+from lib.workers.machine_lock import note_left
 from lib.workers.queue import ALLOWANCE, MAX_WAITING
 
 if TYPE_CHECKING:
     import socket
 
-# After a tab has closed: what it ran ends, and what it held is free; what it showed is in its address.
+    from marimo._server.session_manager import SessionManager
+
+# After a tab has closed: what it ran ends, and what it held is free; what it showed is in its address. In the editor
+# what it ran pauses, and nothing is lost.
 SESSION_TTL_S = 3
 # Trainings wait for each other; a page that answers late keeps its viewer, and everybody behind, from all of it.
 WORKERS_NICENESS = 10
@@ -130,6 +134,46 @@ class Tidy:
                     # And once more, for threads that were still drawing.
                     for at_s in (min(now_s + self._after_s, self._latest_s), now_s + once_more_s)
                 ]
+
+
+class NotePagesLeft:
+    """ASGI middleware of the editor: notes which pages no browser shows; they take no turn until one does again.
+
+    Their processes stay, so that nothing is lost where a tunnel breaks down for a while.
+
+    Args:
+        app: Gets all requests.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._left: set[int | None] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._app(scope, receive, send)
+            return
+        manager, answered = scope["app"].state.session_manager, False
+
+        async def sending(message: Message) -> None:
+            nonlocal answered
+            await send(message)
+            if not answered and message["type"] == "websocket.send":  # the page is shown
+                answered = True
+                self._look(manager)
+
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            if scope["type"] == "websocket":
+                asyncio.get_running_loop().call_later(SESSION_TTL_S, self._look, manager)
+            else:  # the server has ended
+                note_left((), self._left)
+
+    def _look(self, manager: "SessionManager") -> None:
+        left = {session.kernel_pid() for session in manager.sessions.values() if not session.room.size} - {None}
+        note_left(left, self._left - left)
+        self._left = left
 
 
 class HideFolder:
@@ -326,6 +370,7 @@ def serve_editor(host: str, port: int, headless: bool, notebook: str, further: S
     import_ahead()
     headers = {"Content-Security-Policy": NOT_FRAMED}
     MIDDLEWARE_REGISTRY.register("gate", Middleware(Gate, headers=headers, hosts=(host,), first=notebook))
+    MIDDLEWARE_REGISTRY.register("left", Middleware(NotePagesLeft))
     sys.argv = editor_words(host, port, headless, further)
     runpy.run_module("marimo", run_name="__main__", alter_sys=True)
 
@@ -333,5 +378,4 @@ def serve_editor(host: str, port: int, headless: bool, notebook: str, further: S
 def editor_words(host: str, port: int, headless: bool, further: Sequence[str] = ()) -> list[str]:
     """The command line of marimo's editor on the whole folder, for `sys.argv`."""
     words = ["marimo", "edit", str(ROOT), "--host", host, "--port", str(port), "--skip-update-check"]
-    # A page that was left is a process that measures for nobody, and keeps the next page waiting.
-    return [*words, "--session-ttl", str(SESSION_TTL_S), *further, *(["--headless"] if headless else [])]
+    return [*words, *further, *(["--headless"] if headless else [])]

@@ -479,7 +479,7 @@ class Engine:
         if self._machine.is_to_end():
             for cancel in list(self._cancels.values()):
                 cancel.set(ENDED)
-        if self._queue.must_give_way(ticket, quantum_s):
+        if self._machine.is_left() or self._queue.must_give_way(ticket, quantum_s):
             return True
         return self._queue.held_s() > QUANTUM_S and self._machine.wanted()
 

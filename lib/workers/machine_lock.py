@@ -3,7 +3,7 @@
 A program that holds the turn says so in a file beside the lock: which program, and since when. It gives the turn back
 when another asks for it. One that does not, because it sleeps in a debugger, holds nobody up for longer than
 `PATIENCE_S`: others then go on beside it, and their times are marked. A page of the editor also ends its runs when
-another page asks for that.
+another page asks for that, and takes no turn while no browser shows it.
 """
 
 import json
@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -23,6 +24,7 @@ SERVED = "MNIST_NOTEBOOKS_SERVED"  # environment variable: how the notebooks are
 POLL_S = 0.02
 ASKED_S = 3.0  # a program counts as one that waits for so long after it asked
 PATIENCE_S = 60.0
+START_S = 30.0  # longer than a page takes from its process to its lock: it may be left meanwhile
 END_IT = "“End it”"  # in words for whoever waits: there a page shows a button
 
 
@@ -76,6 +78,16 @@ def folder() -> Path:
     return Path(given) / APP_NAME if given else user_cache_dir(APP_NAME) / f"turn-{platform.node()}"
 
 
+def note_left(pages: Iterable[int | None], others: Iterable[int | None]) -> None:
+    """Note which pages of the editor no browser shows, by process ids, and of which others that is no longer so."""
+    with suppress(OSError):
+        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        for pid in pages:
+            (folder() / f"left-{pid}").touch()
+        for pid in others:
+            (folder() / f"left-{pid}").unlink(missing_ok=True)
+
+
 class MachineLock:
     """A lock file; a file that says who holds it; and a file whose age tells the holder that somebody waits.
 
@@ -90,7 +102,8 @@ class MachineLock:
         self._folder = folder()
         self._lock = FileLock(self._folder / "timing.lock", thread_local=False)
         self._holder, self._waiting = self._folder / "holder.json", self._folder / "waiting"
-        self._to_end = self._folder / f"end-{os.getpid()}"
+        self._to_end, self._left = (self._folder / f"{what}-{os.getpid()}" for what in ("end", "left"))
+        self._made_at = time.time()
         self._asked: tuple[Holder | None, float, float] | None = None  # which holder, since when, and when last
         self._overtaken: Holder | None = None  # whom it lost its patience with
         self.beside: Holder | None = None  # who holds it, where this program runs beside it
@@ -111,6 +124,8 @@ class MachineLock:
         """
         if self._lock.is_locked or self.beside:  # the lock counts, and one release must be enough
             return True
+        if self.is_left():
+            return False
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
@@ -142,6 +157,13 @@ class MachineLock:
             return Holder(**json.loads(self._holder.read_text()))
         except (OSError, ValueError, TypeError):
             return None
+
+    def is_left(self) -> bool:
+        """Whether this program is a page that no browser shows at present."""
+        try:
+            return self._left.stat().st_mtime > self._made_at - START_S  # else of another that had this process id
+        except OSError:
+            return False
 
     def is_to_end(self) -> bool:
         """Whether another page has asked that this program's runs end; a request is told once."""

@@ -7,7 +7,8 @@ import psutil
 import pytest
 
 from lib.experiments.published import ADDRESSES
-from lib.pages.notebooks import NOTEBOOKS
+from lib.pages.notebooks import NOTEBOOKS, SERVED
+from lib.workers.machine_lock import MachineLock
 from tests.browser import DESK, MARKS, PHONE, found_by_axe
 from tests.pages.test_server import started
 
@@ -139,17 +140,35 @@ def cmdline(process):
     return []
 
 
-@pytest.mark.parametrize("left_for", ["about:blank", "/?file=notebooks/claims.py&view-as=present"])
-def test_a_page_that_was_left_in_the_editor_ends_its_runs(page, tmp_path, left_for):
+@pytest.mark.parametrize("left_for", ["about:blank", "/?file=notebooks/compare_machines.py&view-as=present"])
+def test_a_page_that_was_left_in_the_editor_gives_its_turn_away_until_it_is_shown_again(
+    page, tmp_path, monkeypatch, left_for
+):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv(SERVED, "edit")
     with started("edit", tmp_path, "mnist_training.py") as (server, base, opener):
         page.context.add_cookies(
             [{"name": one.name, "value": one.value, "url": base, "httpOnly": True} for one in opener.jar]
         )
-        page.goto(f"{base}/?file=mnist_training.py&view-as=present&rate.epochs=100&rate.size=1")
-        page.wait_for_function("() => document.body.innerText.includes('Training')", timeout=120_000)
+        here, turn = f"{base}/?file=mnist_training.py&view-as=present&rate.epochs=100&rate.size=1", MachineLock()
+        page.goto(here)
+        page.wait_for_selector(".lab-training", timeout=120_000)
         before = workers_of(server)
         assert before
+        assert turn.holder() is not None
         page.goto(left_for if left_for == "about:blank" else base + left_for)
-        _, alive = psutil.wait_procs(before, timeout=5 + 3)  # 3 s beyond what is promised: this machine may be busy
-        assert alive == []
+        page.wait_for_timeout(1000 * (5 + 3))  # 3 s beyond what is promised: this machine may be busy
+        for _ in range(20):
+            assert turn.holder() is None
+            page.wait_for_timeout(50)
+        assert turn.take()
+        page.goto(here)
+        page.wait_for_selector(".lab-end", timeout=60_000)
+        assert not turn.is_to_end()
+        page.locator(".lab-end").first.click()
+        page.wait_for_timeout(500)
+        assert turn.is_to_end()
+        turn.release()
+        page.wait_for_selector(".lab-training", timeout=60_000)
+        assert workers_of(server) == before, "they go on"
         page.goto("about:blank")

@@ -15,6 +15,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -213,6 +214,46 @@ def test_the_longest_address_that_is_served_opens_its_websocket(base):
     assert ask(f"{base}/claims/?{settings}a")[0] == 414
     path = max((notebook.path for notebook in NOTEBOOKS), key=len)
     assert opens(f"{base}{path}ws?{settings[: -len('&session_id=s_abcdef')]}&session_id=s_abcdef") == 101
+
+
+def test_the_editor_notes_which_pages_no_browser_shows(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(server, "SESSION_TTL_S", 0.02)
+    pages = {
+        name: SimpleNamespace(kernel_pid=lambda pid=pid: pid, room=SimpleNamespace(size=0))
+        for name, pid in {"a": 7, "b": 8, "starting": None}.items()
+    }
+    of_editor = {"app": SimpleNamespace(state=SimpleNamespace(session_manager=SimpleNamespace(sessions=pages)))}
+    seen = []
+
+    async def look() -> None:
+        seen.append({one.name for one in tmp_path.rglob("left-*")})
+
+    async def say(_message) -> None:
+        pass
+
+    async def marimo(scope, receive, send) -> None:
+        if scope["type"] == "websocket":
+            pages[scope["page"]].room.size += 1
+            await send({"type": "websocket.accept"})
+            await send({"type": "websocket.send", "text": "ready"})
+            await receive()
+            pages[scope["page"]].room.size -= 1
+
+    async def visits() -> None:
+        app = server.NotePagesLeft(marimo)
+        for name in ("a", "a", "b"):
+            await app({"type": "websocket", "page": name, **of_editor}, look, say)
+            await asyncio.sleep(0.1)
+            await look()
+        pages.pop("a")  # its process has ended
+        for kind in ("http", "lifespan"):  # the second ends with the server
+            await app({"type": kind, **of_editor}, look, say)
+            await look()
+
+    asyncio.run(visits())
+    a, b, both = {"left-7"}, {"left-8"}, {"left-7", "left-8"}
+    assert seen == [b, both, b, both, a, both, both, set()]
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from lib.spec import Network, Training
 from lib.workers import engine as engine_module
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
+from lib.workers.machine_lock import MachineLock, note_left
 from lib.workers.messages import (
     Disturbed,
     End,
@@ -254,6 +255,38 @@ with MachineLock() as turn:
     assert events_of(messages, Epoch)
     assert not [message for message in messages if isinstance(message, Disturbed)]
     other.communicate(timeout=10)
+
+
+def test_a_page_that_no_browser_shows_gives_its_turn_away_and_goes_on_when_one_does(stub_engine, monkeypatch, tmp_path):
+    """Whatever it does, and nothing of it is lost."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(stub_engine, "_machine", MachineLock())
+    here, others = [os.getpid()], MachineLock()
+    others._left = tmp_path / "of another page"
+    messages = stub_engine.run(JAX, [Training(batch_size=1, epochs=1)], Cancel())
+    until_steps(messages)
+    assert not others.take()
+    note_left(here, ())
+    began = time.monotonic()
+    assert any(message == Waiting(None, None) for message in messages)
+    assert time.monotonic() - began < 1.0
+    assert others.take(), "the turn is free"
+    others.release()
+    note_left((), here)
+    rest = list(messages)
+    assert not [message for message in rest if isinstance(message, Restarted)], "it goes on where it stopped"
+    assert events_of(rest, Epoch)
+    with stub_engine.turn() as turn:  # as for a pool of processes
+        assert list(turn.take(Cancel())) == []
+        assert not turn.must_give_way()
+        note_left(here, ())
+        assert turn.must_give_way()
+        turn.give_back()
+        assert next(turn.take(Cancel())) == Waiting(None, None)
+    os.utime(next(tmp_path.rglob("left-*")), (1.0, 1.0))
+    assert events_of(run(stub_engine, JAX, [SHORT]), Epoch), "an old note is of another process that had this id"
+    note_left((), here)
+    assert not list(tmp_path.rglob("left-*"))
 
 
 @pytest.mark.slow
