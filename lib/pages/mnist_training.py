@@ -320,18 +320,29 @@ def once_seen(digit: DrawDigit, act: Callable[[T], object]) -> Callable[[T], obj
     return (lambda value: digit.when_seen(partial(act, value))) if streaming() else act
 
 
-def remember(set_best: Callable, set_known: Callable, store: Store) -> Callable[[Results], None]:
-    """An `on_done` that stores the best network, to look inside, and what the title says of images and store.
+def tell(set_known: Callable, store: Store) -> Callable[[Results], None]:
+    """An `on_data` that stores what the title says of images and store.
 
     Args:
-        set_best: Called with the `Item` of the best network, if there is one.
-        set_known: Called with the `Facts` on the images, if they are known, and the store's trouble.
-        store: Where the results went.
+        set_known: Called with the `Facts` on the images, and the store's trouble.
+        store: Where the results go.
     """
 
     def keep(results: Results) -> None:
-        if results.data is not None and results.items[0].training.data == MNIST:
+        if results.items[0].training.data == MNIST:
             set_known((results.data, store.trouble))
+
+    return keep
+
+
+def remember(set_best: Callable) -> Callable[[Results], None]:
+    """An `on_done` that stores the best network, to look inside.
+
+    Args:
+        set_best: Called with the `Item` of the best network, if there is one.
+    """
+
+    def keep(results: Results) -> None:
         if (best := results.best()) is not None:
             if results.parameters is not None and results.data is not None:
                 network_inside.remember(*results.parameters, results.data)

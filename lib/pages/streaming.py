@@ -202,9 +202,10 @@ class _View:
     lead: str = ""  # HTML above the frame, for this viewer alone
     unseen: Seat | None = None
     offer: Callable[[Experiment, Results], str] | None = None
+    on_data: Callable[[Results], None] = lambda _: None
 
     def draw(self, results: Results, max_age_s: float = 0.0, opening: bool = False) -> int:
-        """Draw, and return the version that is drawn.
+        """Draw, tell which data it is once that is known, and return the version that is drawn.
 
         Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`.
         """
@@ -235,6 +236,8 @@ class _View:
             if results.version == version[0] and results.over:
                 frame = frame.replace(drawn.state, layout.state_of(results))
         frame = frame.replace(OFFERED, self._offered(results, unseen))
+        if results.data is not None:
+            self.on_data(results)
         mo.output.replace(layout.page(self.controls, self.lead + frame, self.menu))
         self.said[0] = sentence or self.said[0]
         return version[0]
@@ -296,6 +299,7 @@ def show(
     target: float = 0.95,
     after: Callable[[Experiment, Results], str] | None = None,
     on_done: Callable[[Results], None] | None = None,
+    on_data: Callable[[Results], None] = lambda _: None,
     first: First | None = None,
     pinned: Callable[[], Experiment | None] = lambda: None,
     unseen: Unseen | None = None,
@@ -310,6 +314,7 @@ def show(
         target: Validation accuracy, 0 to 1.
         after: Gives HTML to add below the sentence; None for none.
         on_done: Called with the results at the end, after the controls have rested for a while.
+        on_data: Called with each state that is drawn, once it is known which data are trained on.
         first: What comes before the result, in front of a class; None for nothing.
         pinned: Gives the experiment whose run stays beside this one, and raises as `make` does; None for none.
         unseen: What may run beside it unseen; None for nothing.
@@ -322,7 +327,9 @@ def show(
     if stage.streams and stage.curves is not None and experiment.ordered_by != "backend":  # that one has no curves
         menu += stage.curves.text
     guess = first.guess(experiment) if first is not None else None
-    view = _View(experiment, stage.engine, controls.text, target, after, on_done, stage.said, menu, guess)
+    view = _View(
+        experiment, stage.engine, controls.text, target, after, on_done, stage.said, menu, guess, on_data=on_data
+    )
     if not stage.streams:
         results = _run_in_foreground(experiment, stage, target)
         view.draw(results)

@@ -226,8 +226,9 @@ def test_the_editor_notes_which_pages_no_browser_shows(monkeypatch, tmp_path):
     of_editor = {"app": SimpleNamespace(state=SimpleNamespace(session_manager=SimpleNamespace(sessions=pages)))}
     seen = []
 
-    async def look() -> None:
+    async def look() -> dict:
         seen.append({one.name for one in tmp_path.rglob("left-*")})
+        return {}
 
     async def say(_message) -> None:
         pass

@@ -2,15 +2,19 @@
 
 import gc
 import weakref
+from types import SimpleNamespace
 
 import marimo as mo
 import pytest
 
+from lib.data.mnist import Facts
 from lib.experiments import mnist_training
 from lib.experiments.results import Results
 from lib.pages import layout
+from lib.pages.mnist_training import tell as tell_images
 from lib.pages.streaming import MAX_FRAMES, _frames, _View
 from lib.sweeps.events import Finished
+from lib.workers.messages import Ready
 from lib.workers.notes import State
 from lib.workers.queue import Request
 from tests.experiments.test_results import filled
@@ -28,6 +32,27 @@ def test_two_runs_that_are_pinned_beside_each_other_are_forgotten():
     del seats, seat, beside
     gc.collect()
     assert [one() for one in gone] == [None, None]
+
+
+@pytest.mark.parametrize("facts", [Facts("MNIST", "1"), Facts("scikit-learn digits", "2", "no connection")])
+def test_the_title_knows_the_images_before_a_frame_shows_what_was_trained_on_them(monkeypatch, facts):
+    """While it trains, and not only once its controls have rested after “Done”; also where another viewer draws."""
+    experiment = rates(1)
+    results, said = Results(experiment.items, experiment.labels), []
+    monkeypatch.setattr(mo.output, "replace", lambda _: said.append("frame"))
+    store = SimpleNamespace(trouble="")
+    tell = tell_images(said.append, store)  # type: ignore[arg-type]
+    views = [_View(experiment, None, "", 0.9, None, None, [""], on_data=tell) for _ in range(2)]  # type: ignore[arg-type]
+    views[0].draw(results)
+    assert said == ["frame"], "nothing is known yet"
+    results.add(Ready(facts))
+    for view in views:
+        view.draw(results)
+    assert said[1:] == [(facts, ""), "frame"] * 2
+    store.trouble = "the disk is full"
+    results.end(State.DONE)
+    views[0].draw(results)
+    assert said[5:] == [(facts, "the disk is full"), "frame"]
 
 
 def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
