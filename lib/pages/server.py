@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
-from urllib.parse import quote, urlsplit
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -136,10 +136,11 @@ class Tidy:
                 ]
 
 
-class NotePagesLeft:
+class KeptPages:
     """ASGI middleware of the editor: notes which pages no browser shows; they take no turn until one does again.
 
-    Their processes stay, so that nothing is lost where a tunnel breaks down for a while.
+    Their processes stay, so that nothing is lost where a tunnel breaks down for a while. But a link to other settings
+    than such a page had begins it anew: marimo would show it as it was.
 
     Args:
         app: Gets all requests.
@@ -148,24 +149,32 @@ class NotePagesLeft:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._left: set[int | None] = set()
+        self._shown: dict[str, dict[str, str]] = {}  # by notebook: what its address said when a browser last showed it
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await self._app(scope, receive, send)
             return
         manager, answered = scope["app"].state.session_manager, False
+        said = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+        file, address = said.get("file", ""), {name: value for name, value in said.items() if "." in name}
+        if address and self._shown.get(file, address) != address:
+            _end_kept(manager, file, said.get("session_id", ""))
 
         async def sending(message: Message) -> None:
             nonlocal answered
             await send(message)
-            if not answered and message["type"] == "websocket.send":  # the page is shown
-                answered = True
-                self._look(manager)
+            if message["type"] == "websocket.send":
+                _follow(address, message.get("text") or "")
+                if not answered:  # the page is shown
+                    answered = True
+                    self._look(manager)
 
         try:
             await self._app(scope, receive, sending)
         finally:
             if scope["type"] == "websocket":
+                self._shown[file] = address
                 asyncio.get_running_loop().call_later(SESSION_TTL_S, self._look, manager)
             else:  # the server has ended
                 note_left((), self._left)
@@ -174,6 +183,24 @@ class NotePagesLeft:
         left = {session.kernel_pid() for session in manager.sessions.values() if not session.room.size} - {None}
         note_left(left, self._left - left)
         self._left = left
+
+
+def _end_kept(manager: Any, file: str, but: str) -> None:
+    """End the session of a notebook that no browser shows, unless its id is `but`."""
+    kept = manager.get_session_by_file_key(file)
+    for session_id, session in manager.sessions.items():
+        if session is kept and session_id != but and not session.room.size:
+            manager.close_session(session_id)
+
+
+def _follow(address: dict[str, str], message: str) -> None:
+    """Change the settings as marimo's message makes the browser change its address."""
+    if message.startswith('{"op": "query-params-'):
+        said = json.loads(message)["data"]
+        if "value" in said and said["value"] is not None:
+            address[said["key"]] = said["value"]
+        else:
+            address.pop(said["key"], None)
 
 
 class HideFolder:
@@ -370,7 +397,7 @@ def serve_editor(host: str, port: int, headless: bool, notebook: str, further: S
     import_ahead()
     headers = {"Content-Security-Policy": NOT_FRAMED}
     MIDDLEWARE_REGISTRY.register("gate", Middleware(Gate, headers=headers, hosts=(host,), first=notebook))
-    MIDDLEWARE_REGISTRY.register("left", Middleware(NotePagesLeft))
+    MIDDLEWARE_REGISTRY.register("kept", Middleware(KeptPages))
     sys.argv = editor_words(host, port, headless, further)
     runpy.run_module("marimo", run_name="__main__", alter_sys=True)
 

@@ -9,7 +9,7 @@ import pytest
 from lib.experiments.published import ADDRESSES
 from lib.pages.notebooks import NOTEBOOKS, SERVED
 from lib.workers.machine_lock import MachineLock
-from tests.browser import DESK, MARKS, PHONE, found_by_axe
+from tests.browser import DESK, FIRST, MARKS, PHONE, found_by_axe
 from tests.pages.test_server import started
 
 pytestmark = [*MARKS, pytest.mark.release]
@@ -171,4 +171,6 @@ def test_a_page_that_was_left_in_the_editor_gives_its_turn_away_until_it_is_show
         turn.release()
         page.wait_for_selector(".lab-training", timeout=60_000)
         assert workers_of(server) == before, "they go on"
+        page.goto(here.replace("epochs=100&rate.size=1", "epochs=1&rate.size=4096"))
+        page.wait_for_selector(f"{FIRST}.lab-done", timeout=60_000)  # and not the hundred epochs of before
         page.goto("about:blank")

@@ -21,6 +21,9 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from marimo._messaging.notification import QueryParamsDeleteNotification, QueryParamsSetNotification
+from marimo._messaging.serde import serialize_kernel_message
+from marimo._server.api.endpoints.ws.ws_formatter import format_wire_message
 from starlette.responses import PlainTextResponse
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -242,7 +245,7 @@ def test_the_editor_notes_which_pages_no_browser_shows(monkeypatch, tmp_path):
             pages[scope["page"]].room.size -= 1
 
     async def visits() -> None:
-        app = server.NotePagesLeft(marimo)
+        app = server.KeptPages(marimo)
         for name in ("a", "a", "b"):
             await app({"type": "websocket", "page": name, **of_editor}, look, say)
             await asyncio.sleep(0.1)
@@ -255,6 +258,51 @@ def test_the_editor_notes_which_pages_no_browser_shows(monkeypatch, tmp_path):
     asyncio.run(visits())
     a, b, both = {"left-7"}, {"left-8"}, {"left-7", "left-8"}
     assert seen == [b, both, b, both, a, both, both, set()]
+
+
+@pytest.mark.parametrize(
+    ("moved", "opened", "shown_as_it_was"),
+    [
+        ([], "rate.size=1", True),  # loaded again
+        ([], "rate.size=2", False),  # a link to something else
+        ([], "size.epochs=3", False),
+        ([], "", True),  # from another chapter
+        ([("set", "rate.size", "4")], "rate.size=4", True),
+        ([("set", "rate.size", "4")], "rate.size=1", False),
+        ([("set", "rate.size", "4"), ("delete", "rate.size", None)], "rate.size=4", False),
+    ],
+)
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_link_to_other_settings_begins_a_page_anew_that_no_browser_shows(
+    monkeypatch, tmp_path, moved, opened, shown_as_it_was, kept
+):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    session, ended = SimpleNamespace(kernel_pid=lambda: 7, room=SimpleNamespace(size=0)), []
+    manager = SimpleNamespace(
+        sessions={"first": session}, get_session_by_file_key=lambda _: session, close_session=ended.append
+    )
+
+    async def marimo(_scope, _receive, send) -> None:
+        for op, key, value in moved:
+            data = serialize_kernel_message(MOVES[op](key=key, value=value))
+            await send({"type": "websocket.send", "text": format_wire_message(f"query-params-{op}", data)})
+
+    async def visits() -> None:
+        app = server.KeptPages(marimo)
+        for session_id, settings in (("first", "rate.size=1"), ("second", opened), ("first", "rate.size=7")):
+            session.room.size = int(session_id == "second" and not kept)
+            scope = {"query_string": f"file=a.py&view-as=present&session_id={session_id}&{settings}".encode()}
+            scope |= {"type": "websocket", "app": SimpleNamespace(state=SimpleNamespace(session_manager=manager))}
+            await app(scope, None, ignore)  # type: ignore[arg-type]
+
+    async def ignore(_message) -> None:
+        pass
+
+    asyncio.run(visits())
+    assert ended == ([] if shown_as_it_was or not kept else ["first"]), "and whoever connects again keeps its own"
+
+
+MOVES = {"set": QueryParamsSetNotification, "delete": QueryParamsDeleteNotification}
 
 
 @pytest.mark.slow
