@@ -6,7 +6,11 @@ app = marimo.App(width="full", app_title="Which machine for which work?", css_fi
 with app.setup(hide_code=True):
     import marimo as mo
 
+    from lib.experiments.recorded_machines import Collection
     from lib.pages import compare_machines, mnist_training
+    from lib.pages.stage import Stage
+    from lib.storage.store import Store
+    from lib.workers.engine import shared_engine
 
 
 @app.cell(hide_code=True)
@@ -25,8 +29,13 @@ def title(address):
 @app.cell(hide_code=True)
 def bring_exports():
     dropped = compare_machines.drop()
-    dropped
     return (dropped,)
+
+
+@app.cell(hide_code=True)
+def read_the_exports(dropped, set_given, stage):
+    compare_machines.read(stage, dropped, set_given)
+    return
 
 
 @app.cell(hide_code=True)
@@ -156,12 +165,14 @@ def what_next():
 def shared_state():
     address = mnist_training.opened("compare_machines", compare_machines.settings())
     remembered = compare_machines.Remembered()
-    return address, remembered
+    stage = Stage(shared_engine(), Store(), address)
+    get_given, set_given = mo.state(Collection())
+    return address, get_given, remembered, set_given, stage
 
 
 @app.cell(hide_code=True)
-def all_machines(dropped):
-    collection = compare_machines.gather(dropped)
+def all_machines(get_given):
+    collection = compare_machines.gather(get_given())
     return (collection,)
 
 

@@ -6,9 +6,10 @@ published, and `devices.json`, which holds what data sheets say.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, reduce
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,8 @@ from lib.backends.registry import TRAINERS, Runtime, all_runtimes, versions
 from lib.data.mnist_arrays import MNIST_DIGEST
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
-from lib.formatting import sentence
+from lib.formatting import listed, sentence
+from lib.hardware.little_memory import answer
 from lib.hardware.machine import machine_id, this_machine
 from lib.hardware.nvidia_smi import nvidia_driver_answers
 from lib.prediction.device import FILE as DEVICES
@@ -30,6 +32,11 @@ from lib.storage.records import Kind, Record
 from lib.storage.store import Store, StoreUnusable
 from lib.timing.comparison import Estimate
 from lib.timing.measurement import Ended, Measurement
+from lib.workers import reader
+from lib.workers.cancel import Cancel
+from lib.workers.messages import TrainingFailed
+from lib.workers.notes import Note
+from lib.workers.queue import Request
 
 FOLDER = published.FILE.parent
 NO_EXPORTS = (published.FILE.name, DEVICES.name)
@@ -322,6 +329,46 @@ def collect(files: Iterable[tuple[str, str]]) -> Collection:
                 " once."
             )
     return Collection(tuple(machines), tuple(problems), tuple(notes))
+
+
+def read_exports(
+    files: Sequence[tuple[str, bytes]], cancel: Cancel, request: Request | None = None, niceness: int = 0
+) -> Iterator[Collection | Note]:
+    """Read exports that somebody brought, in a process of its own: name and content of each.
+
+    Raises:
+        TrainingFailed: It takes too much memory or time; what is wrong with one of them is in the collection.
+    """
+    try:
+        found = yield from reader.read(
+            "lib.experiments.recorded_machines",
+            files,
+            cancel=cancel,
+            request=request,
+            niceness=niceness,
+            doing=f"reading {listed([name for name, _ in files])}",
+            advice="drop fewer files",
+        )
+    except reader.Unreadable as why:
+        raise TrainingFailed(f"These exports cannot be compared: {why}.") from None
+    if isinstance(found, Collection):
+        yield found
+
+
+def main(connection: Connection) -> None:
+    """The reader's process: for each (files,) that comes, send a `Collection`, or a sentence why there is none."""
+    answer(connection, _collected)
+
+
+def _collected(files: Sequence[tuple[str, bytes]]) -> Collection:
+    texts, problems = [], []
+    for name, content in files:
+        try:
+            texts.append((name, content.decode()))
+        except UnicodeDecodeError:
+            problems.append(f"Expected an export, but {name} is no text; choose another file.")
+    found = collect(texts)
+    return replace(found, problems=(*problems, *found.problems))
 
 
 def _machine(key: str, source: str, exports: Sequence[Export]) -> Machine:

@@ -1,7 +1,8 @@
 """Connects the comparison of machines to marimo: dropped files, the machines chosen, and how they are drawn."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import marimo as mo
@@ -9,26 +10,32 @@ import marimo as mo
 from lib import formatting
 from lib.backends.registry import DEVICES
 from lib.experiments import compare_machines
+from lib.experiments.background import BackgroundTask
 from lib.experiments.recorded_machines import (
     Collection,
     Machine,
     browsers_in,
-    collect,
     live_machine,
     published_machines,
+    read_exports,
     recorded_here,
     told_apart,
 )
 from lib.experiments.time_to_accuracy import TARGETS
 from lib.pages import layout
 from lib.pages.controls import Controls, dropdown
-from lib.pages.streaming import say
+from lib.pages.stage import Stage
+from lib.pages.streaming import paint_while_it_runs, painted, say
 from lib.pages.url_state import Address, Setting, checked, number
 from lib.storage.store import Store
 from lib.views import compare_machines as view
 from lib.views import compare_machines_charts
 from lib.views.chart import Chart
 from lib.views.markup import as_markdown, on_demand
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note, State
+from lib.workers.queue import Request, Urgency
 
 MAX_FILE_BYTES = 20 * 2**20
 MAX_PRICE_PER_H = 1000
@@ -60,19 +67,45 @@ def drop() -> mo.ui.file:
     )
 
 
-def gather(dropped: mo.ui.file) -> Collection:
+def read(stage: Stage, dropped: mo.ui.file, done: Callable[[Collection], object]) -> None:
+    """Read what was dropped, in a process of its own, and tell `done`; what cannot be read changes nothing."""
+    files = tuple((one.name, one.contents) for one in dropped.value)
+    if not files:
+        stage.stop()
+        stage.next_showing()
+        mo.output.replace(dropped)
+        if stage.running is not None:  # there were some
+            done(Collection())
+        return
+    asked = tuple((name, hash(content)) for name, content in files)
+    running = stage.begin_if_new(asked, 0, Request(stage.viewer, Urgency.NOW), lambda _: ((), partial(_read, files)))
+    paint_while_it_runs(stage, running, partial(_paint_read, running, dropped, done, []))
+
+
+def _read(
+    files: Sequence[tuple[str, bytes]], engine: Engine, _store: Store, cancel: Cancel, request: Request
+) -> Iterator[Collection | Note]:
+    yield from read_exports(files, cancel, request, engine.niceness)
+
+
+def _paint_read(
+    running: BackgroundTask, dropped: mo.ui.file, done: Callable[[Collection], object], told: list[bool]
+) -> int:
+    now = running.view()
+    line = "" if now.state is State.DONE else layout.state_line(now.state, 0.0, 1.0, now.note, now.problem)
+    version = painted(now, dropped.text + line, "")
+    if now.items and not told:
+        told.append(True)
+        done(now.items[0])
+    return version
+
+
+def gather(given: Collection) -> Collection:
     """This machine, the project's recordings, kept browsers, the dropped files and the published figures; each once.
 
     A dropped file replaces the project's recording of the same machine.
     """
-    files, problems = [], []
-    for one in dropped.value:
-        try:
-            files.append((one.name, one.contents.decode()))
-        except UnicodeDecodeError:
-            problems.append(f"Expected an export, but {one.name} is no text; choose another file.")
     here, store = recorded_here(), Store()
-    given = collect(files)
     found = {machine.records[0].machine: machine for machine in (*browsers_in(store), *here.machines)}
     notes = list(given.notes)
     for machine in given.machines:
@@ -90,7 +123,7 @@ def gather(dropped: mo.ui.file) -> Collection:
             "This machine has measured nothing yet: it takes part as soon as a training or a race has run on it."
         )
     troubles = [store.trouble] if store.trouble else []
-    return Collection(machines, (*troubles, *here.problems, *problems, *given.problems), (*here.notes, *notes))
+    return Collection(machines, (*troubles, *here.problems, *given.problems), (*here.notes, *notes))
 
 
 @dataclass

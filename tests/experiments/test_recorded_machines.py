@@ -15,10 +15,12 @@ from lib.experiments import recorded_machines as recorded_module
 from lib.experiments.input_pipeline import PipelineTask
 from lib.experiments.recorded_machines import (
     EXPERIMENTS,
+    Collection,
     Seconds,
     collect,
     live_machine,
     published_machines,
+    read_exports,
     recorded_here,
     told_apart,
     total_of,
@@ -31,6 +33,8 @@ from lib.storage.records import Curve, Key, Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from lib.views import backend_race, compare_machines, recorded_gpus
+from lib.workers.cancel import Cancel
+from lib.workers.notes import Note
 from tests.machines import CARD, PROCESSOR, write
 
 GPU, CPU = Runtime("jax-epoch", "gpu"), Runtime("jax-epoch")
@@ -141,6 +145,18 @@ def test_what_is_no_sound_export_is_one_sentence_and_the_others_are_read(card, d
     (problem,) = found.problems
     assert re.search(words, problem), problem
     assert "\n" not in problem
+
+
+@pytest.mark.slow
+def test_exports_that_are_dropped_are_read_by_a_process_of_its_own(card, monkeypatch):
+    """With little memory; what is wrong with one of them is said, and the others are read."""
+    files = [("binary.json", b"\xff\xfe"), ("x.json", b"{"), ("card.json", card.read_bytes())]
+    monkeypatch.setattr(recorded_module, "collect", None)  # not here
+    said, found = read_exports(files, Cancel())
+    assert said == Note("reading binary.json, x.json and card.json")
+    assert isinstance(found, Collection)
+    assert [machine.source for machine in found.machines] == ["card.json"]
+    assert ["binary.json is no text" in found.problems[0], "x.json is no JSON" in found.problems[1]] == [True, True]
 
 
 def test_an_export_of_an_earlier_version_is_migrated(card):

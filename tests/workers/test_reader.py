@@ -7,7 +7,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from lib.experiments import own_data, trace_of_a_step
+from lib.experiments import own_data, recorded_machines, trace_of_a_step
 from lib.workers import reader
 from lib.workers.cancel import Cancel
 from lib.workers.notes import Note, State
@@ -83,12 +83,16 @@ def test_one_reads_at_a_time_and_the_others_see_their_place(processes):
     assert processes == []
 
 
-@pytest.mark.parametrize("kind", ["data", "traces"])
-def test_data_and_traces_wait_in_one_queue_and_can_be_cancelled_there(processes, kind):
+@pytest.mark.parametrize("kind", ["data", "traces", "exports"])
+def test_all_that_is_dropped_waits_in_one_queue_and_can_be_cancelled_there(processes, kind):
     before, cancel = reader._queue.join(Request()), Cancel()
     reader._queue.take(before)
     files = [("dropped", b"1,2")]
-    brought = own_data.bring(files, "", "", cancel) if kind == "data" else trace_of_a_step.read_files(files, cancel)
+    brought = {
+        "data": lambda: own_data.bring(files, "", "", cancel),
+        "traces": lambda: trace_of_a_step.read_files(files, cancel),
+        "exports": lambda: recorded_machines.read_exports(files, cancel),
+    }[kind]()
     assert next(brought) == Note("1 before this: files are read one at a time", State.WAITING)
     cancel.set()
     assert list(brought) == []
