@@ -36,7 +36,7 @@ def _rows(engine: Engine, runtime: Runtime, batch_size: int) -> list[Row]:
     examination = Examination("parts", NETWORK, batch_size)
     messages = engine.examine(runtime, examination, Cancel())
     found = {m.name: m.measurement.median_s / m.work for m in messages if isinstance(m, Measured)}
-    known = split(runtime.backend, found)
+    known = split(runtime, found)
     if known is None:
         raise RuntimeError(f"expected all of its experiments, got {', '.join(found) or 'none'}")
     note(f"{runtime.label}, batch size {batch_size}")

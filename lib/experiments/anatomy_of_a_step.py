@@ -61,7 +61,7 @@ class AnatomyTask:
 
     def split(self, records: Sequence[Record]) -> Split | None:
         """The parts of the step; None while an experiment that they need is missing."""
-        return split(self.runtime.backend, self.seconds(records))
+        return split(self.runtime, self.seconds(records))
 
     def complete(self, records: Sequence[Record]) -> bool:
         """Whether every experiment of this task has a valid record."""

@@ -220,7 +220,7 @@ class Machine:
             for record in sorted(self.records, key=lambda one: one.measured_at)
             if record.kind == Kind.ANATOMY and record.is_about(subject)
         }
-        return split(runtime.backend, found)
+        return split(runtime, found)
 
     def sweep(self, method: str) -> Seconds | None:
         """Wall seconds of the first article's sweep, with as many epochs as were recorded; None where it was not timed.

@@ -1,7 +1,7 @@
 """The step that is taken apart, and what all experiments on it share."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,7 +16,6 @@ from lib.timing.measurement import Config, Ended, Measurement, Meter, Step, Sync
 TINY = Network((1,))
 ROUNDS = 9  # of all experiments, in turns
 CONFIG = Config(warm_up_s=0.02, min_block_s=5e-3, min_time_s=0.1, max_time_s=0.4, spread_target=0.05)
-SHORT = replace(CONFIG, warm_up_s=0.002, min_block_s=1e-3)  # of each of some thirty calls
 # Steps that are not waited for one by one: a block as long as a chunk of training, or filling and draining the queue
 # would count.
 IN_A_ROW = replace(CONFIG, min_block_s=0.04)
@@ -93,29 +92,6 @@ class Repeated:
         for _ in range(BURSTS if self.returns and self.at_most > 1 else 1):
             self._meter.block()
         return self._meter.blocks[-1] / self._meter.steps_per_block / self.steps
-
-
-@dataclass
-class OneByOne:
-    """Several calls, each repeated by itself, and their times added up.
-
-    Args:
-        calls: Together they make one training step.
-        sync: Waits for what the last call of a block returned.
-    """
-
-    calls: Sequence[Step]
-    sync: Sync = no_wait
-
-    def prepare(self) -> None:
-        """Warm up each call, and find how long its blocks have to be."""
-        self._parts = [Repeated(call, self.sync, config=SHORT) for call in self.calls]
-        for part in self._parts:
-            part.prepare()
-
-    def block(self) -> float:
-        """Seconds of one training step: the sum over the calls, from a block of each."""
-        return sum(part.block() for part in self._parts)
 
 
 @dataclass

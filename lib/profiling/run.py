@@ -10,9 +10,9 @@ turns, block by block, so that a machine that drifts drifts for all of them.
 * `fit-tiny`, `call-tiny`: training of that tiny network by `fit`, and the bare call in it: there the loop is the
   library's own, and cannot be run without the call.
 * `transfer`, `transfer-base`: bringing a batch to where the arithmetic needs it, and the same with nothing to bring.
-* `many`, `many-tiny`: many steps on one batch in a compiled loop (NumPy and PyTorch: the calls of one step, each
-  repeated by itself; on a card timed by its events), of this network and of the tiny one; `many-on-device`: the same by
-  the device's own clock, where WebGPU has one.
+* `many`, `many-tiny`: many steps on one batch in a compiled loop (PyTorch: the calls of one step, on a card, timed by
+  its events), of this network and of the tiny one; `many-on-device`: the same by the device's own clock, where WebGPU
+  has one. NumPy, and PyTorch on a processor, work inside the call itself and need none of these.
 * `loop up to part 0` and on: a step that is one compiled loop, up to each of its parts (`LOOP_PARTS`).
 """
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lib.backends.registry import Runtime
+
 ON_DEVICE = "many-on-device"  # an experiment that no part needs: `many` by the device's own clock
 EXPLAINED = 0.15  # of the step: how far the parts may be from adding up
 
@@ -20,15 +22,15 @@ PARTS = (
     StepPart(
         "arithmetic",
         "#0b7a57",
-        "many steps on one batch with nobody asked in between (NumPy: its calls repeated one by one), less the same for"
-        " one neuron and one image",
+        "many steps on one batch with nobody asked in between (NumPy, and PyTorch on a processor: the call on one batch"
+        " that is there already, with the waking of the library’s threads), less the same for one neuron and one image",
     ),
     StepPart("transfer", "#c48600", "fetching a batch as this backend does, less the same with nothing to fetch"),
     StepPart(
         "launch and wait",
         "#3a72d8",
         "the call on one batch that is there already, less its arithmetic and its dispatch: handing over to threads or"
-        " card, and waking up",
+        " card, and waking up; nothing where the library works in the caller’s thread",
     ),
     StepPart("dispatch", "#8d6fd1", "the call for one neuron and one image, until it returns"),
     StepPart(
@@ -48,6 +50,7 @@ LOOP_PARTS = (
     "update, all others: weights of the other layers, and biases",
 )
 ONE_CALL = ("jax-epoch", "numba")  # backends that make many steps in one call
+IN_CALLER = (Runtime("numpy"), Runtime("numba"), Runtime("torch"))  # work in the caller's thread: they launch nothing
 
 
 def up_to(part: int) -> str:
@@ -95,31 +98,34 @@ class Split:
         return self.parts_s[part] / self.drawn_s if self.adds_up else None
 
 
-def split(backend: str, found: Mapping[str, float]) -> Split | None:
+def split(runtime: Runtime, found: Mapping[str, float]) -> Split | None:
     """The parts of a step's time, from the experiments.
 
     Args:
-        backend: Key of the backend.
+        runtime: What makes the step.
         found: Seconds of one training step by experiment, as `lib.profiling.run` names them.
 
     Returns:
-        All of `PARTS`, none below 0; None while an experiment is missing.
+        All of `PARTS` that such a step has, none below 0; None while an experiment is missing.
     """
-    keras = "fit-tiny" in found
-    in_one_call = backend in ONE_CALL
-    needed = {"step", "busy", "returns", "transfer", "many", "many-tiny"}
+    keras, in_one_call, in_caller = "fit-tiny" in found, runtime.backend in ONE_CALL, runtime in IN_CALLER
+    whole, tiny = ("call", "returns") if in_caller and not in_one_call else ("many", "many-tiny")
+    needed = {"step", "busy", "returns", "transfer", whole, tiny}
     needed |= {"fit-tiny", "call-tiny"} if keras else {"python"}
     if not needed <= found.keys() or not (in_one_call or "call" in found):
         return None
-    arithmetic_s = max(0.0, found["many"] - found["many-tiny"])
+    arithmetic_s = max(0.0, found[whole] - found[tiny])
     # Inside one call nobody is called, but each operation costs something, however small it is.
-    wait_s = found["many-tiny"] if in_one_call else max(0.0, found["call"] - arithmetic_s - found["returns"])
+    rest_s = found["many-tiny"] if in_one_call else max(0.0, found["call"] - arithmetic_s - found["returns"])
+    wait_s, dispatch_s = (0.0, found["returns"] + rest_s) if in_caller else (rest_s, found["returns"])
     parts = {
         "arithmetic": arithmetic_s,
         "transfer": max(0.0, found["transfer"] - found.get("transfer-base", 0.0)),
         "launch and wait": wait_s,
-        "dispatch": found["returns"],
+        "dispatch": dispatch_s,
         "Python": max(0.0, found["fit-tiny"] - found["call-tiny"]) if keras else found["python"],
         "idle": max(0.0, found["step"] - found["busy"] - wait_s),
     }
+    if in_caller:
+        del parts["launch and wait"]
     return Split(found["step"], parts)

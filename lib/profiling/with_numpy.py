@@ -3,8 +3,7 @@
 import numpy as np
 
 from lib.backends.with_numpy import Workspace, loss_and_gradients, update
-from lib.profiling.harness import IN_A_ROW, Experiment, OneByOne, Repeated, Subject, loop, nothing
-from lib.profiling.numpy_call_recorder import recorded_calls
+from lib.profiling.harness import IN_A_ROW, Experiment, Repeated, Subject, loop, nothing
 from lib.spec import N_PIXELS
 from lib.timing.measurement import Step
 
@@ -22,8 +21,6 @@ def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
         # The next batch comes from main memory; the same batch again is in the cache.
         "transfer": Repeated(loop(subject, lambda images, _: np.copyto(buffer, images))),
         "transfer-base": Repeated(lambda: np.copyto(buffer, cached)),
-        "many": OneByOne(recorded_calls(subject.network, subject.parameters, subject.batch)),
-        "many-tiny": OneByOne(recorded_calls(subject.tiny.network, subject.tiny.parameters, subject.tiny.batch)),
     }
 
 

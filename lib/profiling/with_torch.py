@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lib.backends.with_torch import build, one_step, tensors, torch_device, wait
-from lib.profiling.harness import IN_A_ROW, Experiment, OneByOne, Repeated, Subject, loop, nothing
+from lib.profiling.harness import IN_A_ROW, Experiment, Repeated, Subject, loop, nothing
 from lib.profiling.on_card import OnCard, torch_card
 from lib.timing.measurement import Step
 
@@ -23,7 +23,7 @@ def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
 
     x, size = tensors(subject.data, subject.device)[0], subject.batch_size
     slot, starts = x[:size].clone(), cycle(subject.starts)
-    return {
+    found: dict[str, Experiment] = {
         "python": Repeated(loop(subject, nothing)),
         # On a processor it returns when it is done; a card has a queue, which must not fill up.
         "returns": Repeated(_one_call(subject.tiny), done, config=IN_A_ROW, returns=subject.device == "gpu"),
@@ -31,16 +31,11 @@ def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
         # The next batch comes from main memory; the same batch again is in the cache.
         "transfer": Repeated(lambda: slot.copy_(x[(start := next(starts)) : start + size]), done),
         "transfer-base": Repeated(lambda: slot.copy_(x[:size]), done),
-        "many": _one_by_one(subject),
-        "many-tiny": _one_by_one(subject.tiny),
     }
-
-
-def _one_by_one(subject: Subject) -> Experiment:
-    """The operations of a step by themselves; a card's are shorter than their dispatch, and timed by the card."""
-    if subject.device == "gpu":
-        return OnCard(recorded_calls(subject), torch_card())
-    return OneByOne(recorded_calls(subject), lambda _: wait(subject.device))
+    if subject.device == "gpu":  # whose operations are shorter than their dispatch
+        of = {"many": subject, "many-tiny": subject.tiny}
+        found |= {name: OnCard(recorded_calls(one), torch_card()) for name, one in of.items()}
+    return found
 
 
 def _one_call(subject: Subject) -> Step:

@@ -200,7 +200,7 @@ def sentence(known: Mapping[Runtime, Split], batch_size: int) -> str:
     slowest = max(known, key=lambda runtime: known[runtime].step_s)
     for runtime in dict.fromkeys((slowest, fastest)):
         one = known[runtime]
-        largest = max((part.name for part in PARTS if part.name != "arithmetic"), key=lambda name: one.parts_s[name])
+        largest = max((name for name in one.parts_s if name != "arithmetic"), key=lambda name: one.parts_s[name])
         said.append(
             f"A step on {batch_size:,} image{'s' if batch_size > 1 else ''} takes"
             f" {seconds(one.step_s)} by “{runtime.label}”: {arithmetic_share(one)}"
@@ -221,7 +221,7 @@ def experiments_table(parts: Sequence[AnatomyTask], records: Sequence[Record]) -
     rest = "the measured step less all parts; below zero: parts that ran at the same time were measured one by one"
     rows = [
         *(
-            [part.name, *(seconds(one.parts_s[part.name]) for one in known.values()), html.escape(part.how)]
+            [part.name, *(_part(one.parts_s.get(part.name)) for one in known.values()), html.escape(part.how)]
             for part in PARTS
         ),
         ["unexplained", *(_signed(one) for one in known.values()), rest],
@@ -236,6 +236,10 @@ def experiments_table(parts: Sequence[AnatomyTask], records: Sequence[Record]) -
     return table(
         ["part", *(html.escape(runtime.label) for runtime in known), "known by"], rows, "anatomy anatomy-parts", row_css
     )
+
+
+def _part(part_s: float | None) -> str:
+    return "–" if part_s is None else seconds(part_s)
 
 
 def loop_table(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> str:

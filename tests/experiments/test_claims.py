@@ -243,7 +243,7 @@ def test_kept_records_become_what_is_known():
     here = known([runtime], records)
     assert here.epoch_s(Cell(Runtime("numpy"), 32)) == (1.0, 1.0, 1.0)
     assert here.operations["numpy"][ALL] == pytest.approx(1e-5)
-    assert here.splits[runtime].parts_s["arithmetic"] == pytest.approx(1e-4)
+    assert here.splits[runtime].parts_s["arithmetic"] == pytest.approx(1.3e-4), "the call less the tiny one"
 
 
 @pytest.mark.slow

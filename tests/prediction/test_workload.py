@@ -2,16 +2,14 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.backends.base import initial_parameters
 from lib.prediction.workload import OperationKind, Way, convolutional, fully_connected, resnet18
-from lib.profiling.numpy_call_recorder import recorded_calls
 from lib.spec import Network
 from tests.prediction.invented import workload
+from tests.prediction.numpy_calls import calls_of_a_step
 
 NETWORKS = st.lists(st.integers(1, 64), max_size=4).map(lambda widths: Network(tuple(widths)))
 SIZES = st.integers(1, 512)
@@ -103,8 +101,7 @@ def test_launches_of_the_articles_network_by_hand():
 @pytest.mark.parametrize("hidden", [(), (16,), (16, 8), (16, 8, 8)])
 def test_calls_are_about_as_many_as_numpy_really_makes(hidden):
     network = Network(hidden)
-    batch = np.zeros((4, 784), np.float32), np.zeros(4, np.int64)
-    made = len(recorded_calls(network, initial_parameters(network, 0), batch))
+    made = calls_of_a_step(network, 4)
     assert fully_connected(network, 4, Way.OPERATIONS).launches == pytest.approx(made, rel=0.07)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from lib.backends.base import Epoch, Steps
 from lib.profiling import harness
-from lib.profiling.harness import SHORT, OneByOne, Repeated, Subject, TrainedStep, interleaved, loop, nothing
+from lib.profiling.harness import Repeated, Subject, TrainedStep, interleaved, loop, nothing
 from lib.spec import Network
 
 NETWORK = Network((16,))
@@ -51,15 +51,9 @@ def test_experiments_are_measured_in_turns_and_can_be_stopped():
 
 def test_a_block_is_seconds_of_one_training_step():
     """Two calls a step: a step takes as long as both."""
-    repeated = Repeated(lambda: time.sleep(1e-4), steps=0.5, config=SHORT)
+    repeated = Repeated(lambda: time.sleep(1e-4), steps=0.5)
     repeated.prepare()
     assert repeated.block() > 2e-4
-
-
-def test_calls_that_are_repeated_one_by_one_are_added_up():
-    both = OneByOne([lambda: time.sleep(1e-4), lambda: time.sleep(2e-4)])
-    both.prepare()
-    assert both.block() > 3e-4
 
 
 def test_the_tiny_step_differs_in_nothing_but_its_size(subject):

@@ -19,7 +19,7 @@ def test_real_experiments_add_up_roughly(small_data, backend):
     if unavailable(Runtime(backend)) is not None:
         pytest.skip(f"{backend} is not installed")
     rows = [row for row in examine(backend, "cpu", Examination("parts", Network((128,)), 128), small_data) if row]
-    known = split(backend, {name: measured.median_s / work for name, measured, work in rows})
+    known = split(Runtime(backend), {name: measured.median_s / work for name, measured, work in rows})
     assert known is not None
     assert all(seconds >= 0 for seconds in known.parts_s.values())
     assert known.parts_s["arithmetic"] > 0

@@ -20,7 +20,7 @@ FOUND = {
 
 
 def test_parts_add_up_from_literal_figures():
-    known = split("jax-step", FOUND)
+    known = split(Runtime("jax-step"), FOUND)
     assert known is not None
     assert {name: round(1e6 * value) for name, value in known.parts_s.items()} == {
         "arithmetic": 120,
@@ -37,7 +37,7 @@ def test_parts_add_up_from_literal_figures():
 
 
 def test_what_overlaps_is_less_than_nothing_and_is_said():
-    known = split("jax-step", FOUND | {"step": 100e-6, "busy": 100e-6})
+    known = split(Runtime("jax-step"), FOUND | {"step": 100e-6, "busy": 100e-6})
     assert known is not None
     assert known.unexplained_s < 0
     assert not known.adds_up
@@ -48,25 +48,45 @@ def test_what_overlaps_is_less_than_nothing_and_is_said():
 
 
 def test_idle_is_what_no_core_worked_beyond_the_wait():
-    known = split("jax-step", FOUND | {"busy": 150e-6})
+    known = split(Runtime("jax-step"), FOUND | {"busy": 150e-6})
     assert known is not None
     assert known.parts_s["idle"] == pytest.approx(30e-6), "200 of wall, 150 busy, 20 of them waiting for the launch"
 
 
 def test_one_call_an_epoch_and_keras_have_experiments_of_their_own():
-    one_call = split("jax-epoch", {name: value for name, value in FOUND.items() if name != "call"})
+    one_call = split(Runtime("jax-epoch"), {name: value for name, value in FOUND.items() if name != "call"})
     assert one_call is not None
     assert one_call.parts_s["launch and wait"] == pytest.approx(5e-6), "what an operation costs inside the call"
     keras = split(
-        "keras-jax", {k: v for k, v in FOUND.items() if k != "python"} | {"fit-tiny": 90e-6, "call-tiny": 30e-6}
+        Runtime("keras-jax"),
+        {k: v for k, v in FOUND.items() if k != "python"} | {"fit-tiny": 90e-6, "call-tiny": 30e-6},
     )
     assert keras is not None
     assert keras.parts_s["Python"] == pytest.approx(60e-6)
 
 
+@pytest.mark.parametrize(
+    ("runtime", "arithmetic", "dispatch"),
+    [
+        (Runtime("numpy"), 140e-6, 20e-6),  # the call less that of the tiny step
+        (Runtime("torch"), 140e-6, 20e-6),
+        (Runtime("numba"), 120e-6, 25e-6),  # the tiny step in the loop, and the call of the loop
+    ],
+)
+def test_what_works_in_the_caller_s_thread_launches_nothing_and_waits_for_nobody(runtime, arithmetic, dispatch):
+    known = split(runtime, FOUND)
+    assert known is not None
+    assert [part.name for part in PARTS if part.name not in known.parts_s] == ["launch and wait"]
+    assert known.parts_s["arithmetic"] == pytest.approx(arithmetic)
+    assert known.parts_s["dispatch"] == pytest.approx(dispatch)
+    on_card = split(Runtime("torch", "gpu"), FOUND)
+    assert on_card is not None
+    assert on_card.parts_s["launch and wait"] == pytest.approx(20e-6), "a card is handed its work"
+
+
 @pytest.mark.parametrize("missing", sorted(FOUND.keys() - {"transfer-base"}))
 def test_nothing_is_split_before_all_is_measured(missing):
-    assert split("jax-step", {name: value for name, value in FOUND.items() if name != missing}) is None
+    assert split(Runtime("jax-step"), {name: value for name, value in FOUND.items() if name != missing}) is None
 
 
 def test_a_part_of_a_loop_is_what_it_takes_longer_with_it():

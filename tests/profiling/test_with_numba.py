@@ -4,6 +4,7 @@ of training."""
 import numpy as np
 import pytest
 
+from lib.backends.registry import Runtime
 from lib.profiling.harness import Subject
 from lib.profiling.step_breakdown import LOOP_PARTS, loop_parts, split, up_to
 from lib.spec import Network
@@ -23,7 +24,7 @@ def subject(small_data):
 @pytest.mark.slow
 def test_its_experiments_suffice_to_split_a_step_and_each_can_be_measured(subject):
     found = with_numba.experiments("numba", subject)
-    assert split("numba", {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1)) is not None
+    assert split(Runtime("numba"), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1)) is not None
     assert len(loop_parts(dict.fromkeys(found, 0.1))) == len(LOOP_PARTS)
     for name in ("python", "returns", "transfer", "transfer-base", "many", up_to(0), up_to(6)):
         found[name].prepare()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from lib.backends.registry import Runtime
 from lib.profiling.harness import Subject
 from lib.profiling.step_breakdown import split
 from lib.profiling.with_numpy import experiments
@@ -10,7 +11,7 @@ from lib.spec import Network
 
 def test_its_experiments_suffice_to_split_a_step(small_data):
     found = experiments("numpy", Subject(Network((4,)), 8, small_data, "cpu"))
-    known = split("numpy", {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1))
+    known = split(Runtime("numpy"), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1))
     assert known is not None
     assert known.parts_s["dispatch"] == pytest.approx(0.1)
 

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from lib.backends.registry import Runtime
 from lib.profiling.harness import Subject
+from lib.profiling.step_breakdown import split
 from lib.spec import Network
 
 NETWORK = Network((16,))
@@ -25,11 +27,19 @@ def test_torchs_operations_are_caught_with_their_backward_pass(subject):
         call()
 
 
-@pytest.mark.parametrize(("device", "kind"), [("gpu", "OnCard"), ("cpu", "OneByOne")])
-def test_operations_by_themselves_are_timed_by_the_card_where_there_is_one(subject, monkeypatch, device, kind):
+@pytest.mark.parametrize("device", ["gpu", "cpu"])
+def test_its_experiments_suffice_to_split_a_step(subject, monkeypatch, device):
+    """A card's operations are timed by the card."""
     pytest.importorskip("torch")
     from lib.profiling import with_torch
 
+    tensors = with_torch.tensors
     monkeypatch.setattr(with_torch, "torch_card", lambda: "the card")
+    monkeypatch.setattr(with_torch, "torch_device", lambda _: "cpu")
+    monkeypatch.setattr(with_torch, "tensors", lambda data, _: tensors(data, "cpu"))
     monkeypatch.setattr(with_torch, "recorded_calls", lambda subject: [subject])
-    assert type(with_torch._one_by_one(replace(subject, device=device))).__name__ == kind
+    found = with_torch.experiments("torch", replace(subject, device=device))
+    assert [type(found[name]).__name__ for name in found if name.startswith("many")] == ["OnCard"] * 2 * (
+        device == "gpu"
+    )
+    assert split(Runtime("torch", device), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1)) is not None

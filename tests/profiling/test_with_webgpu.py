@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lib.backends.registry import BACKENDS
+from lib.backends.registry import BACKENDS, Runtime
 from lib.hardware.webgpu import SOFTWARE
 from lib.profiling.harness import Subject
 from lib.profiling.step_breakdown import split
@@ -20,7 +20,7 @@ def test_its_experiments_suffice_to_split_a_step(small_data, backend):
     from lib.profiling.with_webgpu import experiments
 
     found = experiments(backend, Subject(Network((4,)), 8, small_data, SOFTWARE))
-    known = split(backend, {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1))
+    known = split(Runtime(backend, "software"), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1))
     assert known is not None
     assert known.parts_s["dispatch"] == pytest.approx(0.1)
 
