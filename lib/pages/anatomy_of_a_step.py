@@ -89,7 +89,11 @@ def _paint(
     )
     below = (
         mo.md("## Operation by operation").text
-        + layout.quiet("One call after another, each waited for; medians, with quartiles on hover.")
+        + layout.quiet(
+            "All rows in turns, each call waited for; medians, with quartiles on hover. Repeated by itself, an"
+            " operation finds its numbers in the cache and the library’s threads awake, so the sum may be less than the"
+            " whole step. A training waits less often, and writes into arrays that it keeps."
+        )
         + view.operations_table(operations, parts, records, sizes == ARTICLE)
         + _line_by_line(parts, records)
         + layout.disturbed([record for task in wanted for record in task.found(records).values()])

@@ -7,18 +7,16 @@ anew and is waited for. On a card that hides how long it works: PyTorch and CuPy
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lib.backends.registry import COMPILERS
-from lib.profiling.harness import CONFIG, ROUNDS, Row, Subject
+from lib.profiling.harness import Experiment, Repeated, Row, Subject, interleaved
 from lib.profiling.on_card import Card, OnCard, cupy_card, torch_card
-from lib.timing.measurement import Ended, Measurement, measure
-
-_SHORT = replace(CONFIG, warm_up_s=0.01, min_time_s=0.04, max_time_s=0.15)
+from lib.timing.measurement import Ended, Measurement
 
 
 @dataclass(frozen=True)
@@ -98,30 +96,24 @@ class Library:
     card: Callable[[], Card] | None = None  # whose events time what is shorter than its dispatch; takes memory there
 
 
-def measure_operations(worker: str, subject: Subject) -> Iterator[Row]:
-    """Measure each operation, then the whole step, the single product, and the compiled step if there is one.
+def measure_operations(worker: str, subject: Subject) -> Iterator[Row | None]:
+    """Measure each operation, the whole step, the single product, and the compiled step if there is one, in turns.
 
     Args:
         worker: Key of `LIBRARIES`.
         subject: A step of one hidden layer.
 
     Yields:
-        A row for each, named as in `steps`; with a `card`, one more for each operation, named with `ON_CARD`; for JAX
-        also `KERNELS`, which is a number of kernels, not seconds.
+        None where it can be stopped; then a row for each, named as in `steps`; with a `card`, one more for each
+        operation, named with `ON_CARD`; for JAX also `KERNELS`, which is a number of kernels, not seconds.
     """
     library = LIBRARIES[worker](subject.device)
     calls = _all_calls(library, subject)
-    for name, call in calls.items():
-        step = _waited(library, call)
-        step()  # compiles: that is neither the operation nor a part of the time that measuring it may take
-        yield name, measure(step, config=_SHORT), 1.0
+    experiments: dict[str, Experiment] = {name: Repeated(_waited(library, call)) for name, call in calls.items()}
     if library.card is not None:
         card = library.card()
-        for operation in OPERATIONS:
-            alone = OnCard([calls[operation.key]], card)
-            alone.prepare()
-            blocks = tuple(alone.block() for _ in range(ROUNDS))
-            yield ON_CARD + operation.key, Measurement(blocks, 1, Ended.CAP), 1.0
+        experiments |= {ON_CARD + one.key: OnCard([calls[one.key]], card) for one in OPERATIONS}
+    yield from interleaved(experiments)
     if worker == "jax":
         from lib.profiling.with_jax import kernels_of_step
 
