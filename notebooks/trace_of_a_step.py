@@ -17,8 +17,8 @@ def title(address):
     mnist_training.plain_title(
         "trace_of_a_step",
         "Where did the time of this step go?",
-        "A profiler writes down who did what and when. Read as lanes over time, it shows how much of a step is"
-        " arithmetic, and for whom arithmetic waits.",
+        "A profiler writes down who did what and when. Read as lanes over time, it shows when kernels run, the"
+        " pieces of arithmetic, and for whom they wait.",
         address,
     )
     return
@@ -31,7 +31,8 @@ def live_question():
 
     JAX, TensorFlow and PyTorch each bring a profiler; of WebGPU the page makes one, from the device's timestamps and
     the host's clock. Steps run until nothing is compiled any more; then some are recorded. The topmost lane says, for
-    each moment, what runs: arithmetic, or what it is waiting for.
+    each moment, whether a kernel runs, or who is waited for. A kernel counts from its start to its end: “arithmetic” on
+    other pages is less, as it leaves out what a kernel takes with next to nothing to compute.
     """)
     return
 
@@ -109,7 +110,7 @@ def the_comparison(compare_panel, get_brought, get_live):
 def what_next():
     mo.md(r"""
     **Try next.** The same step by “JAX, one call an epoch”: what is left of Python and dispatch? Batch size 4,096: how
-    much of the time is arithmetic then? On a machine with a card, profile Keras with
+    much of the time do kernels run then? On a machine with a card, profile Keras with
     `nsys profile --trace=cuda`, export it with `nsys export --type=sqlite`, and drop the file.
     """)
     return

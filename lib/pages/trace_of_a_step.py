@@ -15,7 +15,7 @@ from lib.pages.dropped_files import file_fields, files_of, stacked
 from lib.pages.stage import Stage, button, stop_button
 from lib.pages.streaming import paint_while_it_runs, painted, refuse
 from lib.pages.url_state import Address, Setting
-from lib.profiling.traces.explanation import no_share, waited_for
+from lib.profiling.traces.explanation import no_share
 from lib.profiling.traces.form import Trace, as_chrome_json
 from lib.spec import BATCH_SIZES, Network
 from lib.storage.records import Kind
@@ -136,7 +136,7 @@ def _trace_in(items: Sequence[object]) -> Trace | None:
 
 
 def _figures(trace: Trace, part: tuple[float, float]) -> str:
-    """The lanes, and overhead against arithmetic, under one legend; nothing where a report of sums has no rows."""
+    """The lanes, and overhead against kernels, under one legend; nothing where a report of sums has no rows."""
     if not len(trace.rows):
         return ""
     chart = view.timeline_chart(trace, *part)
@@ -147,7 +147,7 @@ def _figures(trace: Trace, part: tuple[float, float]) -> str:
         + (
             ""
             if no_share(trace)
-            else layout.figure("overhead against arithmetic", view.part_and_whole_chart(trace, *part))
+            else layout.figure("overhead against kernels", view.part_and_whole_chart(trace, *part))
         )
     )
 
@@ -306,7 +306,6 @@ def compare(panel: mo.ui.dictionary, brought: tuple[Trace, ...], live: Trace | N
         return layout.page(fields, layout.note("Choose two traces.").text)
     figure = ""
     if all(len(trace.rows) and not no_share(trace) for trace in (before, after)):
-        bars = {label: waited_for(trace, *trace.span_ns) for label, trace in (("first", before), ("second", after))}
-        figure = view.legend() + layout.figure("where the time went, a bar for each trace", view.shares_chart(bars))
+        figure = view.legend() + layout.figure("where the time went, a bar for each", view.both_chart(before, after))
     told = layout.sentence(view.comparison_sentence(before, after))
     return layout.page(fields, figure + told + view.changes_table(before, after))

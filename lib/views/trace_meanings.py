@@ -153,7 +153,7 @@ def hidden(trace: Trace) -> list[str]:
     if trace.made_by.startswith("PyTorch") and not trace.has_device and not no_share(trace):
         said.append(
             "On a processor PyTorch's arithmetic runs inside its calls: the time that such a call needs to begin counts"
-            " as arithmetic here, so overhead is larger than shown."
+            " as a kernel's here, so overhead is larger than shown."
         )
     if trace.calls and not len(trace.rows):
         said.append("A report of sums: it has no starts, so there are no lanes and no gaps to draw.")

@@ -19,6 +19,8 @@ from lib.profiling.traces.explanation import (
     gaps,
     inside,
     no_share,
+    no_step,
+    step_s,
     waited_for,
     window,
 )
@@ -52,7 +54,7 @@ COLORS: Mapping[str, str] = {
     PROFILER: "#7d8590",
     COMMUNICATION: "#16879a",
 }
-WORDS: Mapping[str, str] = {KERNEL: "arithmetic", PYTHON: "Python", OTHER: "not known", PROFILER: "the profiler itself"}
+WORDS: Mapping[str, str] = {PYTHON: "Python", OTHER: "not known", PROFILER: "the profiler itself"}
 WAITED = "waited for"  # the lane above all others
 MAX_LANES, MAX_DEPTH = 8, 3  # that are drawn
 MAX_MARKS, MAX_WAITS = 900, 400
@@ -195,7 +197,7 @@ def _mark(row: str, from_ns: int, to_ns: int, kind: str, what: str, began_ns: in
 
 def _wait(row: str, from_ns: int, to_ns: int, state: int, began_ns: int, opacity: float = 1.0) -> dict:
     name = STATES[state]
-    says = {KERNEL: "arithmetic runs", PROFILER: "the profiler itself"}.get(name, f"waited for: {word(name)}")
+    says = {KERNEL: "a kernel runs", PROFILER: "the profiler itself"}.get(name, f"waited for: {word(name)}")
     return _mark(row, from_ns, to_ns, name, f"{says}, {seconds((to_ns - from_ns) * 1e-9)}", began_ns, opacity)
 
 
@@ -208,18 +210,30 @@ def _longest(parts: list[tuple[int, int, int]], most: int) -> list[tuple[int, in
     return sorted(parts, key=lambda part: part[0] - part[1])[:most]
 
 
-def shares_chart(traces: Mapping[str, Stretches]) -> Chart:
-    """Overhead against arithmetic: what share of the time each state has, a bar for each trace by its label."""
-    rows = []
-    for label, parts in traces.items():
-        known = parts.seconds
-        whole_s, at = sum(known.values()) or 1.0, 0.0
+def _states_chart(traces: Mapping[str, tuple[Trace, Stretches]], per: Sequence[float], unit: str) -> Chart:
+    """What each state takes, a bar for each trace by its label: shares, or milliseconds where one has none.
+
+    Args:
+        traces: Each with the part of its time that is drawn.
+        per: What the seconds of each are divided by.
+        unit: What they are then of.
+    """
+    as_shares, rows = not any(no_step(*one) for one in traces.values()), []
+    for (label, (_, parts)), by in zip(traces.items(), per, strict=True):
+        known, at = parts.seconds, 0.0
+        whole_s = sum(known.values()) or 1.0
         for state in known:
-            share = known[state] / whole_s
-            what = f"{word(state)}: {share:.1%}, {seconds(known[state])}"
-            rows.append({"row": label, "from": at, "to": at + share, "color": COLORS[state], "what": what})
-            at += share
-    x = alt.X("from:Q", title=None, axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1], nice=False))
+            length = known[state] / whole_s if as_shares else known[state] / by * 1e3
+            what = f"{word(state)}: {f'{length:.1%}, ' * as_shares}{seconds(known[state] / by)}"
+            rows.append({"row": label, "from": at, "to": at + length, "color": COLORS[state], "what": what})
+            at += length
+    end = 1.0 if as_shares else max((row["to"] for row in rows), default=0.0) or 1.0
+    x = alt.X(
+        "from:Q",
+        title=None if as_shares else f"milliseconds of {unit}",
+        axis=alt.Axis(format="%" if as_shares else ",~r"),
+        scale=alt.Scale(domain=[0, end], nice=False),
+    )
     bars = (
         alt.Chart(alt.NamedData("rows"))
         .mark_bar(height=20)
@@ -231,7 +245,7 @@ def shares_chart(traces: Mapping[str, Stretches]) -> Chart:
             tooltip=[alt.Tooltip("what:N", title=" ")],
         )
     )
-    return _with_rows(alt.layer(bars), 32 * max(1, len(traces)), rows, "shares of the time, by who was waited for")
+    return _with_rows(alt.layer(bars), 32 * max(1, len(traces)), rows, "the time, by who was waited for")
 
 
 def _with_rows(bars: alt.LayerChart | alt.FacetChart, height: int, rows: list[dict], title: str) -> Chart:
@@ -240,12 +254,22 @@ def _with_rows(bars: alt.LayerChart | alt.FacetChart, height: int, rows: list[di
 
 
 def part_and_whole_chart(trace: Trace, low: float, high: float) -> Chart:
-    """Overhead against arithmetic in a part of a trace, given as shares of its time, and in all of it."""
+    """Overhead against kernels in a part of a trace, given as shares of its time, and in all of it."""
     bars = {
-        "this part": waited_for(trace, *window(trace, low, high)),
-        "all of it" if len(trace.rows) == trace.n_rows else "all that is kept": waited_for(trace, *trace.span_ns),
+        "this part": (trace, waited_for(trace, *window(trace, low, high))),
+        "all of it" if len(trace.rows) == trace.n_rows else "all that is kept": (trace, _all(trace)),
     }
-    return shares_chart(bars)
+    return _states_chart(bars, (1.0, 1.0), "the profile")
+
+
+def both_chart(before: Trace, after: Trace) -> Chart:
+    """Where the time of two traces went."""
+    unit, per = _per_step(before, after)
+    return _states_chart({"first": (before, _all(before)), "second": (after, _all(after))}, per, unit)
+
+
+def _all(trace: Trace) -> Stretches:
+    return waited_for(trace, *trace.span_ns)
 
 
 def sentence(trace: Trace, low: float, high: float) -> str:
@@ -266,12 +290,18 @@ def sentence(trace: Trace, low: float, high: float) -> str:
     whole_s = sum(known.values())
     if not whole_s and parts.profiler_s:
         return f"In this part, only the profiler itself runs. {_profiler_itself(trace)}"
-    whole_s = whole_s or 1.0
+    whole_s, off = whole_s or 1.0, no_step(trace, parts)
+
+    def amount(state: str) -> str:
+        return seconds(known[state]) if off else _share(known[state] / whole_s)
+
     others = sorted((s for s in known if s not in (KERNEL, NOBODY) and known[s]), key=lambda s: -known[s])
-    told = [f"{word(state)} {_share(known[state] / whole_s)}" for state in others[:3]]
-    said = f"In these {seconds(whole_s)} arithmetic runs {_share(known[KERNEL] / whole_s)} of the time"
+    told = [f"{word(state)} {amount(state)}" for state in others[:3]]
+    said = f"In these {seconds(whole_s)} kernels run "
+    said += f"for {amount(KERNEL)}" if off else f"{amount(KERNEL)} of the time"
     said += f"; the rest waits, for {', '.join(told)}" if told else ""
-    said += f"; for {_share(known[NOBODY] / whole_s)} nobody knows who is waited for." if known[NOBODY] else "."
+    said += f"; for {amount(NOBODY)} nobody knows who is waited for." if known[NOBODY] else "."
+    said += f" No shares: {off}." if off else ""
     left_out = parts.profiler_s / (whole_s + parts.profiler_s)
     return " ".join([said, *filter(None, [_profiler_itself(trace, left_out), _cost_of_profiling(trace)])])
 
@@ -292,10 +322,10 @@ def _share(share: float) -> str:
 
 def _cost_of_profiling(trace: Trace) -> str:
     """How much longer a step took under the profiler, where that was measured."""
-    with_s, without_s, steps = (trace.about.get(name) for name in ("profiled_step_s", "plain_step_s", "steps"))
-    if not all(isinstance(value, int | float) and value > 0 for value in (with_s, without_s, steps)):
+    took, steps = step_s(trace), trace.about.get("steps")
+    if took is None or not isinstance(steps, int | float) or not steps > 0:
         return ""
-    with_s, without_s = float(with_s), float(without_s)  # type: ignore[arg-type]
+    with_s, without_s = took
     told = f"A step took {seconds(with_s)} under the profiler ({steps:,.0f} steps) and {seconds(without_s)} without it."
     if without_spread(with_s / without_s).verdict is Verdict.SLOWER:
         told += " What the profiler adds lies in the rows too, most where rows are short."
@@ -399,7 +429,7 @@ def _steps(trace: Trace) -> float:
 
 
 def _time_of(state: str) -> str:
-    return "what nobody can explain" if state == NOBODY else word(state)
+    return {NOBODY: "what nobody can explain", KERNEL: "kernels"}.get(state, word(state))
 
 
 def changes_table(before: Trace, after: Trace) -> str:
@@ -429,16 +459,14 @@ def comparison_sentence(before: Trace, after: Trace) -> str:
         if why := no_share(trace):
             return f"Of the {which}, no share can be compared. {why}"
     unit, per = _per_step(before, after)
-    known = [
-        {state: s / by for state, s in waited_for(trace, *trace.span_ns).seconds.items()}
-        for trace, by in zip((before, after), per, strict=True)
-    ]
+    both = [(trace, _all(trace)) for trace in (before, after)]
+    known = [{state: s / by for state, s in parts.seconds.items()} for (_, parts), by in zip(both, per, strict=True)]
     first_s, second_s = (sum(one.values()) for one in known)
     if unit == "the profile" and any("steps" in trace.about for trace in (before, after)):
         shares = [one[KERNEL] / (whole_s or 1.0) for one, whole_s in zip(known, (first_s, second_s), strict=True)]
-        return (
-            f"Arithmetic runs {_share(shares[1])} of the second's time and {_share(shares[0])} of the first's. They are"
-            " not of equally many steps, or not of steps alone, so their seconds cannot be compared."
+        said = f"Kernels run {_share(shares[1])} of the second's time and {_share(shares[0])} of the first's. "
+        return ("" if any(no_step(*one) for one in both) else said) + (
+            "The two are not of equally many steps, or not of steps alone, so their seconds cannot be compared."
         )
     verdict = without_spread(second_s / first_s).verdict
     said = {

@@ -40,7 +40,7 @@ def test_the_project_s_traces_are_shown_and_compared_at_once():
     assert panel.value["trace"] == shipped()[0].title
     text = page.show_file(panel, (), None).text
     assert "recorded by this project" in text
-    assert "arithmetic runs" in text
+    assert "kernels run" in text
     told = page.compare(page.compare_panel((), None, page.Choices()), (), None).text
     assert "A step of the second takes" in told
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import altair as alt
 import numpy as np
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from lib.experiments import published
 from lib.experiments.trace_of_a_step import shipped
 from lib.profiling.traces import nsight_csv, nsight_sqlite
-from lib.profiling.traces.explanation import waited_for
 from lib.profiling.traces.form import Collector
 from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PROFILER, PYTHON
 from lib.views import trace_of_a_step as view
@@ -27,7 +27,7 @@ def trace_of(rows, **about):
     return found.trace("made", "a test", **about)
 
 
-# 1 μs of which arithmetic runs a quarter, and the rest waits for dispatch.
+# 1 μs of which kernels run a quarter, and the rest waits for dispatch.
 QUARTER = trace_of([("main", "host", DISPATCH, "call", 0, 1000), ("worker", "host", KERNEL, "gemm", 500, 250)])
 
 
@@ -45,15 +45,15 @@ def test_a_shipped_trace_is_drawn_and_told(trace):
     assert {mark["row"] for mark in drawn} <= set(chart.spec["layer"][0]["encoding"]["y"]["scale"]["domain"])
     low, high = chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
     assert all(low <= mark["from"] <= mark["to"] <= high + 1e-6 for mark in drawn)
-    assert "arithmetic runs" in view.sentence(trace, 0.0, 1.0)
+    assert "kernels run" in view.sentence(trace, 0.0, 1.0)
     assert view.dearest_list(trace).count("<li>") == 10
 
 
 def test_the_sentence_says_what_the_rows_say():
     assert view.sentence(QUARTER, 0.0, 1.0) == (
-        "In these 1\u202fμs arithmetic runs 25% of the time; the rest waits, for dispatch 75%."
+        "In these 1\u202fμs kernels run 25% of the time; the rest waits, for dispatch 75%."
     )
-    assert view.sentence(QUARTER, 0.5, 0.75).endswith("arithmetic runs 100% of the time.")
+    assert view.sentence(QUARTER, 0.5, 0.75).endswith("kernels run 100% of the time.")
 
 
 def test_where_no_share_can_be_told_it_is_said_why_instead():
@@ -65,12 +65,12 @@ def test_where_no_share_can_be_told_it_is_said_why_instead():
     ):
         said = view.sentence(trace, 0.0, 1.0)
         assert said.startswith(begins)
-        assert "arithmetic runs 0%" not in said
+        assert "kernels run 0%" not in said
         for both in ((trace, QUARTER), (QUARTER, trace)):
             assert "no share can be compared" in view.comparison_sentence(*both)
-    assert "arithmetic runs" not in " ".join(hidden(replace(missing, made_by="PyTorch's profiler")))
+    assert "kernels run" not in " ".join(hidden(replace(missing, made_by="PyTorch's profiler")))
     with_card = trace_of([*card, ("stream", "device", KERNEL, "gemm", 505, 505)])
-    assert "arithmetic runs 50% of the time" in view.sentence(with_card, 0.0, 1.0)
+    assert "kernels run 50% of the time" in view.sentence(with_card, 0.0, 1.0)
 
 
 def test_the_profiler_s_own_rows_are_named_and_count_in_no_share():
@@ -79,11 +79,11 @@ def test_the_profiler_s_own_rows_are_named_and_count_in_no_share():
         [*rows, ("main", "host", DISPATCH, "call", 3000, 750), ("worker", "host", KERNEL, "gemm", 3750, 250)]
     )
     said = view.sentence(trace, 0.0, 1.0)
-    assert said.startswith("In these 1\u202fμs arithmetic runs 25% of the time; the rest waits, for dispatch 75%.")
+    assert said.startswith("In these 1\u202fμs kernels run 25% of the time; the rest waits, for dispatch 75%.")
     assert "“start_trace”, are left out of all shares, 75% of this part's time" in said
     assert "only the profiler itself" in view.sentence(trace, 0.0, 0.5)
     assert "start_trace" not in view.dearest_list(trace)
-    bars = marks(view.shares_chart({"one": waited_for(trace, *trace.span_ns)}))
+    bars = marks(view.part_and_whole_chart(trace, 0.0, 1.0))
     assert bars[-1]["to"] == pytest.approx(1.0)
 
 
@@ -95,11 +95,41 @@ def test_what_the_profiler_costs_is_told_where_it_was_measured():
 
 
 def test_shares_are_of_the_whole_and_meet():
-    chart = view.shares_chart({"one": waited_for(QUARTER, *QUARTER.span_ns)})
-    bars = marks(chart)
+    bars = [bar for bar in marks(view.part_and_whole_chart(QUARTER, 0.0, 1.0)) if bar["row"] == "all of it"]
     assert bars[0]["to"] == pytest.approx(0.25)
     assert all(a["to"] == b["from"] for a, b in pairwise(bars))
     assert bars[-1]["to"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("trace", "why"),
+    [
+        (replace(QUARTER, about={"profiled_step_s": 1.2e-4, "plain_step_s": 1e-4}), "the profiler changes the step"),
+        (replace(QUARTER, about={"profiled_step_s": 0.8e-4, "plain_step_s": 1e-4}), "the profiler changes the step"),
+        (trace_of([("a", "host", DISPATCH, "f", 0, 400), ("b", "host", KERNEL, "g", 600, 400)]), "nobody knows who"),
+    ],
+)
+def test_what_is_more_than_15_percent_off_its_whole_is_no_share(trace, why):
+    said = view.sentence(trace, 0.0, 1.0)
+    assert "%" not in said.split(" No shares: ")[0]
+    assert why in said.split(" No shares: ")[1]
+    for chart in (view.part_and_whole_chart(trace, 0.0, 1.0), view.both_chart(QUARTER, trace)):
+        assert not any("%" in bar["what"] for bar in marks(chart))
+        assert chart.spec["layer"][0]["encoding"]["x"]["title"] == "milliseconds of the profile"
+    close = replace(QUARTER, about={"profiled_step_s": 1.1e-4, "plain_step_s": 1e-4, "steps": 1})
+    assert "kernels run 25% of the time" in view.sentence(close, 0.0, 1.0)
+    told = view.comparison_sentence(replace(trace, about=trace.about | {"steps": 2}), QUARTER)
+    assert told.startswith("The two are not of equally many steps")
+
+
+def test_time_in_kernels_is_not_called_the_arithmetic_of_other_pages():
+    for said in (view.legend(), view.sentence(QUARTER, 0.0, 1.0), view.comparison_sentence(QUARTER, QUARTER)):
+        assert "arithmetic" not in said.lower()
+    marked = [*marks(view.timeline_chart(QUARTER, 0.0, 1.0)), *marks(view.part_and_whole_chart(QUARTER, 0.0, 1.0))]
+    assert not any("arithmetic" in mark["what"] for mark in marked)
+    page = (Path(__file__).parents[2] / "notebooks" / "trace_of_a_step.py").read_text()
+    assert "“arithmetic” on" in page
+    assert "other pages is less" in page
 
 
 def test_a_card_s_gaps_are_coloured_by_who_was_waited_for(tmp_path):
@@ -158,7 +188,7 @@ def test_two_traces_are_compared_a_step_where_both_know_their_steps():
     assert told.endswith("One profile of each: no spread is known.")
     assert view.comparison_sentence(QUARTER, quick).startswith("The profile of the second takes")
     assert view.comparison_sentence(slow, quick).startswith(
-        "Arithmetic runs 62% of the second's time and 25% of the first's."
+        "Kernels run 62% of the second's time and 25% of the first's."
     )
     assert "about as long in both" in view.comparison_sentence(slow, slow)
     assert "first, a step" in view.changes_table(slow, slow)

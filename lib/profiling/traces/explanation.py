@@ -1,16 +1,18 @@
 """What a trace says: who was waited for at each moment, and what the dearest calls do. Pure: rows in, numbers out.
 
-Arithmetic has precedence over everything that runs beside it: at a moment at which a kernel runs, nobody is waited for.
-At any other, it is the first of communication, transfer, the profiler itself, launch, dispatch and Python that has a
-row; the profiler's own time counts in no share. Between two rows of its thread the Python program is waited for, but
-only from the last row on that another thread begins meanwhile: until then there was work left that Python had handed
-over already. Everything else is known by nobody.
+A kernel counts from its start to its end. That is more than the arithmetic of `lib.profiling.step_breakdown`, which
+leaves out what a kernel takes with next to nothing to compute. Kernels have precedence over everything that runs beside
+them: at a moment at which one runs, nobody is waited for. At any other, it is the first of communication, transfer, the
+profiler itself, launch, dispatch and Python that has a row; the profiler's own time counts in no share. Between two
+rows of its thread the Python program is waited for, but only from the last row on that another thread begins
+meanwhile: until then there was work left that Python had handed over already. Everything else is known by nobody.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from lib.profiling.step_breakdown import EXPLAINED
 from lib.profiling.traces.form import REST, Call, Rows, Trace
 from lib.profiling.traces.kinds import (
     COMMUNICATION,
@@ -118,7 +120,7 @@ def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
 
 
 def no_share(trace: Trace) -> str:
-    """Why nobody can tell what share of the time arithmetic runs, in a sentence; empty where it can be told."""
+    """Why nobody can tell what share of the time kernels run, in a sentence; empty where it can be told."""
     launched = sum(call.count for call in trace.calls if call.kind == LAUNCH and launches(call.name))
     if launched and not trace.has_device:
         why = next(words for begins, words in _MISSING if trace.made_by.startswith(begins))
@@ -140,10 +142,28 @@ def no_share(trace: Trace) -> str:
         python = {call.kind for call in trace.calls} <= {PYTHON, WAIT, PROFILER}
         what = "Its rows are functions of Python" if python else "No row of this file is known to be arithmetic"
         return (
-            f"{what}, so it does not tell when arithmetic runs; record a step with the profiler of the library that"
+            f"{what}, so it does not tell when kernels run; record a step with the profiler of the library that"
             " trains, such as torch.profiler or jax.profiler."
         )
     return ""
+
+
+def no_step(trace: Trace, parts: Stretches) -> str:
+    """Why a profile's parts are no shares of a step, in a clause; empty where they are: as in `Split.adds_up`."""
+    known, took = parts.seconds, step_s(trace)
+    if known[NOBODY] > EXPLAINED * sum(known.values()):
+        return f"for more than {EXPLAINED:.0%} of the time nobody knows who is waited for"
+    if took is not None and abs(took[0] / took[1] - 1) > EXPLAINED:
+        return f"the profiler changes the step by more than {EXPLAINED:.0%}"
+    return ""
+
+
+def step_s(trace: Trace) -> tuple[float, float] | None:
+    """Seconds of a step under the profiler and without it; None where they were not measured."""
+    with_s, without_s = (trace.about.get(name) for name in ("profiled_step_s", "plain_step_s"))
+    if not isinstance(with_s, int | float) or not isinstance(without_s, int | float) or not min(with_s, without_s) > 0:
+        return None
+    return float(with_s), float(without_s)
 
 
 def _left_to_python(rows: Rows, thread: int) -> tuple[np.ndarray, np.ndarray]:
