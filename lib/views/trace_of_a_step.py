@@ -8,6 +8,7 @@ import numpy as np
 
 from lib.experiments import published
 from lib.formatting import listed, seconds
+from lib.profiling.traces import kinds
 from lib.profiling.traces.explanation import (
     NO_WORK,
     NOBODY,
@@ -25,36 +26,24 @@ from lib.profiling.traces.explanation import (
     window,
 )
 from lib.profiling.traces.form import REST, Call, Trace
-from lib.profiling.traces.kinds import (
-    COMMUNICATION,
-    DISPATCH,
-    KERNEL,
-    KINDS,
-    LAUNCH,
-    OTHER,
-    PROFILER,
-    PYTHON,
-    TRANSFER,
-    WAIT,
-)
 from lib.timing.comparison import Verdict, without_spread
 from lib.views.chart import ROW_COLOR, Chart, names_y, styled
 from lib.views.markup import on_demand, table
 from lib.views.trace_meanings import hidden, meaning
 
 COLORS: Mapping[str, str] = {
-    KERNEL: "#0b7a57",
-    TRANSFER: "#b9801c",
-    LAUNCH: "#d04a78",
-    DISPATCH: "#3a72d8",
-    PYTHON: "#7b62d3",
+    kinds.KERNEL: "#0b7a57",
+    kinds.TRANSFER: "#b9801c",
+    kinds.LAUNCH: "#d04a78",
+    kinds.DISPATCH: "#3a72d8",
+    kinds.PYTHON: "#7b62d3",
     NOBODY: "#7d8590",
-    WAIT: "#7d8590",
-    OTHER: "#7d8590",
-    PROFILER: "#7d8590",
-    COMMUNICATION: "#16879a",
+    kinds.WAIT: "#7d8590",
+    kinds.OTHER: "#7d8590",
+    kinds.PROFILER: "#7d8590",
+    kinds.COMMUNICATION: "#16879a",
 }
-WORDS: Mapping[str, str] = {PYTHON: "Python", OTHER: "not known", PROFILER: "the profiler itself"}
+WORDS: Mapping[str, str] = {kinds.PYTHON: "Python", kinds.OTHER: "not known", kinds.PROFILER: "the profiler itself"}
 WAITED = "waited for"  # the lane above all others
 MAX_LANES, MAX_DEPTH = 8, 3  # that are drawn
 MAX_MARKS, MAX_WAITS = 900, 400
@@ -71,7 +60,7 @@ def word(kind: str) -> str:
 def legend() -> str:
     """HTML: what the colours of all charts here mean."""
     rest = "waiting, the profiler itself, or nobody knows"
-    shown = [(COLORS[state], rest if state == NOBODY else word(state)) for state in STATES if state != PROFILER]
+    shown = [(COLORS[state], rest if state == NOBODY else word(state)) for state in STATES if state != kinds.PROFILER]
     entries = "".join(
         f'<span class="compare-key"><i style="border-top: 9px solid {color}"></i>{html.escape(text)}</span>'
         for color, text in shown
@@ -100,7 +89,7 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
             _row_name(drawn[lane], level),
             max(start_ns, began_ns),
             min(start_ns + duration_ns, ended_ns),
-            KINDS[kind],
+            kinds.KINDS[kind],
             f"{trace.names[name]}: {seconds(duration_ns * 1e-9)}",
             began_ns,
         )
@@ -197,7 +186,7 @@ def _mark(row: str, from_ns: int, to_ns: int, kind: str, what: str, began_ns: in
 
 def _wait(row: str, from_ns: int, to_ns: int, state: int, began_ns: int, opacity: float = 1.0) -> dict:
     name = STATES[state]
-    says = {KERNEL: "a kernel runs", PROFILER: "the profiler itself"}.get(name, f"waited for: {word(name)}")
+    says = {kinds.KERNEL: "a kernel runs", kinds.PROFILER: "the profiler itself"}.get(name, f"waited for: {word(name)}")
     return _mark(row, from_ns, to_ns, name, f"{says}, {seconds((to_ns - from_ns) * 1e-9)}", began_ns, opacity)
 
 
@@ -295,10 +284,10 @@ def sentence(trace: Trace, low: float, high: float) -> str:
     def amount(state: str) -> str:
         return seconds(known[state]) if off else _share(known[state] / whole_s)
 
-    others = sorted((s for s in known if s not in (KERNEL, NOBODY) and known[s]), key=lambda s: -known[s])
+    others = sorted((s for s in known if s not in (kinds.KERNEL, NOBODY) and known[s]), key=lambda s: -known[s])
     told = [f"{word(state)} {amount(state)}" for state in others[:3]]
     said = f"In these {seconds(whole_s)} kernels run "
-    said += f"for {amount(KERNEL)}" if off else f"{amount(KERNEL)} of the time"
+    said += f"for {amount(kinds.KERNEL)}" if off else f"{amount(kinds.KERNEL)} of the time"
     said += f"; the rest waits, for {', '.join(told)}" if told else ""
     said += f"; for {amount(NOBODY)} nobody knows who is waited for." if known[NOBODY] else "."
     said += f" No shares: {off}." if off else ""
@@ -308,7 +297,7 @@ def sentence(trace: Trace, low: float, high: float) -> str:
 
 def _profiler_itself(trace: Trace, left_out: float = 0.0) -> str:
     """Which rows are the profiler's own, and what share of a part's time is left out for them."""
-    own = dict.fromkeys(call.name for call in trace.calls if call.kind == PROFILER and call.name != REST)
+    own = dict.fromkeys(call.name for call in trace.calls if call.kind == kinds.PROFILER and call.name != REST)
     if not own:
         return ""
     names = listed([f"“{name}”" for name in list(own)[:3]])
@@ -396,7 +385,7 @@ def dearest_list(trace: Trace) -> str:
 def _explained(call: Call, whole_ns: int) -> str:
     many = f"{call.count:,} times, " if call.count > 1 else "Once, "
     mean = f"{seconds(call.self_s / call.count)} each, " if call.count > 1 else ""
-    color = COLORS.get(call.kind, COLORS[OTHER])
+    color = COLORS.get(call.kind, COLORS[kinds.OTHER])
     return (
         f'<code>{html.escape(call.name)}</code> <span class="trace-kind" style="border-color: {color}">'
         f"{html.escape(word(call.kind))}</span> {html.escape(meaning(call.name, call.kind))}."
@@ -429,7 +418,7 @@ def _steps(trace: Trace) -> float:
 
 
 def _time_of(state: str) -> str:
-    return {NOBODY: "what nobody can explain", KERNEL: "kernels"}.get(state, word(state))
+    return {NOBODY: "what nobody can explain", kinds.KERNEL: "kernels"}.get(state, word(state))
 
 
 def changes_table(before: Trace, after: Trace) -> str:
@@ -463,7 +452,7 @@ def comparison_sentence(before: Trace, after: Trace) -> str:
     known = [{state: s / by for state, s in parts.seconds.items()} for (_, parts), by in zip(both, per, strict=True)]
     first_s, second_s = (sum(one.values()) for one in known)
     if unit == "the profile" and any("steps" in trace.about for trace in (before, after)):
-        shares = [one[KERNEL] / (whole_s or 1.0) for one, whole_s in zip(known, (first_s, second_s), strict=True)]
+        shares = [one[kinds.KERNEL] / (whole_s or 1.0) for one, whole_s in zip(known, (first_s, second_s), strict=True)]
         said = f"Kernels run {_share(shares[1])} of the second's time and {_share(shares[0])} of the first's. "
         return ("" if any(no_step(*one) for one in both) else said) + (
             "The two are not of equally many steps, or not of steps alone, so their seconds cannot be compared."

@@ -19,22 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from lib.formatting import listed
+from lib.profiling.traces import kinds
 from lib.profiling.traces.form import ROLES, Collector, Refused, Trace
-from lib.profiling.traces.kinds import (
-    COMMUNICATION,
-    DISPATCH,
-    KERNEL,
-    KINDS,
-    LAUNCH,
-    OTHER,
-    PROFILER,
-    PYTHON,
-    TRANSFER,
-    WAIT,
-    cuda_kind,
-    device_kind,
-    kind_of,
-)
 from lib.profiling.traces.xplane import JAX
 
 CHUNK = 1 << 20  # characters that are read at once
@@ -50,13 +36,13 @@ _LONGEST_ESCAPE = 6  # characters
 _ON_DEVICE = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "mtia_ccp_events"}
 _RUNTIME = re.compile(r"(cuda|xpu|mtia|hpu|hip|privateuse1|glow)?_?(runtime|driver)")
 _BY_CATEGORY = {
-    **dict.fromkeys(("cpu_op", "operator", "session", "api"), DISPATCH),
-    **dict.fromkeys(("python_function", "user_annotation", "fee", "py-spy", "python"), PYTHON),
-    **dict.fromkeys(("userdefined", "pythonop", "pythonuserdefined", "profilestep", "dataloader"), PYTHON),
-    **dict.fromkeys(("forward", "backward", "optimization"), PYTHON),
-    "cuda_sync": WAIT,
-    "overhead": PROFILER,
-    "communication": COMMUNICATION,
+    **dict.fromkeys(("cpu_op", "operator", "session", "api"), kinds.DISPATCH),
+    **dict.fromkeys(("python_function", "user_annotation", "fee", "py-spy", "python"), kinds.PYTHON),
+    **dict.fromkeys(("userdefined", "pythonop", "pythonuserdefined", "profilestep", "dataloader"), kinds.PYTHON),
+    **dict.fromkeys(("forward", "backward", "optimization"), kinds.PYTHON),
+    "cuda_sync": kinds.WAIT,
+    "overhead": kinds.PROFILER,
+    "communication": kinds.COMMUNICATION,
 }
 # Frames around everything, copies of the host's marks, and ranges of counters, whose times are estimated.
 _NO_ROWS = {"trace", "gpu_user_annotation", "cuda_profiler_range"}
@@ -328,7 +314,7 @@ class _Lanes:
             return self._of_timeline(key, found.group("device").lower(), found.group("queue") or "")
         if _OF_TORCH.match(str(key[0])):
             on_card = str(key[0]).lower().startswith("cuda")
-            (self.found.only_arithmetic(key) if on_card else self.found.untold(key, kind_of))
+            (self.found.only_arithmetic(key) if on_card else self.found.untold(key, kinds.kind_of))
             self.has_device = self.has_device or on_card
             return "device" if on_card else ""
         on_card, is_stream = "device:GPU" in process, thread.lower().startswith("stream")
@@ -342,7 +328,7 @@ class _Lanes:
             self.found.only_arithmetic(key)
             self.has_device, is_stream = True, True
         elif made_by:
-            self.found.untold(key, kind_of)
+            self.found.untold(key, kinds.kind_of)
         return "device" if is_stream else ""
 
     def _of_timeline(self, key: tuple, device: str, queue: str) -> str:
@@ -358,7 +344,7 @@ class _Lanes:
         elif queue:
             self.found.untold(key, _transfer)
         else:
-            self.found.untold(key, _launch if "gpu" in device else device_kind)
+            self.found.untold(key, _launch if "gpu" in device else kinds.device_kind)
         return "device" if queue else ""
 
     def nothing(self) -> str:
@@ -376,31 +362,34 @@ class _Lanes:
 def _kind(name: str, category: str, told: dict) -> str:
     """The kind of a row by its category and arguments, or by its name; `other` where none tells."""
     if category in _ON_DEVICE:
-        return TRANSFER if category.endswith(("memcpy", "memset")) or name == "dma_request" else device_kind(name)
+        moves = category.endswith(("memcpy", "memset")) or name == "dma_request"
+        return kinds.TRANSFER if moves else kinds.device_kind(name)
     if category == "node":
         if not name.endswith("_kernel_time"):
-            return DISPATCH
+            return kinds.DISPATCH
         if str(told.get("op_name")).startswith("Memcpy"):
-            return TRANSFER
-        return LAUNCH if _ON_CARD.match(str(told.get("provider"))) else KERNEL
+            return kinds.TRANSFER
+        return kinds.LAUNCH if _ON_CARD.match(str(told.get("provider"))) else kinds.KERNEL
     if category == "op":
         op = str(told.get("op", name))
-        return WAIT if _WAITS.match(op) else DISPATCH if op in _NO_ARITHMETIC else kind_of(op, untold=OTHER)
+        if _WAITS.match(op):
+            return kinds.WAIT
+        return kinds.DISPATCH if op in _NO_ARITHMETIC else kinds.kind_of(op, untold=kinds.OTHER)
     if _RUNTIME.fullmatch(category):
-        return cuda_kind(name)
-    kind = kind_of(name, "hlo_op" in told, untold=OTHER)
-    if kind == KERNEL and "hlo_op" not in told:
-        kind = OTHER  # only a name like TensorFlow's: it says so where TensorFlow wrote the file
-    by_category = _BY_CATEGORY.get(category) or (category if category in KINDS else None)
-    return kind if by_category is None or kind == PROFILER else by_category
+        return kinds.cuda_kind(name)
+    kind = kinds.kind_of(name, "hlo_op" in told, untold=kinds.OTHER)
+    if kind == kinds.KERNEL and "hlo_op" not in told:
+        kind = kinds.OTHER  # only a name like TensorFlow's: it says so where TensorFlow wrote the file
+    by_category = _BY_CATEGORY.get(category) or (category if category in kinds.KINDS else None)
+    return kind if by_category is None or kind == kinds.PROFILER else by_category
 
 
 def _transfer(_name: str) -> str:
-    return TRANSFER
+    return kinds.TRANSFER
 
 
 def _launch(_name: str) -> str:
-    return LAUNCH
+    return kinds.LAUNCH
 
 
 def _number(value: object) -> float | None:

@@ -13,25 +13,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from lib.profiling.step_breakdown import EXPLAINED
+from lib.profiling.traces import kinds
 from lib.profiling.traces.form import REST, Call, Rows, Trace
-from lib.profiling.traces.kinds import (
-    COMMUNICATION,
-    DISPATCH,
-    KERNEL,
-    KINDS,
-    LAUNCH,
-    OTHER,
-    PROFILER,
-    PYTHON,
-    TRANSFER,
-    WAIT,
-    launches,
-)
 
 NOBODY = "nobody knows"
 # In order of their precedence.
-STATES = (KERNEL, COMMUNICATION, TRANSFER, PROFILER, LAUNCH, DISPATCH, PYTHON, NOBODY)
-NO_WORK = (WAIT, PROFILER)  # kinds of rows that are no work of the program's
+STATES = (
+    kinds.KERNEL,
+    kinds.COMMUNICATION,
+    kinds.TRANSFER,
+    kinds.PROFILER,
+    kinds.LAUNCH,
+    kinds.DISPATCH,
+    kinds.PYTHON,
+    NOBODY,
+)
+NO_WORK = (kinds.WAIT, kinds.PROFILER)  # kinds of rows that are no work of the program's
 MOSTLY = 0.5  # of the time that has rows: where more of it is not known, no share is told
 # Why a card's rows are missing and what helps, by who made the trace; the first that it begins with.
 _MISSING = (
@@ -73,12 +70,12 @@ class Stretches:
     @property
     def seconds(self) -> dict[str, float]:
         """Seconds of each state, but for the profiler itself."""
-        return {name: self._of(name) for name in STATES if name != PROFILER}
+        return {name: self._of(name) for name in STATES if name != kinds.PROFILER}
 
     @property
     def profiler_s(self) -> float:
         """Seconds at which nothing else ran than the profiler, and what it holds up."""
-        return self._of(PROFILER)
+        return self._of(kinds.PROFILER)
 
     def _of(self, state: str) -> float:
         return float(np.diff(self.edges_ns)[self.state == STATES.index(state)].sum()) * 1e-9
@@ -112,16 +109,16 @@ def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
     state = np.full(len(edges) - 1, STATES.index(NOBODY))
     for thread in [number for number, lane in enumerate(trace.lanes) if lane.role == "python"]:
         free_from, free_to = (np.clip(end, began_ns, ended_ns) for end in _left_to_python(trace.rows, thread))
-        state[_covered(edges, free_from, free_to, free_from < free_to)] = STATES.index(PYTHON)
+        state[_covered(edges, free_from, free_to, free_from < free_to)] = STATES.index(kinds.PYTHON)
     for name in reversed(STATES[:-1]):
-        state[_covered(edges, starts, ends, rows.kind == KINDS.index(name))] = STATES.index(name)
+        state[_covered(edges, starts, ends, rows.kind == kinds.KINDS.index(name))] = STATES.index(name)
     changes = np.flatnonzero(np.diff(state)) + 1
     return Stretches(edges[np.concatenate([[0], changes, [len(state)]])], state[np.concatenate([[0], changes])])
 
 
 def no_share(trace: Trace) -> str:
     """Why nobody can tell what share of the time kernels run, in a sentence; empty where it can be told."""
-    launched = sum(call.count for call in trace.calls if call.kind == LAUNCH and launches(call.name))
+    launched = sum(call.count for call in trace.calls if call.kind == kinds.LAUNCH and kinds.launches(call.name))
     if launched and not trace.has_device:
         why = next(words for begins, words in _MISSING if trace.made_by.startswith(begins))
         captured = any("BeginCapture" in call.name for call in trace.calls)
@@ -129,7 +126,7 @@ def no_share(trace: Trace) -> str:
         return f"The GPU's rows are missing from this file: it has {launched:,} launches, but no kernel; {why}.{graph}"
     rows = trace.rows
     edges = np.unique(np.concatenate([rows.start_ns, rows.end_ns]))
-    lengths, unknown = np.diff(edges), rows.kind == KINDS.index(OTHER)
+    lengths, unknown = np.diff(edges), rows.kind == kinds.KINDS.index(kinds.OTHER)
     known = _covered(edges, rows.start_ns, rows.end_ns, ~unknown)
     unknown_s = float(lengths[_covered(edges, rows.start_ns, rows.end_ns, unknown) & ~known].sum()) * 1e-9
     any_s = unknown_s + float(lengths[known].sum()) * 1e-9
@@ -138,8 +135,8 @@ def no_share(trace: Trace) -> str:
             f"What {unknown_s / any_s:.0%} of this trace's busy time is spent on is not known from its rows' names and"
             " categories, so no share is told."
         )
-    if not trace.has_device and not any(call.kind in (KERNEL, COMMUNICATION) for call in trace.calls):
-        python = {call.kind for call in trace.calls} <= {PYTHON, WAIT, PROFILER}
+    if not trace.has_device and not any(call.kind in (kinds.KERNEL, kinds.COMMUNICATION) for call in trace.calls):
+        python = {call.kind for call in trace.calls} <= {kinds.PYTHON, kinds.WAIT, kinds.PROFILER}
         what = "Its rows are functions of Python" if python else "No row of this file is known to be arithmetic"
         return (
             f"{what}, so it does not tell when kernels run; record a step with the profiler of the library that"
