@@ -131,7 +131,7 @@ def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> 
             "label": runtime.label,
             "part": name,
             "us": 1e6 * value,
-            "share": f"{value / one.drawn_s:.0%}" if one.adds_up else "none: the parts do not add up",
+            "share": f"{value / one.drawn_s:.0%}" if one.adds_up else "none",
             "order": number,
         }
         for runtime, one in known.items()
@@ -141,7 +141,8 @@ def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> 
         {"label": runtime.label, "us": 1e6 * one.step_s, "end": 1e6 * one.drawn_s, "step": seconds(one.step_s)}
         for runtime, one in known.items()
     ]
-    most_us = nice_above(1.1e6 * max((one.drawn_s for one in known.values()), default=1e-3))
+    # With room for the step in words, on a phone too.
+    most_us = nice_above(1.25e6 * max((one.drawn_s for one in known.values()), default=1e-3))
     y = names_y(labels, 170, labelExpr=ON_TWO_LINES)
     tooltip = [
         "label:N",
@@ -272,4 +273,4 @@ def _with_share(part_s: float, whole_s: float) -> str:
 
 def _signed(one: Split) -> str:
     sign = "−" if one.unexplained_s < 0 else ""
-    return f"{sign}{seconds(abs(one.unexplained_s))} ({one.unexplained_s / one.step_s:+.0%})"
+    return f"{sign}{seconds(abs(one.unexplained_s))} ({sign or '+'}{abs(one.unexplained_s) / one.step_s:.0%})"

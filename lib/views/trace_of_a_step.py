@@ -211,9 +211,9 @@ def _states_chart(traces: Mapping[str, tuple[Trace, Stretches]], per: Sequence[f
     for (label, (_, parts)), by in zip(traces.items(), per, strict=True):
         known, at = parts.seconds, 0.0
         whole_s = sum(known.values()) or 1.0
-        for state in known:
+        for state in filter(known.get, known):
             length = known[state] / whole_s if as_shares else known[state] / by * 1e3
-            what = f"{word(state)}: {f'{length:.1%}, ' * as_shares}{seconds(known[state] / by)}"
+            what = f"{label}, {word(state)}: {f'{length:.1%}, ' * as_shares}{seconds(known[state] / by)}"
             rows.append({"row": label, "from": at, "to": at + length, "color": COLORS[state], "what": what})
             at += length
     end = 1.0 if as_shares else max((row["to"] for row in rows), default=0.0) or 1.0

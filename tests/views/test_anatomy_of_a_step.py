@@ -59,6 +59,15 @@ def test_the_table_and_the_chart_show_what_is_kept():
     assert sentence({}, 32) == ""
 
 
+def test_parts_that_are_more_than_the_step_have_a_minus_in_both_figures():
+    (_, parts) = tasks([Runtime("numpy")], Network((128,)), 32)
+    table = experiments_table([parts], cached(parts, FOUND | {"step": 100e-6, "busy": 100e-6}))
+    assert "<td>−71\u202fμs (−71%)</td>" in table
+    chart = parts_chart(splits([parts], cached(parts, FOUND | {"step": 100e-6})), [Runtime("numpy")])
+    assert chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"][1] == 500, "171, and room for the step in words"
+    assert {row["share"] for rows in chart.spec["datasets"].values() for row in rows if "part" in row} == {"none"}
+
+
 def test_two_precisions_of_a_library_are_two_columns_each_with_its_own_step():
     exact, rounded = Runtime("jax-epoch"), Runtime("jax-epoch", precision="bfloat16")
     *operations, first, second = tasks([exact, rounded], Network((128,)), 32)

@@ -97,6 +97,7 @@ def test_what_the_profiler_costs_is_told_where_it_was_measured():
 def test_shares_are_of_the_whole_and_meet():
     bars = [bar for bar in marks(view.part_and_whole_chart(QUARTER, 0.0, 1.0)) if bar["row"] == "all of it"]
     assert bars[0]["to"] == pytest.approx(0.25)
+    assert [bar["what"].split(":")[0] for bar in bars] == ["all of it, kernel", "all of it, dispatch"], "no empty bar"
     assert all(a["to"] == b["from"] for a, b in pairwise(bars))
     assert bars[-1]["to"] == pytest.approx(1.0)
 
@@ -106,7 +107,10 @@ def test_shares_are_of_the_whole_and_meet():
     [
         (replace(QUARTER, about={"profiled_step_s": 1.2e-4, "plain_step_s": 1e-4}), "the profiler changes the step"),
         (replace(QUARTER, about={"profiled_step_s": 0.8e-4, "plain_step_s": 1e-4}), "the profiler changes the step"),
-        (trace_of([("a", "host", DISPATCH, "f", 0, 400), ("b", "host", KERNEL, "g", 600, 400)]), "nobody knows who"),
+        (
+            trace_of([("a", "host", DISPATCH, "f", 0, 400), ("b", "host", KERNEL, "g", 600, 400)]),
+            "what nobody knows is more",
+        ),
     ],
 )
 def test_what_is_more_than_15_percent_off_its_whole_is_no_share(trace, why):

@@ -149,7 +149,7 @@ def no_step(trace: Trace, parts: Stretches) -> str:
     """Why a profile's parts are no shares of a step, in a clause; empty where they are: as in `Split.adds_up`."""
     known, took = parts.seconds, step_s(trace)
     if known[NOBODY] > EXPLAINED * sum(known.values()):
-        return f"for more than {EXPLAINED:.0%} of the time nobody knows who is waited for"
+        return f"what nobody knows is more than {EXPLAINED:.0%} of the time"
     if took is not None and abs(took[0] / took[1] - 1) > EXPLAINED:
         return f"the profiler changes the step by more than {EXPLAINED:.0%}"
     return ""
