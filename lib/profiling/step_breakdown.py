@@ -30,7 +30,7 @@ PARTS = (
         "launch and wait",
         "#3a72d8",
         "the call on one batch that is there already, less its arithmetic and its dispatch: handing over to threads or"
-        " card, and waking up; nothing where the library works in the caller’s thread",
+        " card, and waking up; none where the library works in the caller’s thread: all of that is in its call",
     ),
     StepPart("dispatch", "#8d6fd1", "the call for one neuron and one image, until it returns"),
     StepPart(
@@ -126,6 +126,6 @@ def split(runtime: Runtime, found: Mapping[str, float]) -> Split | None:
         "Python": max(0.0, found["fit-tiny"] - found["call-tiny"]) if keras else found["python"],
         "idle": max(0.0, found["step"] - found["busy"] - wait_s),
     }
-    if in_caller:
-        del parts["launch and wait"]
+    if in_caller:  # whose call contains whatever it waits for
+        del parts["launch and wait"], parts["idle"]
     return Split(found["step"], parts)
