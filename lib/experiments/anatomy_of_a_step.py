@@ -51,6 +51,15 @@ class AnatomyTask:
         """Median seconds per training step, by name of the experiment."""
         return {name: seconds_of(record) for name, record in self.found(records).items()}
 
+    def repetitions(self, records: Sequence[Record]) -> list[dict[str, Record]]:
+        """The valid records of each examination that came to its end, by name of the experiment, the oldest first."""
+        found: list[dict[str, Record]] = [{}]
+        for record in current(records, Kind.ANATOMY, self.subject, self.runtime):
+            if (name := str(record.subject["name"])) in found[-1]:
+                found.append({})
+            found[-1][name] = record
+        return [one for one in found if self.complete(list(one.values()))]
+
     def step_time(self, records: Sequence[Record]) -> StepTime | None:
         """What the step takes that is examined by itself, of the quickest block of each time, as elsewhere."""
         known = current(records, Kind.ANATOMY, self.subject | {"name": self.examination.kind}, self.runtime)

@@ -6,10 +6,8 @@ are measured once in random order before any is measured again, so that a slow m
 one of them alone.
 """
 
-import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from functools import partial
 
 import numpy as np
@@ -21,7 +19,7 @@ from lib.spec import N_TRAIN, Network, Training
 from lib.storage.current import current
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
-from lib.timing.comparison import Comparison, compared
+from lib.timing.comparison import Repetitions
 from lib.timing.diagnosis import Finding, Observed, findings
 from lib.timing.disturbance import Disturbance
 from lib.timing.measurement import Ended, Measurement
@@ -34,7 +32,6 @@ from lib.workers.queue import Request
 NETWORK = Network((128,))
 BATCH_SIZES = (1, 32, 128, 512, 1024, 2048, 4096)
 ROUNDS = 3
-SESSION = timedelta(hours=1)  # within which a machine is taken to be the same
 EPOCHS = 4  # a repetition: one not timed, three timed
 BUDGET_S = 3.0  # of training in a repetition, once two epochs are timed
 PART_S = 0.5  # of steps, where a whole epoch would take longer than the budget
@@ -238,29 +235,10 @@ class Standing:
     first_accuracy: float | None = None  # on the validation images after the first epoch
     repeated_at: tuple[str, ...] = ()  # when each repetition was stored; empty: all in one session
 
-    def beside(self, other: "Standing") -> Comparison:
-        """This cell's time over the other's, by the repetitions of both that were made within `SESSION` of each other.
-
-        What a machine is like on another day is no part of a cell's spread: without two such repetitions of each the
-        comparison is unclear.
-        """
-        kept = [self._near(other), other._near(self)]
-        if min(map(len, kept)) < 2:
-            ratio = compared(self.repetition_s, other.repetition_s, paired=False).ratio
-            return Comparison(ratio, 0.0, math.inf, 1, paired=False)
-        return compared(*kept, paired=False)
-
-    def _near(self, other: "Standing") -> list[float]:
-        """The repetitions that have one of the other's within `SESSION`."""
-        theirs = [datetime.fromisoformat(at) for at in other.repeated_at]
-        mine = [datetime.fromisoformat(at) for at in self.repeated_at]
-        if not mine or not theirs:
-            return list(self.repetition_s)
-        return [
-            s
-            for s, at in zip(self.repetition_s, mine, strict=True)
-            if any(abs(at - their) <= SESSION for their in theirs)
-        ]
+    @property
+    def repeated(self) -> Repetitions:
+        """What it is compared by: the median of each repetition, and when it was made."""
+        return Repetitions(self.repetition_s, self.repeated_at)
 
     @property
     def repetitions(self) -> int:

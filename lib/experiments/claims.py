@@ -9,22 +9,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
+from itertools import permutations
 
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
 from lib.experiments import published
-from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
-from lib.experiments.backend_race import SESSION, Cell, Standing, plan, race, records_and_notes, records_of, standings
+from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, seconds_of, tasks
+from lib.experiments.backend_race import ROUNDS, Cell, Standing, plan, race, records_and_notes, records_of, standings
 from lib.experiments.peak_rates import best_rate, measure_ceilings
+from lib.experiments.recorded_machines import EPOCHS, EXPERIMENTS
 from lib.formatting import justified, seconds
 from lib.hardware.machine import machine_id
 from lib.profiling.operations import ALL, KERNELS, OPERATIONS
 from lib.profiling.request import Examination
-from lib.profiling.step_breakdown import Split
+from lib.profiling.step_breakdown import ONE_CALL, Split
 from lib.spec import N_TRAIN, N_VALIDATION, Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
-from lib.timing import comparison
-from lib.timing.comparison import Comparison, without_spread
+from lib.timing.comparison import DRIFT, SESSION, Comparison, Repetitions, Verdict
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.notes import Note
@@ -32,8 +33,12 @@ from lib.workers.queue import Request
 
 NETWORK = Network((128,))
 BATCH_SIZE = 32
-SWEEP_STEPS = N_TRAIN // BATCH_SIZE * 3 * 4  # of the second article's sweep: four models, three epochs each
+SWEEP_STEPS = EPOCHS * sum(N_TRAIN // size for _, size in EXPERIMENTS["learning-rate"])  # of the second article's sweep
 ALL_COMPUTE = 0.85  # share of a step from which it counts as nothing but arithmetic
+TAKEN_APART = (  # examinations, and by what they go: those that a claim rests on
+    *(("operations", worker) for worker in ("numpy", "keras-tensorflow", "jax")),
+    ("parts", "keras-tensorflow"),
+)
 OCCUPANCY = ("occupancy/utilisation", "occupancy/warps")  # what a monitor shows, and what the chip counts
 CELLS = tuple(
     Cell(Runtime(backend), size)
@@ -42,7 +47,7 @@ CELLS = tuple(
         ("numpy", (32, 128, 2048, 4096)),
         ("jax-step", (32, 4096)),
         ("jax-epoch", (1, 32, 4096)),
-        ("numba", (512,)),
+        ("numba", (1, 512)),
     )
     for size in sizes
 )
@@ -96,9 +101,10 @@ class Known:
     """The figures of this machine that the claims are judged by, as far as they were measured."""
 
     cells: Mapping[Cell, Standing] = field(default_factory=dict)
-    splits: Mapping[Runtime, Split] = field(default_factory=dict)
-    operations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # seconds by library and operation
-    occupancy: Mapping[str, float] = field(default_factory=dict)  # of a GPU while steps run: shares by counter
+    splits: Mapping[Runtime, Sequence[Split]] = field(default_factory=dict)  # of each repetition
+    operations: Mapping[str, Mapping[str, Repetitions]] = field(default_factory=dict)  # seconds, by library and name
+    steps_s: Mapping[Runtime, Repetitions] = field(default_factory=dict)  # of the steps whose `splits` these are
+    occupancy: Mapping[str, Repetitions] = field(default_factory=dict)  # of a GPU while steps run: shares by counter
     product_flops_per_s: float | None = None  # of the quickest dense float32 product
 
     def epoch_s(self, cell: Cell) -> Quartiles | None:
@@ -106,9 +112,14 @@ class Known:
         standing = self.cells.get(cell)
         return None if standing is None else standing.quartiles_s
 
+    def repeated(self, cell: Cell) -> Repetitions | None:
+        """The seconds of an epoch that a verdict is made from; None where the cell was not measured."""
+        standing = self.cells.get(cell)
+        return None if standing is None else standing.repeated
+
     def beside(self, first: Cell, second: Cell) -> Comparison | None:
-        """How many times as long the first takes as the second (`Standing.beside`); None where one is missing."""
-        one, two = self.cells.get(first), self.cells.get(second)
+        """How many times as long the first takes as the second (`Repetitions.beside`); None where one is missing."""
+        one, two = self.repeated(first), self.repeated(second)
         return None if one is None or two is None else one.beside(two)
 
 
@@ -133,22 +144,27 @@ def known(runtimes: Sequence[Runtime], records: Sequence[Record]) -> Known:
     """
     race = [record for record in records if record.kind == Kind.RACE]
     anatomy = [record for record in records if record.kind == Kind.ANATOMY]
-    wanted = anatomy_tasks(runtimes)
-    splits = {t.runtime: s for t in wanted if t.examination.kind == "parts" and (s := t.split(anatomy)) is not None}
-    operations = {
-        BACKENDS[task.runtime.backend].worker + task.runtime.suffix: task.seconds(anatomy)
-        for task in wanted
-        if task.examination.kind == "operations" and task.complete(anatomy)
-    }
-    occupancy = {
-        name: share
-        for task in wanted
-        if task.examination.kind == "traps"
-        for name, share in task.seconds(anatomy).items()
-        if name in OCCUPANCY
-    }
+    splits: dict[Runtime, list[Split]] = {}
+    steps_s: dict[Runtime, Repetitions] = {}
+    operations: dict[str, dict[str, Repetitions]] = {}
+    occupancy: dict[str, Repetitions] = {}
+    for task in anatomy_tasks(runtimes):
+        if not (made := task.repetitions(anatomy)):
+            continue
+        by_name = {name: _repeated(made, name) for name in made[0] if all(name in one for one in made)}
+        if task.examination.kind == "parts":
+            parts = [task.split(list(one.values())) for one in made]
+            splits[task.runtime], steps_s[task.runtime] = [one for one in parts if one is not None], by_name["step"]
+        elif task.examination.kind == "operations":
+            operations[BACKENDS[task.runtime.backend].worker + task.runtime.suffix] = by_name
+        else:
+            occupancy = {name: by_name[name] for name in OCCUPANCY if name in by_name}
     product = best_rate(_rates(records), "cpu", "product")
-    return Known(standings([*CELLS, *GPU_CELLS], race), splits, operations, occupancy, product)
+    return Known(standings([*CELLS, *GPU_CELLS], race), splits, operations, steps_s, occupancy, product)
+
+
+def _repeated(made: Sequence[Mapping[str, Record]], name: str) -> Repetitions:
+    return Repetitions(tuple(seconds_of(one[name]) for one in made), tuple(one[name].measured_at for one in made))
 
 
 def _rates(records: Iterable[Record]) -> list[Record]:
@@ -156,10 +172,12 @@ def _rates(records: Iterable[Record]) -> list[Record]:
 
 
 def anatomy_tasks(runtimes: Sequence[Runtime]) -> list[AnatomyTask]:
-    """The steps to take apart at batch size 32; with a GPU the traps too, which read its occupancy."""
+    """The steps to take apart at batch size 32, as far as claims rest on them; with a GPU the traps too, which read its
+    occupancy."""
     on_card = Runtime(DEFAULT, "gpu")
     traps = [AnatomyTask(on_card, Examination("traps", NETWORK, BATCH_SIZE))] if on_card in runtimes else []
-    return tasks(runtimes, NETWORK, BATCH_SIZE) + traps
+    every = tasks(runtimes, NETWORK, BATCH_SIZE)
+    return [one for one in every if (one.examination.kind, one.subject["by"]) in TAKEN_APART] + traps
 
 
 def cells_to_measure(records: list[Record]) -> list[Cell]:
@@ -178,6 +196,19 @@ def cells_to_measure(records: list[Record]) -> list[Cell]:
     return plan(cells, usable)
 
 
+def anatomy_to_measure(records: list[Record]) -> list[AnatomyTask]:
+    """The missing repetitions of the steps to take apart, in turns; all of them again where two have none of one
+    session."""
+    wanted = anatomy_tasks(usable_runtimes())
+    made = {task: task.repetitions(records) for task in wanted}
+    done = {task: _repeated(of, next(iter(of[0]))) if of else Repetitions(()) for task, of in made.items()}
+    n = {task: len(one.values) for task, one in done.items()}
+    if any(n[a] and n[b] and len(done[a].near(done[b])) < 2 for a, b in permutations(wanted, 2)):
+        since = (datetime.now(UTC) - SESSION).isoformat()
+        n = {task: sum(at >= since for at in one.at) for task, one in done.items()}
+    return [task for number in range(ROUNDS) for task in wanted if n[task] <= number]
+
+
 def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Record | Note]:
     """Measure what the claims need and the store does not have: the race, the steps taken apart, and the peak rates.
 
@@ -190,8 +221,7 @@ def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Reque
     """
     records = store.records()
     yield from records_and_notes(race(cells_to_measure(records), engine, store, cancel, request))
-    todo = [task for task in anatomy_tasks(usable_runtimes()) if not task.complete(records)]
-    yield from measure_tasks(todo, engine, store, cancel, request)
+    yield from measure_tasks(anatomy_to_measure(records), engine, store, cancel, request)
     runtimes = [runtime for runtime in RATES_OF if runtime in usable_runtimes()]
     yield from measure_ceilings(runtimes, engine, store, cancel, request)
 
@@ -199,18 +229,19 @@ def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Reque
 def progress(records: list[Record]) -> tuple[int, int]:
     """How many of the measurements that the claims need were made, and how many there are in all.
 
-    A repetition of a cell counts as one, and so do a step taken apart and the peak rates.
+    A repetition of a cell or of a step taken apart counts as one, and so do the peak rates.
     """
-    wanted = anatomy_tasks(usable_runtimes())
-    left = len(cells_to_measure(records)) + sum(not task.complete(records) for task in wanted) + (not _rates(records))
-    total = len(cells_to_measure([])) + len(wanted) + 1
+    left, total = (
+        len(cells_to_measure(known)) + len(anatomy_to_measure(known)) + (not _rates(known)) for known in (records, [])
+    )
     return total - left, total
 
 
 def stood_on(records: list[Record]) -> list[Record]:
     """The valid records that the claims rest on."""
     repetitions = [repetition for cell in (*CELLS, *GPU_CELLS) for repetition in records_of(cell, records)]
-    taken_apart = [record for task in anatomy_tasks(usable_runtimes()) for record in task.found(records).values()]
+    tasks = anatomy_tasks(usable_runtimes())
+    taken_apart = [record for task in tasks for one in task.repetitions(records) for record in one.values()]
     return repetitions + taken_apart + _rates(records)
 
 
@@ -239,7 +270,15 @@ def corrected(measured: str, why: str) -> Judgement:
 
 def is_longer(ratio: Comparison) -> bool | None:
     """Whether the first takes longer than the second: False also where they are the same, None where unclear."""
-    return None if ratio.verdict is comparison.Verdict.UNCLEAR else ratio.verdict is comparison.Verdict.SLOWER
+    return None if ratio.verdict is Verdict.UNCLEAR else ratio.verdict is Verdict.SLOWER
+
+
+def _is_not(holds: bool | None) -> bool | None:
+    return None if holds is None else not holds
+
+
+def _missing(what: str) -> Judgement:
+    return Judgement(ClaimStatus.OPEN, "–", f"Needs {what}: press “Measure what is missing”.")
 
 
 def _needs(what: str, *figures: Callable[[Known], object]) -> Callable[[Callable[..., Judgement]], Judge]:
@@ -252,7 +291,7 @@ def _needs(what: str, *figures: Callable[[Known], object]) -> Callable[[Callable
         def judged(known: Known) -> Judgement:
             found = [figure(known) for figure in figures]
             if any(one is None for one in found):
-                return Judgement(ClaimStatus.OPEN, "–", f"Needs {what}: press “Measure what is missing”.")
+                return _missing(what)
             return judge(known, *found)
 
         return judged
@@ -263,6 +302,10 @@ def _needs(what: str, *figures: Callable[[Known], object]) -> Callable[[Callable
 _UNCLEAR = (
     "The repetitions of the two that were made in one session leave open which takes longer: measure again, on a quiet"
     " machine."
+)
+_TOO_NEAR = (
+    f"From one day to another a machine may be {DRIFT:.0%} quicker or slower: this is too near to tell, or was measured"
+    " too few times. Measure again, on a quiet machine."
 )
 
 
@@ -310,16 +353,17 @@ def _numpy_takes_longer(size: int, other: int, why: str) -> Judge:
 
 @_needs(
     "the race of JAX at 4,096",
-    lambda known: known.epoch_s(_of("jax-step", 4096)),
+    lambda known: known.cells.get(_of("jax-step", 4096)),
     lambda known: known.epoch_s(_of("jax-epoch", 4096)),
 )
-def _jax_in_a_seventh_of_a_second(_known: Known, step_s: Quartiles, epoch_s: Quartiles) -> Judgement:
-    low, middle, high = step_s
+def _jax_in_a_seventh_of_a_second(_known: Known, step: Standing, epoch_s: Quartiles) -> Judgement:
+    low, middle, high = step.quartiles_s
+    claimed_s = published.EPOCH_S["jax-step", "cpu"][4096]
     return decided(
-        None if low <= 0.14 < high else high <= 0.14,
+        _is_not(is_longer(step.repeated.against(claimed_s))),
         f"{justified(middle, low, high)} per epoch",
         f"One call a step, as in the article; the whole epoch in one call takes {seconds(epoch_s[1])}.",
-        "The claimed figure lies between the quartiles: measure again, on a quiet machine.",
+        _TOO_NEAR,
     )
 
 
@@ -351,7 +395,8 @@ def _capacity(_known: Known) -> Judgement:
 
 
 def _overhead_a_step(known: Known) -> Judgement:
-    own_s, one = published.EXPERIMENT_S["learning-rate"][0] / SWEEP_STEPS, known.splits.get(Runtime("keras-tensorflow"))
+    own_s = published.EXPERIMENT_S["learning-rate"][0] / SWEEP_STEPS
+    *_, one = known.splits.get(Runtime("keras-tensorflow")) or [None]
     beside = (
         "–"
         if one is None or not one.adds_up
@@ -373,20 +418,24 @@ def _utilisation(known: Known) -> Judgement:
     if shown is None:
         return Judgement(ClaimStatus.NO_GPU, "–", why)
     if warps is None:
-        return decided(None, f"{shown:.0%} shown; this chip does not report its occupancy", why)
-    is_the_same = without_spread(warps / shown).verdict is comparison.Verdict.SAME
-    return decided(is_the_same, f"{shown:.0%} shown, {warps:.1%} of the warps there", why)
+        return decided(None, f"{shown.middle:.0%} shown; this chip does not report its occupancy", why)
+    verdict = warps.beside(shown).verdict
+    return decided(
+        None if verdict is Verdict.UNCLEAR else verdict is Verdict.SAME,
+        f"{shown.middle:.0%} shown, {warps.middle:.1%} of the warps there",
+        why,
+    )
 
 
 @_needs(
     "a step of Keras, whole and operation by operation",
     lambda known: known.operations.get("keras-tensorflow"),
-    lambda known: known.splits.get(Runtime("keras-tensorflow")),
+    lambda known: known.steps_s.get(Runtime("keras-tensorflow")),
 )
-def _fit_is_eager(_known: Known, eager: Mapping[str, float], one: Split) -> Judgement:
+def _fit_is_eager(_known: Known, eager: Mapping[str, Repetitions], step_s: Repetitions) -> Judgement:
     return decided(
-        False if is_longer(without_spread(eager[ALL] / one.step_s)) else None,
-        f"a step of `fit` {seconds(one.step_s)}, op by op {seconds(eager[ALL])}",
+        False if is_longer(eager[ALL].beside(step_s)) else None,
+        f"a step of `fit` {seconds(step_s.middle)}, op by op {seconds(eager[ALL].middle)}",
         "A whole step of `fit` takes less than its operations one by one: `fit` traces the step once, and runs it as"
         " one graph.",
         "A step of `fit` is not quicker here than its operations one by one, which leaves open how it runs them. It"
@@ -395,55 +444,64 @@ def _fit_is_eager(_known: Known, eager: Mapping[str, float], one: Split) -> Judg
 
 
 @_needs("a step of JAX, operation by operation", lambda known: known.operations.get("jax", {}).get(KERNELS))
-def _one_fused_kernel(_known: Known, kernels: float) -> Judgement:
+def _one_fused_kernel(_known: Known, kernels: Repetitions) -> Judgement:
     return decided(
-        kernels <= 1,
-        f"{kernels:.0f} kernels in one compiled step (CPU)",
+        kernels.middle <= 1,
+        f"{kernels.middle:.0f} kernels in one compiled step (CPU)",
         "XLA fuses elementwise work; the products remain library calls or loops of their own, launched one after"
         " another by the host.",
     )
 
 
-@_needs("the race of JAX in one call at batch size 1", lambda known: known.epoch_s(_of("jax-epoch", 1)))
-def _hard_floor(_known: Known, epoch_s: Quartiles) -> Judgement:
-    low, middle, high = (epoch / N_TRAIN for epoch in epoch_s)
+def _hard_floor(known: Known) -> Judgement:
+    loops = [one for backend in ONE_CALL if (one := known.cells.get(_of(backend, 1))) is not None]
+    if not loops:
+        return _missing("the race of JAX in one call and of Numba at batch size 1")
+    n, floor_s = len(loops), 10e-6 * N_TRAIN
+    quickest = min(loops, key=lambda one: one.quartiles_s[1])
+    low, middle, high = (epoch_s / N_TRAIN for epoch_s in quickest.quartiles_s)
     return decided(
-        False if high < 10e-6 else None,
-        f"{justified(middle, low, high)} for a whole step at batch size 1",
+        False if any(one.repeated.against(floor_s, one_of=n).verdict is Verdict.FASTER for one in loops) else None,
+        f"{justified(middle, low, high)} for a whole step at batch size 1 by {quickest.cell.runtime.label}",
         "A compiled loop over the batches asks Python once an epoch, not once a step.",
-        "A compiled loop asks Python once an epoch, not once a step; but only a whole step below 10 μs would refute the"
-        " claim.",
+        "A compiled loop asks Python once an epoch, not once a step; but only a whole step clearly below 10 μs would"
+        " refute the claim.",
     )
 
 
 @_needs(
     "the race of Numba at 512 and the peak rates",
-    lambda known: known.epoch_s(_of("numba", 512)),
+    lambda known: known.cells.get(_of("numba", 512)),
     lambda known: known.product_flops_per_s,
 )
-def _dense_products_are_a_floor(_known: Known, epoch_s: Quartiles, flops_per_s: float) -> Judgement:
-    low, middle, high = epoch_s
+def _dense_products_are_a_floor(_known: Known, epoch: Standing, flops_per_s: float) -> Judgement:
+    low, middle, high = epoch.quartiles_s
     floor_s = N_TRAIN // 512 * NETWORK.step_flops(512) / flops_per_s
+    verdict = epoch.repeated.against(floor_s, measured=True).verdict
     return decided(
-        None if low < floor_s <= high else floor_s <= low,
+        None if verdict is Verdict.UNCLEAR else verdict is not Verdict.FASTER,
         f"an epoch {justified(middle, low, high)}, its products at this machine's peak {seconds(floor_s)}",
         "81 % of MNIST's pixels are zero: their weights add nothing and do not change. Without them the result is the"
         " same, from a fifth of the first layer's work. The floor counts shapes, not what is needed; whether leaving"
         " out pays depends on the processor.",
-        "The products' time lies between the quartiles of the epoch: measure again, on a quiet machine.",
+        _TOO_NEAR,
     )
 
 
 @_needs("the parts of Keras' step", lambda known: known.splits.get(Runtime("keras-tensorflow")))
-def _no_overhead_on_cpu(_known: Known, one: Split) -> Judgement:
-    if (share := one.share("arithmetic")) is None:
+def _no_overhead_on_cpu(_known: Known, splits: Sequence[Split]) -> Judgement:
+    found = Repetitions(tuple(share for one in splits if (share := one.share("arithmetic")) is not None))
+    if len(found.values) < len(splits):
         why = "The parts of its step do not add up to it here: measure again, on a quiet machine."
         return decided(None, "–", why)
+    verdict = found.beside(Repetitions((ALL_COMPUTE,) * len(splits))).verdict  # a share drifts with neither side
     return decided(
-        share >= ALL_COMPUTE,
-        f"{share:.0%} of a step of `fit` is arithmetic",
+        {Verdict.SLOWER: True, Verdict.FASTER: False}.get(verdict),
+        f"{found.middle:.0%} of a step of `fit` is arithmetic",
         f"It counts as true from {ALL_COMPUTE:.0%} on. A CPU has no launch to wait for, but the framework's loop,"
         " dispatch and input are there on any device.",
+        f"It counts as true from {ALL_COMPUTE:.0%} on, and the repetitions leave open whether it is that much: measure"
+        " again, on a quiet machine.",
     )
 
 
@@ -452,21 +510,24 @@ def _no_overhead_on_cpu(_known: Known, one: Split) -> Judgement:
     lambda known: known.operations.get("numpy"),
     lambda known: known.operations.get("keras-tensorflow"),
 )
-def _every_operation_faster(known: Known, numpy: Mapping[str, float], eager: Mapping[str, float]) -> Judgement:
+def _every_operation_faster(
+    known: Known, numpy: Mapping[str, Repetitions], eager: Mapping[str, Repetitions]
+) -> Judgement:
     card = known.operations.get("keras-tensorflow, GPU")
     why = (
         "The table compares NumPy with TensorFlow as well as a CPU with a GPU: part of the difference is the library's"
         " dispatch, on any device."
     )
     if card is None:
-        figure = f"TensorFlow op by op on this CPU: {eager[ALL] / numpy[ALL]:.1f} times NumPy's"
+        figure = f"TensorFlow op by op on this CPU: {eager[ALL].middle / numpy[ALL].middle:.1f} times NumPy's"
         return Judgement(ClaimStatus.NO_GPU, figure, why)
-    quicker = [is_longer(without_spread(card[one.key] / numpy[one.key])) for one in OPERATIONS]
+    n = len(OPERATIONS)
+    quicker = [is_longer(card[one.key].beside(numpy[one.key], one_of=n)) for one in OPERATIONS]
     figure = (
-        f"NumPy {seconds(numpy[ALL])}, TensorFlow on the GPU {seconds(card[ALL])}; quicker in"
-        f" {sum(map(bool, quicker))} of {len(quicker)} operations"
+        f"NumPy {seconds(numpy[ALL].middle)}, TensorFlow on the GPU {seconds(card[ALL].middle)}; quicker in"
+        f" {quicker.count(True)} of {n} operations, unclear in {quicker.count(None)}"
     )
-    return decided(all(quicker), figure, why)
+    return decided(None if None in quicker and False not in quicker else all(quicker), figure, why, _UNCLEAR)
 
 
 def _crossover(known: Known) -> Judgement:

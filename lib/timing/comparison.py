@@ -14,6 +14,9 @@ Times that were taken one after another have no pairs. For them, the ratio is th
 interval is Welch's, on the logarithms (B. L. Welch, Biometrika 34, 1947): it allows each side its own spread, and needs
 two times of each. It covers what varied within each side, not what changed on the machine between them; so give it
 times from several repetitions, not from one.
+
+A machine is quicker on one day than on another. So `Repetitions` are compared by those that were made in turns with the
+other's, and with a figure that has none beside them only as far as `DRIFT` lets them.
 """
 
 import math
@@ -21,6 +24,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from enum import Enum
 
 import numpy as np
@@ -29,6 +33,8 @@ from lib.timing.measurement import Clock, Config, Meter, Step, Sync, no_wait
 
 COVERAGE = 0.95
 SAME_WITHIN = 0.03  # a ratio that is certainly within this of 1 counts as the same
+SESSION = timedelta(hours=1)  # within which a machine is taken to be the same
+DRIFT = 0.2  # how far a machine may be from another day's times, as a share: two standard deviations of 10 % each
 LOOKS = (9, 14, 22, 35, 55, 86, 135, 212, 332, 520)  # numbers of pairs: each about 1.6 times the one before
 
 
@@ -140,15 +146,19 @@ class Estimate:
     @classmethod
     def of(cls, times: Sequence[float] | np.ndarray, off_s: float = 0.0) -> "Estimate":
         """Summarise independent times in seconds, at least one, of which each may be off by `off_s`, all alike."""
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):  # a time of 0 makes the error NaN: nothing is decided
             logs = np.log(np.asarray(times, dtype=float))
-        error = float(np.std(logs, ddof=1) / math.sqrt(len(logs))) if len(logs) > 1 else 0.0
+            error = float(np.std(logs, ddof=1) / math.sqrt(len(logs))) if len(logs) > 1 else 0.0
         seconds = float(np.exp(np.mean(logs)))
         return cls(seconds, error, len(logs), off_s / seconds if seconds and off_s else 0.0)
 
     def times(self, factor: float) -> "Estimate":
         """The estimate of a time that is `factor` times as long."""
         return replace(self, seconds=self.seconds * factor)
+
+    def on_another_day(self) -> "Estimate":
+        """The estimate where what it is compared with was not measured beside it: it may be off by `DRIFT`."""
+        return replace(self, off=max(self.off, DRIFT))
 
     def plus(self, other: "Estimate") -> "Estimate":
         """The estimate of both times, one after the other.
@@ -168,7 +178,7 @@ def without_spread(ratio: float) -> Comparison:
     return Comparison(ratio, ratio, ratio, 1, False)
 
 
-def between(first: Estimate, second: Estimate) -> Comparison:
+def between(first: Estimate, second: Estimate, coverage: float = COVERAGE) -> Comparison:
     """Compare two estimates, unpaired. If one of them is a single time, the interval is (0, inf), hence UNCLEAR.
 
     Coarse clocks widen the interval to what it would be if one side were shorter and the other longer by their `off`.
@@ -184,8 +194,49 @@ def between(first: Estimate, second: Estimate) -> Comparison:
     from scipy.special import stdtrit  # takes a tenth of a second to import
 
     freedom = variance**2 / sum(v**2 / (one.n - 1) for v, one in zip(variances, (first, second), strict=True))
-    factor = math.exp(float(stdtrit(freedom, (1 + COVERAGE) / 2)) * math.sqrt(variance))
+    factor = math.exp(float(stdtrit(freedom, (1 + coverage) / 2)) * math.sqrt(variance))
     return Comparison(ratio, least / factor, most * factor, n, False)
+
+
+@dataclass(frozen=True)
+class Repetitions:
+    """A figure that was measured several times: a value from each repetition, and when it was made, in ISO 8601."""
+
+    values: tuple[float, ...]
+    at: tuple[str, ...] = ()  # empty: all in one session
+
+    @property
+    def middle(self) -> float:
+        """The median."""
+        return float(np.median(self.values))
+
+    def beside(self, other: "Repetitions", one_of: int = 1) -> Comparison:
+        """This figure over the other, by the repetitions of both that were made within `SESSION` of each other.
+
+        What a machine is like on another day is no part of a figure's spread: without two such repetitions of each the
+        comparison is unclear. Where it is `one_of` several of which a single one decides, each gets its share of the
+        5 %.
+        """
+        near = self.near(other), other.near(self)
+        enough = min(map(len, near)) > 1
+        one, two = map(Estimate.of, near if enough else (self.values, other.values))
+        return between(one, two if enough else replace(two, n=1), 1 - (1 - COVERAGE) / one_of)
+
+    def against(self, figure: float, measured: bool = False, one_of: int = 1) -> Comparison:
+        """This figure over one that was not measured beside it, such as a published one; or `measured` on another day.
+
+        Two repetitions are needed; these may be off by `DRIFT`, and so may a `measured` figure. `one_of`: see `beside`.
+        """
+        known, mine = Estimate(figure, n=len(self.values)), Estimate.of(self.values).on_another_day()
+        return between(mine, known.on_another_day() if measured else known, 1 - (1 - COVERAGE) / one_of)
+
+    def near(self, other: "Repetitions") -> list[float]:
+        """The values that have a repetition of the other's within `SESSION`."""
+        if not self.at or not other.at:
+            return list(self.values)
+        theirs = [datetime.fromisoformat(at) for at in other.at]
+        mine = zip(self.values, map(datetime.fromisoformat, self.at), strict=True)
+        return [value for value, at in mine if any(abs(at - their) <= SESSION for their in theirs)]
 
 
 def median_interval(values: Sequence[float] | np.ndarray, coverage: float = COVERAGE) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from lib.experiments.recorded_machines import Machine, gpu_runtimes, named
 from lib.experiments.time_to_accuracy import Learned, needed
 from lib.formatting import justified, percent, seconds
 from lib.spec import N_TRAIN
-from lib.timing.comparison import Verdict, compared
+from lib.timing.comparison import Verdict
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.roofline import Ceiling, Floor
 from lib.views.chart import Chart, styled
@@ -171,17 +171,19 @@ def _speed_up(standing: Standing, known: Mapping[Cell, Standing], shown: Shown) 
     other = known.get(Cell(shown.beside, standing.cell.batch_size)) if shown.beside is not None else None
     if other is None:
         return "–", "the other one is not measured yet", None
-    comparison = compared(other.repetition_s, standing.repetition_s, paired=False)
+    comparison = other.repeated.beside(standing.repeated)
     verdict = {
         Verdict.SLOWER: "faster",
         Verdict.FASTER: "slower",
         Verdict.SAME: "the same",
         Verdict.UNCLEAR: "not told apart",
     }
-    title = (
-        f"{comparison.ratio:.3g} times as fast ({comparison.low:.3g} to {comparison.high:.3g}, from"
-        f" {comparison.n} repetitions of each): {verdict[comparison.verdict]}"
+    interval = (
+        f" ({comparison.low:.3g} to {comparison.high:.3g}, from {comparison.n} repetitions of each)"
+        if comparison.n > 1
+        else ", without two repetitions of each in one session"
     )
+    title = f"{comparison.ratio:.3g} times as fast{interval}: {verdict[comparison.verdict]}"
     return f"{comparison.ratio:.2g} ×", title, comparison.ratio
 
 
@@ -307,10 +309,11 @@ def _remarks(known: Mapping[Cell, Standing]) -> list[str]:
     parts = []
     pair = [known.get(Cell(Runtime(key), 32)) for key in ("keras-tensorflow", "jax-epoch")]
     if pair[0] is not None and pair[1] is not None:
-        comparison = compared(pair[0].repetition_s, pair[1].repetition_s, paired=False)
+        comparison = pair[0].repeated.beside(pair[1].repeated)
+        unclear = " (not told apart yet)" if comparison.verdict is Verdict.UNCLEAR else ""
         parts.append(
             f"At batch size 32 the same epoch takes Keras on TensorFlow {comparison.ratio:.1f} times as long as JAX in"
-            " one call."
+            f" one call{unclear}."
         )
     compared_rows = Observed(
         batch_sizes=tuple({cell.batch_size for cell in known}),

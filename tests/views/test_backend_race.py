@@ -1,6 +1,7 @@
 """The race's table in each of its views, and the sentence below it, from literal figures."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -108,6 +109,27 @@ def test_the_sentence_speaks_of_the_chosen_view(shown, words):
     events = sentence(known, shown).replace("\u202f", " ")
     assert words in events
     assert ("Fastest so far" in events) == (shown.view == "seconds")
+
+
+def test_cells_of_different_days_are_not_told_apart():
+    cells = [Cell(JAX, 32), Cell(KERAS, 32)]
+    days = ("2026-11-20T10:00:00+00:00", "2026-11-21T10:00:00+00:00")
+
+    def at(*day_of):
+        found = [
+            replace(record(cell, [second] * 2), measured_at=day)
+            for cell, second, day in zip(cells, (0.2, 2.0), day_of, strict=True)
+        ]
+        return standings(cells, found * 3)
+
+    one_day, apart = at(days[0], days[0]), at(*days)
+    told = [
+        table([JAX, KERAS], BATCH_SIZES, known, Shown("speed-up", KERAS))["rows"][0]["cells"][1]["title"]
+        for known in (one_day, apart)
+    ]
+    assert told[0].endswith("from 3 repetitions of each): faster")
+    assert told[1] == "10 times as fast, without two repetitions of each in one session: not told apart"
+    assert ["not told apart" in sentence(known) for known in (one_day, apart)] == [False, True]
 
 
 def test_keys_are_unique():
