@@ -242,4 +242,4 @@ def test_the_file_alone_is_far_too_fast():
     times = sorted(one.published_s / one.predicted(PRESETS[one.machine]).step_s for one in unseen)
     assert (sum(one > 1 for one in times), len(times)) == (38, 39)
     assert round(times[19]) == 15
-    assert round(known_devices()[L4].widening, 1) == 5.5
+    assert round(known_devices()[L4].widening, 1) == 6.3
