@@ -61,9 +61,9 @@ class AnatomyTask:
         return [one for one in found if self.complete(list(one.values()))]
 
     def step_time(self, records: Sequence[Record]) -> StepTime | None:
-        """What the step takes that is examined by itself, of the quickest block of each time, as elsewhere."""
+        """What the step takes that is examined by itself, of the median block of each time, as elsewhere."""
         known = current(records, Kind.ANATOMY, self.subject | {"name": self.examination.kind}, self.runtime)
-        steps_s = sorted(min(record.measurement.step_s) for record in known)
+        steps_s = sorted(record.measurement.median_s for record in known)
         if not known:
             return None
         return StepTime(statistics.median(steps_s), 0.0, steps_s[0], steps_s[-1], known[-1].warnings)

@@ -1,5 +1,6 @@
 """Remedies on an invented machine whose exact step times are known; what a press measures; and what cannot be."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -71,12 +72,18 @@ def keep(store: Store, trained: Trained, trial: Trial, step_s: float) -> None:
     store.add(Record.of(Kind.STEP_TIME, subject, measured, versions(trained.runtime)))
 
 
-def keep_transfers(store: Store) -> None:
-    """As if batches had been brought to a device that they reach after `LATENCY_S`, a byte in `BYTE_S`."""
+def keep_transfers(
+    store: Store, sizes: Sequence[int] = TAKEN, on_host: Sequence[float] = (9e-6, 7e-6, 8e-6), cost: int = 1
+) -> None:
+    """As if batches had been brought to a device that they reach after `LATENCY_S`, a byte in `BYTE_S`, `cost` times.
+
+    `on_host` is what a step's blocks take without that, where its batch comes from the host.
+    """
     subject = AnatomyTask(STEP.runtime, Examination("takings")).subject
-    for size in TAKEN:
-        for where, more_s in ((FROM_HOST, LATENCY_S + BYTE_S * 4 * N_PIXELS * size), (RESIDENT, 0.0)):
-            blocks = Measurement((9e-6 + more_s, 7e-6 + more_s, 8e-6 + more_s), 1, Ended.CAP)
+    for size in sizes:
+        spent_s = cost * (LATENCY_S + BYTE_S * 4 * N_PIXELS * size)
+        for where, block_s, more_s in ((FROM_HOST, on_host, spent_s), (RESIDENT, (9e-6, 7e-6, 8e-6), 0.0)):
+            blocks = Measurement(tuple(one + more_s for one in block_s), 1, Ended.CAP)
             of = subject | {"name": f"{where} {size}", "work": 1.0}
             store.add(Record.of(Kind.ANATOMY, of, blocks, versions(STEP.runtime)))
 
@@ -97,6 +104,40 @@ def test_what_a_transfer_costs_is_fitted_to_batches_taken_from_both_places(store
     cost = transfer_cost(STEP.runtime, store.records(Kind.ANATOMY))
     assert cost is not None
     assert (cost.latency_s, cost.byte_s) == (pytest.approx(LATENCY_S), pytest.approx(BYTE_S))
+
+
+def test_a_lucky_block_does_not_lower_what_a_transfer_costs(store):
+    keep_transfers(store, on_host=(30e-6, 8e-6, 1e-9))
+    cost = transfer_cost(STEP.runtime, store.records(Kind.ANATOMY))
+    assert cost is not None
+    assert (cost.latency_s, cost.byte_s) == (pytest.approx(LATENCY_S), pytest.approx(BYTE_S))
+
+
+def test_a_transfer_has_a_cost_from_three_sizes_on(store):
+    keep_transfers(store, TAKEN[:2])
+    assert transfer_cost(STEP.runtime, store.records(Kind.ANATOMY)) is None
+    keep_transfers(store, TAKEN[2:3])
+    assert transfer_cost(STEP.runtime, store.records(Kind.ANATOMY)) is not None
+    assert transfer_cost(NUMPY.runtime, store.records(Kind.ANATOMY)) is None, "another runtime's"
+
+
+def test_no_transfer_costs_less_than_nothing(store):
+    keep_transfers(store, on_host=(1e-6,) * 3, cost=0)  # as if a batch from the host made the step quicker
+    cost = transfer_cost(STEP.runtime, store.records(Kind.ANATOMY))
+    assert cost is not None
+    assert 0 < cost.latency_s < 1e-6
+    assert 0 <= cost.byte_s * 4 * N_PIXELS * max(TAKEN) < 1e-6
+
+
+def test_a_step_with_its_batches_on_the_device_takes_its_median_block(store):
+    task = AnatomyTask(STEP.runtime, Examination(RESIDENT, QUESTION.network, 32))
+    for blocks in ((9e-6, 5e-6, 1e-9), (7e-6, 7e-6, 1e-9)):
+        measured = Measurement(blocks, 1, Ended.CAP)
+        subject = task.subject | {"name": RESIDENT, "work": 1.0}
+        store.add(Record.of(Kind.ANATOMY, subject, measured, versions(STEP.runtime)))
+    found = task.step_time(store.records(Kind.ANATOMY))
+    assert found is not None
+    assert (found.step_s, found.low_s, found.high_s) == pytest.approx((6e-6, 5e-6, 7e-6))
 
 
 def test_every_backend_says_where_its_batches_come_from(store):

@@ -293,7 +293,7 @@ def test_the_convolutional_network_is_measured_where_its_step_is_stored(tmp_path
     here = calibrated_side(Trained(Runtime()), calibrated(0.05))
     elsewhere = replace(here, recorded=True)
     task = AnatomyTask(Runtime(), Examination(CONVOLUTIONAL, batch_size=32))
-    for seconds in ((0.011, 0.010), (0.013, 0.012), (0.5, 0.014)):
+    for seconds in ((0.009, 0.010, 0.5), (0.012, 0.012, 0.001), (0.5, 0.014, 0.001)):
         of = task.subject | {"name": CONVOLUTIONAL, "work": 1.0}
         store.add(Record.of(Kind.ANATOMY, of, Measurement(seconds, 1, Ended.CAP), versions(Runtime())))
     (measured,) = (one for one in answers(32, [here, elsewhere], store) if one.measured is not None)
