@@ -31,8 +31,9 @@ _HEAD = """# Results
 
 Written by `make bench`, a section for each benchmark, by its last run. Medians, with quartiles (q1, q3) where there are
 several. Compare ratios within a run: a machine that is shared with others drifts by a factor of two. A target is met or
-missed where the whole of its 95 % interval is; else, as for what was measured once, it is unclear. `make bench` says
-which sections are of other code than is here.
+missed where the whole of its 95 % interval is; else, as for what was measured once, it is unclear. A section whose
+commit is unknown is older than that rule: its targets were judged by their figures alone. `make bench` says which
+sections are of other code than is here.
 
 """
 
@@ -207,7 +208,7 @@ def outdated(names: Sequence[str]) -> list[str]:
         if name not in sections:
             found.append(f"{name} has no section")
         elif said is None:
-            found.append(f"{name} does not say of which code it is")
+            found.append(f"{name} is of an unknown commit")
         elif said[1] != benchmark_digest(name):
             found.append(f"{name} is of commit {said[2]}, and what it measures has changed since")
     return [f"{RESULTS.name}: {one}; run `make bench BENCH={one.split()[0]}`." for one in found]

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType
 
@@ -17,6 +17,7 @@ from lib.backends.registry import BACKENDS
 ENTRIES = ("lib.workers.worker", "lib.sweeps.process_pool")
 
 PACKAGES = ("lib",)
+MEASURING = ("benchmarks", "notebooks", "mnist_training")  # what benchmarks are made of besides
 NOT_MEASURED = "benchmarks.report"  # how rows are written changes none of them
 
 State = tuple[int, int]  # of a file or folder: time of its last change, size
@@ -60,7 +61,7 @@ def package_digest(package: str) -> str:
 
 def benchmark_digest(name: str) -> str:
     """The same of a benchmark: of its module, of what trains and measures, and of what its texts name to be started."""
-    return _read([*ENTRIES, f"benchmarks.{name}"], (*PACKAGES, "benchmarks"))[1]
+    return _read([*ENTRIES, f"benchmarks.{name}"], (*PACKAGES, *MEASURING))[1]
 
 
 def _state(path: Path) -> State | None:
@@ -82,8 +83,7 @@ def _read(entries: Sequence[str] = ENTRIES, packages: Sequence[str] = PACKAGES) 
                 states[path] = _state(path)  # before it is read, so that a change meanwhile is noticed
                 states.setdefault(path.parent, _state(path.parent))  # a new module may appear in it
                 contents[path] = path.read_bytes()
-                with suppress(SyntaxError):  # half-edited, or a kernel; the change is in its content anyway
-                    waiting += _imports(compile(contents[path], path, "exec"), packages)
+                waiting += _imports_in(contents[path], packages)
     return {path: state for path, state in states.items() if state is not None}, _digest(contents)
 
 
@@ -98,12 +98,21 @@ def _files_of(module: str, packages: Sequence[str]) -> list[Path]:
     """A module's file, its parent packages', which are imported first, and the kernels that lie in these; none if
     outside these packages, or in `NOT_MEASURED`."""
     names = module.split(".")
-    if names[0] not in packages or module.startswith(NOT_MEASURED):
+    if names[0] not in packages or f"{module}.".startswith(f"{NOT_MEASURED}."):
         return []
     places = [ROOT.joinpath(*names[:depth]) for depth in range(1, len(names) + 1)]
     files = [*(place / "__init__.py" for place in places), places[-1].with_suffix(".py")]
     kernels = [kernel for place in places if place.is_dir() for kernel in place.glob("*.wgsl")]
     return [file for file in files if file.is_file()] + kernels
+
+
+@lru_cache(maxsize=1000)  # a file belongs to many benchmarks
+def _imports_in(content: bytes, packages: Sequence[str]) -> tuple[str, ...]:
+    """What a file's content imports; nothing where it is half-edited or a kernel, as a change is in its content."""
+    try:
+        return tuple(_imports(compile(content, "module", "exec"), packages))
+    except SyntaxError:
+        return ()
 
 
 def _imports(code: CodeType, packages: Sequence[str]) -> Iterator[str]:
@@ -124,5 +133,7 @@ def _imports(code: CodeType, packages: Sequence[str]) -> Iterator[str]:
         elif isinstance(constant, str) and constant.startswith("lib.") and constant.endswith("."):
             # f"lib.profiling.{…}": the part that is filled in at run time is a backend's module.
             yield from (constant + backend.module for backend in BACKENDS.values())
-        elif isinstance(constant, str) and constant.startswith("benchmarks."):
+        elif isinstance(constant, str) and constant.startswith(("benchmarks.", "lib.cli.")):
             yield constant  # what a benchmark starts as a process of its own
+        elif isinstance(constant, str) and constant.endswith(".py"):
+            yield constant.removesuffix(".py").replace("/", ".")  # a notebook that the server opens

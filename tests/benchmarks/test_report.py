@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks import report
+from benchmarks.__main__ import NAMES
 from benchmarks.report import Target, row, seconds_of
 from lib import ROOT
 from lib.backends import fingerprint
@@ -73,13 +74,14 @@ def results(tmp_path, monkeypatch):
     return tmp_path / "RESULTS.md"
 
 
+@pytest.mark.slow
 def test_a_section_says_of_which_code_it_is_and_a_changed_one_is_told(monkeypatch, results):
     report.publish("epochs", "as written before sections said so")
     for name in ("comparison", "memory"):
         report.show(name, [], (), [])
     assert re.search(r"code \w{16}, commit \w+", results.read_text())
     said = [one.split(": ")[1].split(";")[0] for one in report.outdated(["comparison", "memory", "epochs", "regret"])]
-    assert said == ["epochs does not say of which code it is", "regret has no section"]
+    assert said == ["epochs is of an unknown commit", "regret has no section"]
     digest = report.benchmark_digest
     monkeypatch.setattr(report, "benchmark_digest", lambda name: "f" * 16 if name == "memory" else digest(name))
     (changed,) = report.outdated(["comparison", "memory"])
@@ -89,14 +91,35 @@ def test_a_section_says_of_which_code_it_is_and_a_changed_one_is_told(monkeypatc
     )
 
 
+@pytest.mark.slow
+def test_every_section_says_of_which_commit_it_is_and_each_that_is_not_of_this_code_is_told():
+    sections = report._sections()
+    unsaid = [name for name, text in sections.items() if not re.search(r"code (\w{16}|unknown), commit .+\.\n", text)]
+    assert unsaid == []
+    assert sections.keys() <= set(NAMES)
+    told = {one.split(": ")[1].split(" ")[0] for one in report.outdated(NAMES)}
+    unknown = {name for name, text in sections.items() if "code unknown" in text}
+    assert told >= unknown | (set(NAMES) - sections.keys())
+
+
+@pytest.mark.slow
 def test_the_measured_code_is_what_a_benchmark_imports_starts_and_trains_with():
-    packages, names = ("lib", "benchmarks"), ("comparison", "peers", "sweeps")
+    packages = (*fingerprint.PACKAGES, *fingerprint.MEASURING)
+    names = ("comparison", "peers", "sweeps", "reports", "interaction", "memory")
     read = {name: set(fingerprint._read([f"benchmarks.{name}"], packages)[0]) for name in names}
     assert ROOT / "lib/timing/comparison.py" in read["comparison"]
     assert ROOT / "benchmarks/peer/with_flax.py" in read["peers"], "imported by name in a process of its own"
     assert ROOT / "benchmarks/article_sweep.py" in read["sweeps"], "started by name"
+    assert {ROOT / "benchmarks/reports.py", ROOT / "lib/prediction/advise.py"} <= read["reports"]
+    served = {ROOT / "lib/pages/server.py", ROOT / "lib/views/mnist_training.py", ROOT / "mnist_training.py"}
+    for name in ("interaction", "memory"):
+        assert served | set(ROOT.glob("notebooks/*.py")) <= read[name], "what the server opens, which it starts"
+    assert not served & read["comparison"]
     assert not any(ROOT / "benchmarks/report.py" in paths for paths in read.values())
-    assert not [path for path in fingerprint._read()[0] if "benchmarks" in path.parts], "no key of the store knows them"
+    of_the_store = fingerprint._read()[0]
+    assert not [path for path in of_the_store if {"benchmarks", "notebooks", "cli"} & set(path.parts)], (
+        "no key knows them"
+    )
 
 
 def test_a_row_keeps_the_times_that_it_was_made_of():

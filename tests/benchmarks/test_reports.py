@@ -25,7 +25,9 @@ def test_at_least_eight_reports_with_both_times_layers_batch_and_address():
 def test_no_winner_is_wrong_and_four_in_five_are_inside(devices):
     rows = [judged(one, devices) for one in REPORTS]
     assert {one["winner"] for one in rows} <= {"right", "close"}
-    assert all("MISSED" not in str(target) for target in targets(rows))
+    assert [target.word for target in targets(rows)] == ["met", "met"]
+    missed = [one | {"inside": number > 2} for number, one in enumerate(rows)]
+    assert [target.word for target in targets(missed)] == ["met", "MISSED"]
 
 
 def test_a_wrong_winner_and_a_time_outside_are_said_and_come_first(devices, monkeypatch, capsys):
