@@ -140,7 +140,7 @@ def server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
     with _serving(
         [sys.executable, "-m", "lib.cli.launch", "edit", "--port", str(port), "--headless", "1", "--no-token"], cache
     ) as process:
-        yield process, f"http://127.0.0.1:{port}/"
+        yield psutil.Process(process.pid), f"http://127.0.0.1:{port}/"
 
 
 @contextmanager
@@ -158,24 +158,26 @@ def class_server(cache: Path, *options: str) -> Iterator[tuple[psutil.Process, s
                 if time.monotonic() > limit:
                     raise RuntimeError(f"the server did not answer within {START_LIMIT_S} s ({error})") from error
                 time.sleep(0.1)
-        yield process, f"http://127.0.0.1:{port}/"
+        yield psutil.Process(process.pid), f"http://127.0.0.1:{port}/"
 
 
 @contextmanager
-def _serving(command: Sequence[str], cache: Path) -> Iterator[psutil.Process]:
-    environment = os.environ | {"MNIST_CACHE_DIR": str(cache)} | _images()
+def _serving(
+    command: Sequence[str], cache: Path, said: int = subprocess.DEVNULL, **more: str
+) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         command,
         cwd=ROOT,
-        env=environment,
+        env=os.environ | {"MNIST_CACHE_DIR": str(cache)} | more | _images(),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=said,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
+        text=True,
     )
     seen = psutil.Process(process.pid)
     try:
-        yield seen
+        yield process
     finally:
         _end(seen)
         process.wait(10)
@@ -187,19 +189,9 @@ def make_run(cache: Path, port: int) -> Iterator[str]:
 
     It ends with all its children.
     """
-    environment = os.environ | {"MNIST_CACHE_DIR": str(cache), "PYTHONUNBUFFERED": "1"} | _images()
-    process = subprocess.Popen(
-        ["make", "run", "HEADLESS=1", f"PORT={port}"],
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
+    command = ["make", "run", "HEADLESS=1", f"PORT={port}"]
+    with _serving(command, cache, subprocess.PIPE, PYTHONUNBUFFERED="1") as process:
+        assert process.stdout is not None
         said = []
         for line in process.stdout:
             said.append(line)
@@ -208,9 +200,6 @@ def make_run(cache: Path, port: int) -> Iterator[str]:
                 yield found.group()
                 return
         raise RuntimeError(f"`make run` ended before it printed an address: {''.join(said)[-500:]}")
-    finally:
-        _end(psutil.Process(process.pid))
-        process.wait(10)
 
 
 def free_port() -> int:

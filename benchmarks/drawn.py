@@ -12,7 +12,7 @@ from pathlib import Path
 from playwright.sync_api import Page
 
 from benchmarks.browser import POLL_MS, browser, fresh_cache, looking, page_of, server, visitor, wait_until_all_over
-from benchmarks.report import LeftOut, Row, Target, note, row, show
+from benchmarks.report import RATIO, LeftOut, Row, Target, note, row, show
 from lib.backends.registry import BACKENDS, Runtime, unavailable, versions
 from lib.data.mnist import load_test
 from lib.experiments.axes import rates_between
@@ -34,8 +34,7 @@ LIMIT = 1.03
 WAIT_LIMIT_S = 120
 OVER = "['Done', 'Saved result'].includes(document.querySelector('.lab .lab-state b')?.textContent)"
 UNDER_WAY = OVER.replace("['Done', 'Saved result']", "['Training']")
-RATIO_COLUMNS = ("ratio", "ratio_low", "ratio_high")
-COLUMNS = ("backend", "drawn_s", "alone_s", "n", *RATIO_COLUMNS)
+COLUMNS = ("backend", "drawn_s", "alone_s", "n", *RATIO)
 
 
 def main() -> None:
@@ -77,14 +76,14 @@ def measure(items: Sequence[Item], run_drawn: Callable[[], None], stored: Path) 
         engine.close()
     found = compared(drawn_s, alone_s, paired=True)
     medians = {"drawn_s": statistics.median(drawn_s), "alone_s": statistics.median(alone_s)}
-    interval = {"ratio": found.ratio, "ratio_low": found.low, "ratio_high": found.high}
+    interval = dict(zip(RATIO, (found.ratio, found.low, found.high), strict=True))
     return row("drawn", drawn_s, items[0].runtime.backend, BATCH_SIZE, **medians, **interval)
 
 
 def targets(rows: list[Row]) -> list[Target]:
     """Each backend's ratio against the limit."""
     return [
-        Target.in_row(f"{r['backend']}, an epoch while it is drawn over one that is not", r, RATIO_COLUMNS, LIMIT, "×")
+        Target.in_row(f"{r['backend']}, an epoch while it is drawn over one that is not", r, RATIO, LIMIT, "×")
         for r in rows
     ]
 

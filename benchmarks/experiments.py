@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import article
-from benchmarks.report import LeftOut, Row, Target, note, row, show
+from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, show
 from lib.backends.registry import Runtime, unavailable
 from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
@@ -59,7 +59,7 @@ def main() -> None:
         rows.append(row("all", [total_s], THEIRS, method="article", scaled=True) | {"n": None})
     rows = [*ours.values(), *theirs.values(), *rows]
     rows.sort(key=lambda entry: [*OURS, "all"].index(str(entry["name"])))
-    columns = ("name", "method", "backend", "median_s", "q1_s", "q3_s", "n", "scaled", "best_accuracy", "times_faster")
+    columns = ("name", "method", "backend", *SECONDS, "scaled", "best_accuracy", "times_faster")
     show("experiments", rows, columns, targets, left_out)
     print("  scaled: one epoch of each training measured (a fifth of one at batch size 1), times three")
 

@@ -32,7 +32,7 @@ from benchmarks.browser import (
     visitor,
     wait_until_all_over,
 )
-from benchmarks.report import LeftOut, Target, note, row, show
+from benchmarks.report import SECONDS, LeftOut, Target, note, row, show
 
 PRESSES = 20
 STARTS = 5
@@ -67,7 +67,7 @@ def main() -> None:
 def _report(seconds: dict[str, list[float]], left_out: LeftOut) -> None:
     rows = [row(name, values, "jax-epoch", 32, worst_s=max(values)) for name, values in seconds.items() if values]
     targets = [Target.of(WORDS[name], seconds.get(name, []), limit, "s") for name, limit in LIMITS_S.items()]
-    show("interaction", rows, ("name", "median_s", "q1_s", "q3_s", "n", "worst_s"), targets, left_out)
+    show("interaction", rows, ("name", *SECONDS, "worst_s"), targets, left_out)
 
 
 def _starts(opened: Browser, seconds: dict[str, list[float]], left_out: LeftOut) -> None:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from playwright.sync_api import Page
 
 from benchmarks.browser import browser, class_server, fresh_cache, looking, page_of, visitor
-from benchmarks.report import LeftOut, Row, Target, note, row, show
+from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, show
 from lib.pages.notebooks import FIRST, notebook_of
 from lib.workers.notes import State
 
@@ -86,4 +86,4 @@ def _report(seconds: dict[tuple[str, str], list[float]], left_out: LeftOut) -> N
         Target.of(f"{name}, first section", seconds.get((name, "first-section"), []), FIRST_SECTION_S, "s")
         for name in PAGES
     ]
-    show("pages", rows, ("page", "name", "median_s", "q1_s", "q3_s", "n", "worst_s"), targets, left_out)
+    show("pages", rows, ("page", "name", *SECONDS, "worst_s"), targets, left_out)

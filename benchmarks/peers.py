@@ -17,7 +17,7 @@ import psutil
 
 from benchmarks.peer import PEERS, unavailable
 from benchmarks.peer.process import PeerFailed, PeerProcess
-from benchmarks.report import Row, Target, note, row, show
+from benchmarks.report import RATIO, SECONDS, Row, Target, note, row, show
 from lib.spec import MAX_EPOCHS, N_TRAIN, Network, Training
 from lib.timing.comparison import median_interval
 from lib.workers.machine_lock import MachineLock
@@ -66,14 +66,9 @@ def main() -> None:
     columns = (
         "peer",
         "batch_size",
-        "median_s",
-        "q1_s",
-        "q3_s",
-        "n",
+        *SECONDS,
         "scaled",
-        "ratio",
-        "ratio_low",
-        "ratio_high",
+        *RATIO,
         "accuracy",
         "epochs",
         "loss_difference",
@@ -198,8 +193,7 @@ def rows_of(records: Mapping[str, Record], missing: Mapping[str, str], batch_siz
             "busy_others": statistics.median(record.busy_others) if record.busy_others else None,
         }
         if record.epoch_s and best is not None:
-            names = ("ratio", "ratio_low", "ratio_high")
-            facts |= dict(zip(names, ratio_of(record.epoch_s, records[best].epoch_s), strict=True))
+            facts |= dict(zip(RATIO, ratio_of(record.epoch_s, records[best].epoch_s), strict=True))
         rows.append(facts | sameness(record, records.get(REFERENCE)))
     return rows
 
@@ -232,7 +226,7 @@ def targets(rows: Sequence[Row]) -> list[Target]:
 
 
 def _over(what: str, peer: Row | None, limit: float) -> Target:
-    return Target.in_row(what, peer, ("ratio", "ratio_low", "ratio_high"), limit, "×", True)
+    return Target.in_row(what, peer, RATIO, limit, "×", True)
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:

@@ -37,6 +37,8 @@ sections are of other code than is here.
 
 """
 
+SECONDS = ("median_s", "q1_s", "q3_s", "n")  # columns of what `row` makes of seconds
+RATIO = ("ratio", "ratio_low", "ratio_high")  # … and of a ratio with its interval
 CODE = "code"  # the digest of what is measured stands behind it
 Row = dict[str, object]
 
@@ -236,7 +238,7 @@ def _section(
 ) -> Iterator[str]:
     """Lines of Markdown: what was measured, on what and when, the table, the targets."""
     module = sys.modules.get(f"benchmarks.{name}")
-    yield from [line for line in ((module and module.__doc__) or "").split("\n")[:1] if line]
+    yield " ".join(((module and module.__doc__) or "").split("\n\n")[0].split())
     yield (
         f"\n{common['measured_at']} on {common['machine']}; {common['data']}; {common['versions']};"
         f" {CODE} {benchmark_digest(name)}, commit {_commit()}.\n"

@@ -16,7 +16,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page
 
 from benchmarks.browser import POLL_MS, browser, class_server, fresh_cache, looking, page_of, visitor
-from benchmarks.report import LeftOut, Row, Target, note, row, show
+from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, show
 from lib.backends.registry import Runtime
 from lib.experiments.calibration import Trained, measure_trials, trials
 from lib.pages.notebooks import notebook_of
@@ -133,4 +133,4 @@ def _report(seconds: dict[str, list[float]], left_out: LeftOut) -> None:
         for kind in ("", CALIBRATED)
         for name, words in WORDS.items()
     ]
-    show("surface", rows, ("name", "median_s", "q1_s", "q3_s", "n", "worst_s"), targets, left_out)
+    show("surface", rows, ("name", *SECONDS, "worst_s"), targets, left_out)

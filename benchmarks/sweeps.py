@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 
 from benchmarks.article_sweep import EPOCHS, RATES
-from benchmarks.report import LeftOut, Row, Target, note, row, seconds_of, show
+from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, seconds_of, show
 from lib.backends.registry import Runtime, unavailable
 from lib.backends.stacked.packing import Shape
 from lib.experiments.published import ARTICLE_ARCHITECTURES
@@ -58,20 +58,7 @@ def main() -> None:
         padded = _rounds(engine, left_out, "padded", DEPTHS, JAX, methods, 1.0)
     finally:
         engine.close()
-    columns = (
-        "name",
-        "backend",
-        "method",
-        "networks",
-        "median_s",
-        "q1_s",
-        "q3_s",
-        "n",
-        "picked",
-        "best_accuracy",
-        "per_s",
-        "extra_mb_each",
-    )
+    columns = ("name", "backend", "method", "networks", *SECONDS, "picked", "best_accuracy", "per_s", "extra_mb_each")
     show("sweeps", [*article, *by_count, *padded], columns, _targets(article, by_count, padded), left_out)
 
 

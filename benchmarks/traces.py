@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import cast
 
-from benchmarks.report import LeftOut, Row, Target, note, row, seconds_of, show
+from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, seconds_of, show
 from lib.backends.registry import Runtime
 from lib.experiments.trace_of_a_step import Reader, profile, task_of
 from lib.profiling.request import PROFILED
@@ -78,7 +78,7 @@ def main() -> None:
     targets += [
         Target.of(f"{name}, peak", _peaks(known.get(name)), MAX_PEAK_MB, "MB") for name in ("sqlite-1gb", "json-200mb")
     ]
-    show("traces", rows, ("name", "median_s", "q1_s", "q3_s", "n", "peak_mb", "trace_rows"), targets, left_out)
+    show("traces", rows, ("name", *SECONDS, "peak_mb", "trace_rows"), targets, left_out)
 
 
 def _peaks(row: Row | None) -> list[float]:

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.peer import PEERS
 from benchmarks.peer.process import PeerProcess, environment
 from benchmarks.peers import READY_LIMIT_S, Record, measure
-from benchmarks.report import LeftOut, Row, note, row, show
+from benchmarks.report import RATIO, SECONDS, LeftOut, Row, note, row, show
 from lib.timing.comparison import Verdict, compared
 from lib.workers.machine_lock import MachineLock
 
@@ -50,21 +50,7 @@ def main() -> None:
             records = measure(field, batch_size, ROUNDS, np.random.default_rng(batch_size))
             rows += rows_of(records, batch_size, left_out)
             note(f"batch size {batch_size}")
-    columns = (
-        "setting",
-        "batch_size",
-        "median_s",
-        "q1_s",
-        "q3_s",
-        "n",
-        "ratio",
-        "ratio_low",
-        "ratio_high",
-        "verdict",
-        "loss_difference",
-        "same",
-        "accuracy",
-    )
+    columns = ("setting", "batch_size", *SECONDS, *RATIO, "verdict", "loss_difference", "same", "accuracy")
     show("xla_flags", rows, columns, [], left_out)
     for line in remarks(rows):
         print(f"  {line}")
