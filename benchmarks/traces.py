@@ -8,15 +8,18 @@ browser's own drawing comes on top. Memory is the peak of the process that reads
 import json
 import sqlite3
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
+import psutil
+
 from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, seconds_of, show
 from lib.backends.registry import Runtime
-from lib.experiments.trace_of_a_step import Reader, profile, task_of
+from lib.experiments.trace_of_a_step import Brought, profile, read_files, task_of
 from lib.profiling.request import PROFILED
 from lib.profiling.traces.form import Trace
 from lib.spec import Network
@@ -89,26 +92,40 @@ def _explained(name: str, path: Path) -> Row:
     seconds, peaks, n_rows = [], [], 0
     for _ in range(ROUNDS):
         began = time.perf_counter()
-        with closing(Reader()) as reader:
-            trace = reader.read(path, name, Cancel())
-            assert trace is not None, "nobody cancels it"
-            _draw(trace, 0.4, 0.6)
-            view.calls_table(trace)
-            view.dearest_list(trace)
-            seconds.append(time.perf_counter() - began)
-            peaks.append(_peak_mb(reader.pid))
-        n_rows = trace.n_rows
+        with _peak_of_children_mb() as found:
+            (brought,) = (one for one in read_files([(name, path)], Cancel()) if isinstance(one, Brought))
+        if brought.trace is None:
+            raise RuntimeError(brought.problem)
+        _draw(brought.trace, 0.4, 0.6)
+        view.calls_table(brought.trace)
+        view.dearest_list(brought.trace)
+        seconds.append(time.perf_counter() - began)
+        peaks += [max(found)] if found else []
+        n_rows = brought.trace.n_rows
         note(f"{name}: {seconds[-1]:.1f} s")
-    known = [peak for peak in peaks if peak is not None]
-    peak_mb = max(known, default=None)
-    return row(name, seconds, peak_mb=peak_mb, peaks_mb=known, trace_rows=n_rows, file_bytes=path.stat().st_size)
+    peak_mb = max(peaks, default=None)
+    return row(name, seconds, peak_mb=peak_mb, peaks_mb=peaks, trace_rows=n_rows, file_bytes=path.stat().st_size)
 
 
-def _peak_mb(pid: int) -> float | None:
-    """The most memory that a process had resident so far; None where there is no /proc."""
-    status = Path(f"/proc/{pid}/status")
-    lines = status.read_text().splitlines() if status.exists() else []
-    return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM")), None)
+@contextmanager
+def _peak_of_children_mb() -> Iterator[list[float]]:
+    """The most memory that a child had resident, by looking often; empty where there is no /proc."""
+    found, over = list[float](), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.01):
+            with suppress(OSError, psutil.Error):
+                for child in psutil.Process().children():
+                    lines = Path(f"/proc/{child.pid}/status").read_text().splitlines()
+                    found.extend(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM"))
+
+    looking = threading.Thread(target=watch)
+    looking.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        looking.join()
 
 
 def _draw(trace: Trace, low: float, high: float) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from playwright.sync_api import Error as PlaywrightError
 
-from benchmarks import anatomy, epochs, interaction, pipeline, report, webgpu, webgpu_page
+from benchmarks import anatomy, epochs, interaction, pipeline, report, traces, webgpu, webgpu_page
 from benchmarks.report import LeftOut
 from lib.backends.registry import Runtime
 from lib.experiments import input_pipeline
@@ -153,3 +153,13 @@ def test_a_feed_that_raises_leaves_the_other_rows(monkeypatch, capsys, out):
     assert {row["feed"] for row in rows} == set(feeds.values()) - {feeds["prefetch"]}
     assert {(row["median_s"], row["low_s"], row["high_s"], row["waits"]) for row in rows} == {(2e-3, 2e-3, 2e-3, 1.0)}
     assert capsys.readouterr().out.count("\nLeft out: tf.data + prefetch, ") == 2
+
+
+def test_a_trace_is_explained_with_the_peak_of_who_reads_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(traces, "ROUNDS", 1)
+    monkeypatch.setattr(traces, "SQLITE_BYTES", 1_000_000)
+    found = traces._explained("small", traces._sqlite(tmp_path / "small"))
+    assert found["n"] == 1
+    assert found["trace_rows"]
+    (peak_mb,) = found["peaks_mb"]  # pyright: ignore[reportGeneralTypeIssues]
+    assert 10 < peak_mb < traces.MAX_PEAK_MB

@@ -1,5 +1,6 @@
 """A target is judged by its interval: met or missed only where all of that says so."""
 
+import importlib
 import math
 import re
 
@@ -120,6 +121,12 @@ def test_the_measured_code_is_what_a_benchmark_imports_starts_and_trains_with():
     assert not [path for path in of_the_store if {"benchmarks", "notebooks", "cli"} & set(path.parts)], (
         "no key knows them"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_benchmark_can_be_imported(name):
+    assert callable(importlib.import_module(f"benchmarks.{name}").main)
 
 
 def test_a_row_keeps_the_times_that_it_was_made_of():
