@@ -1,8 +1,10 @@
 """Our backends against other people's, each in a process of its own: same network, images, order and precision.
 
-In turns: in each round every participant trains one epoch, in an order drawn anew, while the others wait idle. So a
+Each with the number of threads that it is quickest with at this batch size, which a short search finds beforehand. In
+turns: in each round every participant trains one epoch, in an order drawn anew, while the others wait idle. So a
 ratio is taken within a round, where the machine was the same for both, and its interval is that of the median of the
-rounds' ratios. The first epoch, with what is compiled in it, is left out. Only `train_s` counts: no evaluation.
+rounds' ratios. The first epoch, with what is compiled in it, is left out. Only `train_s` counts: no evaluation. Where a
+library has the loop, every epoch has the order of the first.
 """
 
 import statistics
@@ -15,22 +17,24 @@ from typing import Protocol, cast
 import numpy as np
 import psutil
 
-from benchmarks.peer import PEERS, unavailable
+from benchmarks.peer import PEERS, Peer, unavailable
 from benchmarks.peer.process import PeerFailed, PeerProcess
 from benchmarks.report import RATIO, SECONDS, Row, Target, note, row, show
-from lib.spec import MAX_EPOCHS, N_TRAIN, Network, Training
+from lib.hardware.cores import usable_cores
+from lib.spec import MAX_EPOCHS, Network, Training
 from lib.timing.comparison import median_interval
 from lib.workers.machine_lock import MachineLock
 
 NETWORK = Network((128,))
 ROUNDS = {32: 9, 512: 12, 4096: 12}  # nine are the least whose interval leaves the extremes out
+SEARCH_ROUNDS = 3
 LEARNING_RATE = 0.1
 REFERENCE = "numpy"  # whose losses and accuracies the others' are held against
 SAME_LOSS, SAME_ACCURACY = 1e-3, 0.01
 SETTLE_S = 0.1  # the threads of most libraries look for more work for a while after their last
 IDLE_SHARE = 0.05  # of one core, by all who wait: more than this is worth telling
 READY_LIMIT_S, FIRST_LIMIT_S, REPETITION_LIMIT_S = 180, 240, 60
-BEST_TARGETS = {32: 3.0, 512: 1.6, 4096: 1.5}
+BEST_TARGETS = {32: 3.5, 512: 2.5, 4096: 2.2}
 KERAS_TARGET = 8.0
 
 
@@ -45,7 +49,6 @@ class Record:
     """What one participant did at one batch size."""
 
     epoch_s: list[float] = field(default_factory=list)  # one a round
-    scaled: bool = False  # some were scaled up from a part of an epoch
     losses: list[float] = field(default_factory=list)  # of the first steps
     accuracies: dict[int, float] = field(default_factory=dict)  # by epoch
     busy_others: list[float] = field(default_factory=list)  # cores that the waiting ones used meanwhile
@@ -55,19 +58,19 @@ class Record:
 def main() -> None:
     gaps = {key: gap for key, peer in PEERS.items() if (gap := unavailable(peer)) is not None}
     missing = {key: f"{gap.reason}; {gap.remedy}" for key, gap in gaps.items()}
-    note(f"{len(PEERS) - len(missing)} participants are starting")
     rows: list[Row] = []
-    with MachineLock(), _started([key for key in PEERS if key not in missing]) as (field, failed):
-        missing |= failed
+    with MachineLock():
+        threads = best_threads([key for key in PEERS if key not in missing])
         for batch_size, rounds in ROUNDS.items():
-            records = measure(field, batch_size, rounds, np.random.default_rng(batch_size))
-            rows += rows_of(records, missing, batch_size)
+            with started({key: (PEERS[key], counts[batch_size]) for key, counts in threads.items()}) as (field, failed):
+                records = measure(field, batch_size, rounds, np.random.default_rng(batch_size))
+            rows += rows_of(records, missing | failed, batch_size, threads)
             note(f"batch size {batch_size}: {rounds} rounds")
     columns = (
         "peer",
         "batch_size",
         *SECONDS,
-        "scaled",
+        "threads",
         *RATIO,
         "accuracy",
         "epochs",
@@ -80,12 +83,32 @@ def main() -> None:
         print(f"  {line}")
 
 
+def best_threads(keys: Sequence[str]) -> dict[str, dict[int, int]]:
+    """The number of threads that each participant is quickest with, by batch size: one, two, four … or all cores."""
+    cores, rng = usable_cores(), np.random.default_rng(0)
+    found: dict[str, dict[int, int]] = {}
+    for key in keys:
+        counts = {str(n): (PEERS[key], n) for n in {cores, *(2**k for k in range(cores.bit_length()))}}
+        with started(counts) as (field, _failed):
+            found[key] = {
+                batch_size: quickest(measure(field, batch_size, SEARCH_ROUNDS, rng), cores) for batch_size in ROUNDS
+            }
+        note(f"{PEERS[key].label}: threads by batch size {found[key]}")
+    return found
+
+
+def quickest(records: Mapping[str, Record], otherwise: int) -> int:
+    """The number of threads with the smallest median; `otherwise` where none trained."""
+    trained = {int(count): statistics.median(r.epoch_s) for count, r in records.items() if r.epoch_s}
+    return min(trained, key=trained.__getitem__, default=otherwise)
+
+
 @contextmanager
-def _started(keys: Sequence[str]) -> Iterator[tuple[dict[str, PeerProcess], dict[str, str]]]:
-    """The participants that could be started, together because that takes seconds of each, and why the others could
-    not."""
+def started(who: Mapping[str, tuple[Peer, int]]) -> Iterator[tuple[dict[str, PeerProcess], dict[str, str]]]:
+    """The participants that could be started with so many threads, together because that takes seconds of each, and
+    why the others could not."""
     with ExitStack() as stack:
-        processes = {key: PeerProcess(PEERS[key]) for key in keys}
+        processes = {key: PeerProcess(peer, threads=threads) for key, (peer, threads) in who.items()}
         for process in processes.values():
             stack.callback(process.close)
         failed = {}
@@ -104,13 +127,11 @@ def measure(field: Mapping[str, Asked], batch_size: int, rounds: int, rng: np.ra
     records = {key: Record() for key in field}
     for key, record in records.items():
         _repetition(field, key, record, start, FIRST_LIMIT_S)
-    steps_per_epoch = training.steps_per_epoch(N_TRAIN)
     for _ in range(rounds):
         for key in rng.permutation(sorted(field)):
             record = records[key]
             if record.failed is None and (answer := _repetition(field, key, record, {"do": "go"}, REPETITION_LIMIT_S)):
-                record.epoch_s.append(answer["train_s"] / answer["steps"] * steps_per_epoch)
-                record.scaled |= answer["steps"] != steps_per_epoch
+                record.epoch_s.append(answer["train_s"])
     return records
 
 
@@ -141,8 +162,7 @@ def _repetition(
     record.busy_others.append((_processor_s(others) - busy_s) / max(time.perf_counter() - before, 1e-9))
     if question["do"] == "start":
         record.losses = answer["losses"]
-    if answer["epoch"] is not None:
-        record.accuracies[answer["epoch"]] = answer["accuracy"]
+    record.accuracies[answer["epoch"]] = answer["accuracy"]
     return answer
 
 
@@ -174,7 +194,12 @@ def ratio_of(peer_s: Sequence[float], ours_s: Sequence[float]) -> tuple[float, f
     return (float(statistics.median(ratios)), *median_interval(ratios))
 
 
-def rows_of(records: Mapping[str, Record], missing: Mapping[str, str], batch_size: int) -> list[Row]:
+def rows_of(
+    records: Mapping[str, Record],
+    missing: Mapping[str, str],
+    batch_size: int,
+    threads: Mapping[str, Mapping[int, int]],
+) -> list[Row]:
     """A row for each participant, those that could not run included."""
     best = best_of_ours(records)
     rows = []
@@ -186,7 +211,7 @@ def rows_of(records: Mapping[str, Record], missing: Mapping[str, str], batch_siz
             "label": peer.label,
             "ours": peer.ours,
             "best_of_ours": key == best,
-            "scaled": record.scaled,
+            "threads": threads[key][batch_size] if key in threads else None,
             "unavailable": record.failed,
             "peer_versions": peer.versions,
             "epoch_s": record.epoch_s,
@@ -246,6 +271,4 @@ def remarks(rows: Sequence[Row]) -> list[str]:
                 f"{r['label']}, batch size {r['batch_size']}: those who waited used {busy:.2f} cores meanwhile"
             )
     found += [f"{label}, batch size {', '.join(sizes)}: {why}" for (label, why), sizes in failures.items()]
-    if any(r["scaled"] for r in rows):
-        found.append("scaled: an epoch took longer than a repetition; its seconds are scaled up from a part")
     return found

@@ -45,7 +45,7 @@ def _keras(backend: str, label: str, needs: tuple[str, ...]) -> list[Peer]:
     """The articles' form, and the quickest that Keras documents."""
     known = BACKENDS.get(f"keras-{backend}")
     environment = {"KERAS_BACKEND": backend} | dict(known.environment if known else {})
-    forms = (("", "", "train"), ("-quickest", ", many steps a call", "train_quickest"))
+    forms = (("", "", "train"), ("-quickest", ", quickest form", "train_quickest"))
     return [
         Peer(
             f"keras-{backend}{key}",
@@ -62,7 +62,8 @@ def _keras(backend: str, label: str, needs: tuple[str, ...]) -> list[Peer]:
 _OURS = [
     Peer(b.key, b.label, f"lib.backends.{b.module}", b.function, b.needs, ours=True, environment=b.environment)
     for b in BACKENDS.values()
-    if b.module in ("with_numpy", "with_numba", "with_jax")  # the others train as other people's users do
+    # The others train as other people's users do, or for minutes an epoch.
+    if b.module in ("with_numpy", "with_numba", "with_jax") and b.whole_epochs
 ]
 
 PEERS: Mapping[str, Peer] = MappingProxyType(

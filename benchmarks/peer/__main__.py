@@ -1,7 +1,7 @@
 """A participant's process: `python -m benchmarks.peer NAME` answers each line of JSON on its standard input by one.
 
-`{"do": "start", …the training}` trains the whole first epoch; `{"do": "go"}` trains the next one, or `PART_S` seconds
-of a long one. In between it waits for its input and does nothing; it ends when its input does.
+`{"do": "start", …the training}` trains the first epoch; `{"do": "go"}` trains the next one. In between it waits for its
+input and does nothing; it ends when its input does.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from benchmarks.peer import PEERS, Peer
-from benchmarks.peer.loop import CHECKED_STEPS, PART_S
+from benchmarks.peer.loop import CHECKED_STEPS
 from lib.backends.base import Epoch, Event, Steps
 from lib.data.mnist import Data, load
 from lib.spec import Network, Training
@@ -24,30 +24,20 @@ Answer = dict[str, object]
 class Trainer:
     """A training that goes on when asked."""
 
-    def __init__(self, events: Iterator[Event], batch_size: int, n_images: int) -> None:
+    def __init__(self, events: Iterator[Event]) -> None:
         self._events = events
-        self._n_steps = n_images // batch_size
-        self._within_epoch = False
 
-    def advance(self, limit_s: float = float("inf")) -> Answer:
-        """Train to the end of an epoch, or for `limit_s`.
-
-        Where too little is left of an epoch to be a figure, the next follows.
-        """
-        whole = not self._within_epoch
-        train_s, steps, losses, epoch, accuracy = 0.0, 0, [], None, None
+    def advance(self) -> Answer:
+        """Train to the end of an epoch."""
+        train_s, steps, losses = 0.0, 0, []
         for event in self._events:
             if isinstance(event, Steps):
                 train_s, steps = train_s + event.train_s, steps + len(event.losses)
                 losses += event.losses[: CHECKED_STEPS - len(losses)].tolist()
-                self._within_epoch = event.first_step + len(event.losses) < self._n_steps
             elif isinstance(event, Epoch):
-                epoch, accuracy, self._within_epoch = event.epoch, event.validation_accuracy, False
-            if isinstance(event, Epoch) and (whole or train_s >= limit_s / 2):
-                break
-            if self._within_epoch and train_s >= limit_s:
-                break
-        return {"train_s": train_s, "steps": steps, "losses": losses, "epoch": epoch, "accuracy": accuracy}
+                found = {"epoch": event.epoch, "accuracy": event.validation_accuracy}
+                return {"train_s": train_s, "steps": steps, "losses": losses} | found
+        raise RuntimeError("it has no more epochs")
 
 
 def serve(peer: Peer, data: Data, questions: TextIO, answers: TextIO) -> None:
@@ -61,11 +51,9 @@ def serve(peer: Peer, data: Data, questions: TextIO, answers: TextIO) -> None:
         try:
             if question.pop("do") == "start":
                 training = Training(Network(tuple(question.pop("hidden"))), **question)
-                trainer = Trainer(function(training, data), training.batch_size, len(data.x_train))
-                answer = trainer.advance()
-            else:
-                assert trainer is not None, "started before it goes on"
-                answer = trainer.advance(PART_S)
+                trainer = Trainer(function(training, data))
+            assert trainer is not None, "started before it goes on"
+            answer = trainer.advance()
         except Exception as error:  # any library's: whoever asked gets a sentence, the log the traceback
             traceback.print_exc(file=sys.stderr)
             answer = {"error": _sentence(error)}

@@ -4,7 +4,7 @@ The first epoch includes what a library pays once (tracing, compiling); whoever 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -14,7 +14,6 @@ from lib.backends.with_numpy import evaluate
 from lib.data.mnist import Data, aligned, batch_starts
 from lib.spec import Training
 
-PART_S = 3.0  # an epoch is interrupted only where it takes longer
 CHECKED_STEPS = 20  # whose losses are compared between all participants
 
 Loss = TypeVar("Loss")
@@ -28,55 +27,48 @@ def by_step(
     parameters: Callable[[], Parameters],
 ) -> Iterator[Event]:
     """For a library whose users write the loop: `step` gets a batch's first image, `read` waits for the losses."""
-    clock = time.perf_counter
     for epoch in range(training.epochs):
         starts = batch_starts(len(data.x_train), training.batch_size, training.seed, epoch).tolist()
-        done, train_s = 0, 0.0
-        while done < len(starts):
-            losses, before = [], clock()
-            while done + len(losses) < len(starts) and clock() - before < PART_S:
-                losses.append(step(starts[done + len(losses)]))
-            values = np.asarray(read(losses), np.float32)
-            part_s = clock() - before
-            yield Steps(epoch, done, values, part_s)
-            done, train_s = done + len(losses), train_s + part_s
-        yield _end(epoch, done, train_s, data, parameters)
+        before = time.perf_counter()
+        losses = np.asarray(read([step(start) for start in starts]), np.float32)
+        yield from _ended(epoch, losses, time.perf_counter() - before, data, parameters)
 
 
 def by_fit(
     training: Training,
     data: Data,
-    fit: Callable[[np.ndarray, np.ndarray], float],
+    fit: Callable[[np.ndarray, np.ndarray, int], Iterable[float]],
+    restart: Callable[[], None],
     parameters: Callable[[], Parameters],
 ) -> Iterator[Event]:
-    """For a library that has the loop: `fit` trains once over what it gets, in order, and returns the mean loss.
+    """For a library that has the loop: `fit` trains for so many epochs over what it gets, in order, and yields the mean
+    loss of each as it ends; the next waits until it is asked for.
 
-    The images are put into the epoch's order before the clock starts. In the first epoch, which nobody times, the
-    checked steps are a `fit` each, because the library tells no loss of a single step.
+    Every epoch has the order of the first, because arrays are given once. The library tells no loss of a single step:
+    the checked ones are a `fit` each, ahead of the training, which `restart` lets begin from where they did.
     """
-    size, step_s = training.batch_size, 0.0
-    n_steps = training.steps_per_epoch(len(data.x_train))
-    x, y = aligned((n_steps * size, data.x_train.shape[1]), np.float32), aligned((n_steps * size,), np.int32)
-    for epoch in range(training.epochs):
-        for index, start in enumerate(batch_starts(len(data.x_train), size, training.seed, epoch)):
-            x[index * size : (index + 1) * size] = data.x_train[start : start + size]
-            y[index * size : (index + 1) * size] = data.y_train[start : start + size]
-        done, train_s = 0, 0.0
-        while done < n_steps:
-            wanted = round(PART_S / step_s) if step_s else n_steps
-            steps = 1 if epoch == 0 and done < CHECKED_STEPS else max(1, min(wanted, n_steps - done))
-            part = slice(done * size, (done + steps) * size)
-            before = time.perf_counter()
-            loss = fit(x[part], y[part])
-            part_s = time.perf_counter() - before
-            yield Steps(epoch, done, np.full(steps, loss, np.float32), part_s)
-            done, train_s = done + steps, train_s + part_s
-            step_s = part_s / steps if steps > 1 else step_s
-        yield _end(epoch, done, train_s, data, parameters)
+    size = training.batch_size
+    starts = batch_starts(len(data.x_train), size, training.seed, 0)
+    x, y = aligned((len(starts) * size, data.x_train.shape[1]), np.float32), aligned((len(starts) * size,), np.int32)
+    batches = [slice(index * size, (index + 1) * size) for index in range(len(starts))]
+    for batch, start in zip(batches, starts, strict=True):
+        x[batch], y[batch] = data.x_train[start : start + size], data.y_train[start : start + size]
+    checked = [loss for batch in batches[:CHECKED_STEPS] for loss in fit(x[batch], y[batch], 1)]
+    restart()
+    before = time.perf_counter()
+    for epoch, loss in enumerate(fit(x, y, training.epochs)):
+        train_s = time.perf_counter() - before
+        losses = np.full(len(batches), loss, np.float32)
+        losses[: len(checked)] = checked if epoch == 0 else loss
+        yield from _ended(epoch, losses, train_s, data, parameters)
+        before = time.perf_counter()
 
 
-def _end(epoch: int, steps: int, train_s: float, data: Data, parameters: Callable[[], Parameters]) -> Epoch:
-    """The accuracy by one judge for all, whatever the library has for it."""
+def _ended(
+    epoch: int, losses: np.ndarray, train_s: float, data: Data, parameters: Callable[[], Parameters]
+) -> Iterator[Event]:
+    """What an epoch did; its accuracy is by one judge for all, whatever the library has for it."""
+    yield Steps(epoch, 0, losses, train_s)
     before = time.perf_counter()
     loss, accuracy = evaluate(parameters(), data.x_validation, data.y_validation)
-    return Epoch(epoch, steps, loss, accuracy, train_s, time.perf_counter() - before, parameters)
+    yield Epoch(epoch, len(losses), loss, accuracy, train_s, time.perf_counter() - before, parameters)

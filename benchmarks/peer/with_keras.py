@@ -1,13 +1,13 @@
-"""Keras' `fit` on whichever library `KERAS_BACKEND` named, without callbacks or validation, in two forms: the articles'
-plain model, and the quickest that Keras documents.
-
-A `fit` is of one epoch in both: only so can its batches come in the order that all participants share.
+"""Keras' `fit` on whichever library `KERAS_BACKEND` named, one over all epochs, without validation, in two forms: the
+articles' plain model, and the quickest that Keras documents.
 """
 
 # pyright: reportArgumentType=false
 # Keras annotates `verbose` as text only.
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
 
 import keras
 import numpy as np
@@ -27,12 +27,13 @@ def train(training: Training, data: Data) -> Iterator[Event]:
 
 
 def train_quickest(training: Training, data: Data) -> Iterator[Event]:
-    """Many steps in a call (`steps_per_execution`), and no metric, which nobody else computes."""
+    """No metric, which nobody else computes, and many steps in a call, which Keras refuses on PyTorch."""
     model = _model(training)
+    steps = 1 if keras.backend.backend() == "torch" else STEPS_PER_EXECUTION
     model.compile(
         optimizer=model.optimizer,
         loss=model.loss,
-        steps_per_execution=min(STEPS_PER_EXECUTION, training.steps_per_epoch(len(data.x_train))),
+        steps_per_execution=min(steps, training.steps_per_epoch(len(data.x_train))),
     )
     yield from _train(training, data, model)
 
@@ -42,11 +43,38 @@ def _model(training: Training) -> keras.Model:
 
 
 def _train(training: Training, data: Data, model: keras.Model) -> Iterator[Event]:
-    def fit(x: np.ndarray, y: np.ndarray) -> float:
-        return model.fit(x, y, batch_size=training.batch_size, epochs=1, shuffle=False, verbose=0).history["loss"][-1]
+    start = model.get_weights()
+
+    def fit(x: np.ndarray, y: np.ndarray, epochs: int) -> Iterator[float]:
+        """The `fit` runs in a thread of its own, and waits at the end of each epoch."""
+        ended, more = Queue[float | None](), Queue[bool]()
+
+        def wait(_epoch: int, logs: dict[str, float]) -> None:
+            ended.put(logs["loss"])
+            model.stop_training = not more.get()
+
+        with ThreadPoolExecutor(1) as thread:
+            running = thread.submit(
+                model.fit,
+                x,
+                y,
+                batch_size=training.batch_size,
+                epochs=epochs,
+                shuffle=False,
+                verbose=0,
+                callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=wait)],
+            )
+            running.add_done_callback(lambda _: ended.put(None))
+            try:
+                while (loss := ended.get()) is not None:
+                    yield loss
+                    more.put(True)
+            finally:
+                more.put(False)
+            running.result()
 
     def parameters():
         flat = model.get_weights()
         return list(zip(flat[::2], flat[1::2], strict=True))
 
-    yield from by_fit(training, data, fit, parameters)
+    yield from by_fit(training, data, fit, lambda: model.set_weights(start), parameters)

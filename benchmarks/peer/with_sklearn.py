@@ -35,14 +35,18 @@ def train(training: Training, data: Data) -> Iterator[Event]:
     size = training.batch_size
     nothing = np.zeros((size, N_PIXELS), np.float32), np.zeros(size, np.int32)
     model.partial_fit(*nothing, classes=np.arange(N_CLASSES))
-    for layer, arrays in enumerate(initial_parameters(training.network, training.seed)):
-        for mine, start in zip((model.coefs_[layer], model.intercepts_[layer]), arrays, strict=True):
-            mine[:] = start
 
-    def fit(x: np.ndarray, y: np.ndarray) -> float:
-        return float(model.partial_fit(x, y).loss_)
+    def restart() -> None:
+        for layer, arrays in enumerate(initial_parameters(training.network, training.seed)):
+            for mine, start in zip((model.coefs_[layer], model.intercepts_[layer]), arrays, strict=True):
+                mine[:] = start
+
+    def fit(x: np.ndarray, y: np.ndarray, epochs: int) -> Iterator[float]:
+        for _ in range(epochs):
+            yield float(model.partial_fit(x, y).loss_)
 
     def parameters() -> Parameters:
         return [(w.copy(), b.copy()) for w, b in zip(model.coefs_, model.intercepts_, strict=True)]
 
-    yield from by_fit(training, data, fit, parameters)
+    restart()
+    yield from by_fit(training, data, fit, restart, parameters)
