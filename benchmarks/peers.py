@@ -7,6 +7,7 @@ rounds' ratios. The first epoch, with what is compiled in it, is left out. Only 
 library has the loop, every epoch has the order of the first.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from lib.workers.machine_lock import MachineLock
 
 NETWORK = Network((128,))
 ROUNDS = {32: 9, 512: 12, 4096: 12}  # nine are the least whose interval leaves the extremes out
-SEARCH_ROUNDS = 3
+SEARCH_ROUNDS, SEARCH_S = 3, 2.0  # whichever ends first: a long epoch tells enough by itself
 LEARNING_RATE = 0.1
 REFERENCE = "numpy"  # whose losses and accuracies the others' are held against
 SAME_LOSS, SAME_ACCURACY = 1e-3, 0.01
@@ -91,15 +92,16 @@ def best_threads(keys: Sequence[str]) -> dict[str, dict[int, int]]:
         counts = {str(n): (PEERS[key], n) for n in {cores, *(2**k for k in range(cores.bit_length()))}}
         with started(counts) as (field, _failed):
             found[key] = {
-                batch_size: quickest(measure(field, batch_size, SEARCH_ROUNDS, rng), cores) for batch_size in ROUNDS
+                batch_size: quickest(measure(field, batch_size, SEARCH_ROUNDS, rng, SEARCH_S), cores)
+                for batch_size in ROUNDS
             }
         note(f"{PEERS[key].label}: threads by batch size {found[key]}")
     return found
 
 
 def quickest(records: Mapping[str, Record], otherwise: int) -> int:
-    """The number of threads with the smallest median; `otherwise` where none trained."""
-    trained = {int(count): statistics.median(r.epoch_s) for count, r in records.items() if r.epoch_s}
+    """The number of threads with the shortest epoch, which nothing else lengthened; `otherwise` where none trained."""
+    trained = {int(count): min(r.epoch_s) for count, r in records.items() if r.epoch_s}
     return min(trained, key=trained.__getitem__, default=otherwise)
 
 
@@ -120,8 +122,13 @@ def started(who: Mapping[str, tuple[Peer, int]]) -> Iterator[tuple[dict[str, Pee
         yield {key: process for key, process in processes.items() if key not in failed}, failed
 
 
-def measure(field: Mapping[str, Asked], batch_size: int, rounds: int, rng: np.random.Generator) -> dict[str, Record]:
-    """Train in turns. Whoever fails is taken out of the field of this batch size, and the others go on."""
+def measure(
+    field: Mapping[str, Asked], batch_size: int, rounds: int, rng: np.random.Generator, enough_s: float = math.inf
+) -> dict[str, Record]:
+    """Train in turns, for so many rounds or until all together have trained for `enough_s`.
+
+    Whoever fails is taken out of the field of this batch size, and the others go on.
+    """
     training = Training(NETWORK, LEARNING_RATE, batch_size, MAX_EPOCHS)
     start = start_of(training)
     records = {key: Record() for key in field}
@@ -132,6 +139,8 @@ def measure(field: Mapping[str, Asked], batch_size: int, rounds: int, rng: np.ra
             record = records[key]
             if record.failed is None and (answer := _repetition(field, key, record, {"do": "go"}, REPETITION_LIMIT_S)):
                 record.epoch_s.append(answer["train_s"])
+        if sum(sum(record.epoch_s) for record in records.values()) >= enough_s:
+            break
     return records
 
 
