@@ -102,4 +102,5 @@ def environment(peer: Peer, settings: Mapping[str, str] | None = None, threads: 
         kept = worker_environment(Runtime(), str(folder / "xla"), threads)
         kept |= {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "CACHEDB": str(folder / "tinygrad.db")}
     kept |= {"TORCHINDUCTOR_COMPILE_THREADS": "1"} | dict(peer.environment)
+    kept |= {"NUM_CPU_THREADS": kept["OMP_NUM_THREADS"]}  # tinygrad's
     return dict(os.environ) | kept | dict(settings or {})

@@ -17,7 +17,7 @@ import pytest
 from benchmarks import peers
 from benchmarks.peer import PEERS, Peer, unavailable
 from benchmarks.peer.__main__ import Trainer, main
-from benchmarks.peer.process import PeerFailed, PeerProcess
+from benchmarks.peer.process import PeerFailed, PeerProcess, environment
 from benchmarks.peers import Record, best_of_ours, measure, ratio_of, remarks, rows_of, sameness, targets
 from lib.backends.base import Epoch, Steps, no_parameters
 from lib.spec import Network, Training
@@ -248,6 +248,13 @@ def test_why_a_peer_cannot_run_here():
     assert "no-such-compiler" in gap.reason
     assert unavailable(PEERS["numpy"]) is None
     assert PEERS["numpy"].versions == f"numpy {np.__version__}"
+
+
+def test_a_number_of_threads_reaches_every_library():
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "NPROC")
+    for key in ("tinygrad", "keras-tensorflow", "flax"):
+        found = environment(PEERS[key], threads=3)
+        assert {found[name] for name in (*names, "NUM_CPU_THREADS")} == {"3"}
 
 
 def test_the_keys_are_ours_and_the_peers():
