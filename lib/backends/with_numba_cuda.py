@@ -40,6 +40,8 @@ from lib.spec import Network, Training
 
 THREADS, LANES = 256, 32  # of a block, and those that share a sum
 TILE, SUMS = 4, 16  # rows and columns of a tile, whose sums read what they need once; TILE²
+# What a thread reads before it uses any of it, as each read waits for half a microsecond: inputs of a sum, and images.
+INPUTS_AHEAD, IMAGES_AHEAD, AHEAD = 5, 8, 32  # the last: numbers, TILE × the larger
 LINEAR, RELU, MASKED = 0, 1, 2  # what becomes of a sum: bias added; and negative ones zero; zero where the neuron was
 
 Array = Any  # in the card's memory
@@ -123,7 +125,7 @@ def plan(network: Network, batch_size: int, processors: int, shared_bytes: int, 
 
 
 @phase
-def _partial_sums(thread, lanes, first, n_rows, n_columns, n, x, x_at, w, w_at, w_stride, sums, partials):
+def _partial_sums(thread, lanes, first, n_rows, n_columns, n, x, x_at, w, w_at, w_stride, sums, ahead, partials):
     """A tile's sums of products x[row, k] w[column, k], of which each lane adds every `lanes`-th; one tile a group."""
     lane, tile = thread % lanes, first + thread // lanes
     row_tiles, column_tiles = (n_rows + TILE - 1) // TILE, (n_columns + TILE - 1) // TILE
@@ -132,11 +134,17 @@ def _partial_sums(thread, lanes, first, n_rows, n_columns, n, x, x_at, w, w_at, 
     row, column = tile % row_tiles * TILE, tile // row_tiles * TILE
     for s in range(SUMS):
         sums[s] = 0
-    for k in range(lane, n, lanes):
-        for i in range(TILE):  # beyond the last row or column the last again, of which nothing is used
-            value = x[x_at + min(row + i, n_rows - 1) * n + k]
+    for begin in range(lane, n, lanes * INPUTS_AHEAD):
+        for u in range(INPUTS_AHEAD):
+            k = begin + u * lanes
+            for i in range(TILE):  # beyond the last row or column the last again, of which nothing is used
+                value = x[x_at + min(row + i, n_rows - 1) * n + min(k, n - 1)]
+                ahead[u * TILE + i] = value if k < n else np.float32(0)
+        for u in range(INPUTS_AHEAD):
             for j in range(TILE):
-                sums[i * TILE + j] += value * w[w_at + min(column + j, n_columns - 1) * w_stride + k]
+                weight = w[w_at + min(column + j, n_columns - 1) * w_stride + min(begin + u * lanes, n - 1)]
+                for i in range(TILE):
+                    sums[i * TILE + j] += ahead[u * TILE + i] * weight
     for s in range(SUMS):
         partials[(thread // lanes * SUMS + s) * (lanes + 1) + lane] = sums[s]
 
@@ -167,12 +175,12 @@ def _add_lanes(
 @cuda.jit(device=True, forceinline=True)
 def _product(
     thread, threads, lanes, n_rows, n_columns, n, kind, x, x_at, w, w_at, w_stride, mask, out, out_at, out_stride,
-    sums, partials,
+    sums, ahead, partials,
 ):  # fmt: skip
     """Matrix product of x (rows, n) and w (columns, n), by all threads of a block; they leave it together."""
     tiles = ((n_rows + TILE - 1) // TILE) * ((n_columns + TILE - 1) // TILE)
     for first in range(0, tiles, threads // lanes):
-        _partial_sums(thread, lanes, first, n_rows, n_columns, n, x, x_at, w, w_at, w_stride, sums, partials)
+        _partial_sums(thread, lanes, first, n_rows, n_columns, n, x, x_at, w, w_at, w_stride, sums, ahead, partials)
         cuda.syncthreads()
         _add_lanes(
             thread, threads, lanes, first, n_rows, n_columns, n, kind, partials, w, w_at, w_stride, mask, out, out_at,
@@ -225,7 +233,7 @@ def _errors(thread, threads, n_images, n_classes, n, lo, count, by_logits, last,
 
 @phase
 def _descend(
-    thread, threads, rate, n_images, n, n_weights, n_columns, x, x_at, d, d_at, d_stride, w, w_at, w_stride, sums
+    thread, threads, rate, n_images, n, n_weights, n_columns, x, x_at, d, d_at, d_stride, w, w_at, w_stride, sums, ahead
 ):
     """w[column, k] -= rate × the sum over images of x[image, k] d[image, column]; where k is n, x is 1: the bias."""
     apart = (n_weights + TILE - 1) // TILE  # between the weights of a thread: neighbours read what lies side by side
@@ -233,12 +241,19 @@ def _descend(
         first, column = item % apart, item // apart * TILE
         for s in range(SUMS):
             sums[s] = 0
-        for image in range(n_images):
-            for i in range(TILE):
-                k = first + i * apart
-                value = x[x_at + image * n + min(k, n - 1)] if k < n else np.float32(1)
+        for begin in range(0, n_images, IMAGES_AHEAD):
+            for u in range(IMAGES_AHEAD):
+                for i in range(TILE):
+                    k = first + i * apart
+                    value = x[x_at + min(begin + u, n_images - 1) * n + min(k, n - 1)]
+                    value = value if k < n else np.float32(1)
+                    ahead[u * TILE + i] = value if begin + u < n_images else np.float32(0)
+            for u in range(IMAGES_AHEAD):
+                image_at = d_at + min(begin + u, n_images - 1) * d_stride
                 for j in range(TILE):
-                    sums[i * TILE + j] += value * d[d_at + image * d_stride + min(column + j, n_columns - 1)]
+                    error = d[image_at + min(column + j, n_columns - 1)]
+                    for i in range(TILE):
+                        sums[i * TILE + j] += ahead[u * TILE + i] * error
         for i in range(TILE):
             for j in range(TILE):
                 if first + i * apart < n_weights and column + j < n_columns:
@@ -275,7 +290,7 @@ def compiled(divided: Plan) -> Any:
     ):  # fmt: skip
         """Steps `begin` to `end` (exclusive); all arrays but `scratch`, (blocks, …), are flat."""
         thread, block, grid = cuda.threadIdx.x, cuda.blockIdx.x, cuda.cg.this_grid()
-        sums = cuda.local.array(SUMS, float32)
+        sums, ahead = cuda.local.array(SUMS, float32), cuda.local.array(AHEAD, float32)
         shared = cuda.shared.array(0, float32)
         partials, own = shared[:n_partial], shared[n_partial : n_partial + n_slice]
         logits = shared[n_partial + n_slice :] if loss_in_shared else scratch[block]
@@ -290,7 +305,7 @@ def compiled(divided: Plan) -> Any:
             if depth:
                 _product(
                     thread, threads, lanes, size, count, n_inputs, RELU, x, images, own, 0, row, activations,
-                    activations, buffer + lo, widths[0], sums, partials,
+                    activations, buffer + lo, widths[0], sums, ahead, partials,
                 )  # fmt: skip
                 grid.sync()
             for layer in range(1, depth):
@@ -299,13 +314,13 @@ def compiled(divided: Plan) -> Any:
                 _product(
                     thread, threads, lanes, size, min(each[layer], width - start), n, RELU, activations, below, weights,
                     weights_at[layer] + start * (n + 1), n + 1, activations, activations,
-                    buffer + exchange_at[layer] + start, width, sums, partials,
+                    buffer + exchange_at[layer] + start, width, sums, ahead, partials,
                 )  # fmt: skip
                 grid.sync()
             source, source_at = (activations, buffer + exchange_at[depth - 1]) if depth else (x, images)
             _product(
                 thread, threads, lanes, size, n_classes, n_last, LINEAR, source, source_at, copies, last_at, n_last + 1,
-                source, logits, 0, n_classes, sums, partials,
+                source, logits, 0, n_classes, sums, ahead, partials,
             )  # fmt: skip
             _loss(thread, threads, size, n_classes, logits, y, first)
             cuda.syncthreads()
@@ -325,11 +340,11 @@ def compiled(divided: Plan) -> Any:
                 _product(
                     thread, threads, lanes, size, min(each[layer - 1], n - start), width, MASKED, deltas,
                     buffer + exchange_at[layer], outgoing, outgoing_at[layer] + start * width, width, activations,
-                    deltas, below + start, n, sums, partials,
+                    deltas, below + start, n, sums, ahead, partials,
                 )  # fmt: skip
             _descend(
                 thread, threads, rate, size, n_last, n_last + 1, n_classes, source, source_at, logits, 0, n_classes,
-                copies, last_at, n_last + 1, sums,
+                copies, last_at, n_last + 1, sums, ahead,
             )  # fmt: skip
             for layer in range(1, depth):
                 n, width, below, here = (
@@ -338,17 +353,17 @@ def compiled(divided: Plan) -> Any:
                 start = min(block * each[layer], width)
                 _descend(
                     thread, threads, rate, size, n, n + 1, min(each[layer], width - start), activations, below, deltas,
-                    here + start, width, weights, weights_at[layer] + start * (n + 1), n + 1, sums,
+                    here + start, width, weights, weights_at[layer] + start * (n + 1), n + 1, sums, ahead,
                 )  # fmt: skip
                 start = min(block * each[layer - 1], n)
                 _descend(
                     thread, threads, rate, size, width, width, min(each[layer - 1], n - start), deltas, here,
-                    activations, below + start, n, outgoing, outgoing_at[layer] + start * width, width, sums,
+                    activations, below + start, n, outgoing, outgoing_at[layer] + start * width, width, sums, ahead,
                 )  # fmt: skip
             if depth:
                 _descend(
                     thread, threads, rate, size, n_inputs, row, count, x, images, deltas, buffer + lo, widths[0], own,
-                    0, row, sums,
+                    0, row, sums, ahead,
                 )  # fmt: skip
             cuda.syncthreads()
         _copy(thread, threads, count * row, own, 0, weights, lo * row)
