@@ -70,7 +70,7 @@ def _jit(function=None, device: bool = False, forceinline: bool = False):
         return functools.partial(_jit, device=device, forceinline=forceinline)
     if not device:
         return Kernel(function)
-    return function if "cuda" in function.__code__.co_names else numba.njit(function, nogil=True)
+    return function if "cuda" in function.__code__.co_names else numba.njit(function, nogil=True, cache=True)
 
 
 class _Index:
@@ -82,14 +82,18 @@ class _Index:
         return getattr(HERE, self.name)
 
 
+def _wait(barrier: threading.Barrier) -> None:
+    barrier.wait()
+
+
 def stand_in() -> SimpleNamespace:
     """A module of that name; a name that is not listed fails."""
-    grid = SimpleNamespace(sync=lambda: HERE.whole.wait())
+    grid = SimpleNamespace(sync=lambda: _wait(HERE.whole))
     return SimpleNamespace(
         jit=_jit,
         threadIdx=_Index("thread"),
         blockIdx=_Index("block"),
-        syncthreads=lambda: HERE.alone.wait(),
+        syncthreads=lambda: _wait(HERE.alone),
         cg=SimpleNamespace(this_grid=lambda: grid),
         local=SimpleNamespace(array=lambda n, _dtype: np.full(n, np.nan, np.float32)),
         shared=SimpleNamespace(array=lambda _n, _dtype: HERE.shared),

@@ -12,6 +12,7 @@ from lib.hardware.nvidia_smi import driver_version
 OLDEST_DRIVER = {12: 525, 13: 580}
 # What a time on a card depends on, beside the library itself, by the names of CUDA 13 and 12; and JAX's alone.
 COMPUTES_WITH = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
+NUMBA_COMPILES_WITH = {13: "nvidia-nvvm", 12: "nvidia-cuda-nvcc-cu12"}
 JAX_COMPUTES_WITH = ("jax-cuda13-plugin", "jax-cuda12-plugin")
 
 # The errors after which a process can do nothing more with its card, by the driver's names and in its words: NVIDIA,
@@ -65,6 +66,12 @@ def _cupy(environment: Environment) -> int | None:
     return named or (12 if environment.installed("cupy") else None)  # built from source: it has some CUDA
 
 
+def _numba(environment: Environment) -> int | None:
+    """numba-cuda is one package for all versions of CUDA: its compiler's tells."""
+    named = next((major for major, name in NUMBA_COMPILES_WITH.items() if environment.version(name)), None)
+    return named or (12 if environment.installed("numba_cuda") else None)  # a system's CUDA
+
+
 BUILDS: dict[str, Callable[[Environment], int | None]] = {
     "jax": _jax,
     "keras-jax": _jax,
@@ -72,6 +79,7 @@ BUILDS: dict[str, Callable[[Environment], int | None]] = {
     "keras-torch": _torch,
     "torch": _torch,
     "cupy": _cupy,
+    "numba-cuda": _numba,
 }
 
 

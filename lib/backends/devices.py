@@ -6,7 +6,7 @@ CuPy do not. So a worker tells its library the precision, and asks it for both b
 """
 
 # pyright: reportMissingImports=false
-# PyTorch and CuPy are optional.
+# PyTorch, CuPy and numba-cuda are optional.
 
 import os
 from collections.abc import Callable
@@ -120,6 +120,13 @@ def _cupy(_precision: str) -> _Answer:
     return _Answer(names, "tf32" if rounds else "float32", cp.cuda.runtime.memGetInfo()[1])
 
 
+def _numba_cuda(_precision: str) -> _Answer:
+    from numba import cuda
+
+    # Its products round nothing: they are this program's own loops.
+    return _Answer([one.name for one in cuda.gpus], "float32", cuda.current_context().get_memory_info()[1])
+
+
 _ASK: dict[str, Callable[[str], _Answer]] = {
     "jax": _jax,
     "keras-jax": _jax,
@@ -127,4 +134,5 @@ _ASK: dict[str, Callable[[str], _Answer]] = {
     "torch": _torch,
     "keras-torch": _torch,
     "cupy": _cupy,
+    "numba-cuda": _numba_cuda,
 }

@@ -73,6 +73,7 @@ class Backend(Trainer):
         return {"cpu": self.precisions_on_cpu, "gpu": self.precisions}.get(device, PRECISIONS[:1])
 
 
+INSTALL_AGAIN = "run `make install` again, which adds it"
 COMPILERS = ("g++", "clang++", "c++")
 # Keras' layers rely on JAX to promote types and ranks, even where the user has forbidden it.
 _JAX_PROMOTES = {"JAX_NUMPY_DTYPE_PROMOTION": "standard", "JAX_NUMPY_RANK_PROMOTION": "allow"}
@@ -198,6 +199,20 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 holds_images=True,
             ),
             Backend(
+                "numba-cuda",
+                "Numba, one launch an epoch",
+                "#b0587c",
+                "numba-cuda",
+                "with_numba_cuda",
+                "train",
+                ("numba", "numba_cuda"),
+                INSTALL_AGAIN,
+                ("gpu",),
+                PRECISIONS[:1],
+                taken_apart=False,
+                holds_images=True,
+            ),
+            Backend(
                 "keras-jax",
                 "Keras on JAX",
                 "#cc79a7",
@@ -309,7 +324,6 @@ _WHERE = {"cpu": "", "gpu": ", GPU"} | {kind: f", {words}" for kind, words in we
 # `benchmarks/epochs.py` holds it to 1.5 times the speed of JAX's compiled epoch at every batch size. Its time is that
 # of the other inputs, so where they are 1.5 times as many, 28 %, no advantage is left.
 LEAST_ZEROS = 0.75
-INSTALL_AGAIN = "run `make install` again, which adds it"
 
 
 @dataclass(frozen=True, order=True)

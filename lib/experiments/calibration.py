@@ -36,6 +36,7 @@ WAYS: Mapping[str, Way] = MappingProxyType(
         "torch": Way.OPERATIONS,
         "torch-compiled": Way.STEP,
         "cupy": Way.OPERATIONS,
+        "numba-cuda": Way.EPOCH,
         "keras-jax": Way.STEP,
         "keras-tensorflow": Way.STEP,
         "keras-torch": Way.OPERATIONS,

@@ -165,6 +165,28 @@ def _torch(device: str) -> Makers:
     return {"product": product, "copy": copy, "dispatch": dispatch}
 
 
+def _numba_cuda(_device: str) -> Makers:
+    """No product: Numba brings none of its own."""
+    from numba import cuda, void
+
+    @cuda.jit(void())
+    def nothing() -> None:
+        pass
+
+    def launch() -> None:
+        nothing[1, 1]()  # pyright: ignore[reportIndexIssue] (the decorator makes a kernel of it)
+        cuda.synchronize()
+
+    def copy() -> Probe:
+        source, target = (cuda.to_device(np.ones(COPY_BYTES // 4, np.float32)) for _ in range(2))
+        return Probe(lambda: target.copy_to_device(source), lambda _: cuda.synchronize(), 2.0 * COPY_BYTES)
+
+    def dispatch() -> Probe:
+        return Probe(launch, no_wait, 1.0)
+
+    return {"copy": copy, "dispatch": dispatch}
+
+
 def _cupy(_device: str) -> Makers:
     import cupy as cp
 
@@ -221,6 +243,7 @@ _MAKERS: dict[str, Callable[[str], Makers]] = {
     "jax": _jax,
     "torch": _torch,
     "cupy": _cupy,
+    "numba-cuda": _numba_cuda,
     "keras-jax": _jax,
     "keras-torch": _torch,
     "keras-tensorflow": _tensorflow,

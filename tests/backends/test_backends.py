@@ -17,6 +17,7 @@ from lib.data.mnist import Data
 from lib.hardware.webgpu import SOFTWARE
 from lib.spec import DataSet, Network, Training
 from tests.conftest import draw_patterns, jax_promotes, where_installed
+from tests.cuda_stand_in import in_numba_cudas_place
 from tests.cupy_stand_in import in_cupys_place
 from tests.software_adapter import needs_software_adapter
 
@@ -48,8 +49,8 @@ AGAINST_FLOAT64 = [
 
 @pytest.fixture(autouse=True, scope="module")
 def no_card_needed():
-    """CuPy's backends run on NumPy in its place."""
-    with in_cupys_place():
+    """CuPy's backends run on NumPy in its place, Numba's kernel on threads of the processor."""
+    with in_cupys_place(), in_numba_cudas_place():
         yield
 
 

@@ -43,6 +43,19 @@ def test_pytorchs_own_file_names_its_cuda(tmp_path, text, major):
     assert cuda.BUILDS["torch"](Environment("python", ())) is None
 
 
+@pytest.mark.parametrize(
+    ("named", "major"), [("nvidia_cuda_nvcc_cu12", 12), ("nvidia_nvvm", 13), ("numpy", 12), ("", None)]
+)
+def test_the_compiler_beside_numba_cuda_names_its_cuda(tmp_path, named, major):
+    if named:
+        (tmp_path / "numba_cuda").mkdir()
+        (tmp_path / "numba_cuda" / "__init__.py").touch()
+        (tmp_path / f"{named}-13.0.dist-info").mkdir()
+        described = f"Metadata-Version: 2.1\nName: {named.replace('_', '-')}\nVersion: 13.0\n"
+        (tmp_path / f"{named}-13.0.dist-info" / "METADATA").write_text(described)
+    assert cuda.BUILDS["numba-cuda"](Environment("python", (str(tmp_path),))) == major
+
+
 @pytest.mark.parametrize("major", [12, 13])
 def test_cupys_package_names_its_cuda(tmp_path, major):
     (tmp_path / f"cupy_cuda{major}x-14.2.0.dist-info").mkdir()

@@ -3,6 +3,7 @@
 import sys
 from types import ModuleType, SimpleNamespace
 
+import numba
 import pytest
 
 from lib.backends import devices
@@ -68,6 +69,14 @@ def libraries(driver, monkeypatch):
         memGetInfo=lambda: (5, 7),
     )
     stand_in(monkeypatch, "cupy", cuda=SimpleNamespace(runtime=runtime))
+
+    class Gpus:
+        def __iter__(self):
+            return iter(listed("GPU"))
+
+    context = SimpleNamespace(get_memory_info=lambda: (5, 7))
+    numba_cuda = SimpleNamespace(gpus=Gpus(), current_context=lambda: context)
+    monkeypatch.setattr(numba, "cuda", numba_cuda, raising=False)
     here.jax = sys.modules["jax"].config
     here.matmul = matmul
     return here
