@@ -5,7 +5,7 @@ networks at once, calibrations, single operations, what feeds a step, epochs to 
 race, for the spread. What is in the store already is not measured again.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -39,7 +39,7 @@ from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.sweeps.process_pool import close_pools, pools_are_possible
-from lib.sweeps.strategies import POOLED
+from lib.sweeps.strategies import POOLED, QUICKEST
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
@@ -49,6 +49,8 @@ from lib.workers.queue import Request
 
 ARTICLE_SIZES = (1, 32, 256)
 MODELS_MOST = 64
+NETWORKS_A_CORE = (1, 4)  # that Numba trains at once, one after another on each core
+CORES = "cores"  # the strategy by which it does
 SWEEP_EPOCHS = 2
 REPETITION_S = 1.5  # of training in a repetition: half of what the page gives it, so that all fits into ten minutes
 POOL_BYTES = {DEFAULT: 0.35e9, "numba": 0.7e9}  # of a process of a pool; Keras' are larger
@@ -241,8 +243,18 @@ class Battery:
         ]
 
     def _models(self) -> list[RecordingTask]:
-        known = {record.subject["device"] for record in self.store.records(Kind.MODELS)}
-        return [
+        subjects = [record.subject for record in self.store.records(Kind.MODELS)]
+        known = {one["device"] for one in subjects if one["strategy"] != CORES}
+        on_cores = [
+            RecordingTask(
+                f"a core each, {runtime.label}",
+                runtime,
+                lambda cancel, runtime=runtime: self._on_cores(runtime, cancel),
+            )
+            for runtime in self.runtimes
+            if runtime == Runtime(QUICKEST) and not any(one["strategy"] == CORES for one in subjects)
+        ]
+        return on_cores + [
             RecordingTask(
                 f"up to {MODELS_MOST}, {runtime.label}",
                 runtime,
@@ -269,10 +281,21 @@ class Battery:
                 if isinstance(event, Point) and not event.why_not:
                     found[event.strategy, event.count] = event
                 yield event
-        if not cancel.is_set():  # all or none: a part would be taken for the whole
-            for point in found.values():
-                self.store.add(record_of_point(point, runtime))
-                yield point
+        yield from self._keep(found.values(), runtime, cancel)
+
+    def _keep(self, points: Iterable[Point], runtime: Runtime, cancel: Cancel) -> Iterator[Point]:
+        """Store all or none: a part would be taken for the whole."""
+        for point in points if not cancel.is_set() else ():
+            self.store.add(record_of_point(point, runtime))
+            yield point
+
+    def _on_cores(self, runtime: Runtime, cancel: Cancel) -> Iterator[object]:
+        counts = sorted({min(n * usable_cores(), MODELS_MOST) for n in NETWORKS_A_CORE})
+        points: list[Point] = []
+        for event in parallel_sweeps.on_cores(counts, 32, self.engine, cancel, self.request):
+            points += [event] if isinstance(event, Point) else []
+            yield event
+        yield from self._keep(points, runtime, cancel)
 
     def _calibrations(self) -> list[RecordingTask]:
         """The steps from which other steps are predicted: of all ways to train, but those that failed."""

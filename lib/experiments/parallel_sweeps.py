@@ -41,6 +41,7 @@ COUNTED_BY = ("sequential", "vmap", "sharded")
 MIXED_BY = ("sequential", "vmap", "padded", "sharded")
 NETWORK = Network((128,))
 SHARE_OF_MEMORY = 0.4
+CORES_TIMES = 3  # sweeps that are timed of each number of networks, a core each
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def _compare(
     wall_s, watch = None, engine.watch(method.runtime)
     while wall_s is None and not cancel.is_set():
         with watch:
-            wall_s = yield from _timed(method, epochs, engine, cancel, request)
+            wall_s = yield from _timed(method, _sweep(method, epochs), engine, cancel, request)
     if wall_s is None:
         return
     measured = watch.marked(Measurement((wall_s,), 1, Ended.CAP))
@@ -156,18 +157,18 @@ def _sweep(method: Method, epochs: int) -> list[Item]:
 
 
 def _timed(
-    method: Method, epochs: int, engine: Engine, cancel: Cancel, request: Request
+    method: Method, items: Sequence[Item], engine: Engine, cancel: Cancel, request: Request
 ) -> Generator[Note, None, float | None]:
     """Wall seconds of a sweep from its turn on; None if it was interrupted."""
-    began, done = time.perf_counter(), 0
-    for update in updates(_sweep(method, epochs), engine, None, cancel, Options(method.strategy), request):
+    began, done, epochs = time.perf_counter(), 0, items[0].training.epochs
+    for update in updates(items, engine, None, cancel, Options(method.strategy), request):
         if isinstance(update, Waiting | Void):
             if done:
                 return None
             began = time.perf_counter()
         done += isinstance(update, Finished) or (isinstance(update, Progress) and isinstance(update.event, Epoch))
         if isinstance(update, Progress | Finished):
-            whole = len(RATES) * (1 if method.strategy in POOLED else epochs + 1)
+            whole = len(items) * (1 if method.strategy in POOLED else epochs + 1)
             yield Note(f"{method.label}: {done / whole:.0%}")
         elif (note := note_of(update, method.label)) is not None:  # type: ignore[arg-type]
             yield note
@@ -265,6 +266,40 @@ def _point(
     )
     device = step_times.runtime.device
     yield Point(strategy, device, count, each_s, memory_bytes, "", low_s, high_s, step_time.disturbed)
+
+
+def on_cores(
+    counts: Sequence[int], batch_size: int, engine: Engine, cancel: Cancel, request: Request
+) -> Iterator[Point | Note]:
+    """Seconds of an epoch per network where Numba trains each network on a core of its own.
+
+    Cores share a machine's memory and clock, so whole sweeps of one epoch are timed, all networks at once.
+
+    Args:
+        counts: Numbers of networks.
+        batch_size: Images per step.
+        engine: Trains them.
+        cancel: Ends the measurement when it is set.
+        request: Place in the queue of all that runs on this machine.
+
+    Yields:
+        A `Point` for each number, and notes on what is timed or waited for.
+    """
+    method = next(one for one in methods() if one.key == "numba-cores")
+    for count in counts:
+        rates = np.geomspace(0.01, 0.3, count)
+        items = [Item(Training(NETWORK, float(rate), batch_size, 1), method.runtime) for rate in rates]
+        each_s: list[float] = []
+        watch = engine.watch(method.runtime)
+        while len(each_s) <= CORES_TIMES:
+            with watch:
+                wall_s = yield from _timed(method, items, engine, cancel, request)
+            if cancel.is_set():
+                return
+            each_s += [wall_s / count] if wall_s is not None else []
+        timed = sorted(each_s[1:])  # the first warms up
+        marked = watch.marked(Measurement(tuple(timed), 1, Ended.CAP))
+        yield Point(method.strategy, "cpu", count, marked.median_s, 0, "", timed[0], timed[-1], marked.warnings)
 
 
 def different(spread: float) -> list[Network]:

@@ -244,7 +244,7 @@ class Machine:
         return min((s.middle for (_, count), s in self.models(device).items() if count == networks), default=None)
 
     def models(self, device: str) -> dict[tuple[str, int], Seconds]:
-        """Seconds of an epoch per network, by strategy and number of networks in one program.
+        """Seconds of an epoch per network, by strategy and number of networks at once.
 
         Args:
             device: "cpu" or "gpu".

@@ -117,6 +117,26 @@ def test_a_point_keeps_its_spread():
     assert cached.subject["count"] == 8
 
 
+@pytest.mark.parametrize(("cores", "counts"), [(2, [2, 8]), (16, [16, 64]), (96, [64])])
+def test_numba_is_asked_for_many_networks_a_core_each_once(tmp_path, monkeypatch, cores, counts):
+    asked, numba = [], Runtime("numba")
+
+    def on_cores(counts, *_):
+        asked.append(counts)
+        yield from (Point("cores", "cpu", count, 0.2, 0, "", 0.1, 0.3) for count in counts)
+
+    monkeypatch.setattr(battery_module.parallel_sweeps, "on_cores", on_cores)
+    monkeypatch.setattr(battery_module, "usable_cores", lambda: cores)
+    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), [numba])
+    (task,) = battery._models()
+    list(battery._perform(task))
+    assert asked == [counts]
+    assert sorted(one.subject["count"] for one in battery.store.records(Kind.MODELS)) == counts
+    assert battery._models() == []
+    battery.runtimes = [Runtime()]
+    assert len(battery._models()) == 1, "JAX's networks in one program are another question"
+
+
 def test_a_cancelled_battery_ends(tmp_path):
     cancel = Cancel()
     cancel.set()

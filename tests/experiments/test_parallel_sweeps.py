@@ -16,6 +16,7 @@ from lib.experiments.parallel_sweeps import (
     different,
     methods,
     mixed,
+    on_cores,
     saturation,
 )
 from lib.storage.records import Kind, Record
@@ -46,6 +47,23 @@ def test_a_sweep_is_timed_whole_and_kept(engine, tmp_path, monkeypatch, key):
     assert any(isinstance(item, Note) and "%" in item.text for item in events)
     assert compared(store, 1)[key].id == one.record.id
     assert compared(store, 2) == {}
+
+
+@pytest.mark.slow
+def test_networks_a_core_each_are_timed_together(engine, monkeypatch):
+    asked, real = [], parallel_sweeps.updates
+
+    def updates(items, *rest):
+        asked.append(len(items))
+        return real([replace(item, training=replace(item.training, batch_size=4096)) for item in items], *rest)
+
+    monkeypatch.setattr(parallel_sweeps, "updates", updates)
+    began = time.perf_counter()
+    events = list(on_cores((1, 3), 32, engine, Cancel(), Request()))
+    points = [one for one in events if isinstance(one, Point)]
+    assert [(one.strategy, one.device, one.count) for one in points] == [("cores", "cpu", 1), ("cores", "cpu", 3)]
+    assert asked == [1] * 4 + [3] * 4, "the first warms up"
+    assert all(0 < one.low_s <= one.each_s <= one.high_s < time.perf_counter() - began for one in points)
 
 
 @pytest.mark.slow
