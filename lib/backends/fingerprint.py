@@ -102,7 +102,9 @@ def _files_of(module: str, packages: Sequence[str]) -> list[Path]:
         return []
     places = [ROOT.joinpath(*names[:depth]) for depth in range(1, len(names) + 1)]
     files = [*(place / "__init__.py" for place in places), places[-1].with_suffix(".py")]
-    kernels = [kernel for place in places if place.is_dir() for kernel in place.glob("*.wgsl")]
+    kernels = [
+        kernel for place in places if place.is_dir() for end in ("wgsl", "c") for kernel in place.glob(f"*.{end}")
+    ]
     return [file for file in files if file.is_file()] + kernels
 
 

@@ -78,18 +78,21 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def one_compiled_step(model: nn.Module, learning_rate: float) -> Step:
-    """The same step as `one_step`, compiled as a whole; updates the model's own parameters in place."""
+def one_compiled_step(model: nn.Module, learning_rate: float, mode: str | None = None) -> Step:
+    """The same step as `one_step`, compiled as a whole, in a mode of `torch.compile`; updates the model's own
+    parameters in place."""
     values = [parameter.data for parameter in model.parameters()]
+    for value in values if mode else ():
+        torch._dynamo.mark_static_address(value, guard=False)  # else no graph is made of what is updated in place
     rate = torch.tensor(learning_rate, device=values[0].device)  # a Python number would be compiled in
-    step = _compiled_step()
+    step = _compiled_step(mode)
     return lambda images, labels: step(values, images, labels, rate)
 
 
-@lru_cache(maxsize=1)
-def _compiled_step() -> Callable[..., torch.Tensor]:
+@lru_cache(maxsize=2)
+def _compiled_step(mode: str | None) -> Callable[..., torch.Tensor]:
     torch._dynamo.config.recompile_limit = 256  # shapes; beyond the default of 8 it silently falls back to eager
-    return torch.compile(_whole_step, dynamic=False)
+    return torch.compile(_whole_step, dynamic=False, mode=mode)
 
 
 def _whole_step(

@@ -3,7 +3,7 @@
 Runs without a page and without a network, with whatever libraries are installed; NumPy suffices. The file is rewritten
 after each measurement, so it can be stopped at any time (Ctrl-C), and the same command resumes where it stopped. The
 exit status is 0 where all that was asked for is there, 3 where something is left, 1 where the file or an option cannot
-be used.
+be used. `--plan` asks the questions of a file in its order, and `--merge` joins two recordings of one machine.
 """
 
 import argparse
@@ -12,9 +12,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,11 +23,12 @@ from lib.backends.fingerprint import source_digest
 from lib.backends.registry import Runtime, all_runtimes, unavailable, usable_runtimes, versions
 from lib.cli.time_limit import say, time_limit
 from lib.experiments.full_recording import QUESTIONS, Battery
+from lib.experiments.recording_plan import Entry, NoPlan, not_here, read_plan
 from lib.formatting import sentence
 from lib.hardware.machine import details, machine_id, this_machine
 from lib.hardware.nvidia_smi import cards
 from lib.hardware.optional import FileLock, Timeout
-from lib.storage.export import MAX_PRICE, NoExport, export_to, read_export
+from lib.storage.export import MAX_PRICE, Export, NoExport, export_to, import_from, read_export
 from lib.storage.records import Kind, this_command
 from lib.storage.store import Store, StoreUnusable
 from lib.workers.cancel import Cancel
@@ -42,25 +44,39 @@ class CannotRecord(ValueError):
     """The file or an option cannot be used; the text says what was expected, what was received and what to do."""
 
 
-def resume(path: Path, store: Store) -> tuple[int, float]:
-    """Load what is still valid of an earlier recording into the store.
+@dataclass(frozen=True)
+class Earlier:
+    """What there is of a recording: how many records, and the notes on the whole."""
+
+    records: int = 0
+    about: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def took_s(self) -> float:
+        """Seconds of all its runs together."""
+        took_s = self.about.get("took_s")
+        return float(took_s) if isinstance(took_s, int | float) else 0.0
+
+    @property
+    def asked(self) -> set[str]:
+        """What of a plan it answers."""
+        asked = self.about.get("asked")
+        return set(map(str, asked)) if isinstance(asked, list) else set()
+
+
+def resume(path: Path, store: Store) -> Earlier:
+    """Load an earlier recording into the store, also what another version of this code has recorded.
 
     Args:
         path: The recording; it need not exist.
         store: Where its records and curves go; failures are left out, so that they are tried again.
 
-    Returns:
-        The number of records, and the seconds that the recording has taken so far.
-
     Raises:
         CannotRecord: The file is not an export, or comes from another machine.
     """
     if not path.exists():
-        return 0, 0.0
-    try:
-        export = read_export(path)
-    except NoExport as error:
-        raise CannotRecord(f"{error}, or choose another name for the record") from error
+        return Earlier()
+    export = _read(path, ", or choose another name for the record")
     records = export.records
     other = next((record for record in records if record.machine != machine_id()), None)
     if other is not None:
@@ -68,13 +84,52 @@ def resume(path: Path, store: Store) -> tuple[int, float]:
             f"expected a new file or one of this machine, but {path.name} was recorded on another"
             f" ({other.machine_line}); choose another name"
         )
-    here = source_digest()
-    counting = [record for record in records if record.sources == here and record.kind != Kind.FAILURE]
-    for record in counting:
+    kept = [record for record in records if record.kind != Kind.FAILURE]
+    for record in kept:
         store.add(record)
-    store.merge(lambda: (("curves", row) for row in export.tables["curves"] if row["sources"] == here))
-    took_s = export.about.get("took_s")
-    return len(counting), float(took_s) if counting and isinstance(took_s, int | float) else 0.0
+    store.merge(lambda: (("curves", row) for row in export.tables["curves"]))
+    return Earlier(len(kept), export.about) if kept else Earlier()
+
+
+def _read(path: Path, otherwise: str = "") -> Export:
+    try:
+        return read_export(path)
+    except NoExport as error:
+        raise CannotRecord(f"{error}{otherwise}") from error
+
+
+def merge(path: Path, other: Path) -> None:
+    """Join another recording of the same machine with this one; rows of every version of this code are kept.
+
+    Raises:
+        CannotRecord: One of them cannot be read or written, or they are of two machines.
+    """
+    if path.resolve() == other.resolve():
+        raise CannotRecord(f"expected two recordings, got {path.name} twice; name the other one")
+    with alone(path), tempfile.TemporaryDirectory() as folder:
+        exports = [_read(path), _read(other)]
+        lines = {record.machine: record.machine_line for export in exports for record in export.records}
+        if len(lines) > 1:
+            of = [
+                (file.name, export.records[0].machine_line) for file, export in zip((path, other), exports, strict=True)
+            ]
+            raise CannotRecord(
+                f"expected two recordings of one machine, but {of[0][0]} is of {of[0][1]}, and {of[1][0]} of another,"
+                f" {of[1][1]}; leave each a file of its own: pages read all that lie in recorded/"
+            )
+        store = Store(Path(folder) / "merged.sqlite")
+        import_from(path, store)
+        rows, new = import_from(other, store)
+        parts = [Earlier(len(export.records), export.about) for export in exports]
+        parts.sort(key=lambda part: str(part.about.get("recorded_at", "")))  # the notes of the later one hold
+        asked = sorted(parts[0].asked | parts[1].asked)
+        together = {"took_s": sum(part.took_s for part in parts), "asked": asked}
+        whole = write(path, store, {**parts[0].about, **parts[1].about, **together})
+        by_version = Counter(record.sources for record in store.records())
+    print(f"{rows:,} rows of {other.name}, {new:,} of them new: {whole:,} in {path.name}")
+    for sources, count in by_version.most_common():
+        which = "this version" if sources == source_digest() else "another version"
+        print(f"{count:,} measurements by {which} of the code ({sources})")
 
 
 @contextmanager
@@ -136,6 +191,7 @@ def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[
         "took_s": round(took_s, 1),
         "complete": not left,
         "left": left,
+        "asked": sorted(battery.asked),
         "left_out": battery.left_out(),
         "machine": this_machine().line,
         "details": details(),
@@ -156,6 +212,8 @@ def record(
     price: Mapping[str, object] | None = None,
     runtimes: Sequence[Runtime] = (),
     titles: Collection[str] = (),
+    plan: Sequence[Entry] = (),
+    clock: Callable[[], float] = time.monotonic,
 ) -> bool:
     """Measure this machine for at most this many minutes, and return whether what was asked for is complete.
 
@@ -167,37 +225,64 @@ def record(
         price: `price_per_h` in dollars and `price_date`; None or empty for none.
         runtimes: What is measured; empty: all that run here.
         titles: Questions of `Battery` that are asked; empty: all.
+        plan: What is asked, in this order; empty: all questions.
+        clock: Seconds, by which a plan stops in time.
 
     Raises:
-        CannotRecord: The file cannot be used or written, or another program writes it.
+        CannotRecord: The file cannot be used or written, or another program writes it; or the plan is for a card, and
+            none can be used.
     """
-    cancel, began = Cancel(), time.monotonic()
+    cancel, began = Cancel(), clock()
+    usable = usable_runtimes()
+    try:
+        elsewhere = not_here(plan, runtimes or usable)
+    except NoPlan as error:
+        raise CannotRecord(str(error)) from error
+    plan = [entry for entry in plan if entry not in elsewhere]
     with alone(path), tempfile.TemporaryDirectory() as folder:
         store, engine = Store(Path(folder) / "record.sqlite"), Engine()
-        known, earlier_s = resume(path, store)
-        write(path, store)  # before ten minutes are spent: what cannot be written is said at once
+        earlier = resume(path, store)
+        battery = Battery(
+            engine,
+            store,
+            cancel,
+            runtimes or usable,
+            titles=titles,
+            plan=plan,
+            asked=set(earlier.asked),
+            until_s=began + minutes * 60,
+            clock=clock,
+            traces=path.with_name(f"{path.stem}_traces"),
+        )
+
+        def so_far() -> dict[str, object]:
+            spent = {"took_s": earlier.took_s + clock() - began, "asked": sorted(battery.asked), "complete": False}
+            return {**earlier.about, **spent}
+
+        write(path, store, so_far())  # before ten minutes are spent: what cannot be written is said at once
         say(
             0,
             minutes * 60,
-            f"{this_machine().line}; {len(usable_runtimes())} runtimes; {known} figures are there already",
+            f"{this_machine().line}; {len(usable)} runtimes; {earlier.records} figures are there already",
         )
-        battery = Battery(engine, store, cancel, runtimes or usable_runtimes(), titles=titles)
         try:
             with time_limit(minutes, cancel) as stopped:
                 for note in battery.run():
                     if note.text:
-                        say(time.monotonic() - began, minutes * 60, note.text)
+                        say(clock() - began, minutes * 60, note.text)
                     else:
-                        write(path, store)
+                        write(path, store, so_far())
         finally:
             engine.close()
-        whole = replace(battery, runtimes=usable_runtimes(), titles=())
-        noted = about(whole, earlier_s + time.monotonic() - began, price or {})
+        whole = replace(battery, runtimes=usable, titles=(), plan=())
+        noted = about(whole, earlier.took_s + clock() - began, price or {})
         rows, missing = write(path, store, noted), battery.left()
-    for reason in battery.left_out():
-        say(time.monotonic() - began, minutes * 60, f"left out: {reason}")
+    for reason in (*elsewhere.values(), *battery.left_out()):
+        say(clock() - began, minutes * 60, f"left out: {reason}")
     why = (
-        "stopped"
+        battery.lost
+        if battery.lost
+        else "stopped"
         if stopped.is_set()
         else "complete"
         if not missing
@@ -209,7 +294,7 @@ def record(
     rest = f"; left: {left}. The same command goes on from here" if left else ""
     failures = sum(one.kind == Kind.FAILURE for one in read_export(path).records)
     failed = f", {failures} could not be measured" if failures else ""
-    say(time.monotonic() - began, minutes * 60, f"{why}: {rows:,} rows in {path.name}{failed}{rest}")
+    say(clock() - began, minutes * 60, f"{why}: {rows:,} rows in {path.name}{failed}{rest}")
     return not missing
 
 
@@ -231,6 +316,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--runtimes", nargs="+", default=[], metavar="NAME", help="these alone: jax-epoch/gpu numpy/cpu …"
     )
     parser.add_argument("--questions", nargs="+", default=[], metavar="NAME", help='these alone: ceilings "race" …')
+    parser.add_argument(
+        "--plan", type=Path, metavar="FILE.toml", help="what to ask, in which order; see recorded/plan.toml"
+    )
+    parser.add_argument(
+        "--merge", type=Path, metavar="OTHER.json", help="measure nothing: join that recording with FILE"
+    )
     parser.add_argument("--price", type=float, help="what this machine costs, dollars an hour; with --price-date")
     parser.add_argument("--price-date", default="", help="of which day, such as 2026-11-21")
     options = parser.parse_args(arguments)
@@ -244,13 +335,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise CannotRecord(f"expected a folder that exists, got {options.file.parent}; make it first")
         if options.file.is_dir():
             raise CannotRecord(f"expected a file, got the folder {options.file}; add a name, such as machine.json")
+        if options.merge is not None:
+            merge(options.file, options.merge)
+            return 0
+        plan = read_plan(options.plan, QUESTIONS) if options.plan is not None else []
         choose_card(options.card)
         minutes = options.minutes or (MINUTES_WITH_A_CARD if cards() else MINUTES)
         usable = {runtime.address: runtime for runtime in usable_runtimes()}
         runtimes = [usable[name] for name in _known("runtimes", options.runtimes, usable)]
         titles = _known("questions", options.questions, QUESTIONS)
-        return 0 if record(options.file, minutes, price, runtimes, titles) else INCOMPLETE
-    except CannotRecord as error:
+        return 0 if record(options.file, minutes, price, runtimes, titles, plan) else INCOMPLETE
+    except (CannotRecord, NoPlan) as error:
         print(sentence(error), file=sys.stderr)
         return UNUSABLE
 

@@ -8,7 +8,19 @@ from functools import partial
 from lib.backends.registry import BACKENDS, Runtime, versions
 from lib.experiments.failures import Marked
 from lib.profiling.operations import ALL, KERNELS, LIBRARIES, OPERATIONS, PRODUCT
-from lib.profiling.request import CONVOLUTIONAL, PLAIN, PROFILED, REFERENCE, RESIDENT, TRAPS, Examination
+from lib.profiling.request import (
+    CALLS,
+    CONVOLUTIONAL,
+    CORES,
+    LAUNCHES,
+    PLAIN,
+    PROFILED,
+    REFERENCE,
+    RESIDENT,
+    RESNET,
+    TRAPS,
+    Examination,
+)
 from lib.profiling.step_breakdown import Split, split
 from lib.spec import Network
 from lib.storage.current import current
@@ -20,6 +32,8 @@ from lib.workers.engine import Engine
 from lib.workers.messages import Measured, Message
 from lib.workers.notes import Note, note_of
 from lib.workers.queue import Request
+
+AT_ONCE = (CONVOLUTIONAL, RESNET, LAUNCHES, CALLS, CORES)  # examinations whose rows all come at their end
 
 
 @dataclass(frozen=True)
@@ -80,6 +94,8 @@ class AnatomyTask:
             return {REFERENCE, *TRAPS} <= self.found(records).keys()
         if self.examination.kind == "trace":
             return {PLAIN, PROFILED} <= self.found(records).keys()
+        if self.examination.kind in AT_ONCE:
+            return bool(self.found(records))
         counted = {KERNELS} if BACKENDS[self.runtime.backend].worker == "jax" else set()
         return {*(operation.key for operation in OPERATIONS), ALL, PRODUCT, *counted} <= self.found(records).keys()
 
@@ -142,6 +158,10 @@ _TITLES = {
     "takings": "what a batch costs that is brought to the device",
     RESIDENT: "the step with its batches on the device",
     CONVOLUTIONAL: "a step of a small convolutional network",
+    RESNET: "a step of ResNet-18",
+    LAUNCHES: "a step in each way to launch it",
+    CALLS: "what it calls of CUDA",
+    CORES: "the same work on each core",
 }
 
 

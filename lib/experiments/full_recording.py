@@ -1,18 +1,21 @@
 """Everything that is measured on a machine, the most useful first, one after the other, until the time is up.
 
-First each question once: peak rates, a round of the race, the article's experiments, sweeps, one step taken apart, many
-networks at once, calibrations, single operations, what feeds a step, epochs to an accuracy. Then further rounds of the
-race, for the spread. What is in the store already is not measured again.
+First each question of `QUESTIONS` once, in that order or in that of a plan; without a plan, then further rounds of the
+race, for the spread. What is in the store already is not measured again; of a plan, what an earlier call has asked.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
+from lib.backends.fingerprint import source_digest
 from lib.backends.registry import BACKENDS, DEFAULT, DEVICES, Runtime, usable_runtimes, versions
 from lib.data.mnist import Facts
 from lib.experiments import (
@@ -23,7 +26,10 @@ from lib.experiments import (
     parallel_sweeps,
     single_operations,
     time_to_accuracy,
+    trace_of_a_step,
+    traps,
 )
+from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.experiments.backend_race import NETWORK, Cell, all_cells, records_and_notes
 from lib.experiments.calibration import Trained, Trial, measure_trials
 from lib.experiments.failures import Attempts, failure
@@ -31,10 +37,14 @@ from lib.experiments.input_pipeline import PipelineTask, Raised
 from lib.experiments.parallel_sweeps import Point
 from lib.experiments.peak_rates import measure_ceilings
 from lib.experiments.published import ARTICLE_ARCHITECTURES
+from lib.experiments.recording_plan import Entry
 from lib.experiments.single_operations import OperationPoint, OperationTask, refused
 from lib.hardware.cores import usable_cores
 from lib.hardware.device_memory import usable_memory_bytes
-from lib.profiling.request import Pipeline
+from lib.hardware.nvidia_smi import cards, listed_now
+from lib.prediction.workload import resnet18
+from lib.profiling.request import CALLS, CONVOLUTIONAL, CORES, LAUNCHES, RESNET, Examination, Pipeline
+from lib.profiling.traces.form import Trace, written
 from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -60,8 +70,18 @@ ENOUGH_ROUNDS = 3
 RACE = "race"
 # Largest product, nested sine and transfer: rows, elements and bytes. Those with which the notebook opens; where a card
 # is measured, as large as it takes to see from which size it is worth it.
-LARGEST, LARGEST_WITH_A_CARD = (1024, 4**11, 4**12), (4096, 4**13, 4**14)
+LARGEST, LARGEST_WITH_A_CARD = (1024, 4**11, 4**12), (2**15, 4**13, 4**14)
+LARGEST_IN_BFLOAT16 = 2**13
+OPERATION_LIMIT_S = 60.0  # of measuring one size: a product of 2^15 takes more than the page would wait
 SINE_DEPTH = 4
+OVERLAP_PIECES = 8
+IN_LARGER_NETWORKS = (1, 32, 256)  # batch sizes
+TENSORS = 3.0  # times the activations: what training ResNet-18 has in memory
+TOO_LONG = 2.0  # times its expected seconds: a question of a plan is left for the next call
+CARD_LOST = (
+    "the graphics card no longer answers; what was measured is kept: when `nvidia-smi -L` lists the card again, which"
+    " may take a restart, give the same command, which goes on from here"
+)
 # As the notebook opens; where a card is measured also without preprocessing, which is all that it could wait for.
 PIPELINE = Pipeline()
 COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: all of them would take four minutes
@@ -78,7 +98,18 @@ class RecordingTask:
     pooled: bool = False  # by processes of a pool, whose memory counts too
 
 
-Phase = tuple[str, Callable[[], list[RecordingTask]]]  # a title, and what finds out what is missing
+@dataclass(frozen=True)
+class Phase:
+    """A title, what finds out what is missing, and the seconds that a plan expects of it; infinite without one."""
+
+    title: str
+    missing: Callable[[], list[RecordingTask]]
+    expected_s: float = math.inf
+
+    @property
+    def planned(self) -> bool:
+        """Whether a plan asks for it."""
+        return self.expected_s < math.inf
 
 
 @dataclass
@@ -96,6 +127,12 @@ class Battery:
     request: Request = field(default_factory=Request)
     facts: Facts | None = None
     titles: Collection[str] = ()  # of the questions that are asked; empty: all
+    plan: Sequence[Entry] = ()  # what is asked, in this order; empty: all questions in the order of the table
+    asked: set[str] = field(default_factory=set)  # of a plan, what was answered, by phase and task
+    until_s: float = math.inf  # on `clock`: no question of a plan begins that would take longer
+    clock: Callable[[], float] = time.monotonic
+    traces: Path | None = None  # the folder that profiles are written to
+    lost: str = ""  # why no card is asked any more, in a sentence
     _attempts: Attempts = field(default_factory=lambda: Attempts(together=attrgetter("process")))
     _library: str | None = None
 
@@ -108,17 +145,41 @@ class Battery:
             Notes on what begins, what is waited for and what failed; one with an empty text says that a figure was
             stored.
         """
-        for title, make in (*self.questions(), *self.further_rounds()):
-            todo = make()
+        for phase in (*self.questions(), *self.further_rounds()):
+            todo = self._todo(phase)
+            expected_s = self._expected_s(phase, len(todo))
+            began_s = self.clock()
+            if todo and phase.planned and began_s + expected_s > self.until_s:
+                yield Note(f"{phase.title}: takes about {expected_s:.0f} s, more than is left; for the next call")
+                continue
             for number, task in enumerate(todo, 1):
                 if self.cancel.is_set():
                     return
-                yield Note(f"{title}, {number} of {len(todo)}: {task.name}")
-                yield from self._perform(task)
+                if phase.planned and self.clock() >= min(began_s + TOO_LONG * expected_s, self.until_s):
+                    yield Note(
+                        f"{phase.title}: {self.clock() - began_s:.0f} s are over, of which {expected_s:.0f} were"
+                        f" expected; {len(todo) - number + 1} are left for the next call"
+                    )
+                    break
+                if self.lost and (phase.planned or task.runtime.device == "gpu"):
+                    continue
+                yield Note(f"{phase.title}, {number} of {len(todo)}: {task.name}")
+                if (yield from self._perform(task)) and phase.planned and not self.cancel.is_set():
+                    self.asked.add(f"{phase.title}: {task.name}")
+                    yield Note("")
 
     def left(self) -> list[str]:
         """What is still to be measured once, by title: `race: 3`. Empty when each question has its answer."""
-        return [f"{title}: {len(todo)}" for title, make in self.questions() if (todo := make())]
+        return [f"{phase.title}: {len(todo)}" for phase in self.questions() if (todo := self._todo(phase))]
+
+    def _todo(self, phase: Phase) -> list[RecordingTask]:
+        """What is missing; of a plan, what no earlier call has answered, by whichever version of this code."""
+        return [one for one in phase.missing() if not phase.planned or f"{phase.title}: {one.name}" not in self.asked]
+
+    def _expected_s(self, phase: Phase, todo: int) -> float:
+        """Seconds that the rest of a phase takes: its share of what the whole is expected to take."""
+        answered = sum(one.startswith(f"{phase.title}: ") for one in self.asked)
+        return phase.expected_s * todo / max(1, todo + answered)
 
     def left_out(self) -> list[str]:
         """What is not measured on this machine, and why, a sentence each."""
@@ -126,22 +187,40 @@ class Battery:
 
     def questions(self) -> list[Phase]:
         """What is measured once, in order; each phase looks for what is missing only when its turn comes."""
-        asked = [title for title in QUESTIONS if not self.titles or title in self.titles]
-        return [(title, partial(QUESTIONS[title], self)) for title in asked]
+        if self.plan:
+            return [
+                Phase(
+                    entry.title,
+                    lambda entry=entry: QUESTIONS[entry.question](replace(self, runtimes=entry.among(self.runtimes))),
+                    entry.expected_s,
+                )
+                for entry in self.plan
+                if not self.titles or entry.question in self.titles
+            ]
+        card = any(runtime.device == "gpu" for runtime in self.runtimes)
+        asked = self.titles or (QUESTIONS if card else {*QUESTIONS} - {*ABOUT_CARDS})
+        return [Phase(title, partial(make, self)) for title, make in QUESTIONS.items() if title in asked]
 
     def further_rounds(self) -> list[Phase]:
         """Rounds 2 to `ENOUGH_ROUNDS` of the race, for the spread, as far as there is time."""
-        numbers = range(2, ENOUGH_ROUNDS + 1) if not self.titles or RACE in self.titles else ()
-        return [(f"{RACE}, round {n}", lambda n=n: self._repetitions(all_cells(self.runtimes), n)) for n in numbers]
+        numbers = range(2, ENOUGH_ROUNDS + 1) if not self.plan and (not self.titles or RACE in self.titles) else ()
+        return [
+            Phase(f"{RACE}, round {n}", lambda n=n: self._repetitions(all_cells(self.runtimes), n)) for n in numbers
+        ]
 
-    def _perform(self, task: RecordingTask) -> Iterator[Note]:
+    def _perform(self, task: RecordingTask) -> Generator[Note, None, bool]:
+        """Measure a task; the value is whether that worked."""
         if self._attempts.given_up(task.runtime):
-            return
+            return False
         library = task.runtime.process
         if self._library not in (None, library) or task.pooled:
             self.engine.close()  # one library in memory at a time
         self._library = library
-        yield from self._attempts.row(task.runtime, partial(self._measured, task))
+        why = yield from self._attempts.row(task.runtime, partial(self._measured, task))
+        if why and task.runtime.device == "gpu" and not {card.uuid for card in cards()} <= listed_now():
+            self.lost = CARD_LOST
+            yield Note(self.lost)
+        return not why
 
     def _measured(self, task: RecordingTask) -> Iterator[Note]:
         """Measure it, and say and mark what fails; raises that again if nothing of it worked."""
@@ -152,6 +231,8 @@ class Battery:
                     yield event
                 elif isinstance(event, Record) and event.kind == Kind.FAILURE:
                     failed = TrainingFailed("; ".join(event.warnings))
+                elif isinstance(event, Trace):
+                    self._write(task, event)
                 elif isinstance(event, Record | Point) or (isinstance(event, OperationPoint) and event.records):
                     works = True
                     yield Note("")
@@ -227,23 +308,68 @@ class Battery:
             and not why_no_pool(method)
         ]
 
+    def _write(self, task: RecordingTask, trace: Trace) -> None:
+        if self.traces is not None:
+            self.traces.mkdir(exist_ok=True)
+            (self.traces / f"{task.runtime.address.replace('/', '-')}.json").write_text(written(trace))
+
     def _anatomy(self) -> list[RecordingTask]:
+        return self._examinations(anatomy_of_a_step.tasks(self.runtimes, NETWORK, 32))
+
+    def _examinations(
+        self, todo: Sequence[AnatomyTask], measure: Callable[..., Iterator[object]] | None = None
+    ) -> list[RecordingTask]:
+        """Those of these tasks that are not complete; `measure` instead of examining one task in its worker."""
         records = self.store.records(Kind.ANATOMY)
         return [
             RecordingTask(
-                f"{task.runtime.label}, {task.examination.kind}",
+                f"{task.runtime.label}, {task.examination.kind}, batch size {task.examination.batch_size:,}",
                 task.runtime,
-                lambda cancel, t=task: anatomy_of_a_step.measure_tasks(
-                    [t], self.engine, self.store, cancel, self.request
+                lambda cancel, t=task: (
+                    measure(t, self.engine, self.store, cancel, self.request)
+                    if measure
+                    else measure_tasks([t], self.engine, self.store, cancel, self.request)
                 ),
                 task.subject,
             )
-            for task in anatomy_of_a_step.tasks(self.runtimes, NETWORK, 32)
+            for task in todo
             if not task.complete(records)
         ]
 
+    def _examined(
+        self, kind: str, worker: str = "", sizes: Sequence[int] = (32,), devices: Sequence[str] = DEVICES
+    ) -> list[RecordingTask]:
+        """An examination of this kind by a library on each of these devices, or by every runtime there."""
+        libraries = {runtime.process: runtime for runtime in reversed(self.runtimes)}
+        among = libraries.values() if worker else self.runtimes
+        return self._examinations(
+            [
+                AnatomyTask(runtime, Examination(kind, NETWORK, size))
+                for runtime in among
+                if worker in ("", BACKENDS[runtime.backend].worker) and runtime.device in devices
+                for size in sizes
+            ]
+        )
+
+    def _traps(self) -> list[RecordingTask]:
+        return self._examinations([one for one in map(traps.task_for, self.runtimes) if one is not None])
+
+    def _larger_networks(self) -> list[RecordingTask]:
+        small = self._examined(CONVOLUTIONAL, "jax", IN_LARGER_NETWORKS)
+        return small + [
+            task
+            for task in self._examined(RESNET, "torch", IN_LARGER_NETWORKS)
+            if TENSORS * resnet18(int(task.subject["batch_size"])).activation_bytes
+            <= usable_memory_bytes(task.runtime.device)
+        ]
+
+    def _profiles(self) -> list[RecordingTask]:
+        able = [one for one in self.runtimes if BACKENDS[one.backend].worker in trace_of_a_step.PROFILERS]
+        return self._examinations([trace_of_a_step.task_of(one, NETWORK, 32) for one in able], trace_of_a_step.profile)
+
     def _models(self) -> list[RecordingTask]:
-        subjects = [record.subject for record in self.store.records(Kind.MODELS)]
+        here = source_digest()
+        subjects = [record.subject for record in self.store.records(Kind.MODELS) if record.sources == here]
         known = {one["device"] for one in subjects if one["strategy"] != CORES}
         on_cores = [
             RecordingTask(
@@ -318,17 +444,17 @@ class Battery:
         for event in measure_trials([(trained, todo)], self.engine, self.store, cancel, self.request):
             yield event if isinstance(event, Note) else Note("")
 
-    def _operations(self) -> list[RecordingTask]:
+    def _operations(self, *makers: Callable[[list[Runtime]], list[OperationTask]]) -> list[RecordingTask]:
         """All sizes of an operation by one library, which are refused or given up by how the smaller ones went."""
         records = self.store.records(Kind.OPERATION)
         return [
             RecordingTask(
-                f"{todo[0].operation.name}s, {todo[0].label}",
+                f"{todo[0].operation.name}, {todo[0].label}",
                 todo[0].runtime,
                 lambda cancel, todo=todo: self._sizes(todo, cancel),
                 todo[0].subject,
             )
-            for todo in operations(self.runtimes)
+            for todo in operations(self.runtimes, *makers)
             if unanswered(todo, records)
         ]
 
@@ -336,11 +462,11 @@ class Battery:
         known = single_operations.found(todo, self.store.records(Kind.OPERATION))
         earlier: list[OperationPoint] = []
         events = single_operations.measure(
-            todo, known, self.engine, self.store, cancel, self.request, usable_memory_bytes
+            todo, known, self.engine, self.store, cancel, self.request, usable_memory_bytes, OPERATION_LIMIT_S
         )
         for event in events:
             if isinstance(event, OperationPoint):
-                if event.why_not and refused(event.task, earlier, usable_memory_bytes) is None:  # it was tried
+                if event.why_not and no_size(event.task, earlier) is None:  # it was tried
                     yield self._mark(event.task, event.task.label, event.why_not)
                 earlier.append(event)
             yield event
@@ -386,7 +512,48 @@ class Battery:
         return [task] if todo else []
 
 
-QUESTIONS: Mapping[str, Callable[[Battery], list[RecordingTask]]] = MappingProxyType(
+Libraries = list[Runtime]
+
+
+def operations(
+    runtimes: Sequence[Runtime], *makers: Callable[[Libraries], list[OperationTask]]
+) -> list[list[OperationTask]]:
+    """Operations by each library among these, library by library, each with its sizes, the small ones first.
+
+    Args:
+        runtimes: What is measured.
+        makers: Of the tasks of some libraries; none: products, nested sines and transfers.
+    """
+    card = any(runtime.device == "gpu" for runtime in runtimes)
+    side, length, n_bytes = LARGEST_WITH_A_CARD if card else LARGEST
+    single = (
+        lambda of: single_operations.products(of, side, "float32", 0),
+        lambda of: single_operations.sines(of, length, SINE_DEPTH),
+        lambda of: single_operations.transfers(of, n_bytes),
+    )
+    mine = [one for one in single_operations.libraries() if one in runtimes]
+    return [todo for one in mine for make in makers or single if (todo := make([one]))]
+
+
+def _bfloat16(libraries: Libraries) -> list[OperationTask]:
+    todo = single_operations.products(libraries, LARGEST_IN_BFLOAT16, "bfloat16", 0)
+    return [one for one in todo if one.runtime.device == "gpu" and not single_operations.unsupported(one)]
+
+
+def _first_uses(libraries: Libraries) -> list[OperationTask]:
+    return single_operations.first_uses(libraries, single_operations.FIRST_SIZES[1])
+
+
+def _overlaps(libraries: Libraries) -> list[OperationTask]:
+    sizes = single_operations.OVERLAP_SIZES
+    return [one for n in sizes for one in single_operations.overlaps(libraries, n, SINE_DEPTH, OVERLAP_PIECES)]
+
+
+def _fusions(libraries: Libraries) -> list[OperationTask]:
+    return single_operations.fusions(libraries, 32, SINE_DEPTH)
+
+
+_USUAL: Mapping[str, Callable[[Battery], list[RecordingTask]]] = MappingProxyType(
     {
         "ceilings": Battery._ceilings,
         RACE: lambda battery: battery._repetitions(all_cells(battery.runtimes), 1),
@@ -401,22 +568,32 @@ QUESTIONS: Mapping[str, Callable[[Battery], list[RecordingTask]]] = MappingProxy
         "epochs to an accuracy": Battery._accuracy,
     }
 )
+# What is asked beside these where a card is measured, or where it is named.
+ABOUT_CARDS: Mapping[str, Callable[[Battery], list[RecordingTask]]] = MappingProxyType(
+    {
+        "the cores": partial(Battery._examined, kind=CORES, worker="numpy"),
+        "products in bfloat16": lambda battery: battery._operations(_bfloat16),
+        "the traps": Battery._traps,
+        "first use": lambda battery: battery._operations(_first_uses),
+        "overlap": lambda battery: battery._operations(_overlaps),
+        "fusion": lambda battery: battery._operations(_fusions),
+        "ways to launch a step": partial(
+            Battery._examined, kind=LAUNCHES, worker="torch", sizes=backend_race.BATCH_SIZES, devices=["gpu"]
+        ),
+        "CUDA calls of a step": partial(Battery._examined, kind=CALLS, devices=["gpu"]),
+        "larger networks": Battery._larger_networks,
+        "profiles": Battery._profiles,
+    }
+)
 
 
-def operations(runtimes: Sequence[Runtime]) -> list[list[OperationTask]]:
-    """Products, nested sines and transfers by each library among these, library by library; small sizes first."""
-    card = any(runtime.device == "gpu" for runtime in runtimes)
-    side, length, n_bytes = LARGEST_WITH_A_CARD if card else LARGEST
-    return [
-        todo
-        for one in single_operations.libraries()
-        if one in runtimes
-        for todo in (
-            single_operations.products([one], side, one.precision, 0),
-            single_operations.sines([one], length, SINE_DEPTH),
-            single_operations.transfers([one], n_bytes),
-        )
-    ]
+# Each question by its name, which plans and `--questions` use, and what there is to ask of a battery's runtimes.
+QUESTIONS = MappingProxyType({**_USUAL, **ABOUT_CARDS})
+
+
+def no_size(task: OperationTask, earlier: Sequence[OperationPoint]) -> OperationPoint | None:
+    """Why this size is not tried on this machine; None where it is."""
+    return refused(task, earlier, usable_memory_bytes, OPERATION_LIMIT_S)
 
 
 def unanswered(todo: Sequence[OperationTask], records: Sequence[Record]) -> bool:
@@ -424,7 +601,7 @@ def unanswered(todo: Sequence[OperationTask], records: Sequence[Record]) -> bool
     known = single_operations.found(todo, records)
     earlier: list[OperationPoint] = []
     for task in todo:
-        point = known.get(task) or refused(task, earlier, usable_memory_bytes)
+        point = known.get(task) or no_size(task, earlier)
         if point is None:
             return True
         earlier.append(point)

@@ -235,6 +235,7 @@ def measure(
     cancel: Cancel,
     request: Request,
     free_bytes: Callable[[str], float] = usable_memory_bytes,
+    limit_s: float = LIMIT_S,
 ) -> Iterator[OperationPoint | Record | Note]:
     """Measure what is not known, one after the other, then this machine's peak rates where they are missing.
 
@@ -249,6 +250,7 @@ def measure(
         cancel: Ends the measurement when it is set.
         request: Place in the queue of all that runs on this machine.
         free_bytes: Memory that may be allocated on a device ("cpu" or "gpu").
+        limit_s: Of measuring one size.
 
     Yields:
         A point of each task, records of kind `FAILURE` for missing peak rates, and notes on what is measured or waited
@@ -261,7 +263,7 @@ def measure(
             if cancel.is_set():
                 return
             earlier = before.setdefault(task.runtime, [])
-            point = known.get(task) or refused(task, earlier, free_bytes)
+            point = known.get(task) or refused(task, earlier, free_bytes, limit_s)
             if point is None and attempts.given_up(task.runtime):
                 call_s = predicted_s(task.operation, earlier)
                 point = OperationPoint(task, why_not="smaller sizes failed already", predicted_s=call_s)
@@ -307,7 +309,10 @@ def _first_group(todo: Sequence[OperationTask]) -> list[Runtime]:
 
 
 def refused(
-    task: OperationTask, earlier: Sequence[OperationPoint], free_bytes: Callable[[str], float]
+    task: OperationTask,
+    earlier: Sequence[OperationPoint],
+    free_bytes: Callable[[str], float],
+    limit_s: float = LIMIT_S,
 ) -> OperationPoint | None:
     """Why this size is not measured, before anything is allocated; None where it can be.
 
@@ -315,6 +320,7 @@ def refused(
         task: What would be measured.
         earlier: Points of the same library, of smaller sizes.
         free_bytes: Memory that may be allocated on a device.
+        limit_s: Of measuring it.
     """
     asked = task.operation
     if why := unsupported(task):
@@ -326,8 +332,8 @@ def refused(
             why = f"it needs {needed / 1e9:.3g} GB of {where}, of which {free / 1e9:.3g} GB {there}"
             return OperationPoint(task, why_not=why, predicted_s=call_s)
     ways = max((len(point.records) for point in earlier), default=1)
-    if call_s is not None and (all_s := ways * CALLS * call_s) > LIMIT_S:
-        why = f"measuring it would take about {all_s:.0f} s, and the limit is {LIMIT_S:.0f} s"
+    if call_s is not None and (all_s := ways * CALLS * call_s) > limit_s:
+        why = f"measuring it would take about {all_s:.0f} s, and the limit is {limit_s:.0f} s"
         return OperationPoint(task, why_not=why, predicted_s=call_s)
     return None
 

@@ -34,6 +34,11 @@ def task_of(device: str, batch_size: int) -> AnatomyTask:
     return AnatomyTask(_runtime(device), Examination("traps", NETWORK, batch_size))
 
 
+def task_for(runtime: Runtime) -> AnatomyTask | None:
+    """The traps at batch size 32 where this is the runtime that they are timed by on its device; else None."""
+    return task_of(runtime.device, 32) if runtime == _runtime(runtime.device) else None
+
+
 def _runtime(device: str) -> Runtime:
     return Runtime("webgpu-step" if device in ADAPTERS else DEFAULT, device)
 

@@ -40,6 +40,12 @@ def all_cards() -> tuple[Card, ...]:
     return tuple(_card([value.strip() for value in line.split(",")]) for line in lines if line.startswith("GPU-"))
 
 
+def listed_now() -> set[str]:
+    """The UUIDs of the GPUs that the driver lists at this moment, which may be fewer than when they were first asked
+    for."""
+    return set(_answer(["uuid"]))
+
+
 def driver_version() -> str:
     """The driver's version, for example 570.86.10; empty without a driver."""
     return next((card.driver for card in all_cards()), "")

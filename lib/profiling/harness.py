@@ -105,11 +105,13 @@ class InOneCall:
 
     call: Callable[[int], object]
     sync: Sync
+    first_call_s: float = 0.0  # of compiling, once it is prepared
 
     def prepare(self) -> None:
         """Compile the loop, and find how many steps it makes."""
+        began = time.perf_counter()
         self.sync(self.call(2))  # compiles
-        before = time.perf_counter()
+        self.first_call_s = (before := time.perf_counter()) - began
         self.sync(self.call(8))
         steps = int(np.clip(8 * ONE_CALL_S / (time.perf_counter() - before), 4, 4096))
         self._loop = Repeated(lambda: self.call(steps), self.sync, steps)

@@ -17,7 +17,11 @@ PLAIN, PROFILED = "plain", "profiled"  # steps without a profiler, and those tha
 # A batch that each step takes from the host's memory, and one that lies on the device; their sizes, for a calibration.
 FROM_HOST, RESIDENT = "from host", "resident"
 TAKEN = (1, 8, 64, 512, 4096)
-CONVOLUTIONAL = "convolutional"  # a step of the small convolutional network
+CONVOLUTIONAL, RESNET = "convolutional", "resnet"  # a step of the small convolutional network, or of ResNet-18
+FIRST_CALL = "first call"  # after another row's name: what compiled, tuned or recorded it, once
+LAUNCHES = "launches"  # a step of PyTorch, launched in each way that it has
+CALLS = "calls"  # of CUDA, counted in a step
+CORES = "cores"  # the same work on each core
 
 # What feeds a step with batches, by the backend whose worker measures it.
 FEEDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -147,9 +151,10 @@ class Examination:
     """What a worker shall measure other than a training.
 
     `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `takings`, of batches by themselves, `resident`,
-    of a step whose batches lie on the device, `convolutional`, of a step of a network of its own, `pipelines`, which
-    are those of `pipelines`, `operation`, of one by itself, which `operation` describes, or `trace`, whose profile is
-    written into `folder`, which is empty when the worker gets it.
+    of a step whose batches lie on the device, `convolutional` or `resnet`, of a step of a network of its own,
+    `launches`, of a step in each way to launch it, `calls`, which are CUDA's in a step, `cores`, of the same work on
+    each core, `pipelines`, which are those of `pipelines`, `operation`, of one by itself, which `operation` describes,
+    or `trace`, whose profile is written into `folder`, which is empty when the worker gets it.
     """
 
     kind: str

@@ -23,8 +23,11 @@ from types import ModuleType
 from lib.backends.registry import BACKENDS
 from lib.data.mnist import Data
 from lib.profiling.harness import Experiment, Row, Subject, TrainedStep, interleaved
-from lib.profiling.request import CONVOLUTIONAL, RESIDENT, Examination
+from lib.profiling.request import CALLS, CONVOLUTIONAL, CORES, LAUNCHES, RESIDENT, RESNET, Examination
 from lib.timing.measurement import Ended, Measurement
+
+# What a library's module calls the examination of a step that not all have.
+_STEPS = {CONVOLUTIONAL: "convolutional_step", RESNET: "resnet_step", LAUNCHES: "launches"}
 
 
 def examine(backend: str, device: str, examination: Examination, data: Data) -> Iterator[Row | None]:
@@ -42,8 +45,16 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
         yield from _parts(backend, subject)
     elif examination.kind == RESIDENT:
         yield from interleaved(_module(backend).resident_step(subject))
-    elif examination.kind == CONVOLUTIONAL:
-        yield from interleaved(_module(backend).convolutional_step(subject))
+    elif examination.kind in _STEPS:
+        yield from getattr(_module(backend), _STEPS[examination.kind])(subject)
+    elif examination.kind == CALLS:
+        from lib.profiling.cuda_calls import counted
+
+        yield from counted(backend, subject)
+    elif examination.kind == CORES:
+        from lib.profiling.cores import measure_cores
+
+        yield from measure_cores()
     elif examination.kind == "takings":
         yield from interleaved(_module(backend).takings(data, device))
     elif examination.kind == "operations":

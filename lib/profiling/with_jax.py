@@ -1,7 +1,7 @@
 """The experiments on the two backends of JAX."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle
 
@@ -14,10 +14,22 @@ from lib.backends.with_jax import BLOCK, in_blocks, logits_of, one_step, packed,
 from lib.data.mnist import Data
 from lib.profiling import convolutional
 from lib.profiling.fusion import kernels
-from lib.profiling.harness import IN_A_ROW, TINY, Experiment, InOneCall, Repeated, Subject, TimedStep, loop, nothing
-from lib.profiling.request import CONVOLUTIONAL, FROM_HOST, RESIDENT, TAKEN
+from lib.profiling.harness import (
+    IN_A_ROW,
+    TINY,
+    Experiment,
+    InOneCall,
+    Repeated,
+    Row,
+    Subject,
+    TimedStep,
+    interleaved,
+    loop,
+    nothing,
+)
+from lib.profiling.request import CONVOLUTIONAL, FIRST_CALL, FROM_HOST, RESIDENT, TAKEN
 from lib.spec import N_PIXELS
-from lib.timing.measurement import Step
+from lib.timing.measurement import Ended, Measurement, Step
 
 _wait = jax.block_until_ready
 BATCHES = 500  # that lie on the device at once
@@ -188,9 +200,11 @@ def _in_a_loop(subject: Subject, parameters, logits: Callable = logits_of) -> In
     return InOneCall(lambda n: many(*there, n), _wait)
 
 
-def convolutional_step(subject: Subject) -> dict[str, Experiment]:
-    """Steps of the small convolutional network, in a compiled loop as `jax-epoch` makes them."""
-    return {CONVOLUTIONAL: _in_a_loop(subject, convolutional.initial(), convolutional.logits_of)}
+def convolutional_step(subject: Subject) -> Iterator[Row | None]:
+    """Steps of the small convolutional network, in a compiled loop as `jax-epoch` makes them; and its first call."""
+    loop = _in_a_loop(subject, convolutional.initial(), convolutional.logits_of)
+    yield from interleaved({CONVOLUTIONAL: loop})
+    yield f"{CONVOLUTIONAL}/{FIRST_CALL}", Measurement((loop.first_call_s,), 1, Ended.CAP), 1.0
 
 
 def kernels_of_step(subject: Subject) -> int:

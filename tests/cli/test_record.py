@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,53 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(tmp_p
     assert "Expected to write machine.json, but it cannot be written (No space left on device); free the disk" in error
     assert main([str(tmp_path)]) == 1
     assert "got the folder" in capsys.readouterr().err
+
+
+def recorded(path: Path, sources: str, machine: str = "", **about: object) -> Path:
+    """A recording of one row, by this version of the code, on this machine or another."""
+    store = Store(path.with_suffix(".sqlite"))
+    subject = Cell(Runtime("numpy"), 32).subject
+    one = Record.of(Kind.RACE, subject, Measurement((0.1,) * 3, 1, Ended.CAP), versions(Runtime("numpy")))
+    of = {"machine": machine, "machine_line": "Eniac · 1 core"} if machine else {}
+    store.add(replace(one, sources=sources, **of))
+    record_module.export_to(path, store, about)
+    return path
+
+
+def test_recordings_of_two_versions_are_merged_and_say_so(tmp_path, capsys):
+    whole = recorded(tmp_path / "a.json", "old", recorded_at="2026-11-01", took_s=60.0, price_per_h=2.0)
+    part = recorded(tmp_path / "b.json", "new", recorded_at="2026-11-02", took_s=30.0, asked=["race: NumPy"])
+    for new in (1, 0):  # the second time, nothing is new
+        assert main([str(whole), "--merge", str(part)]) == 0
+        assert f"1 rows of b.json, {new} of them new: 2 in a.json" in capsys.readouterr().out
+    merged = read_export(whole)
+    assert {one.sources for one in merged.records} == {"old", "new"}
+    assert merged.about["price_per_h"] == 2.0
+    assert merged.about["recorded_at"] == "2026-11-02"
+    assert merged.about["asked"] == ["race: NumPy"]
+    assert main([str(whole), "--merge", str(part)]) == 0
+    assert "1 measurements by another version of the code (old)" in capsys.readouterr().out
+
+
+def test_a_recording_of_another_machine_or_a_newer_program_is_not_merged(tmp_path, capsys):
+    mine, other = recorded(tmp_path / "a.json", "old"), recorded(tmp_path / "b.json", "old", machine="another")
+    before = mine.read_bytes()
+    newer = tmp_path / "c.json"
+    newer.write_text(mine.read_text().replace('"version": ', '"version": 9'))
+    for path, words in (
+        (other, "and b.json of another, Eniac · 1 core; leave each a file of its own"),
+        (newer, "was written by a newer version (schema 9"),
+        (mine, "Expected two recordings, got a.json twice"),
+        (tmp_path / "none.json", "none.json (No such file or directory)"),
+    ):
+        assert main([str(mine), "--merge", str(path)]) == 1
+        error = capsys.readouterr().err
+        assert words in error
+        assert error.count("\n") == 1
+    assert mine.read_bytes() == before
+
+
+def test_rows_of_an_older_version_are_resumed(tmp_path):
+    store = Store(tmp_path / "store.sqlite")
+    assert resume(recorded(tmp_path / "a.json", "old", took_s=5.0), store).took_s == 5.0
+    assert [one.sources for one in store.records()] == ["old"]

@@ -58,7 +58,7 @@ def test_what_fails_is_marked_and_the_rest_goes_on(tmp_path, error):
     assert any(str(error) in note for note in notes)
     path = tmp_path / "file.json"
     record_module.export_to(path, store)
-    assert resume(path, Store(tmp_path / "again.sqlite")) == (3, 0.0), "what failed is tried again"
+    assert resume(path, Store(tmp_path / "again.sqlite")).records == 3, "what failed is tried again"
 
 
 def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
@@ -210,9 +210,9 @@ def answered(battery, phases=("single operations", "what feeds a step")):
     """The notes of these questions, asked once."""
     return [
         note.text
-        for title, make in battery.questions()
-        if title in phases
-        for task in make()
+        for phase in battery.questions()
+        if phase.title in phases
+        for task in phase.missing()
         for note in battery._perform(task)
     ]
 
@@ -238,7 +238,7 @@ def test_operations_and_pipelines_are_asked_once_on_each_device(tmp_path, two_li
     path = tmp_path / "file.json"
     record_module.export_to(path, store)
     again = Store(tmp_path / "again.sqlite")
-    assert resume(path, again) == (len(store.records()), 0.0)
+    assert resume(path, again).records == len(store.records())
     assert left_of(Battery(engine, again, Cancel(), two_libraries)) == []
 
 

@@ -114,3 +114,11 @@ def test_a_step_of_the_convolutional_network_learns_and_is_measured(small_data):
     rows = [row for row in examine("jax-epoch", "cpu", Examination(CONVOLUTIONAL, batch_size=8), small_data) if row]
     assert [name for name, _, _ in rows] == [CONVOLUTIONAL]
     assert min(rows[0][1].step_s) > 0
+
+
+@pytest.mark.slow
+def test_what_compiles_the_convolutional_step_is_a_row_of_its_own(small_data):
+    rows = filter(None, examine("jax-epoch", "cpu", Examination(CONVOLUTIONAL, Network((16,)), 2), small_data))
+    found = {name: measured.median_s for name, measured, _ in rows}
+    assert list(found) == ["convolutional", "convolutional/first call"]
+    assert found["convolutional/first call"] > 10 * found["convolutional"]

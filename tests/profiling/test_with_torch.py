@@ -43,3 +43,44 @@ def test_its_experiments_suffice_to_split_a_step(subject, monkeypatch, device):
         device == "gpu"
     )
     assert split(Runtime("torch", device), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1)) is not None
+
+
+@pytest.mark.slow
+def test_resnet_18_is_as_large_as_its_workload(subject):
+    torch = pytest.importorskip("torch")
+    from lib.prediction import workload
+    from lib.profiling.resnet import resnet18
+
+    model = resnet18()
+    found = sum(one.numel() for one in model.parameters())
+    assert found == 11_689_512, "as torchvision's"
+    assert found == pytest.approx(workload.resnet18(1).parameter_bytes / 4, rel=1e-3)
+    assert model(torch.zeros(2, 3, 224, 224)).shape == (2, 1000)
+
+
+@pytest.mark.release
+def test_a_step_of_resnet_is_measured_or_takes_too_long(subject, monkeypatch):
+    pytest.importorskip("torch")
+    from lib.profiling import with_torch
+    from lib.profiling.request import NotMeasured
+
+    one = replace(subject, batch_size=1)
+    assert [row[0] for row in with_torch.resnet_step(one) if row] == ["resnet", "resnet/first call"]
+    monkeypatch.setattr(with_torch, "RESNET_LIMIT_S", 1e-3)
+    with pytest.raises(NotMeasured, match="measuring it would take longer than 0 s"):
+        list(with_torch.resnet_step(one))
+
+
+@pytest.mark.release
+def test_each_way_to_launch_a_step_reaches_the_same_loss_and_compiles_beside(subject, monkeypatch):
+    pytest.importorskip("torch")
+    from lib.profiling import with_torch
+    from lib.profiling.request import NotMeasured
+
+    rows = {row[0]: row[1].median_s for row in with_torch.launches(subject) if row}
+    ways = ["eager", "compiled", "reduce-overhead"]
+    assert list(rows) == [*ways, *(f"{way}/first call" for way in ways)]
+    assert rows["compiled/first call"] > 100 * rows["compiled"], "compiling is no part of a step"
+    monkeypatch.setattr(with_torch, "one_compiled_step", lambda model, rate: with_torch.one_step(model, rate / 2))
+    with pytest.raises(NotMeasured, match=r"expected a loss of \d.\d+ as eagerly, got \d.\d+ by compiled"):
+        list(with_torch.launches(subject))
