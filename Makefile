@@ -1,4 +1,4 @@
-# make run | test | test-all | check | class | precompute | site | bench | install | torch | cupy | cluster | lock | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/backend_race.py first; site SITE=FOLDER; class PASSWORD_FILE=FILE, OPTIONS="--class-link"; test QUICK=1)
+# make run | test | test-all | check | class | precompute | site | bench | install | torch | cupy | cluster | lock | bare | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/backend_race.py first; site SITE=FOLDER; class PASSWORD_FILE=FILE, OPTIONS="--class-link"; test QUICK=1)
 PORT ?= 2718
 HEADLESS ?= 0
 NOTEBOOK ?= mnist_training.py
@@ -21,7 +21,7 @@ INSTALLED_CUDA12 := $(VENV_CUDA12)/.installed
 INSTALLED := $(INSTALLED_HERE) $(if $(CARD),$(INSTALLED_CUDA12))
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: run class precompute site install torch cupy cluster test test-all check bench lock clean
+.PHONY: run class precompute site install torch cupy cluster test test-all check bench lock bare clean
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -105,5 +105,18 @@ lock: $(INSTALLED_DEV)
 	$(LOCK) --group cuda12 -c requirements.txt -o requirements-cuda12.txt
 	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
 
+# What a bare machine with a card lacks, as wheels for its Python, and the images: see deploy/README.md.
+BARE := .bare
+BARE_PYTHON ?= 3.12
+BARE_NAMES := absl-py cffi cloudpickle filelock h5py keras loky markdown-it-py mdurl msgspec namex nvidia-ml-py optree \
+	packaging platformdirs psutil pycparser pygments rich threadpoolctl wgpu
+bare: $(INSTALLED)
+	rm -rf $(BARE)
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: -d $(BARE) \
+		--python-version $(BARE_PYTHON) $(foreach tag,2_28 2_17 2_12 2_5,--platform manylinux_$(tag)_x86_64) \
+		-c requirements-gpu.txt $(BARE_NAMES)
+	cp "$${MNIST_NPZ:-$$($(BIN)/python -c 'from lib.cache_folder import cache_folder; print(cache_folder())')/mnist.npz}" $(BARE)/mnist.npz
+	@test "$$(du -sm $(BARE) | cut -f1)" -le 64 || { echo "Expected at most 64 MiB in $(BARE), got $$(du -sm $(BARE) | cut -f1); bring less (BARE_NAMES)"; exit 1; }
+
 clean:
-	rm -rf $(VENV) $(VENV_CUDA12) benchmarks/out __marimo__ .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV_CUDA12) $(BARE) benchmarks/out __marimo__ .pytest_cache .ruff_cache .hypothesis

@@ -46,6 +46,7 @@ class Gpu:
     throttled_by: tuple[str, ...] = ()  # at this moment: an idle card is not slowed
     slowed_s: Mapping[str, float] | None = None  # by what, and for how long since its driver was loaded
     uuid: str = ""
+    pcie: tuple[int, int] | None = None  # generation and lanes, at this moment: an idle card may use fewer
 
     @property
     def line(self) -> str:
@@ -55,6 +56,8 @@ class Gpu:
             parts.append(f"{self.sm_clock_mhz} of {self.max_sm_clock_mhz} MHz")
         if self.power_w is not None and self.power_limit_w is not None:
             parts.append(f"{self.power_w:.0f} of {self.power_limit_w:.0f} W")
+        if self.pcie is not None:
+            parts.append("PCIe {} × {}".format(*self.pcie))
         if self.slowed_s is None:
             parts += [f"slowed by {' and '.join(self.throttled_by)} at this moment"] if self.throttled_by else []
         elif slowed := [f"{seconds:.3g} s by {cause}" for cause, seconds in self.slowed_s.items() if seconds]:
@@ -146,6 +149,7 @@ def _gpu(nvml: ModuleType, handle: Any, driver: str, uuid: str) -> Gpu:
 
     power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
     reasons, memory = ask("nvmlDeviceGetCurrentClocksThrottleReasons"), ask("nvmlDeviceGetMemoryInfo")
+    generation, lanes = ask("nvmlDeviceGetCurrPcieLinkGeneration"), ask("nvmlDeviceGetCurrPcieLinkWidth")
     violated = {cause: ask("nvmlDeviceGetViolationStatus", policy) for policy, cause in POLICIES.items()}
     return Gpu(
         _text(ask("nvmlDeviceGetName") or "a card that no longer answers"),
@@ -159,6 +163,7 @@ def _gpu(nvml: ModuleType, handle: Any, driver: str, uuid: str) -> Gpu:
         # In nanoseconds (nvmlViolationTime_t). Chips answer for some policies, or for none.
         {cause: answer.violationTime / 1e9 for cause, answer in violated.items() if answer is not None} or None,
         uuid,
+        (generation, lanes) if generation and lanes else None,
     )
 
 

@@ -1,6 +1,7 @@
 """A plan for a card: asked in time of a stand-in that takes the seconds it claims, gone on with; bad ones refused."""
 
 import itertools
+import re
 import tomllib
 from dataclasses import replace
 from types import MappingProxyType
@@ -256,3 +257,18 @@ def test_the_shipped_plan_says_what_each_question_takes():
     assert sums[-1] <= 12 * 60
     before = text.partition("# Second call")[0].count("[[ask]]")
     assert 6 * 60 <= sums[before - 1] <= 7 * 60
+
+
+def test_a_bare_machine_gets_locked_wheels_and_two_commands_that_can_be_read(monkeypatch):
+    (names,) = re.findall(r"^BARE_NAMES := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    locked = {line.partition("==")[0] for line in (ROOT / "requirements-gpu.txt").read_text().splitlines()}
+    assert set(names.replace("\\\n", " ").split()) <= locked
+    (words,) = re.findall(
+        r"python3 -m lib.cli.record (.+ 7)$", (ROOT / "deploy" / "README.md").read_text(), re.MULTILINE
+    )
+    asked = []
+    monkeypatch.setattr(record_module, "record", lambda *of: asked.append(of) or True)
+    monkeypatch.chdir(ROOT)
+    assert main(words.split()) == 0
+    ((path, minutes, *_, plan),) = asked
+    assert (path.name, minutes, len(plan)) == ("card.json", 7, len(read_plan(SHIPPED, QUESTIONS)))

@@ -107,6 +107,13 @@ def test_what_an_older_card_does_not_know_is_left_out(nvml):
     assert " W" not in gpu.line
 
 
+def test_the_link_to_a_card_is_said_where_both_parts_are_known(nvml):
+    nvml.nvmlDeviceGetCurrPcieLinkGeneration = lambda _: 5
+    assert "PCIe" not in gpus()[0].line
+    nvml.nvmlDeviceGetCurrPcieLinkWidth = lambda _: 16
+    assert ", PCIe 5 × 16, " in gpus()[0].line
+
+
 def test_a_chip_that_does_not_count_is_asked_what_slows_it_now(nvml):
     nvml.nvmlDeviceGetViolationStatus = unknown
     (gpu,) = gpus()
