@@ -126,10 +126,10 @@ def merge(path: Path, other: Path) -> None:
         together = {"took_s": sum(part.took_s for part in parts), "asked": asked}
         whole = write(path, store, {**parts[0].about, **parts[1].about, **together})
         by_version = Counter(record.sources for record in store.records())
-    print(f"{rows:,} rows of {other.name}, {new:,} of them new: {whole:,} in {path.name}")
+    print(f"rows of {other.name}: {rows:,}, of them new: {new:,}; rows of {path.name}: {whole:,}")
     for sources, count in by_version.most_common():
         which = "this version" if sources == source_digest() else "another version"
-        print(f"{count:,} measurements by {which} of the code ({sources})")
+        print(f"measurements by {which} of the code ({sources}): {count:,}")
 
 
 @contextmanager

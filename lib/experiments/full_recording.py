@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +28,6 @@ from lib.experiments import (
     parallel_sweeps,
     single_operations,
     time_to_accuracy,
-    trace_of_a_step,
     traps,
 )
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
@@ -44,7 +45,6 @@ from lib.hardware.device_memory import usable_memory_bytes
 from lib.hardware.nvidia_smi import cards, listed_now
 from lib.prediction.workload import resnet18
 from lib.profiling.request import CALLS, CONVOLUTIONAL, CORES, LAUNCHES, RESNET, Examination, Pipeline
-from lib.profiling.traces.form import Trace, written
 from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -158,7 +158,7 @@ class Battery:
                 if phase.planned and self.clock() >= min(began_s + TOO_LONG * expected_s, self.until_s):
                     yield Note(
                         f"{phase.title}: {self.clock() - began_s:.0f} s are over, of which {expected_s:.0f} were"
-                        f" expected; {len(todo) - number + 1} are left for the next call"
+                        f" expected; left for the next call: {len(todo) - number + 1}"
                     )
                     break
                 if self.lost and (phase.planned or task.runtime.device == "gpu"):
@@ -183,7 +183,8 @@ class Battery:
 
     def left_out(self) -> list[str]:
         """What is not measured on this machine, and why, a sentence each."""
-        return [why for method in parallel_sweeps.methods() if (why := why_no_pool(method))]
+        reasons = [why_no_pool(method) for method in parallel_sweeps.methods()] + [why_no_profile()]
+        return list(filter(None, reasons))
 
     def questions(self) -> list[Phase]:
         """What is measured once, in order; each phase looks for what is missing only when its turn comes."""
@@ -231,8 +232,6 @@ class Battery:
                     yield event
                 elif isinstance(event, Record) and event.kind == Kind.FAILURE:
                     failed = TrainingFailed("; ".join(event.warnings))
-                elif isinstance(event, Trace):
-                    self._write(task, event)
                 elif isinstance(event, Record | Point) or (isinstance(event, OperationPoint) and event.records):
                     works = True
                     yield Note("")
@@ -308,11 +307,6 @@ class Battery:
             and not why_no_pool(method)
         ]
 
-    def _write(self, task: RecordingTask, trace: Trace) -> None:
-        if self.traces is not None:
-            self.traces.mkdir(exist_ok=True)
-            (self.traces / f"{task.runtime.address.replace('/', '-')}.json").write_text(written(trace))
-
     def _anatomy(self) -> list[RecordingTask]:
         return self._examinations(anatomy_of_a_step.tasks(self.runtimes, NETWORK, 32))
 
@@ -364,8 +358,20 @@ class Battery:
         ]
 
     def _profiles(self) -> list[RecordingTask]:
+        if why_no_profile():
+            return []
+        from lib.experiments import trace_of_a_step
+        from lib.profiling.traces.form import Trace, written
+
+        def profile(task: AnatomyTask, *how: Any) -> Iterator[object]:
+            for event in trace_of_a_step.profile(task, *how):
+                yield event
+                if isinstance(event, Trace) and self.traces is not None:
+                    self.traces.mkdir(exist_ok=True)
+                    (self.traces / f"{task.runtime.address.replace('/', '-')}.json").write_text(written(event))
+
         able = [one for one in self.runtimes if BACKENDS[one.backend].worker in trace_of_a_step.PROFILERS]
-        return self._examinations([trace_of_a_step.task_of(one, NETWORK, 32) for one in able], trace_of_a_step.profile)
+        return self._examinations([trace_of_a_step.task_of(one, NETWORK, 32) for one in able], profile)
 
     def _models(self) -> list[RecordingTask]:
         here = source_digest()
@@ -624,6 +630,15 @@ def pipelines(runtimes: Sequence[Runtime]) -> list[PipelineTask]:
 def pool_fits(backend: str) -> bool:
     """Whether one process of this backend per core stays below `MAX_POOL_BYTES`, by the usual size of a process."""
     return usable_cores() * POOL_BYTES.get(backend, KERAS_POOL_BYTES) < MAX_POOL_BYTES
+
+
+def why_no_profile() -> str:
+    """Why no profile can be read here; empty where one can."""
+    try:
+        import_module("msgspec")
+    except ModuleNotFoundError:
+        return "profiles: msgspec, which reads them, is not installed"
+    return ""
 
 
 def why_no_pool(method: parallel_sweeps.Method) -> str:

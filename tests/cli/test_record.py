@@ -186,14 +186,14 @@ def test_recordings_of_two_versions_are_merged_and_say_so(tmp_path, capsys):
     part = recorded(tmp_path / "b.json", "new", recorded_at="2026-11-02", took_s=30.0, asked=["race: NumPy"])
     for new in (1, 0):  # the second time, nothing is new
         assert main([str(whole), "--merge", str(part)]) == 0
-        assert f"1 rows of b.json, {new} of them new: 2 in a.json" in capsys.readouterr().out
+        assert f"rows of b.json: 1, of them new: {new}; rows of a.json: 2" in capsys.readouterr().out
     merged = read_export(whole)
     assert {one.sources for one in merged.records} == {"old", "new"}
     assert merged.about["price_per_h"] == 2.0
     assert merged.about["recorded_at"] == "2026-11-02"
     assert merged.about["asked"] == ["race: NumPy"]
     assert main([str(whole), "--merge", str(part)]) == 0
-    assert "1 measurements by another version of the code (old)" in capsys.readouterr().out
+    assert "measurements by another version of the code (old): 1" in capsys.readouterr().out
 
 
 def test_a_recording_of_another_machine_or_a_newer_program_is_not_merged(tmp_path, capsys):

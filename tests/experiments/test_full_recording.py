@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -281,3 +282,30 @@ def test_a_size_beyond_this_machine_is_not_left(tmp_path, two_libraries, monkeyp
         max(one.size for _, examined in engine.examined if (one := examined.operation) and one.name == "product") < 512
     )
     assert left_of(battery) == ["what feeds a step: 40"]
+
+
+def test_a_profile_lies_beside_the_recording_or_is_left_out(tmp_path, monkeypatch):
+    from lib.experiments import trace_of_a_step
+
+    trace = trace_of_a_step.shipped()[0]
+    monkeypatch.setattr(trace_of_a_step, "profile", lambda *_: iter([trace]))
+    runtimes = [Runtime("jax-step"), Runtime("numpy")]
+    store = Store(tmp_path / "store.sqlite")
+    battery = Battery(StandIn({}), store, Cancel(), runtimes, traces=tmp_path / "card_traces")
+    (task,) = battery_module.QUESTIONS["profiles"](battery)
+    list(battery._perform(task))
+    assert [path.name for path in (tmp_path / "card_traces").iterdir()] == ["jax-step-cpu.json"]
+    assert "msgspec" not in " ".join(battery.left_out())
+    monkeypatch.setitem(sys.modules, "msgspec", None)  # as on a machine that lacks it
+    assert battery_module.QUESTIONS["profiles"](battery) == []
+    assert "profiles: msgspec, which reads them, is not installed" in battery.left_out()
+
+
+def test_a_network_too_large_for_the_memory_is_not_asked_for(tmp_path, monkeypatch):
+    runtimes = [Runtime("torch", "gpu"), Runtime("torch")]
+    battery = Battery(StandIn({}), Store(tmp_path / "s.sqlite"), Cancel(), runtimes)
+    sizes = []
+    for free_bytes in (1e12, 5e9):
+        monkeypatch.setattr(battery_module, "usable_memory_bytes", lambda _, free=free_bytes: free)
+        sizes.append([task.subject["batch_size"] for task in battery_module.QUESTIONS["larger networks"](battery)])
+    assert sizes == [[1, 32, 256] * 2, [1, 32] * 2]

@@ -131,7 +131,7 @@ def test_a_question_that_takes_too_long_is_left_and_goes_on_in_the_next_call(car
     slow = card(plan, factor=3.0)
     assert record(path, 1, plan=plan, clock=slow.clock) is False
     assert [name.partition(" of")[0] for name in slow.asked] == ["ceilings"] * 3 + ["race"] * 3
-    assert "of which 10 were expected; 1 are left for the next call" in capsys.readouterr().out
+    assert "of which 10 were expected; left for the next call: 1" in capsys.readouterr().out
     again = card(plan)
     assert record(path, 1, plan=plan, clock=again.clock) is True
     assert len(again.asked) == 2
