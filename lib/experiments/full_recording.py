@@ -135,6 +135,7 @@ class Battery:
     lost: str = ""  # why no card is asked any more, in a sentence
     _attempts: Attempts = field(default_factory=lambda: Attempts(together=attrgetter("process")))
     _library: str | None = None
+    _failed: str = ""  # why a part of the last task failed
 
     def run(self) -> Iterator[Note]:
         """Measure what is missing, until it is done or `cancel` is set.
@@ -210,14 +211,15 @@ class Battery:
         ]
 
     def _perform(self, task: RecordingTask) -> Generator[Note, None, bool]:
-        """Measure a task; the value is whether that worked."""
+        """Measure a task; the value is whether all of it worked."""
         if self._attempts.given_up(task.runtime):
             return False
         library = task.runtime.process
         if self._library not in (None, library) or task.pooled:
             self.engine.close()  # one library in memory at a time
         self._library = library
-        why = yield from self._attempts.row(task.runtime, partial(self._measured, task))
+        self._failed = ""
+        why = (yield from self._attempts.row(task.runtime, partial(self._measured, task))) or self._failed
         if why and task.runtime.device == "gpu" and not {card.uuid for card in cards()} <= listed_now():
             self.lost = CARD_LOST
             yield Note(self.lost)
@@ -243,6 +245,7 @@ class Battery:
             if task.pooled:
                 close_pools()
         if failed:
+            self._failed = str(failed)
             yield Note(f"failed, and goes on: {failed}")
         if failed and not works:
             raise failed

@@ -104,7 +104,7 @@ def not_here(plan: Sequence[Entry], runtimes: Sequence[Runtime]) -> dict[Entry, 
         runtimes: What can run here.
 
     Raises:
-        NoPlan: It is for a card, and none of this machine can be used.
+        NoPlan: It is for a card, and none of this machine can be used; or nothing of it can be asked.
     """
     every = all_runtimes()
     on_cards = [one for entry in plan for one in entry.among(every) if one.device == "gpu"]
@@ -114,9 +114,11 @@ def not_here(plan: Sequence[Entry], runtimes: Sequence[Runtime]) -> dict[Entry, 
         # A driver that is too old is the reason that somebody can do something about.
         reasons.sort(key=lambda why: "driver" not in why)
         raise NoPlan(f"expected a card that can be used, as the plan asks for one, but {reasons[0]}")
-    found = {}
+    found: dict[Entry, str] = {}
     for entry in plan:
         if not entry.among(runtimes):
             gaps = [f"{one.label}: {gap.reason}" for one in entry.among(every) if (gap := unavailable(one)) is not None]
             found[entry] = f"{entry.title}: {gaps[0] if gaps else 'this machine has none of them'}"
+    if plan and len(found) == len(plan):
+        raise NoPlan(f"expected a question that can be asked here, but {found[plan[0]]}; install that, or ask another")
     return found

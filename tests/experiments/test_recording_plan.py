@@ -41,8 +41,8 @@ OF_A_CARD = [
 class StandIn:
     """A card whose questions take the seconds that its plan claims, times `factor`, and of which some tasks fail."""
 
-    def __init__(self, plan, factor=1.0, fails=lambda _: None, sources="this version"):
-        self.plan, self.factor, self.fails, self.sources = plan, factor, fails, sources
+    def __init__(self, plan, factor=1.0, fails=lambda _: None, sources="this version", late=False):
+        self.plan, self.factor, self.fails, self.sources, self.late = plan, factor, fails, sources, late
         self.now, self.asked = 0.0, []
 
     def clock(self):
@@ -64,13 +64,16 @@ class StandIn:
     def measured(self, entry, number, store, runtime):
         self.now += self.factor * entry.expected_s / TASKS
         name = f"{entry.title}, {number}"
-        if error := self.fails(name):
+        error = self.fails(name)
+        if error and not self.late:
             raise error
         self.asked.append(name)
         asked = OperationTask(runtime, Operation("product")).subject
         one = replace(Record.of(Kind.OPERATION, asked | {"name": name, "work": 1.0}, ONE), sources=self.sources)
         store.add(one)
         yield one
+        if error:
+            raise error
 
 
 @pytest.fixture
@@ -138,15 +141,19 @@ def test_a_question_that_takes_too_long_is_left_and_goes_on_in_the_next_call(car
     assert again.now == 5, "a quarter of each is left"
 
 
-def test_a_card_that_disappears_half_way_leaves_its_rows_and_says_what_to_do(card, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("late", [False, True])
+def test_a_card_that_disappears_half_way_leaves_its_rows_and_says_what_to_do(card, tmp_path, monkeypatch, capsys, late):
+    """Before a question's first row, or after some of its rows."""
     plan, path = [Entry(name, ("torch/gpu",), 10) for name in ("ceilings", "race", "overlap")], tmp_path / "card.json"
-    stand_in = card(plan, fails=lambda name: CardLost("the card is gone") if name.startswith("race") else None)
+    stand_in = card(
+        plan, fails=lambda name: CardLost("the card is gone") if name.startswith("race") else None, late=late
+    )
     monkeypatch.setattr(full_recording, "listed_now", lambda: set() if stand_in.now > 10 else {"GPU-1"})
     assert record(path, 1, plan=plan, clock=stand_in.clock) is False
     said = capsys.readouterr().out
     assert "the graphics card no longer answers; what was measured is kept: when `nvidia-smi -L` lists" in said
     assert stand_in.now == 12.5, "nothing more is asked"
-    assert len(asked_of(path)) == TASKS
+    assert len(asked_of(path)) == TASKS + late
     back = card(plan)
     monkeypatch.setattr(full_recording, "listed_now", lambda: {"GPU-1"})
     assert record(path, 1, plan=plan, clock=back.clock) is True
@@ -248,6 +255,14 @@ def test_a_library_that_was_not_brought_is_left_out_and_said(monkeypatch):
     }
     with pytest.raises(NoPlan, match="expected a card that can be used, as the plan asks for one, but keras is not"):
         recording_plan.not_here(plan[1:], [])
+
+
+def test_a_plan_of_which_nothing_can_be_asked_here_asks_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(Battery, "run", lambda _: pytest.fail("it measured"))
+    with pytest.raises(
+        CannotRecord, match="expected a question that can be asked here, but race of webgpu-step/discrete"
+    ):
+        record(tmp_path / "card.json", 1, plan=[Entry("race", ("webgpu-step/discrete",), 1.0)])
 
 
 def test_the_shipped_plan_says_what_each_question_takes():
