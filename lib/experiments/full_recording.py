@@ -72,7 +72,9 @@ RACE = "race"
 # is measured, as large as it takes to see from which size it is worth it.
 LARGEST, LARGEST_WITH_A_CARD = (1024, 4**11, 4**12), (2**15, 4**13, 4**14)
 LARGEST_IN_BFLOAT16 = 2**13
-OPERATION_LIMIT_S = 60.0  # of measuring one size: a product of 2^15 takes more than the page would wait
+# Of measuring one size, as predicted: far too long for a product of 2^15 on a card, of whose time transfers are the
+# most, and these grow less than its arithmetic.
+OPERATION_LIMIT_S = {"cpu": single_operations.LIMIT_S, "gpu": 240.0}
 SINE_DEPTH = 4
 OVERLAP_PIECES = 8
 IN_LARGER_NETWORKS = (1, 32, 256)  # batch sizes
@@ -470,8 +472,9 @@ class Battery:
     def _sizes(self, todo: Sequence[OperationTask], cancel: Cancel) -> Iterator[object]:
         known = single_operations.found(todo, self.store.records(Kind.OPERATION))
         earlier: list[OperationPoint] = []
+        limit_s = OPERATION_LIMIT_S[todo[0].runtime.device]
         events = single_operations.measure(
-            todo, known, self.engine, self.store, cancel, self.request, usable_memory_bytes, OPERATION_LIMIT_S
+            todo, known, self.engine, self.store, cancel, self.request, usable_memory_bytes, limit_s
         )
         for event in events:
             if isinstance(event, OperationPoint):
@@ -602,7 +605,7 @@ QUESTIONS = MappingProxyType({**_USUAL, **ABOUT_CARDS})
 
 def no_size(task: OperationTask, earlier: Sequence[OperationPoint]) -> OperationPoint | None:
     """Why this size is not tried on this machine; None where it is."""
-    return refused(task, earlier, usable_memory_bytes, OPERATION_LIMIT_S)
+    return refused(task, earlier, usable_memory_bytes, OPERATION_LIMIT_S[task.runtime.device])
 
 
 def unanswered(todo: Sequence[OperationTask], records: Sequence[Record]) -> bool:

@@ -10,6 +10,7 @@ Runs in a library's worker. Each is timed in several ways, block by block in tur
 Nested sines are made by a call each (`eager`), and as one compiled program (`fused`), both waited for and moved.
 """
 
+import math
 import os
 import sys
 import time
@@ -30,6 +31,7 @@ from lib.timing.measurement import Ended, Measurement, Step, no_wait
 
 LEAST_ROUNDS, MOST_ROUNDS = 3, 9
 ROUNDS_S = 2.0  # of all ways at a size, unless that makes fewer rounds than the least
+MOST_DRAWN = 2**24  # random numbers of an operand, then the same again: drawing a billion takes ten seconds
 LONG_S = 0.02  # a call that takes longer is not repeated within a block
 _SHORT = replace(CONFIG, warm_up_s=0.005, min_block_s=2e-3)
 
@@ -170,7 +172,8 @@ def _first_call_s(call: Callable[[], object]) -> float:
 
 def _operands(library: Library, shape: tuple[int, ...], count: int, precision: str) -> list:
     rng = np.random.default_rng(0)
-    return [library.host(rng.standard_normal(shape, np.float32), precision) for _ in range(count)]
+    drawn = [rng.standard_normal(min(math.prod(shape), MOST_DRAWN), np.float32) for _ in range(count)]
+    return [library.host(np.resize(values, shape), precision) for values in drawn]
 
 
 def _products(worker: str, _device: str, library: Library, operation: Operation) -> tuple[dict[str, Experiment], float]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lib.profiling import single_operations
 from lib.profiling.harness import Repeated
 from lib.profiling.operations import LIBRARIES, in_precision
 from lib.profiling.request import EAGER, FUSED, MOVED, OPERATION_PRECISIONS, RETURNED, WAITED, Operation
@@ -81,3 +82,12 @@ def test_threads_are_limited_within_a_block_only():
 @pytest.mark.parametrize(("call_s", "expected"), [(0.0, 9), (1e-3, 9), (0.1, 6), (100.0, 3)])
 def test_long_calls_are_repeated_less_often(call_s, expected):
     assert rounds(3, call_s) == expected
+
+
+def test_a_large_operand_repeats_what_was_drawn(monkeypatch):
+    """Drawing a billion numbers would take longer than multiplying them does."""
+    library = single_operations._library("numpy", "cpu")
+    (whole,) = single_operations._operands(library, (8, 8), 1, "float32")
+    monkeypatch.setattr(single_operations, "MOST_DRAWN", 16)
+    (large,) = single_operations._operands(library, (8, 8), 1, "float32")
+    assert np.array_equal(large, np.tile(whole[:2], (4, 1)))
