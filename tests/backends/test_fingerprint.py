@@ -172,3 +172,8 @@ def test_after_a_look_that_took_long_there_is_none_for_long(slow_look):
     assert source_digest() == digest
     assert len(looks) == n_looks
     assert fingerprint._look_at > time.monotonic() + LOOK_EVERY_S
+
+
+def test_what_is_compiled_beside_a_module_counts_as_its_code():
+    files = {path.name for path in fingerprint._files_of("lib.profiling.cuda_calls", fingerprint.PACKAGES)}
+    assert {"cuda_calls.py", "cuda_calls.c"} <= files
