@@ -60,7 +60,7 @@ from lib.workers.queue import Request
 ARTICLE_SIZES = (1, 32, 256)
 MODELS_MOST = 64
 NETWORKS_A_CORE = (1, 4)  # that Numba trains at once, one after another on each core
-CORES = "cores"  # the strategy by which it does
+A_CORE_EACH = "cores"  # the strategy by which it does
 SWEEP_EPOCHS = 2
 REPETITION_S = 1.5  # of training in a repetition: half of what the page gives it, so that all fits into ten minutes
 POOL_BYTES = {DEFAULT: 0.35e9, "numba": 0.7e9}  # of a process of a pool; Keras' are larger
@@ -381,7 +381,7 @@ class Battery:
     def _models(self) -> list[RecordingTask]:
         here = source_digest()
         subjects = [record.subject for record in self.store.records(Kind.MODELS) if record.sources == here]
-        known = {one["device"] for one in subjects if one["strategy"] != CORES}
+        known = {one["device"] for one in subjects if one["strategy"] != A_CORE_EACH}
         on_cores = [
             RecordingTask(
                 f"a core each, {runtime.label}",
@@ -389,7 +389,7 @@ class Battery:
                 lambda cancel, runtime=runtime: self._on_cores(runtime, cancel),
             )
             for runtime in self.runtimes
-            if runtime == Runtime(QUICKEST) and not any(one["strategy"] == CORES for one in subjects)
+            if runtime == Runtime(QUICKEST) and not any(one["strategy"] == A_CORE_EACH for one in subjects)
         ]
         return on_cores + [
             RecordingTask(
