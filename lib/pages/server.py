@@ -6,6 +6,7 @@ import gc
 import html
 import ipaddress
 import json
+import os
 import runpy
 import secrets
 import sys
@@ -34,7 +35,7 @@ from lib.cache_folder import CacheUnwritable, cache_dir
 from lib.pages import figures
 from lib.pages.access import HEALTH, ICON, Door, Keys, kept_secret
 from lib.pages.front_page import front_page
-from lib.pages.gate import CLASS_HEADERS, NOT_FRAMED, Gate
+from lib.pages.gate import CLASS_HEADERS, MAX_HEAD_BYTES, MAX_SETTINGS_BYTES, NOT_FRAMED, Gate
 from lib.pages.journal import Journal
 from lib.pages.kernel_start import import_ahead
 from lib.pages.notebooks import FIRST, NOTEBOOKS, Notebook
@@ -317,6 +318,8 @@ def serve_class(
         options: Who comes in, and how many; None: open, with the usual limits.
     """
     options = options or ClassOptions()
+    # Else an upgrade with a longer head than usual is never answered; the gate refuses it.
+    os.environ |= dict.fromkeys(("WEBSOCKETS_MAX_LINE_LENGTH", "WEBSOCKETS_MAX_NUM_HEADERS"), str(2 * MAX_HEAD_BYTES))
     figures.load()  # the sessions are threads of this process
     keys, capacity = Keys(_secret(), options.password, options.class_link), Capacity(options.viewers)
     ALLOWANCE.most = options.runs
@@ -335,7 +338,8 @@ def serve_class(
         ws_per_message_deflate=False,  # zlib gives Python's lock away, and the loop waits long to have it back
         ws_ping_interval=20,  # marimo's own server asks each second: a hundred pages, a hundred times
         ws_ping_timeout=60,  # as there
-        h11_max_incomplete_event_size=2**20,  # a longer address than the usual 64 KB gets an answer, too
+        h11_max_incomplete_event_size=MAX_SETTINGS_BYTES + MAX_HEAD_BYTES,
+        ws_max_size=MAX_HEAD_BYTES,  # pages send next to nothing by it
     )
     addresses = _addresses(options, keys, host, port, "/" if notebook is FIRST else notebook.path)
     with suppress(KeyboardInterrupt):  # that is how it is ended

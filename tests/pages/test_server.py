@@ -14,7 +14,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
@@ -152,7 +152,7 @@ def test_other_sites_may_link_to_us_and_no_more(base, headers, wanted):
     assert ask(f"{base}/", **headers)[0] == wanted
 
 
-@pytest.mark.parametrize("query", ["a" * LONG, "," * (LONG // 3), "%20" * 20_000, "%C3%A9" * 9_000, "a" * 200_000])
+@pytest.mark.parametrize("query", ["a" * LONG, "," * (LONG // 3), "%20" * 13_000, "%C3%A9" * 6_000, "a" * 39_000])
 def test_an_address_that_is_too_long_is_said_on_the_page(base, query):
     status, _, page = ask(f"{base}/traps/?rate.hidden={query}")
     assert status == 414
@@ -195,6 +195,7 @@ def quick_status(app, scope: dict, limit_s: float = 0.3) -> int:
         head(referer="http://localhost/" + "?" * 900_000),
         head(origin="http://" + "[" * 900_000),
         head("/", b"", **{f"x-{n}": "a" * 100 for n in range(9_000)}),
+        {**head(), "headers": [(b"host", b"localhost"), *[(b"a", b"")] * 8_000]},
     ],
     ids=lambda scope: f"{scope['path'][:8]} {len(scope['query_string'])} {len(scope['headers'])}",
 )
@@ -203,6 +204,39 @@ def test_what_is_too_long_is_refused_before_it_is_read(scope):
         raise AssertionError("expected a refusal")
 
     assert quick_status(gate.Gate(read, {}), scope) in (414, 431)
+
+
+@pytest.mark.parametrize(
+    "lines", [b"a:\r\n" * 250_000, b"x: " + b"a" * 1_000_000 + b"\r\n", b"x: y\r\n z" + b"\r\n z" * 200_000]
+)
+def test_what_is_far_too_long_is_not_even_parsed(base, lines):
+    """Which takes half a second a megabyte, in which nobody else is answered."""
+    assert sent(base, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + lines + b"\r\n") == b"HTTP/1.1 400"
+
+
+@pytest.mark.parametrize(
+    ("path", "lines", "wanted"),
+    [
+        (b"/claims/ws?session_id=s_long", b"Cookie: " + b"a" * 9_000 + b"\r\n", b"HTTP/1.1 101"),
+        (b"/claims/ws?session_id=s_many", b"x: y\r\n" * 200, b"HTTP/1.1 101"),
+        (b"/claims/ws?a=" + b"a" * 9_000, b"", b"HTTP/1.1 403"),
+        (b"/claims/ws", b"a:\r\n" * 8_000, b"HTTP/1.1 403"),
+        (b"/claims/ws", b"Referer: " + b"a" * 35_000 + b"\r\n", b"HTTP/1.1 403"),
+    ],
+)
+def test_a_websocket_with_a_long_head_is_answered(base, path, lines, wanted):
+    upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    upgrade += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    assert sent(base, b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n" + upgrade + lines + b"\r\n") == wanted
+
+
+def sent(base: str, request: bytes) -> bytes:
+    """How the answer to this request begins."""
+    where = urlsplit(base)
+    with socket.create_connection((where.hostname, where.port), 10) as connection:
+        with suppress(ConnectionError):  # it may be hung up on in the middle
+            connection.sendall(request)
+        return connection.recv(12)
 
 
 def test_a_head_of_the_longest_length_is_read_in_no_time():
