@@ -86,7 +86,7 @@ def shared_state():
     address = mnist_training.opened("your_gpu", your_gpu.settings())
     stage = Stage(shared_engine(), Store())
     class_stage = Stage(stage.engine, stage.store, stage.viewer)
-    browser = your_gpu.InBrowser(stage.store)
+    browser = your_gpu.InBrowser(stage.store, stage.viewer)
     return address, browser, class_stage, stage
 
 

@@ -5,7 +5,8 @@ server share: what one keeps, all others see.
 """
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,12 +19,15 @@ from lib.hardware.nvidia_smi import nvidia_driver_answers
 from lib.hardware.webgpu import SOFTWARE
 from lib.once import once
 from lib.spec import Network
+from lib.storage.records import Record
 from lib.storage.store import Store
 from lib.timing.comparison import Comparison, Verdict, between
 from lib.workers.notes import State
 
 LOOK_S = 1.0
 GPUS = tuple(device for device in ALL_DEVICES if device not in ("cpu", SOFTWARE))
+# What anybody sends is kept for ever, and drawn for everybody.
+MOST_MACHINES, MOST_OF_A_VIEWER, MOST_RECORDS = 120, 3, 300  # of a store; of those one viewer's; of a machine
 MOST_ELSEWHERE = 3  # of a class's GPUs beside what is measured here; all of them are side by side on their own page
 
 
@@ -38,6 +42,31 @@ class KeptMachines(Watched):
         super().__init__(State.MEASURING)
         self._store, self._stamp, self._looked = store, None, -LOOK_S
         self._machines: tuple[Machine, ...] = ()
+        self._n_records: Counter[str] = Counter()  # by machine
+        self._of_viewer: dict[Hashable, frozenset[str]] = {}  # the machines that each has kept
+
+    def keep(self, viewer: Hashable, records: Sequence[Record]) -> str:
+        """Store a viewer's records, all of one machine, and return the store's trouble.
+
+        Raises:
+            ValueError: So much is kept already that these are not; the text says what.
+        """
+        machine = records[0].machine
+        with self.changed:
+            self._look()
+            mine = self._of_viewer.get(viewer, frozenset()) | {machine}
+            for most, of, n in (
+                (MOST_MACHINES, "machines of all readers", len({*self._n_records, machine})),
+                (MOST_OF_A_VIEWER, "machines of yours", len(mine)),
+                (MOST_RECORDS, "results of your machine", self._n_records[machine] + len(records)),
+            ):
+                if n > most:
+                    raise ValueError(f"expected at most {most} {of}, got one more, which is not kept; those before are")
+            for record in records:
+                self._store.add(record)
+            self._of_viewer[viewer] = mine
+            self._n_records[machine] += len(records)
+            return self._store.trouble
 
     def view(self) -> View[Machine]:
         """The machines that were there at the last look, in the order of time."""
@@ -71,6 +100,7 @@ class KeptMachines(Watched):
             return
         self._stamp = stamp
         machines = told_apart(browsers_in(self._store))
+        self._n_records = Counter({one.records[0].machine: len(one.records) for one in machines})
         if machines != self._machines:
             self._machines = machines
             self._tell()

@@ -48,7 +48,7 @@ COPIED_BYTES = (4, 4 * 2**10, 256 * 2**10, 4 * 2**20)
 N_SAMPLE, SLICE = 1_000, 500  # images that the accuracy is from, and how many at a time
 PART = 512  # images of one message
 MAX_IMAGES = 16_384
-MAX_ROWS = 20_000  # of one page: far more than a page measures, and few enough for memory
+MAX_ROWS = 4_000  # of one page: far more than a page measures, and few enough for memory and the store
 
 DEVICES = ("gpu", "cpu")
 _SOFTWARE = ("swiftshader", "llvmpipe", "lavapipe", "softpipe", "basic render", "warp")
@@ -293,7 +293,7 @@ class Found:
     def take(self, rows: Sequence[Row]) -> None:
         """Add what came; beyond `MAX_ROWS` nothing is added."""
         for row in rows:
-            if len(self.blocks) + len(self.figures) > MAX_ROWS:
+            if len(self.blocks) + len(self.figures) + sum(map(len, self.evaluated.values())) > MAX_ROWS:
                 return
             if isinstance(row, Prepared):
                 self.prepared[row.device, row.way] = row

@@ -1,7 +1,7 @@
 """Connects the reader's own devices to marimo: controls, what the browser is asked for, and what its answers say."""
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -80,8 +80,8 @@ def settings() -> dict[str, Setting]:
 class InBrowser:
     """What one viewer's browser is asked for, and what it has answered."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, viewer: Hashable = None) -> None:
+        self._store, self._viewer = store, viewer
         self._who: Opened | None = None
         self._job: Job | None = None
         self._found: Found | None = None
@@ -128,10 +128,11 @@ class InBrowser:
         blocks = self._found.blocks if self._found is not None else []
         records = your_gpu.records(replace(self._found, blocks=blocks[self._n_kept :])) if self._found else []
         if records:
-            self._n_kept = len(blocks)
-            for record in records:
-                self._store.add(record)
-            self._kept = self._store.trouble or view.kept(records[0].machine_line)
+            try:
+                trouble = kept_in(self._store.path).keep(self._viewer, records)
+                self._kept, self._n_kept = trouble or view.kept(records[0].machine_line), len(blocks)
+            except ValueError as error:
+                self._kept = sentence(error)
         self._kept = self._kept or view.KEEP_LATER
         self.tell()
 

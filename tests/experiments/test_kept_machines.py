@@ -1,17 +1,31 @@
 """What a class has kept: each machine's GPU beside its processor, in order, and seen by all who watch."""
 
 import threading
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from lib.backends.registry import Runtime
 from lib.experiments import kept_machines, your_gpu
-from lib.experiments.kept_machines import LOOK_S, MOST_ELSEWHERE, Contest, KeptMachines, contests, elsewhere, kept_in
+from lib.experiments.kept_machines import (
+    LOOK_S,
+    MOST_ELSEWHERE,
+    MOST_MACHINES,
+    MOST_OF_A_VIEWER,
+    MOST_RECORDS,
+    Contest,
+    KeptMachines,
+    contests,
+    elsewhere,
+    kept_in,
+)
 from lib.experiments.recorded_machines import Machine, browsers_in
 from lib.experiments.your_gpu import USUAL_WAY, Block, BrowserAdapter, Found, Opened
 from lib.hardware.webgpu import BROWSER, SOFTWARE
 from lib.spec import Network
+from lib.storage.records import Record
 from lib.storage.store import Store
 from lib.timing.comparison import Verdict
 from lib.views import backend_race, recorded_gpus
@@ -28,8 +42,7 @@ def keep(store: Store, who: Opened, gpu_s: float, cpu_s: float, job=JOB, way: st
         for device, of, step_s in (("gpu", way, gpu_s), ("cpu", "simd", cpu_s)):
             if step_s:
                 found.take([Block(device, of, 10, 10 * step_s * (1 + 0.001 * pair), pair)])
-    for record in your_gpu.records(found):
-        store.add(record)
+    kept_in(store.path).keep(object(), your_gpu.records(found))
 
 
 @pytest.fixture
@@ -46,6 +59,27 @@ def machines(store) -> tuple[Machine, ...]:
     keep(store, SWIFTSHADER, 0.02, 0.004)
     keep(store, replace(WHO, reader="d", adapter=None), 0, 0.004)
     return browsers_in(store)
+
+
+def test_no_reader_fills_the_store_or_keeps_others_from_it(store):
+    kept = kept_in(store.path)
+    (record,) = your_gpu.records(Found(WHO, JOB, 4096, blocks=[Block("cpu", "simd", 10, 0.02, n) for n in range(9)]))
+
+    def kept_of(offers: Iterable[tuple[object, Record]]) -> int:
+        """How many of the records that each viewer offers are kept."""
+        for viewer, one in offers:
+            with suppress(ValueError):
+                kept.keep(viewer, [one])
+        return len(store.records())
+
+    assert kept_of(("a script", replace(record, machine=f"{n}")) for n in range(20)) == MOST_OF_A_VIEWER
+    again = ((None, replace(record, machine="0", command=f"{n}")) for n in range(2 * MOST_RECORDS))
+    assert kept_of(again) == MOST_OF_A_VIEWER - 1 + MOST_RECORDS
+    assert kept_of((n, replace(record, machine=f"of {n}")) for n in range(2 * MOST_MACHINES))
+    assert len(browsers_in(store)) == MOST_MACHINES
+    with pytest.raises(ValueError, match=f"at most {MOST_MACHINES} machines of all readers"):
+        kept.keep("another", [record])
+    kept.keep("a pupil's second tab", [replace(record, machine="of 0", command="later")])
 
 
 def test_the_gpu_that_is_most_ahead_comes_first_and_what_is_no_gpu_last(machines):

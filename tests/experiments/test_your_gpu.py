@@ -85,7 +85,11 @@ def test_sound_messages_become_rows():
     assert one.prepared["gpu", "one_kernel"].steps == 40
     assert (len(one.blocks), one.evaluated["cpu"][0].loss, one.hidden) == (1, None, 1)
     one.take([one.blocks[0]] * (2 * MAX_ROWS))
-    assert len(one.blocks) <= MAX_ROWS + 2, "a page that sends without end fills no memory"
+    one.take([one.evaluated["cpu"][0]] * (2 * MAX_ROWS))
+    assert len(one.blocks) + len(one.evaluated["cpu"]) <= MAX_ROWS + 2, "a page that sends without end fills no memory"
+    two = Found(WHO, JOB, 512)
+    two.take([one.evaluated["cpu"][0]] * (2 * MAX_ROWS))
+    assert len(two.evaluated["cpu"]) <= MAX_ROWS + 2
 
 
 def test_a_browser_starts_from_the_parameters_and_batches_of_all_backends():

@@ -42,8 +42,8 @@ class Played:
     def asked(self) -> list[str]:
         return [content["do"] for content, _ in self.sent]
 
-    def open(self) -> None:
-        self.says(**OPENED)
+    def open(self, **else_said: object) -> None:
+        self.says(**OPENED, **else_said)
         self.says(**{"is": "more"})
         self.says(**{"is": "enough", "took_s": 1.0})
 
@@ -120,6 +120,11 @@ def test_what_is_measured_is_kept_once(played, tmp_path):
     played.page.keep()
     blocks = [len(record.block_s) for record in store.records(Kind.RACE)]
     assert sorted(blocks) == [4, 4, 9, 9], "no block twice: it would count as two repetitions"
+    for number in range(1, 5):
+        played.open(reader=str(number))
+        played.measures(job=1 + number)
+        played.page.keep()
+    assert "Expected at most 3 machines of yours" in played.page.widget.told["below"]
     for record in store.records(Kind.RACE):
         assert set(record.subject) >= {"browser", "clock_s", "off_s"}
         assert "Safari 26" in record.command
