@@ -1,11 +1,12 @@
 """Limits how many viewers watch at once: a WebSocket takes a place, and a page that finds none reloads until it does.
 
 A browser is known by its card (`lib.pages.access`). Its place is held while a page loads and while it reloads; where
-all are taken, its new WebSocket replaces its oldest.
+all are taken, its new WebSocket replaces its oldest, and a new browser's the oldest of the one that has the most.
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -50,25 +51,25 @@ class Capacity:
         """
         now = self._now()
         self._held_until = {held: until for held, until in self._held_until.items() if until > now}
-        if self._oldest(viewer) is None:
-            if viewer not in self._held_until and self._is_full:
+        if self._oldest(viewer) is None and viewer not in self._held_until and self._is_full:
+            if (second := self._second_tab()) is None:
                 return False
             if viewer:
-                self._held_until[viewer] = now + LOADING_S
+                self._end(second)
+        if viewer and self._oldest(viewer) is None:
+            self._held_until[viewer] = now + LOADING_S
         return True
 
     def connect(self, viewer: str) -> asyncio.Event | None:
         """Take a place for a new WebSocket; None where all are taken.
 
-        The event is set when a newer WebSocket of the same viewer takes the place. Pass it to `disconnect` in the end.
+        The event is set when a newer WebSocket takes the place. Pass it to `disconnect` in the end.
         """
         if not self.hold(viewer):
             return None
         self._held_until.pop(viewer, None)
-        oldest = self._oldest(viewer)
-        if oldest is not None and self._is_full:
-            del self._connections[oldest]
-            oldest.set()
+        if self._is_full and (given_up := self._oldest(viewer) or self._second_tab()):
+            self._end(given_up)
         replaced = asyncio.Event()
         self._connections[replaced] = viewer
         return replaced
@@ -78,6 +79,15 @@ class Capacity:
         viewer = self._connections.pop(replaced, "")
         if viewer and self._oldest(viewer) is None:
             self._held_until[viewer] = self._now() + RELOADING_S
+
+    def _end(self, connection: asyncio.Event) -> None:
+        del self._connections[connection]
+        connection.set()
+
+    def _second_tab(self) -> asyncio.Event | None:
+        """The oldest WebSocket of the viewer who has the most; None where nobody has two."""
+        (most, n), *_ = [*Counter(filter(None, self._connections.values())).most_common(1), ("", 0)]
+        return self._oldest(most) if n > 1 else None
 
     def _oldest(self, viewer: str) -> asyncio.Event | None:
         return next((one for one, other in self._connections.items() if viewer and other == viewer), None)

@@ -87,6 +87,21 @@ def test_a_second_tab_is_welcome_as_long_as_there_is_room():
     assert capacity.viewers == 3
 
 
+def test_nobody_s_tabs_keep_others_out():
+    capacity, _ = limited_to(6)
+    tabs = connected(capacity, *"aaaabb")
+    assert capacity.hold("c"), "while its page loads it has the place already"
+    assert [tab.is_set() for tab in tabs] == [True, *[False] * 5]
+    connected(capacity, "c", "d")
+    assert [tab.is_set() for tab in tabs] == [True, True, *[False] * 4]
+    assert capacity.hold(""), "who has no card yet is let in, but nobody leaves for who only asks"
+    assert capacity.viewers == 6
+    connected(capacity, "e", "f")
+    assert not capacity.hold("g"), "each has one"
+    assert not capacity.hold("")
+    assert capacity.connect("") is None
+
+
 moves = st.lists(
     st.tuples(st.sampled_from("abcde-"), st.sampled_from(["load", "connect", "disconnect", "wait"])), max_size=80
 )
