@@ -205,10 +205,10 @@ def _follow(address: dict[str, str], message: str) -> None:
 
 
 class HideFolder:
-    """ASGI middleware: leaves out of marimo's page, which every reader gets, in which folder the project is.
+    """ASGI middleware: leaves out of what marimo answers, its errors among it, in which folder the project is.
 
     Args:
-        app: Answers with pages of one part.
+        app: Answers with texts of one part.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -216,27 +216,27 @@ class HideFolder:
         self._written = {one.encode() for one in (folder, json.dumps(folder)[1:-1], quote(folder), html.escape(folder))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        page: Message | None = None  # its beginning, until its length is known
+        text: Message | None = None  # its beginning, until its length is known
 
         async def sending(message: Message) -> None:
-            nonlocal page
-            if message["type"] == "http.response.start" and _is_html(message):
-                page = message
+            nonlocal text
+            if message["type"] == "http.response.start" and _is_text(message):
+                text = message
                 return
-            if page is not None:
+            if text is not None:
                 if not message.get("more_body", False):
                     body = reduce(lambda body, one: body.replace(one, b""), self._written, message.get("body", b""))
-                    MutableHeaders(scope=page)["Content-Length"] = str(len(body))
+                    MutableHeaders(scope=text)["Content-Length"] = str(len(body))
                     message = {**message, "body": body}
-                await send(page)
-                page = None
+                await send(text)
+                text = None
             await send(message)
 
         await self._app(scope, receive, sending)
 
 
-def _is_html(start: Message) -> bool:
-    return Headers(raw=start["headers"]).get("content-type", "").startswith("text/html")
+def _is_text(start: Message) -> bool:
+    return Headers(raw=start["headers"]).get("content-type", "").startswith(("text/", "application/json"))
 
 
 def _give_back_memory() -> None:
@@ -252,9 +252,7 @@ def notebook_site(capacity: Capacity) -> Starlette:
     # The scripts of all pages have one address, so that a browser fetches them once.
     builder = marimo.create_asgi_app(quiet=True, skew_protection=True, session_ttl=SESSION_TTL_S, asset_url="")
     for notebook in NOTEBOOKS:
-        builder = builder.with_app(
-            path=notebook.path.rstrip("/"), root=str(ROOT / notebook.file), middleware=[HideFolder]
-        )
+        builder = builder.with_app(path=notebook.path.rstrip("/"), root=str(ROOT / notebook.file))
     site = cast(Starlette, builder.build())
     began = time.monotonic()
 
@@ -360,7 +358,7 @@ def _addresses(options: ClassOptions, keys: Keys, host: str, port: int, path: st
 def _stacked(site: ASGIApp, options: ClassOptions, keys: Keys, capacity: Capacity, host: str, port: int) -> ASGIApp:
     """The site behind everything that a request passes, from the last to the first."""
     public = urlsplit(f"//{options.public_host}").hostname or ""
-    app: ASGIApp = LimitViewers(Tidy(site, SESSION_TTL_S + 1), capacity)
+    app: ASGIApp = LimitViewers(Tidy(HideFolder(site), SESSION_TTL_S + 1), capacity)
     app = Door(app, keys, f"class-{port}", secure=bool(public))
     app = Gate(app, CLASS_HEADERS, filter(None, (host, public)))
     return Journal(app, partial(print, flush=True)) if options.log else app

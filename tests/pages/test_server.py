@@ -475,6 +475,22 @@ def test_a_page_does_not_say_in_which_folder_the_project_is(base, notebook):
         assert f"/{notebook.file}" in page
 
 
+def test_nor_does_what_marimo_lists_or_refuses(base):
+    _, _, page = ask(f"{base}/mnist_training/")
+    token = re.search(r'"serverToken": "([^"]*)"', page)
+    assert token is not None
+    listed = urllib.request.Request(
+        f"{base}/mnist_training/api/home/workspace_files",
+        b"{}",
+        {"Marimo-Server-Token": token[1], "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(listed) as answer:
+        assert "mnist_training.py" in (files := answer.read().decode())
+    status, _, refused = ask(f"{base}/mnist_training/public/%00", X_Notebook_Id="mnist_training.py")
+    assert (status, "/public does not exist" in refused) == (400, True)
+    assert [text for text in (files, refused) if str(ROOT) in text] == []
+
+
 @pytest.mark.slow
 def test_memory_is_given_back_while_tabs_close_all_the_time(monkeypatch):
     collected: list[float] = []
