@@ -4,6 +4,7 @@ Draws what it is given, runs nothing.
 """
 
 import html
+import os
 from collections.abc import Callable, Iterable, Sequence
 
 import marimo as mo
@@ -11,13 +12,14 @@ import pandas as pd
 
 from lib import formatting
 from lib.backends.registry import Runtime
+from lib.cache_folder import cache_folder
 from lib.data.mnist import Facts
 from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.predict_first import Guess
 from lib.experiments.results import Results
 from lib.hardware.webgpu import NO_GPU, SOFTWARE
-from lib.pages.notebooks import is_static
+from lib.pages.notebooks import SERVED, is_static
 from lib.spec import MNIST
 from lib.storage.records import Record
 from lib.timing.disturbance import disturbances
@@ -171,7 +173,7 @@ def refused(controls: str, error: ValueError) -> mo.Html:
 
 def failed(sentence: str) -> mo.Html:
     """Why something failed, as an alert to screen readers too."""
-    return mo.Html(f'<p class="lab-state lab-failed" role="alert">{html.escape(sentence)}</p>')
+    return mo.Html(f'<p class="lab-state lab-failed" role="alert">{_problem(sentence)}</p>')
 
 
 def paused() -> str:
@@ -182,7 +184,15 @@ def paused() -> str:
 
 def problems(sentences: Iterable[str]) -> str:
     """HTML: what the reader must know before trusting the page, a paragraph per sentence."""
-    return "".join(f'<p class="lab-problem" role="alert">{html.escape(sentence)}</p>' for sentence in sentences)
+    return "".join(f'<p class="lab-problem" role="alert">{_problem(sentence)}</p>' for sentence in sentences)
+
+
+def _problem(sentence: str) -> str:
+    """HTML of a problem: outside the editor without the folder of the results, which says whose machine it is."""
+    if os.environ.get(SERVED, "edit") != "edit":
+        folder = str(cache_folder())
+        sentence = sentence.replace(folder + os.sep, "").replace(folder, "of this server")
+    return html.escape(sentence)
 
 
 def images_line(data: Facts | None, brought: str = "") -> str:
@@ -203,7 +213,7 @@ def images_line(data: Facts | None, brought: str = "") -> str:
     which = "MNIST, but read this" if data.source == "MNIST" else f"{data.source}, not MNIST"
     return (
         f'<div class="lab-images lab-problem" role="alert"><details><summary>Images: {html.escape(which)}</summary>'
-        f"<p>{html.escape(data.note)}</p></details></div>"
+        f"<p>{_problem(data.note)}</p></details></div>"
     )
 
 
@@ -264,7 +274,7 @@ def state_line(state: State, done: float, total: float, words: str, problem: str
     end_it = f'<button type="button" class="lab-button lab-end">{END_IT.strip("“”")}</button>'  # heard by `WholePage`
     said = html.escape(words).replace(END_IT, end_it)
     line = f'<div class="lab-state lab-{kind}"><b>{state}</b><span>{said or "&nbsp;"}</span>{bar}</div>'
-    return line + (f'<p class="lab-problem" role="alert">{html.escape(problem)}</p>' if problem else "")
+    return line + (f'<p class="lab-problem" role="alert">{_problem(problem)}</p>' if problem else "")
 
 
 def saved_or(state: State, saved: bool) -> State:

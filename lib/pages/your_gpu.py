@@ -129,8 +129,9 @@ class InBrowser:
         records = your_gpu.records(replace(self._found, blocks=blocks[self._n_kept :])) if self._found else []
         if records:
             try:
-                trouble = kept_in(self._store.path).keep(self._viewer, records)
-                self._kept, self._n_kept = trouble or view.kept(records[0].machine_line), len(blocks)
+                self._problem = kept_in(self._store.path).keep(self._viewer, records)
+                self._kept = "Nothing was kept." if self._problem else view.kept(records[0].machine_line)
+                self._n_kept = len(blocks)
             except ValueError as error:
                 self._kept = sentence(error)
         self._kept = self._kept or view.KEEP_LATER

@@ -16,6 +16,7 @@ from lib.pages import layout
 from lib.pages.notebooks import SERVED, STATIC
 from lib.spec import Training
 from lib.storage.records import Curve
+from lib.storage.store import Store
 from lib.sweeps.events import Finished, ToTrain
 from lib.timing.disturbance import Disturbance
 from lib.views.chart import Chart
@@ -87,6 +88,26 @@ def test_the_images_are_named_in_a_place_of_one_height(facts, wanted):
     shown = layout.images_line(facts)
     assert wanted in re.sub("<[^>]+>", "", shown)
     assert shown.startswith('<div class="lab-images')
+
+
+@pytest.mark.parametrize("served", ["edit", "run", STATIC])
+def test_only_the_editor_says_in_which_folder_results_are(served, tmp_path, monkeypatch):
+    monkeypatch.setenv(SERVED, served)
+    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
+    (tmp_path / "results.sqlite").mkdir()
+    store = Store()
+    store.records()
+    unwritable = f"The cache folder {tmp_path} cannot be written"
+    shown = [
+        layout.problems([store.trouble]),
+        layout.failed(unwritable).text,
+        layout.state_line(State.FAILED, 0, 1, "", store.trouble),
+        layout.images_line(Facts("MNIST", "", unwritable)),
+    ]
+    assert {str(tmp_path) in text for text in shown} == {served == "edit"}
+    if served != "edit":
+        assert "saved: results.sqlite cannot be used" in shown[0]
+        assert "The cache folder of this server cannot be written" in shown[1]
 
 
 @pytest.mark.parametrize(
