@@ -489,6 +489,8 @@ def test_nor_does_what_marimo_lists_or_refuses(base):
     status, _, refused = ask(f"{base}/mnist_training/public/%00", X_Notebook_Id="mnist_training.py")
     assert (status, "/public does not exist" in refused) == (400, True)
     assert [text for text in (files, refused) if str(ROOT) in text] == []
+    with urllib.request.urlopen(urllib.request.Request(f"{base}/", method="HEAD")) as answer:
+        assert int(answer.headers["Content-Length"]) > 1_000, "a head says how long the text would be"
 
 
 @pytest.mark.slow
