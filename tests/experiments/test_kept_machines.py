@@ -61,6 +61,7 @@ def machines(store) -> tuple[Machine, ...]:
     return browsers_in(store)
 
 
+@pytest.mark.slow
 def test_no_reader_fills_the_store_or_keeps_others_from_it(store):
     kept = kept_in(store.path)
     (record,) = your_gpu.records(Found(WHO, JOB, 4096, blocks=[Block("cpu", "simd", 10, 0.02, n) for n in range(9)]))
