@@ -12,9 +12,7 @@ from lib.experiments import kept_machines, your_gpu
 from lib.experiments.kept_machines import (
     LOOK_S,
     MOST_ELSEWHERE,
-    MOST_MACHINES,
     MOST_OF_A_VIEWER,
-    MOST_RECORDS,
     Contest,
     KeptMachines,
     contests,
@@ -61,8 +59,10 @@ def machines(store) -> tuple[Machine, ...]:
     return browsers_in(store)
 
 
-@pytest.mark.slow
-def test_no_reader_fills_the_store_or_keeps_others_from_it(store):
+def test_no_reader_fills_the_store_or_keeps_others_from_it(store, monkeypatch):
+    machines, results = 8, 12
+    monkeypatch.setattr(kept_machines, "MOST_MACHINES", machines)
+    monkeypatch.setattr(kept_machines, "MOST_RECORDS", results)
     kept = kept_in(store.path)
     (record,) = your_gpu.records(Found(WHO, JOB, 4096, blocks=[Block("cpu", "simd", 10, 0.02, n) for n in range(9)]))
 
@@ -73,12 +73,12 @@ def test_no_reader_fills_the_store_or_keeps_others_from_it(store):
                 kept.keep(viewer, [one])
         return len(store.records())
 
-    assert kept_of(("a script", replace(record, machine=f"{n}")) for n in range(20)) == MOST_OF_A_VIEWER
-    again = ((None, replace(record, machine="0", command=f"{n}")) for n in range(2 * MOST_RECORDS))
-    assert kept_of(again) == MOST_OF_A_VIEWER - 1 + MOST_RECORDS
-    assert kept_of((n, replace(record, machine=f"of {n}")) for n in range(2 * MOST_MACHINES))
-    assert len(browsers_in(store)) == MOST_MACHINES
-    with pytest.raises(ValueError, match=f"at most {MOST_MACHINES} machines of all readers"):
+    assert kept_of(("a script", replace(record, machine=f"{n}")) for n in range(6)) == MOST_OF_A_VIEWER
+    again = ((None, replace(record, machine="0", command=f"{n}")) for n in range(2 * results))
+    assert kept_of(again) == MOST_OF_A_VIEWER - 1 + results
+    assert kept_of((n, replace(record, machine=f"of {n}")) for n in range(2 * machines))
+    assert len(browsers_in(store)) == machines
+    with pytest.raises(ValueError, match=f"at most {machines} machines of all readers"):
         kept.keep("another", [record])
     kept.keep("a pupil's second tab", [replace(record, machine="of 0", command="later")])
 
