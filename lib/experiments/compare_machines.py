@@ -166,7 +166,10 @@ class Judged:
     @property
     def ahead(self) -> Comparison | None:
         """The second's time over the fastest's; None where there is no second."""
-        return between(*(best.seconds.estimate for best in self.by_speed[1::-1])) if len(self.by_speed) > 1 else None
+        if len(self.by_speed) < 2:
+            return None
+        first, second = (best.seconds.estimate for best in self.by_speed[:2])
+        return between(second.on_another_day(), first)  # machines are seldom recorded side by side
 
     @property
     def surely(self) -> bool:
