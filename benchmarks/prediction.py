@@ -13,6 +13,8 @@ row `whole epochs` holds the calibrations against epochs as they are trained, sh
 out shows there.
 `repeat_error` is how far the first round lies from the median of the others: what measuring itself leaves open.
 
+Of a recorded card nothing is measured: a third of its timed steps, drawn twenty times, is predicted from the others.
+
 `one prediction` is how long it takes to count a step's operations and predict its seconds from a calibration.
 """
 
@@ -34,13 +36,16 @@ from lib.experiments.calibration import (
     Trial,
     calibrations,
     drawn,
+    held_out,
     in_turns,
     measure_trials,
+    raced_step_times,
     trials,
 )
 from lib.experiments.calibration import ROUNDS as CALIBRATION_ROUNDS
 from lib.experiments.live_calibration import FIRST, unasked, ways
 from lib.experiments.published_predictions import accuracy, published_rows, table
+from lib.experiments.recorded_machines import recorded_here
 from lib.formatting import seconds
 from lib.prediction.calibration import Calibration
 from lib.prediction.predict import predict
@@ -58,6 +63,7 @@ UNSEEN = 12  # trials of each way to train, and as many of widths and batch size
 OFF_GRID = (100, 300, 700)
 EPOCHS = 3  # of each whole training, of which the first is not counted
 ROUNDS = 5
+DRAWS = 20  # of a third of a recorded card's steps
 LONGEST_S = 0.001  # of one prediction
 UNASKED = f"unseen, calibrated unasked, by the first {FIRST} steps"
 
@@ -73,11 +79,19 @@ def main() -> None:
             rows, targets = _unseen(engine, Path(folder))
     finally:
         engine.close()
+    card, card_targets = recorded_card()
+    rows.append(card)
     published = published_rows()
     print(table(published))
     of = accuracy(published)
     rows.append(row("published", [], **{name: getattr(of, name, None) for name in PUBLISHED}))
-    show("prediction", rows, ("name", *PUBLISHED, "repeat_error", "calibration_s", "median_s"), targets, left_out)
+    show(
+        "prediction",
+        rows,
+        ("name", *PUBLISHED, "repeat_error", "calibration_s", "median_s"),
+        [*targets, *card_targets],
+        left_out,
+    )
 
 
 def _unseen(engine: Engine, folder: Path) -> tuple[list[Row], list[Target]]:
@@ -108,6 +122,24 @@ def _unseen(engine: Engine, folder: Path) -> tuple[list[Row], list[Target]]:
         rows.append(whole | {"name": "whole epochs", "calibration_s": None})
     one = one_prediction(found, list(steps_s))
     return [*rows, one], [*targets, Target.of("one prediction", seconds_of(one), LONGEST_S, "s")]
+
+
+def recorded_card() -> tuple[Row, list[Target]]:
+    """A row of the recorded cards: a third of their timed steps, drawn again and again, predicted from the others."""
+    card = {
+        number: {key: one for key, one in raced_step_times(machine).items() if key[0].runtime.on_gpu}
+        for number, machine in enumerate(recorded_here().machines)
+    }
+    found = [one for number, steps in card.items() for seed in range(DRAWS) for one in held_out(steps, seed)]
+    errors = [predicted.step_s / step_s - 1 for _, _, predicted, step_s in found]
+    inside = [predicted.low_s <= step_s <= predicted.high_s for _, _, predicted, step_s in found]
+    sizes, covered = np.abs(errors), statistics.fmean(inside)
+    of = {"median_error": float(np.median(sizes)), "p90_error": float(np.percentile(sizes, 90))}
+    name = "recorded card, a third held out"
+    return row(name, [], n=len(found), bias=float(np.median(errors)), covered_share=covered, **of), [
+        Target.counted("median error of a recorded card's step that was held out", of["median_error"], 0.15),
+        Target.counted("of these inside their intervals", covered, 0.9, at_least=True),
+    ]
 
 
 def off_grid(trained: Trained) -> list[Trial]:

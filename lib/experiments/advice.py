@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from lib.experiments.calibration import WAYS, calibrations, raced_step_times
+from lib.experiments.calibration import WAYS, raced_step_times, recorded_calibrations
 from lib.experiments.known_devices import known_devices, recorded_devices
 from lib.experiments.live_calibration import LiveCalibrations, live_in
 from lib.experiments.published_figures import LIBRARIES
@@ -69,12 +69,13 @@ def recorded() -> Mapping[str, Mapping[str, Calibrated]]:
     """Ways to train on the recorded machines, by their names for people, of each processor and card: what the epochs
     that were timed there say of their steps, where these are enough."""
     found: dict[str, dict[str, Calibrated]] = {}
-    for machine in recorded_here().machines:
-        for trained, known in calibrations(raced_step_times(machine))[0].items():
-            runtime = trained.runtime
-            library, _ = LIBRARIES.get(runtime.backend, (runtime.process, None))
-            of = found.setdefault(place(machine, runtime.on_gpu), {})
-            of[trained.label] = Calibrated(known, WAYS[runtime.backend], library=library)
+    machines = recorded_here().machines
+    raced = {number: raced_step_times(machine) for number, machine in enumerate(machines)}
+    for (number, trained), known in recorded_calibrations(raced).items():
+        runtime = trained.runtime
+        library, _ = LIBRARIES.get(runtime.backend, (runtime.process, None))
+        of = found.setdefault(place(machines[number], runtime.on_gpu), {})
+        of[trained.label] = Calibrated(known, WAYS[runtime.backend], library=library)
     return found
 
 

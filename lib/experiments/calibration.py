@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,7 +13,14 @@ from lib.backends.registry import BACKENDS, DEFAULT, PRECISIONS, Runtime
 from lib.data.mnist import share_not_zero
 from lib.data.mnist_arrays import DataError
 from lib.experiments.recorded_machines import Machine
-from lib.prediction.calibration import Calibration, NotCalibrated, Sample, calibrate
+from lib.prediction.calibration import (
+    Calibration,
+    NotCalibrated,
+    Sample,
+    calibrate,
+    together,
+)
+from lib.prediction.predict import Prediction, predict
 from lib.prediction.workload import Way, Workload, fully_connected
 from lib.spec import MAX_EPOCHS, N_TRAIN, Network, Training
 from lib.storage.current import current
@@ -63,6 +71,8 @@ ROUNDS = 2  # in which all are measured: a machine's speed drifts, and what is m
 IN_A_TURN = 6  # trials of a way to train, before it is the next one's turn
 PROBE_S = 0.12  # of steps in each, of which the median report counts, without the first: new memory is slow
 LEARNING_RATE = 0.001
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, order=True)
@@ -250,8 +260,44 @@ def raced_step_times(machine: Machine) -> dict[tuple[Trained, Trial], StepTime]:
     return found
 
 
+def recorded_calibrations(
+    raced: Mapping[K, Mapping[tuple[Trained, Trial], StepTime]],
+) -> dict[tuple[K, Trained], Calibration]:
+    """What each way to train costs on each recorded machine, by the steps of a handful of networks.
+
+    How far off such predictions are, those of all processors say together, and those of all cards.
+
+    Args:
+        raced: From `raced_step_times`, by machine.
+    """
+    found = {
+        (machine, trained): known
+        for machine, step_times in raced.items()
+        for trained, known in calibrations(step_times, few=True)[0].items()
+    }
+    kinds = ({key: one for key, one in found.items() if key[1].runtime.on_gpu is on_gpu} for on_gpu in (False, True))
+    return {key: one for kind in kinds for key, one in together(kind).items()}
+
+
+def held_out(
+    raced: Mapping[tuple[Trained, Trial], StepTime], seed: int, share: float = 1 / 3
+) -> list[tuple[Trained, Trial, Prediction, float]]:
+    """Steps that were drawn from a machine's, each predicted by the others alone, with its recorded seconds.
+
+    A way to train of which too few are left has none.
+    """
+    keys = list(raced)
+    drawn = {keys[number] for number in np.random.default_rng(seed).permutation(len(keys))[: int(share * len(keys))]}
+    found = recorded_calibrations({"": {key: one for key, one in raced.items() if key not in drawn}})
+    return [
+        (trained, trial, predict(trial.workload(trained.runtime), found["", trained]), raced[trained, trial].step_s)
+        for trained, trial in keys
+        if (trained, trial) in drawn and ("", trained) in found
+    ]
+
+
 def calibrations(
-    step_times: Mapping[tuple[Trained, Trial], StepTime],
+    step_times: Mapping[tuple[Trained, Trial], StepTime], few: bool = False
 ) -> tuple[dict[Trained, Calibration], dict[Trained, str]]:
     """What each way to train costs, fitted to its step times; and why those that cannot be calibrated cannot."""
     found: dict[Trained, Calibration] = {}
@@ -264,7 +310,7 @@ def calibrations(
         ]
         try:
             density = share_not_zero() if BACKENDS[trained.runtime.backend].skips_zeros else 1.0
-            found[trained] = calibrate(trained.label, samples, density)
+            found[trained] = calibrate(trained.label, samples, density, few)
         except (NotCalibrated, DataError) as error:
             why_not[trained] = str(error)
     return found, why_not

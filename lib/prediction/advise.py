@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from lib.formatting import seconds, times
 from lib.prediction import remedies
-from lib.prediction.calibration import Calibration
+from lib.prediction.calibration import REACHED, Calibration
 from lib.prediction.device import DRIVEN, Device, DoesNotFit
 from lib.prediction.predict import Prediction, predict
 from lib.prediction.question import THERE, YOUR_PRICE, Calibrated, Question
@@ -88,7 +88,7 @@ def advise(
 
 
 def _near(question: Question, one: Calibrated) -> bool:
-    return isinstance(one.calibration, Calibration) and one.calibration.is_known(question.workload(one.way))
+    return isinstance(one.calibration, Calibration) and one.calibration.is_known(question.workload(one.way), REACHED)
 
 
 def _dense(one: Calibrated) -> Calibrated:

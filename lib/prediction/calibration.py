@@ -6,11 +6,13 @@ Gaussian process in the logarithm of the seconds (Rasmussen and Williams, Gaussi
 chapter 2): near what was measured it follows the measurement, far from it the correction fades and the interval widens.
 The width of the interval is calibrated too: each sample is predicted from all others, and the interval is as wide as it
 takes to hold nine in ten of them.
+
+Few samples, such as the epochs of a recorded machine, do not say how wide that is: many calibrations say it `together`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -31,6 +33,9 @@ _KNOTS, _NUMBERS = np.log2(ROWS), np.arange(len(ROWS))
 # products are those of a matrix and a vector, for which libraries and compilers have code of its own. Its rate is that
 # of two only where no sample says otherwise.
 SMOOTHING, SMOOTHING_OF_ONE = 1.5, 1e-3
+# How much costs other than the call's are kept small where samples are few, in shares of the sample that has most of
+# them: else they are fitted to the scatter.
+SHRINKING = 0.3
 # Variance of the correction and of a measurement's own scatter, in squares of a relative difference, and how far apart
 # two samples may be, in octaves or in number, and still tell of each other; steps of one image tell of no others.
 CORRECTION, SCATTER = 0.04, 0.01
@@ -44,6 +49,8 @@ REACH = {
 }
 COVERAGE = 0.9
 LEAST_SAMPLES = 9  # of fewer, no error is that of nine in ten: (n + 1) × coverage would lie beyond the largest
+LEAST_TOGETHER = 3  # of a calibration whose interval others share
+NEAR, REACHED = 0.5, 0.1  # of the correction that is shared with the nearest sample: like it, and beyond all of them
 MOST_ERROR = 0.5  # of samples predicted from the others, at the median: beyond it a calibration means nothing
 
 
@@ -88,7 +95,10 @@ class Calibration:
     weights: np.ndarray  # of the samples in the correction, (samples,)
     precision: np.ndarray  # inverse of the samples' covariance, (samples, samples)
     widening: float  # standard deviations that hold `COVERAGE` of the samples when predicted from the others
+    far_widening: float  # the same, of a workload that is not near any sample
     left_out_errors: np.ndarray  # relative errors of the samples, each predicted from the others, (samples,)
+    deviations: np.ndarray  # of these in standard deviations, (samples,)
+    left_near: np.ndarray  # whether each is near one of the others, (samples,)
     density: float = 1.0  # share of the inputs that it computes with
 
     @property
@@ -112,7 +122,8 @@ class Calibration:
         flat = coordinates.reshape(-1, coordinates.shape[-1])
         nearness = _covariance(flat, self.coordinates)  # (n, samples)
         unknown = CORRECTION - ((nearness @ self.precision) * nearness).sum(axis=1)  # (n,)
-        spread = np.exp(self.widening * np.sqrt(np.maximum(unknown, 0) + SCATTER))
+        widening = np.where(nearness.max(axis=1) > NEAR * CORRECTION, self.widening, self.far_widening)
+        spread = np.exp(widening * np.sqrt(np.maximum(unknown, 0) + SCATTER))
         factor = np.exp(nearness @ self.weights)
         factor, spread = (one.reshape(coordinates.shape[:-1]) for one in (factor, spread))
         seconds = amounts @ self.costs * factor
@@ -131,27 +142,53 @@ class Calibration:
             "products": float(each[len(USUAL) :].sum() * scale),
         }
 
-    def is_known(self, workload: Workload) -> bool:
-        """Whether it lies among the samples, or not far beyond them."""
+    def is_known(self, workload: Workload, within: float = NEAR) -> bool:
+        """Whether it lies among the samples, or not far beyond them: `within` is `NEAR` or `REACHED`."""
         nearness = _covariance(np.array([_coordinates(workload)]), self.coordinates)
-        return bool(nearness.max() > 0.5 * CORRECTION)
+        return bool(nearness.max() > within * CORRECTION)
 
 
-def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0) -> Calibration:
+K = TypeVar("K")
+
+
+def together(found: Mapping[K, Calibration]) -> dict[K, Calibration]:
+    """Calibrations of few samples each, with intervals as wide as it takes to hold `COVERAGE` of all their samples.
+
+    What lies far from the samples has an interval that was as wide as it took for samples far from all others.
+    """
+    deviations = np.concatenate([one.deviations for one in found.values()] or [np.empty(0)])
+    near = np.concatenate([one.left_near for one in found.values()] or [np.empty(0)]).astype(bool)
+    widening = _holding(deviations[near]) if near.any() else _holding(deviations)
+    far = max(widening, _holding(deviations[~near])) if (~near).any() else widening
+    return {key: replace(one, widening=widening, far_widening=far) for key, one in found.items()}
+
+
+def _holding(deviations: np.ndarray) -> float:
+    """What holds `COVERAGE` of errors, each left out of its fit; 0 of none.
+
+    The finite-sample quantile of conformal prediction: of n, the one at (n + 1) × coverage. It usually covers steps
+    that are drawn as the samples were, without a guarantee (Barber, Candès, Ramdas and Tibshirani, Predictive inference
+    with the jackknife+, 2021); of others it says nothing.
+    """
+    rank = min(len(deviations), int(np.ceil((len(deviations) + 1) * COVERAGE)))
+    return float(np.sort(deviations)[rank - 1]) if len(deviations) else 0.0
+
+
+def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0, few: bool = False) -> Calibration:
     """Fit the costs of a way to train to measured steps.
 
     Args:
         name: Of the way to train, for people.
         samples: At least `LEAST_SAMPLES`, of different workloads.
         density: Share of the inputs that it computes with, as it does with all that are not zero; 1: with all.
+        few: `LEAST_TOGETHER` samples are enough, for an interval that the calibration has `together` with others.
 
     Raises:
         NotCalibrated: There are too few, or they cannot be told from one another.
     """
-    if len(samples) < LEAST_SAMPLES:
-        raise NotCalibrated(
-            f"{name}: expected at least {LEAST_SAMPLES} measured steps, got {len(samples)}; measure the others"
-        )
+    least = LEAST_TOGETHER if few else LEAST_SAMPLES
+    if len(samples) < least:
+        raise NotCalibrated(f"{name}: expected at least {least} measured steps, got {len(samples)}; measure the others")
     seconds = np.array([sample.seconds for sample in samples])
     wrong = seconds[~((seconds > 0) & np.isfinite(seconds))]
     if wrong.size:
@@ -160,21 +197,20 @@ def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0) -> Cal
     coordinates = np.array([_coordinates(sample.workload) for sample in samples])
     left_out = np.empty(len(samples))
     deviations = np.empty(len(samples))
+    near = np.empty(len(samples), bool)
     for index in range(len(samples)):
         others = np.arange(len(samples)) != index
-        costs, weights, precision = _fitted(amounts[others], coordinates[others], seconds[others])
+        costs, weights, precision = _fitted(amounts[others], coordinates[others], seconds[others], few)
         nearness = _covariance(coordinates[index : index + 1], coordinates[others])
         log_s = np.log(max(float(amounts[index] @ costs), 1e-12)) + float((nearness @ weights)[0])
         unknown = max(CORRECTION - float((nearness @ precision @ nearness.T)[0, 0]), 0) + SCATTER
         left_out[index] = abs(np.exp(log_s) / seconds[index] - 1)
         deviations[index] = abs(log_s - np.log(seconds[index])) / np.sqrt(unknown)
-    costs, weights, precision = _fitted(amounts, coordinates, seconds)
-    # The finite-sample quantile of conformal prediction, of errors left out one by one: of n, the one at (n + 1) ×
-    # coverage. It usually covers steps that are drawn as the samples were, without a guarantee (Barber, Candès, Ramdas
-    # and Tibshirani, Predictive inference with the jackknife+, 2021); of others it says nothing.
-    rank = min(len(samples), int(np.ceil((len(samples) + 1) * COVERAGE)))
-    widening = float(np.sort(deviations)[rank - 1])
-    found = Calibration(name, costs, coordinates, weights, precision, widening, left_out, density)
+        near[index] = nearness.max() > NEAR * CORRECTION
+    costs, weights, precision = _fitted(amounts, coordinates, seconds, few)
+    widening = _holding(deviations)
+    fit = (costs, coordinates, weights, precision)
+    found = Calibration(name, *fit, widening, widening, left_out, deviations, near, density)
     if found.median_error > MOST_ERROR:
         raise NotCalibrated(
             f"{name}: steps that were measured differ from what the others say by {found.median_error:.0%} at the"
@@ -185,7 +221,7 @@ def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0) -> Cal
 
 
 def _fitted(
-    amounts: np.ndarray, coordinates: np.ndarray, seconds: np.ndarray
+    amounts: np.ndarray, coordinates: np.ndarray, seconds: np.ndarray, few: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Costs (parts,), weights of the correction (samples,), and the inverse of the samples' covariance."""
     from scipy.optimize import nnls  # here, because steps are also measured on machines that have NumPy alone
@@ -197,7 +233,9 @@ def _fitted(
     for row in range(len(smooth)):
         alike = SMOOTHING if row else SMOOTHING_OF_ONE
         smooth[row, len(USUAL) + row : len(USUAL) + row + 2] = alike, -alike
-    found, _ = nnls(np.vstack([relative, smooth]), np.append(np.ones(len(seconds)), np.zeros(len(smooth))))
+    small = SHRINKING * np.diag(relative.max(axis=0))[1:] if few else smooth[:0]
+    wanted = np.append(np.ones(len(seconds)), np.zeros(len(smooth) + len(small)))
+    found, _ = nnls(np.vstack([relative, smooth, small]), wanted)
     costs = found * usual
     left = np.log(seconds / np.maximum(amounts @ costs, 1e-12))
     precision = np.linalg.inv(_covariance(coordinates, coordinates) + SCATTER * np.eye(len(seconds)))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,11 +21,15 @@ from lib.experiments.calibration import (
     all_ways,
     calibrations,
     drawn,
+    held_out,
     in_turns,
     measure_trials,
+    raced_step_times,
+    recorded_calibrations,
     recorded_step_times,
     trials,
 )
+from lib.experiments.recorded_machines import recorded_here
 from lib.prediction.calibration import LEAST_SAMPLES
 from lib.prediction.predict import predict
 from lib.spec import Network
@@ -161,3 +166,40 @@ def test_what_another_machine_recorded_is_found_of_the_code_that_measured_last()
 def test_what_rounds_its_products_is_no_way_to_train_the_same():
     rounded = [Runtime("jax-epoch", "gpu", "tf32"), Runtime(precision="bfloat16")]
     assert all_ways([Runtime(), *rounded]) == all_ways([Runtime()])
+
+
+CARDS = [
+    {key: one for key, one in raced_step_times(machine).items() if key[0].runtime.on_gpu}
+    for machine in recorded_here().machines
+    if machine.has_gpu
+]
+
+
+def test_a_third_of_a_recorded_card_s_steps_is_predicted_from_the_others():
+    found = [one for card in CARDS for seed in range(10) for one in held_out(card, seed)]
+    assert len(found) > 100
+    assert np.median([abs(predicted.step_s / step_s - 1) for _, _, predicted, step_s in found]) <= 0.15
+    assert np.mean([predicted.low_s <= step_s <= predicted.high_s for _, _, predicted, step_s in found]) >= 0.9
+
+
+@pytest.mark.parametrize("size", [32, 64, 100, 300, 3_000])
+@pytest.mark.parametrize("hidden", [(128,), (128, 64), (200,), (100, 100)])
+def test_within_what_was_recorded_an_interval_is_at_most_threefold(hidden, size):
+    found = recorded_calibrations(dict(enumerate(map(raced_step_times, recorded_here().machines))))
+    near = 0
+    for (_, trained), known in found.items():
+        work = Trial(Network(hidden), size).workload(trained.runtime)
+        if known.is_known(work):
+            near += 1
+            predicted = predict(work, known)
+            assert predicted.high_s <= 3 * predicted.low_s, trained
+    assert near > 10
+
+
+def test_few_samples_share_an_interval_and_what_is_far_from_them_has_a_wider_one():
+    few = dict(list(invented_steps(Trained(Runtime("numpy"))).items())[:5])
+    other = {(Trained(Runtime()), trial): replace(time, step_s=2 * time.step_s) for (_, trial), time in few.items()}
+    found = recorded_calibrations({"one": few, "other": other})
+    assert len({(one.widening, one.far_widening) for one in found.values()}) == 1, "of all processors together"
+    assert calibrations(few)[0] == {}, "too few for an interval of their own"
+    assert all(one.far_widening >= one.widening for one in found.values())
