@@ -20,7 +20,7 @@ from benchmarks.report import OUT, LeftOut, Row, Target, note, row, show
 from lib.backends.fingerprint import source_digest
 from lib.experiments.calibration import TOGETHER, Trained, drawn, trials
 from lib.experiments.live_calibration import LiveCalibrations, Standing, measure, ways
-from lib.experiments.what_would_help import Applied, apply, findings, measure_transfers, trial_of
+from lib.experiments.what_would_help import Applied, apply, findings, measure_variants, trial_of
 from lib.formatting import seconds
 from lib.prediction.question import Question
 from lib.prediction.remedies import Remedy, Setup
@@ -80,7 +80,7 @@ def _misses(engine: Engine, folder: Path) -> Iterator[tuple[str, Setup, float, s
             note(one.why_not)
     wanted = configs([one.trained for one in standings if one.calibration is not None])
     for runtime in dict.fromkeys(by.runtime for _, by in wanted):
-        for _ in measure_transfers(runtime, engine, store, cancel, request):
+        for _ in measure_variants(runtime, engine, store, cancel, request):
             pass
     done = FOLDER / f"done-{source_digest()}"  # of other code nothing counts
     finished = int(done.read_text()) if done.exists() else 0
@@ -105,7 +105,7 @@ def _unseen(question: Question, by: Trained, standings: Sequence[Standing], stor
     return [
         remedy
         for remedy, setup in setups.items()
-        if setup is not None and (setup.resident or trial_of(question, setup) not in trials(named[setup.by]))
+        if setup is not None and (setup.variant or trial_of(question, setup) not in trials(named[setup.by]))
     ]
 
 

@@ -17,8 +17,8 @@ def title(address):
     mnist_training.plain_title(
         "what_would_help",
         "What would make your training faster?",
-        "Compile the step, or the whole epoch; a larger batch; data on the device; many networks at once; another"
-        " library. What each of these six gains is predicted first, and measured when you press its button.",
+        "Lines to change in your own program: of Keras, PyTorch or JAX. What each gains is predicted first, and measured"
+        " when you press its button.",
         address,
     )
     return
@@ -28,11 +28,11 @@ def title(address):
 def remedy_question(address, stage):
     panel = what_would_help.panel(address, stage)
     mo.md(r"""
-    ## 1 · Six remedies
+    ## 1 · Remedies
 
-    Choose what you train, and by what. Each remedy changes one thing. Its gain is predicted from steps of other
-    networks that were measured on this machine (section 2); a press on its name applies it, and measures it. How far
-    the prediction was off stands beside it.
+    Choose what you train, and by what. Each remedy changes one thing, and shows the line to paste. Its gain is
+    predicted from steps of other networks that were measured on this machine (section 2); a press on its name applies
+    it, and measures it. How far the prediction was off stands beside it.
     """)
     return (panel,)
 

@@ -35,18 +35,24 @@ class _Stopped(Exception):
     """Raised inside `fit` when the generator has been closed."""
 
 
-def build(network: Network, learning_rate: float, parameters: Parameters) -> keras.Model:
+def build(network: Network, learning_rate: float, parameters: Parameters, **options) -> keras.Model:
     """The articles' model: Dense layers with ReLU, compiled with plain SGD.
 
     The softmax is part of the loss instead of the last layer: Keras clips the probabilities of a softmax layer at 1e-7,
     and would report a loss of 16.1 where the other backends see it grow without bound.
+
+    Args:
+        network: Any.
+        learning_rate: Of SGD.
+        parameters: That it begins with.
+        options: Of Keras' `compile`.
     """
     layers = [keras.layers.Dense(width, activation="relu") for width in network.hidden]
     model = keras.Sequential([keras.Input((network.n_inputs,)), *layers, keras.layers.Dense(network.n_classes)])
     model.compile(
         optimizer=keras.optimizers.SGD(learning_rate=learning_rate),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
+        **{"metrics": ["accuracy"], **options},
     )
     model.set_weights([array for layer in parameters for array in layer])
     return model

@@ -43,15 +43,20 @@ def build(network: Network, parameters: Parameters, device: torch.device) -> nn.
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def one_step(model: nn.Module, learning_rate: float) -> Step:
+def one_step(model: nn.Module, learning_rate: float, set_to_none: bool = True) -> Step:
     """A step of plain SGD on images (batch, inputs) and labels (batch,).
 
     It returns the loss before the update, which the device may still be computing.
+
+    Args:
+        model: Updated in place.
+        learning_rate: Of SGD.
+        set_to_none: Whether gradients are dropped before each step; else they are kept, and set to 0.
     """
     optimizer, loss_of = torch.optim.SGD(model.parameters(), lr=learning_rate), nn.CrossEntropyLoss()
 
     def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=set_to_none)
         loss = loss_of(model(images), labels)
         loss.backward()
         optimizer.step()

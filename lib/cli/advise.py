@@ -1,8 +1,9 @@
 """Which device and which way to train takes how long: `python -m lib.cli.advise --hidden 512,256 --batch 64`.
 
-All seconds are predicted. Devices that are known by their data sheets and by published figures always answer; this
-machine does where it was calibrated, which `--calibrate` does now. From a script, `lib.experiments.advice.advise_here`
-says the same.
+The first line says what to do. All seconds are predicted. Where nothing is known of this machine, a few steps like
+those asked for are measured, for at most 20 s (`--no-measure` leaves that out); `--calibrate` measures all ways to
+train, once, for any question. Recorded cards and processors answer by their own epochs, others by their data sheets and
+by published figures. From a script, `lib.experiments.advice.advise_here` says the same.
 """
 
 import argparse
@@ -10,25 +11,30 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lib.experiments.advice import advise_here, all_devices
+from lib.experiments.advice import advise_here, all_devices, not_known
+from lib.experiments.calibration import near
 from lib.experiments.live_calibration import LiveCalibrations, measure, ways
 from lib.formatting import part, seconds, sentence
-from lib.prediction.advise import Advice, Answer
+from lib.prediction.advise import CARDS, PROCESSORS, Advice, Answer, first_rows
 from lib.prediction.device import FILE, UnusableDevice
 from lib.prediction.question import Question
 from lib.spec import N_CLASSES, N_PIXELS, N_TRAIN, Network
 from lib.storage.store import Store
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
+from lib.workers.notes import Note
 from lib.workers.queue import Request
 
 HERE, RECORDED = "steps measured here", "epochs recorded on it"
+SHEETS = "their data sheets"
 JUDGED, FIGURES = "published figures and data sheets", "data sheets and assumptions"
 NOT_KNOWN = "not known: Apple's, integrated and consumer cards; `notebooks/your_gpu.py` measures yours in a minute"
+MEASURED_S = 20.0  # at most, unasked
 UNUSABLE, INTERRUPTED = 1, 130  # exit statuses; 2 is argparse's own
 
 
@@ -52,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--price", type=float, help="dollars of an hour of this machine, for what it costs here")
     parser.add_argument("--devices", type=Path, default=FILE, help="a file of devices (default recorded/devices.json)")
     parser.add_argument("--calibrate", action="store_true", help="measure this machine first: some minutes, once")
+    parser.add_argument("--no-measure", action="store_true", help="do not measure this machine where it is not known")
+    parser.add_argument("--all", action="store_true", help="all answers, and what else there is to say")
     parser.add_argument("--parts", action="store_true", help="also what the predicted seconds consist of")
     parser.add_argument("--json", action="store_true", help="for a program instead of a person")
     options = parser.parse_args(arguments)
@@ -61,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         question = Question(network, options.batch, options.epochs, options.networks, options.price, options.rows)
         devices, live = all_devices(options.devices), LiveCalibrations(store)
         if options.calibrate:
-            _calibrate(live, store)
+            _show(lambda engine: measure(ways(), live, engine, store, Cancel(), Request()))
+        elif not options.no_measure:
+            _measure(question, live, store)
         advice = advise_here(question, devices, store, live)
     except (ValueError, UnusableDevice) as error:
         print(sentence(error), file=sys.stderr)
@@ -70,20 +80,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kept = store.trouble or "What was measured is kept, and the same command goes on."
         print(f"Stopped. {kept}", file=sys.stderr)
         return INTERRUPTED
-    for why in filter(None, [*advice.silent, store.trouble]):
+    said = advice.silent if options.all or not any(one.here for one in advice.answers) else ()
+    for why in filter(None, [*said, store.trouble]):
         print(sentence(why), file=sys.stderr)
     try:
-        print(as_json(advice) if options.json else as_text(advice, options.parts), flush=True)
+        print(as_json(advice) if options.json else as_text(advice, options.parts, options.all), flush=True)
     except BrokenPipeError:  # whoever reads has read enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python writes when it ends
     return 0
 
 
-def _calibrate(live: LiveCalibrations, store: Store) -> None:
-    """Measure the steps that are missing, with a line of progress on standard error where that is a terminal."""
+def _measure(question: Question, live: LiveCalibrations, store: Store) -> None:
+    """Measure a few steps like the question's, for at most `MEASURED_S`, by the ways of which nothing is known."""
+    chosen = not_known(question, live, store)
+    if not chosen:
+        return
+    print(
+        f"This machine is not known yet: a few steps are measured, for at most {MEASURED_S:g} s; --no-measure leaves"
+        " that out.",
+        file=sys.stderr,
+        flush=True,
+    )
+    enough = Cancel()
+    timer = threading.Timer(MEASURED_S, enough.set)
+    timer.daemon = True
+    timer.start()
+    try:
+        _show(lambda engine: measure(chosen, live, engine, store, enough, Request(), asked=near(question)))
+    finally:
+        timer.cancel()
+
+
+def _show(measuring: Callable[[Engine], Iterator[Note]]) -> None:
+    """Measure, with a line of progress on standard error where that is a terminal."""
     engine, seen = Engine(), sys.stderr.isatty()
     try:
-        for note in measure(ways(), live, engine, store, Cancel(), Request()):
+        for note in measuring(engine):
             if note.text and seen:
                 print(f"\r{note.text}\x1b[K", end="", file=sys.stderr, flush=True)
     finally:
@@ -92,19 +124,26 @@ def _calibrate(live: LiveCalibrations, store: Store) -> None:
         engine.close()
 
 
-def as_text(advice: Advice, parts: bool = False) -> str:
-    """A table, the quickest first, the remedy, and what another device would gain.
+def as_text(advice: Advice, parts: bool = False, everything: bool = True) -> str:
+    """What to do, in a line; and a table, the quickest first.
 
     Args:
         advice: Any.
         parts: Also a line for each answer: what its seconds consist of.
+        everything: All answers, why some are missing or unsure, and what another device would gain; else a few rows.
     """
+    able = [one for one in advice.answers if not one.why_not]
+    shown = able if everything else first_rows(able)
     cells = [("device", "trained by", "predicted", "90 % interval or range", "dollars", "predicted from")]
-    cells += [_cells(answer) for answer in advice.answers if not answer.why_not]
+    cells += [_cells(answer) for answer in shown]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    lines = [sentence(advice.headline), "", *lines]
     if parts:
-        lines += ["", *(_in_parts(answer) for answer in advice.answers if answer.prediction.parts_s), ""]
+        lines += ["", *(_in_parts(answer) for answer in shown if answer.prediction.parts_s), ""]
+    if not everything:
+        more = len(able) - sum(one in able for one in shown)
+        return "\n".join([*lines, f"{more} more by --all; {NOT_KNOWN}."])
     refused = [answer.why_not for answer in advice.answers if answer.why_not]
     unsure: dict[str, list[str]] = {}
     for answer in advice.answers:
@@ -114,8 +153,7 @@ def as_text(advice: Advice, parts: bool = False) -> str:
         f"{'; '.join(which)}: {warning}, so it may be further off than its interval says"
         for warning, which in unsure.items()
     ]
-    helps = [f"what helps most: {advice.remedy}"] if advice.remedy else []
-    helps += [f"beyond this machine: {advice.elsewhere}"] if advice.elsewhere else []
+    helps = [f"beyond this machine: {advice.elsewhere}"] if advice.elsewhere else []
     return "\n".join([*lines, *(sentence(text) for text in (*refused, *warned, *advice.close, NOT_KNOWN, *helps))])
 
 
@@ -141,6 +179,8 @@ def _cells(answer: Answer) -> tuple[str, ...]:
 
 
 def _origin(answer: Answer) -> str:
+    if answer.device.startswith((CARDS, PROCESSORS)):
+        return SHEETS
     if answer.here or answer.recorded:
         return HERE if answer.here else RECORDED
     return JUDGED if answer.judged else FIGURES
@@ -165,6 +205,7 @@ def as_json(advice: Advice) -> str:
         for answer in advice.answers
     ]
     found = {
+        "headline": advice.headline,
         "answers": answers,
         "remedy": advice.remedy,
         "close": advice.close,

@@ -5,14 +5,15 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from lib.experiments.calibration import WAYS, raced_step_times, recorded_calibrations
+from lib.experiments.calibration import WAYS, Trained, near, raced_step_times, recorded_calibrations, stored
 from lib.experiments.known_devices import known_devices, recorded_devices
-from lib.experiments.live_calibration import LiveCalibrations, live_in
+from lib.experiments.live_calibration import LiveCalibrations, live_in, unasked
 from lib.experiments.published_figures import LIBRARIES
 from lib.experiments.recorded_machines import place, recorded_here
 from lib.experiments.what_would_help import offered
 from lib.formatting import listed
 from lib.prediction.advise import Advice, advise
+from lib.prediction.calibration import LEAST_TOGETHER, Calibration
 from lib.prediction.device import FILE, Device, read_devices
 from lib.prediction.question import Calibrated, Question
 from lib.storage.records import Kind
@@ -53,10 +54,32 @@ def advise_here(
     """
     store = store if store is not None else Store()
     live = live if live is not None else live_in(store.path)
-    found = {one.trained: one.calibration for one in live.view().items if one.calibration is not None}
+    found = known_here(question, live, store)
     here = offered(list(found), found, store.records(Kind.ANATOMY))
     advice = advise(question, here, devices if devices is not None else all_devices(), recorded())
-    return replace(advice, silent=tuple(_silent(live)))
+    return replace(advice, silent=tuple(_silent(live, found)))
+
+
+def known_here(question: Question, live: LiveCalibrations, store: Store) -> dict[Trained, Calibration]:
+    """What this machine's ways to train cost: by their calibrations, else by a few steps near the question's."""
+    standings = live.view().items
+    found = {one.trained: one.calibration for one in standings if one.calibration is not None}
+    rest = {one.trained: one.step_times for one in standings if one.calibration is None and not one.trained.together}
+    asked = near(question)
+    taken = {(one, trial): time for one, of in rest.items() for trial, time in of.items() if trial in asked}
+    taken |= stored(list(rest), store, asked)
+    good = {key: time for key, time in taken.items() if not time.disturbed}
+    enough = {one for one in rest if sum(key[0] == one for key in good) >= LEAST_TOGETHER}
+    few = recorded_calibrations(
+        {"here": {key: time for key, time in taken.items() if key in good or key[0] not in enough}}
+    )
+    return found | {trained: known for (_, trained), known in few.items()}
+
+
+def not_known(question: Question, live: LiveCalibrations, store: Store) -> list[Trained]:
+    """The ways to train that are measured unasked, of which nothing says what the question's step takes here."""
+    known = known_here(question, live, store)
+    return [one for one in unasked() if one not in known and not live.of(one).why_not]
 
 
 def all_devices(path: Path = FILE) -> dict[str, Device]:
@@ -79,13 +102,13 @@ def recorded() -> Mapping[str, Mapping[str, Calibrated]]:
     return found
 
 
-def _silent(live: LiveCalibrations) -> Iterator[str]:
+def _silent(live: LiveCalibrations, known: Mapping[Trained, Calibration]) -> Iterator[str]:
     standings = live.view().items
     for one in standings:
         if one.why_not:
             label = one.trained.label
             yield one.why_not if one.why_not.startswith(label) else f"{label}: {one.why_not}"
-    left = [one.trained.label for one in standings if not (one.step_times or one.why_not)]
+    left = [one.trained.label for one in standings if one.trained not in known and not one.why_not]
     if len(left) == len(standings):
         yield f"this machine is not calibrated, so it does not answer; {CALIBRATE} does that"
     elif left:

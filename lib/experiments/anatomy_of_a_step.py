@@ -16,7 +16,6 @@ from lib.profiling.request import (
     PLAIN,
     PROFILED,
     REFERENCE,
-    RESIDENT,
     RESNET,
     TRAPS,
     Examination,
@@ -146,7 +145,7 @@ def measure_tasks(
     for task in todo:
         if cancel.is_set():
             return
-        doing = f"{task.runtime.label}: {_TITLES[task.examination.kind]}"
+        doing = f"{task.runtime.label}: {_TITLES.get(task.examination.kind, task.examination.kind)}"
         yield from marked.row(doing, task.runtime, task.subject, partial(measure, task, doing))
 
 
@@ -155,8 +154,7 @@ _TITLES = {
     "parts": "the parts of its step",
     "traps": "the traps",
     "trace": "a profile",
-    "takings": "what a batch costs that is brought to the device",
-    RESIDENT: "the step with its batches on the device",
+    "takings": "what changes of its step save",
     CONVOLUTIONAL: "a step of a small convolutional network",
     RESNET: "a step of ResNet-18",
     LAUNCHES: "a step in each way to launch it",

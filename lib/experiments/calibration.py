@@ -3,7 +3,7 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -21,8 +21,9 @@ from lib.prediction.calibration import (
     together,
 )
 from lib.prediction.predict import Prediction, predict
+from lib.prediction.question import Question
 from lib.prediction.workload import Way, Workload, fully_connected
-from lib.spec import MAX_EPOCHS, N_TRAIN, Network, Training
+from lib.spec import MAX_EPOCHS, MAX_WIDTH, N_CLASSES, N_PIXELS, N_TRAIN, Network, Training
 from lib.storage.current import current
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -165,6 +166,23 @@ def trials(trained: Trained) -> list[Trial]:
     return drawn(trained, SAMPLES.get(trained.runtime.backend, USUAL_SAMPLES), SEED) + of_one_image
 
 
+def near(question: Question) -> list[Trial]:
+    """A few steps like the question's, on MNIST's images: itself, other batches, and a smaller and a wider network.
+
+    The most telling come first. One that would take too long has a smaller batch.
+    """
+    network, size = replace(question.network, n_inputs=N_PIXELS, n_classes=N_CLASSES), min(question.batch_size, N_TRAIN)
+    while size > 1 and network.step_flops(size) > MAX_STEP_FLOPS:
+        size //= 2
+    wider = replace(network, hidden=tuple(min(2 * width, MAX_WIDTH) for width in network.hidden or WIDTHS[:1]))
+    offered = [(network, size), (network, 4 * size), (Network(WIDTHS[:1]), size), (network, size // 4), (wider, size)]
+    return list(
+        dict.fromkeys(
+            Trial(*one) for one in offered if 1 <= one[1] <= N_TRAIN and one[0].step_flops(one[1]) <= MAX_STEP_FLOPS
+        )
+    )
+
+
 def in_turns(
     ways: Sequence[tuple[Trained, Sequence[Trial]]], rounds: int
 ) -> Iterator[tuple[Trained, Sequence[Trial], int]]:
@@ -224,11 +242,17 @@ def measure_trials(
                 yield trained, trial, step_time
 
 
-def stored(ways: Sequence[Trained], store: Store) -> dict[tuple[Trained, Trial], StepTime]:
-    """The step times of these ways' trials that are stored and still valid: of this machine, code and versions."""
+def stored(ways: Sequence[Trained], store: Store, asked: Sequence[Trial] = ()) -> dict[tuple[Trained, Trial], StepTime]:
+    """The step times of these ways' trials that are stored and still valid: of this machine, code and versions.
+
+    Args:
+        ways: Ways to train.
+        store: Where they are looked up.
+        asked: Trials in place of those of a calibration.
+    """
     records, runtimes = store.records(Kind.STEP_TIME), dict.fromkeys(one.runtime for one in ways)
     valid = [one for runtime in runtimes for one in current(records, Kind.STEP_TIME, runtime.subject, runtime)]
-    return _step_times(ways, valid)
+    return _step_times(ways, valid, asked)
 
 
 def recorded_step_times(records: Iterable[Record]) -> dict[tuple[Trained, Trial], StepTime]:
@@ -241,12 +265,16 @@ def recorded_step_times(records: Iterable[Record]) -> dict[tuple[Trained, Trial]
     return _step_times(all_ways(list(of_runtime)), latest)
 
 
-def _step_times(ways: Sequence[Trained], records: Sequence[Record]) -> dict[tuple[Trained, Trial], StepTime]:
+def _step_times(
+    ways: Sequence[Trained], records: Sequence[Record], asked: Sequence[Trial] = ()
+) -> dict[tuple[Trained, Trial], StepTime]:
     """The step times of these ways' trials, from records in the order in which they were measured."""
     about: dict[frozenset, list[Record]] = defaultdict(list)
     for record in records:
         about[frozenset(record.subject.items() - {("first_call_s", record.subject.get("first_call_s"))})].append(record)
-    found = {(one, trial): about.get(frozenset(one.subject(trial).items())) for one in ways for trial in trials(one)}
+    found = {
+        (one, trial): about.get(frozenset(one.subject(trial).items())) for one in ways for trial in asked or trials(one)
+    }
     return {key: StepTime.of(known) for key, known in found.items() if known}
 
 

@@ -142,6 +142,7 @@ def measure(
     cancel: Cancel,
     request: AnyRequest,
     again: bool = False,
+    asked: Sequence[Trial] = (),
 ) -> Iterator[Note]:
     """Measure what these ways' calibrations lack, a few steps of each in turns, then all of these once more.
 
@@ -153,6 +154,7 @@ def measure(
         cancel: Ends the measuring early; what was measured is stored and fitted.
         request: Place in the queue.
         again: Ask for all steps: those that something disturbed are measured once more.
+        asked: Trials in place of the calibrations', once; nothing is fitted to so few.
 
     Yields:
         Notes on what is measured or waited for. A way that cannot be measured says so in its standing, and the others
@@ -160,9 +162,10 @@ def measure(
     """
     attempts, failed = Attempts(), dict[Trained, str]()
     todo = {
-        one: [trial for trial in live.of(one).wanted if again or trial not in live.of(one).step_times] for one in chosen
+        one: [trial for trial in asked or live.of(one).wanted if again or trial not in live.of(one).step_times]
+        for one in chosen
     }
-    for trained, part, number in in_turns(list(todo.items()), ROUNDS):
+    for trained, part, number in in_turns(list(todo.items()), 1 if asked else ROUNDS):
 
         def steps(trained: Trained = trained, part: Sequence[Trial] = part, number: int = number) -> Iterator[Note]:
             for event in measure_trials([(trained, part)], engine, store, cancel, request, number):
@@ -175,6 +178,7 @@ def measure(
             failed[trained] = why
             live.fail(trained, why)
     for trained in chosen:
-        live.fit(trained)
+        if not asked:
+            live.fit(trained)
         if trained in failed:
             live.fail(trained, failed[trained])

@@ -1,14 +1,14 @@
 """What would help a training that is slow: remedies that are predicted from this machine's calibrations, and measured.
 
-A remedy is measured as a calibration's steps are. Only a step whose batches lie on the device is none of the ways to
-train here: it is measured by itself, and predicted by what it costs to bring a batch there.
+A remedy is measured as a calibration's steps are. A variant of a step, such as one whose batches lie on the device, is
+none of the ways to train here: it is measured by itself, and predicted by what it saves of steps of a usual network.
 """
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lib.backends.registry import BACKENDS, Runtime
+from lib.backends.registry import Runtime
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.experiments.calibration import PROBE_S, ROUNDS, TOGETHER, WAYS, Trained, Trial, calibrations
 from lib.experiments.failures import Marked
@@ -17,9 +17,9 @@ from lib.hardware.device_memory import usable_memory_bytes
 from lib.once import Once
 from lib.prediction.calibration import Calibration, NotCalibrated
 from lib.prediction.device import DoesNotFit
-from lib.prediction.question import THERE, Calibrated, Question
-from lib.prediction.remedies import Effect, Remedy, Setup, effects, today
-from lib.profiling.request import FROM_HOST, RESIDENT, TAKEN, Examination
+from lib.prediction.question import Calibrated, Question
+from lib.prediction.remedies import RESIDENT, Effect, Remedy, Setup, effects, to_paste, today
+from lib.profiling.request import FROM_HOST, ON_CARDS, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
 from lib.spec import N_PIXELS
 from lib.storage.current import current
 from lib.storage.records import Kind, Record
@@ -31,10 +31,8 @@ from lib.workers.engine import Engine
 from lib.workers.notes import Note, noted
 from lib.workers.queue import Request
 
-FED = ("jax-step",)  # backends whose steps bring their batch from the host, and could have it on the device
-FIT = "Keras' fit brings every batch itself, and there is no other way to train with it here"
-NOT_MEASURED = "what bringing a batch to the device costs is not measured yet"
-LEAST_S = 1e-9  # of a transfer that could not be told from none
+NO_CARD = "there is no card here"
+NOT_MEASURED = "what it saves is not measured yet"
 LONGEST_STEP_S = 3.0  # a stop waits for the end of a step
 
 
@@ -44,6 +42,7 @@ class Outcome:
 
     effect: Effect
     measured: StepTime | None = None
+    line: str = ""  # to paste
 
     @property
     def miss(self) -> float | None:
@@ -60,7 +59,8 @@ class Outcome:
         after = self.effect.setup
         if after is None or self.measured is None:
             return None
-        return (before_s / before.images) / (self.measured.step_s / after.images)
+        gain = (before_s / before.images) / (self.measured.step_s / after.images)
+        return 1 / gain if self.effect.remedy.kept else gain
 
 
 def miss(setup: Setup | None, measured: StepTime | None) -> float | None:
@@ -76,7 +76,7 @@ def offered(
     Args:
         ways: Of this machine.
         calibrations: Those that there are.
-        records: What is stored of batches that are brought to the device; see `measure_transfers`.
+        records: What is stored of the variants of their steps; see `measure_variants`.
     """
     return {
         one.label: Calibrated(
@@ -84,56 +84,62 @@ def offered(
             WAYS[one.runtime.backend],
             max(TOGETHER) if one.together else 1,
             one.runtime.process,
-            _batches(one.runtime, records),
+            one.runtime.backend,
+            {variant: _saved(one.runtime, variant, records) for variant in VARIANTS[one.runtime.backend]},
             usable_memory_bytes(one.runtime.device),
         )
         for one in ways
     }
 
 
-def _batches(runtime: Runtime, records: Sequence[Record]) -> Cost | str:
-    if BACKENDS[runtime.backend].module == "with_keras":
-        return FIT
-    return THERE if runtime.backend not in FED else transfer_cost(runtime, records) or NOT_MEASURED
+def _saved(runtime: Runtime, variant: str, records: Sequence[Record]) -> Cost | str:
+    if variant in ON_CARDS and not runtime.on_gpu:
+        return NO_CARD
+    return saved(runtime, variant, records) or NOT_MEASURED
 
 
-def transfer_cost(runtime: Runtime, records: Sequence[Record]) -> Cost | None:
-    """What a step of this runtime pays for taking its batch from the host's memory; None where that is not measured.
+def saved(runtime: Runtime, variant: str, records: Sequence[Record]) -> Cost | None:
+    """What a step by this runtime saves by a variant, by its batch's bytes; None where that is not measured.
 
-    It is the difference of the median blocks, with a batch from there and with one on the device.
+    A line is fitted to the median blocks of the plain step, and one to the variant's; it is their difference. Of what
+    is so already, the variant is the step without it, and the difference what it would cost more.
     """
-    known = {
-        name: one.measurement.median_s / float(one.subject["work"])
-        for name, one in _takings(runtime).found(records).items()
-    }
-    pairs = {size: [known.get(f"{where} {size}") for where in (FROM_HOST, RESIDENT)] for size in TAKEN}
-    spent_s = {size: host_s - there_s for size, (host_s, there_s) in pairs.items() if host_s and there_s}
-    return cost_of([4 * N_PIXELS * size for size in spent_s], [max(LEAST_S, one) for one in spent_s.values()])
+    known = _takings(runtime).seconds(records)
+    plain, sizes = (FROM_HOST, TAKEN) if variant == RESIDENT else (PLAIN_STEP, VARIED)
+    both = [size for size in sizes if known.get(f"{plain} {size}") and known.get(f"{variant} {size}")]
+    without, with_it = (
+        cost_of([4 * N_PIXELS * size for size in both], [known[f"{where} {size}"] for size in both])
+        for where in (plain, variant)
+    )
+    if without is None or with_it is None:
+        return None
+    kept = any(one.kept for one in Remedy if one.variant == variant)
+    return with_it.less(without) if kept else without.less(with_it)
 
 
-def measure_transfers(
+def measure_variants(
     runtime: Runtime, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Note | Record]:
-    """Measure what it costs to bring batches to the device, where a remedy for this runtime needs it and it is missing.
+    """Measure what the variants of this runtime's step save, where one is missing.
 
     Raises:
         WorkerDied, TrainingFailed: From a worker on a CPU.
     """
-    if isinstance(_batches(runtime, store.records(Kind.ANATOMY)), Cost) or runtime.backend not in FED:
-        return
-    yield from measure_tasks([_takings(runtime)], engine, store, cancel, request)
+    records = store.records(Kind.ANATOMY)
+    if any(_saved(runtime, variant, records) == NOT_MEASURED for variant in VARIANTS[runtime.backend]):
+        yield from measure_tasks([_takings(runtime)], engine, store, cancel, request)
 
 
 def _takings(runtime: Runtime) -> AnatomyTask:
     return AnatomyTask(runtime, Examination("takings"))
 
 
-def _resident(question: Question, setup: Setup, trained: Trained) -> AnatomyTask:
-    return AnatomyTask(trained.runtime, Examination(RESIDENT, question.network, setup.batch_size))
+def _changed(question: Question, setup: Setup, trained: Trained) -> AnatomyTask:
+    return AnatomyTask(trained.runtime, Examination(setup.variant, question.network, setup.batch_size))
 
 
 def trial_of(question: Question, setup: Setup) -> Trial:
-    """What is measured of a setup, unless its batches lie on the device."""
+    """What is measured of a setup, unless it is a variant of the step."""
     return Trial(question.network, setup.batch_size, setup.at_once)
 
 
@@ -146,8 +152,8 @@ def stored(question: Question, setup: Setup, trained: Trained, store: Store) -> 
         trained: The way to train that the setup names.
         store: Where it is looked up.
     """
-    if setup.resident:
-        return _resident(question, setup, trained).step_time(store.records(Kind.ANATOMY))
+    if setup.variant:
+        return _changed(question, setup, trained).step_time(store.records(Kind.ANATOMY))
     subject = trained.subject(trial_of(question, setup))
     known = current(store.records(Kind.STEP_TIME), Kind.STEP_TIME, subject, trained.runtime)
     return StepTime.of(known) if known else None
@@ -212,7 +218,9 @@ def findings(question: Question, by: Trained, standings: Sequence[Standing], sto
         ways = offered(list(trained.values()), calibrated | fitted, store.records(Kind.ANATOMY))
         known = today(question, by.label, ways)
     outcomes = [
-        Outcome(one, one.setup and stored(question, one.setup, trained[one.setup.by], store))
+        Outcome(
+            one, one.setup and stored(question, one.setup, trained[one.setup.by], store), to_paste(one, ways, known)
+        )
         for one in effects(question, known, ways)
     ]
     return Findings(before, measured, outcomes)
@@ -238,7 +246,7 @@ def apply(
 ) -> Iterator[Note | Record | Applied]:
     """Measure a step as it is today and with each of these remedies, in rounds, whether that is stored or not.
 
-    What it costs to bring batches to the device is measured first, where a prediction needs it and it is missing.
+    What variants of the step save is measured first, where that is missing.
 
     Args:
         question: What is trained.
@@ -258,7 +266,7 @@ def apply(
     Raises:
         WorkerDied, TrainingFailed: From a worker on a CPU.
     """
-    yield from measure_transfers(by.runtime, engine, store, cancel, request)
+    yield from measure_variants(by.runtime, engine, store, cancel, request)
     standings = live.view().items
     trained = {one.trained.label: one.trained for one in standings}
     now = findings(question, by, standings, store)
@@ -288,8 +296,8 @@ def _measured(
     request: Request,
 ) -> Iterator[Note | Record]:
     """Measure a step of a setup, and store it."""
-    if setup.resident:
-        yield from measure_tasks([_resident(question, setup, trained)], engine, store, cancel, request)
+    if setup.variant:
+        yield from measure_tasks([_changed(question, setup, trained)], engine, store, cancel, request)
         return
     trial, doing = trial_of(question, setup), f"{words}: a step of {trained.label} at batch size {setup.batch_size:,}"
     times = StepTimes(engine, store, trained.runtime, cancel, request, max_probes=1, again=True, probe_s=PROBE_S)

@@ -1,11 +1,11 @@
 """Which device and which way to train, for a question such as a reader has; and which single change helps most."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from lib.formatting import seconds, times
+from lib.formatting import listed, seconds, times
 from lib.prediction import remedies
 from lib.prediction.calibration import REACHED, Calibration
 from lib.prediction.device import DRIVEN, Device, DoesNotFit
@@ -16,6 +16,9 @@ from lib.prediction.workload import Way
 BROUGHT = "its figures are of batches that the host brings"
 NOTHING = Prediction(math.inf, math.inf, math.inf, {})
 WORTH = 1.03  # times as fast: less is not worth a change
+FETCHED_S = 60.0  # that another machine must save at least: a rented one takes as long to start
+MOST_ROWS, MOST_OF_ONE = 8, 3  # answers at first sight, and of one device
+CARDS, PROCESSORS = "other cards", "other processors"
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Advice:
 
     Attributes:
         answers: Of this machine's ways to train, and of devices that are known by their figures.
+        headline: What to train on, by what, how long that takes and how sure that is, and what helps most.
         remedy: The single change that helps most: on this machine where it answers, else on the quickest device. Empty
             where nothing does.
         elsewhere: What a device that is not this machine would gain; empty where this machine does not answer, or is
@@ -52,6 +56,7 @@ class Advice:
 
     answers: tuple[Answer, ...]
     remedy: str
+    headline: str
     elsewhere: str = ""
     silent: tuple[str, ...] = ()
     close: tuple[str, ...] = ()
@@ -83,8 +88,102 @@ def advise(
     near = {place: {name: one for name, one in of.items() if _near(question, one)} for place, of in recorded.items()}
     answers = sorted(_answers(question, here, devices, near), key=_place)
     able = [one for one in answers if not one.why_not]
-    remedy = _remedy(question, able, here, devices)
-    return Advice(tuple(answers), remedy, _elsewhere(able), close=tuple(_close(able)))
+    chosen, why = _chosen(able)
+    remedy = _remedy(question, chosen, here, devices, near)
+    headline = _headline(question, chosen, why, remedy)
+    return Advice(tuple(answers), remedy, headline, _elsewhere(able), close=tuple(_close(able)))
+
+
+def first_rows(answers: Sequence[Answer]) -> list[Answer]:
+    """At most `MOST_ROWS` answers: what was measured here or recorded, the quickest of each device.
+
+    Those by data sheets alone are one row, from the lowest end to the highest: none says more than the others. Those of
+    processors have none where another processor was measured.
+    """
+    able = [one for one in answers if not one.why_not]
+    measured = [one for one in able if one.here or one.recorded]
+    devices = dict.fromkeys((one.device, one.here) for one in measured)
+    each = [_by_library(one for one in measured if (one.device, one.here) == which) for which in devices]
+    ranks = [one for rank in range(MOST_OF_ONE) for of in each for one in of[rank : rank + 1]]
+    named = {one.device for one in measured}
+    sheets = []
+    for words, on_gpu in ((CARDS, True), (PROCESSORS, False)):
+        alike = [
+            one for one in able if one.judged and not one.here and one.on_gpu is on_gpu and one.device not in named
+        ]
+        if alike and (on_gpu or not any(one.here or not one.on_gpu for one in measured)):
+            sheets.append(_in_one(words, alike))
+    return sorted(ranks[: MOST_ROWS - len(sheets)], key=_place) + sheets
+
+
+def _by_library(answers: Iterable[Answer]) -> list[Answer]:
+    """The quickest of each library, at most `MOST_OF_ONE`."""
+    found: dict[str, Answer] = {}
+    for one in answers:
+        found.setdefault(one.library, one)
+    return list(found.values())[:MOST_OF_ONE]
+
+
+def _in_one(words: str, alike: Sequence[Answer]) -> Answer:
+    """The quickest of each device as one answer: from the lowest end to the highest."""
+    each = {one.device: one for one in reversed(alike)}
+    found = [one.prediction for one in each.values()]
+    ends = min(one.low_s for one in found), max(one.high_s for one in found)
+    middle_s = math.sqrt(min(one.step_s for one in found) * max(one.step_s for one in found))
+    names = {name.partition(":")[0].partition(" (")[0] for name in each}
+    return Answer(
+        f"{words}: {', '.join(sorted(names))}",
+        listed(sorted({one.library for one in each.values()})),
+        False,
+        Prediction(middle_s, *ends, {}),
+        on_gpu=alike[0].on_gpu,
+    )
+
+
+def _chosen(able: Sequence[Answer]) -> tuple[Answer | None, str]:
+    """The answer that is advised, and what else there is to say of others.
+
+    This machine, or a processor: another device must surely be quicker, and save more than it takes to fetch it.
+    """
+    judged = [one for one in able if one.judged] or list(able)
+    ranks = (
+        lambda one: one.here,
+        lambda one: one.recorded and not one.on_gpu,
+        lambda one: not one.on_gpu,
+        lambda one: True,
+    )
+    usual = next((one for rank in ranks for one in judged if rank(one)), None)
+    if usual is None:
+        return None, ""
+    # What was recorded of a device says more than the figures of one like it.
+    known = [one for one in judged if one.recorded] + [one for one in judged if not one.recorded]
+    for one in known:
+        saved_s = usual.prediction.step_s - one.prediction.step_s
+        if not one.here and saved_s > FETCHED_S and quicker(one.prediction, usual.prediction) < 0:
+            return one, f"{_named(usual)} takes {seconds(usual.prediction.step_s)}"
+    cards = [one for one in judged if one.on_gpu]
+    if not cards:
+        return usual, ""
+    saves_s = usual.prediction.step_s - min(one.prediction.step_s for one in cards)
+    return usual, "no card is quicker" if saves_s <= 0 else "no card surely saves a minute"
+
+
+def _named(answer: Answer) -> str:
+    return answer.device if answer.here else f"a {'card' if answer.on_gpu else 'processor'} such as {answer.device}"
+
+
+def _headline(question: Question, chosen: Answer | None, why: str, remedy: str) -> str:
+    if chosen is None:
+        return "nothing that is known can train it; choose a smaller network or batch"
+    found, known = chosen.prediction, "90 %" if chosen.here or chosen.recorded else "by data sheets"
+    what = f"{question.networks:,} networks" if question.networks > 1 else "it"
+    often = f"{question.epochs:,} epoch{'s' * (question.epochs > 1)}"
+    said = (
+        f"train {what} on {_named(chosen)} by {chosen.way}: {often} take{'s' * (question.epochs == 1)}"
+        f" {seconds(found.step_s)} ({known}: {seconds(found.low_s)} to {seconds(found.high_s)}"
+        f"{', and perhaps further off' if found.warning else ''})"
+    )
+    return "; ".join(filter(None, (said, why, remedy and f"what helps most: {remedy}")))
 
 
 def _near(question: Question, one: Calibrated) -> bool:
@@ -116,7 +215,7 @@ def _answers(
                 yield Answer("this machine", name, True, NOTHING, why_not=str(error))
                 continue
             found, per_h = _all(question, one.calibration, one.way, one.together), question.price_per_h
-            yield Answer("this machine", name, True, found, *_priced(found, per_h, YOUR_PRICE))
+            yield Answer("this machine", name, True, found, *_priced(found, per_h, YOUR_PRICE), library=one.library)
     for place, on_gpu in {one.name: one.on_gpu for one in devices.values()}.items():
         for name, one in recorded.get(place, {}).items():
             if one.calibration is not None:
@@ -158,33 +257,27 @@ def _all(question: Question, device: Device | Calibration, way: Way, together: i
 
 
 def _remedy(
-    question: Question, answers: Sequence[Answer], here: Mapping[str, Calibrated], devices: Mapping[str, Device]
+    question: Question,
+    chosen: Answer | None,
+    here: Mapping[str, Calibrated],
+    devices: Mapping[str, Device],
+    recorded: Mapping[str, Mapping[str, Calibrated]],
 ) -> str:
-    """The change that helps most on this machine, else on the first device, from the slowest way to train there.
+    """The single change that helps most where and as it is advised to train, with what to write for it.
 
     No way that nothing judges is put in place of one that is judged.
-
-    Args:
-        question: What is to be trained.
-        answers: Those that can be, in their order.
-        here: Ways to train of this machine.
-        devices: Known by their figures.
     """
-    best = next((one for one in answers if one.here), answers[0] if answers else None)
-    if best is None:
+    if chosen is None:
         return ""
-    entries = [one for one in devices.values() if one.name == best.device and one.judged == best.judged]
-    ways = here if best.here else _ways(entries, question)
-    alike = [one.way for one in answers if (one.device, one.here) == (best.device, best.here) and one.way in ways]
-    there = reversed(alike)
-    slowest = next((way for way in there if ways[way].together == 1), None)
-    if slowest is None:
-        return ""
-    before = remedies.today(question, slowest, ways)
+    entries = [one for one in devices.values() if one.name == chosen.device and one.judged == chosen.judged]
+    ways = here if chosen.here else recorded[chosen.device] if chosen.recorded else _ways(entries, question)
+    before = remedies.today(question, chosen.way, ways)
     effect = remedies.best(remedies.effects(question, before, ways))
     if effect is None or effect.gain < WORTH:
         return ""
-    return f"on {best.device}, {remedies.in_words(effect, before)} is {times(effect.gain)} times as fast"
+    line = remedies.to_paste(effect, ways, before)
+    words = f"{remedies.in_words(effect, before)} (`{line}`)" if line else remedies.in_words(effect, before)
+    return f"{words}, {times(effect.gain)} times as fast an image"
 
 
 def _elsewhere(answers: Sequence[Answer]) -> str:
@@ -227,7 +320,9 @@ def _ways(entries: Sequence[Device], question: Question) -> dict[str, Calibrated
     """The ways to train on a device that is known by its figures, the plainest that can also with all at once."""
     every = sorted(((way, one) for one in entries for way in one.ways), key=lambda pair: DRIVEN.index(pair[0]))
     ways = {
-        one.driven(way): Calibrated(one, way, library=one.library, batches=THERE if way.resident else BROUGHT)
+        one.driven(way): Calibrated(
+            one, way, library=one.library, saves={remedies.RESIDENT: THERE if way.resident else BROUGHT}
+        )
         for way, one in every
     }
     able = [ways[one.driven(way)] for way, one in every if one.together > 1]

@@ -1,7 +1,8 @@
 """What is asked of a prediction: networks that are to be trained, and the ways in which they can be."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from lib.prediction.calibration import Calibration
 from lib.prediction.device import QUANTITIES, Device, DoesNotFit
@@ -81,8 +82,9 @@ class Calibrated:
         way: How it runs a step.
         together: Networks that one program takes, at most.
         library: What trains, and on which device; ways of one library can be exchanged without rewriting a program.
-        batches: What it costs to bring a batch from the host's memory, which each step does, though the images could
-            lie on the device; or why nothing can be gained there.
+        backend: Its key in the table of backends; empty for a device that is known by its figures.
+        saves: What a step would save that were changed in one thing, by variant, for the bytes of a batch; or why
+            nothing can be gained there.
         memory_bytes: That a step may use.
     """
 
@@ -90,8 +92,14 @@ class Calibrated:
     way: Way
     together: int = 1
     library: str = ""
-    batches: Cost | str = THERE
+    backend: str = ""
+    saves: Mapping[str, Cost | str] = field(default_factory=dict)
     memory_bytes: float = math.inf
+
+    @property
+    def is_keras(self) -> bool:
+        """Whether its program is one of Keras, whichever library runs it."""
+        return self.backend.startswith("keras")
 
     def check(self, workload: Workload) -> None:
         """Raises DoesNotFit, with a sentence for the person, where the memory cannot hold a step."""

@@ -1,4 +1,7 @@
-"""What would make a training quicker: six remedies, and the gain that is predicted of each.
+"""What would make a training quicker: remedies, and the gain that is predicted of each.
+
+A remedy is an entry of `Remedy`: for whom it is, the line to paste, how it is predicted, and how a worker applies it,
+which is another way to train, another size, or a variant of the step (`lib.profiling.request.VARIANTS`).
 
 What is compared is the seconds of an image of one network, so that a larger batch and many networks at once are judged
 fairly: their steps are longer, and do more. A larger batch makes fewer steps of an epoch, and may learn less from it;
@@ -15,23 +18,14 @@ from lib.formatting import listed
 from lib.prediction.calibration import NotCalibrated
 from lib.prediction.device import DoesNotFit
 from lib.prediction.predict import Prediction, predict
-from lib.prediction.question import Calibrated, Question
+from lib.prediction.question import THERE, Calibrated, Question
 from lib.prediction.workload import Way
 from lib.timing.latency import Cost
 
 LARGER = 4  # times the batch size
+RESIDENT = "resident"  # a variant of a step: its batches lie on the device
+STEPS_PER_EXECUTION = 50
 LEAST_LEFT = 0.1  # of a step, where what bringing its batch costs is measured to be more than the step itself
-
-
-class Remedy(StrEnum):
-    """A single change to how something is trained."""
-
-    STEP = "compile the step"
-    EPOCH = "compile the epoch"
-    BATCH = "a larger batch"
-    DATA = "data on the device"
-    NETWORKS = "many networks at once"
-    BACKEND = "another backend"
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,7 @@ class Setup:
         by: Name of the way to train.
         batch_size: Images a step, of each network.
         at_once: Networks in one program.
-        resident: Whether the remedy “data on the device” has been applied.
+        variant: Of the step that one of `Remedy` has applied; empty: the plain step.
         step: Of all networks of the program.
     """
 
@@ -50,7 +44,7 @@ class Setup:
     batch_size: int
     step: Prediction
     at_once: int = 1
-    resident: bool = False
+    variant: str = ""
 
     @property
     def images(self) -> int:
@@ -72,10 +66,10 @@ class Effect:
         setup: How it is trained then; None where the remedy is applied already, or does not exist.
         why_not: Why there is none.
         gain: Times as fast, an image of one network; below 1 it is slower. `low` and `high` are the ends of its
-            interval.
+            interval. Of a remedy that is `kept`, how much slower it would be without.
     """
 
-    remedy: Remedy
+    remedy: "Remedy"
     setup: Setup | None = None
     why_not: str = ""
     gain: float = 1.0
@@ -90,7 +84,7 @@ def today(question: Question, by: str, ways: Mapping[str, Calibrated]) -> Setup:
         DoesNotFit: The memory cannot hold it; the text is a sentence for the person.
         NotCalibrated: The way to train is not calibrated.
     """
-    return _setup(question, by, ways)
+    return _setup(question, by, ways, at_once=min(ways[by].together, question.networks))
 
 
 def effects(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> list[Effect]:
@@ -101,20 +95,13 @@ def effects(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -
         before: From `today`.
         ways: Ways to train that can be predicted, by name; `before.by` is among them.
     """
-    found = {
-        Remedy.STEP: partial(_compiled, (Way.STEP,), "its step is compiled already"),
-        Remedy.EPOCH: partial(_compiled, (Way.EPOCH, Way.GRAPH), "its whole epoch is compiled already"),
-        Remedy.BATCH: _larger_batch,
-        Remedy.DATA: _resident,
-        Remedy.NETWORKS: _together,
-        Remedy.BACKEND: _elsewhere,
-    }
-    return [_effect(remedy, find, question, before, ways) for remedy, find in found.items()]
+    backend = ways[before.by].backend
+    return [_effect(remedy, question, before, ways) for remedy in Remedy if not remedy.whom or backend in remedy.whom]
 
 
 def best(found: list[Effect]) -> Effect | None:
     """The effect with the largest gain; None where nothing gains."""
-    quicker = [one for one in found if one.setup is not None and one.gain > 1]
+    quicker = [one for one in found if one.setup is not None and one.gain > 1 and not one.remedy.kept]
     return max(quicker, key=lambda one: one.gain, default=None)
 
 
@@ -129,7 +116,25 @@ def in_words(effect: Effect, before: Setup) -> str:
         return "the images on the device in place of a transfer each step"
     if effect.remedy is Remedy.NETWORKS:
         return f"{after.at_once} networks in one program in place of one after another"
-    return f"{after.by} in place of {before.by}"
+    if effect.remedy.kept:
+        return f"{effect.remedy.value}: it is so already; the seconds are those without"
+    return effect.remedy.value if after.variant else f"{after.by} in place of {before.by}"
+
+
+def to_paste(effect: Effect, ways: Mapping[str, Calibrated], before: Setup) -> str:
+    """The line to write in one's own program; empty where there is none, or it is more than a line.
+
+    Args:
+        effect: Any.
+        ways: From which it was predicted.
+        before: How it is trained today.
+    """
+    if effect.setup is None:
+        return ""
+    backend = ways[before.by].backend
+    line = next((line for key, line in effect.remedy.lines.items() if backend.startswith(key)), "")
+    other = ways[effect.setup.by].backend.partition("-")[2]
+    return line.format(batch=effect.setup.batch_size, other=other, steps=STEPS_PER_EXECUTION)
 
 
 class _NoRemedy(Exception):
@@ -139,17 +144,19 @@ class _NoRemedy(Exception):
 _Find = Callable[[Question, Setup, Mapping[str, Calibrated]], Iterator[Setup]]
 
 
-def _effect(remedy: Remedy, find: _Find, question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Effect:
+def _effect(remedy: "Remedy", question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Effect:
     """The quickest of what a remedy offers."""
     try:
-        after = min(find(question, before, ways), key=lambda one: one.image.step_s)
+        after = min(remedy.setups(question, before, ways), key=lambda one: one.image.step_s)
     except (_NoRemedy, DoesNotFit) as why:
         return Effect(remedy, why_not=str(why))
     gain = before.image.step_s / after.image.step_s
-    if remedy is Remedy.DATA:  # it is the same step, and only its transfer's cost is uncertain
-        return Effect(
-            remedy, after, "", gain, before.step.high_s / after.step.high_s, before.step.low_s / after.step.low_s
-        )
+    if after.variant:  # it is the same step, and only what the change saves is uncertain
+        ends = (before.step.high_s / after.step.high_s, before.step.low_s / after.step.low_s)
+        if remedy.kept:
+            more_s = (after.step.low_s - before.step.low_s, after.step.high_s - before.step.high_s)
+            gain, ends = 1 / gain, tuple(1 + one_s / before.step.step_s for one_s in more_s)
+        return Effect(remedy, after, "", gain, *ends)
     down = math.hypot(_octaves(before.step.low_s, before.step.step_s), _octaves(after.step.step_s, after.step.high_s))
     up = math.hypot(_octaves(before.step.step_s, before.step.high_s), _octaves(after.step.low_s, after.step.step_s))
     return Effect(remedy, after, "", gain, gain * 2**-down, gain * 2**up)
@@ -185,24 +192,29 @@ def _larger_batch(question: Question, before: Setup, ways: Mapping[str, Calibrat
     size = min(LARGER * before.batch_size, question.rows)
     if size == before.batch_size:
         raise _NoRemedy("a batch has all images already")
-    yield _setup(question, before.by, ways, size)
+    yield _setup(question, before.by, ways, size, before.at_once)
 
 
-def _resident(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
-    """The same step without the transfer of its batch."""
-    cost = ways[before.by].batches
+def _changed(
+    variant: str, kept: bool, question: Question, before: Setup, ways: Mapping[str, Calibrated]
+) -> Iterator[Setup]:
+    """The same step, changed in one thing: without what that saves; or with what dropping costs that is `kept`."""
+    cost = ways[before.by].saves.get(variant, THERE)
     if isinstance(cost, str):
         raise _NoRemedy(cost)
     n_bytes = question.workload(Way.STEP, batch_size=before.batch_size).input_bytes
-    low_s, transfer_s, high_s = _seconds(cost, n_bytes)
+    low_s, spent_s, high_s = _seconds(cost, n_bytes)
     whole = before.step
-    pairs = ((whole.step_s, transfer_s), (whole.low_s, high_s), (whole.high_s, low_s))
-    ends = (max(step_s - spent_s, LEAST_LEFT * step_s) for step_s, spent_s in pairs)
-    yield replace(before, step=Prediction(*ends, {}, whole.warning), resident=True)
+    if kept:
+        ends = (whole.step_s + spent_s, whole.low_s + low_s, whole.high_s + high_s)
+    else:
+        pairs = ((whole.step_s, spent_s), (whole.low_s, high_s), (whole.high_s, low_s))
+        ends = tuple(max(step_s - spent_s, LEAST_LEFT * step_s) for step_s, spent_s in pairs)
+    yield replace(before, step=Prediction(*ends, {}, whole.warning), variant=variant)
 
 
 def _seconds(cost: Cost, n_bytes: int) -> tuple[float, float, float]:
-    """The low end, the value and the high end of a transfer's seconds, none below 0."""
+    """The low end, the value and the high end of what is spent on a batch of so many bytes, none below 0."""
     (latency_low, latency_high), (byte_low, byte_high) = cost.latency_interval_s, cost.byte_interval_s
     ends = (latency_low + byte_low * n_bytes, cost.seconds(n_bytes), latency_high + byte_high * n_bytes)
     low_s, value_s, high_s = (max(0.0, one) for one in ends)
@@ -217,9 +229,12 @@ def _together(question: Question, before: Setup, ways: Mapping[str, Calibrated])
     yield from _any(these, "this library does not train several networks in one program here", question, ways)
 
 
-def _elsewhere(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
-    library = ways[before.by].library
-    these = {name: one for name, one in ways.items() if one.library != library and one.together == 1}
+def _elsewhere(of_keras: bool, question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
+    """Ways of another library; Keras runs the same program on several, which are a remedy of their own."""
+    own = ways[before.by]
+    others = {name: one for name, one in ways.items() if one.library != own.library and one.together == 1}
+    same = {name: one for name, one in others.items() if own.is_keras and one.is_keras}
+    these = same if of_keras else {name: one for name, one in others.items() if name not in same}
     yield from _any(these, "there is no other here", question, ways)
 
 
@@ -240,3 +255,128 @@ def _any(
             too_large.append(error)
     if len(too_large) == len(known):
         raise too_large[0]
+
+
+_JAX, _KERAS = ("jax-step",), ("keras-jax", "keras-tensorflow", "keras-torch")
+_COMPILED_STEP, _COMPILED_EPOCH = "its step is compiled already", "its whole epoch is compiled already"
+
+
+class Remedy(StrEnum):
+    """A single change to how something is trained.
+
+    Attributes:
+        setups: What it offers.
+        lines: To paste, by how the key of a backend begins.
+        whom: Backends that it is for; empty: all.
+        variant: Of the step, which a worker knows.
+        kept: Whether it is so already, and the variant is the step without it.
+        on_card: Whether a processor knows no such thing.
+    """
+
+    setups: _Find
+    lines: Mapping[str, str]
+    whom: tuple[str, ...]
+    variant: str
+    kept: bool
+    on_card: bool
+
+    def __new__(
+        cls,
+        words: str,
+        lines: Mapping[str, str],
+        find: _Find | None = None,
+        whom: tuple[str, ...] = (),
+        variant: str = "",
+        kept: bool = False,
+        on_card: bool = False,
+    ) -> "Remedy":
+        self = str.__new__(cls, words)
+        self._value_ = words
+        self.lines, self.whom, self.variant, self.kept, self.on_card = lines, whom, variant, kept, on_card
+        self.setups = find or partial(_changed, variant, kept)
+        return self
+
+    STEP = (
+        "compile the step",
+        {
+            "jax": "step = jax.jit(step, donate_argnums=0)",
+            "torch": "step = torch.compile(step)  # forward, backward and update in one function",
+        },
+        partial(_compiled, (Way.STEP,), _COMPILED_STEP),
+    )
+    EPOCH = (
+        "compile the epoch",
+        {"jax": "parameters, losses = jax.lax.scan(step, parameters, batches)  # within one jax.jit"},
+        partial(_compiled, (Way.EPOCH, Way.GRAPH), _COMPILED_EPOCH),
+    )
+    BATCH = (
+        "a larger batch",
+        {"keras": "model.fit(x, y, batch_size={batch})", "": "batch_size = {batch}"},
+        _larger_batch,
+    )
+    DATA = (
+        "data on the device",
+        {"jax": "x, y = jax.device_put((x, y))  # once, before the loop"},
+        None,
+        ("", *_JAX),
+        RESIDENT,
+    )
+    NETWORKS = "many networks at once", {"jax": "step = jax.vmap(step)  # of stacked parameters"}, _together
+    KERAS = (
+        "another backend of Keras",
+        {"keras": 'os.environ["KERAS_BACKEND"] = "{other}"  # before “import keras”'},
+        partial(_elsewhere, True),
+        _KERAS,
+    )
+    BACKEND = "another backend", {}, partial(_elsewhere, False)
+    EXECUTION = (
+        "several steps a call",
+        {"keras": "model.compile(..., steps_per_execution={steps})"},
+        None,
+        ("keras-jax", "keras-tensorflow"),
+        "steps per execution",
+    )
+    METRIC = "no metric each step", {"keras": "model.compile(..., metrics=[])"}, None, _KERAS, "no metric"
+    XLA = "XLA", {"keras": "model.compile(..., jit_compile=True)"}, None, ("keras-tensorflow",), "jit_compile"
+    ARRAYS = (
+        "arrays, no generator",
+        {"keras": "model.fit(x, y, batch_size={batch})  # x and y are arrays"},
+        None,
+        _KERAS,
+        "generator",
+        True,
+    )
+    GRAPH = (
+        "a CUDA graph",
+        {"torch": "with torch.cuda.graph(graph): loss = step(x, y)  # then graph.replay() each step"},
+        None,
+        ("torch",),
+        "CUDA graph",
+        False,
+        True,
+    )
+    MOVED = (
+        "images moved to the card once",
+        {"torch": 'x, y = x.to("cuda"), y.to("cuda")  # once, before the loop'},
+        None,
+        ("torch",),
+        "fed from the host",
+        True,
+        True,
+    )
+    DROPPED = (
+        "gradients dropped, not set to 0",
+        {"torch": "optimizer.zero_grad(set_to_none=True)"},
+        None,
+        ("torch",),
+        "gradients kept",
+        True,
+    )
+    DONATED = (
+        "donated buffers",
+        {"jax": "step = jax.jit(step, donate_argnums=0)"},
+        None,
+        _JAX,
+        "undonated",
+        True,
+    )

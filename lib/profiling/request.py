@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from lib.backends.registry import BACKENDS
+from lib.prediction.remedies import Remedy
 from lib.spec import N_PIXELS, Network
 
 REFERENCE = "reference"  # the step timed well, beside which each trap is measured
@@ -14,14 +16,22 @@ TRAPS = ("synchronisation", "first call counted", "one sample", "best of n", "tr
 TRAP_EPOCHS = 5  # short ones, whose average counts the first call
 TRAP_SAMPLES = 20  # single steps, of which the best is taken
 PLAIN, PROFILED = "plain", "profiled"  # steps without a profiler, and those that the trace is of
-# A batch that each step takes from the host's memory, and one that lies on the device; their sizes, for a calibration.
-FROM_HOST, RESIDENT = "from host", "resident"
+# A batch that each step takes from the host's memory, beside one that is `RESIDENT`; their sizes, for a calibration.
+FROM_HOST = "from host"
 TAKEN = (1, 8, 64, 512, 4096)
 CONVOLUTIONAL, RESNET = "convolutional", "resnet"  # a step of the small convolutional network, or of ResNet-18
 FIRST_CALL = "first call"  # after another row's name: what compiled, tuned or recorded it, once
 LAUNCHES = "launches"  # a step of PyTorch, launched in each way that it has
 CALLS = "calls"  # of CUDA, counted in a step
 CORES = "cores"  # the same work on each core
+# A step changed in one thing, by the backend whose worker measures it: what it saves, or costs, is measured at these
+# batch sizes beside the plain step.
+PLAIN_STEP = "plain step"
+VARIANTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {key: tuple(one.variant for one in Remedy if one.variant and key in one.whom) for key in BACKENDS}
+)
+ON_CARDS = tuple(one.variant for one in Remedy if one.on_card)
+VARIED = (8, 64, 256, 1024)
 
 # What feeds a step with batches, by the backend whose worker measures it.
 FEEDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -150,11 +160,11 @@ class Operation:
 class Examination:
     """What a worker shall measure other than a training.
 
-    `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `takings`, of batches by themselves, `resident`,
-    of a step whose batches lie on the device, `convolutional` or `resnet`, of a step of a network of its own,
-    `launches`, of a step in each way to launch it, `calls`, which are CUDA's in a step, `cores`, of the same work on
-    each core, `pipelines`, which are those of `pipelines`, `operation`, of one by itself, which `operation` describes,
-    or `trace`, whose profile is written into `folder`, which is empty when the worker gets it.
+    `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `takings`, what changes of a step save, one of
+    `VARIANTS`, such a step, `convolutional` or `resnet`, of a step of a network of its own, `launches`, of a step in
+    each way to launch it, `calls`, which are CUDA's in a step, `cores`, of the same work on each core, `pipelines`,
+    which are those of `pipelines`, `operation`, of one by itself, which `operation` describes, or `trace`, whose
+    profile is written into `folder`, which is empty when the worker gets it.
     """
 
     kind: str

@@ -22,8 +22,21 @@ from types import ModuleType
 
 from lib.backends.registry import BACKENDS
 from lib.data.mnist import Data
+from lib.prediction.remedies import RESIDENT
 from lib.profiling.harness import Experiment, Row, Subject, TrainedStep, interleaved
-from lib.profiling.request import CALLS, CONVOLUTIONAL, CORES, LAUNCHES, RESIDENT, RESNET, Examination
+from lib.profiling.request import (
+    CALLS,
+    CONVOLUTIONAL,
+    CORES,
+    LAUNCHES,
+    ON_CARDS,
+    PLAIN_STEP,
+    RESNET,
+    VARIANTS,
+    VARIED,
+    Examination,
+)
+from lib.spec import Network
 from lib.timing.measurement import Ended, Measurement
 
 # What a library's module calls the examination of a step that not all have.
@@ -43,8 +56,8 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
         yield from probe(backend, device)
     elif examination.kind == "parts":
         yield from _parts(backend, subject)
-    elif examination.kind == RESIDENT:
-        yield from interleaved(_module(backend).resident_step(subject))
+    elif examination.kind in VARIANTS.get(backend, ()):
+        yield from interleaved({examination.kind: _module(backend).varied(backend, subject, examination.kind)})
     elif examination.kind in _STEPS:
         yield from getattr(_module(backend), _STEPS[examination.kind])(subject)
     elif examination.kind == CALLS:
@@ -56,7 +69,7 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
 
         yield from measure_cores()
     elif examination.kind == "takings":
-        yield from interleaved(_module(backend).takings(data, device))
+        yield from interleaved(_takings(backend, data, device))
     elif examination.kind == "operations":
         from lib.profiling.operations import measure_operations
 
@@ -86,6 +99,20 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
 def _module(backend: str) -> ModuleType:
     """What gives the steps of the backend's library to be measured: a module of this room."""
     return importlib.import_module(f"lib.profiling.{BACKENDS[backend].module}")
+
+
+def _takings(backend: str, data: Data, device: str) -> dict[str, Experiment]:
+    """The plain step and each of its variants, at a few batch sizes; a batch that is brought stands for itself."""
+    module, found = _module(backend), dict[str, Experiment]()
+    variants = [one for one in VARIANTS[backend] if device != "cpu" or one not in ON_CARDS]
+    if RESIDENT in variants:
+        variants.remove(RESIDENT)
+        found |= module.takings(data, device)
+    for size in (one for one in VARIED if one <= len(data.x_train)):
+        subject = Subject(Network((128,)), size, data, device)
+        names = (PLAIN_STEP, *variants)
+        found |= {f"{name} {size}": module.varied(backend, subject, name) for name in names}
+    return found
 
 
 def _parts(backend: str, subject: Subject) -> Iterator[Row | None]:

@@ -12,6 +12,7 @@ import numpy as np
 from lib.backends.base import CHUNK_S
 from lib.backends.with_jax import BLOCK, in_blocks, logits_of, one_step, packed, run_steps, sgd_step
 from lib.data.mnist import Data
+from lib.prediction.remedies import RESIDENT, Remedy
 from lib.profiling import convolutional
 from lib.profiling.fusion import kernels
 from lib.profiling.harness import (
@@ -27,7 +28,7 @@ from lib.profiling.harness import (
     loop,
     nothing,
 )
-from lib.profiling.request import CONVOLUTIONAL, FIRST_CALL, FROM_HOST, RESIDENT, TAKEN
+from lib.profiling.request import CONVOLUTIONAL, FIRST_CALL, FROM_HOST, TAKEN
 from lib.spec import N_PIXELS
 from lib.timing.measurement import Ended, Measurement, Step
 
@@ -69,17 +70,23 @@ def one_call(subject: Subject) -> Step:
     return step
 
 
-def resident_step(subject: Subject) -> dict[str, Experiment]:
-    """Steps of training as `jax-step` makes them, but on batches that lie on the device."""
-    current, rate = on_device(subject)
-    batches = cycle(_batches_there(subject))
+_undonated = jax.jit(sgd_step)
 
-    def step() -> object:
+
+def varied(_backend: str, subject: Subject, variant: str) -> Experiment:
+    """Steps of training as `jax-step` makes them, on batches that lie on the device, or without giving buffers away."""
+    current, rate = on_device(subject)
+    run = _undonated if variant == Remedy.DONATED.variant else one_step
+
+    def step(x, y) -> object:
         nonlocal current
-        current, loss = one_step(current, *next(batches), rate)
+        current, loss = run(current, x, y, rate)
         return loss
 
-    return {RESIDENT: Repeated(step, _wait, config=IN_A_ROW)}
+    if variant != RESIDENT:
+        return Repeated(loop(subject, step), _wait, config=IN_A_ROW)
+    batches = cycle(_batches_there(subject))
+    return Repeated(lambda: step(*next(batches)), _wait, config=IN_A_ROW)
 
 
 def takings(data: Data, device: str) -> dict[str, Experiment]:

@@ -3,16 +3,88 @@
 # pyright: reportArgumentType=false, reportIndexIssue=false, reportOptionalCall=false
 # Keras annotates what `fit` sets up as optional.
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import keras
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from lib.backends.with_keras import build
-from lib.profiling.harness import IN_A_ROW, Experiment, InOneCall, Repeated, Subject, TrainedStep
+from lib.prediction.remedies import STEPS_PER_EXECUTION, Remedy
+from lib.profiling.harness import IN_A_ROW, Batch, Experiment, InOneCall, Repeated, Subject, TrainedStep
 from lib.timing.measurement import Step, Sync, no_wait
 
 BATCHES = 200  # fetched at a time
+FIT_S = 0.1  # of a block of steps by `fit`
+OPTIONS = {  # of `compile`, by variant
+    Remedy.METRIC.variant: {"metrics": []},
+    Remedy.EXECUTION.variant: {"steps_per_execution": STEPS_PER_EXECUTION},
+    Remedy.XLA.variant: {"jit_compile": True},
+}
+
+
+class _Clock(keras.callbacks.Callback):
+    """Seconds of an epoch's steps."""
+
+    spent_s = 0.0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._began_s = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.spent_s = time.perf_counter() - self._began_s
+
+
+@dataclass
+class Fit:
+    """Keras' `fit` as people write it; a block is so many steps as take `FIT_S`, and at least `STEPS_PER_EXECUTION`.
+
+    Args:
+        subject: The step.
+        options: Of `compile`.
+        from_generator: Whether a generator feeds it; else arrays do.
+    """
+
+    subject: Subject
+    options: dict[str, Any]
+    from_generator: bool = False
+
+    def prepare(self) -> None:
+        """Compile, and find how many steps a block has."""
+        subject = self.subject
+        self._model = build(subject.network, subject.training.learning_rate, subject.parameters, **self.options)
+        self._batches = self._endless()
+        self._most = max(1, len(subject.data.x_train) // subject.batch_size)
+        self._steps = min(STEPS_PER_EXECUTION, self._most)
+        self.block()  # compiles
+        wanted = int(FIT_S / self.block())
+        whole = max(1, wanted // STEPS_PER_EXECUTION) * STEPS_PER_EXECUTION  # a shorter call would be compiled anew
+        self._steps = whole if whole <= self._most else self._steps
+        self.block()
+
+    def block(self) -> float:
+        """Seconds of a step."""
+        n, clock = self._steps * self.subject.batch_size, _Clock()
+        x, y = self.subject.data.x_train[:n], self.subject.data.y_train[:n]
+        common = {"epochs": 1, "verbose": 0, "shuffle": False, "callbacks": [clock]}
+        if self.from_generator:
+            self._model.fit(self._batches, steps_per_epoch=self._steps, **common)
+        else:
+            self._model.fit(x, y, batch_size=self.subject.batch_size, **common)
+        return clock.spent_s / self._steps
+
+    def _endless(self) -> Iterator[Batch]:
+        size, data = self.subject.batch_size, self.subject.data
+        while True:
+            for start in range(0, len(data.x_train) - size + 1, size):
+                yield data.x_train[start : start + size], data.y_train[start : start + size]
+
+
+def varied(_backend: str, subject: Subject, variant: str) -> Experiment:
+    """A step by `fit`, changed in one thing."""
+    return Fit(subject, OPTIONS.get(variant, {}), variant == Remedy.ARRAYS.variant)
 
 
 def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lib.backends.with_torch import Step as OnBatch
 from lib.backends.with_torch import build, one_compiled_step, one_step, tensors, torch_device, wait
+from lib.prediction.remedies import Remedy
 from lib.profiling.harness import IN_A_ROW, Experiment, Repeated, Row, Subject, interleaved, loop, nothing
 from lib.profiling.on_card import OnCard, torch_card
 from lib.profiling.request import FIRST_CALL, RESNET, NotMeasured
@@ -57,6 +58,22 @@ def _one_call(subject: Subject) -> Step:
     )
     x, y = (array[: subject.batch_size] for array in tensors(subject.data, subject.device)[:2])
     return lambda: step(x, y)
+
+
+def varied(_backend: str, subject: Subject, variant: str) -> Experiment:
+    """A step of training, changed in one thing: gradients set to zero in place, one CUDA graph, or fed by the host."""
+    size, device, starts = subject.batch_size, torch_device(subject.device), cycle(subject.starts)
+    x, y = tensors(subject.data, "cpu" if variant == Remedy.MOVED.variant else subject.device)[:2]
+    make = partial(one_step, set_to_none=variant != Remedy.DROPPED.variant)
+    if variant == Remedy.GRAPH.variant:
+        make = partial(_as_a_graph, images=x[:size], labels=y[:size])
+    step = _made(make, subject, subject.training.learning_rate)
+
+    def one() -> object:
+        start = next(starts)
+        return step(x[start : start + size].to(device), y[start : start + size].to(device))
+
+    return Repeated(one, lambda _: wait(subject.device), config=IN_A_ROW)
 
 
 class _Recorder(TorchDispatchMode):

@@ -44,6 +44,26 @@ class Cost:
         """The size at which half of the time is latency."""
         return max(0.0, self.latency_s) * self.bytes_per_s
 
+    def less(self, other: "Cost") -> "Cost":
+        """What this costs beyond another; it may be below 0. Independent errors add as squares do.
+
+        >>> cost = Cost(3.0, (2.0, 4.0), 1.0, (1.0, 1.0)).less(Cost(1.0, (1.0, 1.0), 1.0, (1.0, 1.0)))
+        >>> cost.latency_s, cost.latency_interval_s, cost.byte_s
+        (2.0, (1.0, 3.0), 0.0)
+        """
+
+        def apart(value: float, one: tuple[float, float], another: tuple[float, float]) -> tuple[float, float]:
+            half = math.hypot(*((high - low) / 2 for low, high in (one, another)))
+            return value - half, value + half
+
+        latency_s, byte_s = self.latency_s - other.latency_s, self.byte_s - other.byte_s
+        return Cost(
+            latency_s,
+            apart(latency_s, self.latency_interval_s, other.latency_interval_s),
+            byte_s,
+            apart(byte_s, self.byte_interval_s, other.byte_interval_s),
+        )
+
     def seconds(self, n_bytes: float) -> float:
         """What a transfer of this size is expected to take."""
         return self.latency_s + self.byte_s * n_bytes

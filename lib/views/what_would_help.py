@@ -143,6 +143,8 @@ def _row(before: Setup, one: Outcome, gains: Mapping[Remedy, float], buttons: Ma
         why = too_long(after) if after is not None else effect.why_not
         return [f"{NAMES[effect.remedy]}<br><small>{html.escape(sentence(why))}</small>", *["–"] * 5]
     words = f"<small>{html.escape(in_words(effect, before))}</small>"
+    if one.line:
+        words += f"<br><code>{html.escape(one.line)}</code>"
     return [
         f"{buttons.get(effect.remedy, NAMES[effect.remedy])}<br>{words}",
         gain_words(effect.gain, effect.low, effect.high),
@@ -199,7 +201,8 @@ def gains_chart(before: Setup | None, measured: StepTime | None, outcomes: Seque
     ends = [row[name] for row in rows for name in ("low", "high")] + [row["gain"] for row in taken]
     scale = log_scale([min([0.5, *(0.9 * end for end in ends)]), max([2.0, *(1.1 * end for end in ends)])])
     axis = alt.Axis(tickCount=5, format="~g", labelOverlap=True)
-    y = names_y(list(NAMES.values()), 190)
+    names = [NAMES[one.effect.remedy] for one in outcomes] or list(NAMES.values())
+    y = names_y(names, 190)
     x = alt.X("gain:Q", scale=scale, axis=axis, title="times as fast, an image of one network")
     predicted = alt.Chart(pd.DataFrame(rows, columns=["label", "gain", "low", "high", "shown"]))
     found = alt.Chart(pd.DataFrame(taken, columns=["label", "gain", "shown"]))
@@ -213,7 +216,7 @@ def gains_chart(before: Setup | None, measured: StepTime | None, outcomes: Seque
         x=x, y=y, tooltip=["label:N", alt.Tooltip("shown:N", title="measured")]
     )
     layers = same.encode(x=x) + bars + points + diamonds
-    return Chart(styled(layers, height=34 * len(NAMES)), "times as fast by remedy, predicted and measured")
+    return Chart(styled(layers, height=34 * len(names)), "times as fast by remedy, predicted and measured")
 
 
 def legend() -> str:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from lib.backends.registry import Runtime, versions
+from lib.cli import advise as command
 from lib.cli.advise import NOT_KNOWN, RECORDED, main
 from lib.experiments import live_calibration
-from lib.experiments.calibration import ROUNDS, Trained, Trial, trials
+from lib.experiments.calibration import MAX_STEP_FLOPS, ROUNDS, Trained, Trial, trials
 from lib.formatting import seconds, sentence
 from lib.spec import Network
 from lib.storage.records import Kind, Record
@@ -28,6 +29,7 @@ QUESTION = ["--hidden", "512,256", "--batch", "64", "--epochs", "20", "--network
 def _own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
     usable(monkeypatch, Runtime())
+    monkeypatch.setattr(live_calibration, "measure_trials", lambda *_: iter(()))  # unless a test measures
 
 
 def usable(monkeypatch, *runtimes: Runtime) -> None:
@@ -46,19 +48,20 @@ def calibrated(seconds_per_flop: float, call_s: float = 1e-5) -> None:
 
 
 def test_the_table_has_devices_seconds_cost_interval_and_remedy(capsys):
-    assert main(QUESTION) == 0
+    assert main([*QUESTION, "--all", "--no-measure"]) == 0
     said = capsys.readouterr()
-    head, *rows = said.out.splitlines()
+    first, _, head, *rows = said.out.splitlines()
+    assert first.startswith("Train 32 networks on a ")
+    assert "; what helps most: " in first
     assert head.split()[:2] == ["device", "trained"]
     assert any(row.startswith("L4") and "(2025-03-06)" in row and " to " in row for row in rows)
-    assert rows[-1].startswith("What helps most")
     assert said.err == (
         "This machine is not calibrated, so it does not answer; `python -m lib.cli.advise --calibrate` does that.\n"
     )
 
 
 def test_what_is_not_known_is_said_and_for_each_library_whether_a_processor_or_a_card_is_quicker(capsys):
-    assert main(["--hidden", "128"]) == 0
+    assert main(["--hidden", "128", "--all"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sentence(NOT_KNOWN) in lines
     said = {line.partition(",")[0]: line for line in lines if "processor or card: " in line}
@@ -104,7 +107,7 @@ def test_this_machine_has_the_price_that_it_is_given(capsys):
     here = [one for one in answers if one["device"] == "this machine"]
     assert {one["price_dated"] for one in here} == {"your price"}
     assert all(one["dollars"] == pytest.approx(0.5 * one["seconds"] / 3600) for one in here)
-    assert main(["--price", "0.5"]) == 0
+    assert main(["--price", "0.5", "--all"]) == 0
     rows = capsys.readouterr().out.splitlines()
     assert all(
         ("(your price)" in row) == row.startswith("this machine") for row in rows if "steps measured here" in row
@@ -117,9 +120,9 @@ def test_the_parts_of_each_answer_add_up_to_it_and_come_only_when_asked_for(caps
     calibrated(1e-11)
     assert main(["--json"]) == 0
     answers = json.loads(capsys.readouterr().out)["answers"]
-    assert main([]) == 0
+    assert main(["--all"]) == 0
     plain = capsys.readouterr().out
-    assert main(["--parts"]) == 0
+    assert main(["--parts", "--all"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line and line not in plain.splitlines()]
     assert len(lines) == len(answers)
     for answer, line in zip(answers, lines, strict=True):
@@ -133,9 +136,9 @@ def test_the_parts_of_each_answer_add_up_to_it_and_come_only_when_asked_for(caps
 @pytest.mark.slow
 def test_what_another_device_would_gain_stands_below_the_remedy(capsys):
     calibrated(1e-11, call_s=0.01)
-    assert main([]) == 0
-    *_, remedy, elsewhere = capsys.readouterr().out.splitlines()
-    assert remedy.startswith("What helps most: on this machine, ")
+    assert main(["--all"]) == 0
+    first, *_, elsewhere = capsys.readouterr().out.splitlines()
+    assert first.startswith("Train it on this machine by ")
     assert elsewhere.startswith("Beyond this machine: ")
     assert "by epochs that were recorded on it" in elsewhere
 
@@ -168,7 +171,7 @@ def test_a_question_outside_of_what_was_calibrated_gets_a_wider_interval_and_a_w
         first = next(one for one in json.loads(capsys.readouterr().out)["answers"] if one["device"] == "this machine")
         widths[bool(first["warning"])] = first["high_s"] / first["low_s"]
     assert widths[True] > widths[False]
-    assert main(["--hidden", "4096,4096,4096,4096,4096,4096,4096,4096"]) == 0
+    assert main(["--hidden", "4096,4096,4096,4096,4096,4096,4096,4096", "--all"]) == 0
     assert "far from every step that was measured" in capsys.readouterr().out
 
 
@@ -208,7 +211,7 @@ def nothing_is_kept(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("nothing_is_kept")
 def test_a_calibration_that_cannot_be_kept_answers_and_a_way_that_fails_does_not_end_the_others(capsys, monkeypatch):
     monkeypatch.setattr(live_calibration, "measure_trials", measured_alone)
-    assert main(["--calibrate", "--json"]) == 0
+    assert main(["--calibrate", "--json", "--all"]) == 0
     said = capsys.readouterr()
     here = [one["way"] for one in json.loads(said.out)["answers"] if one["device"] == "this machine"]
     assert here == [Trained(Runtime()).label]
@@ -243,3 +246,58 @@ def test_a_reader_who_has_read_enough_is_no_error(capsys, monkeypatch):
 def test_a_folder_in_place_of_a_file_of_devices_is_one_sentence(capsys):
     assert main(["--devices", str(Path())]) == 1
     assert capsys.readouterr().err.startswith(".: expected a JSON file of devices")
+
+
+@pytest.mark.parametrize(("batch", "hidden"), [(64, "128"), (100, "100"), (7, "128,64"), (4096, "784,128,64,10")])
+def test_any_batch_size_and_layers_are_answered_in_a_line_and_at_most_eight_rows(batch, hidden, capsys):
+    assert main(["--hidden", hidden, "--batch", str(batch), "--no-measure"]) == 0
+    said = capsys.readouterr()
+    first, blank, head, *rows, last = said.out.splitlines()
+    assert first.startswith("Train it on a processor such as ")
+    assert (blank, head.split()[0]) == ("", "device")
+    assert 2 <= len(rows) <= 8
+    assert sum(row.startswith("other cards: ") for row in rows) == 1
+    assert last.endswith("in a minute.")
+    assert "--all" in last
+
+
+def test_a_machine_that_is_not_known_is_measured_near_the_question_and_once(capsys, monkeypatch):
+    asked = []
+
+    def few(ways, *_):
+        for trained, todo in ways:
+            asked.extend(todo)
+            for trial in todo:
+                flops = trial.workload(trained.runtime).flops
+                yield trained, trial, StepTime(1e-5 + 1e-11 * flops, 0.1, times=ROUNDS)
+
+    monkeypatch.setattr(live_calibration, "measure_trials", few)
+    question = ["--hidden", "100", "--batch", "100", "--inputs", "64", "--classes", "3", "--rows", "1000"]
+    assert main([*question, "--no-measure"]) == 0
+    assert asked == []
+    capsys.readouterr()
+    assert main(question) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith(
+        "This machine is not known yet: a few steps are measured, for at most 20 s; --no-measure"
+    )
+    assert said.out.startswith("Train it on this machine by JAX, one call an epoch: ")
+    assert len(asked) >= 3
+    assert asked[0] == Trial(Network((100,)), 100), "MNIST's images in its place: a worker has no others"
+    assert all(one.network.step_flops(one.batch_size) <= MAX_STEP_FLOPS for one in asked)
+    capsys.readouterr()
+    calibrated(1e-11)
+    asked.clear()
+    assert main(question) == 0
+    assert asked == [], "a calibrated machine is known"
+
+
+def test_the_measuring_ends_in_time(monkeypatch, capsys):
+    def forever(ways, _engine, _store, cancel, *_):
+        assert cancel.wait(10), "stopped long before"
+        yield from ()
+
+    monkeypatch.setattr(command, "MEASURED_S", 0.05)
+    monkeypatch.setattr(live_calibration, "measure_trials", forever)
+    assert main([]) == 0
+    assert "for at most 0.05 s" in capsys.readouterr().err

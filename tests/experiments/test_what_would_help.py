@@ -11,23 +11,23 @@ from lib.experiments.anatomy_of_a_step import AnatomyTask
 from lib.experiments.calibration import Trained, Trial, calibrations, trials
 from lib.experiments.live_calibration import Standing
 from lib.experiments.what_would_help import (
-    FIT,
+    NO_CARD,
     NOT_MEASURED,
     Applied,
     Findings,
     Outcome,
     apply,
     findings,
-    measure_transfers,
+    measure_variants,
     offered,
+    saved,
     stored,
     too_long,
-    transfer_cost,
 )
 from lib.prediction.predict import Prediction
-from lib.prediction.question import THERE, Question
-from lib.prediction.remedies import Effect, Remedy, Setup
-from lib.profiling.request import FROM_HOST, RESIDENT, TAKEN, Examination
+from lib.prediction.question import Question
+from lib.prediction.remedies import RESIDENT, Effect, Remedy, Setup
+from lib.profiling.request import FROM_HOST, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
 from lib.spec import N_PIXELS, Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -86,6 +86,23 @@ def keep_transfers(
             blocks = Measurement(tuple(one + more_s for one in block_s), 1, Ended.CAP)
             of = subject | {"name": f"{where} {size}", "work": 1.0}
             store.add(Record.of(Kind.ANATOMY, of, blocks, versions(STEP.runtime)))
+    keep_variants(store, STEP.runtime)
+
+
+SAVED_S = 3e-5
+
+
+def keep_variants(store: Store, runtime: Runtime) -> None:
+    """As if each variant but those that stand for themselves took `SAVED_S` less than the plain step, or more."""
+    subject = AnatomyTask(runtime, Examination("takings")).subject
+    kept = {one.variant for one in Remedy if one.kept}
+    for size in VARIED:
+        for name in (PLAIN_STEP, *VARIANTS[runtime.backend]):
+            if name != RESIDENT:
+                change_s = 0.0 if name == PLAIN_STEP else SAVED_S if name in kept else -SAVED_S
+                blocks = Measurement((2e-4 + 1e-6 * size + change_s,), 1, Ended.CAP)
+                of = subject | {"name": f"{name} {size}", "work": 1.0}
+                store.add(Record.of(Kind.ANATOMY, of, blocks, versions(runtime)))
 
 
 def by_remedy(found: Findings) -> dict[Remedy, Outcome]:
@@ -99,9 +116,9 @@ def setup_of(found: Findings, remedy: Remedy) -> Setup:
 
 
 def test_what_a_transfer_costs_is_fitted_to_batches_taken_from_both_places(store):
-    assert transfer_cost(STEP.runtime, store.records(Kind.ANATOMY)) is None
+    assert saved(STEP.runtime, RESIDENT, store.records(Kind.ANATOMY)) is None
     keep_transfers(store)
-    cost = transfer_cost(STEP.runtime, store.records(Kind.ANATOMY))
+    cost = saved(STEP.runtime, RESIDENT, store.records(Kind.ANATOMY))
     assert cost is not None
     assert (cost.latency_s, cost.byte_s) == (pytest.approx(LATENCY_S), pytest.approx(BYTE_S))
 
@@ -143,10 +160,13 @@ def test_a_step_with_its_batches_on_the_device_takes_its_median_block(store):
 def test_every_backend_says_where_its_batches_come_from(store):
     keep_transfers(store)
     ways = [Trained(Runtime(key, BACKENDS[key].devices[0])) for key in ("jax-epoch", "jax-step", "numpy", "keras-jax")]
-    epoch, step, numpy, keras = (one.batches for one in offered(ways, {}, store.records(Kind.ANATOMY)).values())
-    assert (epoch, numpy, keras) == (THERE, THERE, FIT)
-    assert isinstance(step, Cost)
-    assert [one.batches for one in offered([STEP], {}, []).values()] == [NOT_MEASURED]
+    epoch, step, numpy, keras = (one.saves for one in offered(ways, {}, store.records(Kind.ANATOMY)).values())
+    assert (epoch, numpy) == ({}, {})
+    assert set(keras.values()) == {NOT_MEASURED}
+    assert isinstance(step[RESIDENT], Cost)
+    assert [one.saves[RESIDENT] for one in offered([STEP], {}, []).values()] == [NOT_MEASURED]
+    torch = Trained(Runtime("torch"))
+    assert offered([torch], {}, [])[torch.label].saves[Remedy.GRAPH.variant] == NO_CARD
 
 
 def test_remedies_of_a_machine_whose_times_are_known(store):
@@ -253,10 +273,21 @@ def test_a_press_measures_today_and_the_remedy_again_and_keeps_both(engine, stor
 def test_transfers_are_measured_once_and_only_where_a_remedy_needs_them(engine, store):
     def measured(runtime: Runtime) -> int:
         return len(
-            [one for one in measure_transfers(runtime, engine, store, Cancel(), Request()) if isinstance(one, Record)]
+            [one for one in measure_variants(runtime, engine, store, Cancel(), Request()) if isinstance(one, Record)]
         )
 
     assert measured(NUMPY.runtime) == 0
-    assert measured(STEP.runtime) == 2 * len(TAKEN)
-    assert transfer_cost(STEP.runtime, store.records(Kind.ANATOMY)) is not None
+    assert measured(STEP.runtime) == 2 * len(TAKEN) + 2 * len(VARIED)
+    assert saved(STEP.runtime, RESIDENT, store.records(Kind.ANATOMY)) is not None
     assert measured(STEP.runtime) == 0
+
+
+@pytest.mark.parametrize("backend", ["keras-tensorflow", "keras-jax"])
+def test_what_each_variant_of_keras_saves_is_the_difference_of_two_lines(store, backend):
+    runtime = Runtime(backend)
+    assert saved(runtime, Remedy.METRIC.variant, store.records(Kind.ANATOMY)) is None
+    keep_variants(store, runtime)
+    for variant in VARIANTS[backend]:
+        cost = saved(runtime, variant, store.records(Kind.ANATOMY))
+        assert cost is not None
+        assert cost.seconds(4 * N_PIXELS * 100) == pytest.approx(SAVED_S, rel=1e-3), variant

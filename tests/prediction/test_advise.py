@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.formatting import times
-from lib.prediction.advise import advise, quicker
+from lib.prediction.advise import CARDS, MOST_ROWS, PROCESSORS, advise, first_rows, quicker
 from lib.prediction.calibration import Sample, calibrate
 from lib.prediction.device import DRIVEN, read_devices
 from lib.prediction.predict import Prediction, predict
@@ -51,10 +51,13 @@ def test_networks_that_do_not_fill_the_last_program_are_trained_by_a_smaller_one
     assert answer.prediction.step_s == pytest.approx(expected)
 
 
-def test_what_helps_most_is_the_way_where_launching_is_dear_and_the_batch_where_calls_are():
-    dear = {"card": device(dispatch_s=0.1, wait_s=0.1, host_call_s=0.0)}
-    assert "in place of operation by operation" in advise(Question(SMALL), {}, dear).remedy
-    assert "batch size 128 in place of 32 is" in advise(Question(SMALL), HERE, {}).remedy
+def test_what_helps_most_is_a_change_of_the_way_that_is_advised():
+    dear = {"card": replace(device(dispatch_s=0.1, wait_s=0.1, host_call_s=0.0), ways=(Way.OPERATIONS,))}
+    assert "batch size 128 in place of 32" in advise(Question(SMALL), {}, dear).remedy
+    both = {"slow": replace(HERE["JAX"], calibration=device(dispatch_s=0.1), way=Way.OPERATIONS), **HERE}
+    advice = advise(Question(SMALL, 48_000), {"slow": both["slow"]}, {})
+    assert advice.remedy == "", "no larger batch, and one way"
+    assert "batch size 128 in place of 32 (`batch_size = 128`), " in advise(Question(SMALL), HERE, {}).remedy
     assert advise(Question(SMALL, 48_000), HERE, {}).remedy == "", "no larger batch, and one way"
 
 
@@ -63,12 +66,11 @@ def test_the_remedy_is_one_for_this_machine_and_what_a_card_would_gain_stands_ap
     card = {"card": device(**dict.fromkeys(DELAYS, 0.0), **rates)}
     advice = advise(Question(SMALL), HERE, card)
     assert not advice.answers[0].here, "the card is the quickest"
-    assert advice.remedy.startswith("on this machine, ")
+    assert advice.remedy.startswith("batch size 128 in place of 32")
     here_s = next(one.prediction.step_s for one in advice.answers if one.here)
     gain = times(here_s / advice.answers[0].prediction.step_s)
     assert advice.elsewhere.startswith(f"an invented card, known by its figures alone, would be {gain} times as fast")
     assert advise(Question(SMALL), {}, card).elsewhere == "", "this machine does not answer"
-    assert "on an invented card" in advise(Question(SMALL), {}, {"card": device(dispatch_s=0.1)}).remedy
     slow = advise(Question(SMALL), HERE, {"slow": device(launch_s=5e-3)})
     assert (slow.answers[0].here, slow.elsewhere) == (True, "")
 
@@ -122,3 +124,52 @@ def test_every_preset_answers():
 )
 def test_what_the_intervals_leave_open_is_too_close_to_call(one, other, expected):
     assert quicker(*(Prediction(*ends, {}) for ends in (one, other))) == expected
+
+
+def known(seconds_per_flop: float) -> Calibrated:
+    """A way to train that was calibrated, whose steps take that long."""
+    samples = [replace(one, seconds=1e-5 + seconds_per_flop * one.workload.flops) for one in SAMPLES]
+    return Calibrated(calibrate("way", samples), Way.EPOCH, library="way")
+
+
+CARD = replace(device(), name="card", on_gpu=True)
+
+
+def test_the_headline_says_on_what_by_what_how_long_how_sure_and_what_helps():
+    said = advise(Question(SMALL, 32, 20), HERE, {}).headline
+    assert said.startswith("train it on this machine by JAX: 20 epochs take ")
+    assert " (90 %: " in said
+    assert "; what helps most: batch size 128 in place of 32 (`batch_size = 128`), " in said
+    assert advise(Question(LARGE), {}, {"tiny": device(memory_bytes=1e6)}).headline.startswith("nothing that is known")
+
+
+@pytest.mark.parametrize(("networks", "place"), [(1, "this machine"), (100_000, "a card such as card")])
+def test_another_device_is_advised_where_it_surely_saves_a_minute(networks, place):
+    """A card that is a hundred times as fast saves seconds of one training, and hours of many."""
+    here, there = {"slow": known(1e-10)}, {"card": {"quick": known(1e-13)}}
+    headline = advise(Question(SMALL, 4096, networks=networks), here, {"card": CARD}, there).headline
+    assert headline.partition(" on ")[2].startswith(f"{place} by ")
+    assert ("no card surely saves a minute" in headline) == (place == "this machine")
+    assert ("this machine takes" in headline) == (place != "this machine")
+
+
+def test_the_first_rows_are_few_and_data_sheets_share_one():
+    known_by_sheets = {key: replace(one, judged=True) for key, one in read_devices().items()}
+    here = {f"way {n}": replace(known((1 + n) * 1e-11), library=f"library {n}") for n in range(6)}
+    answers = advise(Question(SMALL), here, known_by_sheets).answers
+    rows = first_rows(answers)
+    assert len(rows) <= MOST_ROWS < len(answers)
+    assert [one.way for one in rows if one.here] == ["way 0", "way 1", "way 2"]
+    (sheets,) = (one for one in rows if not one.here)
+    cards = [one for one in answers if one.on_gpu]
+    assert all(one.device.partition(" (")[0] in sheets.device for one in cards)
+    assert sheets.prediction.low_s == min(
+        one.prediction.low_s for one in cards if one.device in {c.device for c in cards}
+    )
+    alone = first_rows(advise(Question(SMALL), {}, known_by_sheets).answers)
+    assert [one.device.partition(":")[0] for one in alone] == [CARDS, PROCESSORS]
+
+
+def test_what_was_recorded_of_a_card_answers_in_place_of_its_sheet():
+    rows = first_rows(advise(Question(SMALL), {}, {"card": CARD}, {"card": {"quick": known(1e-13)}}).answers)
+    assert [(one.device, one.recorded) for one in rows] == [("card", True)]

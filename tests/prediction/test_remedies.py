@@ -11,7 +11,7 @@ from lib.prediction.calibration import NotCalibrated
 from lib.prediction.device import DoesNotFit
 from lib.prediction.predict import predict
 from lib.prediction.question import Calibrated, Question
-from lib.prediction.remedies import LARGER, Effect, Remedy, Setup, best, effects, in_words, today
+from lib.prediction.remedies import LARGER, RESIDENT, Effect, Remedy, Setup, best, effects, in_words, to_paste, today
 from lib.prediction.workload import Way, fully_connected
 from lib.spec import N_TRAIN, Network
 from lib.timing.latency import Cost
@@ -34,7 +34,7 @@ OTHER = device(host_call_s=0.001, dispatch_s=0.001, launch_s=1e-5, memory_bytes=
 TRANSFER = Cost(1e-3, (0.5e-3, 2e-3), 1e-9, (0.5e-9, 2e-9))
 WAYS = {
     "plain": Calibrated(CARD, Way.OPERATIONS, library="a"),
-    "step": Calibrated(CARD, Way.STEP, library="a", batches=TRANSFER),
+    "step": Calibrated(CARD, Way.STEP, library="a", saves={RESIDENT: TRANSFER}),
     "epoch": Calibrated(CARD, Way.EPOCH, library="a"),
     "graph": Calibrated(CARD, Way.GRAPH, library="a"),
     "sixteen": Calibrated(CARD, Way.EPOCH, 16, "a"),
@@ -69,7 +69,7 @@ def test_each_remedy_of_a_plain_step_by_hand():
     assert found[Remedy.BACKEND].gain == pytest.approx(plain_s / (0.001 + (products + 3) * 1e-5), rel=1e-3)
     assert after(found[Remedy.BACKEND]).by == "elsewhere", "the quicker of two"
     assert found[Remedy.DATA].why_not.endswith("already")
-    assert list(found) == list(Remedy)
+    assert list(found) == [one for one in Remedy if not one.whom or "" in one.whom], "of no known program"
 
 
 def test_a_batch_that_is_brought_each_step_need_not_be():
@@ -79,8 +79,8 @@ def test_a_batch_that_is_brought_each_step_need_not_be():
     assert effect.gain == pytest.approx(before / (before - 1e-3 - 1e-9 * n_bytes))
     assert effect.low == pytest.approx(before / (before - 0.5e-3 - 0.5e-9 * n_bytes))
     assert effect.high == pytest.approx(before / (before - 2e-3 - 2e-9 * n_bytes))
-    assert after(effect).resident
-    dear = WAYS | {"step": replace(WAYS["step"], batches=Cost(1.0, (0.5, 2.0), 0.0, (0.0, 0.0)))}
+    assert after(effect).variant == RESIDENT
+    dear = WAYS | {"step": replace(WAYS["step"], saves={RESIDENT: Cost(1.0, (0.5, 2.0), 0.0, (0.0, 0.0))})}
     assert after(by_remedy("step", ways=dear)[Remedy.DATA]).step.step_s > 0, "a step never takes no time"
 
 
@@ -161,3 +161,61 @@ def test_the_best_gains_most_and_nothing_is_best_where_nothing_gains():
     assert quickest is not None
     assert quickest.gain == max(one.gain for one in found)
     assert best([replace(one, gain=0.9) for one in found]) is None
+
+
+KERAS = {
+    "Keras on TensorFlow": Calibrated(
+        CARD,
+        Way.STEP,
+        library="keras-tensorflow/cpu",
+        backend="keras-tensorflow",
+        saves={
+            Remedy.EXECUTION.variant: Cost(0.04, (0.03, 0.05), 0.0, (0.0, 0.0)),
+            Remedy.ARRAYS.variant: Cost(0.1, (0.05, 0.2), 0.0, (0.0, 0.0)),
+            Remedy.XLA.variant: "what it saves is not measured yet",
+        },
+    ),
+    "Keras on JAX": Calibrated(OTHER, Way.STEP, library="keras-jax/cpu", backend="keras-jax"),
+    "NumPy": Calibrated(CARD, Way.OPERATIONS, library="numpy/cpu", backend="numpy"),
+}
+
+
+def test_a_keras_user_is_told_lines_of_keras_and_another_backend_is_one():
+    """Another library is another program; another backend of Keras is a line."""
+    ways, question = KERAS, Question(NETWORK, 64)
+    before = today(question, "Keras on TensorFlow", ways)
+    found = {one.remedy: one for one in effects(question, before, ways)}
+    assert {Remedy.KERAS, Remedy.EXECUTION, Remedy.METRIC, Remedy.XLA, Remedy.ARRAYS, Remedy.BATCH} <= set(found)
+    assert not {Remedy.DATA, Remedy.GRAPH, Remedy.DONATED} & set(found), "those are of other programs"
+    assert after(found[Remedy.KERAS]).by == "Keras on JAX"
+    assert to_paste(found[Remedy.KERAS], ways, before).startswith('os.environ["KERAS_BACKEND"] = "jax"')
+    assert to_paste(found[Remedy.EXECUTION], ways, before) == "model.compile(..., steps_per_execution=50)"
+    assert to_paste(found[Remedy.BATCH], ways, before) == "model.fit(x, y, batch_size=256)"
+    assert after(found[Remedy.BACKEND]).by == "NumPy", "Keras on JAX is no other program"
+    assert found[Remedy.XLA].why_not == "what it saves is not measured yet"
+    assert to_paste(found[Remedy.XLA], ways, before) == ""
+    others = {one.remedy: one for one in effects(question, today(question, "NumPy", ways), ways)}
+    assert Remedy.KERAS not in others
+    assert after(others[Remedy.BACKEND]).by == "Keras on JAX"
+
+
+def test_what_a_variant_saves_is_taken_from_the_step_and_what_is_kept_is_compared_with_the_step_without():
+    question = Question(NETWORK, 64)
+    before = today(question, "Keras on TensorFlow", KERAS)
+    found = {one.remedy: one for one in effects(question, before, KERAS)}
+    whole_s = before.step.step_s
+    saved, kept = found[Remedy.EXECUTION], found[Remedy.ARRAYS]
+    assert saved.gain == pytest.approx(whole_s / (whole_s - 0.04))
+    assert kept.gain == pytest.approx((whole_s + 0.1) / whole_s)
+    assert after(kept).step.step_s == pytest.approx(whole_s + 0.1), "the seconds are those without"
+    for one in (saved, kept):
+        assert one.low < one.gain < one.high
+    assert best([kept]) is None, "it is so already"
+    assert "already" in in_words(kept, before)
+
+
+@pytest.mark.parametrize("remedy", list(Remedy))
+def test_every_variant_has_whom_it_is_for_and_a_line_to_paste(remedy):
+    if remedy.variant:
+        assert remedy.whom
+        assert all(any(one.startswith(key) for key in remedy.lines) for one in remedy.whom if one)

@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from lib.backends.registry import Runtime, unavailable
+from lib.prediction.remedies import Remedy
+from lib.profiling.request import VARIANTS
 from tests.conftest import ROOT
 
 # In a process of its own: Keras has one backend a process.
@@ -33,3 +35,40 @@ def test_the_step_is_compiled_as_the_model_says():
     command = [sys.executable, "-c", PROGRAM]
     said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert said.stdout.split() == ["True", "True", "False", "False"], said.stderr
+
+
+# Each variant of the step is what it says: what `fit` was compiled with, and what feeds it.
+VARIED = """
+import sys
+import numpy as np
+from lib.data.mnist import Data
+from lib.prediction.remedies import Remedy
+from lib.profiling.harness import Subject
+from lib.profiling.request import PLAIN_STEP, VARIANTS
+from lib.profiling.with_keras import varied
+from lib.spec import Network
+
+x, y = np.zeros((640, 784), np.float32), np.zeros(640, np.int32)
+subject = Subject(Network((4,)), 64, Data(x, y, x[:64], y[:64]), "cpu")
+for name in (PLAIN_STEP, *VARIANTS[sys.argv[1]]):
+    step = varied(sys.argv[1], subject, name)
+    step.prepare()
+    model = step._model
+    print(step.block() > 0, model.steps_per_execution, len(model.metrics), step.from_generator)
+"""
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("backend", ["keras-jax", "keras-tensorflow"])
+def test_each_variant_of_the_step_changes_one_thing(backend):
+    if unavailable(Runtime(backend)) is not None:
+        pytest.skip(f"{backend} is not installed")
+    environment = os.environ | {"KERAS_BACKEND": backend.removeprefix("keras-"), "CUDA_VISIBLE_DEVICES": "-1"}
+    command = [sys.executable, "-c", VARIED, backend]
+    said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    plain, *changed = [line.split() for line in said.stdout.splitlines()]
+    assert plain == ["True", "1", "2", "False"], said.stderr
+    apart = dict(zip(VARIANTS[backend], changed, strict=True))
+    assert apart[Remedy.EXECUTION.variant] == ["True", "50", "2", "False"]
+    assert apart[Remedy.METRIC.variant] == ["True", "1", "1", "False"], "the loss alone"
+    assert apart[Remedy.ARRAYS.variant] == ["True", "1", "2", "True"]

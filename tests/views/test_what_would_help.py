@@ -101,7 +101,8 @@ def test_the_chart_keeps_its_rows_and_has_a_mark_for_what_is_known(before, measu
     assert low < 1 < high
     for row in rows[1]:
         assert low < row["low"] <= row["gain"] <= row["high"] < high
-    assert layers[1]["encoding"]["y"]["scale"]["domain"] == list(NAMES.values())
+    names = [NAMES[one.effect.remedy] for one in outcomes] or list(NAMES.values())
+    assert layers[1]["encoding"]["y"]["scale"]["domain"] == names, "those of this program"
     assert "measured" in legend()
 
 
