@@ -4,6 +4,8 @@ A report names its layers, its batch size and both times. Its devices are none o
 predicted by the line that a reader would take for it (`by`), and a library that is not known by PyTorch's, which runs
 operation by operation as most do. `winner` is `right`, `close` (the intervals leave it open) or `wrong`; `inside`: both
 times lie in their intervals. The misses come first.
+
+Both times of a report are of one library and one person: what widens both intervals alike decides for neither.
 """
 
 from collections.abc import Sequence
@@ -160,7 +162,8 @@ def judged(report: Report, devices: dict[str, Device]) -> Row:
     keys = [f"{place}/{report.library}" for place in (report.processor, CARD)]
     advice = advise(report.question, {}, {key: devices[key] for key in keys})
     cpu, gpu = (_answer(advice.answers, on_gpu) for on_gpu in (False, True))
-    named, was = quicker(cpu.prediction, gpu.prediction), -1 if report.cpu_s < report.gpu_s else 1
+    common = min(cpu.widening, gpu.widening)
+    named, was = quicker(cpu.prediction, gpu.prediction, common), -1 if report.cpu_s < report.gpu_s else 1
     both = ((cpu, report.cpu_s), (gpu, report.gpu_s))
     return row(
         report.name,

@@ -17,8 +17,8 @@ def title(address):
     mnist_training.plain_title(
         "what_would_help",
         "What would make your training faster?",
-        "Lines to change in your own program: of Keras, PyTorch or JAX. What each gains is predicted first, and measured"
-        " when you press its button.",
+        "Lines to change in your own program of Keras, PyTorch or JAX. What each gains is predicted first, and"
+        " measured when you press its button.",
         address,
     )
     return

@@ -36,6 +36,7 @@ class Answer:
     recorded: bool = False  # predicted from epochs that were recorded on it
     on_gpu: bool = False  # of a device that is not this machine
     library: str = ""
+    widening: float = 1.0  # of a library known by published figures: how far apart two of one thing are
 
 
 @dataclass(frozen=True)
@@ -232,6 +233,7 @@ def _answers(
                 break
             priced = _priced(found, price.value if price else None, device.dated)
             about = {"judged": device.judged, "on_gpu": device.on_gpu, "library": device.library}
+            about["widening"] = device.widening
             yield Answer(device.name, device.driven(way), False, found, *priced, **about)
 
 
@@ -303,16 +305,25 @@ def _close(answers: Sequence[Answer]) -> Iterator[str]:
         pair = [next((one for one in of_it if one.on_gpu is on_gpu), None) for on_gpu in (False, True)]
         if None not in pair:
             first, second = sorted(filter(None, pair), key=lambda one: one.prediction.step_s)
-            said = "quicker" if quicker(first.prediction, second.prediction) else "too close to call"
+            common = min(first.widening, second.widening)
+            said = "quicker" if quicker(first.prediction, second.prediction, common) else "too close to call"
             words = [f"{one.device} ({seconds(one.prediction.step_s)})" for one in (first, second)]
             yield f"{library}, processor or card: {said}, {words[0]} against {words[1]}"
 
 
-def quicker(one: Prediction, other: Prediction) -> int:
-    """-1 where the one is quicker, 1 where the other is, 0 where their intervals leave that too close to call."""
+def quicker(one: Prediction, other: Prediction, common: float = 1.0) -> int:
+    """-1 where the one is quicker, 1 where the other is, 0 where their intervals leave that too close to call.
+
+    Args:
+        one: Seconds with their interval.
+        other: The same work.
+        common: How many times wider both are made by what would make both longer, such as how somebody feeds the same
+            library: that makes neither of them the quicker.
+    """
     first, second = sorted((one, other), key=lambda each: each.step_s)
     apart = math.log(second.step_s / first.step_s)
-    unsure = math.hypot(math.log(first.high_s / first.step_s), math.log(second.step_s / second.low_s))
+    own = (first.high_s / first.step_s / common, second.step_s / second.low_s / common)
+    unsure = math.hypot(*(math.log(max(1.0, end)) for end in own))
     return 0 if apart <= unsure else -1 if first is one else 1
 
 

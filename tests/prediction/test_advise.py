@@ -173,3 +173,10 @@ def test_the_first_rows_are_few_and_data_sheets_share_one():
 def test_what_was_recorded_of_a_card_answers_in_place_of_its_sheet():
     rows = first_rows(advise(Question(SMALL), {}, {"card": CARD}, {"card": {"quick": known(1e-13)}}).answers)
     assert [(one.device, one.recorded) for one in rows] == [("card", True)]
+
+
+def test_what_widens_both_alike_makes_neither_the_quicker():
+    one, other = Prediction(1.0, 0.3, 3.0, {}), Prediction(2.0, 0.6, 6.0, {})
+    assert (quicker(one, other), quicker(one, other, 2.5), quicker(other, one, 2.5)) == (0, -1, 1)
+    assert quicker(one, other, 100.0) == -1, "no interval is narrower than none"
+    assert quicker(one, one, 100.0) == 0
