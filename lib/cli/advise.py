@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lib.backends.registry import BACKENDS
 from lib.experiments.advice import advise_here, all_devices, not_known
 from lib.experiments.calibration import near
 from lib.experiments.live_calibration import LiveCalibrations, measure, ways
@@ -55,6 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=N_TRAIN, help=f"examples of an epoch (default {N_TRAIN})")
     parser.add_argument("--epochs", type=int, default=1, help="of each network (default 1)")
     parser.add_argument("--networks", type=int, default=1, help="how many of them are trained (default 1)")
+    parser.add_argument(
+        "--by",
+        default="",
+        choices=list(BACKENDS),
+        metavar="BACKEND",
+        help="what trains it today, such as keras-tensorflow: what helps that program",
+    )
     parser.add_argument("--price", type=float, help="dollars of an hour of this machine, for what it costs here")
     parser.add_argument("--devices", type=Path, default=FILE, help="a file of devices (default recorded/devices.json)")
     parser.add_argument("--calibrate", action="store_true", help="measure this machine first: some minutes, once")
@@ -71,8 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.calibrate:
             _show(lambda engine: measure(ways(), live, engine, store, Cancel(), Request()))
         elif not options.no_measure:
-            _measure(question, live, store)
-        advice = advise_here(question, devices, store, live)
+            _measure(question, live, store, options.by)
+        advice = advise_here(question, devices, store, live, options.by)
     except (ValueError, UnusableDevice) as error:
         print(sentence(error), file=sys.stderr)
         return UNUSABLE
@@ -90,9 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measure(question: Question, live: LiveCalibrations, store: Store) -> None:
+def _measure(question: Question, live: LiveCalibrations, store: Store, by: str = "") -> None:
     """Measure a few steps like the question's, for at most `MEASURED_S`, by the ways of which nothing is known."""
-    chosen = not_known(question, live, store)
+    chosen = not_known(question, live, store, by)
     if not chosen:
         return
     print(
@@ -143,7 +151,7 @@ def as_text(advice: Advice, parts: bool = False, everything: bool = True) -> str
         lines += ["", *(_in_parts(answer) for answer in shown if answer.prediction.parts_s), ""]
     if not everything:
         more = len(able) - sum(one in able for one in shown)
-        return "\n".join([*lines, f"{more} more by --all; {NOT_KNOWN}."])
+        return "\n".join([*lines, *_changes(advice), f"{more} more by --all; {NOT_KNOWN}."])
     refused = [answer.why_not for answer in advice.answers if answer.why_not]
     unsure: dict[str, list[str]] = {}
     for answer in advice.answers:
@@ -153,8 +161,14 @@ def as_text(advice: Advice, parts: bool = False, everything: bool = True) -> str
         f"{'; '.join(which)}: {warning}, so it may be further off than its interval says"
         for warning, which in unsure.items()
     ]
-    helps = [f"beyond this machine: {advice.elsewhere}"] if advice.elsewhere else []
+    helps = _changes(advice)
+    helps += [f"beyond this machine: {advice.elsewhere}"] if advice.elsewhere else []
     return "\n".join([*lines, *(sentence(text) for text in (*refused, *warned, *advice.close, NOT_KNOWN, *helps))])
+
+
+def _changes(advice: Advice) -> list[str]:
+    """What helps the program of whoever asks, a line each."""
+    return [sentence(f"in your program: {one}") for one in advice.changes]
 
 
 def _in_parts(answer: Answer) -> str:
@@ -208,6 +222,7 @@ def as_json(advice: Advice) -> str:
         "headline": advice.headline,
         "answers": answers,
         "remedy": advice.remedy,
+        "changes": advice.changes,
         "close": advice.close,
         "elsewhere": advice.elsewhere,
         "silent": advice.silent,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lib.experiments.calibration import WAYS, Trained, near, raced_step_times, recorded_calibrations, stored
 from lib.experiments.known_devices import known_devices, recorded_devices
-from lib.experiments.live_calibration import LiveCalibrations, live_in, unasked
+from lib.experiments.live_calibration import LiveCalibrations, live_in, unasked, ways
 from lib.experiments.published_figures import LIBRARIES
 from lib.experiments.recorded_machines import place, recorded_here
 from lib.experiments.what_would_help import offered
@@ -27,6 +27,7 @@ def advise_here(
     devices: Mapping[str, Device] | None = None,
     store: Store | None = None,
     live: LiveCalibrations | None = None,
+    by: str = "",
 ) -> Advice:
     """Which device and which way to train takes how long, and what it costs; nothing is measured.
 
@@ -38,6 +39,7 @@ def advise_here(
         devices: Known by their figures, by key; None: `all_devices`.
         store: Where this machine's measured steps lie; None: in the cache folder.
         live: Calibrations that are at hand already; None: those of the store.
+        by: Key of the backend that is trained with today.
 
     Returns:
         All answers, the quickest first. A prediction is of all steps of all networks: `step_s` in seconds, with `low_s`
@@ -56,7 +58,7 @@ def advise_here(
     live = live if live is not None else live_in(store.path)
     found = known_here(question, live, store)
     here = offered(list(found), found, store.records(Kind.ANATOMY))
-    advice = advise(question, here, devices if devices is not None else all_devices(), recorded())
+    advice = advise(question, here, devices if devices is not None else all_devices(), recorded(), by)
     return replace(advice, silent=tuple(_silent(live, found)))
 
 
@@ -76,10 +78,13 @@ def known_here(question: Question, live: LiveCalibrations, store: Store) -> dict
     return found | {trained: known for (_, trained), known in few.items()}
 
 
-def not_known(question: Question, live: LiveCalibrations, store: Store) -> list[Trained]:
-    """The ways to train that are measured unasked, of which nothing says what the question's step takes here."""
+def not_known(question: Question, live: LiveCalibrations, store: Store, by: str = "") -> list[Trained]:
+    """The ways to train of which nothing says what the question's step takes here: `by` and others of its library, and
+    those that are measured unasked."""
     known = known_here(question, live, store)
-    return [one for one in unasked() if one not in known and not live.of(one).why_not]
+    own = [one for one in ways() if by and one.runtime.backend.startswith(by.partition("-")[0]) and not one.together]
+    own.sort(key=lambda one: one.runtime.backend != by)
+    return [one for one in dict.fromkeys([*own, *unasked()]) if one not in known and not live.of(one).why_not]
 
 
 def all_devices(path: Path = FILE) -> dict[str, Device]:
@@ -98,7 +103,9 @@ def recorded() -> Mapping[str, Mapping[str, Calibrated]]:
         runtime = trained.runtime
         library, _ = LIBRARIES.get(runtime.backend, (runtime.process, None))
         of = found.setdefault(place(machines[number], runtime.on_gpu), {})
-        of[trained.label] = Calibrated(known, WAYS[runtime.backend], library=library)
+        of[trained.label] = Calibrated(
+            known, WAYS[runtime.backend], library=library, backend=runtime.backend, worker=runtime.process
+        )
     return found
 
 

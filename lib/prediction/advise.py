@@ -15,7 +15,7 @@ from lib.prediction.workload import Way
 
 BROUGHT = "its figures are of batches that the host brings"
 NOTHING = Prediction(math.inf, math.inf, math.inf, {})
-WORTH = 1.03  # times as fast: less is not worth a change
+WORTH = 1.05  # times as fast: less is not worth a change
 FETCHED_S = 60.0  # that another machine must save at least: a rented one takes as long to start
 MOST_ROWS, MOST_OF_ONE = 8, 3  # answers at first sight, and of one device
 CARDS, PROCESSORS = "other cards", "other processors"
@@ -53,6 +53,7 @@ class Advice:
         silent: Why this machine, or ways to train on it, do not answer.
         close: Of each library that answers on processors and on cards: which of its quickest two is quicker, or that it
             is too close to call.
+        changes: Of the program that whoever asks has, those that help, the best first.
     """
 
     answers: tuple[Answer, ...]
@@ -61,6 +62,7 @@ class Advice:
     elsewhere: str = ""
     silent: tuple[str, ...] = ()
     close: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
 
 def advise(
@@ -68,6 +70,7 @@ def advise(
     here: Mapping[str, Calibrated],
     devices: Mapping[str, Device],
     recorded: Mapping[str, Mapping[str, Calibrated]] = MappingProxyType({}),
+    by: str = "",
 ) -> Advice:
     """Which device and which way to train takes how long, and what it costs.
 
@@ -77,6 +80,7 @@ def advise(
         devices: Devices that are known by their figures, by key, such as those of `lib.experiments.known_devices`.
         recorded: Ways to train that were calibrated on other machines, by their name for people, by device. Those of
             the devices answer where a step was timed near the question's, in place of the same by the device's figures.
+        by: Key of the backend that whoever asks trains with today; its program is what is to be changed.
 
     >>> from lib.prediction.device import read_devices
     >>> from lib.spec import Network
@@ -91,8 +95,9 @@ def advise(
     able = [one for one in answers if not one.why_not]
     chosen, why = _chosen(able)
     remedy = _remedy(question, chosen, here, devices, near)
-    headline = _headline(question, chosen, why, remedy)
-    return Advice(tuple(answers), remedy, headline, _elsewhere(able), close=tuple(_close(able)))
+    changes = tuple(_changes(question, by, [here, *near.values()])) if by else ()
+    headline = _headline(question, chosen, why, changes[0] if changes else remedy)
+    return Advice(tuple(answers), remedy, headline, _elsewhere(able), close=tuple(_close(able)), changes=changes)
 
 
 def first_rows(answers: Sequence[Answer]) -> list[Answer]:
@@ -180,7 +185,7 @@ def _headline(question: Question, chosen: Answer | None, why: str, remedy: str) 
     what = f"{question.networks:,} networks" if question.networks > 1 else "it"
     often = f"{question.epochs:,} epoch{'s' * (question.epochs > 1)}"
     said = (
-        f"train {what} on {_named(chosen)} by {chosen.way}: {often} take{'s' * (question.epochs == 1)}"
+        f"train {what} on {_named(chosen)} ({chosen.way}): {often} take{'s' * (question.epochs == 1)}"
         f" {seconds(found.step_s)} ({known}: {seconds(found.low_s)} to {seconds(found.high_s)}"
         f"{', and perhaps further off' if found.warning else ''})"
     )
@@ -275,8 +280,27 @@ def _remedy(
     ways = here if chosen.here else recorded[chosen.device] if chosen.recorded else _ways(entries, question)
     before = remedies.today(question, chosen.way, ways)
     effect = remedies.best(remedies.effects(question, before, ways))
-    if effect is None or effect.gain < WORTH:
-        return ""
+    return "" if effect is None or effect.gain < WORTH else _in_words(effect, before, ways)
+
+
+def _changes(question: Question, by: str, places: Sequence[Mapping[str, Calibrated]]) -> Iterator[str]:
+    """What helps a program that is trained by this backend today, as the first place says where anything helps."""
+    for ways in places:
+        today = [name for name, one in ways.items() if one.backend == by and one.together == 1]
+        for name in today[:1]:
+            before = remedies.today(question, name, ways)
+            every = remedies.effects(question, before, ways)
+            found = [one for one in every if one.gain >= WORTH and one.remedy is not remedies.Remedy.BACKEND]
+            helping: list[str] = []
+            while (effect := remedies.best(found)) is not None:
+                found.remove(effect)
+                helping.append(_in_words(effect, before, ways))
+            if helping:
+                yield from helping
+                return
+
+
+def _in_words(effect: remedies.Effect, before: remedies.Setup, ways: Mapping[str, Calibrated]) -> str:
     line = remedies.to_paste(effect, ways, before)
     words = f"{remedies.in_words(effect, before)} (`{line}`)" if line else remedies.in_words(effect, before)
     return f"{words}, {times(effect.gain)} times as fast an image"

@@ -81,11 +81,13 @@ class Calibrated:
         calibration: What predicts its steps; None where it exists and is not calibrated.
         way: How it runs a step.
         together: Networks that one program takes, at most.
-        library: What trains, and on which device; ways of one library can be exchanged without rewriting a program.
+        library: What trains, and on which device.
         backend: Its key in the table of backends; empty for a device that is known by its figures.
         saves: What a step would save that were changed in one thing, by variant, for the bytes of a batch; or why
             nothing can be gained there.
         memory_bytes: That a step may use.
+        worker: What runs it, where the library does not say that: ways of one can be exchanged without rewriting a
+            program.
     """
 
     calibration: Calibration | Device | None
@@ -95,6 +97,12 @@ class Calibrated:
     backend: str = ""
     saves: Mapping[str, Cost | str] = field(default_factory=dict)
     memory_bytes: float = math.inf
+    worker: str = ""
+
+    @property
+    def program(self) -> str:
+        """Whose ways to train can be exchanged without rewriting a program."""
+        return self.worker or self.library
 
     @property
     def is_keras(self) -> bool:

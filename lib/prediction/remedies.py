@@ -100,9 +100,12 @@ def effects(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -
 
 
 def best(found: list[Effect]) -> Effect | None:
-    """The effect with the largest gain; None where nothing gains."""
+    """The effect with the largest gain; None where nothing gains.
+
+    Another library is another program: it is named where nothing helps that can be changed in one's own.
+    """
     quicker = [one for one in found if one.setup is not None and one.gain > 1 and not one.remedy.kept]
-    return max(quicker, key=lambda one: one.gain, default=None)
+    return max(quicker, key=lambda one: (one.remedy is not Remedy.BACKEND, one.gain), default=None)
 
 
 def in_words(effect: Effect, before: Setup) -> str:
@@ -183,7 +186,7 @@ def _compiled(
     if order.index(of.way) >= order.index(wanted[0]):
         raise _NoRemedy(already)
     these = {
-        name: one for name, one in ways.items() if one.library == of.library and one.together == 1 and one.way in wanted
+        name: one for name, one in ways.items() if one.program == of.program and one.together == 1 and one.way in wanted
     }
     yield from _any(these, "there is no such way to train with this library here", question, ways)
 
@@ -224,15 +227,15 @@ def _seconds(cost: Cost, n_bytes: int) -> tuple[float, float, float]:
 def _together(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
     if question.networks == 1:
         raise _NoRemedy("there is one network only, and none to train beside it")
-    library = ways[before.by].library
-    these = {name: one for name, one in ways.items() if one.library == library and one.together > 1}
+    program = ways[before.by].program
+    these = {name: one for name, one in ways.items() if one.program == program and one.together > 1}
     yield from _any(these, "this library does not train several networks in one program here", question, ways)
 
 
 def _elsewhere(of_keras: bool, question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
     """Ways of another library; Keras runs the same program on several, which are a remedy of their own."""
     own = ways[before.by]
-    others = {name: one for name, one in ways.items() if one.library != own.library and one.together == 1}
+    others = {name: one for name, one in ways.items() if one.program != own.program and one.together == 1}
     same = {name: one for name, one in others.items() if own.is_keras and one.is_keras}
     these = same if of_keras else {name: one for name, one in others.items() if name not in same}
     yield from _any(these, "there is no other here", question, ways)

@@ -138,7 +138,7 @@ def test_what_another_device_would_gain_stands_below_the_remedy(capsys):
     calibrated(1e-11, call_s=0.01)
     assert main(["--all"]) == 0
     first, *_, elsewhere = capsys.readouterr().out.splitlines()
-    assert first.startswith("Train it on this machine by ")
+    assert first.startswith("Train it on this machine (")
     assert elsewhere.startswith("Beyond this machine: ")
     assert "by epochs that were recorded on it" in elsewhere
 
@@ -281,7 +281,7 @@ def test_a_machine_that_is_not_known_is_measured_near_the_question_and_once(caps
     assert said.err.startswith(
         "This machine is not known yet: a few steps are measured, for at most 20 s; --no-measure"
     )
-    assert said.out.startswith("Train it on this machine by JAX, one call an epoch: ")
+    assert said.out.startswith("Train it on this machine (JAX, one call an epoch): ")
     assert len(asked) >= 3
     assert asked[0] == Trial(Network((100,)), 100), "MNIST's images in its place: a worker has no others"
     assert all(one.network.step_flops(one.batch_size) <= MAX_STEP_FLOPS for one in asked)
@@ -301,3 +301,23 @@ def test_the_measuring_ends_in_time(monkeypatch, capsys):
     monkeypatch.setattr(live_calibration, "measure_trials", forever)
     assert main([]) == 0
     assert "for at most 0.05 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("by", "line"),
+    [
+        ("keras-tensorflow", 'os.environ["KERAS_BACKEND"] = "jax"'),
+        ("torch", "step = torch.compile(step)"),
+        ("numpy", "batch_size = 256"),
+    ],
+)
+def test_who_trains_by_a_library_today_is_told_a_line_of_its_program(by, line, capsys):
+    """By recorded machines, where nothing was measured here."""
+    assert main(["--batch", "64", "--by", by, "--no-measure", "--json"]) == 0
+    changes = json.loads(capsys.readouterr().out)["changes"]
+    assert any(f"`{line}" in one for one in changes)
+    assert not any("Numba" in one for one in changes), "that is another program"
+    assert main(["--batch", "64", "--by", by, "--no-measure"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert f"what helps most: {changes[0]}." in said[0]
+    assert sum(row.startswith("In your program: ") for row in said) == len(changes)

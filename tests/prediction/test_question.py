@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.prediction.question import THERE, Calibrated, Question
+from lib.prediction.question import Calibrated, Question
 from lib.prediction.workload import Way
 from lib.spec import Network
 from tests.prediction.invented import device
@@ -42,4 +42,4 @@ def test_inputs_classes_and_rows_are_those_that_are_asked(inputs, classes, rows)
 
 def test_one_network_at_a_time_on_images_that_are_there_unless_somebody_says_more():
     usual = Calibrated(device(), Way.STEP)
-    assert (usual.together, usual.batches) == (1, THERE)
+    assert (usual.together, usual.saves) == (1, {})

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lib.backends.registry import Runtime, unavailable
+from lib.backends.registry import BACKENDS, Runtime, unavailable
 from lib.prediction.remedies import Remedy
 from lib.profiling.request import VARIANTS
 from tests.conftest import ROOT
@@ -49,7 +49,8 @@ from lib.profiling.with_keras import varied
 from lib.spec import Network
 
 x, y = np.zeros((640, 784), np.float32), np.zeros(640, np.int32)
-subject = Subject(Network((4,)), 64, Data(x, y, x[:64], y[:64]), "cpu")
+data = Data(x, y, x[:64], y[:64], x[:64], y[:64], "", "")
+subject = Subject(Network((4,)), 64, data, "cpu")
 for name in (PLAIN_STEP, *VARIANTS[sys.argv[1]]):
     step = varied(sys.argv[1], subject, name)
     step.prepare()
@@ -63,11 +64,12 @@ for name in (PLAIN_STEP, *VARIANTS[sys.argv[1]]):
 def test_each_variant_of_the_step_changes_one_thing(backend):
     if unavailable(Runtime(backend)) is not None:
         pytest.skip(f"{backend} is not installed")
-    environment = os.environ | {"KERAS_BACKEND": backend.removeprefix("keras-"), "CUDA_VISIBLE_DEVICES": "-1"}
+    environment = os.environ | BACKENDS[backend].environment | {"CUDA_VISIBLE_DEVICES": "-1"}
     command = [sys.executable, "-c", VARIED, backend]
     said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert said.stdout, said.stderr
     plain, *changed = [line.split() for line in said.stdout.splitlines()]
-    assert plain == ["True", "1", "2", "False"], said.stderr
+    assert plain == ["True", "1", "2", "False"]
     apart = dict(zip(VARIANTS[backend], changed, strict=True))
     assert apart[Remedy.EXECUTION.variant] == ["True", "50", "2", "False"]
     assert apart[Remedy.METRIC.variant] == ["True", "1", "1", "False"], "the loss alone"
