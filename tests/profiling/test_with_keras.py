@@ -55,7 +55,7 @@ for name in (PLAIN_STEP, *VARIANTS[sys.argv[1]]):
     step = varied(sys.argv[1], subject, name)
     step.prepare()
     model = step._model
-    print(step.block() > 0, model.steps_per_execution, len(model.metrics), step.from_generator)
+    print(step.block() > 0, model.steps_per_execution, len(model.get_metrics_result()), step.from_generator)
 """
 
 
