@@ -41,6 +41,7 @@ from lib.timing.measurement import Ended, Measurement
 
 # What a library's module calls the examination of a step that not all have.
 _STEPS = {CONVOLUTIONAL: "convolutional_step", RESNET: "resnet_step", LAUNCHES: "launches"}
+FEW_ROUNDS = 5  # of the variants of a step, of which there are a score
 
 
 def examine(backend: str, device: str, examination: Examination, data: Data) -> Iterator[Row | None]:
@@ -69,7 +70,7 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
 
         yield from measure_cores()
     elif examination.kind == "takings":
-        yield from interleaved(_takings(backend, data, device))
+        yield from interleaved(_takings(backend, data, device), FEW_ROUNDS)
     elif examination.kind == "operations":
         from lib.profiling.operations import measure_operations
 
