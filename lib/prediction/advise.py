@@ -166,7 +166,8 @@ def _chosen(able: Sequence[Answer]) -> tuple[Answer | None, str]:
     for one in known:
         saved_s = usual.prediction.step_s - one.prediction.step_s
         if not one.here and saved_s > FETCHED_S and quicker(one.prediction, usual.prediction) < 0:
-            return one, f"{_named(usual)} takes {seconds(usual.prediction.step_s)}"
+            ends = f"{seconds(usual.prediction.low_s)} to {seconds(usual.prediction.high_s)}"
+            return one, f"{_named(usual)} takes {ends}"
     cards = [one for one in judged if one.on_gpu]
     if not cards:
         return usual, ""
