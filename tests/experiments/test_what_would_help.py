@@ -125,25 +125,17 @@ def test_what_a_transfer_costs_is_fitted_to_batches_taken_from_both_places(store
 
 def test_a_lucky_block_does_not_lower_what_a_transfer_costs(store):
     keep_transfers(store, on_host=(30e-6, 8e-6, 1e-9))
-    cost = transfer_cost(STEP.runtime, store.records(Kind.ANATOMY))
+    cost = saved(STEP.runtime, RESIDENT, store.records(Kind.ANATOMY))
     assert cost is not None
     assert (cost.latency_s, cost.byte_s) == (pytest.approx(LATENCY_S), pytest.approx(BYTE_S))
 
 
 def test_a_transfer_has_a_cost_from_three_sizes_on(store):
     keep_transfers(store, TAKEN[:2])
-    assert transfer_cost(STEP.runtime, store.records(Kind.ANATOMY)) is None
+    assert saved(STEP.runtime, RESIDENT, store.records(Kind.ANATOMY)) is None
     keep_transfers(store, TAKEN[2:3])
-    assert transfer_cost(STEP.runtime, store.records(Kind.ANATOMY)) is not None
-    assert transfer_cost(NUMPY.runtime, store.records(Kind.ANATOMY)) is None, "another runtime's"
-
-
-def test_no_transfer_costs_less_than_nothing(store):
-    keep_transfers(store, on_host=(1e-6,) * 3, cost=0)  # as if a batch from the host made the step quicker
-    cost = transfer_cost(STEP.runtime, store.records(Kind.ANATOMY))
-    assert cost is not None
-    assert 0 < cost.latency_s < 1e-6
-    assert 0 <= cost.byte_s * 4 * N_PIXELS * max(TAKEN) < 1e-6
+    assert saved(STEP.runtime, RESIDENT, store.records(Kind.ANATOMY)) is not None
+    assert saved(NUMPY.runtime, RESIDENT, store.records(Kind.ANATOMY)) is None, "another runtime's"
 
 
 def test_a_step_with_its_batches_on_the_device_takes_its_median_block(store):

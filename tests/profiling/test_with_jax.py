@@ -102,7 +102,7 @@ def pooled(images):
 
 
 @pytest.mark.slow
-def test_a_step_of_the_convolutional_network_learns_and_is_measured(small_data):
+def test_a_step_of_the_convolutional_network_learns(small_data):
     import jax
 
     from lib.backends.with_jax import sgd_step
@@ -115,9 +115,6 @@ def test_a_step_of_the_convolutional_network_learns_and_is_measured(small_data):
         parameters, loss = step(parameters)
         losses.append(float(loss))
     assert losses[-1] < 0.7 * losses[0]
-    rows = [row for row in examine("jax-epoch", "cpu", Examination(CONVOLUTIONAL, batch_size=8), small_data) if row]
-    assert [name for name, _, _ in rows] == [CONVOLUTIONAL]
-    assert min(rows[0][1].step_s) > 0
 
 
 @pytest.mark.slow
