@@ -151,7 +151,7 @@ NOTEBOOKS = (
     Notebook(
         "notebooks/what_would_help.py",
         "What would help?",
-        "What would make your training faster? Six remedies, each predicted, then applied and measured.",
+        "What would make your training faster? Lines to change, each predicted, then applied and measured.",
         first_figure_s=65.0,
     ),
     Notebook(
