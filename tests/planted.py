@@ -140,8 +140,8 @@ FAULTS = (
     Fault(
         "conformal-rank-one-too-low",
         "lib/prediction/calibration.py",
-        "    rank = min(len(samples), int(np.ceil((len(samples) + 1) * COVERAGE)))",
-        "    rank = min(len(samples), int(np.ceil(len(samples) * COVERAGE)))",
+        "    rank = min(len(deviations), int(np.ceil((len(deviations) + 1) * COVERAGE)))",
+        "    rank = min(len(deviations), int(np.ceil(len(deviations) * COVERAGE)))",
         "The 90 % intervals of predicted seconds are too narrow, so measured steps lie outside of them too often.",
     ),
     Fault(
