@@ -1,7 +1,7 @@
 """Our backends against other people's, each in a process of its own: same network, images, order and precision.
 
 Each with the number of threads that it is quickest with at this batch size, which a short search finds beforehand. In
-turns: in each round every participant trains one epoch, in an order drawn anew, while the others wait idle. So a
+turns: in each round every participant trains one epoch, in random order, while the others idle. So a
 ratio is taken within a round, where the machine was the same for both, and its interval is that of the median of the
 rounds' ratios. The first epoch, with what is compiled in it, is left out. Only `train_s` counts: no evaluation. Where a
 library has the loop, every epoch has the order of the first.
@@ -107,8 +107,8 @@ def quickest(records: Mapping[str, Record], otherwise: int) -> int:
 
 @contextmanager
 def started(who: Mapping[str, tuple[Peer, int]]) -> Iterator[tuple[dict[str, PeerProcess], dict[str, str]]]:
-    """The participants that could be started with so many threads, together because that takes seconds of each, and
-    why the others could not."""
+    """The participants that start with this number of threads, started together to save time, and why the
+    others do not."""
     with ExitStack() as stack:
         processes = {key: PeerProcess(peer, threads=threads) for key, (peer, threads) in who.items()}
         for process in processes.values():
@@ -125,9 +125,9 @@ def started(who: Mapping[str, tuple[Peer, int]]) -> Iterator[tuple[dict[str, Pee
 def measure(
     field: Mapping[str, Asked], batch_size: int, rounds: int, rng: np.random.Generator, enough_s: float = math.inf
 ) -> dict[str, Record]:
-    """Train in turns, for so many rounds or until all together have trained for `enough_s`.
+    """Train in turns, for a number of rounds, or until all together have trained for `enough_s`.
 
-    Whoever fails is taken out of the field of this batch size, and the others go on.
+    A participant that fails is left out at this batch size; the others go on.
     """
     training = Training(NETWORK, LEARNING_RATE, batch_size, MAX_EPOCHS)
     start = start_of(training)

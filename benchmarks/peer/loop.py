@@ -41,8 +41,8 @@ def by_fit(
     restart: Callable[[], None],
     parameters: Callable[[], Parameters],
 ) -> Iterator[Event]:
-    """For a library that has the loop: `fit` trains for so many epochs over what it gets, in order, and yields the mean
-    loss of each as it ends; the next waits until it is asked for.
+    """For a library that has the loop: `fit` trains a number of epochs on the arrays, in order, and yields each
+    epoch's mean loss; the next epoch waits until it is asked for.
 
     Every epoch has the order of the first, because arrays are given once. The library tells no loss of a single step:
     the checked ones are a `fit` each, ahead of the training, which `restart` lets begin from where they did.
