@@ -54,7 +54,7 @@ def test_a_step_is_profiled_files_are_read_and_traces_compared(page, server, tmp
     broken.write_text(TORCH.read_text()[:5000])
     export = nsight(tmp_path / "export.sqlite", 200)
     page.locator("input[type=file]").first.set_input_files([str(one) for one in (export, TORCH, report, broken)])
-    said(page, "broken.json: it is cut off or damaged")
+    said(page, "broken.json: it is cut off at character 5,000")
     said(page, "Nsight Systems · 1,400 rows")
     page.get_by_label("Trace", exact=True).select_option(label="report.csv")
     said(page, "cuCtxSetCurrent alone takes 61%")
